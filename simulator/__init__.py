@@ -2,7 +2,7 @@
 
 `simulator.run("experiment.toml")` runs an experiment and returns its `Result`; `simulator.load_results("results/name")`
 reads one that was written; `simulator.predict("experiment.toml", prefill=[512])` tells how long one iteration
-takes. They are imported when they are first used, since they bring NumPy.
+takes; `simulator.sweep("study.toml")` runs a study. They are imported when they are first used, since they bring NumPy.
 """
 import sys
 from importlib import import_module
@@ -10,14 +10,16 @@ from importlib import import_module
 from simulator.not_built import MissingModules
 
 __version__ = "0.1.0"
-__all__ = ["InputErrors", "Result", "__version__", "load_results", "predict", "run"]
+__all__ = ["InputErrors", "Result", "__version__", "load_results", "load_study", "predict", "run", "sweep"]
 
 _HOME = {
     "InputErrors": "simulator.errors",
     "Result": "simulator.results.result",
     "load_results": "simulator.results.load",
+    "load_study": "simulator.study.studies",
     "predict": "simulator.study.predict",
     "run": "simulator.api",
+    "sweep": "simulator.study.studies",
 }
 
 sys.meta_path.append(MissingModules)

@@ -1,6 +1,6 @@
 """Run experiments from Python."""
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ from simulator.domain import records
 from simulator.domain.run import Run
 from simulator.errors import faults_of
 from simulator.latency.readings import Readings
+from simulator.parts import Stopped
 from simulator.results.directory import check_free, staged
 from simulator.results.interrupts import Aborted, Interrupts
 from simulator.results.measured import measured_rows
@@ -27,6 +28,10 @@ class Order(NamedTuple):
     """What is to be done with which experiment; parameters as those of `run`.
 
     readings : what latency backends have read for runs before, and read for this one; None: nothing was read before.
+    stop : asked every few milliseconds while the run simulates; True: it ends, and what is there is not complete.
+    settle : called with the finished Run, returns which requests are measured, bool (n,); None: as [workload] has it.
+    build : makes what simulates, in place of `assemble.build`: a run in parts; None: that.
+    fresh : `workload` as nobody has served it, where it is served again.
     """
 
     experiment: Experiment
@@ -36,11 +41,15 @@ class Order(NamedTuple):
     workload: Workload | None = None
     threads: int | None = None
     readings: Readings | None = None
+    build: Callable[..., Any] | None = None
+    settle: Callable[[Run], Any] | None = None
+    stop: Callable[[], bool] | None = None
+    fresh: Workload | None = None
 
 
 def run(experiment: str | os.PathLike | Experiment, overrides: Mapping[str, Any] | Iterable[str] | str | None = None, *,
         out: str | os.PathLike | None = None, overwrite: bool = False, quiet: bool = True,
-        workload: Workload | None = None, threads: int | None = None) -> Result:
+        workload: Workload | None = None, threads: int | None = None, client: Any = None) -> Result:
     """Run an experiment.
 
     Parameters
@@ -53,6 +62,8 @@ def run(experiment: str | os.PathLike | Experiment, overrides: Mapping[str, Any]
     workload : requests to serve instead of those of [workload]; what becomes of them is written into it.
     threads : that may serve replicas side by side which do not see each other; None: as many as this process may use
         cores. The results are the same, to the byte.
+    client : a distributed.Client, whose workers serve parts of the run: replicas that do not see each other; or
+        `study.distributed.giant_run.InParts(client, count)`. The results are the same, to the byte.
 
     Raises
     ------
@@ -72,7 +83,8 @@ def run(experiment: str | os.PathLike | Experiment, overrides: Mapping[str, Any]
     elif overrides:
         raise ValueError("overrides apply to a file; this experiment is already resolved")
     with faults_of(file):
-        return _run(Order(experiment, out, overwrite, quiet, workload, threads), Interrupts(()), timings)
+        order = Order(experiment, out, overwrite, quiet, workload, threads)
+        return _run(order if client is None else _in_parts(order, client), Interrupts(()), timings)
 
 
 def run_ordered(order: Order) -> Result:
@@ -82,7 +94,8 @@ def run_ordered(order: Order) -> Result:
 
 
 def run_experiment(experiment: Experiment, out: str | os.PathLike | None = None, overwrite: bool = False,
-                   quiet: bool = False, main_began_s: float | None = None, threads: int | None = None) -> Result:
+                   quiet: bool = False, main_began_s: float | None = None, threads: int | None = None,
+                   build: Callable[..., Any] | None = None) -> Result:
     """Run an experiment for a program: write results, also when interrupted.
 
     The first SIGINT or SIGTERM stops the simulation; what was simulated by then is written and marked incomplete.
@@ -91,6 +104,7 @@ def run_experiment(experiment: Experiment, out: str | os.PathLike | None = None,
     ----------
     out : directory for the results; None: what the experiment says, else results/<name>.
     overwrite, quiet, threads : as in `run`.
+    build : as an Order has it.
     main_began_s : `time.perf_counter()` when the program began, for provenance.json; None: now.
 
     Returns
@@ -106,12 +120,21 @@ def run_experiment(experiment: Experiment, out: str | os.PathLike | None = None,
         A second signal came; nothing was written.
     """
     out = out or experiment.output.directory or Path("results", experiment.name)
-    return _run(Order(experiment, out, overwrite, quiet, threads=threads), Interrupts(), Timings(main_began_s))
+    order = Order(experiment, out, overwrite, quiet, threads=threads, build=build)
+    return _run(order, Interrupts(), Timings(main_began_s))
+
+
+def _in_parts(order: Order, client: Any) -> Order:
+    from simulator.study.distributed.giant_run import InParts  # an extra
+
+    return order._replace(build=client if isinstance(client, InParts) else InParts(client))
 
 
 def _run(order: Order, interrupts: Interrupts, timings: Timings) -> Result:
     if order.out is not None:       # checked before any work is done in vain; absolute, since folders may be replaced
         order = order._replace(out=check_free(order.out, order.overwrite))
+    if order.workload is not None and is_uncertain(order.experiment):
+        order = order._replace(fresh=order.workload.untouched())
     with interrupts:
         prepared = assemble.prepare(order.experiment, order.workload, order.readings)
         prepared = assemble.with_all_requests(
@@ -119,7 +142,7 @@ def _run(order: Order, interrupts: Interrupts, timings: Timings) -> Result:
         if prepared.workload.is_open_ended:     # it was interrupted while its requests were counted
             raise Aborted(interrupts.signal_number)
         with Progress(len(prepared.workload), order.quiet) as progress:
-            watch = _Watch(progress, interrupts)
+            watch = _Watch(progress, interrupts, order.stop)
             if order.out is None:
                 result = _run_in_memory(order, prepared, watch)
             else:
@@ -134,16 +157,34 @@ class _Watch:
     stopped_by : the signal for which it was stopped; None: it was not. A signal that comes later changes nothing.
     """
 
-    def __init__(self, progress: Progress, interrupts: Interrupts):
+    def __init__(self, progress: Progress, interrupts: Interrupts, stop: Callable[[], bool] | None = None):
         self.stopped_by: int | None = None
         self._progress = progress
         self._interrupts = interrupts
+        self._stop = stop
 
     def monitor(self, clock_ns: int, finished_requests: int) -> bool:
         """Show how far the simulation is; say whether it is to stop."""
         self._progress.show(clock_ns, finished_requests)
         self.stopped_by = self._interrupts.signal_number
-        return self.stopped_by is not None
+        return self.stopped_by is not None or (self._stop is not None and self._stop())
+
+    def run(self, cluster: Any) -> Run:
+        """Return what becomes of it.
+
+        Raises
+        ------
+        Aborted
+            It was stopped, and parts of a run tell nothing.
+        """
+        try:
+            return cluster.run()
+        except Stopped:
+            raise Aborted(self.stopped_by) from None
+
+    def is_stopped(self, clock_ns: int, finished_requests: int) -> bool:
+        """Say whether what follows the simulation is to stop."""
+        return self._interrupts.signal_number is not None or (self._stop is not None and self._stop())
 
     def end(self, finished: Run) -> None:
         """Show what was reached."""
@@ -156,11 +197,12 @@ def _run_in_memory(order: Order, prepared: assemble.Prepared, watch: _Watch) -> 
 
     experiment = prepared.experiment
     recorder = MemoryRecorder(experiment.output, prepared.workload)
-    finished = assemble.build(prepared, recorder, watch.monitor, order.threads or available_cores()).run()
-    finished.workload.measured = measured_rows(finished, experiment.workload.measure)
+    build = order.build or assemble.build
+    finished = watch.run(build(prepared, recorder, watch.monitor, order.threads or available_cores()))
+    _measure(finished, order)
     watch.end(finished)
     made = recorder.finish(finished)
-    return Result(_summary(experiment, finished), made)
+    return Result(_summary(order, finished, watch), made)
 
 
 def _run_into_files(order: Order, prepared: assemble.Prepared, watch: _Watch, timings: Timings) -> Result:
@@ -171,19 +213,22 @@ def _run_into_files(order: Order, prepared: assemble.Prepared, watch: _Watch, ti
     attributes = {"schema": SCHEMA, "name": experiment.name, "seed": experiment.seed, "version": __version__,
                   "resolved_toml": resolved}
     recorder = FileRecorder(experiment.output, prepared.workload, attributes)
-    cluster = assemble.build(prepared, recorder, watch.monitor, order.threads or available_cores())
+    build = order.build or assemble.build
+    cluster = build(prepared, recorder, watch.monitor, order.threads or available_cores())
     timings.end("load")
     with staged(order.out, order.overwrite) as directory:
         with recorder.into(directory):
             timings.end("write")
-            finished = cluster.run()
-            finished.workload.measured = measured_rows(finished, experiment.workload.measure)
+            finished = watch.run(cluster)
+            _measure(finished, order)
             timings.end("simulate")
             watch.end(finished)
             del cluster         # what only the engine needs is a tenth of all memory
             timings.move(recorder.spent_s, "simulate", "write")
             recorder.finish(finished)
-        summary = _summary(experiment, finished)
+        summary = _summary(order, finished, watch)
+        if is_uncertain(experiment):
+            timings.end("simulate")
         _write(directory / "summary.json", json_text(summary))
         _write(directory / "resolved.toml", resolved)
         if experiment.output.vidur_csv:
@@ -191,6 +236,13 @@ def _run_into_files(order: Order, prepared: assemble.Prepared, watch: _Watch, ti
         timings.end("write")
         _write(directory / "provenance.json", json_text(provenance(__version__, timings.as_dict())))
     return Result(summary, Reader(order.out / "results.h5"), order.out)
+
+
+def _measure(finished: Run, order: Order) -> None:
+    """Say which requests are measured."""
+    finished.workload.measured = measured_rows(finished, order.experiment.workload.measure)
+    if order.settle is not None and (counts := order.settle(finished)) is not None:
+        finished.workload.measured = counts
 
 
 def _add_vidur_csv(directory: Path, summary: dict) -> None:
@@ -203,9 +255,32 @@ def _add_vidur_csv(directory: Path, summary: dict) -> None:
         _write(directory / "summary.json", json_text(summary))
 
 
-def _summary(experiment: Experiment, finished) -> dict:
-    return summary_of(finished, experiment.name, experiment.seed, experiment.slo,
-                      assemble.pools_of(experiment), experiment.fitness)
+def _summary(order: Order, finished: Run, watch: _Watch) -> dict:
+    experiment = order.experiment
+
+    def summarise(run: Run) -> dict:
+        return summary_of(run, experiment.name, experiment.seed, experiment.slo, assemble.pools_of(experiment),
+                          experiment.fitness)
+
+    def summarise_again(run: Run) -> dict:
+        if order.settle is None:
+            _measure(run, order)
+        else:                       # what settles looks at one run: the same requests count in its replications
+            run.workload.measured = finished.workload.measured
+        return summarise(run)
+
+    summary = summarise(finished)
+    if not is_uncertain(experiment):
+        return summary
+    from simulator.replications import uncertainty  # few runs ask for it
+
+    return summary | uncertainty(experiment, summary, summarise_again, order.fresh,
+                                 order.threads or available_cores(), watch.is_stopped)
+
+
+def is_uncertain(experiment: Experiment) -> bool:
+    """Say whether an experiment asks for intervals: then all its pools do."""
+    return any(pool.latency.uncertainty for pool in experiment.all_pools())
 
 
 def _write(path: Path, text: str) -> None:

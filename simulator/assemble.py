@@ -32,7 +32,7 @@ from simulator.errors import InputErrors, KeyFault, collect_faults
 from simulator.expert_assembly import expert_shift
 from simulator.experts.faults import expert_faults
 from simulator.latency.readings import Readings
-from simulator.latency_assembly import host_times, latency_model
+from simulator.latency_assembly import errors_of, host_times, latency_model
 from simulator.model_assembly import model_of
 from simulator.rank_assembly import (
     lock_step,
@@ -188,11 +188,18 @@ def _longest_text(experiment: Experiment) -> int:
     return asked or longest
 
 
-def prepare(experiment: Experiment, workload: Workload | None = None, readings: Readings | None = None) -> Prepared:
+def operator_errors(pool, site: Site) -> dict:
+    """Return OperatorError by operator, as the latency backend of a pool knows them."""
+    return errors_of(pool, site)
+
+
+def prepare(experiment: Experiment, workload: Workload | None = None, readings: Readings | None = None,
+            has_met: bool = False) -> Prepared:
     """Read all files and build all models; find what is missing or does not fit.
 
     workload : requests to serve instead of those of [workload].
     readings : what latency backends have read before; None: nothing.
+    has_met : the workload is that of such an experiment prepared before.
 
     Raises
     ------
@@ -207,7 +214,7 @@ def prepare(experiment: Experiment, workload: Workload | None = None, readings: 
           for pool in experiment.all_pools()],
         lambda: _mover(experiment), lambda: _hand_over(experiment),
         lambda: encode_plan(experiment, lambda pool: pool.model and _deployment(pool, None)))
-    workload = meet(experiment, workload)
+    workload = workload if has_met else meet(experiment, workload)
     check_time(experiment, workload)
     sites, pools = tuple(site for site, _ in built), tuple(pool for _, pool in built)
     shifts = tuple(_of_pool(experiment, pool, partial(
@@ -269,17 +276,18 @@ def requests_of(experiment: Experiment, enough: Enough = ENOUGH, alike: Iterable
     return load_workload(experiment.workload, experiment.seed, enough, longest_text)
 
 
-def build(prepared: Prepared, sink, monitor=None, threads: int = 1):
+def build(prepared: Prepared, sink, monitor=None, threads: int = 1, serves: tuple[int, int] | None = None):
     """Return the Cluster of an experiment, to be run once.
 
     sink : takes rows while the cluster runs; says with `wants_iterations` and so on which.
     monitor : called as `monitor(clock_ns, finished) -> bool` every few milliseconds; True stops the run.
     threads : that may serve replicas which do not see each other.
+    serves : replicas of a part of the cluster, as `ClusterPlan` has it; None: all.
     """
     experiment, upkeep = prepared.experiment, _upkeep(prepared.experiment)
     plan = ClusterPlan(
-        prepared.pools, _front(experiment), threads=threads, hand_over=prepared.hand_over, encode=prepared.encode,
-        seed=experiment.seed, give_up_ns=round(experiment.cluster.give_up_after_s * 1e9),
+        prepared.pools, _front(experiment), threads=threads, serves=serves, hand_over=prepared.hand_over,
+        encode=prepared.encode, seed=experiment.seed, give_up_ns=round(experiment.cluster.give_up_after_s * 1e9),
         give_up_failing_ns=round(experiment.cluster.give_up_failing_after_s * 1e9),
         horizon_ns=None if math.isinf(experiment.horizon_s) else round(experiment.horizon_s * 1e9),
         keeps_journeys=_has_a_gate(experiment.cluster) or bool(upkeep + prepared.mover),
@@ -321,7 +329,7 @@ def _tier(pool, site: Site, cluster):
     eviction = getattr(parameters, "eviction_policy", None)
     tier_site = TierSite(engine.parameters, engine.block_size, site.num_gpu_blocks, pool.topology.tensor_parallel,
                          _host_kv(pool, site), site.layer_groups,
-                         eviction and registry.load("kv_eviction", eviction))
+                         eviction and registry.load("kv_eviction", eviction), engine.scheduler)
     faults = [f"kv_tiers.{key}: {message}" for key, message in protocol.faults(parameters, tier_site)]
     faults += group_faults(cluster, pool, site.layer_groups)
     if faults:

@@ -7,8 +7,8 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib import import_module
 
 from simulator import __version__, registry
@@ -85,15 +85,34 @@ def _run(options: argparse.Namespace) -> int:
     from simulator.config.load import load_experiment
     experiment = load_experiment(options.experiment, options.overrides, "--set")
     from simulator.api import run_experiment  # NumPy and h5py: after the input is known to be good
-    from simulator.results import notes, summary_table
+    from simulator.results import coloured, notes, summary_table
     out = options.out or experiment.output.directory or os.path.join("results", experiment.name)
-    with faults_of(options.experiment):
-        result = run_experiment(experiment, out, options.overwrite, options.quiet, options.began_s, options.threads)
+    with faults_of(options.experiment), _builder(options) as build:
+        result = run_experiment(experiment, out, options.overwrite, options.quiet, options.began_s, options.threads,
+                                build)
     if not options.quiet:
-        print(f"{summary_table(result.summary)}\n\nresults in {out}")
+        print(f"{coloured(summary_table(result.summary), sys.stdout)}\n\nresults in {out}")
     for note in notes(result.summary):
-        print(f"warning: {note}", file=sys.stderr)
+        print(coloured(f"warning: {note}", sys.stderr), file=sys.stderr)
     return DONE if result.interrupted_by is None else SIGNAL + result.interrupted_by
+
+
+@contextmanager
+def _builder(options: argparse.Namespace) -> Iterator[Callable | None]:
+    """Yield what makes a run in parts, where --dask says who serves them."""
+    if options.dask is None:
+        if options.parts is not None:
+            raise InputErrors(["--parts: goes with --dask, which says where parts are served"])
+        yield None
+        return
+    from simulator.study.distributed.dask_client import client_of
+    with client_of(options.dask, _tell) as client:
+        from simulator.study.distributed.giant_run import InParts  # an extra, which is there if there is a client
+        yield InParts(client, options.parts or 0, _tell)
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr)
 
 
 def _validate(options: argparse.Namespace) -> int:
@@ -146,6 +165,8 @@ COMMANDS = {"run": _run, "validate": _validate, "list": _list, "describe": _desc
 # Command -> module of simulator.study, with `add_arguments(parser)` and `run(options) -> status`, and what it does.
 STUDIES = {
     "compare": ("compare_command", "one workload under several experiments, side by side"),
+    "sweep": ("sweep_command", "every point of a study, kept as it ends, resumed where it stopped"),
+    "study": ("study_command", "a study that is there: status, merge, table, check"),
     "workload": ("workload_command", "what an experiment sends, in numbers and as a native trace"),
     "predict": ("predict_command", "how long one iteration takes, operator by operator"),
     "score": ("score_command", "predictions beside what was measured on real machines"),
@@ -169,15 +190,7 @@ def _parser(*chosen: str) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"simulator {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
-    run = commands.add_parser("run", help="run one experiment", allow_abbrev=False)
-    _add_experiment(run)
-    run.add_argument("--out", metavar="DIR", help="results directory; default: [output].directory, else results/<name>")
-    run.add_argument("--overwrite", action="store_true", help="replace results that are complete already")
-    run.add_argument("--quiet", action="store_true", help="no progress bar, no summary table")
-    run.add_argument("--threads", type=_threads, metavar="N",
-                     help="serve replicas that do not see each other by so many threads; default: all cores; the "
-                          "results are the same")
-
+    _add_run(commands)
     validate = commands.add_parser(
         "validate", help="check an experiment and print it with every default filled in", allow_abbrev=False)
     _add_experiment(validate)
@@ -200,6 +213,21 @@ def _parser(*chosen: str) -> argparse.ArgumentParser:
         if name in chosen:
             _study(name).add_arguments(study)
     return parser
+
+
+def _add_run(commands) -> None:
+    run = commands.add_parser("run", help="run one experiment", allow_abbrev=False)
+    _add_experiment(run)
+    run.add_argument("--out", metavar="DIR", help="results directory; default: [output].directory, else results/<name>")
+    run.add_argument("--overwrite", action="store_true", help="replace results that are complete already")
+    run.add_argument("--quiet", action="store_true", help="no progress bar, no summary table")
+    run.add_argument("--threads", type=_threads, metavar="N",
+                     help="serve replicas that do not see each other by so many threads; default: all cores; the "
+                          "results are the same")
+    run.add_argument("--dask", metavar="PLACE", help=(
+        "serve replicas that do not see each other at workers of Dask (extra `dask`): local, a scheduler's address as "
+        "tcp://host:8786, or its JSON file; the results are the same"))
+    run.add_argument("--parts", type=_threads, metavar="N", help="with --dask: into so many parts, at most")
 
 
 def _threads(text: str) -> int:

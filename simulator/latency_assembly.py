@@ -14,7 +14,7 @@ from simulator.draft_assembly import with_draft_model
 from simulator.errors import InputErrors, KeyFault
 from simulator.expert_assembly import expert_pricing, with_exchange
 from simulator.experts.timeline import Arrangement
-from simulator.latency.readings import Readings
+from simulator.latency.readings import Made, Readings
 
 
 def latency_model(experiment: Experiment, site, readings: Readings | None = None,
@@ -61,18 +61,63 @@ def _backend_model(experiment: Experiment, parameters, deployment: Deployment | 
     """
     latency, given = experiment.latency, {}
     backend = registry.load("latency", latency.backend)
+    if latency.uncertainty and not backend.knows_errors:
+        raise InputErrors([KeyFault(unknown_errors(latency.backend))])
     if latency.collective is not None:
         if not backend.takes_collective:
             raise InputErrors([KeyFault(f"latency.collective: {latency.backend} has no collectives to replace")])
         model = registry.load("collective", latency.collective.backend)
         given["collective"] = _built(model, "latency.collective", latency.collective.parameters, deployment)
+    asked = latency.backend, parameters, latency.collective, deployment
     if backend.reads_files:
         read = partial(_built, backend.read, "latency", parameters, deployment, **given)
-        asked = latency.backend, parameters, latency.collective, deployment
         given["reading"] = read() if readings is None else readings.of(asked, read)
     if pricing is not None:
         given["experts"] = pricing
-    return _built(backend, "latency", parameters, deployment, **given)
+    model = _built(backend, "latency", parameters, deployment, **given)
+    if readings is None:
+        return model
+    return readings.around(Made(backend, asked, given, model, lambda changed: _built(
+        backend, "latency", parameters, deployment, **changed)))
+
+
+def errors_of(experiment: Experiment, site) -> dict:
+    """Return OperatorError by operator, as the backend of a pool knows them.
+
+    Raises
+    ------
+    InputErrors
+        It knows none.
+    """
+    kept = _LastMade()
+    latency_model(experiment, site, kept)
+    return errors_of_made(kept.made[0])[0]
+
+
+def errors_of_made(made: Made) -> tuple[dict, dict]:
+    """Return OperatorError by operator, and the tables that were looked up."""
+    _, parameters, _, deployment = made.asked
+    return _built(made.backend.errors, "latency", parameters, deployment, made.given.get("collective"))
+
+
+def unknown_errors(backend: str) -> str:
+    """Return why a backend has no intervals."""
+    known = " or ".join(f'"{name}"' for name in registry.KINDS["latency"].entries
+                        if registry.load("latency", name).knows_errors)
+    return (f'latency.uncertainty: expected false with backend = "{backend}", found true: its times are given or '
+            f"fitted, and nothing tells how far they are off, operator by operator; {known} can tell")
+
+
+class _LastMade(Readings):
+    """Readings that remember what was made, the model of the pool first."""
+
+    def __init__(self):
+        super().__init__()
+        self.made: list[Made] = []
+
+    def around(self, made: Made):
+        self.made.append(made)
+        return made.model
 
 
 def layers_of_stages(deployment: Deployment | None, num_stages: int) -> list[int]:

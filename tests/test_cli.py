@@ -23,7 +23,7 @@ def run_experiment(monkeypatch):
     stand_in = types.ModuleType("simulator.api")
     stand_in.calls, stand_in.interrupted_by = [], None
 
-    def run(experiment, out, overwrite, quiet, main_began_s, threads):
+    def run(experiment, out, overwrite, quiet, main_began_s, threads, build):
         stand_in.calls.append((experiment.name, experiment.seed, out, overwrite, quiet))
         if isinstance(stand_in.interrupted_by, BaseException):
             raise stand_in.interrupted_by
@@ -32,6 +32,7 @@ def run_experiment(monkeypatch):
     stand_in.run_experiment = run
     results = types.ModuleType("simulator.results")
     results.summary_table = lambda summary: "THE TABLE"
+    results.coloured = lambda text, stream: text
     results.notes = lambda summary: ["it stood still"]
     monkeypatch.setitem(sys.modules, "simulator.api", stand_in)
     monkeypatch.setitem(sys.modules, "simulator.results", results)

@@ -1,6 +1,7 @@
 """Make docs/score.json, docs/accuracy.md and README.md's words about backends from the data sets of bench/accuracy.
 
-`python tools/accuracy_page.py [--root FOLDER]` simulates everything; with `--page` the pages alone are made again.
+`python tools/accuracy_page.py [--root FOLDER]` simulates everything, and all again without each price of `operators` in
+turn; with `--page` the pages alone are made again.
 """
 import argparse
 import os
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from simulator.study.accuracy.ablation import ablate
 from simulator.study.accuracy.data_set import open_all
 from simulator.study.accuracy.files import json_of, write_text
 from simulator.study.accuracy.page import in_short, page
@@ -30,7 +32,9 @@ def main():
         data_sets = open_all([HOME / "bench/accuracy"], options.root)
         if absent := [path for each in data_sets for path in each.absent]:
             parser.error(f"files not found: {', '.join(absent)}")
-        write_text(SCORE, json_of(committed(score(data_sets, BACKENDS, tell=print).score)))
+        found = score(data_sets, BACKENDS, tell=print).score
+        found = msgspec.structs.replace(found, ablations=ablate(data_sets, tell=print))
+        write_text(SCORE, json_of(committed(found)))
     found = read_score(SCORE)
     write_text(PAGE, page(found))
     write_text(README, quoting(README.read_text(encoding="utf-8"), found))
@@ -38,10 +42,15 @@ def main():
 
 def committed(found: Score) -> Score:
     """Return a score whose bytes repeat: four decimals, no wall times."""
-    rows = tuple(msgspec.structs.replace(row, wall_s=None, **{
-        name: round(value, DIGITS) for name in row.__struct_fields__
-        if name != "wall_s" and isinstance(value := getattr(row, name), float)}) for row in found.rows)
-    return msgspec.structs.replace(found, rows=rows, overall=tuple(overall_of(rows)))
+    rows = tuple(rounded(msgspec.structs.replace(row, wall_s=None)) for row in found.rows)
+    return msgspec.structs.replace(found, rows=rows, overall=tuple(overall_of(rows)),
+                                   ablations=tuple(map(rounded, found.ablations)))
+
+
+def rounded(row: msgspec.Struct) -> msgspec.Struct:
+    """Return a row with four decimals."""
+    return msgspec.structs.replace(row, **{name: round(value, DIGITS) for name in row.__struct_fields__
+                                           if isinstance(value := getattr(row, name), float)})
 
 
 def quoting(readme: str, found: Score) -> str:

@@ -71,7 +71,10 @@ def _check_pools(sections: Mapping[str, Any], fault: Callable[[Path, str], None]
             fault(path, message)
         tiers = {("pools", i, "kv_tiers"): pool.kv_tiers for i, pool in enumerate(pools)} or {
             ("kv_tiers",): sections["kv_tiers"]}
-        for path, message in tier_faults(sections["cluster"], tiers) if missing not in tiers.values() else ():
+        engines = {("pools", i, "kv_tiers"): pool.engine for i, pool in enumerate(pools)} or {
+            ("kv_tiers",): sections["engine"]}
+        is_known = missing not in (*tiers.values(), *engines.values())
+        for path, message in tier_faults(sections["cluster"], tiers, engines) if is_known else ():
             fault(path, message)
     for path, message in chain.from_iterable(find(pools, sections, missing) for find in CONFLICTS):
         fault(path, message)
@@ -241,9 +244,10 @@ def _tiers(kv_tiers, engine, topology) -> Iterator[Fault]:
     if kv_tiers is None:
         return
     protocol, name = registry.load("kv_tier", kv_tiers.protocol), kv_tiers.protocol
-    if engine.scheduler != protocol.scheduler:
+    if engine.scheduler not in (protocol.scheduler, *protocol.others):
+        with_these = '" and "'.join((protocol.scheduler, *protocol.others))
         yield ("kv_tiers", "protocol"), (
-            f'"{name}" goes with scheduler "{protocol.scheduler}", found "{engine.scheduler}"'
+            f'"{name}" goes with scheduler "{with_these}", found "{engine.scheduler}"'
             + (f": {why}" if (why := protocol.why_not.get(engine.scheduler)) else ""))
         return
     for key, message in protocol.conflicts(engine, topology):
@@ -256,9 +260,32 @@ def _scheduler_rules(engine) -> Iterator[Fault]:
         yield ("engine", key), message
 
 
-CONFLICTS = (conflicts_of_ranks, conflicts_of_context)
+def _uncertainty(latency) -> Iterator[Fault]:
+    for key in OF_UNCERTAINTY:
+        if not latency.uncertainty and getattr(latency, key) is not None:
+            yield ("latency", key), f"expected uncertainty = true beside it, found {getattr(latency, key)}"
+
+
+def _one_uncertainty(pools, sections, missing) -> Iterator[Fault]:
+    """Refuse pools that differ: replications are of a whole run."""
+    for i, pool in enumerate(pools[1:], 1):
+        for key in ("uncertainty", *OF_UNCERTAINTY):
+            first, own = getattr(pools[0].latency, key), getattr(pool.latency, key)
+            if own != first:
+                yield ("pools", i, "latency", key), (
+                    f"expected {_toml(first)}, as in pool {pools[0].name}, found {_toml(own)}: all pools of a run vary "
+                    f"together")
+
+
+def _toml(value) -> str:
+    return "no such key" if value is None else str(value).lower()
+
+
+OF_UNCERTAINTY = ("uncertainty_replications", "uncertainty_share")
+CONFLICTS = (_one_uncertainty, conflicts_of_ranks, conflicts_of_context)
 CHECKS = (
     (_model_source, ("model",)),
+    (_uncertainty, ("latency",)),
     (_presence, ("model", "hardware", "engine", "latency")),
     (rank_faults, ("topology", "engine", "kv_tiers", "latency")),
     (context_faults, ("topology", "engine", "kv_tiers", "latency")),

@@ -121,6 +121,14 @@ class Latency(Section, kw_only=True):
     backend: Annotated[str, Meta(description="what predicts the duration of an iteration")] = "roofline"
     resolution_us: Annotated[float, Meta(ge=0, le=1e6, description=(
         "0: nearest nanosecond; otherwise durations, those of the host too, are truncated to multiples of it"))] = 0.0
+    uncertainty: Annotated[bool, Meta(description=(
+        "run again with the times of operators off as far as their tables were where points were left out: intervals "
+        "in the summary"))] = False
+    uncertainty_replications: Annotated[Annotated[int, Meta(ge=4, le=4096)] | None, Meta(description=(
+        "how many times; with uncertainty; default: 16"))] = None
+    uncertainty_share: Annotated[Annotated[float, Meta(gt=0, lt=1)] | None, Meta(description=(
+        "share of the replications that lies in an interval; with uncertainty; default: 0.8, the 10th to the 90th "
+        "percentile"))] = None
     host: Annotated[HostParameters, Meta(description="time outside the GPU")]
     collective: Annotated[Collective | None, Meta(description=(
         "how long accelerators take to exchange data; absent: as the backend has it"))] = None

@@ -11,6 +11,7 @@ msgspec knows:
   beside the fields of its own Struct is read by the `Parameters` of the chosen class.
 """
 import types
+from functools import cache
 from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 
 import msgspec
@@ -38,6 +39,7 @@ class Table(NamedTuple):
     choice: str | None          # the attribute that holds the chosen class's Parameters
 
 
+@cache
 def table_of(struct: type[msgspec.Struct]) -> Table:
     """Return what a Struct declares."""
     declared = msgspec.structs.fields(struct)

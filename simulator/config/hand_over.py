@@ -36,7 +36,6 @@ def hand_over_faults(pools: Sequence, kv_transfer, cluster, failures, autoscalin
     yield from _schedulers(pools, kv_transfer)
     yield from _decisions(cluster, pools, kv_transfer)
     yield from _only_nixl(kv_transfer, failures, autoscaling)
-    yield from _lost_reads(pools, kv_transfer)
     yield from _autoscaler(autoscaling, roles)
     yield from _not_yet(cluster, roles)
     yield from _either_leg(pools, kv_transfer, cluster, failures, autoscaling)
@@ -166,6 +165,7 @@ def _schedulers(pools: Sequence, kv_transfer) -> Iterator[Fault]:
             yield ("pools", i, "kv_tiers"), (
                 f'expected none with kv_transfer.protocol = "{kv_transfer.protocol}": '
                 f"{kv_transfer.habits.why_no_tiers}")
+        yield from _tiers_beside(i, pool)
         host = pool.latency.host
         if kv_transfer.upstream_compat and pool.role != "prefill" and (
                 host.queue_base_us + host.queue_per_prompt_token_us > 0):
@@ -175,6 +175,17 @@ def _schedulers(pools: Sequence, kv_transfer) -> Iterator[Fault]:
         if pool.topology.pipeline_parallel > 1:
             yield ("pools", i, "topology", "pipeline_parallel"), (
                 f"expected 1, found {pool.topology.pipeline_parallel}: hand-overs are not settled with pipeline stages")
+
+
+def _tiers_beside(i: int, pool) -> Iterator[Fault]:
+    """Yield why the tier of the i-th pool does not go with prompts that are computed elsewhere."""
+    if pool.kv_tiers is None:
+        return
+    why = registry.load("kv_tier", pool.kv_tiers.protocol).apart_with.get(pool.engine.scheduler)
+    if why:
+        yield ("pools", i, "kv_tiers"), (
+            f'expected none with role = "{pool.role}" and scheduler "{pool.engine.scheduler}", found '
+            f'"{pool.kv_tiers.protocol}": {why}')
 
 
 def _taking_over(i: int, pool, kv_transfer) -> Iterator[Fault]:
@@ -240,15 +251,6 @@ def _decisions(cluster, pools: Sequence, kv_transfer) -> Iterator[Fault]:
     if "both" in roles:
         yield path, ('expected "decode_first", found "prefill_first": with a pool of role "both" a replica might hand '
                      "over to itself")
-
-
-def _lost_reads(pools: Sequence, kv_transfer) -> Iterator[Fault]:
-    """Refuse what a decode replica cannot take back: the block of a token that was to come with the KV."""
-    if kv_transfer.failure_policy == "recompute" and kv_transfer.first_token == "prefill" and any(
-            pool.engine.enable_prefix_caching for pool in pools if pool.role != "prefill"):
-        yield ("kv_transfer", "failure_policy"), (
-            'expected "fail", found "recompute": with first_token = "prefill" and enable_prefix_caching the block of a '
-            "token that was to come with the KV would be lost when a read fails")
 
 
 def _only_nixl(kv_transfer, failures, autoscaling) -> Iterator[Fault]:

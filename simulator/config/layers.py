@@ -2,6 +2,7 @@
 import os
 import sys
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 import tomli
@@ -42,6 +43,12 @@ class Layers:
         self._folders = ("", source.folder, *self._folders)
         forget(Experiment, self.data, data, self._folders)
         self.merge(data, source)
+
+    def copy(self) -> "Layers":
+        """Return the same, to lay more over."""
+        made = Layers(self.main)
+        made.data, made._sources, made._folders = deepcopy(self.data), dict(self._sources), self._folders
+        return made
 
     def merge(self, data: Mapping, source: Source) -> None:
         """Lay a table over what is there; tables merge, everything else is replaced."""

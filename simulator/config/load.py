@@ -34,6 +34,9 @@ def load_experiment(file: str | os.PathLike, overrides: Mapping[str, Any] | Iter
     layers = read_layers(file, overrides, label)
     if "variants" in layers.data:
         raise InputErrors([f"{os.fspath(file)}: a comparison, not an experiment; `simulator compare` runs it"])
+    if "study" in layers.data:
+        kind = layers.data["study"].get("kind", "sweep") if isinstance(layers.data["study"], dict) else "sweep"
+        raise InputErrors([f"{os.fspath(file)}: a study, not an experiment; `simulator {kind}` runs it"])
     layers.data.setdefault("name", os.path.basename(os.fspath(file)).removesuffix(".toml"))
     return resolve(layers)
 

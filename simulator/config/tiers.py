@@ -25,17 +25,19 @@ def lookers(cluster) -> Iterator[tuple[Path, type, Any]]:
             yield (*path, "scorers", i), registry.load("scorer", scorer.name), scorer.parameters
 
 
-def tier_faults(cluster, tiers: Mapping[Path, Any]) -> Iterator[Fault]:
+def tier_faults(cluster, tiers: Mapping[Path, Any], engines: Mapping[Path, Any]) -> Iterator[Fault]:
     """Refuse what looks at tiers in vain, and moves that leave KV behind.
 
     tiers : [kv_tiers] of the experiment, or of each pool, by its path; None: there is none.
+    engines : [engine] of the same, by the same paths.
     """
     tiers = {path: tier for path, tier in tiers.items() if tier is not None}
     if tiers and cluster.rescheduling is not None:
         yield ("cluster", "rescheduling"), ("expected none with [kv_tiers]: what the tier of a replica has does not "
                                             "follow a request that moves")
     for path, tier in tiers.items():
-        why = registry.load("kv_tier", tier.protocol).why_unseen
+        protocol = registry.load("kv_tier", tier.protocol)
+        why = protocol.why_unseen or protocol.unseen_with.get(engines[path].scheduler)
         looker = _first_looker(cluster)
         if why and looker:
             yield (*path, "protocol"), (

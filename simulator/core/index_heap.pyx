@@ -1,6 +1,7 @@
 """The waiting queue under priority scheduling, a binary heap in one array."""
 from libc.stdint cimport int32_t, int64_t
-from libc.stdlib cimport free
+from libc.stdlib cimport free, malloc
+from libc.string cimport memset
 
 from simulator.core.errors cimport broken
 from simulator.core.memory cimport resize
@@ -10,10 +11,21 @@ cdef enum:
 
 
 cdef class IndexHeap:
-    """Rows in order of priority, arrival, then rank."""
+    """Rows in order of priority, arrival, then rank.
+
+    num_rows : if given, rows are 0 .. num_rows - 1, and the heap knows where each of them is: 4 bytes each.
+    """
+
+    def __init__(self, Py_ssize_t num_rows=0):
+        if num_rows > 0 and self._places == NULL:
+            self._places = <int32_t*>malloc(num_rows * sizeof(int32_t))
+            if self._places == NULL:
+                raise MemoryError()
+            memset(self._places, 0xFF, num_rows * sizeof(int32_t))          # -1
 
     def __dealloc__(self):
         free(self._heap)
+        free(self._places)
 
     cdef int push(self, int32_t row, int64_t priority, int64_t arrival_ns, int32_t tie_rank) except -1 nogil:
         if self.size == self._room:
@@ -34,23 +46,33 @@ cdef class IndexHeap:
         if self.size == 0:
             return -1
         cdef int32_t row = self._heap[0].row
-        self.size -= 1
-        cdef Waiting last = self._heap[self.size]
-        self._sift(0, &last)
+        self._take_out(0)
         return row
 
     cdef int remove(self, int32_t row) noexcept nogil:
-        cdef int32_t hole
-        cdef Waiting last
-        for hole in range(self.size):
-            if self._heap[hole].row == row:
-                self.size -= 1
-                last = self._heap[self.size]
-                self._sift(hole, &last)
-                return 0
-        return -1
+        cdef int32_t hole = 0
+        if self._places != NULL:
+            hole = self._places[row] if self._places[row] >= 0 else self.size
+        else:
+            while hole < self.size and self._heap[hole].row != row:
+                hole += 1
+        if hole == self.size:
+            return -1
+        self._take_out(hole)
+        return 0
+
+    cdef void _take_out(self, int32_t hole) noexcept nogil:
+        cdef Waiting last = self._heap[self.size - 1]
+        if self._places != NULL:
+            self._places[self._heap[hole].row] = -1
+        self.size -= 1
+        if hole < self.size:
+            self._sift(hole, &last)
 
     cdef void clear(self) noexcept nogil:
+        cdef int32_t i
+        for i in range(self.size if self._places != NULL else 0):
+            self._places[self._heap[i].row] = -1
         self.size = 0
 
     cdef void _sift(self, int32_t hole, const Waiting* entry) noexcept nogil:
@@ -61,7 +83,7 @@ cdef class IndexHeap:
             parent = (hole - 1) >> 1
             if not waits_before(entry, &heap[parent]):
                 break
-            heap[hole] = heap[parent]
+            self._set(hole, &heap[parent])
             hole = parent
         child = 2 * hole + 1
         while child < self.size:
@@ -69,10 +91,10 @@ cdef class IndexHeap:
                 child += 1
             if not waits_before(&heap[child], entry):
                 break
-            heap[hole] = heap[child]
+            self._set(hole, &heap[child])
             hole = child
             child = 2 * hole + 1
-        heap[hole] = entry[0]
+        self._set(hole, entry)
 
     cdef int _grow(self) except -1 nogil:
         cdef int32_t room = max(<int32_t>FIRST_ROOM, 2 * self._room)
@@ -85,6 +107,9 @@ cdef class IndexHeap:
         for i in range(1, self.size):
             if waits_before(&self._heap[i], &self._heap[(i - 1) >> 1]):
                 return broken("IndexHeap: a row stands before its parent")
+        for i in range(self.size if self._places != NULL else 0):
+            if self._places[self._heap[i].row] != i:
+                return broken("IndexHeap: a row is not where its place says")
         return 0
 
     # The face for tests and exploration.

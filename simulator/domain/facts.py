@@ -1,7 +1,7 @@
 """Find and read the fact files: models/, hardware/ and hardware/nodes/, or a user's file of the same form."""
 import re
 import types
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin
 
@@ -17,6 +17,7 @@ _INSTALLED = Path(__file__).parents[1] / "_facts"       # in a wheel
 _CHECKOUT = Path(__file__).parents[2]
 _HUB_ID = re.compile(r'^hf_id = "(.+)"$', re.MULTILINE)
 FOLDERS = {"model": "models", "hardware": "hardware", "node": "hardware/nodes"}
+MOST_KEPT = 64                  # files whose content is kept parsed: a study asks the same ones run after run
 
 
 def folder(kind: str) -> Path:
@@ -26,7 +27,12 @@ def folder(kind: str) -> Path:
 
 def names(kind: str) -> list[str]:
     """Return the sorted names of all built-in facts: model, hardware or node."""
-    return sorted(path.stem for path in folder(kind).glob("*.toml"))
+    return list(_names(folder(kind)))
+
+
+@cache
+def _names(place: Path) -> tuple[str, ...]:
+    return tuple(sorted(path.stem for path in place.glob("*.toml")))
 
 
 @cache
@@ -93,23 +99,35 @@ def load_node_with(accelerator: AcceleratorSpec | None, name_or_path: str | Path
 
 
 def _load(kind: str, name_or_path: str | Path, struct: type):
-    path = _path(kind, str(name_or_path))
+    path = path_of(kind, str(name_or_path))
     try:
-        table = tomli.loads(path.read_text(encoding="utf-8"))
+        return _parsed(struct, path, path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomli.TOMLDecodeError) as error:
         raise InputErrors([f"{path}: {getattr(error, 'strerror', None) or error}"]) from error
-    facts = read_table(table, struct, path)
+
+
+@lru_cache(MOST_KEPT)
+def _parsed(struct: type, path: Path, text: str):
+    """Return what a file holds; a run asks five times, and a study of a thousand runs each time."""
+    facts = read_table(tomli.loads(text), struct, path)
     return facts if facts.name else replace(facts, name=path.stem)
 
 
-def _path(kind: str, name: str) -> Path:
+def path_of(kind: str, name: str) -> Path:
+    """Return the file of a model, accelerator or node, by name, repository on the hub, or path.
+
+    Raises
+    ------
+    InputErrors
+        No such name.
+    """
     if name.endswith(".toml") or "/" in name:
         known = name_of_hub_id(kind, name)
         return folder(kind) / f"{known}.toml" if known else Path(name)
-    known = names(kind)
-    if name not in known:
+    path = folder(kind) / f"{name}.toml"
+    if not path.is_file() and name not in (known := names(kind)):
         raise InputErrors([f'no {kind} "{name}" in {FOLDERS[kind]}/{did_you_mean(name, known)}'])
-    return folder(kind) / f"{name}.toml"
+    return path
 
 
 def read_table(table: dict, struct: type, file: str | Path):

@@ -44,6 +44,7 @@ cdef class Cluster:
     cdef object _tier_use               # structured array (requests,), `records.TIER_USE`; None: there are no KV tiers
     cdef dict _stores                   # {name: Level} of KV that replicas share
     cdef object _observer               # sees every batch; None: nobody does
+    cdef int32_t _first, _last          # the replicas that are served; those of other parts of the cluster are not
     cdef object _lanes                  # Lanes, where several threads serve the replicas; None: this one does
     cdef int64_t _last_event_ns         # arrival, time-out or other loss of a request
     cdef int64_t _quiet_since_ns        # nothing but ticks happened since then

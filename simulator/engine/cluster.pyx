@@ -29,7 +29,7 @@ import numpy as np
 from simulator.domain import records
 from simulator.domain.run import Run
 from simulator.engine.diagnosis import diagnose, diagnose_gateways, pool_cuts
-from simulator.engine.lanes import lanes_for
+from simulator.engine.lanes import lanes_for, why_no_lanes
 from simulator.engine.pool_latency import provenance_of, warnings_of
 from simulator.engine.unknown_names import diagnose_names
 
@@ -89,6 +89,7 @@ cdef class Cluster:
         self._plan, self._observer, self._tier_use = shared.plan, shared.observer, shared.tier_use
         self._stores, self._encoded_tokens = shared.stores, shared.encoded_tokens
         self._give_up_ns, self._give_up_failing_ns = self._plan.give_up_ns, self._plan.give_up_failing_ns
+        self._first, self._last = self._plan.serves or (0, fleet.num_replicas)
         self._next_poll = self._poll_iterations = POLL_ITERATIONS
 
     def __dealloc__(self):
@@ -109,12 +110,11 @@ cdef class Cluster:
         May be called once. Stopped by the monitor or by a livelock, the run is not complete.
         """
         cdef Operation operation
-        cdef bint alone = self.source.is_fixed and not (
-            self.fleet.coupled or self.fleet.has_deadlines or self._delays_queue())
+        cdef bint alone = self._serves_alone()
         self.source.start()
         for operation in self.operations:
             operation.start()
-        if alone:
+        if alone and self._plan.serves is None:
             self._lanes = lanes_for(self.replicas, self.workload, self._recorder, self._plan, self._observer)
         with nogil:
             if alone:
@@ -125,6 +125,19 @@ cdef class Cluster:
             if self._stopped or self.fleet.lookaheads != NULL:   # some may lag behind
                 self._advance_all(self.clock_ns if self._stopped else self._horizon_ns + 1)
         return self._conclude()
+
+    def _serves_alone(self):
+        """Say whether nothing but arrivals concerns a replica."""
+        return self.source.is_fixed and not (
+            self.fleet.coupled or self.fleet.has_deadlines or self._delays_queue())
+
+    def why_whole(self):
+        """Return why the cluster cannot be cut into parts that are simulated apart; None: it can."""
+        if self.fleet.num_replicas < 2:
+            return "it has one replica"
+        if not self._serves_alone() or self.operations or self._journeys is not None or self._stores:
+            return "its replicas see each other, or something looks at them while they run"
+        return why_no_lanes(self._plan)
 
     def _delays_queue(self):
         return any(self.fleet.seats[i].queue_base_ns > 0 or self.fleet.seats[i].queue_token_ns > 0
@@ -328,7 +341,7 @@ cdef class Cluster:
             following[row - begin] = -1
             last[index] = row
         if self._lanes is None:
-            self._serve_some(0, self.fleet.num_replicas, begin)
+            self._serve_some(self._first, self._last, begin)
         else:
             with gil:
                 self._lanes.serve(self._serve_lane, begin)

@@ -130,8 +130,9 @@ cdef object _describe_copies(Replica replica, dict step):
     step["end_ns"] = batch.end_ns
     if (copies := scheduler.tier.take_log()) is not None:
         step["copies"] = copies
-    step["blocks"] = {scheduler.sequence(slot).row: scheduler.kv.block_table(slot)
-                      for slot in (*scheduler.slots(), *scheduler.slots(scheduler.first_held()))}
+    if hasattr(scheduler.kv, "block_table"):            # a tree has pages without names
+        step["blocks"] = {scheduler.sequence(slot).row: scheduler.kv.block_table(slot)
+                          for slot in (*scheduler.slots(), *scheduler.slots(scheduler.first_held()))}
 
 
 cdef object _describe_end(kv, dict step, bint blocks):

@@ -15,10 +15,19 @@ def lanes_for(replicas, workload, recorder, plan, observer):
     None: one thread serves them all.
     """
     count = min(plan.threads, len(replicas))
-    if count < 2 or len(workload) < LEAST_REQUESTS or observer is not None or not all(
-            pool.latency.is_shareable and pool.scheduler.facts(pool.parameters).takes_threads for pool in plan.pools):
+    if count < 2 or len(workload) < LEAST_REQUESTS or observer is not None or why_no_lanes(plan):
         return None
     return Lanes(replicas, workload, recorder, count)
+
+
+def why_no_lanes(plan) -> str | None:
+    """Return which policy of a plan threads or processes cannot share; None: none."""
+    for pool in plan.pools:
+        if not pool.latency.is_shareable:
+            return f"the latency backend of pool {pool.name} keeps account of what it was asked"
+        if not pool.scheduler.facts(pool.parameters).takes_threads:
+            return f"the scheduler of pool {pool.name} keeps state that replicas share"
+    return None
 
 
 class Lanes:

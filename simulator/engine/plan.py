@@ -135,6 +135,8 @@ class ClusterPlan(msgspec.Struct, frozen=True):
     give_up_ns : end a run in which requests wait at gateways and nothing but ticks has happened for so long.
     give_up_failing_ns : the same where replicas fail and are repaired meanwhile.
     threads : that may serve replicas side by side where these do not see each other; changes no result.
+    serves : replicas [first, last) of this part of the cluster: all requests are placed, and those of other replicas
+        not served; None: all. Takes a cluster that `can_be_cut`.
     keeps_journeys : note each request's way to its replica.
     keeps_legs : note each stay of a request at a replica; needed by what takes requests off a replica.
     moves_requests : an operation moves requests between replicas.
@@ -156,6 +158,7 @@ class ClusterPlan(msgspec.Struct, frozen=True):
     give_up_ns: int = 600 * 10**9
     give_up_failing_ns: int = 60_000 * 10**9
     threads: int = 1
+    serves: tuple[int, int] | None = None
     keeps_journeys: bool = False
     keeps_legs: bool = False
     moves_requests: bool = False

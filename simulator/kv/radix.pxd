@@ -36,6 +36,10 @@ cdef class RadixKV(KVCache):
     # Find the first `num_tokens` tokens of a text; tokens, and the node for `keep`.
     cdef int32_t find(self, int32_t row, int64_t num_tokens, int32_t* node) except -1 nogil
 
+    # What was found up to a node is in host memory alone, behind the pages with which a sequence began: bring these
+    # tokens back, for a request. False: they are too few, or there is no room.
+    cdef bint load_back(self, int32_t slot, int32_t node, int64_t tokens, int32_t row) except -1 nogil
+
     # A sequence begins with what was found; it has room for so many tokens from now on, which there is.
     cdef void keep(self, int32_t slot, int32_t node, int64_t found) noexcept nogil
     cdef void take(self, int32_t slot, int64_t tokens) noexcept nogil
@@ -46,4 +50,5 @@ cdef class RadixKV(KVCache):
     cdef int publish(self, int32_t slot, int32_t row, int64_t num_tokens, int64_t prompt_tokens,
                      int64_t priority) except -1 nogil
 
-    cdef void _count(self) noexcept nogil
+    # Count the pages that nobody holds: something was locked in the tree, or unlocked.
+    cdef void count(self) noexcept nogil

@@ -10,7 +10,11 @@ from libc.string cimport memset
 from simulator.core.memory cimport resize
 from simulator.kv.base cimport KVCache, blocks_for
 from simulator.kv.cache_log cimport CacheLog
+from simulator.kv.radix_host cimport HostTree
 from simulator.kv.radix_tree cimport BY_PRIORITY, FIFO, FILO, LFU, LRU, MRU, SLRU, RadixTree
+
+cdef enum:
+    FEWEST_LOADED = 10          # tokens: fewer are computed anew; load_back_threshold of init_hicache
 
 EVICTIONS = {"lru": LRU, "lfu": LFU, "fifo": FIFO, "mru": MRU, "filo": FILO, "priority": BY_PRIORITY, "slru": SLRU}
 
@@ -22,10 +26,14 @@ cdef class RadixKV(KVCache):
     content : Content, the texts of the requests.
     caches : what was computed may be found again.
     policy : in which order the tree is evicted, a key of `EVICTIONS`.
+    host : HostSettings of copies in host memory; None: there are none.
     """
 
-    def __init__(self, int32_t num_blocks, int32_t block_size, content, bint caches, policy):
-        self.tree = RadixTree(block_size, content, EVICTIONS[policy])
+    def __init__(self, int32_t num_blocks, int32_t block_size, content, bint caches, policy, host=None):
+        if host is None:
+            self.tree = RadixTree(block_size, content, EVICTIONS[policy])
+        else:
+            self.tree = HostTree(block_size, content, EVICTIONS[policy], host)
         self.caches = caches
         self._blank = num_blocks
 
@@ -34,8 +42,9 @@ cdef class RadixKV(KVCache):
 
     def forget(self):
         """See KVCache; pages of batches that are still under way stay theirs."""
+        self._blank += <int32_t>(self.tree.forget_host() // self.block_size)
         self.make_room(<int64_t>(self.num_blocks + 1) * self.block_size)        # more than there are: all go
-        self._count()
+        self.count()
 
     def follow(self):
         """See KVCache."""
@@ -52,7 +61,7 @@ cdef class RadixKV(KVCache):
             memset(self._holds + before, 0, (num_slots - before) * sizeof(Hold))
         return 0
 
-    cdef void _count(self) noexcept nogil:
+    cdef void count(self) noexcept nogil:
         self.free_blocks = self._blank + <int32_t>(self.tree.evictable // self.block_size)
 
     cdef int make_room(self, int64_t tokens) except -1 nogil:
@@ -70,13 +79,31 @@ cdef class RadixKV(KVCache):
         cdef Hold* hold = &self._holds[slot]
         self.tree.lock(node, 1)
         hold.node, hold.tokens, hold.shared, hold.counted = node, found, found, 0
-        self._count()
+        self.count()
+
+    cdef bint load_back(self, int32_t slot, int32_t node, int64_t tokens, int32_t row) except -1 nogil:
+        cdef Hold* hold = &self._holds[slot]
+        cdef bint has_room = tokens >= FEWEST_LOADED
+        cdef int64_t lock = self.tree.begin_load(node)
+        if has_room:
+            self.make_room(tokens)
+            has_room = self.blank_tokens() >= tokens
+        self.tree.end_load(node, lock, has_room, row)
+        if has_room:
+            self._blank -= <int32_t>(tokens // self.block_size)
+            self.tree.lock(node, 1)
+            self.tree.lock(hold.node, -1)
+            hold.node = node
+            hold.tokens += tokens
+            hold.shared = hold.tokens
+        self.count()
+        return has_room
 
     cdef void take(self, int32_t slot, int64_t tokens) noexcept nogil:
         cdef Hold* hold = &self._holds[slot]
         self._blank -= blocks_for(tokens, self.block_size) - blocks_for(hold.tokens, self.block_size)
         hold.tokens = tokens
-        self._count()
+        self.count()
 
     cdef int publish(self, int32_t slot, int32_t row, int64_t num_tokens, int64_t prompt_tokens,
                      int64_t priority) except -1 nogil:
@@ -85,18 +112,19 @@ cdef class RadixKV(KVCache):
         cdef int32_t node = 0, end
         if not self.caches or num_tokens == 0:
             return 0
+        self.tree.revived = 0
         if whole > 0:
             there = self.tree.insert(row, whole, priority, hold.counted, &node)
         hold.counted = max(hold.counted, whole)
         if there > hold.shared:                     # computed twice: the own pages are free
-            self._blank += <int32_t>((there - hold.shared) // self.block_size)
+            self._blank += <int32_t>((there - hold.shared - self.tree.revived) // self.block_size)
         prompt_tokens -= prompt_tokens % self.block_size
         if 0 < prompt_tokens < whole:
             self.tree.insert(row, prompt_tokens, priority + 1, prompt_tokens, &end)
         self.tree.lock(hold.node, -1)
         self.tree.lock(node, 1)
         hold.node, hold.shared = node, whole
-        self._count()
+        self.count()
         return 0
 
     # ---- what all schedulers may ask
@@ -127,7 +155,7 @@ cdef class RadixKV(KVCache):
         self._blank += blocks_for(hold.tokens, self.block_size) - <int32_t>(hold.shared // self.block_size)
         self.tree.lock(hold.node, -1)
         memset(hold, 0, sizeof(Hold))
-        self._count()
+        self.count()
         return 0
 
     # ---- members: a page each as it is due, but for as many as there are
@@ -149,7 +177,7 @@ cdef class RadixKV(KVCache):
 
     cdef void step_begin(self, int32_t phase) noexcept nogil:
         self._blank -= self._due[phase]                 # there are so many: see make_room
-        self._count()
+        self.count()
 
     cdef int step_run(self, int32_t phase, int32_t count) except -1 nogil:
         cdef int32_t _
@@ -158,7 +186,7 @@ cdef class RadixKV(KVCache):
                 self.make_room(<int64_t>self._num_members * self.block_size)
             self._blank -= self._due[phase]
             phase = phase + 1 if phase + 1 < self.num_phases else 0
-        self._count()
+        self.count()
         return 0
 
     # ---- the debug face

@@ -34,7 +34,12 @@ cdef struct Node:
     uint32_t code               # of its parent and first token: its last bits are the bucket
     int32_t locks
     int32_t hits
-    int32_t place               # among those that may be evicted; -1: it may not
+    int32_t place               # among the leaves that may go; -1: it may not
+
+
+cdef struct Leaves:             # that may go, a heap: the first to go is its top
+    int32_t* nodes              # [size] there is room for all nodes
+    int32_t size
 
 
 cdef struct Piece:              # of a text, from some token on
@@ -54,10 +59,12 @@ cdef class RadixTree:
     cdef int32_t _first_free
     cdef int32_t* _buckets              # [_num_buckets] children by parent and first token; -1: empty
     cdef int32_t _num_buckets           # a power of two
-    cdef int32_t* _heap                 # [_num_leaves] a heap of leaves without locks
-    cdef int32_t _num_leaves
+    cdef Leaves _leaves                 # without locks
     cdef int _policy                    # Eviction
     cdef CacheLog log                   # of pages that come and go; None: nobody follows them
+    cdef readonly int64_t host_tokens   # that the last match found behind those returned: in host memory alone
+    cdef int32_t host_node              # where they end
+    cdef readonly int64_t revived       # tokens that the last insert found there in host memory alone, and brought back
     cdef int64_t _now                   # counts what happens
     cdef Content _content
     cdef const Request* _requests
@@ -92,6 +99,14 @@ cdef class RadixTree:
     # Drop a leaf in the order of the policy; return its tokens, 0: there is none without locks.
     cdef int32_t evict(self) except -1 nogil
 
+    # All that is in host memory goes, and what may go of the rest: tokens of the latter. Here nothing does.
+    cdef int64_t forget_host(self) except -1 nogil
+
+    # Lock what was found in host memory, for who begins with what was found in all, and bring it to so many tokens'
+    # pages, which hold nothing if the answer is True; else it is too little, or there is no room. Here nothing is.
+    cdef int64_t begin_load(self, int32_t node) except -1 nogil
+    cdef int end_load(self, int32_t node, int64_t lock, bint has_room, int32_t row) except -1 nogil
+
     # Nodes, free ones included; the first child of one; the next sibling.
     cdef inline int32_t num_nodes(self) noexcept nogil:
         return self._num_nodes
@@ -111,6 +126,8 @@ cdef class RadixTree:
                            bint is_hit) except -1 nogil
     cdef void _note(self, int32_t node, bint is_there) noexcept nogil
     cdef int32_t _new(self, int32_t parent, int32_t row, int64_t begin, int64_t end) except -1 nogil
+    cdef void _drop(self, int32_t node) noexcept nogil
+    cdef void _touch_path(self, int32_t node) noexcept nogil
     cdef int32_t _child(self, int32_t node, int32_t row, int64_t begin) noexcept nogil
     cdef int32_t _split(self, int32_t node, int32_t tokens) except -1 nogil
     cdef uint32_t _code_of(self, int32_t parent, int32_t row, int64_t begin) noexcept nogil
@@ -119,6 +136,7 @@ cdef class RadixTree:
     cdef int _rehash(self) except -1 nogil
     cdef bint _goes_before(self, int32_t node, int32_t other) noexcept nogil
     cdef void _settle(self, int32_t node) noexcept nogil
-    cdef void _sift_up(self, int32_t place) noexcept nogil
-    cdef void _sift_down(self, int32_t place) noexcept nogil
-    cdef void _take_out(self, int32_t node) noexcept nogil
+    cdef void _put_in(self, Leaves* leaves, int32_t node) noexcept nogil
+    cdef void _take_out(self, Leaves* leaves, int32_t node) noexcept nogil
+    cdef void _sift_up(self, Leaves* leaves, int32_t place) noexcept nogil
+    cdef void _sift_down(self, Leaves* leaves, int32_t place) noexcept nogil

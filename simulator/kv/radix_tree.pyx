@@ -44,7 +44,7 @@ cdef class RadixTree:
     def __dealloc__(self):
         free(self._nodes)
         free(self._buckets)
-        free(self._heap)
+        free(self._leaves.nodes)
 
     # ---- texts
 
@@ -149,7 +149,7 @@ cdef class RadixTree:
             if self._num_nodes == self._room:
                 room = 2 * self._room + FIRST_BUCKETS
                 resize(&self._nodes, room * sizeof(Node))
-                resize(&self._heap, room * sizeof(int32_t))
+                resize(&self._leaves.nodes, room * sizeof(int32_t))
                 self._room = room
             node = self._num_nodes
             self._nodes[node].row = -1
@@ -169,7 +169,7 @@ cdef class RadixTree:
 
     cdef int32_t match(self, int32_t row, int64_t num_tokens, int32_t* node) except -1 nogil:
         cdef int32_t at = 0, child = -1, tokens
-        cdef int64_t done = 0, now
+        cdef int64_t done = 0
         num_tokens -= num_tokens % self.page_size
         node[0] = 0
         if num_tokens == 0:
@@ -185,14 +185,19 @@ cdef class RadixTree:
                 break
             at = child
         node[0] = at
+        self._touch_path(at)
+        return <int32_t>done
+
+    cdef void _touch_path(self, int32_t node) noexcept nogil:
+        """Note the use of all up to the root."""
+        cdef int64_t now
         self._now += TICK
         now = self._now
-        while at >= 0:
-            self._nodes[at].used = now
-            self._settle(at)
+        while node >= 0:
+            self._nodes[node].used = now
+            self._settle(node)
             now -= 1
-            at = self._nodes[at].parent
-        return <int32_t>done
+            node = self._nodes[node].parent
 
     cdef int32_t _agreeing(self, int32_t node, int32_t row, int64_t begin, int64_t end) noexcept nogil:
         """Return the tokens of a node, whole pages, with which a text goes on."""
@@ -296,20 +301,34 @@ cdef class RadixTree:
 
     cdef int32_t evict(self) except -1 nogil:
         cdef int32_t node, parent, tokens
-        if self._num_leaves == 0:
+        if self._leaves.size == 0:
             return 0
-        node = self._heap[0]
+        node = self._leaves.nodes[0]
         parent, tokens = self._nodes[node].parent, self._nodes[node].end - self._nodes[node].begin
         if self.log is not None:
             self._note(node, False)
-        self._take_out(node)
-        self._unlink(node)
-        self._nodes[node].row = -1
-        self._nodes[node].parent, self._first_free = self._first_free, node
+        self._drop(node)
         self.evictable -= tokens
         self.evicted += tokens
         self._settle(parent)
         return tokens
+
+    cdef void _drop(self, int32_t node) noexcept nogil:
+        """Make a leaf a free node."""
+        if self._nodes[node].place >= 0:
+            self._take_out(&self._leaves, node)
+        self._unlink(node)
+        self._nodes[node].row = -1
+        self._nodes[node].parent, self._first_free = self._first_free, node
+
+    cdef int64_t forget_host(self) except -1 nogil:
+        return 0
+
+    cdef int64_t begin_load(self, int32_t node) except -1 nogil:
+        return 0
+
+    cdef int end_load(self, int32_t node, int64_t lock, bint has_room, int32_t row) except -1 nogil:
+        return 0
 
     cdef bint _goes_before(self, int32_t node, int32_t other) noexcept nogil:
         cdef const Node* a = &self._nodes[node]
@@ -335,51 +354,55 @@ cdef class RadixTree:
             return
         if it.locks > 0 or it.first_child >= 0:
             if it.place >= 0:
-                self._take_out(node)
+                self._take_out(&self._leaves, node)
             return
-        if it.place < 0:
-            it.place = self._num_leaves
-            self._heap[self._num_leaves] = node
-            self._num_leaves += 1
-        self._sift_up(it.place)
-        self._sift_down(it.place)
+        self._put_in(&self._leaves, node)
 
-    cdef void _take_out(self, int32_t node) noexcept nogil:
+    cdef void _put_in(self, Leaves* leaves, int32_t node) noexcept nogil:
+        cdef Node* it = &self._nodes[node]
+        if it.place < 0:
+            it.place = leaves.size
+            leaves.nodes[leaves.size] = node
+            leaves.size += 1
+        self._sift_up(leaves, it.place)
+        self._sift_down(leaves, it.place)
+
+    cdef void _take_out(self, Leaves* leaves, int32_t node) noexcept nogil:
         cdef int32_t place = self._nodes[node].place, last
         self._nodes[node].place = -1
-        self._num_leaves -= 1
-        if place == self._num_leaves:
+        leaves.size -= 1
+        if place == leaves.size:
             return
-        last = self._heap[self._num_leaves]
-        self._heap[place] = last
+        last = leaves.nodes[leaves.size]
+        leaves.nodes[place] = last
         self._nodes[last].place = place
-        self._sift_up(place)
-        self._sift_down(self._nodes[last].place)
+        self._sift_up(leaves, place)
+        self._sift_down(leaves, self._nodes[last].place)
 
-    cdef void _sift_up(self, int32_t place) noexcept nogil:
-        cdef int32_t node = self._heap[place], above
+    cdef void _sift_up(self, Leaves* leaves, int32_t place) noexcept nogil:
+        cdef int32_t node = leaves.nodes[place], above
         while place > 0:
-            above = self._heap[(place - 1) // 2]
+            above = leaves.nodes[(place - 1) // 2]
             if not self._goes_before(node, above):
                 break
-            self._heap[place] = above
+            leaves.nodes[place] = above
             self._nodes[above].place = place
             place = (place - 1) // 2
-        self._heap[place] = node
+        leaves.nodes[place] = node
         self._nodes[node].place = place
 
-    cdef void _sift_down(self, int32_t place) noexcept nogil:
-        cdef int32_t node = self._heap[place], below
-        while 2 * place + 1 < self._num_leaves:
+    cdef void _sift_down(self, Leaves* leaves, int32_t place) noexcept nogil:
+        cdef int32_t node = leaves.nodes[place], below
+        while 2 * place + 1 < leaves.size:
             below = 2 * place + 1
-            if below + 1 < self._num_leaves and self._goes_before(self._heap[below + 1], self._heap[below]):
+            if below + 1 < leaves.size and self._goes_before(leaves.nodes[below + 1], leaves.nodes[below]):
                 below += 1
-            if not self._goes_before(self._heap[below], node):
+            if not self._goes_before(leaves.nodes[below], node):
                 break
-            self._heap[place] = self._heap[below]
-            self._nodes[self._heap[place]].place = place
+            leaves.nodes[place] = leaves.nodes[below]
+            self._nodes[leaves.nodes[place]].place = place
             place = below
-        self._heap[place] = node
+        leaves.nodes[place] = node
         self._nodes[node].place = place
 
     # ---- the debug face
@@ -398,8 +421,8 @@ cdef class RadixTree:
             leaves += is_free
             place = self._nodes[node].place
             if tokens <= 0 or tokens % self.page_size or (place >= 0) != is_free or (
-                    is_free and self._heap[place] != node):
+                    is_free and self._leaves.nodes[place] != node):
                 raise RuntimeError(f"node {node} of the radix tree: {tokens} tokens at place {place} of the leaves")
-        if (evictable, protected, leaves) != (self.evictable, self.protected, self._num_leaves):
+        if (evictable, protected, leaves) != (self.evictable, self.protected, self._leaves.size):
             raise RuntimeError(f"{evictable} tokens free to go, {protected} locked and {leaves} leaves; "
-                               f"{self.evictable}, {self.protected} and {self._num_leaves} counted")
+                               f"{self.evictable}, {self.protected} and {self._leaves.size} counted")

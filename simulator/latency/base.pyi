@@ -8,6 +8,7 @@ class LatencyModel:
     pads: bool
     takes_collective: bool
     prices_gathered: bool
+    knows_errors: bool
     prices_any_model: bool
     prices_context_parallel: bool
     reads_files: bool

@@ -31,6 +31,7 @@ cdef class LatencyModel:
     knows_kernels = False
     takes_experts = None
     prices_gathered = False             # `rank_ns` goes by the tokens of all ranks
+    knows_errors = False                # how far its predictions are off, by operator: see uncertainty/README.md
     prices_any_model = False            # from its facts alone, so that another model is priced by the same parameters
     prices_context_parallel = False     # context of decodes and chunks of prompts have prices: ranks may have shares
 

@@ -1,6 +1,22 @@
 """What latency backends read, kept for the runs that follow: those of a comparison mostly read the same."""
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
+
+
+class Made(NamedTuple):
+    """A latency model, and what it was made of.
+
+    backend : its class.
+    asked : (name of the backend, parameters, [latency.collective], deployment).
+    given : its other arguments by name.
+    make : returns another one, of other such arguments.
+    """
+
+    backend: type
+    asked: tuple
+    given: dict[str, Any]
+    model: Any
+    make: Callable[[dict[str, Any]], Any]
 
 
 class Readings:
@@ -20,3 +36,7 @@ class Readings:
                 return found
         self._kept.append((asked, read()))
         return self._kept[-1][1]
+
+    def around(self, made: Made) -> Any:
+        """Return the model that is to be used: the one that was made."""
+        return made.model

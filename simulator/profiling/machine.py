@@ -9,15 +9,28 @@ PERIOD_S = 10.0                 # nvidia-smi takes a part of a second
 THROTTLED = 0.9                 # of the highest clock seen
 
 
-def describe(torch, device: str) -> dict:
-    """Return what must be the same when a profile goes on."""
+def describe(torch, device: str, vllm: str = "") -> dict:
+    """Return what must be the same when a profile goes on.
+
+    vllm : its version; empty: none of its kernels is measured.
+    """
     found = {"device": device, "torch": torch.__version__, "host": platform.processor() or platform.machine()}
+    found |= {"vllm": vllm} if vllm else {}
     if device == "cpu":
         return found | {"name": "CPU", "threads": torch.get_num_threads()}
     facts = torch.cuda.get_device_properties(0)
     return found | {"name": facts.name, "memory_bytes": facts.total_memory, "cuda": torch.version.cuda,
                     "multiprocessors": facts.multi_processor_count,
+                    "devices": torch.cuda.device_count(), "nccl": _nccl(torch),
                     "driver": (nvidia_smi() or {}).get("driver_version")}
+
+
+def _nccl(torch) -> str | None:
+    """Return the version of NCCL that PyTorch brings; None: it was built without."""
+    try:
+        return ".".join(map(str, torch.cuda.nccl.version()))
+    except (AttributeError, RuntimeError, ImportError):
+        return None
 
 
 def free_bytes(torch, device: str) -> int:

@@ -17,12 +17,18 @@ KEYS = {
     "host": ("operation", "num_kernels"),
     "small": ("operator", "elements", "num_tokens"),
     "gemm": ("gemm_dtype", "m", "n", "k"),
+    "scale_matrix": ("m", "k"),
     "generation_attention": ATTENTION,
     "context_attention": ATTENTION,
     "moe": ("moe_dtype", "num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size",
-            "distribution")}
+            "distribution"),
+    "nccl": ("collective", "nccl_dtype", "num_gpus", "message_size")}
 NO_KERNEL = "no kernel of this package"
 MEASURED_FORMATS = ("bfloat16", "fp8")      # of products; others have no kernel in this package
+EXPERT_FORMATS = {"torch": ("bfloat16",), "vllm": ("bfloat16", "fp8")}      # whose kernels -> formats of experts
+# As `operators` asks, and as tables of NCCL name them.
+COLLECTIVES = {"all_reduce": "all_reduce", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter",
+               "all_to_all": "alltoall"}
 MAX_PROMPT_TOKENS = 131_072                 # of all prompts of a point together
 MAX_CONTEXT_TOKENS = 1 << 24                # of all sequences of a point together: 64 GiB of one layer's KV, 1 head
 GRID_WIDTHS = (1024, 2048, 4096, 8192, 16384, 32768)
@@ -38,16 +44,19 @@ class Sizes(NamedTuple):
     contexts: tuple[int, ...]       # of decodes: tokens in the cache after the step
     prompts: tuple[int, ...]        # powers of two, none left out
     lengths: tuple[int, ...]        # of prompts
+    messages: tuple[int, ...]       # of collectives: elements of two bytes
 
 
 FULL = Sizes(
     tokens=(1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192,
             16384),
     batches=(1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 512), contexts=tuple(2 ** i for i in range(4, 18)),
-    prompts=(1, 2, 4, 8), lengths=(1, 16, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072))
+    prompts=(1, 2, 4, 8), lengths=(1, 16, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072),
+    messages=tuple(2 ** i for i in range(7, 29)))       # 256 bytes to 512 MiB
 QUICK = Sizes(
     tokens=(1, 4, 16, 64, 128, 256, 512, 1024, 4096, 8192), batches=(1, 4, 16, 64, 256),
-    contexts=(16, 128, 1024, 4096, 16384, 65536), prompts=(1, 2), lengths=(1, 64, 256, 1024, 4096, 16384))
+    contexts=(16, 128, 1024, 4096, 16384, 65536), prompts=(1, 2), lengths=(1, 64, 256, 1024, 4096, 16384),
+    messages=tuple(4 ** i for i in range(4, 13)))       # 512 bytes to 32 MiB
 HOST = (("launch", 1), ("graph_replay", 1), ("graph_replay", 32), ("graph_replay", 512))
 
 
@@ -73,7 +82,8 @@ class Plan(NamedTuple):
     left_out: dict[str, str]                # what the model asks for and cannot be measured -> why
 
 
-def make_plan(model: ModelSpec, asked: Iterable, tables: Iterable[str], sizes: Sizes, is_grid: bool = False) -> Plan:
+def make_plan(model: ModelSpec, asked: Iterable, tables: Iterable[str], sizes: Sizes, is_grid: bool = False,
+              kernels: str = "torch", ranks: Iterable[int] = ()) -> Plan:
     """Return the points of a model, each once.
 
     Parameters
@@ -81,6 +91,8 @@ def make_plan(model: ModelSpec, asked: Iterable, tables: Iterable[str], sizes: S
     asked : Operators.asked of each deployment: the questions of the tables.
     tables : which of KEYS.
     is_grid : add products, heads and widths of other models.
+    kernels : whose, a key of EXPERT_FORMATS.
+    ranks : of collectives, besides those that the model asks for.
     """
     longest = model.max_position_embeddings
     sizes = sizes._replace(contexts=_up_to(sizes.contexts, longest), lengths=_up_to(sizes.lengths, longest))
@@ -94,9 +106,14 @@ def make_plan(model: ModelSpec, asked: Iterable, tables: Iterable[str], sizes: S
         points += _small(model, questions, sizes, shapes, left_out)
         points += _products(questions.products, sizes, left_out)
         points += _attention(questions.attention_parts, sizes)
-        points += _experts(questions.experts, sizes, left_out)
-        left_out |= {f"{kind} of {ranks} ranks": "collectives are not measured; [latency.collective] or a table nccl do"
-                     for kind, ranks in questions.collectives}
+        points += _quantizing(questions.quantized_widths, sizes)
+        points += _experts(questions.experts, EXPERT_FORMATS[kernels], sizes, left_out)
+        points += _collectives({count for _, count in questions.collectives}, sizes)
+        left_out |= {f"{kind} of {count} ranks": "priced by a formula; [latency.collective] can time it"
+                     for kind, count in questions.collectives if kind not in COLLECTIVES}
+        if kernels == "vllm" and any(kind == "all_reduce" for kind, _ in questions.collectives):
+            left_out["vLLM's all-reduce of its own"] = "it takes vLLM's groups; the library's stands in"
+    points += _collectives(ranks, sizes)
     if is_grid:
         points += _grid(sizes, shapes)
     order = list(KEYS)
@@ -160,9 +177,21 @@ def _attention(parts: Iterable[tuple], sizes: Sizes) -> Iterator[Point]:
                         for length in sizes.lengths if prompts * length <= MAX_PROMPT_TOKENS)
 
 
-def _experts(experts: Iterable[tuple], sizes: Sizes, left_out: dict) -> Iterator[Point]:
+def _quantizing(widths: Iterable[float], sizes: Sizes) -> Iterator[Point]:
+    for width in widths:
+        yield from (Point("scale_matrix", (tokens, math.ceil(width))) for tokens in sizes.tokens)
+
+
+def _collectives(ranks: Iterable[int], sizes: Sizes) -> Iterator[Point]:
+    """Yield all kinds, as those of one group of processes."""
+    for count in sorted(ranks):
+        yield from (Point("nccl", (kind, "half", count, elements)) for kind in COLLECTIVES.values()
+                    for elements in sizes.messages)
+
+
+def _experts(experts: Iterable[tuple], formats: tuple[str, ...], sizes: Sizes, left_out: dict) -> Iterator[Point]:
     for dtype, *site in experts:
-        if dtype == "bfloat16":
+        if dtype in formats:
             yield from (Point("moe", (dtype, tokens, *map(int, site), "balanced")) for tokens in sizes.tokens)
         else:
             left_out[f"experts of {dtype}"] = NO_KERNEL

@@ -5,6 +5,7 @@ from simulator.profiling.journal import Journal
 from simulator.profiling.plan import Plan, Point
 from simulator.profiling.timing import Measurement
 
+ELEMENT_BYTES, OPERANDS = 2, 2          # of collectives: what is sent and what is received
 Measure = Callable[[Point], tuple[str, Measurement]]     # -> kernel_source, time
 
 
@@ -47,15 +48,16 @@ class Bench:
     Parameters
     ----------
     torch : the module.
-    kernels : TorchKernels
+    kernels : TorchKernels or VllmKernels
     timer : GraphTimer or HostTimer, of kernels.
     host : what times the host: a call -> Measurement; None for operations that the device does not know.
     free_bytes : of memory, now.
+    collectives : Collectives
     """
 
-    def __init__(self, torch, kernels, timer, host, free_bytes: Callable[[], int]):
+    def __init__(self, torch, kernels, timer, host, free_bytes: Callable[[], int], collectives=None):
         self._torch, self._kernels, self._timer = torch, kernels, timer
-        self._host, self._free_bytes = host, free_bytes
+        self._host, self._free_bytes, self._collectives = host, free_bytes, collectives
 
     def __call__(self, point: Point) -> tuple[str, Measurement]:
         """Return the kernel and the time of a point."""
@@ -64,16 +66,22 @@ class Bench:
             if found is None:
                 raise NotMeasured("the device has no graphs")
             return "torch", found
+        if point.table == "nccl":
+            self._fits(OPERANDS * ELEMENT_BYTES * point.values()["message_size"])
+            return self._collectives(point)
         if reason := self._kernels.refuses(point):
             raise NotMeasured(reason)
-        needed, free = self._kernels.needed_bytes(point), self._free_bytes()
-        if needed > free:
-            raise NotMeasured(f"out of memory: needs {needed / 1e9:.1f} GB, {free / 1e9:.1f} GB are free")
+        self._fits(self._kernels.needed_bytes(point))
         source, make = self._kernels.make(point)
         try:
             return source, self._timer.measure(make)
         except (RuntimeError, ValueError, MemoryError) as error:
             raise self._told(point, error) from error
+
+    def _fits(self, needed: int) -> None:
+        free = self._free_bytes()
+        if needed > free:
+            raise NotMeasured(f"out of memory: needs {needed / 1e9:.3g} GB, {free / 1e9:.3g} GB are free")
 
     def _told(self, point: Point, error: Exception) -> Exception:
         out_of_memory = isinstance(error, self._torch.OutOfMemoryError | MemoryError)

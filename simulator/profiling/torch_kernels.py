@@ -22,11 +22,16 @@ class TorchKernels:
     torch : the module.
     device : cuda or cpu.
     plan : its shapes.
+
+    Attributes
+    ----------
+    lacking : as that of VllmKernels: nothing.
     """
 
     def __init__(self, torch, device: str, plan: Plan):
         self._torch, self._device, self._shapes = torch, device, plan.shapes
         self._functional = torch.nn.functional
+        self.lacking: dict[str, str] = {}
 
     def refuses(self, point: Point) -> str:
         """Say why a point has no kernel here; empty: it has one."""
@@ -35,10 +40,17 @@ class TorchKernels:
             return "PyTorch's attention has no window without a mask; operators cuts that of the full length"
         if cells.get("kv_cache_dtype", "bfloat16") != "bfloat16":
             return f"PyTorch's attention reads no {cells['kv_cache_dtype']} cache"
+        if cells.get("moe_dtype", "bfloat16") != "bfloat16":
+            return f"PyTorch has no experts of {cells['moe_dtype']}"
         if cells.get("gemm_dtype") == "fp8" and (
                 self._device == "cpu" or self._torch.cuda.get_device_capability() < FP8_CAPABILITY):
             return "the device has no products of fp8"
         return ""
+
+    def shape(self, point: Point) -> tuple:
+        """Return the shape of an operator between products."""
+        cells = point.values()
+        return self._shapes[cells["operator"], cells["elements"]]
 
     def needed_bytes(self, point: Point) -> int:
         """Return the bytes of the operands and results of one call, about."""
@@ -54,7 +66,9 @@ class TorchKernels:
         if point.table == "moe":
             weights = 3 * cells["hidden_size"] * cells["inter_size"] // cells["moe_tp_size"] * self._local(cells)
             return 2 * weights + 12 * cells["num_tokens"] * cells["topk"] * (cells["hidden_size"] + cells["inter_size"])
-        shape = self._shapes[cells["operator"], cells["elements"]]
+        if point.table == "scale_matrix":
+            return 12 * cells["m"] * cells["k"]
+        shape = self.shape(point)
         held = 2 * prod(shape) if cells["operator"] == "embedding" else 0
         return held + 4 * cells["elements"] * cells["num_tokens"]
 
@@ -63,10 +77,10 @@ class TorchKernels:
         cells = point.values()
         if point.table == "small":
             name = cells["operator"]
-            shape = self._shapes[name, cells["elements"]]
+            shape = self.shape(point)
             return f"torch_{name}", lambda: getattr(self, f"_{name}")(cells["num_tokens"], *shape)
         return {"gemm": self._gemm, "context_attention": self._context, "generation_attention": self._generation,
-                "moe": self._moe}[point.table](cells)
+                "moe": self._moe, "scale_matrix": self._quantized}[point.table](cells)
 
     # ---- tensors
 
@@ -85,7 +99,7 @@ class TorchKernels:
 
         def make():
             x, weight = self._normal(m, k), self._normal(n, k)
-            return lambda: self._functional.linear(x, weight), _bytes(x, weight)
+            return lambda: self._functional.linear(x, weight), num_bytes_of(x, weight)
         return "torch.nn.functional.linear", make
 
     def _scaled(self, m: int, n: int, k: int):
@@ -93,7 +107,18 @@ class TorchKernels:
         x, weight = self._normal(m, k).to(fp8), self._normal(n, k).to(fp8)
         one = self._torch.ones((), device=self._device)
         return (lambda: self._torch._scaled_mm(x, weight.t(), one, one, out_dtype=self._torch.bfloat16),
-                _bytes(x, weight))
+                num_bytes_of(x, weight))
+
+    def _quantized(self, cells: dict) -> tuple[str, Make]:
+        """Return what brings rows into fp8, each with a scale of its own."""
+        def make():
+            x, fp8 = self._normal(cells["m"], cells["k"]), self._torch.float8_e4m3fn
+
+            def run():
+                scale = x.abs().amax(-1, keepdim=True).float() / self._torch.finfo(fp8).max
+                return (x / scale).to(fp8), scale
+            return run, num_bytes_of(x)
+        return "torch_per_token_fp8", make
 
     def _context(self, cells: dict) -> tuple[str, Make]:
         batch, length, head_dim = cells["batch_size"], cells["isl"], cells["head_dim"]
@@ -103,7 +128,7 @@ class TorchKernels:
             q, k, v = (self._normal(batch, length, each, head_dim).transpose(1, 2)
                        for each in (heads, kv_heads, kv_heads))
             return (lambda: self._functional.scaled_dot_product_attention(
-                q, k, v, is_causal=True, enable_gqa=heads != kv_heads), _bytes(q, k, v))
+                q, k, v, is_causal=True, enable_gqa=heads != kv_heads), num_bytes_of(q, k, v))
         return "torch_sdpa", make
 
     def _generation(self, cells: dict) -> tuple[str, Make]:
@@ -114,7 +139,7 @@ class TorchKernels:
         def make():
             q = self._normal(batch, kv_heads, group, head_dim)
             k, v = (self._normal(batch, kept, kv_heads, head_dim).transpose(1, 2) for _ in range(2))
-            return lambda: self._functional.scaled_dot_product_attention(q, k, v), _bytes(q, k, v)
+            return lambda: self._functional.scaled_dot_product_attention(q, k, v), num_bytes_of(q, k, v)
         return "torch_sdpa_packed_heads", make
 
     def _local(self, cells: dict) -> int:
@@ -139,7 +164,7 @@ class TorchKernels:
                     gate, value = self._functional.linear(x[places], up[expert]).chunk(2, -1)
                     part = self._functional.linear(self._functional.silu(gate) * value, down[expert])
                     out.index_add_(0, places, part)
-            return run, _bytes(x, up, down)
+            return run, num_bytes_of(x, up, down)
         return "torch_expert_by_expert", make
 
     # ---- operators between products
@@ -147,29 +172,29 @@ class TorchKernels:
     def _norms(self, tokens: int, hidden: int):
         x, residual, weight = self._normal(tokens, hidden), self._normal(tokens, hidden), self._normal(hidden)
         return (lambda: self._functional.rms_norm(residual.add_(x), (hidden,), weight, EPSILON),
-                _bytes(x, residual))
+                num_bytes_of(x, residual))
 
     def _activation(self, tokens: int, width: int, is_gated: bool):
         x = self._normal(tokens, width * (1 + is_gated))
         if not is_gated:
-            return lambda: self._functional.gelu(x), _bytes(x)
+            return lambda: self._functional.gelu(x), num_bytes_of(x)
         gate, value = x.chunk(2, -1)
-        return lambda: self._functional.silu(gate) * value, _bytes(x)
+        return lambda: self._functional.silu(gate) * value, num_bytes_of(x)
 
     def _embedding(self, tokens: int, hidden: int, vocabulary: int):
         table, places = self._normal(vocabulary, hidden), self._integers(vocabulary, tokens)
-        return lambda: self._functional.embedding(places, table), _bytes(table)
+        return lambda: self._functional.embedding(places, table), num_bytes_of(table)
 
     def _sampler(self, rows: int, vocabulary: int):
         logits = self._normal(rows, vocabulary)
-        return lambda: logits.float().argmax(-1), _bytes(logits)
+        return lambda: logits.float().argmax(-1), num_bytes_of(logits)
 
     def _qk_norm(self, tokens: int, heads: int, kv_heads: int, head_dim: int):
         parts, weight = [self._normal(tokens, each, head_dim) for each in (heads, kv_heads)], self._normal(head_dim)
 
         def run():
             return [self._functional.rms_norm(part, (head_dim,), weight, EPSILON) for part in parts]
-        return run, 2 * _bytes(*parts)
+        return run, 2 * num_bytes_of(*parts)
 
     def _rope_kv_write(self, tokens: int, heads: int, kv_heads: int, head_dim: int):
         q, k, v = (self._normal(tokens, each, head_dim) for each in (heads, kv_heads, kv_heads))
@@ -182,7 +207,7 @@ class TorchKernels:
             k_cache.index_copy_(0, slots, keys)
             v_cache.index_copy_(0, slots, v)
             return rotated
-        return run, _bytes(q, k, v, k_cache, v_cache)
+        return run, num_bytes_of(q, k, v, k_cache, v_cache)
 
     def _turned(self, part):
         left, right = part.chunk(2, -1)
@@ -206,5 +231,6 @@ def host_call(torch, device: str, operation: str, num_kernels: int) -> Callable 
     return graph.replay
 
 
-def _bytes(*tensors) -> int:
+def num_bytes_of(*tensors) -> int:
+    """Return the bytes of tensors."""
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

@@ -56,7 +56,20 @@ def _facts(summary: dict) -> list[tuple[str, str]]:
         facts.append(("encode pools", _encode_pools(apart)))
     if moved := summary.get("kv_transfer"):
         facts.append(("KV transfers", _transfers(moved)))
+    if off := summary.get("uncertainty"):
+        facts.append(("uncertainty", _uncertainty(off)))
     return facts
+
+
+def _uncertainty(off: dict) -> str:
+    """Return the intervals of the means, and the operator whose error they come from most."""
+    metrics, found = off["metrics"], []
+    for label, metric, unit in (("TTFT ", "ttft_ms.mean", "ms"), ("TPOT ", "tpot_ms.mean", "ms"),
+                                ("E2EL ", "e2el_ms.mean", "ms"), ("", "request_throughput", "requests/s")):
+        low, high = metrics[metric]["low"], metrics[metric]["high"]
+        found += [] if low is None else [f"{label}{low:,.2f} to {high:,.2f} {unit}"]
+    most = f"; most of it from {off['dominant']['name']}" if off["dominant"] else ""
+    return f"{off['interval_frac']:.0%} within {', '.join(found)}{most}"
 
 
 def _transfers(moved: dict) -> str:

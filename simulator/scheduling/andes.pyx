@@ -25,17 +25,25 @@ tokens a word. Known to differ:
 - Who is preempted is computed again, as the code does by default; the paper also swaps KV to host memory.
 """
 from libc.stdint cimport int32_t, int64_t
-from libc.stdlib cimport free
 cimport cython
 
-from simulator.scheduling.lane cimport Lane, enter_lane, lane_row, lane_size, leave_lane
-from simulator.scheduling.ranked cimport Ranked, RequestRanking
+from simulator.core.index_heap cimport IndexHeap, Waiting
+from simulator.scheduling.lane cimport came_before
+from simulator.scheduling.ranked cimport Ranked
+from simulator.scheduling.texts cimport MOST_SHELVES, Shelf, Texts
 
 from typing import Annotated
 
 from msgspec import Meta
 
 from simulator.scheduling.ranked import RankedParameters
+
+
+cdef double ROUNDING = 1e-9         # of gains, by far
+
+cdef struct Best:               # of those looked at
+    int32_t row                 # -1: nobody yet
+    double standing
 
 
 class AndesParameters(RankedParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -52,30 +60,19 @@ class AndesParameters(RankedParameters, frozen=True, kw_only=True, forbid_unknow
 
 
 @cython.final
-cdef class Arrivals(RequestRanking):
-    """Who waits, in order of arrival."""
-
-    cdef Lane lane
-
-    def __dealloc__(self):
-        free(self.lane.listed.rows)
-
-    cdef void count(self, int32_t row, int32_t change) noexcept nogil:
-        if change > 0:
-            enter_lane(&self.lane, row, self.requests, self.demands)
-        else:
-            leave_lane(&self.lane, row)
-
-
-@cython.final
 cdef class Andes(Ranked):
     """The greatest gain of experience for its KV first; see `AndesParameters`."""
 
     Parameters = AndesParameters
 
-    cdef Arrivals _arrivals
+    cdef Texts _texts
     cdef double _ttft_ns, _tokens_per_ns, _horizon_ns, _served_tokens, _running_weight, _watermark, _cap
     cdef int64_t _num_came              # requests, so far
+    cdef double[MOST_SHELVES] _most     # [num_shelves] that one of a shelf gains now, at most
+    cdef int64_t _bounds_ns             # when these were noted, of so many that have come
+    cdef int64_t _num_bounded
+    cdef int64_t _found_ns              # when this row was next
+    cdef int32_t _found
     cdef bint _is_tight                 # priorities count in the batch being formed
 
     def __init__(self, parameters, context):
@@ -87,8 +84,9 @@ cdef class Andes(Ranked):
         self._running_weight = 1 + parameters.running_bonus
         self._watermark, self._cap = parameters.kv_watermark, parameters.preemptions_per_request
         self._gives_way = True
-        self._arrivals = Arrivals(context)
-        self._rank_by(context, self._arrivals)
+        self._bounds_ns = self._found_ns = -1
+        self._texts = Texts(context)
+        self._rank_by(context, self._texts)
 
     cdef int enqueue(self, int32_t row) except -1 nogil:
         self._num_came += 1
@@ -104,26 +102,71 @@ cdef class Andes(Ranked):
             self._may_give_way = <int64_t>(self._cap * <double>self._num_came) - self._given_way
         return 0
 
+    cdef double _expected(self, int64_t arrival_ns) noexcept nogil:
+        """Return the tokens that one who came then expects at the end of the horizon."""
+        return self._tokens_per_ns * (<double>(self._now_ns - arrival_ns) + self._horizon_ns - self._ttft_ns)
+
+    cdef double _gain(self, double tokens, double expected) noexcept nogil:
+        return qoe(tokens + self._served_tokens, expected) - qoe(tokens, expected)
+
     cdef double _standing(self, int32_t row, int32_t slot) noexcept nogil:
         """Return the gain for each token of the text, negative: the greatest goes first."""
-        cdef double expected = self._tokens_per_ns * (
-            <double>(self._now_ns - self._requests[row].arrival_ns) + self._horizon_ns - self._ttft_ns)
+        cdef double expected = self._expected(self._requests[row].arrival_ns)
         cdef double tokens = self._generated(slot) if slot >= 0 else self._requests[row].output_tokens
-        cdef double gain = qoe(tokens + self._served_tokens, expected) - qoe(tokens, expected)
-        return -gain * (self._running_weight if slot >= 0 else 1.0) / (self._requests[row].prompt_tokens + tokens)
+        cdef double gain = self._gain(tokens, expected) * (self._running_weight if slot >= 0 else 1.0)
+        return -gain / (self._requests[row].prompt_tokens + tokens)
 
     cdef int32_t _next_row(self) noexcept nogil:
-        cdef const Lane* lane = &self._arrivals.lane
-        cdef int32_t best = lane_row(lane, 0), i
-        cdef double least, standing
+        cdef Best best
+        cdef int32_t i
         if not self._is_tight:
-            return best
-        least = self._standing(best, -1)
-        for i in range(1, lane_size(lane)):
-            standing = self._standing(lane_row(lane, i), -1)
-            if standing < least:
-                best, least = lane_row(lane, i), standing
-        return best
+            return self.waiting.top()
+        if self._found_ns == self._now_ns and not self._texts.has_changed:
+            return self._found
+        if self._bounds_ns != self._now_ns or self._texts.num_came != self._num_bounded:
+            self._bound()
+        best.row, best.standing = -1, 0.0
+        for i in range(self._texts.num_shelves):
+            self._look_at(<IndexHeap>self._texts.heaps[i], self._most[i], self._texts.shelves[i].is_alike, &best)
+        self._found, self._found_ns, self._texts.has_changed = best.row, self._now_ns, False
+        return best.row
+
+    cdef void _bound(self) noexcept nogil:
+        """Note what somebody of each shelf may gain at most.
+
+        With n tokens and S in a horizon, the gain rises with E up to 2n + S, and falls from there.
+        """
+        cdef const Shelf* shelf
+        cdef double expected
+        cdef int32_t i
+        for i in range(self._texts.num_shelves):
+            shelf = &self._texts.shelves[i]
+            expected = min(max(2.0 * shelf.least_tokens + self._served_tokens, self._expected(shelf.latest_ns)),
+                           self._expected(shelf.earliest_ns))
+            self._most[i] = self._gain(shelf.least_tokens, expected) + (0.0 if shelf.is_alike else ROUNDING)
+        self._bounds_ns, self._num_bounded = self._now_ns, self._texts.num_came
+
+    cdef void _look_at(self, IndexHeap heap, double most, bint is_alike, Best* best) noexcept nogil:
+        """Look for a better one where nobody gains more; where all gain the same, nobody in vain."""
+        cdef int32_t place = 0
+        cdef double standing
+        cdef const Waiting* it
+        while True:
+            it = heap.at(place)
+            standing = -most / <double>it.priority if place < heap.size else 0.0
+            if place < heap.size and (best.row < 0 or standing < best.standing or standing == best.standing and not (
+                    is_alike and came_before(self._requests, self._demands, best.row, it.row))):
+                standing = self._standing(it.row, -1)
+                if best.row < 0 or standing < best.standing or (
+                        standing == best.standing and came_before(self._requests, self._demands, it.row, best.row)):
+                    best.row, best.standing = it.row, standing
+                place = 2 * place + 1                           # its first child
+                continue
+            while place > 0 and place % 2 == 0:                 # a second child: its parent is done
+                place = (place - 1) >> 1
+            if place == 0:
+                return
+            place += 1
 
     cdef int _take(self, int32_t row) except -1 nogil:
         self.waiting.remove(row)

@@ -11,6 +11,7 @@ from simulator.domain.batch cimport BatchShape, Chunk
 from simulator.domain.draft_counts cimport DraftCounts
 from simulator.domain.request cimport DROPPED, PENDING, REJECTED, RUNNING, WAITING, Demand, Request
 from simulator.domain.iteration cimport NO_TOKEN, Batch, Entry, Preempted, insert_entry
+from simulator.kv.base cimport blocks_for
 from simulator.kv.tier cimport LOAD_CAME, LOAD_FATAL, LOAD_LOST, External, LoadEnd
 from simulator.scheduling.transfers cimport KEEP, LOAD, Transfers
 
@@ -322,10 +323,14 @@ cdef class Scheduler:
         return self._vacate(slot, False)
 
     cdef bint _may_join(self, const Entry* entry) noexcept nogil:
+        cdef int64_t computed = self._sequences[entry.slot].num_computed
         if self.copies and not self.tier.is_through_with(entry.slot, self._sequences[entry.slot].row):
             return False
+        if (self.tier is not None and self.strides is None and not self.kv.is_hybrid    # for a token that did not come
+                and self.kv.owned(entry.slot) > blocks_for(computed + self.kv.ahead_tokens, self.kv.block_size)):
+            return False
         return not self.kv.is_hybrid or ((self.lead == 0 or entry.tokens == 1) and self.kv.may_join(
-            entry.slot, self._sequences[entry.slot].num_computed))
+            entry.slot, computed))
 
     cdef int _vacate(self, int32_t slot, bint returns) except -1 nogil:
         self._stop(slot)
@@ -812,6 +817,7 @@ cdef class Scheduler:
         if end != LOAD_LOST:
             return 0
         sequence.num_computed -= <int32_t>tokens
+        self._asks_who_joins = True                 # it may have a block for a token that was to come, too
         if self.kv.is_hybrid:                       # nobody knows which of the blocks of a group were to come
             sequence.num_computed = 0
         if sequence.num_computed > 0:

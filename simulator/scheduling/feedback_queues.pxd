@@ -16,7 +16,8 @@ cdef struct Progress:
 
 cdef class FeedbackQueues(RequestRanking):
     cdef Progress* progress             # [row]; of those that came
-    cdef IndexHeap longest              # those that wait, the longest first
+    cdef IndexHeap longest              # those that wait, the longest first; without those that are at the very
+                                        # beginning, who cannot rise
     cdef int64_t[LAST_QUEUE + 1] quanta_ns
 
     # One comes, or begins anew: it joins the first queue whose quantum so much service fits in.

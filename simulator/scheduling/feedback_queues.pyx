@@ -23,7 +23,7 @@ cdef class FeedbackQueues(RequestRanking):
         cdef int32_t i
         for i in range(LAST_QUEUE + 1):
             self.quanta_ns[i] = round(min(quantum_ns * ratio**i, 9e18))
-        self.longest = IndexHeap()
+        self.longest = IndexHeap(len(context.requests))
         self.progress = <Progress*>calloc(len(context.requests) + 1, sizeof(Progress))
         if self.progress == NULL:
             raise MemoryError()
@@ -35,7 +35,7 @@ cdef class FeedbackQueues(RequestRanking):
         return self.progress[row].queue
 
     cdef void count(self, int32_t row, int32_t change) noexcept nogil:
-        if change > 0:
+        if change > 0 and (self.progress[row].queue > 0 or self.progress[row].spent_ns > 0):
             self.longest.push(row, self.progress[row].since_ns, 0, self.demands[row].tie_rank)
         else:
             self.longest.remove(row)

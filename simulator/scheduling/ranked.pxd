@@ -10,6 +10,12 @@ from simulator.scheduling.in_order cimport InOrder
 from simulator.scheduling.waiting_queue cimport Ranking
 
 
+cdef struct Yielding:           # one that runs and may give way
+    double standing             # in the batch being formed
+    int64_t order               # of its admission
+    int32_t slot
+
+
 cdef class RequestRanking(Ranking):
     cdef const Request* requests        # of the workload, like demands
     cdef const Demand* demands
@@ -28,6 +34,8 @@ cdef class Ranked(InOrder):
     cdef bint _learns                   # it goes by what iterations with prompts took, see _learn
     cdef int64_t _now_ns                # of the batch formed last
     cdef int64_t _forgotten_ns          # likewise, when the process ended last; -1: it has not
+    cdef Yielding* _line                # [max_running] a binary heap of those that may give way, the last first
+    cdef int32_t _in_line               # how many there are; -1: not looked up since places were asked for
     cdef RowList _placed                # rows out of the queue that have found a place
     cdef RowList _displaced             # rows that have lost theirs, and are not in the queue yet
 
@@ -54,7 +62,9 @@ cdef class Ranked(InOrder):
 
     cdef int _give_way(self, Batch* batch) except -1 nogil
     cdef bint _make_place(self, Batch* batch, int32_t row, int64_t* places, int64_t* blocks) except -1 nogil
-    cdef int32_t _yielding(self, int32_t row, int64_t* blocks) noexcept nogil
+    cdef int _line_up(self) except -1 nogil
+    cdef int32_t _yielding(self, double before) noexcept nogil
+    cdef int64_t _blocks_behind(self, double before) noexcept nogil
     cdef int64_t _spoken_for(self, int64_t* blocks) noexcept nogil
     cdef int32_t _least_ranked(self) noexcept nogil
     cdef int _continue_one_by_one(self, Batch* batch) except -1 nogil

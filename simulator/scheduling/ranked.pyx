@@ -12,6 +12,7 @@ preempted.
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport free
 
+from simulator.core.memory cimport resize
 from simulator.core.row_list cimport add_row
 from simulator.domain.batch cimport clear_shape
 from simulator.domain.iteration cimport Batch
@@ -75,10 +76,11 @@ cdef class Ranked(InOrder):
     def __dealloc__(self):
         free(self._placed.rows)
         free(self._displaced.rows)
+        free(self._line)
 
     cdef int _rank_by(self, object context, Ranking ranking) except -1:
         self._ranking = ranking
-        self.waiting = WaitingQueue(context.requests, context.demands, BY_RANKING)
+        self.waiting = WaitingQueue(context.requests, context.demands, BY_RANKING, self._gives_way)
         self.waiting.rank_by(ranking)
         return 0
 
@@ -101,7 +103,8 @@ cdef class Ranked(InOrder):
 
     cdef bint repeats(self) noexcept nogil:
         # Members alone cannot make room for the head of the queue, unless what they generate is its prompt.
-        if self._gives_way or self.tier is not None:
+        if self.tier is not None or (self._gives_way and (
+                self._may_give_way > 0 or self._running.size < self.max_running)):
             return self.num_waiting() == 0
         return self.waiting.size == 0 or self._running.size >= self.max_running or not self._outputs_are_prompts
 
@@ -162,6 +165,9 @@ cdef class Ranked(InOrder):
         cdef int64_t blocks = self.kv.free_blocks, places = self.max_running - self._running.size
         cdef int64_t budget = self._token_budget - self._spoken_for(&blocks), given_way = self._given_way
         cdef int32_t row, i
+        self._in_line = -1
+        if places <= 0 and self._may_give_way <= 0:
+            return 0
         while budget > 0 and self.waiting.size > 0:
             row = self._next_row()
             if self.stale_tokens(row) > 0 or not self._make_place(batch, row, &places, &blocks):
@@ -182,16 +188,21 @@ cdef class Ranked(InOrder):
     cdef bint _make_place(self, Batch* batch, int32_t row, int64_t* places, int64_t* blocks) except -1 nogil:
         """Find a place and blocks for one that waits, preempting who stands behind it; False: there are not enough."""
         cdef int64_t text = <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens
-        cdef int64_t needed = self.kv.needed(self.top_slot(), self.kv.lookup(row, <int32_t>text), text), gain = 0
+        cdef int64_t needed = self.kv.needed(self.top_slot(), self.kv.lookup(row, <int32_t>text), text)
+        cdef double before = 0.0
         cdef int32_t slot
         if places[0] <= 0 or needed > blocks[0]:
-            slot = self._yielding(row, &gain)
-            if slot < 0 or needed > blocks[0] + gain:
+            before = self._standing(row, -1)
+            self._line_up()
+            if self._yielding(before) < 0 or (
+                    needed > blocks[0] and needed > blocks[0] + self._blocks_behind(before)):
                 return False
         while places[0] <= 0 or needed > blocks[0]:
-            slot = self._yielding(row, NULL)
+            slot = self._yielding(before)
             if slot < 0:                        # what they held, others share
                 return False
+            self._in_line -= 1
+            sink(self._line, self._in_line, 0, self._line[self._in_line])
             blocks[0] -= self.kv.free_blocks
             add_row(&self._displaced, self._sequences[slot].row)
             self.preempt(slot, batch)
@@ -205,24 +216,42 @@ cdef class Ranked(InOrder):
         blocks[0] -= needed
         return True
 
-    cdef int32_t _yielding(self, int32_t row, int64_t* blocks) noexcept nogil:
-        """Return the slot that stands last of those that may give way to one that waits; -1: there is none.
-
-        blocks : if given, those that all of them have are added to it.
-        """
-        cdef double before = self._standing(row, -1), standing, last_standing = before
-        cdef int32_t slot = self._running.head if self._may_give_way > 0 else -1, last = -1
+    cdef int _line_up(self) except -1 nogil:
+        """Note where those stand that may give way: once while places are asked for, which changes nothing of it."""
+        cdef int32_t slot = self._running.head if self._may_give_way > 0 else -1
+        cdef int32_t i
         cdef const Sequence* sequence
+        cdef Yielding* it
+        if self._in_line >= 0:
+            return 0
+        self._in_line = 0
+        if self._line == NULL:
+            resize(&self._line, self.max_running * sizeof(Yielding))
         while slot >= 0:
             sequence = &self._sequences[slot]
             if sequence.is_member or (sequence.is_decoding and sequence.in_flight == 0):
-                standing = self._standing(sequence.row, slot)
-                if standing > before and blocks != NULL:
-                    blocks[0] += blocks_for(self.computed(slot), self.kv.block_size)
-                if standing > before and standing >= last_standing:
-                    last, last_standing = slot, standing
+                it = &self._line[self._in_line]
+                it.slot, it.order, it.standing = slot, sequence.order, self._standing(sequence.row, slot)
+                self._in_line += 1
             slot = self._links.next(slot)
-        return last
+        for i in range((self._in_line - 2) >> 1, -1, -1):
+            sink(self._line, self._in_line, i, self._line[i])
+        return 0
+
+    cdef int32_t _yielding(self, double before) noexcept nogil:
+        """Return the slot of who stands last in line, if behind one that waits; -1: there is none."""
+        if self._in_line > 0 and self._may_give_way > 0 and self._line[0].standing > before:
+            return self._line[0].slot
+        return -1
+
+    cdef int64_t _blocks_behind(self, double before) noexcept nogil:
+        """Return the blocks of all in line that stand behind one that waits."""
+        cdef int64_t blocks = 0
+        cdef int32_t i
+        for i in range(self._in_line):
+            if self._line[i].standing > before:
+                blocks += blocks_for(self.computed(self._line[i].slot), self.kv.block_size)
+        return blocks
 
     cdef int64_t _spoken_for(self, int64_t* blocks) noexcept nogil:
         """Return the tokens that those that run want; the blocks they lack are taken from `blocks`."""
@@ -370,3 +399,23 @@ cdef class Ranked(InOrder):
         self._sequences[slot].scheduled = <int32_t>tokens
         self.add_entry(batch, slot)
         self._budget -= tokens
+
+
+cdef inline bint yields_before(const Yielding* one, const Yielding* other) noexcept nogil:
+    if one.standing != other.standing:
+        return one.standing > other.standing
+    return one.order > other.order
+
+
+cdef void sink(Yielding* line, int32_t size, int32_t hole, Yielding entry) noexcept nogil:
+    """Put one where it belongs in a binary heap, from the hole downwards."""
+    cdef int32_t child = 2 * hole + 1
+    while child < size:
+        if child + 1 < size and yields_before(&line[child + 1], &line[child]):
+            child += 1
+        if not yields_before(&line[child], &entry):
+            break
+        line[hole] = line[child]
+        hole = child
+        child = 2 * hole + 1
+    line[hole] = entry

@@ -7,6 +7,10 @@ those that run still need, part of what they may generate, and the part shrinks 
 small, requests are retracted and compute their text anew. Source: sglang 0.5.23, managers/scheduler.py,
 schedule_policy.py, schedule_batch.py and scheduler_components/.
 
+With host memory ([kv_tiers] protocol = "hicache") a prompt may be found there behind what the tree has on the
+accelerator: its tokens count as ones to be given pages, are loaded when it is admitted, and computed anew if they are
+fewer than ten or find no room (kv/radix_host.pyx, kv/tiers/hicache.pyx).
+
 A batch is chosen while the one before it executes, unless `disable_overlap_schedule`: what the latter samples is known
 one batch later, and so is a request's end token.
 
@@ -37,6 +41,7 @@ from simulator.core.row_list cimport RowList, add_row, has_row
 from simulator.domain.batch cimport clear_shape
 from simulator.domain.iteration cimport Batch
 from simulator.domain.request cimport PENDING, REJECTED
+from simulator.kv.tiers.hicache cimport HicacheTier
 from simulator.scheduling.base cimport Scheduler, Sequence
 from simulator.scheduling.sglang_apart cimport DECODE, PREFILL, SglangApart
 from simulator.scheduling.sglang_owed cimport MOST_RESERVED, Owed
@@ -109,6 +114,10 @@ cdef class Sglang(SglangApart):
     cdef int64_t _known_orders          # who runs with a later place in the running list came from another replica
     cdef bint _had_decodes              # the running batch had requests when the last pass ended
     cdef int64_t _extended              # tokens of the last batch with prompts
+    cdef HicacheTier _hicache           # host memory; None: there is none
+    cdef bint _prefetches               # from a store below it
+    cdef bint _is_forming               # a pass is under way
+    cdef RowList _waiting_on            # rows that were passed over in this pass, for KV that is prefetched
     cdef int64_t _carried               # of the one that the running batch grew from; hrrn counts them with each decode
 
     def __init__(self, parameters, context):
@@ -122,6 +131,9 @@ cdef class Sglang(SglangApart):
         self.longest_prompt = max(self._queue.longest - 6, 1)
         self._chunked = -1
         self._take_role()
+        if self.tier is not None and self.tier.copies:
+            self._hicache = self.tier
+            self._prefetches = self._hicache.has_store
         self._num_classes = len(ignoring) - 1
         self._ignores = <bint*>calloc(len(ignoring), sizeof(bint))
         if self._ignores == NULL:
@@ -155,6 +167,7 @@ cdef class Sglang(SglangApart):
         free(self._admitted.rows)
         free(self._victims.rows)
         free(self._needs)
+        free(self._waiting_on.rows)
 
     # ---- what is asked of the class
 
@@ -201,7 +214,8 @@ cdef class Sglang(SglangApart):
     def kv_cache(parameters, plan):
         """See Scheduler."""
         return RadixCache(plan.num_blocks, plan.block_size, plan.content, plan.enable_prefix_caching,
-                          parameters.radix_eviction_policy)
+                          parameters.radix_eviction_policy,
+                          plan.tier.host if isinstance(plan.tier, HicacheTier) else None)
 
     def advice(self, plight):
         """See Scheduler."""
@@ -227,7 +241,29 @@ cdef class Sglang(SglangApart):
             if self._by_priority:
                 worst = self._queue.least(&self.failed)
             add_row(&self.failed, worst)
+        if self._prefetches and self._is_forming:
+            self._ask(row)
+        elif self._prefetches:
+            add_row(&self._hicache.entered, row)
         return 0
+
+    # ---- host memory
+
+    cdef int _ask(self, int32_t row) except -1 nogil:
+        """Prefetch what the store has of a text that has entered the queue."""
+        cdef Candidate* it = self._queue.candidate(row)
+        if self.failed.size > 0 and has_row(&self.failed, row):
+            return 0
+        it.text = <int32_t>(self._requests[row].prompt_tokens + self._outputs(row))
+        self._queue.adopt(row, it.text - 1)
+        return self._hicache.ask(row, it.host_node, <int64_t>it.prefix + it.host, it.text - 1)
+
+    cdef int _begin_pass(self, int64_t now_ns) except -1 nogil:
+        cdef int32_t i
+        for i in range(self._hicache.entered.size):
+            self._ask(self._hicache.entered.rows[i])
+        self._hicache.entered.size = 0
+        return self._hicache.take_notice(now_ns)
 
     cdef inline Verdict _verdict(self) noexcept nogil:
         if self._spare(0) <= 0 or <double>self._pages.available() - <double>self._left.current <= 0:
@@ -268,6 +304,9 @@ cdef class Sglang(SglangApart):
         clear_shape(&batch.shape)
         if self._room < self.num_slots:
             self._grow_own()
+        if self._hicache is not None:
+            self._begin_pass(now_ns)
+        self._is_forming = True
         if self._known_orders < self._next_order:
             self._take_over(batch)
         if self._role == DECODE:
@@ -290,6 +329,7 @@ cdef class Sglang(SglangApart):
             self._ratio = self._first_ratio
         self._had_decodes = self._decoding.size > 0
         self._known_orders = self._next_order
+        self._is_forming = False
         self.close(batch, 0 if self._overlaps_batches else -1)
         return 0
 
@@ -447,6 +487,9 @@ cdef class Sglang(SglangApart):
                 self._is_full = True
             if self._is_full and not (self._may_preempt and self._make_room(batch, row)):
                 break
+            if self._prefetches and not self._hicache.may_go(row, batch.start_ns):
+                add_row(&self._waiting_on, self.waiting.pop())
+                continue
             it = self._queue.candidate(row)
             it.text = <int32_t>(self._requests[row].prompt_tokens + self._outputs(row))
             self._queue.adopt(row, it.text - 1)
@@ -455,13 +498,16 @@ cdef class Sglang(SglangApart):
                 if verdict == NO_TOKEN:
                     self._is_full = self._admitted.size + self._decoding.size > 0
                 break
+        while self._waiting_on.size > 0:
+            self._waiting_on.size -= 1
+            self.waiting.push_front(self._waiting_on.rows[self._waiting_on.size])
         if self._left.chunk_slot >= 0:
             self._chunked = self._left.chunk_slot
         return 0
 
     cdef Verdict _admit_head(self, Batch* batch, int32_t row, const Candidate* it) except? NO_TOKEN nogil:
         """Admit the head of the queue, if it may be; say whether another may follow."""
-        cdef int64_t tokens = it.text - it.prefix, slot = self.top_slot()
+        cdef int64_t tokens = it.text - it.prefix - it.host, slot = self.top_slot(), found = it.prefix + it.host
         cdef bint is_cut = False
         cdef Verdict verdict
         if self._room < self.num_slots:
@@ -472,23 +518,30 @@ cdef class Sglang(SglangApart):
         if self._ignores_end(row) and not self.kv.caches:
             verdict = self._fits_fixed(row, &tokens, &is_cut)
         else:
-            verdict = self._fits(row, it.prefix, &tokens, &is_cut)
+            verdict = self._fits(row, it.prefix, it.host, &tokens, &is_cut)
+        if verdict == GO_ON and it.host > 0 and not self._pages.load_back(
+                <int32_t>slot, it.host_node, it.host, row):
+            found, tokens, is_cut = it.prefix, it.text - it.prefix, False       # it is computed anew, if that fits
+            verdict = self._fits(row, it.prefix, 0, &tokens, &is_cut)
         if verdict != GO_ON:
             self._pages.release(<int32_t>slot, False)
             return verdict
         self.waiting.pop()
-        self.admit(row, it.prefix // self.kv.block_size, batch)
+        if self._hicache is not None:
+            self._hicache.begins_with(row, found - it.prefix)
+        self.admit(row, <int32_t>(found // self.kv.block_size), batch)
         self._sequences[slot].scheduled = <int32_t>tokens
-        self._progress[slot].published, self._progress[slot].pending = it.prefix, 0
+        self._progress[slot].published, self._progress[slot].pending = found, 0
         add_row(&self._admitted, <int32_t>slot)
         if is_cut:
             self._left.chunk_slot = <int32_t>slot
         self._charge(tokens, 0 if is_cut else min(self._queue.most(row), <int64_t>MOST_RESERVED))
         return self._verdict()
 
-    cdef Verdict _fits(self, int32_t row, int64_t prefix, int64_t* tokens, bint* is_cut) noexcept nogil:
+    cdef Verdict _fits(self, int32_t row, int64_t prefix, int64_t host, int64_t* tokens, bint* is_cut) noexcept nogil:
+        """Say whether one may be admitted, `host` tokens behind whose prefix come from host memory, to pages."""
         cdef int64_t page = self.kv.block_size, left = max(self._queue.most(row) - self._outputs(row), 0)
-        cdef double need = <double>(tokens[0] + min(left, <int64_t>MOST_RESERVED) + page)
+        cdef double need = <double>(tokens[0] + host + min(left, <int64_t>MOST_RESERVED) + page)
         if need >= self._spare(need):
             return NO_TOKEN
         if not self._is_chunking:
@@ -497,6 +550,7 @@ cdef class Sglang(SglangApart):
             return GO_ON if self._is_upstream else self._joins(tokens[0])
         if self._chunked >= 0 and self._queue.policy() == SHORTEST_PREFILL:
             return OTHER
+        prefix += host
         tokens[0] = (prefix + self._left.chunk // page * page) // page * page - prefix
         is_cut[0] = True
         if tokens[0] <= 0:

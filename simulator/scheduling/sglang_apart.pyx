@@ -34,8 +34,9 @@ cdef class SglangApart(SglangRunning):
         free(self._gone.rows)
 
     cdef void _take_role(self) noexcept:
-        if self.tier is not None:
+        if self.tier is not None and not self.tier.copies:
             self._role = DECODE if self.tier.reserved_tokens >= 0 else PREFILL
+        self._is_whole = self._role == WHOLE
         self.notes_always = self._role == DECODE
 
     # ---- a prefill replica

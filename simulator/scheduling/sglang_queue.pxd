@@ -31,8 +31,10 @@ cdef struct Candidate:          # what is remembered of a request that waits
     uint32_t code               # what the tree looks for its first tokens by; 0: nobody asked yet
     int32_t text                # tokens of its text when it was last matched for admission; 0: it never was
     int32_t prefix              # of these, those found when it was last matched
-    int32_t matched             # the same, at most all but one of its text
+    int32_t matched             # the same, with those in host memory, at most all but one of its text
     int32_t node                # where the match ended
+    int32_t host                # tokens behind these that were found in host memory alone
+    int32_t host_node           # where they end
 
 
 cdef struct SortKey:

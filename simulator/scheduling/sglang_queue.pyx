@@ -105,7 +105,8 @@ cdef class SglangQueue:
         cdef Candidate* it = &self._candidates[row]
         cdef int64_t text = <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens
         it.prefix = self._kv.find(row, num_tokens, &it.node)
-        it.matched = <int32_t>min(<int64_t>it.prefix, max(text - 1, 0))
+        it.host, it.host_node = <int32_t>self._kv.tree.host_tokens, self._kv.tree.host_node
+        it.matched = <int32_t>min(<int64_t>it.prefix + it.host, max(text - 1, 0))
         return 0
 
     cdef int64_t _work(self, int32_t row) noexcept nogil:

@@ -58,6 +58,7 @@ cdef class SglangRunning(Scheduler):
     cdef double _ratio                  # of what may be generated, the part that is expected
     cdef double _first_ratio, _least_ratio, _decay
     cdef bint _is_upstream              # upstream_compat
+    cdef bint _is_whole                 # it computes prompts and goes on with them, and no other replica reads its KV
     cdef bint _overlaps_batches
     cdef bint _by_priority
     cdef bint _retracts_by_priority

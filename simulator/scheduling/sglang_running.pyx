@@ -66,7 +66,7 @@ cdef class SglangRunning(Scheduler):
         sequence.num_tokens += sampled
         if self._overlaps_batches:
             sequence.num_placeholders -= sampled
-        if not goes_on and self.tier is None:
+        if not goes_on and self._is_whole:
             self._publish_all(entry.slot)
         elif self._progress[entry.slot].pending > 0:
             self._publish(entry.slot, self._progress[entry.slot].pending)

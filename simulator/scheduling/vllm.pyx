@@ -237,7 +237,8 @@ cdef class Vllm(EncodingScheduler):
         # take cached blocks of it: it then needs more tokens, and is passed over, or has some without padding. And it
         # may fit into the next batch of several groups, of which each leaves another budget, or into blocks that
         # members of a hybrid cache give back. What a tier has of it needs less room than what is computed behind blocks
-        # that it loses, unless the whole text has none. Adapters are those of the members, until one of them ends.
+        # that it loses, unless the whole text has none. Adapters are those of the members, until one of them ends. What
+        # SGLang's rule reserves shrinks by each token of a member, the free blocks by a block at a time.
         if self.kv.is_hybrid and (self.kv.num_shared > 0 or (
                 self._running.size < self.max_running and self.num_waiting() > 0)):
             return False
@@ -246,7 +247,8 @@ cdef class Vllm(EncodingScheduler):
         if self.num_waiting() == 0:
             return True
         return not (self._queue_may_turn or (self._pads_admissions and self._budget <= self._num_drafts)
-                    or (self.copies and self._running.size < self.max_running and not self._head_is_stuck()))
+                    or (self.tier is not None and self._running.size < self.max_running and (
+                        self.tier.reserved_tokens >= 0 or (self.copies and not self._head_is_stuck()))))
 
     cdef bint _head_is_stuck(self) noexcept nogil:
         """Say whether nobody is admitted as long as no blocks become free, whatever a tier that copies has."""

@@ -60,7 +60,7 @@ cdef class WaitingQueue:
     cdef int32_t top(self) noexcept nogil
     cdef int32_t pop(self) noexcept nogil
 
-    # Take a row out of the middle; -1 if it is not there. O(size).
+    # Take a row out of the middle; -1 if it is not there. O(size), or O(log size) where it knows places.
     cdef int remove(self, int32_t row) noexcept nogil
 
     # Sorted, does a row go before another? First come first served, nobody does.

@@ -24,13 +24,14 @@ cdef class WaitingQueue:
 
     requests, demands : (n,) records of the workload, which must outlive the queue.
     order : QueueOrder.
+    knows_places : sorted, any row can leave in O(log size), for 4 bytes for each request of the workload.
     """
 
-    def __init__(self, const Request[::1] requests, const Demand[::1] demands, int order):
+    def __init__(self, const Request[::1] requests, const Demand[::1] demands, int order, bint knows_places=False):
         self._requests = &requests[0] if len(requests) else NULL
         self._demands = &demands[0] if len(demands) else NULL
         self._order = order
-        self._heap = None if order == FIRST_COME else IndexHeap()
+        self._heap = None if order == FIRST_COME else IndexHeap(len(requests) if knows_places else 0)
         self._mask = -1
 
     def __dealloc__(self):

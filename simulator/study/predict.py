@@ -1,4 +1,5 @@
 """How long one iteration takes under the latency model of an experiment, operator by operator."""
+import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -17,11 +18,23 @@ class Prediction:
     seconds : on the accelerator, unrounded.
     iteration_seconds : as the engine sees it: with [latency.host], rounded to nanoseconds or [latency] resolution_us.
     breakdown : seconds of each operator, of which `seconds` is the sum; empty where the backend has no parts to tell.
+    errors : how far each operator is off, root mean square of ln(predicted / measured), with [latency] uncertainty;
+        None: nobody knows.
     """
 
     seconds: float
     iteration_seconds: float
     breakdown: dict[str, float] = field(default_factory=dict)
+    errors: dict[str, float | None] = field(default_factory=dict)
+
+    @property
+    def error_frac(self) -> float:
+        """The error of `seconds`, those of operators being independent.
+
+        Without those that nobody knows.
+        """
+        terms = [seconds * (self.errors.get(name) or 0.0) for name, seconds in self.breakdown.items()]
+        return math.sqrt(sum(term * term for term in terms)) / self.seconds if self.seconds else 0.0
 
 
 def predict(experiment: str | os.PathLike | Experiment, prefill: Iterable[int | tuple[int, int]] = (),
@@ -76,10 +89,14 @@ def one_pool(experiment: Experiment, name: str | None) -> Pool:
 
 def predict_batch(experiment: Pool, chunks: list[tuple[int, int]], contexts: list[int]) -> Prediction:
     """Predict as `predict` does for a pool; faults do not name the file."""
-    model = assemble.latency_model(experiment, assemble.survey(experiment))
+    site = assemble.survey(experiment)
+    model = assemble.latency_model(experiment, site)
     batch = (chunks, contexts, 1 + _drafts(experiment))
     breakdown = model.breakdown(*batch) if hasattr(model, "breakdown") else {}
-    return Prediction(model.predict(*batch), model.predict_iteration_ns(*batch) / 1e9, breakdown)
+    errors = {}
+    if experiment.latency.uncertainty:
+        errors = {name: error.error_frac for name, error in assemble.operator_errors(experiment, site).items()}
+    return Prediction(model.predict(*batch), model.predict_iteration_ns(*batch) / 1e9, breakdown, errors)
 
 
 def _drafts(experiment: Pool) -> int:

@@ -7,6 +7,7 @@ from simulator.errors import InputErrors, collect_faults, faults_of
 from simulator.study.predict import Prediction, one_pool, predict_batch
 
 DONE = 0
+ERROR = "error"                 # root mean square of points left out; "-": nobody knows it
 MAX_SEQUENCES = 1 << 20         # in a batch; [engine] max_num_seqs allows no more
 MAX_TOKENS = (1 << 31) - 1      # of a sequence; [engine] max_model_len allows no more
 
@@ -54,11 +55,21 @@ def table(prediction: Prediction, title: str, chunks: list, contexts: list) -> s
                     f"{_count(len(contexts), 'decoding sequence')}, {sum(contexts):,} tokens of context", ""]
     rows = [(name, seconds) for name, seconds in prediction.breakdown.items() if seconds]
     width = max(map(len, ("accelerator", *(name for name, _ in rows)))) + 2
-    lines += [f"{'':{width}}{'us':>16} {'share':>8}"]
-    lines += [f"{name:{width}}{seconds * 1e6:16,.3f} {seconds / whole:8.1%}" for name, seconds in rows]
-    lines += [f"{'accelerator':{width}}{whole * 1e6:16,.3f} {1:8.1%}",
+    lines += [f"{'':{width}}{'us':>16} {'share':>8}{f' {ERROR:>8}' if prediction.errors else ''}"]
+    lines += [f"{name:{width}}{seconds * 1e6:16,.3f} {seconds / whole:8.1%}{_error(prediction, name)}"
+              for name, seconds in rows]
+    total = f" {prediction.error_frac:8.1%}" if prediction.errors else ""
+    lines += [f"{'accelerator':{width}}{whole * 1e6:16,.3f} {1:8.1%}{total}",
               f"{'iteration':{width}}{prediction.iteration_seconds * 1e6:16,.3f}"]
     return "\n".join(lines)
+
+
+def _error(prediction: Prediction, name: str) -> str:
+    """Return the cell that says how far a part is off; nothing: nobody asked."""
+    if not prediction.errors:
+        return ""
+    error = prediction.errors.get(name)
+    return f" {'-' if error is None else f'{error:.1%}':>8}"
 
 
 def _read(text: str, option: str, ending: str) -> list[tuple[int, int | None]]:

@@ -17,16 +17,19 @@ from simulator.domain.hardware_spec import AcceleratorSpec, DenseFlops
 from simulator.domain.parallelism import Parallelism
 from simulator.errors import InputErrors, MissingExtra, did_you_mean
 from simulator.profiling import machine, plan, timing
+from simulator.profiling.collectives import Collectives
 from simulator.profiling.graph_timer import GraphTimer
 from simulator.profiling.journal import Journal
 from simulator.profiling.session import Bench, measure_plan
 from simulator.profiling.torch_kernels import TorchKernels, host_call
+from simulator.profiling.vllm_kernels import VllmKernels, find_vllm
 
 DONE = 0
 PROVENANCE = "provenance.json"
 SCHEMA = 1
 DTYPES = ("bfloat16", "float16", "fp8")
 TABLES = tuple(plan.KEYS)
+KERNELS = ("auto", "torch", "vllm")
 # Only what is asked for is taken of it; no rate enters a table.
 ANY_ACCELERATOR = AcceleratorSpec(name="here", memory_bytes=1, memory_bandwidth_bytes_per_s=1e12,
                                   scaleup_bytes_per_s=1e9, dense_flops_per_s=DenseFlops(bfloat16=1e12))
@@ -43,6 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"weights of products, of {', '.join(DTYPES)}; default: as published"))
     parser.add_argument("--kv-cache-dtype", choices=KvCacheDtype.__args__, default="auto", help="default auto")
     parser.add_argument("--tables", metavar="NAME,...", help=f"of {', '.join(TABLES)}; default: all")
+    parser.add_argument("--kernels", choices=KERNELS, default="auto", help=(
+        "whose; default auto: vLLM's where it is installed, PyTorch's for what it lacks"))
+    parser.add_argument("--ranks", metavar="N,...", help=(
+        "collectives also of so many ranks, a GPU each; default: those of the model"))
     parser.add_argument("--quick", action="store_true", help="fewer sizes and repeats: a third of the points")
     parser.add_argument("--grid", action="store_true", help="also products, heads and widths of other models")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="default cuda")
@@ -56,33 +63,50 @@ def run(options: argparse.Namespace) -> int:
     MissingExtra
         No PyTorch.
     InputErrors
-        No such model, table or device; the folder holds another profile.
+        No such model, table, device or kernels; the folder holds another profile.
     """
     model, deployments = _deployments(options)
     tables = _chosen("--tables", options.tables, TABLES) or TABLES
-    torch = _torch(options.device)
+    ranks = _ranks(options.ranks)
+    torch, vllm = _torch(options.device), _vllm(options.kernels)
     asked = [registry.load("latency", "operators").asked(each) for each in deployments]
     sizes = plan.QUICK if options.quick else plan.FULL
-    points = plan.make_plan(model, asked, tables, sizes, options.grid)
+    points = plan.make_plan(model, asked, tables, sizes, options.grid, "vllm" if vllm else "torch", ranks)
     folder = Path(options.out or f"profile-{model.name}-tp{options.tensor_parallel}")
-    provenance = _opened(folder, options, model, machine.describe(torch, options.device))
+    provenance = _opened(folder, options, model, machine.describe(torch, options.device, vllm))
+    kernels = TorchKernels(torch, options.device, points)
+    kernels = VllmKernels(torch, options.device, vllm, kernels) if vllm else kernels
+    with Journal(folder) as journal:
+        _session(folder, provenance, points, journal, torch, options, kernels)
+        _report(folder, journal, points)
+        for operator, why in kernels.lacking.items():
+            print(f"measured by PyTorch: {operator}: {why}")
+    return DONE
+
+
+def _session(folder: Path, provenance: dict, points: plan.Plan, journal: Journal, torch, options, kernels) -> None:
+    """Measure what the journal lacks, and write what it was measured with, however it ends."""
     gauges = machine.Gauges() if options.device == "cuda" else machine.Gauges(read=lambda: None)
+    effort = timing.QUICK if options.quick else timing.FULL
     session = {"began": _now(), "command": sys.orig_argv}
     provenance["sessions"].append(session)
-    with Journal(folder) as journal:
+    with Collectives(torch, options.device, effort) as collectives:
         try:
             _write(folder, provenance)
-            _measure(points, journal, _bench(torch, options, points), gauges)
+            _measure(points, journal, _bench(torch, options.device, effort, kernels, collectives), gauges)
         except KeyboardInterrupt:
             print(f"interrupted; --resume goes on: {folder}", file=sys.stderr)
             raise
         finally:
             session |= {"ended": _now(), "samples": gauges.samples, "throttled_samples": gauges.num_throttled}
+            session |= {"not_of_vllm": kernels.lacking} if kernels.lacking else {}
             provenance |= {"not_measured": dict(Counter(journal.missed.values())), "left_out": points.left_out,
                            "kernel_sources": sorted({row["kernel_source"] for row in journal.rows.values()})}
+            provenance |= {"host_us": host_us(journal)}
             _write(folder, provenance)
-        _report(folder, journal, points, gauges)
-    return DONE
+    if gauges.num_throttled:
+        print(f"warning: clocks were below {machine.THROTTLED:.0%} of the highest in {gauges.num_throttled} of "
+              f"{len(gauges.samples)} samples")
 
 
 def _deployments(options) -> tuple:
@@ -118,18 +142,35 @@ def _torch(device: str):
     return torch
 
 
-def _bench(torch, options, points: plan.Plan) -> Bench:
-    effort = timing.QUICK if options.quick else timing.FULL
-    settle = torch.cuda.synchronize if options.device == "cuda" else lambda: None
+def _ranks(text: str | None) -> tuple[int, ...]:
+    words = text.split(",") if text is not None else ()
+    faults = [f"--ranks: expected integers >= 2, found {word!r}" for word in words
+              if not (word.strip().isdecimal() and int(word) >= 2)]
+    if faults:
+        raise InputErrors(faults)
+    return tuple(map(int, words))
+
+
+def _vllm(kernels: str) -> str:
+    """Return the version of vLLM whose kernels are measured; empty: PyTorch's are."""
+    if kernels == "torch":
+        return ""
+    version, reason = find_vllm()
+    if not version and kernels == "vllm":
+        raise InputErrors([f"--kernels: vllm: {reason}; --kernels torch measures PyTorch's"])
+    return version
+
+
+def _bench(torch, device: str, effort: timing.Effort, kernels, collectives: Collectives) -> Bench:
+    settle = torch.cuda.synchronize if device == "cuda" else lambda: None
     of_host = timing.HostTimer(effort, settle=settle)
 
     def host(operation: str, num_kernels: int):
-        call = host_call(torch, options.device, operation, num_kernels)
+        call = host_call(torch, device, operation, num_kernels)
         return call and of_host.measure(lambda: (call, 0))
 
-    timer = GraphTimer(torch, effort) if options.device == "cuda" else of_host
-    return Bench(torch, TorchKernels(torch, options.device, points), timer, host,
-                 lambda: machine.free_bytes(torch, options.device))
+    timer = GraphTimer(torch, effort) if device == "cuda" else of_host
+    return Bench(torch, kernels, timer, host, lambda: machine.free_bytes(torch, device), collectives)
 
 
 def _measure(points: plan.Plan, journal: Journal, bench: Bench, gauges: machine.Gauges) -> None:
@@ -147,7 +188,7 @@ def _opened(folder: Path, options, model, here: dict) -> dict:
     subject = {"model": msgspec.to_builtins(model), "tensor_parallel": options.tensor_parallel,
                "expert_parallel": options.expert_parallel, "dtypes": options.dtypes,
                "kv_cache_dtype": options.kv_cache_dtype, "tables": options.tables, "quick": options.quick,
-               "grid": options.grid}
+               "grid": options.grid, "kernels": options.kernels, "ranks": options.ranks}
     subject, here = json.loads(json.dumps([subject, here]))     # as it will be read: lists in place of tuples
     file = folder / PROVENANCE
     if not file.is_file():
@@ -177,16 +218,29 @@ def _write(folder: Path, provenance: dict) -> None:
     beside.replace(folder / PROVENANCE)
 
 
-def _report(folder: Path, journal: Journal, points: plan.Plan, gauges: machine.Gauges) -> None:
+def host_us(journal: Journal) -> dict[str, float]:
+    """Return what the host takes, in microseconds.
+
+    launch : of a kernel. graph_replay : of a graph of one. graph_kernel : each further kernel of a graph.
+    """
+    found_us = {point.cells: float(row["latency_ms"]) * 1e3 for point, row in journal.rows.items()
+                if point.table == "host"}
+    one, (_, most) = found_us.get(("graph_replay", 1)), plan.HOST[-1]
+    many = found_us.get(("graph_replay", most))
+    terms = {"launch": found_us.get(("launch", 1)), "graph_replay": one,
+             "graph_kernel": (many - one) / (most - 1) if one is not None and many is not None else None}
+    return {name: round(value, 4) for name, value in terms.items() if value is not None}
+
+
+def _report(folder: Path, journal: Journal, points: plan.Plan) -> None:
     print(f"{len(journal.rows)} points in {folder}")
     for reason, count in Counter(journal.missed.values()).items():
         first = next(point for point, why in journal.missed.items() if why == reason)
         print(f"not measured: {count} points, {first} the first: {reason}")
     for what, why in points.left_out.items():
         print(f"left out: {what}: {why}")
-    if gauges.num_throttled:
-        print(f"warning: clocks were below {machine.THROTTLED:.0%} of the highest in {gauges.num_throttled} of "
-              f"{len(gauges.samples)} samples")
+    if host := host_us(journal):
+        print("host: " + ", ".join(f"{name} {value:g} us" for name, value in host.items()))
     print(f'\n[latency]\nbackend = "operators"\npath = {json.dumps(str(folder))}')
 
 

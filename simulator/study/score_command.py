@@ -84,12 +84,14 @@ def _against(now: Score, before: Score, tolerance: float) -> int:
 
 def _table(found: Score) -> str:
     """Return the rows as text, and the medians over data sets."""
-    lines = [["data set", "predictor", "model", "GPU", "metric", "n", "MAPE", "median", "bias", "mean", "wall s"]]
+    lines = [["data set", "predictor", "model", "GPU", "metric", "n", "MAPE", "median", "bias", "mean", "covered",
+              "wall s"]]
     lines += [[row.data_set, row.backend, row.model, row.gpu, NAMES[row.metric], str(row.n), _text(row.mape_pct),
-               _text(row.median_ape_pct), _text(row.bias_pct, "+"), _text(row.mean_error_pct, "+"), _text(row.wall_s)]
+               _text(row.median_ape_pct), _text(row.bias_pct, "+"), _text(row.mean_error_pct, "+"),
+               _text(row.coverage_pct), _text(row.wall_s)]
               for row in found.rows if row.status == OK]
     lines += [[f"median of {each.data_sets}, {each.purpose}{', in sample' if each.in_sample else ''}", each.backend, "",
-               "", NAMES[each.metric], "", _text(each.mape_pct), "", _text(each.bias_pct, "+"), "", ""]
+               "", NAMES[each.metric], "", _text(each.mape_pct), "", _text(each.bias_pct, "+"), "", "", ""]
               for each in found.overall]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join("  ".join(

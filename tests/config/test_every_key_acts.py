@@ -32,7 +32,8 @@ OF_FILES = ("collective:table.files", "latency:operators.path", "latency:operato
             "latency:operators.kernel_latency_us", "latency:operators.missing", "trace_format:mooncake.block_size",
             *FILE_KEYS)
 # A pool's tables are laid over the experiment's: keys that one of two pools alone may say.
-POOLED = [key for key in SECTIONS if key.split(".")[0] in OF_POOLS and key != "model.config"]     # or model.name
+OF_ALL_POOLS = ("model.config", "latency.uncertainty")      # or model.name; tests/test_uncertainty.py: all or none
+POOLED = [key for key in SECTIONS if key.split(".")[0] in OF_POOLS and not key.startswith(OF_ALL_POOLS)]
 
 
 @pytest.fixture(scope="module")

@@ -179,13 +179,10 @@ def test_faults_of_vidur_alibabacloud_are_those_of_its_protocol(load, faults):
         "kv_transfer.upstream_compat = true: a request is in the queue of its decode replica when its prompt is done"]
 
 
-def test_a_token_that_comes_with_kv_is_not_recomputed_where_prefixes_are_cached(load, faults):
+def test_a_token_that_comes_with_kv_may_be_computed_again_where_prefixes_are_cached(load):
     given = [POOLS, SYNC, MOVES, "kv_transfer.first_token = 'prefill'", "kv_transfer.failure_policy = 'recompute'"]
 
-    assert faults(load, *given) == [
-        '--set: kv_transfer.failure_policy: expected "fail", found "recompute": with first_token = "prefill" and '
-        "enable_prefix_caching the block of a token that was to come with the KV would be lost when a read fails"]
-    assert load(*given, "engine.enable_prefix_caching = false").kv_transfer.failure_policy == "recompute"
+    assert load(*given).kv_transfer.failure_policy == "recompute"
 
 
 @pytest.mark.parametrize("protocol", ["mooncake", "sglang", "simai"])

@@ -26,9 +26,10 @@ def test_an_empty_queue_has_no_row():
     assert (heap.top_row(), heap.pop_row(), heap.sorted_rows()) == (-1, -1, [])
 
 
+@pytest.mark.parametrize("num_rows", [0, 9])
 @pytest.mark.parametrize("row", range(9))
-def test_a_row_can_be_removed_from_anywhere(row):
-    heap = IndexHeap()
+def test_a_row_can_be_removed_from_anywhere(row, num_rows):
+    heap = IndexHeap(num_rows)
     for other in range(9):
         heap.push_row(other, priority=0, arrival_ns=7 * other % 9, tie_rank=other)
     left = [other for other in heap.sorted_rows() if other != row]
@@ -39,8 +40,9 @@ def test_a_row_can_be_removed_from_anywhere(row):
     assert pop_all(heap) == left
 
 
-def test_removing_a_row_that_is_not_there_is_an_error():
-    heap = IndexHeap()
+@pytest.mark.parametrize("num_rows", [0, 5])
+def test_removing_a_row_that_is_not_there_is_an_error(num_rows):
+    heap = IndexHeap(num_rows)
     heap.push_row(3, 0, 0, 0)
 
     with pytest.raises(KeyError):
@@ -60,9 +62,11 @@ def test_an_emptied_queue_can_be_used_again():
 class IndexHeapMachine(RuleBasedStateMachine):
     """Against a sorted list of keys."""
 
+    num_rows = 0
+
     def __init__(self):
         super().__init__()
-        self.heap = IndexHeap()
+        self.heap = IndexHeap(self.num_rows)
         self.model = []
         self.next_row = 0
 
@@ -94,5 +98,19 @@ class IndexHeapMachine(RuleBasedStateMachine):
         assert self.heap.sorted_rows() == [entry[3] for entry in self.model]
 
 
+class PlacedHeapMachine(IndexHeapMachine):
+    """With places known."""
+
+    num_rows = 800
+
+    @rule()
+    def empty(self):
+        self.heap.empty()
+        self.model.clear()
+
+
+SETTINGS = settings(max_examples=40, stateful_step_count=40, deadline=None, derandomize=True)
 TestIndexHeapMachine = IndexHeapMachine.TestCase
-TestIndexHeapMachine.settings = settings(max_examples=40, stateful_step_count=40, deadline=None, derandomize=True)
+TestIndexHeapMachine.settings = SETTINGS
+TestPlacedHeapMachine = PlacedHeapMachine.TestCase
+TestPlacedHeapMachine.settings = SETTINGS

@@ -87,6 +87,24 @@ def test_a_prompt_found_in_part_is_computed_from_there(run):
     assert result.legs["cached_tokens"].tolist() == [0, 0, 512, 512]
 
 
+@pytest.mark.parametrize("first_token", ["recompute", "prefill"])
+@pytest.mark.parametrize(("prompt", "blocks"), [(1023, 67), (1024, 67), (1025, 67)])
+def test_the_block_of_a_token_that_does_not_come_is_used(run, first_token, prompt, blocks):
+    # r1 finds 512 tokens; with the block for the token that was to come it has 65 of 1024 + 1. The last of 40 tokens is
+    # not computed: prompt + 39, 1062 to 1064 tokens in 67 blocks, and there are no more.
+    own = prompt - 512
+    trace = (f"arrived_at,num_prefill_tokens,num_decode_tokens,prompt\n0,{prompt},40,s:512/a:{own}\n"
+             f"90,{prompt},40,s:512/b:{own}\n")
+    result = run(trace, kv_transfer__answer_hop_us=40e6, kv_transfer__failure_policy="recompute",
+                 kv_transfer__first_token=first_token, pools=[
+                     {"name": "p", "role": "prefill"},
+                     {"name": "d", "role": "decode", "engine": {"num_gpu_blocks": blocks + 1}}])
+
+    assert result.requests["status"].tolist() == [COMPLETED] * 2
+    assert result.replicas["peak_used_blocks"].tolist()[1] == blocks
+    assert result.legs["cached_tokens"].tolist() == [0, 0, 512, 512]
+
+
 @pytest.mark.parametrize(("policy", "first_token"), [("recompute", 54.735443), ("fail", -1e-6)])
 def test_a_read_that_runs_when_the_lease_runs_out_fails_when_it_ends(run, policy, first_token):
     # The lease of 3 ms runs out at 28.49, the read ends at 29.245443; then 25.49 to compute the prompt.

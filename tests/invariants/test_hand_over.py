@@ -9,7 +9,11 @@ from msgspec.structs import replace
 
 from invariants.test_scheduler_ways import NAMES, parameters_of
 from simulator.domain import records
-from support.hand_over import random_blis_case, random_case, random_sglang_case, random_vidur_case, serve
+from simulator.engine.hand_over.plan import Port
+from simulator.latency.linear import Linear, LinearParameters
+from simulator.scheduling.vllm import VllmParameters
+from support.hand_over import MS, random_blis_case, random_case, random_sglang_case, random_vidur_case, serve
+from support.workloads import plain_workload
 
 
 def assert_sound(outcome):
@@ -70,6 +74,27 @@ def test_prompts_that_are_computed_apart_under_schedulers_of_vidur(seed):
 @given(st.integers(0, 10**6))
 def test_prompts_that_are_computed_apart_in_sglang(seed):
     assert_same_without_running_ahead(*random_sglang_case(seed), may_get_stuck=True)
+
+
+@pytest.mark.parametrize("is_round", [False, True])
+def test_one_that_waits_for_the_reserve_of_sglang_is_let_in_while_others_decode(is_round):
+    # What is reserved shrinks by each token, free blocks by whole ones: iterations alike are not to be run ahead of it.
+    # With round times much happens at the same instant.
+    for seed in range(40):
+        rng = Random(seed)
+        count, block_size = rng.choice([3, 4, 6]), rng.choice([4, 16])
+        arrivals = sorted(rng.randint(0, 40) * MS + (0 if is_round else rng.randrange(1000)) for _ in range(count))
+        prompts, outputs = ([rng.randint(5, most) for _ in range(count)] for most in (90, 120))
+        largest = max(-(-(prompt + output) // block_size) for prompt, output in zip(prompts, outputs, strict=True))
+        prices = LinearParameters(base_us=1000.0 if is_round else 1013.0, per_sequence_us=0.0,
+                                  per_prefill_token_us=0.0 if is_round else 3.7, per_context_token_us=0.0)
+        assert_same_without_running_ahead(plain_workload(arrivals, prompts, outputs), {
+            "parameters": VllmParameters(max_num_seqs=16, max_num_batched_tokens=256, async_scheduling=False),
+            "latency": Linear(prices),
+            "plan": {"order": "destination", "pushes": True, "decode_first": True, "brings_token": True,
+                     "reserved_tokens": rng.choice([0, 8, 32, 64]), "ports": (Port(rng.choice([1e6, 1e8])),) * 2},
+            "cache": {"num_gpu_blocks": int(largest * rng.choice([1.05, 1.3, 2])) + 2, "block_size": block_size,
+                      "max_model_len": 256, "enable_prefix_caching": False}}, may_get_stuck=True)
 
 
 @pytest.mark.parametrize("name", sorted({*NAMES} - {"tensorrt_llm"}))       # which hands nothing over

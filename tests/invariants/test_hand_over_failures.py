@@ -108,8 +108,6 @@ def failing_case(seed):
         case["plan"].pop(name, None)
     case["plan"] |= {"lease_ns": rng.choice([20 * MS, 30_000 * MS]), "recomputes": rng.random() < 0.5,
                      "heartbeat_ns": rng.choice([0, 3 * MS]), "extension_ns": rng.choice([13 * MS, 20_000 * MS])}
-    if case["cache"]["enable_prefix_caching"] and case["plan"]["brings_token"]:
-        case["plan"]["recomputes"] = False              # refused: see _lost_reads of simulator/config/hand_over.py
     failures = []
     for _ in range(rng.randint(1, 3)):
         failure = {"kind": rng.choice(["stop", "stop", "link", "slow"]), "max_retries": rng.choice([0, 1, 100]),

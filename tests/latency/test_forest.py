@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from simulator.errors import InputErrors
 from simulator.latency.aicb.links import AicbLinks
+from simulator.latency.forest.measured import measured_ranges
 from simulator.latency.forest.model import Forest, Reading
 from simulator.latency.forest.profiles import ROUNDED_OPERATORS
 from simulator.latency.forest.tables import EXTRAPOLATED, MEASURED, ForestTables
@@ -274,3 +275,13 @@ def test_what_was_asked_before_changes_nothing(batches):
     assert [used.predict(decode=batch) for batch in batches] == [forest().predict(decode=batch) for batch in batches]
     counts = used.provenance()
     assert counts["exact"] + counts["interpolated"] + counts["extrapolated"] == len(batches)
+
+
+def test_tables_know_what_range_was_measured():
+    between = np.array([2, 1, 0, 1, 0, 2], dtype=np.uint8)      # measured at 2 and 4 tokens
+    decode = np.array([[2, 2, 2], [2, 0, 0]], dtype=np.uint8)    # one sequence, contexts of 64 and 128
+    found = measured_ranges(ForestTables(
+        tokens={"mlp": np.ones(6), "norm": np.ones(6)}, decode=np.ones((2, 3)), prefill=np.ones((1, 2)),
+        kv_granularity=64, covered={"mlp": between, "attn_decode": decode}))
+
+    assert found == {"attn_decode": {"sequences": [1, 1], "context_tokens": [64, 128]}, "mlp": {"tokens": [2, 4]}}

@@ -205,6 +205,18 @@ def test_flash_attention_2_does_not_split_decodes_beside_prompts(build, tmp_path
     assert beside == pytest.approx(alone * factor)
 
 
+def test_a_prompt_of_one_token_is_computed_as_a_decode_is(build, tmp_path):
+    workstation = replace(ACCELERATOR, architecture="Ampere")
+    wide = replace(DENSE, attention=replace(DENSE.attention, num_heads=4, num_kv_heads=1))
+    model = build(write_tables(tmp_path / "t"), wide, workstation)
+
+    def attention(prefill):
+        return in_ns(model.breakdown(prefill=prefill, decode=[64] * 4))["decode_attention"]
+
+    assert attention([(1, 15)]) == attention([]) != attention([(2, 14)])
+    assert attention([(1, 15), (2, 14)]) == attention([(2, 14)])
+
+
 def test_factors_are_those_measured_and_lie_between_them():
     for sharing, table in FACTORS.items():
         assert factors_of(sharing, DECODES, CONTEXTS) == pytest.approx(table)
@@ -219,3 +231,39 @@ def test_a_cache_that_the_checkpoint_declares_is_told(build, tmp_path):
 
     assert any("declares a KV cache in fp8" in note for note in build(folder, declared).warnings())
     assert not any("declares a KV cache" in note for note in build(folder).warnings())
+
+
+# ---- prices that are left out
+
+def test_prices_left_out_are_those_named(build, tmp_path):
+    folder = write_tables(tmp_path / "t", gemm=gemm_rows() + gemm_rows("fp8"))
+    batch = {"prefill": [(16, 0)], "decode": [64] * 4}
+    accelerator = replace(ACCELERATOR, architecture="Ampere")
+    wide = replace(NORMED, attention=replace(NORMED.attention, num_heads=4, num_kv_heads=1))
+
+    def terms(*without):
+        return in_ns(build(folder, wide, accelerator, "fp8", without=without).breakdown(**batch))
+
+    whole = terms()
+    assert whole.keys() - terms("qk_norm").keys() == {"qk_norm"}
+    assert whole.keys() - terms("quantizing").keys() == {"quantizing"}
+    alone = whole["decode_attention"] / FACTORS[4][1][1]        # of 4 decodes with a context of 64
+    assert terms("mixed_attention") == pytest.approx(whole | {"decode_attention": alone})
+    bare = terms("qk_norm", "quantizing", "mixed_attention")
+    assert sum(whole.values()) - sum(bare.values()) == pytest.approx(
+        whole["qk_norm"] + whole["quantizing"] + whole["decode_attention"] - alone)
+
+
+def test_points_count_as_measured_where_the_price_is_left_out(build, tmp_path):
+    # a product of (128, 64) weights in 4 ns, its bytes take four times that; long ones in half the time of the longest
+    sizes = (1, 4096, 8192, 32768)
+    rows = [f"bfloat16,{m},128,64,{ms}" for m, ms in zip(sizes, (0.000004, 0.001, 0.002, 0.016))]
+    other = [row for row in gemm_rows() if row.split(",")[2:4] != ["128", "64"]]
+    folder = write_tables(tmp_path / "t", gemm=[*other, *rows])
+
+    def qkv(tokens, *without):
+        return in_ns(build(folder, without=without).breakdown(prefill=[(tokens, 0)]))["qkv"] / 2
+
+    assert (qkv(1), qkv(1, "memory_floor")) == pytest.approx((16.384, 4.0))
+    assert (qkv(8192), qkv(8192, "lasting_rate")) == pytest.approx((4000.0, 2000.0))
+    assert "operators: prices left out: memory_floor" in build(folder, without=("memory_floor",)).warnings()

@@ -1,5 +1,6 @@
 """Iterations composed of measured operators: terms by hand, how each was found, and what is beyond the tables."""
 import hashlib
+import shutil
 
 import msgspec
 import pytest
@@ -275,7 +276,8 @@ def test_provenance_names_the_files_by_their_contents(build, folder):
     digest = hashlib.sha256((folder / "gemm_perf.csv").read_bytes()).hexdigest()
 
     assert build().provenance()["tables"]["gemm"] == {
-        "file": str(folder / "gemm_perf.csv"), "version": "", "sha256": digest}
+        "file": str(folder / "gemm_perf.csv"), "version": "", "sha256": digest,
+        "measured": {"k": [32.0, 128.0], "m": [1.0, 32768.0], "n": [8.0, 1024.0]}}
 
 
 def test_a_table_without_its_columns_is_named(build, tmp_path):
@@ -342,6 +344,7 @@ def test_a_damaged_file_of_the_cache_is_told_of_once(folder, tmp_path):
     Operators(parameters, deploy(DENSE))
     kept = next(tmp_path.glob("*.h5"))
     kept.write_bytes(b"not HDF5")
+    shutil.rmtree(tmp_path / "composed")        # else nobody reads it
 
     assert f"operators: {kept}: was damaged, or not made from what it should be; it was made again" in Operators(
         parameters, deploy(DENSE)).warnings()

@@ -2,13 +2,14 @@
 
 Runs of vLLM 0.19 on RTX PRO 6000 cards, chat requests at 10/s, recorded by the LLMServingSim project. Operators are
 those that project measured on the same cards, or those of the package aiconfigurator-core where it is installed.
-Nothing is fitted to these runs. The two cards of the second one reach 16 GB/s over PCIe, as that project's
-configuration of the server says; tables of its model of card have 36 GB/s.
+Nothing is fitted to these runs. The two cards of the second one are joined by PCIe: collectives are those of vLLM
+0.19.0, as measured on two such cards, bench/accuracy/rtx_pro_6000_qwen3_32b.
 """
 import csv
 import gzip
 import json
 from importlib.util import find_spec
+from pathlib import Path
 from statistics import mean
 
 import pytest
@@ -32,7 +33,8 @@ engine = {{max_num_batched_tokens = 2048, max_num_seqs = 128}}
 latency = {{backend = "operators", cache_directory = "cache"{more}}}
 workload = {{type = "trace", path = "requests.csv"}}
 """
-PCIE = ', collective = {backend = "busbw", tensor = {all_reduce = 16.0}}'
+COLLECTIVES = Path(__file__).parents[2] / "bench/accuracy/rtx_pro_6000_qwen3_32b/collectives.csv"
+PCIE = f', collective = {{backend = "table", files = ["{COLLECTIVES}"]}}'
 
 # Sums of measured kernels come within 5 % of engines on what lasts: a token, a request, the whole run. The package's
 # tables were measured on other cards of this model than served here, and differ from the profile by up to 1.5 %. Of the

@@ -40,8 +40,20 @@ def test_prompts_are_powers_of_two_without_a_gap():
 
 def test_what_cannot_be_measured_is_named():
     assert "latent attention" in planned(LATENT).left_out
-    assert "all_reduce of 2 ranks" in planned(DENSE, tensor_parallel=2).left_out
+    assert "send_recv of 2 ranks" in planned(DENSE, pipeline_parallel=2).left_out
     assert "products of fp8_block" not in planned(SLIDING).left_out
+
+
+def test_fp8_asks_for_quantising_and_vllm_has_experts_of_it():
+    asked = [Operators.asked(deploy(MIXTURE, weight_dtype="fp8"))]
+    formats = {}
+    for kernels in ("torch", "vllm"):
+        found = plan.make_plan(MIXTURE, asked, tuple(plan.KEYS), plan.QUICK, kernels=kernels)
+        formats[kernels] = sites(found, "moe", "moe_dtype")
+        assert sites(found, "scale_matrix", "k") == {(64,)}         # 4 heads of 16
+        assert ("experts of fp8" in found.left_out) == (kernels == "torch")
+
+    assert formats == {"torch": set(), "vllm": {("fp8",)}}
 
 
 def test_a_grid_adds_to_the_model_and_no_point_stands_twice():

@@ -2,11 +2,15 @@
 import argparse
 import csv
 import json
+import sys
+from types import ModuleType
 
 import pytest
 
 from simulator.errors import InputErrors, MissingExtra
 from simulator.latency.operators.model import Operators
+from simulator.profiling.journal import Journal
+from simulator.profiling.plan import Point
 from simulator.study import profile_gpu_command
 from support.small_models import DENSE, MIXTURE, deploy
 
@@ -41,10 +45,32 @@ def run(folder, *words):
 
 
 def test_without_pytorch_the_message_says_how_to_install_it(tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "torch", None)
+    monkeypatch.setitem(sys.modules, "torch", None)
 
     with pytest.raises(MissingExtra, match=r"pip install 'simulator\[gpu\]'"):
         run(tmp_path)
+
+
+def test_ranks_and_kernels_that_cannot_be_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
+
+    with pytest.raises(InputErrors, match=r"--ranks: expected integers >= 2, found '1'"):
+        run(tmp_path, "--ranks", "2,1")
+    with pytest.raises(InputErrors, match="--kernels: vllm: vLLM is not installed; --kernels torch"):
+        run(tmp_path, "--kernels", "vllm", "--device", "cpu")
+
+
+def test_what_the_host_takes_is_by_launch_graph_and_kernel(tmp_path):
+    with Journal(tmp_path) as journal:
+        assert profile_gpu_command.host_us(journal) == {}
+        for operation, count, latency_ms in (("launch", 1, 0.004), ("graph_replay", 1, 0.01),
+                                             ("graph_replay", 512, 0.521)):
+            journal.add(Point("host", (operation, count)), kernel_source="torch", timing="perf_counter",
+                        latency_ms=latency_ms, spread_frac=0, repeats=5, sm_mhz="")
+
+        # (521 - 10) us over 511 kernels more
+        assert profile_gpu_command.host_us(journal) == {"launch": 4.0, "graph_replay": 10.0, "graph_kernel": 1.0}
 
 
 def test_unknown_tables_are_refused(tmp_path):

@@ -1,17 +1,24 @@
 """Predictions beside measurements: the data sets, the rows, the gate, the page."""
+import csv
 import hashlib
 import importlib.util
 import json
+import shutil
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 from simulator import cli
 from simulator.latency.operators import files as operator_files
+from simulator.study.accuracy import ablation
+from simulator.study.accuracy.ablation import Price
+from simulator.study.accuracy.data_set import open_all
 from simulator.study.accuracy.errors import errors_of, ks_distance, spread_of
 from simulator.study.accuracy.page import page
 from simulator.study.accuracy.scoring import read_score
+from simulator.study.accuracy.scoring import score as scored
 
 ROOT = Path(__file__).parents[2]
 HEAD = ("id,hardware,model,dtype,kv_cache_dtype,tensor_parallel,input_tokens,output_tokens,concurrency,ttft_ms,tpot_ms,"
@@ -108,6 +115,22 @@ def test_every_status_has_its_row(write, tmp_path, monkeypatch):
     assert rows["Peer (published)", "llama-3.1-8b", "ttft"]["mape_pct"] == pytest.approx(25.0)
 
 
+def test_intervals_are_counted_that_hold_what_was_measured(write, tmp_path):
+    row = "{},h100-sxm-80gb,llama-3.1-8b,,,1,100,20,1,,{},,10"
+    write(points=[row.format("a", 1)])
+    score(tmp_path, "--backend", "roofline")
+    with (tmp_path / "out/points.csv").open() as stream:
+        predicted, = (each["predicted"] for each in csv.DictReader(stream) if each["backend"] == "roofline")
+    shutil.rmtree(tmp_path / "sets")
+    # what was predicted lies in the interval, ten times as much does not
+    write(points=[row.format("a", predicted), row.format("b", 10 * float(predicted))])
+
+    _, found = score(tmp_path, "--backend", "roofline", "--set", "latency.uncertainty=true")
+
+    assert [each["coverage_pct"] for each in found["rows"]] == [50.0, None]         # the peer has no intervals
+    assert "| covered |" in (tmp_path / "out/score.md").read_text()
+
+
 def test_page_keeps_in_sample_apart_and_tells_what_is_missing(write, tmp_path):
     write()
     score(tmp_path, "--backend", "linear", "--backend", "roofline")
@@ -192,6 +215,36 @@ def _log(tmp_path, write_line):
         text += f'[[files]]\nrole = "{role}"\npath = "{name}"\nsha256 = "{digest}"\n'
     (tmp_path / "sets/log").mkdir(parents=True)
     (tmp_path / "sets/log/dataset.toml").write_text(text)
+
+
+def test_paths_that_begin_with_a_dot_lie_beside_the_data_set(write, tmp_path):
+    folder = write(TEXT + '[backends.aicb]\npath = "./tables"\nother = ["./a", "b"]\n')
+    found, = open_all([folder], tmp_path)
+
+    assert found.says.backends["aicb"] == {"path": str(folder / "tables"), "other": [str(folder / "a"), "b"]}
+
+
+def test_each_price_is_taken_away_in_turn(write, tmp_path, monkeypatch):
+    monkeypatch.setattr(ablation, "BACKEND", "linear")          # TTFT and TPOT of 10 ms, or 12
+    write()
+    data_sets = open_all([tmp_path / "sets"], tmp_path)
+    found = ablation.ablate(data_sets, [Price("", ()), Price("speed", ("latency.base_us=12_000.0",)),
+                                        Price("nothing", ("latency.base_us=10_000.0",)),
+                                        Price("all", ("latency.backend='oracle'",))])
+    text = page(msgspec.structs.replace(scored(data_sets, ["linear"]).score, ablations=found))
+
+    assert "| without | by | made-up TPOT | made-up TTFT |" in text
+    assert "| nothing: all prices | - | 10.0 (-10.0) | 37.5 (-12.5) |" in text      # of 12.5 and 10; of 20 and 8
+    assert "| speed | `latency.base_us=12_000.0` | 12.0 (+8.0) | 45.0 (+5.0) |" in text
+    assert "| nothing | `latency.base_us=10_000.0` | = | = |" in text
+    assert "| all | `latency.backend='oracle'` | refused | refused |" in text
+
+
+def test_prices_are_those_of_the_backend():
+    names = [name for price in ablation.all_prices() for name in price.overrides]
+
+    assert names[0] == 'latency.host.defaults="none"' and 'latency.without=["qk_norm"]' in names
+    assert ablation.all_prices()[0] == ("", ())
 
 
 def test_replay_is_compared_request_by_request(tmp_path):

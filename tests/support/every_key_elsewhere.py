@@ -9,7 +9,7 @@ SHOWN_IN = {
     "latency/test_forest_cache.py": ("latency:forest", "cache_directory"),
     "latency/test_aicb.py": ("latency:aicb", "pipeline"),
     "latency/test_operators.py": ("latency:operators", "expert_load cuda_graph outside"),
-    "latency/test_operator_prices.py": ("latency:operators", "expert_kernel"),
+    "latency/test_operator_prices.py": ("latency:operators", "expert_kernel without"),
     "latency/test_operator_files.py": ("latency:operators", "system framework cache_directory"),
     "latency/test_operator_exchange.py": ("latency:operators", "all2all_backend"),
     "collective/test_collective_busbw.py": ("collective:busbw", "size_ratios"),
@@ -23,6 +23,8 @@ SHOWN_IN = {
         "router:llumnix", "infer_types[].filters[].instance_staleness_s infer_types[].filters[].failover_domain "
         "failover_domain instance_staleness_s"),
     "routing/test_llumnix_rescheduler.py": ("rescheduler:llumnix", "tpot_migrate_out_ceil_threshold"),
+    "test_hicache.py": (
+        "kv_tier:hicache", "prefetch_policy prefetch_timeout_base_s prefetch_timeout_per_ki_token_s"),
     "scheduling/test_ranked.py": ("scheduler:edf", "default_deadline_ms"),
     "workload/test_recycling.py": ("workload.load", "snapshot recycle"),
     "workload/test_primers.py": ("workload.warmup", "requests_per_lane"),

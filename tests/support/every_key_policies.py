@@ -274,7 +274,6 @@ SYSTEMS = (
         "async_loading": (False, True)}, has_levels=True, cpu_gib=0.0005, chunk_tokens=16)
     | system("hicache", {
         "ratio": (1.0, 4.0), "page_tokens": (16, 32), "write_policy": ("write_through", "write_through_selective"),
-        "prefetch_policy": refused("hicache", "timeout", "is not built"),
         "prefetch_threshold": acts(0, 300, **TIERS | at(
             "kv_tiers", cpu_gib=ABSENT, protocol="hicache", page_tokens=16, ratio=0.5,
             secondary=[{"name": "store", "scope": "cluster"}]))}, has_levels=True, page_tokens=16,

@@ -36,6 +36,7 @@ from simulator.errors import InputErrors, KeyFault
 from simulator.collective.exchanges import exchanges
 from simulator.latency.forest.cache import tables_of
 from simulator.latency.forest.composition import compose
+from simulator.latency.forest.measured import measured_ranges, profile_facts
 from simulator.latency.forest.profiles import FILES, files_needed, subject_of, told_sources
 from simulator.latency.forest.synthetic import SyntheticProfiles
 from simulator.latency.forest.tables import ROUNDING
@@ -105,12 +106,14 @@ class Reading(NamedTuple):
     cache_file : where they are kept; None where they were given.
     notes : what people should know of that file.
     synthetic : what gave the times of the profiles, where they are not measured.
+    profiles : key of [latency] -> file and SHA-256; none where tables were given.
     """
 
     tables: Any
     cache_file: str | None = None
     notes: list = []
     synthetic: list = []
+    profiles: dict = {}
 
 
 cdef enum Table:
@@ -164,6 +167,7 @@ cdef class Forest(LatencyModel):
     cdef readonly str cache_file            # where the tables are kept; None where they were given
     cdef object _deployment
     cdef object _sources                    # paths of the profiles
+    cdef object _profiles                   # the same with their digests
     cdef list _notes                        # what people should know of the file that keeps the tables
     cdef object _synthetic                  # what gave their times, where they are not measured
     cdef list _exchanges                    # what a collective model prices, and its prices; None: the tables do
@@ -195,7 +199,7 @@ cdef class Forest(LatencyModel):
         """
         reading = reading or self.read(parameters, deployment, collective)
         subject_of(parameters, deployment)      # refuses what nobody can have profiled
-        tables, self.cache_file, self._notes, self._synthetic = reading
+        tables, self.cache_file, self._notes, self._synthetic, self._profiles = reading
         self.tables, self._deployment = tables, deployment
         self.terms = compose(tables, parameters, deployment, with_network=collective is None)
         if collective is not None:
@@ -214,7 +218,8 @@ cdef class Forest(LatencyModel):
         with_network, notes = collective is None, []
         tables, path = tables_of(parameters, deployment, with_network, notes=notes)
         files = files_needed(parameters, subject_of(parameters, deployment), with_network)
-        return Reading(tables, str(path), notes, told_sources(files.values()))
+        return Reading(tables, str(path), notes, told_sources(files.values()),
+                       profile_facts(files, parameters.cache_directory))
 
     @staticmethod
     def train(parameters, deployment, with_network=True, progress=None) -> str:
@@ -392,6 +397,7 @@ cdef class Forest(LatencyModel):
         """
         return {"exact": self._counts[<int>MEASURED], "interpolated": self._counts[<int>INTERPOLATED],
                 "extrapolated": self._counts[<int>EXTRAPOLATED], "sources": list(self._sources),
+                **({"tables": self._profiles, "measured": measured_ranges(self.tables)} if self._profiles else {}),
                 **LatencyModel.provenance(self)}
 
     def warnings(self) -> list:

@@ -17,6 +17,7 @@ class Asked(Database):
     attention_parts : (heads, KV heads, head_dim, KV format, window), of a rank.
     experts : (format, hidden, intermediate, chosen, experts, TP, EP).
     collectives : (kind, ranks).
+    quantized_widths : elements a token that are brought into fp8.
     others : what has no table of these: names.
     """
 
@@ -27,6 +28,7 @@ class Asked(Database):
         self.attention_parts: dict[tuple, None] = {}
         self.experts: dict[tuple, None] = {}
         self.collectives: dict[tuple[str, int], None] = {}
+        self.quantized_widths: dict[float, None] = {}
         self.others: dict[str, None] = {}
 
     def columns(self, table: str, is_usable=None) -> None:
@@ -47,6 +49,10 @@ class Asked(Database):
         else:
             self.small_operators[name, elements] = None
         return super().small(name, elements, tokens)
+
+    def quantizing(self, width: float, tokens: np.ndarray) -> Times | None:
+        self.quantized_widths[width] = None
+        return super().quantizing(width, tokens)
 
     def attention(self, phase: str, batch: int, part, kv_dtype: str, window: int, lengths: np.ndarray) -> Times | None:
         self.attention_parts[part.num_heads, part.num_kv_heads, part.head_dim, kv_dtype, window] = None

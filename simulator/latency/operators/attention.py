@@ -43,6 +43,7 @@ def decode_table(composer) -> Times:
             "interpolated" if batches else "roofline")
         ns += kind.layers * layer
         origins = np.maximum(origins, code).astype(np.uint8)
+        composer.database.hear_attention("decode_attention", kind)
     ns[0] = 0.0
     return Times(ns, origins)
 
@@ -62,6 +63,7 @@ def prefill_table(composer) -> Times:
             times = each[i] if count else kind.roofline_prefill(2 ** i, lengths)
             ns[i] += kind.layers * times.ns
             origins[i] = np.maximum(origins[i], times.origins)
+        composer.database.hear_attention("prefill_attention", kind)
         composer.origins[f"{kind.name} prefill"] = "measured" if kind.is_measured("context") else (
             "interpolated" if count else "roofline")
     ns[:, 0] = 0.0
@@ -109,10 +111,23 @@ class _Recurrence:
         """Return sizes of batches of decodes: none, `times` knows what lies between."""
         return []
 
+    def lookups(self, phase: str) -> list[tuple]:
+        """Return what each kernel was looked up in.
+
+        Table, curves by batch size, site, speed of light of a batch, whether square roots are interpolated.
+        """
+        site = (float(self._part.num_key_heads), float(self._part.num_value_heads))
+        return [("gdn", {1: curves}, site, lambda batch: _light_of_heads, False)
+                for curves in self._database.recurrence_curves(phase, 1, self._part)]
+
     def times(self, phase: str, batch: int, lengths: np.ndarray) -> Times | None:
         """Return the times of one layer for a batch size."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return self._database.recurrence(phase, int(batch), self._part, lengths)
+
+
+def _light_of_heads(heads: tuple, size: np.ndarray) -> np.ndarray:
+    return heads[1] * size
 
 
 class _Kind:
@@ -138,6 +153,22 @@ class _Kind:
         """Return the sizes of batches of decodes that were measured with these very heads."""
         return [batch for batch, curves in self._curves("generation").items()
                 if self._site("generation") in curves and batch <= MAX_DECODES]
+
+    def lookups(self, phase: str) -> list[tuple]:
+        """Return what it was looked up in: one entry, or none.
+
+        Table, curves by batch size, site, speed of light of a batch, whether square roots are interpolated.
+        """
+        is_root = phase == "context"
+        if self._is_latent:
+            names = [name for name in self._database.used if phase in name and name.endswith(("_mla", "_module"))]
+            tables = self._latent[phase]
+            return [("+".join(names), tables.curves(phase), self._site(phase),
+                     lambda batch: tables.light(phase, batch), is_root)] if names else []
+        window = self._window if self._measured(phase, 1, self._window, np.ones(1)) else 0
+        curves = self._database.attention_curves(phase, self._kv_dtype, window)
+        return [(f"{phase}_attention", curves, self._site(phase),
+                 lambda batch: self._database.attention_light(phase, batch, self._kv_dtype, window), is_root)]
 
     def _site(self, phase: str) -> tuple:
         part = self._parts[phase]

@@ -28,6 +28,7 @@ from simulator.domain.products import (
 )
 from simulator.domain.rank_weights import dense_parts, layer_kinds, moe_of
 from simulator.errors import InputErrors, KeyFault
+from simulator.latency.operators import prices
 from simulator.latency.operators.attention import CONTEXT_NODES, decode_table, has_recurrences, prefill_table
 from simulator.latency.operators.curves import EXTRAPOLATED, ROOFLINE, Times
 from simulator.latency.operators.database import Database
@@ -103,7 +104,8 @@ class Composer:
         self._add_handover()
         samples_ns, samples_origins = self._samples()
         decode, prefill = decode_table(self), prefill_table(self)
-        mixed = mixed_table(self, decode, CONTEXT_NODES)
+        is_left_out = prices.MIXED_ATTENTION in self.parameters.without
+        mixed = decode if is_left_out else mixed_table(self, decode, CONTEXT_NODES)
         state = self._state()
         if self.collective is not None:
             self.origins.update(dict.fromkeys(COMMUNICATION & self.origins.keys(), "collective"))
@@ -141,7 +143,7 @@ class Composer:
             self._small("convolution_gates", 3 * width, count, kernels=4)
         else:
             self._small("rope_kv_write", rotated_and_written(part), count)
-            if normed_heads(part):
+            if normed_heads(part) and prices.QK_NORM not in self.parameters.without:
                 self._small("qk_norm", 2 * normed_heads(part), count, kernels=2)
             self._add_quantizing(part, count)
 
@@ -151,7 +153,8 @@ class Composer:
         Inputs of the other products are quantised by the norm or activation before them, as vLLM compiles them.
         """
         width = output_width(part)
-        if self.deployment.matrix_dtype != "fp8" or not self.database.is_of_vllm:
+        is_left_out = prices.QUANTIZING in self.parameters.without
+        if self.deployment.matrix_dtype != "fp8" or not self.database.is_of_vllm or is_left_out:
             return
         times = self.database.quantizing(width, self.tokens)
         if times is not None:
@@ -249,6 +252,7 @@ class Composer:
         if hops:
             times = self._collective("pipeline", "send_recv", 2, self.deployment.model.hidden_size)
             self._tokens_ns["send_recv"] = self._nothing_for_nothing(times.ns) * hops
+            self.database.hear("send_recv", times)
             self.origins["send_recv"] = "formula"
 
     def _samples(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -259,6 +263,10 @@ class Composer:
         sampler = self.database.small("sampler", model.vocab_size * SAMPLER_BYTES_PER_LOGIT / 2, rows)
         sampler_ns = self.database.small_ns(model.vocab_size * SAMPLER_BYTES_PER_LOGIT, rows, kernels=2)
         found = {"lm_head": head.ns, "sampler": sampler.ns if sampler else sampler_ns}
+        if sampler:
+            self.database.hear("sampler", sampler)
+        else:
+            self.database.hear_formula("sampler")
         origins = np.maximum(head.origins, sampler.origins) if sampler else head.origins
         if ways.tensor_parallel > 1:
             gather = self._collective("tensor", "all_gather", ways.tensor_parallel, model.vocab_size, rows)
@@ -291,6 +299,7 @@ class Composer:
         ns = self.database.small_ns(elements_per_token * self.deployment.activation_bytes, self.tokens, kernels)
         self._tokens_ns[name] = self._tokens_ns.get(name, 0.0) + self._nothing_for_nothing(ns) * count
         self.origins[name] = "formula"
+        self.database.hear_formula(name)
 
     def _add(self, name: str, times: Times, count: int) -> None:
         self._tokens_ns[name] = self._tokens_ns.get(name, 0.0) + self._nothing_for_nothing(times.ns) * count
@@ -304,6 +313,7 @@ class Composer:
 
     def _describe(self, name: str, times: Times) -> None:
         self.origins[name] = describe_origins(times.origins)
+        self.database.hear(name, times)
 
     def _collective(self, group: str, kind: str, ranks: int, elements_per_token: float,
                     tokens: np.ndarray | None = None) -> Times:

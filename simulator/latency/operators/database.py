@@ -15,12 +15,13 @@ import numpy as np
 
 from simulator.domain.hardware_spec import AcceleratorSpec
 from simulator.errors import InputErrors
+from simulator.latency.operators import prices
 from simulator.latency.operators.cache import columns_of
 from simulator.latency.operators.curves import Curve, Times, along, at_site, curves_by_site
 from simulator.latency.operators.expert_tables import ExpertTables
 from simulator.latency.operators.files import find_tables, version_of
 from simulator.latency.operators.profiles import read_profile
-from simulator.latency.operators.rows import GEMM_BITS, MATMUL_FORMATS, default, formats, rows_where
+from simulator.latency.operators.rows import GEMM_BITS, MATMUL_FORMATS, default, formats, measured_ranges, rows_where
 
 NCCL_NAMES = {"all_to_all": "alltoall"}
 EXCHANGED = "node_num", "hidden_size", "num_token", "num_topk", "num_experts"
@@ -63,11 +64,14 @@ class Database:
     """
 
     def __init__(self, parameters, accelerator: AcceleratorSpec, deployment=None, files=None):
-        self.notes: list[str] = []              # what people should know
+        self.notes: list[str] = []              # what people should know of the tables
+        self.remade: list[str] = []             # and of conversions of them that were damaged, this once
+        self.opened: dict[str, str] = {}        # path -> SHA-256
         self._profile, self._profile_digest = {}, ""
         if files is None and parameters.path is not None and deployment:
             folder = Path(parameters.path)
-            self._profile, self._profile_digest = read_profile(folder, deployment, parameters, self.notes)
+            self._profile, self._profile_digest, self.opened = read_profile(
+                folder, deployment, parameters, self.remade)
         self.files: dict[str, list[Path]] = files or {}
         if files is None and not self._profile:
             self.files = find_tables(parameters.path, parameters.system, accelerator.name, parameters.framework)
@@ -88,7 +92,8 @@ class Database:
     def columns(self, table: str, is_usable: Callable[[dict], bool] = lambda columns: True) -> dict | None:
         """Return the columns of the newest usable version of a table; None: there is none."""
         if table in self._profile:
-            self.used[table] = {"file": self._path, "version": "", "sha256": self._profile_digest}
+            self.used[table] = {"file": self._path, "version": "", "sha256": self._profile_digest,
+                                "measured": measured_ranges(self._profile[table])}
             return self._profile[table]
         for path in self.files.get(table, ()):
             columns, digest = self._columns_of(path)
@@ -97,14 +102,16 @@ class Database:
             if lacking:
                 raise InputErrors(lacking)
             if is_usable(columns):
-                self.used[table] = {"file": str(path), "version": version_of(path), "sha256": digest}
+                self.used[table] = {"file": str(path), "version": version_of(path), "sha256": digest,
+                                    "measured": measured_ranges(columns)}
                 return columns
         return None
 
     def _columns_of(self, path):
         key = ("file", path)
         if key not in self._sites:
-            self._sites[key] = columns_of(path, self._cache_directory, self.notes)
+            self._sites[key] = columns_of(path, self._cache_directory, self.remade)
+            self.opened[str(path)] = self._sites[key][1]
         return self._sites[key]
 
     def curves(self, key: tuple, read: Callable):
@@ -112,6 +119,20 @@ class Database:
         if key not in self._sites:
             self._sites[key] = read()
         return self._sites[key]
+
+    # ---- for those that watch what is asked, see errors.py
+
+    def hear(self, operator: str, times: Times, lookup: tuple | None = None) -> None:
+        """Hear which operator an answer is for.
+
+        lookup : table, curves, site and speed of light, where none of the methods below was asked.
+        """
+
+    def hear_formula(self, operator: str) -> None:
+        """Hear that an operator has its time by `small_ns`."""
+
+    def hear_attention(self, operator: str, kind) -> None:
+        """Hear of which layers attention is: `kind.lookups` tells the curves."""
 
     # ---- matrix products
 
@@ -136,7 +157,8 @@ class Database:
                                   f"least: they were timed as launched by the host, and are not used")
             return {}
         curves = self.split(rows_where(columns, formats(columns, "gemm_dtype") == dtype), ("n", "k"), "m")
-        curves = {site: sustained(curve) for site, curve in curves.items()}
+        if prices.LASTING_RATE not in self._parameters.without:
+            curves = {site: sustained(curve) for site, curve in curves.items()}
         weight_bytes = GEMM_BITS[dtype] / 8
         return self._from_memory(f"{dtype} products", curves, lambda site, m: site[0] * site[1] * weight_bytes)
 
@@ -169,10 +191,14 @@ class Database:
 
         elements : that it moves for a token. Tables without this column are of one model, and hold its operators.
         """
-        curves = self.curves(("small",), self._read_small).get(name, {})
+        curves = self.small_curves(name)
         if UNNAMED in curves:
             return along(curves[UNNAMED], tokens, lambda at: at)
         return at_site(curves, (float(elements),), tokens, lambda site, at: np.maximum(site[0] * at, 1.0))
+
+    def small_curves(self, name: str) -> dict[tuple, Curve]:
+        """Return the curves over tokens of an operator between products, by elements."""
+        return self.curves(("small",), self._read_small).get(name, {})
 
     def _read_small(self) -> dict[str, dict[tuple, Curve]]:
         columns = self.columns("small")
@@ -186,8 +212,12 @@ class Database:
 
     def quantizing(self, width: float, tokens: np.ndarray) -> Times | None:
         """Return what brings `width` elements a token into fp8; None: not measured."""
-        curves = self.curves(("scale_matrix",), self._read_quantizing)
-        return at_site(curves, (float(width),), tokens, lambda site, at: 3 * at * site[0] / self.bytes_per_ns)
+        return at_site(self.quantizing_curves(), (float(width),), tokens,
+                       lambda site, at: 3 * at * site[0] / self.bytes_per_ns)
+
+    def quantizing_curves(self) -> dict[tuple, Curve]:
+        """Return the curves over tokens of what brings elements into fp8, by their number."""
+        return self.curves(("scale_matrix",), self._read_quantizing)
 
     def _read_quantizing(self) -> dict[tuple, Curve]:
         columns = self.columns("scale_matrix")
@@ -369,6 +399,8 @@ class Database:
         Repeated measurements find small data in a cache; between two iterations all other weights pass through it.
         """
         raised = {}
+        if prices.MEMORY_FLOOR in self._parameters.without:
+            return curves
         for site, curve in curves.items():
             floor_ns = num_bytes(site, curve.sizes) / self.bytes_per_ns
             raised[site] = Curve(curve.sizes, np.maximum(curve.ns, floor_ns))

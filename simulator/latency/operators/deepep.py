@@ -33,6 +33,8 @@ def exchange_times(database, mode: str, ranks: int, site: tuple, tokens: np.ndar
     for what in ("dispatch", "combine"):
         curves = exchange_curves(database, mode, ranks, what)
         found[what] = at_site(curves, tuple(map(float, site)), tokens, light)
+        if found[what] is not None:
+            database.hear(f"expert_{what}", found[what], (TABLES[mode], curves, tuple(map(float, site)), light))
     return None if None in found.values() else found
 
 

@@ -11,9 +11,10 @@ columns of decode, contexts of a power of two, time is linear in c; between the 
 in q. So an iteration of decodes alone is a line in the sum of contexts between two columns. Beyond the tables time
 grows with tokens, with n c, or with the square of a prompt. Data-parallel ranks share a batch evenly.
 
-Beside prompts, decodes attend by a table of their own, mixed[n, c], see mixed_attention.py. Which kernel serves
-experts, and which of its rows are sound: expert_tables.py. Under speculation the queries of a sequence share one pass
-over its KV cache. What sequences of unequal length add to attention is not priced: most tables do not hold it.
+Beside prompts of more than one token decodes attend by a table of their own, mixed[n, c], see mixed_attention.py.
+Which kernel serves experts, and which of its rows are sound: expert_tables.py. Under speculation the queries of a
+sequence share one pass over its KV cache. What sequences of unequal length add to attention is not priced: most tables
+do not hold it, nor does a batch tell its longest context. bench/accuracy/README.md says what it comes to.
 
 What vLLM's host and front end take is added by [latency.host]: domain/host_defaults.py.
 """
@@ -25,7 +26,7 @@ from simulator.latency.base cimport LatencyModel
 from simulator.latency.batch_view cimport BatchView
 from simulator.latency.gathering cimport Gathered
 
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal
 
 import msgspec
 import numpy as np
@@ -33,10 +34,13 @@ from msgspec import Meta
 
 from simulator.domain.experts import All2All
 from simulator.errors import InputErrors, KeyFault
+from simulator.latency.operators import prices
 from simulator.latency.operators.asked import Asked
+from simulator.latency.operators.composed import Reading, kept
 from simulator.latency.operators.composition import OF_ALL_RANKS, Composer
 from simulator.latency.operators.curves import ORIGINS, SPIKE
 from simulator.latency.operators.database import Database
+from simulator.latency.operators.errors import Watched, error_of_missing, varied
 from simulator.latency.operators.experts import NOTE, exchange_of, unevenly_loaded
 from simulator.latency.roofline.model import Roofline
 from simulator.latency.roofline.costs import rates
@@ -72,27 +76,9 @@ class OperatorsParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
         "what to do with an iteration beyond the tables: count it and warn, or stop"))] = "extrapolate"
     missing: Annotated[Literal["roofline", "error"], Meta(description=(
         "what to do with an operator that was not measured, nor one near it"))] = "roofline"
+    without: prices.Without = ()
     cache_directory: Annotated[Path, Meta(description=(
-        "of converted tables; default: $XDG_CACHE_HOME/simulator"))] = None
-
-
-class Reading(NamedTuple):
-    """What the tables hold for one deployment.
-
-    tables : IterationTables.
-    sources : table -> file, version, sha256.
-    missing : operator -> what was not measured.
-    notes : what people should know of the files, a sentence each.
-    num_spikes : measured points that were left out.
-    cached : table -> points that were faster than memory, of how many.
-    """
-
-    tables: Any
-    sources: dict
-    missing: dict
-    notes: list
-    num_spikes: int
-    cached: dict
+        "of converted and composed tables; default: $XDG_CACHE_HOME/simulator"))] = None
 
 
 cdef enum Origin:               # curves.py, the better the smaller
@@ -124,6 +110,19 @@ cdef inline int64_t share_of(int64_t count, int64_t ranks) noexcept nogil:
     """Return the part of the busiest of `ranks`."""
     return (count + ranks - 1) // ranks if ranks > 1 else count
 
+
+cdef inline bint is_beside_prompts(const BatchShape* shape) noexcept nogil:
+    """Say whether a prompt computes more tokens than each decode does.
+
+    A prompt that is cached but for its last token is computed as a decode is.
+    """
+    cdef int32_t i
+    for i in range(shape.num_chunks):
+        if <int64_t>shape.chunks[i].tokens * shape.num_decodes > shape.decode_tokens:
+            return True
+    return False
+
+
 cdef inline int log2_floor(int64_t value) noexcept nogil:
     """Return the place of the highest bit of a positive number."""
     cdef int place = -1
@@ -138,9 +137,10 @@ cdef class Operators(LatencyModel):
     """Measured times of kernels on current GPUs, composed into iterations."""
 
     Parameters = OperatorsParameters
+    left_out = prices.LEFT_OUT
     takes_padding = knows_kernels = True
     takes_collective = True
-    reads_files = True
+    reads_files = knows_errors = True
     takes_experts = ("all2all_backend", "dbo")
     prices_gathered = prices_context_parallel = prices_any_model = True
 
@@ -196,13 +196,31 @@ cdef class Operators(LatencyModel):
 
     @staticmethod
     def read(parameters, deployment, collective=None) -> Reading:
-        """Read and compose the tables; parameters as those of the class."""
+        """Read and compose the tables, or find them composed; parameters as those of the class."""
         if deployment is None:
             raise ValueError("operators needs [model] and [hardware]")
-        database = Database(parameters, deployment.accelerator, deployment)
+
+        def compose(collective):
+            database = Database(parameters, deployment.accelerator, deployment)
+            if parameters.without:
+                database.notes.append(f"prices left out: {', '.join(parameters.without)}")
+            composer = Composer(database, parameters, deployment, rates(Roofline.Parameters(), deployment), collective)
+            return Reading(composer.compose(), database.used, composer.missing, database.notes, len(database.spikes),
+                           database.cached), database.opened, database.remade
+        return kept(parameters, deployment, collective, compose)
+
+    @staticmethod
+    def errors(parameters, deployment, collective=None) -> tuple:
+        """Return OperatorError by operator, and the tables that were looked up, as `sources` has them."""
+        database = Watched(parameters, deployment)
         composer = Composer(database, parameters, deployment, rates(Roofline.Parameters(), deployment), collective)
-        return Reading(composer.compose(), database.used, composer.missing, database.notes, len(database.spikes),
-                       database.cached)
+        return database.errors(composer.compose()), database.used
+
+    @staticmethod
+    def varied(given, errors, factors) -> dict:
+        """Return the arguments `given` with the times of operators multiplied; see errors.py."""
+        reading = given["reading"]
+        return given | {"reading": reading._replace(tables=varied(reading.tables, errors, factors))}
 
     @staticmethod
     def asked(deployment) -> Asked:
@@ -279,7 +297,7 @@ cdef class Operators(LatencyModel):
 
     cdef double _decode(self, const BatchShape* shape, Origin* origin) noexcept nogil:
         cdef Line line
-        if shape.num_chunks > 0:
+        if is_beside_prompts(shape):
             line = self._line_in(self._mixed_ns, self._mixed_origins, shape.num_decodes, shape.context_tokens)
         else:
             line = self._line_in(self._decode_ns, self._decode_origins, shape.num_decodes, shape.context_tokens)
@@ -460,7 +478,8 @@ cdef class Operators(LatencyModel):
         told += [f"operators: {count} of {total} measured points of {what} are faster than memory: they ran from a "
                  f"cache, and are raised to its bandwidth"
                  for what, (count, total) in self._cached.items() if count > MUCH * total]
-        told += [f"operators: {name}: {what}: the roofline answers" for name, what in self._missing.items()]
+        told += [f"operators: {name}: {what}: the roofline answers, {error_of_missing(name, self._deployment)}"
+                 for name, what in self._missing.items()]
         made = sum(self._counts[i] for i in range(<int>NUM_ORIGINS))
         beyond = self._counts[<int>EXTRAPOLATED]
         if made and beyond > MUCH * made:

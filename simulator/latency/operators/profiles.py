@@ -12,8 +12,15 @@ from simulator.latency.operators import frontier, llmservingsim
 from simulator.latency.operators.cache import converted, digest_of
 
 
-def read_profile(folder: Path, deployment, parameters, notes: list[str]) -> tuple[dict, str]:
-    """Return columns by table, and the digest of the files; none: no profile.
+def profile_files(folder: Path) -> dict[str, Path]:
+    """Return the files of a profile by name; empty: the folder is none."""
+    return llmservingsim.profile_files(folder) or frontier.profile_files(folder)
+
+
+def read_profile(folder: Path, deployment, parameters, notes: list[str]) -> tuple[dict, str, dict[str, str]]:
+    """Return columns by table, the digest of all files, and of each by its path.
+
+    None of them: no profile.
 
     parameters : OperatorsParameters
     notes : is told of a damaged conversion, which is made again.
@@ -24,26 +31,23 @@ def read_profile(folder: Path, deployment, parameters, notes: list[str]) -> tupl
         A file cannot be used, or the profile is of another model or degree of parallelism.
     """
     is_graph, cache_directory = parameters.cuda_graph, parameters.cache_directory
-    files, read = llmservingsim.profile_files(folder), llmservingsim.read_profile
+    files = profile_files(folder)
     if not files:
-        files = frontier.profile_files(folder)
-
-        def read(files, deployment):
-            return frontier.read_profile(files, deployment, is_graph)
-    if not files:
-        return {}, ""
-    digest = _digest(*(f"{name} {digest_of(path, cache_directory)}" for name, path in sorted(files.items())))
+        return {}, "", {}
+    opened = {str(path): digest_of(path, cache_directory) for path in files.values()}
+    digest = _digest(*(f"{name} {opened[str(path)]}" for name, path in sorted(files.items())))
     site = msgspec.json.encode([deployment.model, deployment.parallelism, is_graph, folder.name]).decode()
 
     def flat():
-        tables = read(files, deployment)
+        tables = (llmservingsim.read_profile(files, deployment) if llmservingsim.profile_files(folder) else
+                  frontier.read_profile(files, deployment, is_graph))
         return {f"{table}.{name}": values for table, columns in tables.items() for name, values in columns.items()}
 
     tables = {}
     for name, values in converted(_digest(digest, site), cache_directory, flat, notes).items():
         table, _, column = name.rpartition(".")
         tables.setdefault(table, {})[column] = values
-    return tables, digest
+    return tables, digest, opened
 
 
 def _digest(*texts: str) -> str:

@@ -20,3 +20,9 @@ def default(columns: dict, name: str, value) -> np.ndarray:
 def formats(columns: dict, name: str) -> np.ndarray:
     """Return a column of formats; where it is left out, the usual one."""
     return default(columns, name, "half" if name == "nccl_dtype" else "bfloat16")
+
+
+def measured_ranges(columns: dict) -> dict[str, list[float]]:
+    """Return the least and the greatest value of each axis."""
+    return {name: [float(values.min()), float(values.max())] for name, values in sorted(columns.items())
+            if values.dtype.kind == "f" and len(values) and not name.endswith(("_ms", "_us"))}

@@ -52,6 +52,7 @@ from simulator.collective.exchanges import exchanges
 from simulator.experts.pricing import exchange_notes
 from simulator.latency.roofline.costs import EXPERT_GROUPS, rates, roofline_costs
 from simulator.latency.roofline.curves import with_laws
+from simulator.latency.roofline.errors import law_tables, operator_errors, varied_costs
 from simulator.latency.roofline.experts import expert_costs
 from simulator.latency.roofline.laws import law_notes
 from simulator.latency.roofline.parameters import RooflineParameters, efficiency_by, reduce_law
@@ -143,7 +144,7 @@ cdef class Roofline(LatencyModel):
 
     Parameters = RooflineParameters
     takes_padding = True
-    takes_collective = True
+    takes_collective = knows_errors = True
     takes_experts = ("all2all_backend", "dbo")
     prices_gathered = prices_context_parallel = prices_any_model = True
 
@@ -163,7 +164,12 @@ cdef class Roofline(LatencyModel):
     cdef int64_t _data_ranks
     cdef Overlap _overlap
 
-    def __init__(self, parameters, deployment, CollectiveModel collective=None, experts=None):
+    def __init__(self, parameters, deployment, CollectiveModel collective=None, experts=None, factors=None):
+        """Work the coefficients out.
+
+        experts : ExpertPricing; None: evenly loaded.
+        factors : on the time of operators, by the names that `errors` has; None: as they are.
+        """
         self._deployment = deployment
         if deployment is None:
             raise ValueError("roofline needs [model] and [hardware]")
@@ -181,7 +187,11 @@ cdef class Roofline(LatencyModel):
         if experts is not None:
             self._take_experts(experts, expert_costs(deployment, rate, experts, collective))
         if generation is not None:
-            self._take_laws(with_laws(self.costs, deployment, rate, generation, experts.load if experts else None))
+            self.costs = with_laws(self.costs, deployment, rate, generation, experts.load if experts else None)
+        if factors is not None:
+            self.costs = varied_costs(self.costs, factors)
+        if generation is not None:
+            self._take_laws()
         self._copy_costs()
 
     cdef int _take_experts(self, experts, costs) except -1:
@@ -196,8 +206,8 @@ cdef class Roofline(LatencyModel):
             dbo.num_sms / (dbo.num_sms - dbo.comm_sms), self._deployment.model.num_layers)
         return 0
 
-    cdef int _take_laws(self, costs) except -1:
-        self.costs, self._has_laws = costs, True
+    cdef int _take_laws(self) except -1:
+        costs, self._has_laws = self.costs, True
         self._dense_by_rows, self._head_by_rows = costs.dense_ns, costs.head_ns
         self._experts_by_rows, self._even_by_rows = costs.experts_ns, costs.even_experts_ns
         return 0
@@ -400,9 +410,22 @@ cdef class Roofline(LatencyModel):
                    + self._costs.expert_decode_ns * shape.decode_tokens,
                    self._even_weights_ns[min(tokens, len(self._even_weights_ns) - 1)])
 
+    @staticmethod
+    def errors(parameters, deployment, collective=None) -> tuple:
+        """Return OperatorError by operator, and the file of laws that was read."""
+        is_by_law = efficiency_by(parameters, deployment.accelerator)[1] is not None
+        return operator_errors(parameters, deployment, collective is not None), law_tables() if is_by_law else {}
+
+    @staticmethod
+    def varied(given, errors, factors) -> dict:
+        """Return the arguments `given` with the times of operators multiplied."""
+        return given | {"factors": {name: inside for name, (inside, _) in factors.items()}}
+
     def provenance(self) -> dict:
         """Return whose laws hold, and what is known of the collective model and of experts."""
         found = {"efficiency": self.efficiency} | LatencyModel.provenance(self)
+        if self._has_laws:
+            found["tables"] = law_tables()
         return found if self._experts is None else found | {"experts": self._experts.provenance()}
 
     def warnings(self) -> list:

@@ -59,7 +59,10 @@ class Noise(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DataSet(msgspec.Struct, frozen=True, kw_only=True):
-    """What `dataset.toml` says; paths in its tables are relative to the root."""
+    """What `dataset.toml` says.
+
+    Paths in its tables are relative to the root; those that begin with ./ lie beside it.
+    """
 
     name: Annotated[str, Meta(pattern=r"^\w[\w.+ -]*$")]
     measured: Annotated[Text, Meta(description="what was measured")]
@@ -171,7 +174,18 @@ def _open(file: Path, root: str) -> Opened:
             absent += _check(Path(root, each.path), each, lambda fault, i=index: reader.fault(("files", i), fault))
     if reader.faults:
         raise InputErrors(reader.faults)
+    says = msgspec.structs.replace(says, experiment=_beside(says.experiment, file.parent),
+                                   backends=_beside(says.backends, file.parent))
     return Opened(str(file), root, says, parameters, tuple(absent))
+
+
+def _beside(value: Any, folder: Path) -> Any:
+    """Return a value of TOML with paths that begin with ./ taken from a folder."""
+    if isinstance(value, dict):
+        return {name: _beside(each, folder) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_beside(each, folder) for each in value]
+    return str(folder.absolute() / value[2:]) if isinstance(value, str) and value.startswith("./") else value
 
 
 def _disagreements(says: DataSet, form):

@@ -1,6 +1,7 @@
 """score.md: a page of what score.json says, and of nothing else."""
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from simulator.study.accuracy.ablation import METRICS, NOTHING, Ablated
 from simulator.study.accuracy.predict import OK
 from simulator.study.accuracy.rows import Row
 from simulator.study.accuracy.scoring import Overall, Score
@@ -14,9 +15,14 @@ correlation, KS the distance of Kolmogorov and Smirnov; "outside" the share of i
 of their own. "-": not defined or not known. Nothing is fitted to these data unless "in sample" says so. Numbers of
 others are those they published.
 """
+PRICES_HEAD = """MAPE (bias) of `operators` in per cent without one price, taken away by its key, the others kept.
+"=": as with all prices. A bias that grows is what the price explains; one that falls is made up for elsewhere.
+"""
+COVERAGE = '"covered": runs whose interval, `[latency] uncertainty`, holds what was measured, in per cent.\n'
 COLUMNS = {"n": "n", "mape_pct": "MAPE", "median_ape_pct": "median APE", "bias_pct": "bias", "mean_error_pct": "mean",
            "r": "r", "p50_error_pct": "p50", "p90_error_pct": "p90", "p99_error_pct": "p99", "ks": "KS",
            "outside_pct": "outside", "noise_pct": "noise"}
+COVERED = {"coverage_pct": "covered"}            # where some row has it
 SIGNED = ("bias_pct", "mean_error_pct", "p50_error_pct", "p90_error_pct", "p99_error_pct")
 NAMES = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E", "makespan": "makespan", "throughput": "throughput"}
 PURPOSES = {"held": ("Held data", "Nobody looked at them while prices were made."),
@@ -27,6 +33,8 @@ def page(score: Score) -> str:
     """Return the page, in Markdown."""
     overrides = f", with {', '.join(score.overrides)}" if score.overrides else ""
     parts = [HEAD.format(revision=score.revision or "unknown", overrides=overrides)]
+    if any(row.coverage_pct is not None for row in score.rows):
+        parts.append(COVERAGE)
     for purpose, (title, words) in PURPOSES.items():
         for is_in_sample in (False, True):
             rows = [row for row in score.rows
@@ -37,6 +45,7 @@ def page(score: Score) -> str:
                 of_level = [row for row in rows if row.level == level]
                 parts.append(f"{heading}: level {level}\n\n{told}\n\n{_medians(score.overall, of_level[0])}")
                 parts += [_deployment(of_level, place) for place in dict.fromkeys(map(_place, of_level))]
+    parts.append(_ablations(score.ablations))
     parts.append(_missing(score.rows))
     parts.append(_measured(score))
     return "\n".join(filter(None, parts))
@@ -68,15 +77,40 @@ def _place(row: Row) -> tuple[str, str, str]:
 
 def _deployment(rows: list[Row], place: tuple[str, str, str]) -> str:
     data_set, model, gpu = place
-    lines = [f"### {model}, {gpu} ({data_set})", "", *_table(["metric", "predictor", *COLUMNS.values()], 2)]
     mine = [row for row in rows if _place(row) == place]
+    columns = COLUMNS | (COVERED if any(row.coverage_pct is not None for row in mine) else {})
+    lines = [f"### {model}, {gpu} ({data_set})", "", *_table(["metric", "predictor", *columns.values()], 2)]
     for metric in NAMES:
-        lines += [_line([NAMES[metric], row.backend, *(_text(row, name) for name in COLUMNS)])
+        lines += [_line([NAMES[metric], row.backend, *(_text(row, name) for name in columns)])
                   for row in mine if row.metric == metric]
     if lost := sorted({(row.backend, row.not_completed) for row in mine if row.not_completed}):
         lines += ["", "; ".join(f"{backend}: {count} requests did not end, and are in no number"
                                 for backend, count in lost) + "."]
     return "\n".join([*lines, ""])
+
+
+def _ablations(ablations: Iterable[Ablated]) -> str:
+    """Return the table of the score without each price; all deployments."""
+    found = {(each.without, each.data_set, each.model, each.gpu, each.metric): each for each in ablations}
+    if not found:
+        return ""
+    places = list(dict.fromkeys(key[1:4] for key in found))
+    columns = [(place, metric) for place in places for metric in METRICS
+               if (NOTHING, *place, metric) in found and found[NOTHING, *place, metric].mape_pct is not None]
+    lines = ["## What prices buy", "", PRICES_HEAD,
+             *_table(["without", "by", *(f"{place[0]} {NAMES[metric]}" for place, metric in columns)], 2)]
+    for name, overrides in dict.fromkeys((each.without, each.overrides) for each in found.values()):
+        cells = [_without(found, name, place, metric) for place, metric in columns]
+        lines.append(_line([name or "nothing: all prices", " ".join(f"`{each}`" for each in overrides) or "-", *cells]))
+    return "\n".join([*lines, ""])
+
+
+def _without(found: Mapping[tuple, Ablated], name: str, place: tuple[str, str, str], metric: str) -> str:
+    all_prices, each = found[NOTHING, *place, metric], found.get((name, *place, metric))
+    if each is None or each.mape_pct is None:
+        return "refused"
+    same = name != NOTHING and (each.mape_pct, each.bias_pct) == (all_prices.mape_pct, all_prices.bias_pct)
+    return "=" if same else f"{each.mape_pct:.1f} ({each.bias_pct:+.1f})"
 
 
 def _missing(rows: Iterable[Row]) -> str:

@@ -44,6 +44,7 @@ class Prediction(NamedTuple):
     values : metric -> as in the case's `measured`.
     asked, outside : predictions of tables, and those beyond or beside what was measured; 0: the backend has no tables.
     not_completed : requests that were simulated and did not end.
+    intervals : metric -> low, high, of runs with [latency] uncertainty.
     """
 
     model: str
@@ -55,6 +56,7 @@ class Prediction(NamedTuple):
     outside: int = 0
     not_completed: int = 0
     wall_s: float = 0.0
+    intervals: Mapping[str, tuple[float, float]] = {}
 
 
 def predict(data_set: Opened, case: Case, ways: Ways) -> Prediction:
@@ -77,7 +79,7 @@ def predict(data_set: Opened, case: Case, ways: Ways) -> Prediction:
     counts = result.summary["requests"]
     asked, outside = _outside(result.summary["latency"])
     return Prediction(*names, OK, "", _values(case, result), asked, outside, counts["injected"] - counts["completed"],
-                      time.perf_counter() - began_s)
+                      time.perf_counter() - began_s, _intervals(case, result.summary))
 
 
 def _layers(data_set: Opened, case: Case, ways: Ways) -> Layers:
@@ -128,6 +130,17 @@ def _values(case: Case, result) -> dict[str, Any]:
             if value is not None:
                 values[metric] = value
     return values
+
+
+def _intervals(case: Case, summary: dict) -> dict[str, tuple[float, float]]:
+    """Return the intervals of metrics that were measured of the run; of single requests there are none."""
+    found = {}
+    known = summary.get("uncertainty", {}).get("metrics", {})
+    for metric, measured in case.measured.items():
+        interval = known.get(".".join(MEANS[metric]))
+        if not isinstance(measured, np.ndarray) and interval and interval["low"] is not None:
+            found[metric] = interval["low"], interval["high"]
+    return found
 
 
 def _by_request(requests: np.ndarray) -> dict[str, np.ndarray]:

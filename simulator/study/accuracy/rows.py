@@ -19,6 +19,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     outside_pct : of the predictions of tables, those beyond or beside what was measured.
     noise_pct : median relative difference of repeated measurements.
     not_completed : requests that were simulated and did not end; they are in no number.
+    coverage_pct : of runs with intervals, those whose interval holds what was measured.
     reason : why the status is not ok.
     """
 
@@ -48,6 +49,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     not_completed: int = 0
     wall_s: float | None = None
     reason: str = ""
+    coverage_pct: float | None = None
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -89,7 +91,8 @@ def rows_of(data_set: Opened, backend: str, cases: list[Case],
             if reason := data_set.why_unusable(metric, model):
                 rows.append(Row(**common, status=REFUSED, n=len(pairs), reason=f"not compared: {reason}"))
                 continue
-            rows.append(_row(common, pairs, [each for _, each in served]))
+            covered = {"coverage_pct": _coverage_pct(metric, served)}
+            rows.append(_row(common | covered, pairs, [each for _, each in served]))
             points += _points(data_set, backend, metric, pairs)
     return rows, points
 
@@ -162,6 +165,13 @@ def _row(common: dict, pairs: list[tuple], served: list[Prediction]) -> Row:
         found |= {"p50_error_pct": PER_CENT * spread.p50, "p90_error_pct": PER_CENT * spread.p90,
                   "p99_error_pct": PER_CENT * spread.p99, "ks": spread.ks}
     return Row(**common, status=OK, **found)
+
+
+def _coverage_pct(metric: str, served: list[tuple[Case, Prediction]]) -> float | None:
+    """Return which share of the intervals of a metric holds what was measured; None: there are none."""
+    held = [low <= case.measured[metric] <= high for case, each in served if metric in each.intervals
+            for low, high in (each.intervals[metric],)]
+    return PER_CENT * sum(held) / len(held) if held else None
 
 
 def _published_row(common: dict, pairs: list[tuple]) -> Row:

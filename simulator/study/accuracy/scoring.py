@@ -8,6 +8,7 @@ import msgspec
 from simulator import assemble
 from simulator.errors import InputErrors, collect_faults
 from simulator.results.provenance import PACKAGE, git_revision
+from simulator.study.accuracy.ablation import Ablated
 from simulator.study.accuracy.data_set import Opened
 from simulator.study.accuracy.predict import OK, Ways, predict
 from simulator.study.accuracy.rows import Point, Row, absent_row, published_rows, rows_of
@@ -37,6 +38,7 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
 
     revision : of the checkout that made it, `-dirty` with changes; None: it is not known.
     data_sets : what each says of itself, keys of `dataset.toml` but for those of its reader.
+    ablations : what was simulated without one price; none unless somebody asked.
     """
 
     schema: int
@@ -46,6 +48,7 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
     data_sets: tuple[dict[str, Any], ...]
     rows: tuple[Row, ...]
     overall: tuple[Overall, ...]
+    ablations: tuple[Ablated, ...] = ()
 
 
 class Scored(NamedTuple):

@@ -1,8 +1,8 @@
 """Successive halving: who is tried with how many requests.
 
-All candidates run with a few requests, the best third of them with three times as many, and so on; who overlaps the last
-of the third by interval goes on, too. 27 candidates cost 27 x 1 + 9 x 3 + 3 x 9 + 1 x 27 = 108 units, all of them at 27
-units 729. Source: Jamieson and Talwalkar, Non-stochastic Best Arm Identification and Hyperparameter Optimization,
+All candidates run with a few requests, the best third of them with three times as many, and so on; who overlaps the
+last of the third by interval goes on, too. 27 candidates cost 27 x 1 + 9 x 3 + 3 x 9 + 1 x 27 = 108 units, all of them
+at 27 units 729. Source: Jamieson and Talwalkar, Non-stochastic Best Arm Identification and Hyperparameter Optimization,
 AISTATS 2016, with eta = 3.
 """
 import numpy as np
@@ -26,7 +26,9 @@ def rungs(num_candidates: int, first: int, most: int) -> list[int]:
 
 
 def survivors(scores: np.ndarray, half_widths: np.ndarray) -> np.ndarray:
-    """Return who goes on: the best third, rounded up, and all whose interval reaches into it.
+    """Return who goes on: the best third, and all whose interval reaches into it.
+
+    A third is rounded up.
 
     Parameters
     ----------

@@ -22,8 +22,8 @@ def test_smaller_may_be_better():
 
 
 def test_values_within_half_an_interval_are_equal():
-    # In the second, C is 10 below B and D 10 above it: equal within half of 20, not within half of 18. Then nobody beats
-    # C, and B beats D, whose lead is noise.
+    # In the second, C is 10 below B and D 10 above it: equal within half of 20, not within half of 18. Then nobody
+    # beats C, and B beats D, whose lead is noise.
     assert names(front(POINTS, MAX, np.full(POINTS.shape, [0, 20]))) == "ABCE"
     assert names(front(POINTS, MAX, np.full(POINTS.shape, [0, 18]))) == "ABDE"
 

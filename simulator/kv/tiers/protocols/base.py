@@ -24,6 +24,7 @@ class TierSite(NamedTuple):
     kv : what their KV blocks are to the host; None: no model and accelerator are named.
     layers : LayerGroups, which have block tables of their own; None: all layers share one.
     eviction : the EvictionPolicy subclass that the parameters name; None: they name none.
+    scheduler : its name.
     """
 
     engine: Any
@@ -33,21 +34,27 @@ class TierSite(NamedTuple):
     kv: HostKv | None
     layers: LayerGroups | None = None
     eviction: type | None = None
+    scheduler: str = "vllm"
 
 
 class Protocol:
     """Base of all protocols; a class with `Parameters`.
 
-    scheduler : with which it goes.
+    scheduler : with which it goes. others : with which it does besides.
     why_not : why it does not go with another, by name.
     kinds : of groups of layers with block tables of their own that it knows.
     why_unseen : why no router sees what such a tier holds; "": routers do that see tiers.
+    unseen_with : the same for some schedulers, by name.
+    apart_with : why it does not go with pools for prefill and decode, likewise.
     """
 
     scheduler = "vllm"
+    others = ()
     why_not = MappingProxyType({"sglang": (
         "a tier is told of blocks, each with a hash; its radix cache has pages without names, along edges of a tree")})
     why_unseen = ""
+    unseen_with = MappingProxyType({})
+    apart_with = MappingProxyType({})
     kinds = frozenset()
 
     @classmethod
@@ -188,11 +195,15 @@ def level_of(name: str, level: int, gib: float, chunk_bytes: float, **settings) 
                          chunk_bytes=chunk_bytes, **settings)
 
 
-def levels_of(secondary, chunk_bytes: float) -> tuple[LevelSettings, ...]:
-    """Return the settings of the levels below host memory, of a Secondary each."""
+def levels_of(secondary, chunk_bytes: float, writes_in_turn: bool = False) -> tuple[LevelSettings, ...]:
+    """Return the settings of the levels below host memory, of a Secondary each.
+
+    writes_in_turn : those of a level that a replica has to itself go one after the other.
+    """
     return tuple(level_of(
         each.name, i, each.capacity_gib, chunk_bytes, scope=each.scope, write_bytes_per_s=each.write_gb_per_s * 1e9,
-        read_bytes_per_s=each.read_gb_per_s * 1e9, base_us=each.base_us) for i, each in enumerate(secondary, 1))
+        read_bytes_per_s=each.read_gb_per_s * 1e9, base_us=each.base_us,
+        writes_in_turn=writes_in_turn and each.scope == "replica") for i, each in enumerate(secondary, 1))
 
 
 def blocks_of(tokens: int, key: str, site: TierSite) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,85 @@
+"""What part of all iterations each operator takes: a latency model that asks others beside it, and adds up."""
+from libc.stdint cimport int32_t
+cimport cython
+
+from simulator.domain.batch cimport BatchShape
+from simulator.latency.around.base cimport Around
+from simulator.latency.base cimport LatencyModel
+from simulator.latency.gathering cimport Gathered
+
+
+@cython.final
+cdef class Part:
+    """A model of one part, and the parts that follow.
+
+    Parameters
+    ----------
+    name : of the part.
+    model : LatencyModel.
+    following : Part
+        None: this is the last one.
+    """
+
+    cdef readonly object name
+    cdef readonly double ns             # of all iterations so far
+    cdef LatencyModel _model
+    cdef readonly Part following
+
+    def __init__(self, name, LatencyModel model, Part following):
+        self.name, self._model, self.following = name, model, following
+
+    cdef void ask(self, const BatchShape* shape) noexcept nogil:
+        self.ns += self._model.batch_ns(shape)
+        if self.following is not None:
+            self.following.ask(shape)
+
+    cdef void ask_rank(self, const BatchShape* shape, const Gathered* gathered, int32_t num_ranks) noexcept nogil:
+        self.ns += self._model.rank_ns(shape, gathered, num_ranks)
+        if self.following is not None:
+            self.following.ask_rank(shape, gathered, num_ranks)
+
+
+@cython.final
+cdef class Attribution(Around):
+    """A latency model that says what `model` says, and remembers what its parts take.
+
+    Parameters
+    ----------
+    model : LatencyModel.
+    parts : (name, LatencyModel) each.
+    """
+
+    cdef Part _parts
+
+    def __init__(self, LatencyModel model, parts):
+        Around.__init__(self, model)
+        self.is_shareable = False
+        for name, part in parts:
+            self._parts = Part(name, part, self._parts)
+
+    cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
+        if self._parts is not None:
+            self._parts.ask(shape)
+        return Around.batch_ns(self, shape)
+
+    cdef double rank_ns(self, const BatchShape* shape, const Gathered* gathered, int32_t num_ranks) noexcept nogil:
+        if self._parts is not None:
+            self._parts.ask_rank(shape, gathered, num_ranks)
+        return Around.rank_ns(self, shape, gathered, num_ranks)
+
+    cdef void stages_ns(self, const BatchShape* shape, double* ns) noexcept nogil:
+        if self._parts is not None:
+            self._parts.ask(shape)
+        Around.stages_ns(self, shape, ns)
+
+    def set_stages(self, layers):
+        """Tell both how many layers each pipeline stage holds."""
+        self.model.set_stages(layers)
+        Around.set_stages(self, layers)
+
+    def times_ns(self) -> dict:
+        """Return what each part took so far, over all iterations asked about."""
+        found, part = {}, self._parts
+        while part is not None:
+            found[part.name], part = part.ns, part.following
+        return found

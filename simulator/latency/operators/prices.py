@@ -1,0 +1,21 @@
+"""Prices that can be left out, [latency] without, so that what each buys can be told: docs/accuracy.md.
+
+What has a key of its own is not here: expert_load, expert_kernel, [latency.host], [latency.collective].
+"""
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+QK_NORM, QUANTIZING, MIXED_ATTENTION = "qk_norm", "quantizing", "mixed_attention"
+LASTING_RATE, MEMORY_FLOOR = "lasting_rate", "memory_floor"
+# Name -> the price, and what is computed without it.
+LEFT_OUT = {
+    QK_NORM: ("norms of queries and keys", "they take nothing"),
+    QUANTIZING: ("attention's outputs made fp8", "that takes nothing"),
+    MIXED_ATTENTION: ("decodes beside prompts", "they attend as they do alone"),
+    LASTING_RATE: ("long products at the rate that lasts", "they run at the clocks of a short measurement"),
+    MEMORY_FLOOR: ("points that ran from a cache raised to memory's bandwidth", "they count as measured")}
+
+Without = Annotated[tuple[Literal[tuple(LEFT_OUT)], ...], Meta(description=(
+    "prices that are left out, to see what they buy: "
+    + "; ".join(f"{name}: {what}: {instead}" for name, (what, instead) in LEFT_OUT.items())))]

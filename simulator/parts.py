@@ -1,0 +1,210 @@
+"""One run in parts: replicas that do not see each other are simulated apart, and what came of them becomes one run.
+
+A part is some replicas of the whole cluster. Whoever serves a part builds the whole cluster and places all requests, as
+the one run does, but serves those of its replicas alone. So each request has the very times that it has in one piece,
+and what the parts have written down, sorted by time, is what one piece would have.
+"""
+from collections.abc import Callable, Iterable
+from itertools import pairwise, zip_longest
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from simulator import assemble
+from simulator.config.experiment import Experiment
+from simulator.core.weighted_samples import WeightedSamples
+from simulator.domain import records
+from simulator.domain.run import Run
+from simulator.errors import InputErrors
+from simulator.results.memory import GrowingTable
+from simulator.workload.base import Workload
+
+ROWS_AT_ONCE = 1 << 16
+
+
+class Stopped(Exception):
+    """A run in parts was asked to stop before all were there."""
+
+
+class Task(NamedTuple):
+    """What whoever serves a part is told.
+
+    workload : requests as nobody has served them yet; who serves them writes to them.
+    first, last : its replicas. wants_iterations, wants_tokens : rows that are sent back.
+    """
+
+    experiment: Experiment
+    workload: Workload
+    first: int
+    last: int
+    wants_iterations: bool
+    wants_tokens: bool
+
+
+class Part(NamedTuple):
+    """What came of a part; picklable.
+
+    requests : structured array (requests,), `records.REQUEST`, of all requests; those of other parts are not served.
+    run : the Run of the part, without what cannot travel.
+    iterations, tokens : rows, those of its replicas; empty where they were not wanted.
+    gaps_ns, weights : of the inter-token gaps, int64 and int32.
+    """
+
+    task: Task
+    run: dict[str, Any]
+    requests: np.ndarray
+    pool_cuts: np.ndarray | None
+    iterations: np.ndarray
+    tokens: np.ndarray
+    gaps_ns: np.ndarray
+    weights: np.ndarray
+
+
+def tasks_of(prepared: assemble.Prepared, sink, count: int) -> list[Task]:
+    """Return the parts of a run, as even as replicas can be dealt.
+
+    sink : that takes the rows of the whole run. count : parts at the most.
+
+    Raises
+    ------
+    InputErrors
+        The cluster is one piece, and why.
+    """
+    cluster = assemble.build(prepared, sink)
+    reason = cluster.why_whole()
+    if sink.wants_samples or sink.wants_decisions:
+        reason = "[output] asks for samples of replicas, or for decisions"
+    if reason is not None:
+        raise InputErrors([f"{prepared.experiment.name}: cannot be cut into parts: {reason}"])
+    replicas = len(cluster.replicas)
+    count = min(count, replicas)
+    bounds = [replicas * part // count for part in range(count + 1)]
+    return [Task(prepared.experiment, prepared.workload, first, last, sink.wants_iterations, sink.wants_tokens)
+            for first, last in pairwise(bounds)]
+
+
+def serve(task: Task, monitor: Callable[[int, int], bool] | None = None) -> Part:
+    """Simulate one part, in whatever process.
+
+    monitor : as `assemble.build` takes it.
+    """
+    sink = _Kept(task.wants_iterations, task.wants_tokens)
+    prepared = assemble.prepare(task.experiment, task.workload, has_met=True)
+    run = assemble.build(prepared, sink, monitor, serves=(task.first, task.last)).run()
+    told = {name: getattr(run, name) for name in run.__struct_fields__ if name not in ("workload", "itl_ns")}
+    return Part(task._replace(experiment=None, workload=None), told, run.workload.requests, run.workload.pool_cuts,
+                sink.iteration_rows.rows(), sink.token_rows.rows(), *run.itl_ns.pairs())
+
+
+def num_finished(part: Part) -> int:
+    """Return how many requests of a part have left, one way or another."""
+    return int((part.requests["status"][_served(part)] > records.RUNNING).sum())
+
+
+def joined(parts: Iterable[Part], workload: Workload, sink) -> Run:
+    """Return the run that parts are the pieces of; what it writes down is passed on.
+
+    Parameters
+    ----------
+    parts : all of them, each complete.
+    workload : of the whole run; its `requests` are written to.
+    sink : takes iterations in order of time, and tokens.
+    """
+    parts = sorted(parts, key=lambda part: part.task.first)
+    workload.requests[:] = parts[0].requests
+    gaps, cuts, runs = WeightedSamples(), None, [part.run for part in parts]
+    for part in parts:
+        rows = _served(part)
+        workload.requests[rows] = part.requests[rows]
+        gaps.observe_all(part.gaps_ns, part.weights.astype(np.int32))
+        if part.pool_cuts is not None:
+            cuts = part.pool_cuts if cuts is None else cuts | part.pool_cuts
+    workload.pool_cuts = cuts
+    _pass_on([part.iterations for part in parts], [part.tokens for part in parts], sink)
+    first = runs[0]
+    return Run(**first | {
+        "workload": workload, "itl_ns": gaps, "complete": all(run["complete"] for run in runs),
+        "clock_ns": max(run["clock_ns"] for run in runs),
+        "replicas": _by_replica(parts, "replicas"), "kv_tiers": _tiers(parts),
+        "tier_use": _by_request(parts, "tier_use"), "encoded_tokens": _by_request(parts, "encoded_tokens"),
+        "adapters": _sum_of([run["adapters"] for run in runs]),
+        "given_way": None if first["given_way"] is None else sum(run["given_way"] for run in runs),
+        "speculation": _sum_of([run["speculation"] for run in runs]), "diagnosis": _sentences(runs)})
+
+
+class _Kept:
+    """Rows that a part writes down, as the engine has them."""
+
+    wants_samples = wants_decisions = False
+
+    def __init__(self, wants_iterations: bool, wants_tokens: bool):
+        self.wants_iterations, self.wants_tokens = wants_iterations, wants_tokens
+        self.iteration_rows, self.token_rows = GrowingTable(records.ITERATION), GrowingTable(records.TOKEN)
+
+    def iterations(self, rows: np.ndarray) -> None:
+        """Take rows of `records.ITERATION`."""
+        self.iteration_rows.append(rows)
+
+    def tokens(self, rows: np.ndarray) -> None:
+        """Take rows of `records.TOKEN`."""
+        self.token_rows.append(rows)
+
+
+def _served(part: Part) -> np.ndarray:
+    replica = part.requests["replica"]
+    return np.flatnonzero((part.task.first <= replica) & (replica < part.task.last))
+
+
+def _pass_on(iterations: list[np.ndarray], tokens: list[np.ndarray], sink) -> None:
+    """Give rows to the sink: iterations by start and replica, as one piece writes them, some at once."""
+    if sink.wants_iterations:
+        rows = np.concatenate(iterations)
+        order = np.lexsort((rows["replica"], rows["start_ns"]))         # stable: stages as they came
+        whole = rows.view(f"V{rows.dtype.itemsize}")                # spare bytes, too
+        for begin in range(0, len(rows), ROWS_AT_ONCE):
+            sink.iterations(whole[order[begin:begin + ROWS_AT_ONCE]].view(rows.dtype))
+    if sink.wants_tokens:
+        for rows in tokens:
+            for begin in range(0, len(rows), ROWS_AT_ONCE):
+                sink.tokens(rows[begin:begin + ROWS_AT_ONCE])
+
+
+def _by_replica(parts: list[Part], name: str) -> np.ndarray:
+    whole = parts[0].run[name].copy()
+    for part in parts[1:]:
+        whole[part.task.first:part.task.last] = part.run[name][part.task.first:part.task.last]
+    return whole
+
+
+def _tiers(parts: list[Part]) -> np.ndarray | None:
+    """Return the levels of the tiers, each as the part of its replica has it."""
+    if parts[0].run["kv_tiers"] is None:
+        return None
+    found = [part.run["kv_tiers"] for part in parts]
+    return np.concatenate([rows[(part.task.first <= rows["replica"]) & (rows["replica"] < part.task.last)]
+                           for part, rows in zip(parts, found, strict=True)])
+
+
+def _by_request(parts: list[Part], name: str) -> np.ndarray | None:
+    if parts[0].run[name] is None:
+        return None
+    whole = parts[0].run[name].copy()
+    for part in parts[1:]:
+        rows = _served(part)
+        whole[rows] = part.run[name][rows]
+    return whole
+
+
+def _sum_of(counts: list[dict | None]) -> dict | None:
+    """Return the sum of counts by name, and of lists of counts number by number."""
+    if counts[0] is None:
+        return None
+    return {name: [sum(each) for each in zip_longest(*(count[name] for count in counts), fillvalue=0)]
+            if isinstance(value, list) else sum(count[name] for count in counts) for name, value in counts[0].items()}
+
+
+def _sentences(runs: list[dict]) -> list[str]:
+    """Return what replicas say, in their order, and after that what the whole says, once."""
+    of_replicas = [line for run in runs for line in run["diagnosis"] if line.startswith("replica ")]
+    return of_replicas + list(dict.fromkeys(
+        line for run in runs for line in run["diagnosis"] if not line.startswith("replica ")))

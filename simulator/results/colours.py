@@ -1,0 +1,35 @@
+"""Colours for people at a terminal: a verdict is seen before it is read.
+
+Nothing is coloured elsewhere, where NO_COLOR is set to anything (no-color.org), or on a terminal that says it is dumb.
+"""
+import os
+import re
+from typing import TextIO
+
+GREEN, YELLOW, RED = "32", "33", "31"
+WORDS = {               # what is coloured, as it stands in what is printed
+    r"(?<=: )stable$": GREEN,
+    r"(?<=: )growing\b": YELLOW,
+    r"(?<=: )overloaded\b": RED,
+    r"\bINCOMPLETE\b": RED,
+    r"^(warning|note)(?=: )": YELLOW,
+    r"^(failed|timeout|killed)(?=: )": RED,
+}
+_PATTERN = re.compile("|".join(f"(?P<c{i}>{pattern})" for i, pattern in enumerate(WORDS)), re.MULTILINE)
+_CODES = list(WORDS.values())
+
+
+def coloured(text: str, stream: TextIO) -> str:
+    """Return text as it is to be printed to a stream."""
+    if not has_colours(stream):
+        return text
+    return _PATTERN.sub(lambda match: f"\x1b[{_code(match)}m{match[0]}\x1b[0m", text)
+
+
+def has_colours(stream: TextIO) -> bool:
+    """Say whether a stream is a terminal that people want colours on."""
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and stream.isatty()
+
+
+def _code(match: re.Match) -> str:
+    return next(_CODES[i] for i in range(len(_CODES)) if match[f"c{i}"] is not None)

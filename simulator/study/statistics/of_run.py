@@ -1,0 +1,121 @@
+"""What one finished run says of itself: where it settled, how sure its metrics are, whether its queue grows.
+
+`Look` is given to a run (`api.Order.settle`); it says which requests are measured, and keeps what it saw.
+"""
+from typing import Any
+
+import numpy as np
+
+from simulator.domain import records
+from simulator.domain.run import Run
+from simulator.study.statistics.order_statistics import MIN_TAIL, is_thin, ranks_of
+from simulator.study.statistics.trend import backlog
+from simulator.study.statistics.warm_up import batch_means, mser_5
+
+MSER_5, NONE = "mser5", "none"
+SERIES = ("ttft_ms", "tpot_ms", "e2el_ms", "queue_ms")      # metrics of which each request has one value
+NS_PER_MS = 1e6
+
+
+class Look:
+    """How a run is looked at; its `extra` holds what came of the last one.
+
+    extra : {warmup_requests, warmup_found: requests cut at the beginning, and whether the run settles before its
+        middle; backlog: "stable", "growing", "unknown"; interval: {metric: half-width within this run, None: none};
+        correlated: metrics whose batches depend on each other; thin: percentiles with too few observations beyond;
+        too_short: the run settles too late, or batches depend on each other}.
+
+    Parameters
+    ----------
+    warmup : "mser5", "none", {"requests": 500} or {"seconds": 30.0}.
+    metrics : keys of summary.json that are wanted, "ttft_ms.p99".
+    confidence : of the intervals.
+    min_tail : observations beyond a percentile below which it is thin.
+    """
+
+    def __init__(self, warmup: str | dict[str, float] = MSER_5, metrics: tuple[str, ...] = (), confidence: float = 0.95,
+                 min_tail: float = MIN_TAIL):
+        self.extra: dict[str, Any] = {}
+        self._warmup, self._metrics, self._confidence, self._min_tail = warmup, metrics, confidence, min_tail
+
+    def __call__(self, run: Run) -> np.ndarray | None:
+        """Return which requests are measured, bool (n,); None: all that are measured anyway."""
+        rows = _in_order(run)
+        requests = run.workload.requests[rows]
+        num_cut, is_found = self._cut(requests)
+        series = {name: values[num_cut:] for name, values in series_of(requests).items()}
+        self.extra = {"warmup_requests": num_cut, "warmup_found": is_found,
+                      "backlog": _backlog(requests)} | self._intervals(series)
+        self.extra["too_short"] = not is_found or bool(self.extra["correlated"])
+        if num_cut == 0:
+            return None
+        measured = np.ones(len(run.workload.requests), bool) if run.workload.measured is None else run.workload.measured
+        counts = measured.copy()
+        counts[rows[:num_cut]] = False
+        return counts
+
+    def _cut(self, requests: np.ndarray) -> tuple[int, bool]:
+        if self._warmup == NONE:
+            return 0, True
+        if isinstance(self._warmup, dict):
+            if "requests" in self._warmup:
+                return min(int(self._warmup["requests"]), len(requests)), True
+            until_ns = round(self._warmup["seconds"] * 1e9)
+            return int(np.searchsorted(requests["arrival_ns"], until_ns)), True
+        seen = np.flatnonzero(requests["first_token_ns"] >= 0)
+        settled = mser_5((requests["first_token_ns"] - requests["arrival_ns"])[seen] / NS_PER_MS)
+        return int(seen[settled.num_cut]) if settled.num_cut else 0, settled.is_found
+
+    def _intervals(self, series: dict[str, np.ndarray]) -> dict[str, Any]:
+        found = {"interval": {}, "correlated": [], "thin": []}
+        for metric in self._metrics:
+            name, _, statistic = metric.partition(".")
+            values = series.get(name)
+            if values is None or statistic not in ("mean", "p50", "p90", "p95", "p99"):
+                continue
+            values = values[~np.isnan(values)]
+            if statistic == "mean":
+                means = batch_means(values, confidence=self._confidence)
+                found["interval"][metric] = None if np.isnan(means.half_width) else means.half_width
+                if means.is_correlated:
+                    found["correlated"].append(metric)
+                continue
+            share = int(statistic[1:]) / 100
+            ranks = ranks_of(share, len(values), self._confidence)
+            ordered = np.sort(values)
+            found["interval"][metric] = ranks and float(ordered[ranks.high - 1] - ordered[ranks.low - 1]) / 2
+            if is_thin(share, len(values), self._min_tail):
+                found["thin"].append(metric)
+        return found
+
+
+def series_of(requests: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the values of requests, float64 (n,), NaN: none, by metric of `SERIES`.
+
+    requests : structured array (n,), `records.REQUEST`.
+    """
+    arrived, first, ended = (requests[name].astype(float) for name in ("arrival_ns", "first_token_ns", "completed_ns"))
+    begun = requests["scheduled_ns"].astype(float)
+    done = requests["status"] == records.COMPLETED
+    gaps = requests["output_tokens"].astype(float) - 1
+    with np.errstate(divide="ignore", invalid="ignore"):
+        values = (first - arrived, (ended - first) / gaps, ended - arrived, begun - arrived)
+    absent = (~done | (first < 0), ~done | (gaps < 1), ~done, ~done | (begun < 0))
+    return {name: np.where(missing, np.nan, value / NS_PER_MS)
+            for name, value, missing in zip(SERIES, values, absent, strict=True)}
+
+
+def _in_order(run: Run) -> np.ndarray:
+    """Return the rows of the requests that came and are measured, in order of arrival."""
+    requests = run.workload.requests
+    counts = records.has_come(requests["status"])
+    if run.workload.measured is not None:
+        counts &= run.workload.measured
+    rows = np.flatnonzero(counts)
+    return rows[np.argsort(requests["arrival_ns"][rows], kind="stable")]
+
+
+def _backlog(requests: np.ndarray) -> str:
+    left = np.where(requests["completed_ns"] >= 0, requests["completed_ns"].astype(float), np.inf)
+    first = np.where(requests["first_token_ns"] >= 0, requests["first_token_ns"].astype(float), np.nan)
+    return backlog(requests["arrival_ns"].astype(float), left, first)

@@ -1,0 +1,55 @@
+"""Whether a run has a steady state, or its queue grows as long as requests come.
+
+Two signals must rise: requests in the system, and the time to the first token. Two with significant slopes are
+GuideLLM's rule of over-saturation (vllm-project/guidellm, docs/guides/over_saturation_stopping.md).
+"""
+import math
+
+import numpy as np
+
+from simulator.study.statistics.student import t_quantile
+
+NUM_BATCHES, NUM_DROPPED = 20, 2
+SIGNIFICANCE = 0.01             # one-sided
+LEAST_RISE = 0.2                # of the mean, over all batches
+STABLE, GROWING, UNKNOWN = "stable", "growing", "unknown"
+
+
+def backlog(arrived: np.ndarray, left: np.ndarray, first_token: np.ndarray) -> str:
+    """Return "stable", "growing", or "unknown": too few requests to tell.
+
+    Parameters
+    ----------
+    arrived, left : times of requests in order of arrival, one unit; inf: it has not left.
+    first_token : time of the first token, NaN: it got none.
+    """
+    if len(arrived) < NUM_BATCHES:
+        return UNKNOWN
+    waits = first_token - arrived
+    seen = ~np.isnan(waits)
+    signals = (in_system(arrived, left).astype(float), waits[seen])
+    if len(signals[1]) < NUM_BATCHES:
+        return UNKNOWN
+    return GROWING if all(map(rises, signals)) else STABLE
+
+
+def in_system(arrived: np.ndarray, left: np.ndarray) -> np.ndarray:
+    """Return how many requests each finds that comes, int64 (n,)."""
+    return np.arange(len(arrived)) - np.searchsorted(np.sort(left), arrived, side="right")
+
+
+def rises(values: np.ndarray) -> bool:
+    """Say whether batch means rise significantly, by a fifth of their mean or more.
+
+    The first two of 20 are dropped; the slope of the others has a one-sided p below 0.01.
+    """
+    size = len(values) // NUM_BATCHES
+    means = values[:size * NUM_BATCHES].reshape(NUM_BATCHES, size).mean(axis=1)[NUM_DROPPED:]
+    count = len(means)
+    numbers = np.arange(count) - (count - 1) / 2
+    spread = float((numbers**2).sum())
+    slope = float((numbers * means).sum()) / spread
+    residuals = means - means.mean() - slope * numbers
+    error = math.sqrt(float((residuals**2).sum()) / (count - 2) / spread)
+    is_significant = slope > 0 and slope > t_quantile(1 - SIGNIFICANCE, count - 2) * error
+    return is_significant and slope * count > LEAST_RISE * abs(float(means.mean()))

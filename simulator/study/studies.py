@@ -1,0 +1,64 @@
+"""Studies from Python."""
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from simulator.study.distributed.trials import at_workers
+from simulator.study.sweep.campaign import Campaign, How, study_in
+from simulator.study.sweep.merge import points_table, runs_table
+from simulator.study.sweep.study_file import read_study
+
+
+class Studied(NamedTuple):
+    """The tables of a study.
+
+    runs, points : structured arrays, as /runs and /points of table.h5.
+    """
+
+    runs: np.ndarray
+    points: np.ndarray
+
+
+def sweep(file: str | os.PathLike, overrides: Any = None, *, out: str | os.PathLike | None = None, jobs: int = 1,
+          client: Any = None) -> Studied:
+    """Run a sweep.
+
+    Parameters
+    ----------
+    file : study file. overrides : values that win over it, as in `simulator.run`.
+    out : directory of the study, where runs that ended before are taken from; None: nothing is written.
+    jobs : processes side by side; more than 1 takes `if __name__ == "__main__":` around the call.
+    client : a distributed.Client, of dask-jobqueue for instance, whose workers run them instead.
+
+    Raises
+    ------
+    InputErrors
+        Everything that is wrong with the study, one line each.
+    """
+    study = read_study(file, overrides)
+    how = How(jobs, elsewhere=None if client is None else at_workers(client))
+    campaign = Campaign(study, None if out is None else Path(out).absolute(), how)
+    for _ in campaign.run():
+        pass
+    if out is not None:
+        campaign.merge()
+    return _tables(campaign)
+
+
+def load_study(directory: str | os.PathLike) -> Studied:
+    """Read a study from its plan and segments, whoever is still running it.
+
+    Raises
+    ------
+    InputErrors
+        There is no study, or it is damaged.
+    """
+    directory = Path(directory)
+    return _tables(Campaign(study_in(directory), directory.absolute(), How()))
+
+
+def _tables(campaign: Campaign) -> Studied:
+    ends = [campaign.known.get(trial.id) for trial in campaign.planned]
+    return Studied(runs_table(campaign.planned, ends), points_table(campaign.study, campaign.planned, campaign.known))

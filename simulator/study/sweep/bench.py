@@ -1,0 +1,130 @@
+"""What runs trials, in whatever process: it keeps what it has read, and gives each run's end as a line.
+
+A point that does not fit is refused, a class of a user's that raises makes it fail; neither ends the study.
+"""
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from simulator import api, assemble, registry
+from simulator.config.experiment import Experiment
+from simulator.errors import InputErrors
+from simulator.study.statistics.of_run import Look
+from simulator.study.sweep.study_file import RunRules, Study
+from simulator.study.sweep.trial import DONE, FAILED, REFUSED, TIMEOUT, Finished, Trial
+
+
+class Bench:
+    """Runs the trials of a study one after the other; picklable.
+
+    Parameters
+    ----------
+    keep : directory in which each run gets one for its results; None: nothing is written.
+    """
+
+    def __init__(self, study: Study, keep: Path | None = None):
+        self._study, self._keep = study, keep
+        self._readings = assemble.Readings()
+
+    def __getstate__(self):
+        return self._study, self._keep          # what was read stays where it was read
+
+    def __setstate__(self, state):
+        self.__init__(*state)
+
+    @property
+    def rules(self) -> RunRules:
+        """How runs are done."""
+        return self._study.settings.run
+
+    def run(self, trial: Trial, stop=None) -> Finished:
+        """Run a trial.
+
+        Parameters
+        ----------
+        stop : asked every few milliseconds; True: the run ends, and counts as one that took too long.
+        """
+        began_s = time.perf_counter()
+        status, error, summary, extra = self._outcome(trial, _Clock(self._study.settings.run.timeout_s, stop))
+        return Finished(trial.id, trial.index, trial.replication, trial.seed, status, error, 1, summary, extra,
+                        round(time.perf_counter() - began_s, 6))
+
+    def _outcome(self, trial: Trial, clock: "_Clock") -> tuple[str, str | None, dict, dict]:
+        statistics = self._study.settings.statistics
+        look = Look(self._study.warmup, statistics.metrics, statistics.confidence, statistics.min_tail)
+        try:
+            experiment = self._experiment(trial)
+            out = None if self._keep is None else self._keep / trial.id
+            result = api.run_ordered(api.Order(
+                experiment, out, True, True, threads=1, readings=self._readings, settle=look, stop=clock.is_over))
+        except InputErrors as errors:
+            return REFUSED, "; ".join(_without_name(fault, self._study.name) for fault in errors.faults), {}, {}
+        except MemoryError:
+            return FAILED, "not enough memory", {}, {}
+        except Exception as error:              # of a class of a user's, or of the program: one run of many
+            if os.environ.get("SIM_TRACEBACK") == "1":
+                raise
+            told = registry.blame(error) or f"a fault of the program: {type(error).__name__}: {error}"
+            return FAILED, " ".join(told.split()), {}, {}
+        if clock.has_stopped:
+            return TIMEOUT, f"it took longer than {self._study.settings.run.timeout_s:g} s", {}, {}
+        return DONE, None, leaves(result.summary), look.extra | {"gpus": num_gpus(experiment)}
+
+    def _experiment(self, trial: Trial) -> Experiment:
+        more = {} if trial.num_requests is None else {"workload.num_requests": trial.num_requests}
+        experiment = self._study.experiment_of(trial.assignment | more, trial.seed)
+        if self._keep is not None:
+            experiment = msgspec.structs.replace(experiment, output=self._study.base.output)
+        return experiment
+
+
+def work(bench: Bench, trial: Trial) -> Finished:
+    """Run a trial, at a worker."""
+    return bench.run(trial)
+
+
+def leaves(summary: dict[str, Any], prefix: str = "") -> dict[str, float | None]:
+    """Return the numbers of summary.json by their dotted names; None: there is none."""
+    found = {}
+    for key, value in summary.items():
+        if isinstance(value, dict):
+            found |= leaves(value, f"{prefix}{key}.")
+        elif value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)):
+            found[f"{prefix}{key}"] = value
+    return found
+
+
+def num_gpus(experiment: Experiment) -> int:
+    """Return the accelerators of all replicas, as many as there are at time 0."""
+    total = 0
+    for pool in (*experiment.all_pools(), *experiment.encode_pools()):
+        topology = pool.topology
+        replicas = pool.replicas if pool.replicas is not None else topology.replicas
+        total += replicas * (topology.tensor_parallel * topology.pipeline_parallel * topology.data_parallel
+                             * topology.prefill_context_parallel)
+    return total
+
+
+class _Clock:
+    """Says when a run's time is over.
+
+    has_stopped : it was over while the run went on.
+    """
+
+    def __init__(self, timeout_s: float, stop):
+        self.has_stopped = False
+        self._until_s = time.monotonic() + timeout_s
+        self._stop = stop
+
+    def is_over(self) -> bool:
+        """Say whether the run is to end."""
+        self.has_stopped = self.has_stopped or time.monotonic() > self._until_s or (
+            self._stop is not None and self._stop())
+        return self.has_stopped
+
+
+def _without_name(fault: str, name: str) -> str:
+    return fault.removeprefix(f"{name}: ")

@@ -1,0 +1,177 @@
+"""A whole sweep: its plan, its runs, longer ones where precision asks for them, its tables."""
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tomli_w
+
+from simulator.config.load import plain
+from simulator.config.words import show
+from simulator.errors import InputErrors, OutputError
+from simulator.study.sweep import plan
+from simulator.study.sweep.laboratory import Laboratory
+from simulator.study.sweep.lengthening import more_of
+from simulator.study.sweep.merge import merge
+from simulator.study.sweep.segments import FOLDER, checked, read_all
+from simulator.study.sweep.shards import Shard
+from simulator.study.sweep.study_file import Study, check_points, read_study
+from simulator.study.sweep.trial import DONE, Finished, Trial
+
+RECORDED = ("metrics", "confidence", "min_tail")        # of [study.statistics]: what lines of segments depend on
+STUDY = "study.toml"            # in the directory: the study file as it was asked
+
+
+class How(NamedTuple):
+    """How a sweep is run.
+
+    num_processes, stop, keep, elsewhere : as `Laboratory` takes them.
+    shard : the part that is run here; None: all. retry : statuses of runs that are done anew.
+    limit : points, at most; None: a million. extend : take a study that asks for more than the one that is there.
+    """
+
+    num_processes: int = 1
+    stop: Callable[[], bool] = lambda: False
+    keep: bool = False
+    elsewhere: Callable | None = None
+    shard: Shard | None = None
+    retry: frozenset[str] = frozenset()
+    limit: int | None = None
+    extend: bool = False
+    writer: str | None = None
+
+
+class Campaign:
+    """A sweep in a directory.
+
+    Parameters
+    ----------
+    study : to be run; its points are checked.
+    directory : of the study, made if it is not there; None: nothing is written.
+
+    study : that it is.
+    planned : its runs, in the order of the plan; longer ones come on top. known : those that have ended, by id.
+    num_torn : lines of segments that were not written to their end: those runs are done again.
+
+    Raises
+    ------
+    InputErrors
+        Points that are no experiments, another study in the directory, damaged segments.
+    RuntimeError
+        A run came out in two ways: it is not deterministic.
+    """
+
+    def __init__(self, study: Study, directory: Path | None, how: How):
+        self.study, self._directory, self._how = study, directory, how
+        self.planned = plan.trials_of(study, check_points(study, how.limit))
+        self.known: dict[str, Finished] = {}
+        self.num_torn = 0
+        if directory is None:
+            return
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OutputError(directory, error) from error
+        strangers = [path for path in directory.iterdir() if not (directory / plan.NAME).exists()]
+        if strangers:
+            raise InputErrors([f"{directory}: holds something else than a study ({strangers[0].name}); --out chooses "
+                               "another directory"])
+        self.planned = plan.settle(directory, self.planned, study.file, how.extend)
+        check_recorded(study, directory)
+        _keep_study(study, directory)
+        stored = checked(read_all(directory))
+        if stored.differing:
+            raise RuntimeError("; ".join(stored.faults))
+        self.num_torn = stored.num_torn
+        self.known = {id: end for id, end in stored.finished.items() if end.status not in how.retry}
+
+    @property
+    def mine(self) -> list[Trial]:
+        """The runs of this shard."""
+        if self._how.shard is None:
+            return self.planned
+        chosen = set(self._how.shard.of({trial.id for trial in self.planned}))
+        return [trial for trial in self.planned if trial.id in chosen]
+
+    def run(self) -> Iterator[Finished]:
+        """Yield what becomes of the runs of this shard, added ones among them."""
+        how = self._how
+        laboratory = Laboratory(
+            self.study, self._directory, how.num_processes, self.known, stop=how.stop, keep=how.keep,
+            elsewhere=how.elsewhere, writer=how.writer)
+        yield from laboratory.run(self.mine)
+        while how.shard is None and not how.stop() and not self.missing():
+            more = more_of(self.study, self.planned, self.known)
+            if not more:
+                return
+            if self._directory is not None:
+                plan.add(self._directory, more)
+            self.planned = self.planned + more
+            yield from laboratory.run(more)
+
+    def missing(self) -> list[Trial]:
+        """Return the runs of this shard that have not ended."""
+        return [trial for trial in self.mine if trial.id not in self.known]
+
+    def merge(self) -> dict:
+        """Write the tables; return the content of summary.json."""
+        return merge(self.study, self._directory, self.planned, self.known)
+
+
+def study_in(directory: Path) -> Study:
+    """Return the study of a directory.
+
+    Raises
+    ------
+    InputErrors
+        There is none.
+    """
+    if not (directory / STUDY).is_file():
+        raise InputErrors([f"{directory}: no study: there is no {STUDY}"])
+    return read_study(directory / STUDY)
+
+
+def failures(ends: list[Finished]) -> list[Finished]:
+    """Return the runs that are neither done nor refused."""
+    return [end for end in ends if end.status not in (DONE, "refused")]
+
+
+def check_recorded(study: Study, directory: Path) -> None:
+    """Make sure that runs which ended before were looked at as this study asks.
+
+    Their lines hold what is left after the beginning was cut, and intervals of these metrics alone.
+
+    Raises
+    ------
+    InputErrors
+        They were looked at otherwise.
+    """
+    if not (directory / STUDY).is_file() or not any((directory / FOLDER).glob("*")):
+        return
+    before = study_in(directory)
+    looked = [(key, *(getattr(each.settings.statistics, key) for each in (before, study))) for key in RECORDED]
+    faults = [f"{study.file}: study.statistics.{key}: the runs in {directory} were looked at with {show(was)}, found "
+              f"{show(now)}; --out chooses another directory"
+              for key, was, now in [("warmup", before.warmup, study.warmup), *looked] if was != now]
+    if faults:
+        raise InputErrors(faults)
+
+
+def _keep_study(study: Study, directory: Path) -> None:
+    """Write the study as it was asked, base and overrides in it: whoever merges needs no other file but traces."""
+    text = tomli_w.dumps(plain(study.base) | {"study": _plain_study(study)})
+    path = directory / STUDY
+    if path.exists() and path.read_text(encoding="utf-8") == text:
+        return
+    staged = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        staged.write_text(text, encoding="utf-8", newline="\n")
+        os.replace(staged, path)
+    except OSError as error:
+        staged.unlink(missing_ok=True)
+        raise OutputError(path, error) from error
+
+
+def _plain_study(study: Study) -> dict:
+    table = plain(study.settings) | {"seeds": list(study.seeds)}
+    return {key: value for key, value in table.items() if value not in ((), [], {}, None)}

@@ -1,0 +1,122 @@
+"""Where trials are run: in this process, in processes of their own, or elsewhere; each is kept, none is run twice."""
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from simulator.study.sweep.bench import Bench, work
+from simulator.study.sweep.identity import id_of
+from simulator.study.sweep.pool import Rules, Served, serve
+from simulator.study.sweep.segments import Segment
+from simulator.study.sweep.study_file import Study
+from simulator.study.sweep.trial import KILLED, TIMEOUT, Finished, Trial
+
+KILL_AFTER = 2.0                # times the time of a run, after which its process is killed: the loop did not heed it
+
+
+class Laboratory:
+    """Run trials; keep each in the store, where there is one; never run one twice.
+
+    Parameters
+    ----------
+    study : whose trials they are.
+    directory : of the study, in which segments are; None: nothing is written.
+    num_processes : that run side by side; 1: this one.
+    known : runs that ended before, by id.
+    stop : asked all the time; True: no trial begins any more.
+    writer : first part of the name of the segment; None: host and process.
+    elsewhere : runs trials in another way: called with (bench, trials), yields what has ended; None: processes here.
+    keep : whether the results of each run are kept in DIR/runs.
+    """
+
+    def __init__(self, study: Study, directory: Path | None = None, num_processes: int = 1,
+                 known: dict[str, Finished] | None = None, **options: Any):
+        self._study, self._directory, self._num_processes = study, directory, num_processes
+        self.known = {} if known is None else known
+        self._stop: Callable[[], bool] = options.get("stop") or (lambda: False)
+        self._writer, self._elsewhere = options.get("writer"), options.get("elsewhere")
+        keep = directory / "runs" if options.get("keep") and directory is not None else None
+        self._bench = Bench(study, keep)
+        self._count = 0
+
+    def trial(self, assignment: dict[str, Any], seed: int, replication: int = 0,
+              num_requests: int | None = None) -> Trial:
+        """Return a trial that no plan has.
+
+        Raises
+        ------
+        InputErrors
+            The assignment makes no experiment.
+        """
+        more = {} if num_requests is None else {"workload.num_requests": num_requests}
+        experiment = self._study.experiment_of(assignment | more, seed)
+        self._count += 1
+        return Trial(self._count - 1, id_of(experiment), 0, replication, seed, assignment, num_requests)
+
+    def run(self, trials: Iterable[Trial]) -> Iterator[Finished]:
+        """Yield what becomes of trials, as they end; those that are known at once.
+
+        Trials of one id are one run.
+
+        Raises
+        ------
+        OutputError
+            The disk is full, for instance: what was written before stays.
+        """
+        waiting = {}
+        for trial in trials:
+            if trial.id in self.known:
+                yield self.known[trial.id]
+            else:
+                waiting.setdefault(trial.id, trial)
+        if not waiting:
+            return
+        ended = self._ended(list(waiting.values()))
+        if self._directory is None:
+            for finished in ended:
+                self.known[finished.id] = finished
+                yield finished
+            return
+        with Segment(self._directory, self._writer) as segment:
+            for finished in ended:
+                segment.append(finished)
+                self.known[finished.id] = finished
+                yield finished
+
+    def _ended(self, trials: list[Trial]) -> Iterator[Finished]:
+        if self._elsewhere is not None:
+            yield from self._elsewhere(self._bench, trials)
+        elif self._num_processes == 1:
+            yield from self._one_by_one(trials)
+        else:
+            rules = Rules(min(self._num_processes, len(trials)), self._study.settings.run.retries,
+                          KILL_AFTER * self._study.settings.run.timeout_s, self._stop, is_accepted=was_in_time)
+            for served in serve(work, self._bench, trials, rules):
+                yield end_of(served, self._study.settings.run.timeout_s)
+
+    def _one_by_one(self, trials: list[Trial]) -> Iterator[Finished]:
+        for trial in trials:
+            for attempt in range(self._study.settings.run.retries + 1):
+                if self._stop():
+                    return
+                finished = self._bench.run(trial)
+                if was_in_time(finished):
+                    break
+            yield finished._replace(attempts=attempt + 1)
+
+
+def was_in_time(finished: Finished) -> bool:
+    """Say whether a run was not stopped for the time it took."""
+    return finished.status != TIMEOUT
+
+
+def end_of(served: Served, timeout_s: float) -> Finished:
+    """Return what became of a trial that a process of its own ran, or died of."""
+    if served.lost is None:
+        return served.result._replace(attempts=served.attempts)
+    trial = served.item
+    if served.lost == -signal.SIGALRM:
+        status, error = TIMEOUT, f"it took longer than {timeout_s:g} s, and did not heed it"
+    else:
+        status, error = KILLED, served.why_lost()
+    return Finished(trial.id, trial.index, trial.replication, trial.seed, status, error, served.attempts, {}, {}, 0.0)

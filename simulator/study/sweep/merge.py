@@ -1,0 +1,216 @@
+"""The tables of a study, made of its plan and segments: the same bytes, whoever ran what, and in which order.
+
+table.h5 has /runs, a row for each line of the plan, and /points; table.csv the first; timings.csv what differs from
+machine to machine; summary.json how many ended how.
+"""
+import csv
+import io
+import json
+import math
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simulator.errors import OutputError
+from simulator.study.statistics.intervals import Estimate, of_pairs, of_replications
+from simulator.study.sweep.design import flattened
+from simulator.study.sweep.lengthening import current_of
+from simulator.study.sweep.study_file import Study
+from simulator.study.sweep.trial import DONE, STATUSES, Finished, Trial
+
+SCHEMA = 1
+BACKLOGS = ("stable", "growing", "unknown")
+NAN = math.nan
+LEADING = ("index", "id", "replication", "seed", "status")
+
+
+def merge(study: Study, directory: Path, planned: list[Trial], finished: Mapping[str, Finished]) -> dict:
+    """Write the tables; return the content of summary.json.
+
+    Raises
+    ------
+    OutputError
+        They cannot be written.
+    """
+    ends = [finished.get(trial.id) for trial in planned]
+    runs, points = runs_table(planned, ends), points_table(study, planned, finished)
+    summary = summary_of(study, planned, ends, points)
+    attributes = {"schema": SCHEMA, "name": study.name}
+    _write(directory / "table.h5", lambda path: _hdf5(path, {"runs": runs, "points": points}, attributes))
+    _write(directory / "table.csv", lambda path: path.write_bytes(csv_of(runs).encode()))
+    _write(directory / "timings.csv", lambda path: path.write_bytes(_timings(planned, ends).encode()))
+    text = json.dumps(summary, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    _write(directory / "summary.json", lambda path: path.write_bytes(text.encode()))
+    return summary
+
+
+def runs_table(planned: list[Trial], ends: list[Finished | None]) -> np.ndarray:
+    """Return /runs: a row for each line of the plan; status -1: it has not ended."""
+    axes = _axis_columns([flattened(trial.assignment) for trial in planned])
+    metrics = sorted({key for end in ends if end is not None for key in end.summary} - {"seed", "schema"})
+    dtype = [("index", "<i8"), ("id", "S16"), ("replication", "<i8"), ("seed", "<i8"), ("status", "i1"),
+             *((key, column.dtype) for key, column in axes.items()), ("num_requests", "<i8"),
+             *((key, "<f8") for key in metrics), ("warmup_requests", "<f8"), ("backlog", "i1"), ("gpus", "<f8"),
+             ("error", f"S{max([1, *(len((end.error or '').encode()) for end in ends if end is not None)])}")]
+    table = np.zeros(len(planned), dtype)
+    for name in ("index", "replication", "seed"):
+        table[name] = [getattr(trial, name) for trial in planned]
+    table["id"] = [trial.id.encode() for trial in planned]
+    table["num_requests"] = [-1 if trial.num_requests is None else trial.num_requests for trial in planned]
+    table["status"] = [-1 if end is None else STATUSES.index(end.status) for end in ends]
+    for key, column in axes.items():
+        table[key] = column
+    for key in metrics:
+        table[key] = [NAN if end is None or end.summary.get(key) is None else end.summary[key] for end in ends]
+    extras = [{} if end is None else end.extra for end in ends]
+    for key in ("warmup_requests", "gpus"):
+        table[key] = [extra.get(key, NAN) for extra in extras]
+    table["backlog"] = [BACKLOGS.index(extra["backlog"]) if "backlog" in extra else -1 for extra in extras]
+    table["error"] = [(end.error or "").encode() if end is not None else b"" for end in ends]
+    return table
+
+
+def points_table(study: Study, planned: list[Trial], finished: Mapping[str, Finished]) -> np.ndarray:
+    """Return /points: each metric with its interval and difference to the baseline.
+
+    A point whose queue grows has no steady state: means stay, intervals are NaN.
+    """
+    rules, baseline = study.settings.statistics, study.settings.run.baseline
+    by_point: dict[int, list[Trial]] = {}
+    for trial in planned:
+        by_point.setdefault(trial.point, []).append(trial)
+    current = {point: current_of(trials) for point, trials in sorted(by_point.items())}
+    done = {point: {trial.replication: finished[trial.id] for trial in trials
+                    if trial.id in finished and finished[trial.id].status == DONE}
+            for point, trials in current.items()}
+    axes = _axis_columns([flattened(trials[0].assignment) for trials in current.values()])
+    endings = ("", ".ci", ".delta", ".delta_ci") if baseline is not None else ("", ".ci")
+    table = np.zeros(len(current), [("point", "<i8"), *((key, column.dtype) for key, column in axes.items()),
+                                    ("n", "<i8"), ("backlog", "i1"), ("thin", "?"), ("deterministic", "?"),
+                                    *((metric + ending, "<f8") for metric in rules.metrics for ending in endings)])
+    table["point"] = list(current)
+    for key, column in axes.items():
+        table[key] = column
+    for row, ends in enumerate(done.values()):
+        table[row]["n"] = len(ends)
+        table[row]["backlog"] = _backlog(list(ends.values()))
+        table[row]["thin"] = any(end.extra["thin"] for end in ends.values())
+        table[row]["deterministic"] = len(ends) > 1 and len({_metrics_of(end) for end in ends.values()}) == 1
+        for metric in rules.metrics:
+            for ending, value in zip(endings, _figures(study, ends, done.get(baseline), metric), strict=False):
+                table[row][metric + ending] = value
+    return table
+
+
+def summary_of(study: Study, planned: list[Trial], ends: list[Finished | None], points: np.ndarray) -> dict:
+    """Return how many runs ended how, and what to know of the points."""
+    counts = Counter("missing" if end is None else end.status for end in ends)
+    errors = Counter(end.error for end in ends if end is not None and end.error)
+    return {"schema": SCHEMA, "name": study.name, "runs": len(planned), "points": len(points),
+            **{status: counts.get(status, 0) for status in (*STATUSES, "missing")},
+            "complete": counts.get("missing", 0) == 0,
+            "growing_points": int((points["backlog"] == BACKLOGS.index("growing")).sum()),
+            "thin_points": int(points["thin"].sum()), "deterministic_points": int(points["deterministic"].sum()),
+            "errors": dict(sorted(errors.items()))}
+
+
+def csv_of(table: np.ndarray) -> str:
+    """Return a table as CSV: enums by name, shortest floats, nothing for NaN."""
+    names = {"status": STATUSES, "backlog": BACKLOGS}
+    columns = []
+    for name in table.dtype.names:
+        column = table[name]
+        if name in names:
+            columns.append(["" if code < 0 else names[name][code] for code in column.tolist()])
+        elif column.dtype.kind == "S":
+            columns.append([value.decode() for value in column.tolist()])
+        elif column.dtype.kind == "f":
+            columns.append(["" if value != value else repr(value) for value in column.tolist()])
+        else:
+            columns.append(list(map(str, column.tolist())))
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(table.dtype.names)
+    writer.writerows(zip(*columns, strict=True))
+    return stream.getvalue()
+
+
+def _figures(study: Study, ends: Mapping[int, Finished], base: Mapping[int, Finished] | None,
+             metric: str) -> tuple[float, ...]:
+    """Return mean, half-width, and those of the difference to the baseline, over the replications that both have."""
+    confidence = study.settings.statistics.confidence
+    values = _values(ends, metric)
+    estimate = of_replications(list(values.values()), confidence) if values else Estimate(NAN, NAN)
+    if _backlog(list(ends.values())) == BACKLOGS.index("growing"):
+        estimate = estimate._replace(half_width=NAN)
+    others = _values(base or {}, metric)
+    both = [key for key in values if key in others]
+    if not both:
+        return (*estimate, NAN, NAN)
+    return (*estimate, *of_pairs([values[key] for key in both], [others[key] for key in both], confidence))
+
+
+def _values(ends: Mapping[int, Finished], metric: str) -> dict[int, float]:
+    return {key: end.summary[metric] for key, end in ends.items() if end.summary.get(metric) is not None}
+
+
+def _metrics_of(end: Finished) -> tuple:
+    return tuple(sorted((key, value) for key, value in end.summary.items() if key != "seed"))
+
+
+def _backlog(ends: list[Finished]) -> int:
+    """Return the worst that any run says of its queue; -1: none has ended."""
+    seen = {end.extra["backlog"] for end in ends}
+    return next((BACKLOGS.index(each) for each in ("growing", "unknown", "stable") if each in seen), -1)
+
+
+def _axis_columns(assignments: list[dict[str, Any]]) -> dict[str, np.ndarray]:
+    """Return a column for each key that any run assigns: numbers, or text, JSON where there are both."""
+    keys = list(dict.fromkeys(key for assignment in assignments for key in assignment))
+    return {key: _column([assignment.get(key) for assignment in assignments]) for key in keys}
+
+
+def _column(values: list) -> np.ndarray:
+    kinds = {type(value) for value in values}
+    if kinds <= {int} and all(-2**63 <= value < 2**63 for value in values):
+        return np.array(values, "<i8")
+    if kinds <= {int, float}:
+        return np.array(values, "<f8")
+    texts = [value if isinstance(value, str) else "" if value is None else json.dumps(value, sort_keys=True)
+             for value in values]
+    encoded = [text.encode() for text in texts]
+    return np.array(encoded, f"S{max(1, *map(len, encoded))}" if len(encoded) > 1 else f"S{max(1, len(encoded[0]))}")
+
+
+def _timings(planned: list[Trial], ends: list[Finished | None]) -> str:
+    rows = ["id,wall_s,attempts", *(f"{trial.id},{end.wall_s!r},{end.attempts}"
+                                    for trial, end in zip(planned, ends, strict=True) if end is not None)]
+    return "\n".join(rows) + "\n"
+
+
+def _hdf5(path: Path, tables: dict[str, np.ndarray], attributes: dict[str, Any]) -> None:
+    import h5py
+
+    enums = {"status": STATUSES, "backlog": BACKLOGS}
+    with h5py.File(path, "w") as file:
+        file.attrs.update(attributes)
+        for name, table in tables.items():
+            dataset = file.create_dataset(name, data=table, track_times=False, chunks=True if len(table) else None,
+                                          compression="gzip" if len(table) > 1000 else None)
+            for column, labels in enums.items():
+                if column in table.dtype.names:
+                    dataset.attrs[f"{column}_names"] = list(labels)
+
+
+def _write(path: Path, write: Callable[[Path], Any]) -> None:
+    staged = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        write(staged)
+        os.replace(staged, path)
+    except OSError as error:
+        staged.unlink(missing_ok=True)
+        raise OutputError(path, error) from error

@@ -1,0 +1,120 @@
+"""The runs of a study, and the file that says so: a line each, written once, and longer runs in files of their own.
+
+plan.jsonl is what the study file asks for. Where precision asks for more, plan-2.jsonl and so on add runs to it.
+"""
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from simulator.errors import InputErrors, OutputError
+from simulator.study.sweep.design import Point
+from simulator.study.sweep.identity import ids_of
+from simulator.study.sweep.study_file import Study
+from simulator.study.sweep.trial import Trial
+
+NAME = "plan.jsonl"
+SHOWN = 3                       # differences that a message names
+
+
+def trials_of(study: Study, points: Iterable[Point]) -> list[Trial]:
+    """Return the runs of a study: each point with each seed."""
+    found: list[Trial] = []
+    for number, point in enumerate(points):
+        for replication, id in enumerate(ids_of(study.experiment_of(point), study.seeds)):
+            found.append(Trial(len(found), id, number, replication, study.seeds[replication], point))
+    return found
+
+
+def settle(directory: Path, trials: list[Trial], study_file: str, extend: bool = False) -> list[Trial]:
+    """Write the plan, or make sure that the one which is there is the same.
+
+    Returns all runs, added ones too.
+
+    Parameters
+    ----------
+    extend : take a study that asks for more, if every run of the old plan is still one of it.
+
+    Raises
+    ------
+    InputErrors
+        There is another plan: what differs.
+    """
+    path = directory / NAME
+    if not path.exists():
+        write(path, trials)
+        return trials
+    known = list(read(path))
+    if known != trials:
+        ids = {trial.id for trial in trials}
+        gone = [trial for trial in known if trial.id not in ids]
+        old = {trial.id for trial in known}
+        new = [trial for trial in trials if trial.id not in old]
+        if gone or not extend:
+            raise InputErrors([_difference(study_file, directory, gone, new, len(known))])
+        write(path, trials)
+        for later in sorted(directory.glob("plan-*.jsonl")):     # asked for by the old points; asked for anew
+            later.unlink()
+        return trials
+    return trials + added(directory)
+
+
+def added(directory: Path) -> list[Trial]:
+    """Return the runs that precision has asked for so far."""
+    found, number = [], 2
+    while (path := directory / f"plan-{number}.jsonl").exists():
+        found += read(path)
+        number += 1
+    return found
+
+
+def add(directory: Path, trials: list[Trial]) -> None:
+    """Write runs that come on top, in a file of their own."""
+    number = 2
+    while (directory / f"plan-{number}.jsonl").exists():
+        number += 1
+    write(directory / f"plan-{number}.jsonl", trials)
+
+
+def write(path: Path, trials: Iterable[Trial]) -> None:
+    """Write a plan under a temporary name, and rename it."""
+    staged = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        with open(staged, "w", encoding="utf-8", newline="\n") as stream:
+            for trial in trials:
+                stream.write(json.dumps(trial._asdict(), separators=(",", ":"), ensure_ascii=False) + "\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(staged, path)
+    except OSError as error:
+        staged.unlink(missing_ok=True)
+        raise OutputError(path, error) from error
+
+
+def read(path: Path) -> Iterator[Trial]:
+    """Yield the runs of a plan.
+
+    Raises
+    ------
+    InputErrors
+        A line that is none of a plan: its file and number.
+    """
+    with open(path, encoding="utf-8") as stream:
+        for number, line in enumerate(stream, 1):
+            try:
+                yield Trial(**json.loads(line))
+            except (ValueError, TypeError):
+                raise InputErrors([f"{path}:{number}: no line of a plan; the file was changed or damaged"]) from None
+
+
+def _difference(study_file: str, directory: Path, gone: list[Trial], new: list[Trial], count: int) -> str:
+    def told(trials):
+        shown = "; ".join(f"{trial.assignment or 'the experiment'}, seed {trial.seed}" for trial in trials[:SHOWN])
+        return shown + (f"; and {len(trials) - SHOWN} more" if len(trials) > SHOWN else "")
+
+    parts = [f"{len(gone)} of its {count} runs are no longer asked for ({told(gone)})"] * bool(gone)
+    parts += [f"{len(new)} are new ({told(new)})"] * bool(new)
+    parts = parts or ["runs come in another order"]
+    advice = ("--out another directory" if gone else "--extend takes them, or --out another directory")
+    return (f"{study_file}: {directory} holds another study, or one of other files or sources: {'; '.join(parts)}; "
+            f"{advice}")

@@ -1,0 +1,353 @@
+"""A study file: an experiment, and [study], which says what is asked of it.
+
+Each kind of study has a Struct of its own for [study], which begins with the keys of `StudyTable`.
+"""
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, Literal, NamedTuple
+
+from msgspec import Meta, field
+from msgspec.structs import replace
+
+from simulator.config.experiment import Experiment, Output, Section
+from simulator.config.layers import Layers, Source, add_overrides, read_layers
+from simulator.config.load import resolve
+from simulator.config.reader import Reader
+from simulator.config.words import show
+from simulator.errors import InputErrors
+from simulator.study.sweep.axes import Axis, axis_of
+from simulator.study.sweep.design import DRAWN, Point, count_of, flattened, is_chosen, points_of
+
+ALL_CHECKED = 10_000            # points; above it each value of an axis is checked alone
+MOST_POINTS = 1_000_000         # `--limit` lifts it
+MOST_SEEDS = 32
+UNMOVED = ("seed", "name", "extends", "output", "study")       # keys of an experiment that no axis may have
+METRICS = ("ttft_ms.mean", "ttft_ms.p99", "tpot_ms.mean", "tpot_ms.p99", "e2el_ms.mean", "request_throughput",
+           "output_throughput")
+NOTHING = Output(requests=False, iterations=False)             # is written of a run that is not kept
+
+Share = Annotated[float, Meta(gt=0, lt=1)]
+
+
+class WarmupRule(Section, kw_only=True):
+    """What is cut at the beginning of a run; one of the two."""
+
+    requests: Annotated[Annotated[int, Meta(ge=0)] | None, Meta(description="the first that came")] = None
+    seconds: Annotated[Annotated[float, Meta(ge=0)] | None, Meta(description="requests that came before")] = None
+
+    def __post_init__(self):
+        if (self.requests is None) == (self.seconds is None):
+            raise ValueError("give requests or seconds")
+
+
+class Statistics(Section, kw_only=True):
+    """How sure the numbers are to be, [study.statistics]."""
+
+    confidence: Annotated[Share, Meta(description="of intervals")] = 0.95
+    warmup: Annotated[Literal["mser5", "none"] | WarmupRule | None, Meta(description=(
+        "what is cut at the beginning; default: none for traces, mser5 for what is drawn"))] = None
+    precision: Annotated[float, Meta(ge=0, lt=1, description=(
+        "half-width wanted, relative to the mean, of `metrics`; 0: one run for each seed, and what comes out"))] = 0.0
+    metrics: Annotated[tuple[str, ...], Meta(min_length=1, description="keys of summary.json")] = METRICS
+    max_requests: Annotated[int, Meta(ge=1, description="of one run where precision asks for longer ones")] = 400_000
+    min_tail: Annotated[float, Meta(ge=0, description="observations beyond a percentile; fewer: it is thin")] = 50.0
+
+
+class RunRules(Section, kw_only=True):
+    """How runs are done, [study.run]."""
+
+    timeout_s: Annotated[float, Meta(gt=0, extra={"inf": True}, description="wall clock of one run")] = float("inf")
+    retries: Annotated[int, Meta(ge=0, le=100, description="of runs whose process died, or took too long")] = 1
+    baseline: Annotated[Annotated[int, Meta(ge=0)] | None, Meta(description=(
+        "number of the point that all others are paired with; absent: none are"))] = None
+    probe: Annotated[int, Meta(ge=0, le=1000, description="points that --dry-run times")] = 1
+
+
+class StudyTable(Section, kw_only=True):
+    """What a study asks, [study]: the keys that all kinds have."""
+
+    kind: Annotated[Literal["sweep", "capacity", "tune", "calibrate", "score"], Meta(description="what is asked")]
+    design: Annotated[Literal["grid", "zip", "list", "random", "lhs", "sobol"], Meta(description=(
+        "which values go together: all, side by side, those of [[study.points]], or `points` that are drawn"))] = "grid"
+    seeds: Annotated[Annotated[int, Meta(ge=1, le=10**6)] | list[Annotated[int, Meta(ge=0, le=2**63 - 1)]],
+                     Meta(description=(
+        "runs of each point: a number, from the experiment's seed on, or the seeds; run r of every point has the same"
+    ))] = 1
+    points: Annotated[Annotated[int, Meta(ge=1)] | tuple[dict[str, Any], ...], Meta(description=(
+        "how many are drawn; of the design list tables [[study.points]]"))] = ()
+    axes: Annotated[dict[str, Any], Meta(description="dotted key of the experiment -> values")] = field(
+        default_factory=dict)
+    exclude: Annotated[tuple[dict[str, Any], ...], Meta(description="points that are dropped: all keys equal")] = ()
+    only: Annotated[tuple[dict[str, Any], ...], Meta(description="where there are any, all others are dropped")] = ()
+    statistics: Annotated[Statistics, Meta(description="how sure the numbers are to be")]
+    run: Annotated[RunRules, Meta(description="how runs are done")]
+
+
+class SweepTable(StudyTable, kw_only=True):
+    """All points of a design, [study] with kind = "sweep"."""
+
+
+class Resolved:
+    """Experiments of points, kept: a plan asks what was checked before, and a run what was planned.
+
+    Another process begins with none.
+    """
+
+    def __init__(self):
+        self._kept: dict[str, Experiment] = {}
+
+    def __reduce__(self):
+        return Resolved, ()
+
+    def of(self, layers: Layers, assignment: Mapping[str, Any]) -> Experiment:
+        """Return the experiment of layers, always the same, with an assignment over them."""
+        key = json.dumps(assignment, sort_keys=True, default=repr)
+        experiment = self._kept.pop(key, None) or resolve(laid_over(layers, assignment))
+        self._kept[key] = experiment            # the last that was asked for is the last to go
+        if len(self._kept) > ALL_CHECKED:
+            self._kept.pop(next(iter(self._kept)))
+        return experiment
+
+
+class Study(NamedTuple):
+    """A study whose file has been read and checked.
+
+    file : the study file. name : of its results. settings : [study]. layers : of the experiment without it.
+    base : that experiment. axes : in the order of the file. seeds : of the replications.
+    resolved : experiments of points, as they were asked for.
+    """
+
+    file: str
+    name: str
+    settings: Any
+    layers: Layers
+    base: Experiment
+    axes: tuple[Axis, ...]
+    seeds: tuple[int, ...]
+    resolved: "Resolved"
+
+    def points(self) -> Iterator[Point]:
+        """Yield the points, those left out aside."""
+        settings = self.settings
+        for point in points_of(settings.design, self.axes, self._listed, self._num_drawn, self.base.seed):
+            if is_chosen(point, settings.exclude, settings.only):
+                yield point
+
+    def count(self) -> int:
+        """Return how many points the design has, those left out among them."""
+        return count_of(self.settings.design, self.axes, self._listed, self._num_drawn)
+
+    def experiment_of(self, assignment: Mapping[str, Any], seed: int | None = None) -> Experiment:
+        """Return the experiment of a point; its results are not written.
+
+        Parameters
+        ----------
+        seed : None: the experiment's.
+
+        Raises
+        ------
+        InputErrors
+            What is wrong with it, one line each.
+        """
+        experiment = self.resolved.of(self.layers, assignment) if assignment else self.base
+        return replace(experiment, seed=experiment.seed if seed is None else seed, output=NOTHING)
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether the requests are drawn: there may be more, and a beginning cut."""
+        return self.base.workload.type == "synthetic"
+
+    @property
+    def warmup(self) -> str | dict[str, float]:
+        """What is cut at the beginning of a run, as `statistics.of_run.Look` takes it."""
+        rule = self.settings.statistics.warmup
+        if rule is None:
+            return "mser5" if self.is_drawn else "none"
+        if isinstance(rule, str):
+            return rule
+        return {"requests": rule.requests} if rule.requests is not None else {"seconds": rule.seconds}
+
+    @property
+    def _listed(self) -> tuple[Point, ...]:
+        return self.settings.points if isinstance(self.settings.points, tuple) else ()
+
+    @property
+    def _num_drawn(self) -> int:
+        return self.settings.points if isinstance(self.settings.points, int) else 0
+
+
+def read_study(file: str | os.PathLike, overrides: Mapping[str, Any] | Iterable[str] | str | None = None,
+               struct: type[StudyTable] = SweepTable, label: str = "overrides") -> Study:
+    """Read and check a study file: [study], the experiment, and the axes.
+
+    `check_points` checks the points.
+
+    Parameters
+    ----------
+    struct : of [study].
+    label : what messages call the overrides.
+
+    Raises
+    ------
+    InputErrors
+        Every fault, one line each.
+    """
+    file, kind = os.fspath(file), _kind_of(struct)
+    layers = read_layers(file, overrides, label)
+    given = layers.data.pop("study", None)
+    if not isinstance(given, dict):
+        raise InputErrors([f"{file}: no study: expected a table [study] with kind = \"{kind}\"; `simulator run` runs "
+                           "an experiment"])
+    if given.get("kind") != kind and given.get("kind") in _kinds(struct):
+        raise InputErrors([f'{file}: study.kind: "{given["kind"]}"; `simulator {given["kind"]}` does that'])
+    layers.data.setdefault("name", os.path.basename(file).removesuffix(".toml"))
+    reader = Reader(layers.source_of)
+    settings = reader.table(struct, given, ("study",))
+    faults, axes, base = list(reader.faults), (), None
+    if not faults:
+        axes, more = _axes(file, settings)
+        faults += more
+    try:
+        base = resolve(layers.copy())
+    except InputErrors as errors:
+        faults += errors.faults
+    if faults:
+        raise InputErrors(faults)
+    seeds = settings.seeds
+    seeds = tuple(range(base.seed, base.seed + seeds)) if isinstance(seeds, int) else tuple(seeds)
+    return Study(file, base.name, settings, layers, base, axes, seeds, Resolved())
+
+
+def check_points(study: Study, limit: int | None = None) -> list[Point]:
+    """Return the points; make sure that each is an experiment.
+
+    Raises
+    ------
+    InputErrors
+        There are none or too many; what is wrong with any of them, equal faults once, with their number.
+    """
+    count = study.count()
+    if count > (limit or MOST_POINTS):
+        raise InputErrors([f"{study.file}: {count:,} points, more than {limit or MOST_POINTS:,}; --limit N allows "
+                           "more"])
+    points = list(study.points())
+    if not points:
+        raise InputErrors([f"{study.file}: study: no point is left of {count:,}"])
+    baseline = study.settings.run.baseline
+    faults = []
+    if baseline is not None and baseline >= len(points):
+        faults.append(f"{study.file}: study.run.baseline: expected a point from 0 to {len(points) - 1}, found "
+                      f"{baseline}")
+    checked = points if len(points) <= ALL_CHECKED else _values_alone(study)
+    faults += _faults_of(study, checked, len(points) if checked is points else None)
+    if faults:
+        raise InputErrors(faults)
+    return points
+
+
+def laid_over(layers: Layers, assignment: Mapping[str, Any], label: str = "study") -> Layers:
+    """Return an experiment's layers with an assignment over them.
+
+    Raises
+    ------
+    InputErrors
+        A key that is none, or the number of an item that a list has not.
+    """
+    made = layers.copy()
+    source = Source(label, layers.main.folder)
+    plain = {key: value for key, value in assignment.items() if not _has_number(key)}
+    add_overrides(made, plain, label)
+    for key in assignment.keys() - plain.keys():
+        _set_item(made, key, assignment[key], source)
+    return made
+
+
+def _has_number(key: str) -> bool:
+    return any(part.isdecimal() for part in key.split("."))
+
+
+def _set_item(layers: Layers, key: str, value: Any, source: Source) -> None:
+    """Set a key behind the number of a list's item: "pools.0.replicas"."""
+    *path, last = key.split(".")
+    place: Any = layers.data
+    for depth, part in enumerate(path):
+        if isinstance(place, list) and part.isdecimal() and int(part) < len(place):
+            place = place[int(part)]
+        elif isinstance(place, dict):
+            place = place.setdefault(part, {})
+        else:
+            found = f"a list of {len(place)}" if isinstance(place, list) else show(place)
+            raise InputErrors([f"{source.label}: {key}: {'.'.join(path[:depth])} is {found}"])
+    if isinstance(place, list) and last.isdecimal() and int(last) < len(place):
+        place[int(last)] = value
+    elif isinstance(place, dict):
+        place[last] = value
+    else:
+        raise InputErrors([f"{source.label}: {key}: {'.'.join(path)} has no item {last}"])
+
+
+def _axes(file: str, settings: StudyTable) -> tuple[tuple[Axis, ...], list[str]]:
+    """Return the axes, and what is wrong with them."""
+    draws, axes, faults = settings.design in DRAWN, [], []
+    for key, given in settings.axes.items():
+        axis = axis_of(key, given, draws)
+        if key.split(".")[0] in UNMOVED:
+            axis = "seed and names are no axes; [study] seeds gives the seeds"
+        if isinstance(axis, str):
+            faults.append(f'{file}: study.axes."{key}": {axis}')
+        else:
+            axes.append(axis)
+    lengths = {axis.key: len(axis.values) for axis in axes}
+    if settings.design == "zip" and len(set(lengths.values())) > 1:
+        told = ", ".join(f"{key} has {length}" for key, length in lengths.items())
+        faults.append(f'{file}: study.axes: expected as many values of each with design = "zip"; {told}')
+    is_list, has_list = settings.design == "list", isinstance(settings.points, tuple) and bool(settings.points)
+    if is_list and (not has_list or settings.axes):
+        faults.append(f'{file}: study.points: design = "list" takes tables [[study.points]], and no axes')
+    if draws and not isinstance(settings.points, int):
+        faults.append(f'{file}: study.points: expected a number of points with design = "{settings.design}"')
+    if not draws and not is_list and settings.points != ():
+        faults.append(f'{file}: study.points: expected none with design = "{settings.design}"')
+    if settings.design == "sobol" and isinstance(settings.points, int) and settings.points & (settings.points - 1):
+        faults.append(f'{file}: study.points: expected a power of two with design = "sobol", found {settings.points}')
+    if not is_list and not axes and not faults and settings.kind == "sweep":
+        faults.append(f"{file}: study.axes: missing; expected keys of the experiment and their values")
+    return tuple(axes), faults
+
+
+def _values_alone(study: Study) -> list[Point]:
+    """Return a point for each value of each axis, the other axes at their first."""
+    first = {axis.key: axis.at(0.0) for axis in study.axes}
+    return [first | {axis.key: value} for axis in study.axes
+            for value in (axis.values or (axis.at(0.0), axis.at(1.0)))] or list(study.points())[:ALL_CHECKED]
+
+
+def _faults_of(study: Study, points: list[Point], count: int | None) -> list[str]:
+    """Return what is wrong with points; a fault that many have, once."""
+    numbers, first = Counter(), {}
+    for number, point in enumerate(points):
+        try:
+            study.experiment_of(point)
+        except InputErrors as errors:
+            for fault in errors.faults:
+                fault = fault.removeprefix(f"{study.file}: ").removeprefix("study: ")
+                numbers[fault] += 1
+                first.setdefault(fault, number)
+    where = {fault: f"point {first[fault]} of {count}" if count is not None else f"value {_words(points[first[fault]])}"
+             for fault in numbers}
+    return [f"{study.file}: {where[fault]}: {fault}" + (f" (and {number - 1} more)" if number > 1 else "")
+            for fault, number in numbers.items()]
+
+
+def _words(point: Point) -> str:
+    return ", ".join(f"{key} = {show(value)}" for key, value in flattened(point).items())
+
+
+def _kinds(struct: type[StudyTable]) -> tuple[str, ...]:
+    return ("sweep", "capacity", "tune", "calibrate", "score")
+
+
+def _kind_of(struct: type[StudyTable]) -> str:
+    return struct.__name__.removesuffix("Table").lower()

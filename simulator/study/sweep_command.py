@@ -1,0 +1,186 @@
+"""`python -m simulator sweep STUDY.toml`: every point of a study, kept as it ends, resumed where it stopped."""
+import argparse
+import os
+import signal
+import sys
+import time
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+from simulator.errors import InputErrors
+from simulator.results.colours import coloured
+from simulator.results.interrupts import Interrupts
+from simulator.study.distributed.dask_client import client_of
+from simulator.study.distributed.trials import at_workers
+from simulator.study.durations import duration_s
+from simulator.study.sweep.bench import Bench
+from simulator.study.sweep.campaign import Campaign, How, failures
+from simulator.study.sweep.machine import fitting, free_bytes, usable_cores
+from simulator.study.sweep.progress import SweepProgress
+from simulator.study.sweep.shards import restarts, shard_of
+from simulator.study.sweep.study_file import Study, check_points, read_study
+from simulator.study.sweep.trial import STATUSES, Finished, Trial
+
+DONE, SOME_FAILED, RUN_AGAIN, SIGNAL = 0, 1, 75, 128
+SHOWN = 3                       # sentences of failed runs
+RETRIED = tuple(status for status in STATUSES if status != "done")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command to its parser."""
+    parser.add_argument("study", metavar="STUDY.toml", help="an experiment with a table [study]")
+    parser.add_argument("--out", metavar="DIR", help="directory of the study; default: results/<name>")
+    parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="SECTION.KEY=VALUE",
+                        help="override one value of the file; repeatable")
+    parser.add_argument("--jobs", default="cores", metavar="N", help="processes side by side; default: the cores")
+    parser.add_argument("--shard", metavar="I/N", help="run this share alone; or slurm: what its array says")
+    parser.add_argument("--dask", metavar="PLACE", help=(
+        "run at the workers of Dask: local, a scheduler's address, or its JSON file"))
+    parser.add_argument("--dry-run", action="store_true", help="print points, runs and an estimate; run nothing")
+    parser.add_argument("--keep", choices=("none", "all"), default="none", help=(
+        "all: the results of each run, in runs/ID"))
+    parser.add_argument("--limit", type=int, metavar="N", help="more points than a million")
+    parser.add_argument("--stop-after", type=duration_s, metavar="55m", help=(
+        "begin no run after so long, and exit with 75: run again"))
+    parser.add_argument("--retry", type=_statuses, default=frozenset(), metavar="STATUS,...",
+                        help=f"do runs anew that ended so: {', '.join(RETRIED)}")
+    parser.add_argument("--extend", action="store_true", help="take a study file that asks for more than it did")
+    parser.add_argument("--fail-fast", action="store_true", help="stop at the first run that fails")
+    parser.add_argument("--allow-failures", action="store_true", help="exit with 0 even if runs failed")
+    parser.add_argument("--quiet", action="store_true", help="no progress, no summary")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run what has not ended yet; return the exit status.
+
+    Raises
+    ------
+    InputErrors
+        What is wrong with the study, or another study lies in the directory; nothing is written.
+    """
+    study = read_study(options.study, options.overrides, label="--set")
+    shard = shard_of(options.shard, os.environ) if options.shard is not None else None
+    if options.dry_run:
+        return _dry_run(study, options)
+    directory = Path(options.out or study.base.output.directory or Path("results", study.name)).absolute()
+    watch = _Watch(options)
+    writer = None if shard is None else f"shard-{shard.index}-of-{shard.count}-{restarts(os.environ)}"
+    with ExitStack() as opened:
+        how = How(_jobs(options), watch.is_over, options.keep == "all", _elsewhere(options, opened, watch), shard,
+                  options.retry, options.limit, options.extend, writer)
+        campaign = Campaign(study, directory, how)
+        opened.enter_context(watch.interrupts)
+        ends = _run_all(campaign, options, watch)
+    return _conclude(campaign, directory, ends, options, watch, whole=shard is None)
+
+
+def _run_all(campaign: Campaign, options: argparse.Namespace, watch: "_Watch") -> list[Finished]:
+    ends = []
+    if campaign.num_torn:
+        print(f"note: {campaign.num_torn} run{'s' * (campaign.num_torn > 1)} had not been written to the end and "
+              f"{'are' if campaign.num_torn > 1 else 'is'} done again", file=sys.stderr)
+    mine = campaign.mine
+    with SweepProgress(len({trial.id for trial in mine}), options.quiet,
+                       partial(print, file=sys.stderr, flush=True)) as progress:
+        for finished in campaign.run():
+            ends.append(finished)
+            progress.show(finished, len({trial.id for trial in campaign.planned}) if options.shard is None else None)
+            if options.fail_fast and failures([finished]):
+                watch.stop()
+    return ends
+
+
+def _conclude(campaign: Campaign, directory: Path, ends: list[Finished], options: argparse.Namespace,
+              watch: "_Watch", whole: bool) -> int:
+    summary = campaign.merge() if whole else None
+    failed = failures(list({end.id: end for end in ends}.values()))
+    if not options.quiet:
+        print(_told(campaign, ends, directory, summary))
+    for end in failed[:SHOWN]:
+        print(coloured(f"{end.status}: id {end.id}, seed {end.seed}: {end.error}", sys.stderr), file=sys.stderr)
+    if len(failed) > SHOWN:
+        print(f"and {len(failed) - SHOWN} more", file=sys.stderr)
+    if watch.interrupts.signal_number is not None:
+        return SIGNAL + watch.interrupts.signal_number
+    if campaign.missing() and not (options.fail_fast and failed):
+        return RUN_AGAIN
+    return SOME_FAILED if failed and not options.allow_failures else DONE
+
+
+def _told(campaign: Campaign, ends: list[Finished], directory: Path, summary: dict | None) -> str:
+    counts = {status: len({end.id for end in ends if end.status == status}) for status in STATUSES}
+    told = ", ".join(f"{count:,} {status}" for status, count in counts.items() if count) or "none ended"
+    missing = len({trial.id for trial in campaign.missing()})
+    lines = [f"{told}{f', {missing:,} missing' if missing else ''}"]
+    if summary is not None:
+        for key, words in (("growing_points", "have no steady state: their queue grows"),
+                           ("thin_points", "have percentiles of too few requests (thin)")):
+            if summary[key]:
+                lines.append(f"{summary[key]} of {summary['points']} points {words}")
+        lines.append(f"tables in {directory}: table.csv, table.h5")
+    else:
+        lines.append(f"segments in {directory}; `simulator study merge {directory}` makes its tables")
+    return "\n".join(lines)
+
+
+def _dry_run(study: Study, options: argparse.Namespace) -> int:
+    """Print what would be run, and how long the first points take."""
+    points = check_points(study, options.limit)
+    runs = len(points) * len(study.seeds)
+    print(f"{len(points):,} points, {runs:,} runs")
+    bench, took_s = Bench(study), []
+    for number, point in enumerate(points[:study.settings.run.probe]):
+        finished = bench.run(Trial(number, "", number, 0, study.seeds[0], point))
+        took_s.append(finished.wall_s)
+        print(f"point {number}: {finished.status}"
+              + (f", {finished.summary['requests.injected']:,.0f} requests in {finished.wall_s:.3f} s"
+                 if finished.status == "done" else f": {finished.error}"))
+    if took_s:
+        print(f"about {runs * sum(took_s) / len(took_s):,.1f} s of CPU")
+    return DONE
+
+
+def _jobs(options: argparse.Namespace) -> int:
+    """Return how many processes run side by side."""
+    if options.jobs == "cores":
+        return usable_cores()
+    if not options.jobs.isdecimal() or int(options.jobs) < 1:
+        raise InputErrors([f'--jobs: expected a whole number of at least 1, or "cores"; found "{options.jobs}"'])
+    chosen = fitting(int(options.jobs), 0.0, free_bytes())
+    return chosen.num_processes
+
+
+def _elsewhere(options: argparse.Namespace, opened: ExitStack, watch: "_Watch"):
+    """Return what runs trials at the workers of Dask; None: they run here."""
+    if options.dask is None:
+        return None
+    if options.shard is not None:
+        raise InputErrors(["--dask: expected none beside --shard: the workers of Dask share the runs themselves"])
+    client = opened.enter_context(client_of(options.dask, partial(print, file=sys.stderr)))
+    return at_workers(client, watch.is_over)
+
+
+def _statuses(text: str) -> frozenset[str]:
+    found = frozenset(filter(None, text.split(",")))
+    if wrong := sorted(found - set(RETRIED)):
+        raise argparse.ArgumentTypeError(f"expected some of {', '.join(RETRIED)}; found {', '.join(wrong)}")
+    return found
+
+
+class _Watch:
+    """Says when no run is to begin any more: a signal, the time that was given, a failure."""
+
+    def __init__(self, options: argparse.Namespace):
+        self.interrupts = Interrupts((signal.SIGINT, signal.SIGTERM))
+        self._until_s = float("inf") if options.stop_after is None else time.monotonic() + options.stop_after
+        self._has_stopped = False
+
+    def stop(self) -> None:
+        """Let no run begin any more."""
+        self._has_stopped = True
+
+    def is_over(self) -> bool:
+        """Say whether no run is to begin any more."""
+        return (self._has_stopped or self.interrupts.signal_number is not None
+                or time.monotonic() > self._until_s)

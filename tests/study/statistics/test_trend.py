@@ -1,0 +1,41 @@
+"""A queue that grows is told from one that varies."""
+import numpy as np
+import pytest
+
+from simulator.study.statistics.trend import backlog, in_system, rises
+
+
+def served(arrived, service_s):
+    """Return when each of a single server's customers begins and ends, first come first served."""
+    begins, ends, free = np.empty(len(arrived)), np.empty(len(arrived)), 0.0
+    for i, at in enumerate(arrived):
+        begins[i] = max(at, free)
+        ends[i] = free = begins[i] + service_s
+    return begins, ends
+
+
+@pytest.mark.parametrize(("load", "expected"), [(0.5, "stable"), (0.9, "stable"), (1.3, "growing"), (3.0, "growing")])
+def test_server_is_stable_below_what_it_can_serve(load, expected):
+    arrived = np.cumsum(np.random.default_rng(2).exponential(1 / load, 20_000))
+    begins, ends = served(arrived, 1.0)
+    assert backlog(arrived, ends, begins) == expected
+
+
+def test_who_comes_sees_those_who_have_not_left():
+    # 0 sees nobody; 1 sees the first; 2 comes as the first leaves; 3 sees the second and the third.
+    assert in_system(np.array([0.0, 1, 2, 3]), np.array([2.0, 5, 4, 9])).tolist() == [0, 1, 1, 2]
+
+
+def test_few_requests_tell_nothing():
+    times = np.arange(19.0)
+    assert backlog(times, times + 1, times) == "unknown"
+    times = np.arange(30.0)
+    assert backlog(times, times + 1, np.where(times < 15, times, np.nan)) == "unknown"
+
+
+def test_rise_must_be_significant_and_large():
+    noise = np.random.default_rng(4).normal(0, 1, 2000)
+    assert rises(np.linspace(10, 20, 2000) + noise)
+    assert not rises(np.linspace(100, 105, 2000) + noise)           # 5 % of the mean
+    assert not rises(10 + 30 * noise)                               # no slope
+    assert not rises(np.linspace(20, 10, 2000) + noise)
