@@ -84,15 +84,17 @@ def _is_mistyped(word: str) -> bool:
 def _run(options: argparse.Namespace) -> int:
     from simulator.config.load import load_experiment
     experiment = load_experiment(options.experiment, options.overrides, "--set")
+    from datetime import date
+
     from simulator.api import run_experiment  # NumPy and h5py: after the input is known to be good
-    from simulator.results import coloured, notes, summary_table
+    from simulator.results import aged, coloured, notes, summary_table
     out = options.out or experiment.output.directory or os.path.join("results", experiment.name)
     with faults_of(options.experiment), _builder(options) as build:
         result = run_experiment(experiment, out, options.overwrite, options.quiet, options.began_s, options.threads,
                                 build)
     if not options.quiet:
         print(f"{coloured(summary_table(result.summary), sys.stdout)}\n\nresults in {out}")
-    for note in notes(result.summary):
+    for note in [*notes(result.summary), *aged(result.summary, date.today())]:
         print(coloured(f"warning: {note}", sys.stderr), file=sys.stderr)
     return DONE if result.interrupted_by is None else SIGNAL + result.interrupted_by
 
