@@ -167,6 +167,7 @@ COMMANDS = {"run": _run, "validate": _validate, "list": _list, "describe": _desc
 # Command -> module of simulator.study, with `add_arguments(parser)` and `run(options) -> status`, and what it does.
 STUDIES = {
     "compare": ("compare_command", "one workload under several experiments, side by side"),
+    "bench": ("bench_command", "latency, throughput, serve: the benchmarks of vLLM, their flags and keys, simulated"),
     "sweep": ("sweep_command", "every point of a study, kept as it ends, resumed where it stopped"),
     "study": ("study_command", "a study that is there: status, merge, table, check"),
     "workload": ("workload_command", "what an experiment sends, in numbers and as a native trace"),

@@ -37,7 +37,11 @@ def load_experiment(file: str | os.PathLike, overrides: Mapping[str, Any] | Iter
 
 def experiment_layers(file: str | os.PathLike, overrides: Mapping[str, Any] | Iterable[str] | str | None = None,
                       label: str = "overrides") -> Layers:
-    """Read an experiment file as one table, before anything in it is checked; as `load_experiment` takes it.
+    """Read an experiment file as one table, before anything in it is checked.
+
+    Parameters
+    ----------
+    As `load_experiment` takes them.
 
     Raises
     ------
