@@ -1,5 +1,6 @@
 """Cost and energy of whole experiments: in memory, in files, in parts, in sweeps."""
 import json
+import pickle
 import tomllib
 from pathlib import Path
 
@@ -7,8 +8,12 @@ import pytest
 import tomli_w
 
 import simulator
-from simulator import cli
+from simulator import assemble, cli, parts
 from simulator.config.load import load_experiment
+from simulator.cost_assembly import ledger_of
+from simulator.errors import InputErrors
+from simulator.results.energy import energy_of
+from simulator.results.memory import MemoryRecorder
 from simulator.study.sweep.bench import leaves
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -146,3 +151,44 @@ def test_the_example_shows_all_of_it():
     summary = simulator.run(CONFIGS / "costs.toml", {"workload.num_requests": 100}).summary
     assert None not in summary["energy"]["energy_j"].values()
     assert summary["energy"]["electricity_cost"] > 0
+
+
+def test_parts_of_a_run_draw_what_the_whole_does(tmp_path):
+    trace = "".join(f"{0.05 * i},{10 + i % 7},{3 + i % 5}\n" for i in range(100))
+    file = experiment(tmp_path, trace, topology={"replicas": 3})
+    whole, prepared = simulator.run(file).summary, assemble.prepare(load_experiment(file))
+    ledger = ledger_of(prepared.experiment)
+    sink = MemoryRecorder(prepared.experiment.output, prepared.workload, ledger.meter)
+
+    tasks = [pickle.loads(pickle.dumps(task)) for task in parts.tasks_of(prepared, sink, 2)]
+    run = parts.joined(map(parts.serve, tasks), prepared.workload, sink)
+
+    assert energy_of(run, ledger.power, ledger.meter) == whole["energy"]
+
+
+def test_encode_pools_are_refused_with_power():
+    overrides = {"power": {"h100-sxm-80gb": POWER}}
+    with pytest.raises(InputErrors) as caught:
+        load_experiment(CONFIGS / "encode_pool.toml", overrides)
+
+    assert any("expected no encode pool with [power]" in fault for fault in caught.value.faults)
+
+
+def test_energy_is_that_of_the_iteration_table_added_up_row_by_row(tmp_path):
+    # the twin: plain Python over the rows that a run wrote; two replicas, batches of prompts and decodes
+    trace = "".join(f"{0.005 * i},{10 + i % 7},{3 + i % 5}\n" for i in range(120))
+    file = experiment(tmp_path, trace, topology={"replicas": 2, "tensor_parallel": 2}, latency={
+        "backend": "linear", "per_prefill_token_us": 300.0, "per_decode_token_us": 700.0, "per_context_token_us": 2.0})
+
+    result = simulator.run(file)
+
+    active_j, active_s = 0.0, 0.0
+    for row in result.iterations:
+        prompts, decodes = 300.0 * row["prefill_tokens"], 700.0 * row["decode_tokens"] + 2.0 * row["context_tokens"]
+        seconds = 2 * row["duration_ns"] / 1e9
+        active_j += seconds * (prompts * 700 + decodes * 380) / (prompts + decodes)
+        active_s += seconds
+    found = result.summary["energy"]["energy_j"]
+    assert any(row["prefill_tokens"] and row["decode_tokens"] for row in result.iterations)
+    assert found["accelerator_active"] == pytest.approx(active_j, rel=1e-6)     # shares are rounded to nanoseconds
+    assert found["accelerator_idle"] == pytest.approx(75 * (4 * result.summary["clock_s"] - active_s))

@@ -2,7 +2,8 @@
 
 E = sum over phases of P(phase) x time + P(idle) x the rest of the time that is paid for, from wanted to off. What is
 not measured is not 0: below 90 % of the time with known power there is no number, as in AISimulate
-(ai-dynamo/aisimulate, docs/power-model.md). It is of the whole run, warm-up included.
+(ai-dynamo/aisimulate, docs/power-model.md). It is of the whole run, warm-up included. A data-parallel rank that has no
+tokens and only keeps step with others has no iterations, and counts as idle.
 """
 import math
 from typing import NamedTuple

@@ -3,11 +3,13 @@ from datetime import date
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from results.fakes import MS, bounds_of, replicas_of, requests_of, workload_of
 from simulator.core.weighted_samples import WeightedSamples
 from simulator.domain import records
-from simulator.domain.costs import Carbon, Electricity, Power, Price
+from simulator.domain.costs import HOURS, Carbon, Electricity, Power, Price
 from simulator.domain.run import Run
 from simulator.results import aged, summary_table
 from simulator.results.energy import PoweredPool, PowerFacts
@@ -176,6 +178,15 @@ def test_time_by_hour_of_the_day():
     hours = time_by_hour(begin_ns + HOUR_NS // 2, end_ns + HOUR_NS // 2, 22)[0] / HOUR_NS
 
     assert hours.tolist() == [2.0, 1.25, *[1.0] * 20, 1.5, 2.0]
+
+
+@given(st.integers(0, 10**15), st.integers(0, 10**15), st.integers(0, HOURS - 1))
+def test_hours_of_the_day_add_up_to_the_time(begin_ns, duration_ns, starts_at_hour):
+    found = time_by_hour(np.array([begin_ns]), np.array([begin_ns + duration_ns]), starts_at_hour)[0]
+
+    assert found.sum() == duration_ns
+    assert found.min() >= 0
+    assert found.max() - found.min() <= HOUR_NS         # no hour comes twice before each has come once
 
 
 def priced(bill, clock_s=3600, tokens=5000 * 3600, bounds=None, lifecycle=None):
