@@ -47,8 +47,9 @@ def named(asked: str) -> list[Key]:
 
 
 def _means(parts: list[str], known: list[str]) -> bool:
+    """Say whether parts of a name are those of a key; the user's own names are whatever stands in their place."""
     return len(parts) == len(known) and all(
-        part == name or (name == NAME and len(parts) > 1) for part, name in zip(parts, known, strict=True))
+        part == name or (name == NAME and i > 0) for i, (part, name) in enumerate(zip(parts, known, strict=True)))
 
 
 def _of(struct: type[msgspec.Struct], prefix: str, reader: str, kinds: tuple[str, ...]) -> Iterator[Key]:

@@ -3,6 +3,7 @@ import msgspec
 import pytest
 import tomli
 
+from simulator.config.describe import describe_text
 from simulator.config.json_schema import experiment_schema
 from simulator.config.load import load_experiment, resolved_toml
 from simulator.errors import InputErrors
@@ -133,3 +134,18 @@ def test_editors_know_both_forms():
     assert "per_gpu_hour" in table["additionalProperties"]["properties"]
     assert file == {"type": "string"}
     assert msgspec.json.encode(prices)
+
+
+@pytest.mark.parametrize("name", ["prices.NAME.per_gpu_hour", "prices.h100-sxm-80gb.per_gpu_hour", "per_gpu_hour"])
+def test_keys_under_names_of_the_users_are_described(name):
+    text = describe_text("key", name)
+
+    assert text.startswith("prices.NAME.per_gpu_hour\n")
+    assert "of one accelerator" in text
+    with pytest.raises(InputErrors):
+        describe_text("key", "engine.per_gpu_hour")
+
+
+def test_their_tables_are_described_too():
+    assert describe_text("table", "power").startswith("[power.NAME]\n")
+    assert "idle_w" in describe_text("table", "power")
