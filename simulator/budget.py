@@ -12,7 +12,16 @@ MOST_ROWS = 10**8               # rows of a table, or events: 5 GB, ten minutes
 BYTES_PER_REQUEST = 160
 # Bytes of a replica that has nothing to do, at least: 1 took 46 MB, 100,000 took 314 MB.
 BYTES_PER_REPLICA = 2_600
+BYTES_PER_PROCESS = 46e6        # with one replica that has nothing to do
 _CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+def least_bytes(experiment) -> float:
+    """Return the memory that a process takes at least which runs an experiment."""
+    drawn = experiment.workload.parameters
+    requests = _requests(drawn) or _requests(getattr(drawn, "parameters", drawn))
+    replicas = sum(_most(pool) for pool in experiment.all_pools())
+    return BYTES_PER_PROCESS + requests * BYTES_PER_REQUEST + replicas * BYTES_PER_REPLICA
 
 
 def check_memory(experiment) -> None:

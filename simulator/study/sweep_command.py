@@ -4,10 +4,12 @@ import os
 import signal
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
+from simulator.budget import least_bytes
 from simulator.errors import InputErrors
 from simulator.results.colours import coloured
 from simulator.results.interrupts import Interrupts
@@ -20,7 +22,7 @@ from simulator.study.sweep.machine import fitting, free_bytes, usable_cores
 from simulator.study.sweep.points_text import text_of
 from simulator.study.sweep.progress import SweepProgress
 from simulator.study.sweep.shards import restarts, shard_of
-from simulator.study.sweep.study_file import Study, check_points, read_study
+from simulator.study.sweep.study_file import ALL_CHECKED, Study, check_points, read_study
 from simulator.study.sweep.trial import STATUSES, Finished, Trial
 
 DONE, SOME_FAILED, RUN_AGAIN, SIGNAL = 0, 1, 75, 128
@@ -68,7 +70,8 @@ def run(options: argparse.Namespace) -> int:
     watch = _Watch(options)
     writer = None if shard is None else f"shard-{shard.index}-of-{shard.count}-{restarts(os.environ)}"
     with ExitStack() as opened:
-        how = How(_jobs(options), watch.is_over, options.keep == "all", _elsewhere(options, opened, watch), shard,
+        how = How(_jobs(options, study), watch.is_over, options.keep == "all",
+                  _elsewhere(options, opened, watch), shard,
                   options.retry, options.limit, options.extend, writer)
         campaign = Campaign(study, directory, how)
         opened.enter_context(watch.interrupts)
@@ -144,14 +147,24 @@ def _dry_run(study: Study, options: argparse.Namespace) -> int:
     return DONE
 
 
-def _jobs(options: argparse.Namespace) -> int:
-    """Return how many processes run side by side."""
-    if options.jobs == "cores":
-        return usable_cores()
-    if not options.jobs.isdecimal() or int(options.jobs) < 1:
+def _jobs(options: argparse.Namespace, study: Study) -> int:
+    """Return how many processes run side by side: as asked for, fewer where memory does not hold them."""
+    if options.jobs != "cores" and (not options.jobs.isdecimal() or int(options.jobs) < 1):
         raise InputErrors([f'--jobs: expected a whole number of at least 1, or "cores"; found "{options.jobs}"'])
-    chosen = fitting(int(options.jobs), 0.0, free_bytes())
+    asked = usable_cores() if options.jobs == "cores" else int(options.jobs)
+    chosen = fitting(asked, _peak_bytes(study), free_bytes())
+    if chosen.notice and not options.quiet:
+        print(f"note: {chosen.notice}", file=sys.stderr)
     return chosen.num_processes
+
+
+def _peak_bytes(study: Study) -> float:
+    """Return what the largest run takes at least; of many points the first are looked at."""
+    largest = 0.0
+    for point in islice(study.points(), ALL_CHECKED):
+        with suppress(InputErrors):             # told when all points are checked
+            largest = max(largest, least_bytes(study.experiment_of(point)))
+    return largest
 
 
 def _elsewhere(options: argparse.Namespace, opened: ExitStack, watch: "_Watch"):

@@ -55,9 +55,9 @@ def fitting(num_processes: int, peak_bytes: float, free: float) -> Fitting:
     if peak_bytes <= 0 or num_processes * peak_bytes <= free:
         return Fitting(num_processes, None)
     fit = max(1, min(num_processes, int(free // peak_bytes)))
-    return Fitting(fit, f"{num_processes} processes of {peak_bytes / 1e9:.1f} GB each do not fit into the "
-                        f"{free / 1e9:.1f} GB that are free: {fit} run side by side" if fit < num_processes else
-                   f"a run needs {peak_bytes / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free")
+    return Fitting(fit, f"{num_processes} processes of {peak_bytes / 1e9:.2g} GB each do not fit into the "
+                        f"{free / 1e9:.2g} GB that are free: {fit} run side by side" if fit < num_processes else
+                   f"a run needs {peak_bytes / 1e9:.2g} GB, and {free / 1e9:.2g} GB are free")
 
 
 def _quota_cores(root: Path) -> float:

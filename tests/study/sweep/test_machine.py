@@ -38,5 +38,5 @@ def test_free_memory_is_the_least_that_anybody_tells(tmp_path, files, expected):
 def test_as_many_processes_as_fit_and_one_at_least():
     assert fitting(8, 1e9, 8e9) == Fitting(8, None) == fitting(8, 0, 1.0)
     assert fitting(8, 1e9, 3.5e9) == Fitting(
-        3, "8 processes of 1.0 GB each do not fit into the 3.5 GB that are free: 3 run side by side")
-    assert fitting(1, 4e9, 3e9) == Fitting(1, "a run needs 4.0 GB, and 3.0 GB are free")
+        3, "8 processes of 1 GB each do not fit into the 3.5 GB that are free: 3 run side by side")
+    assert fitting(1, 4e9, 3e9) == Fitting(1, "a run needs 4 GB, and 3 GB are free")

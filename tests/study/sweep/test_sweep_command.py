@@ -184,6 +184,13 @@ def test_point_that_does_not_fit_is_refused_and_no_failure(rewrite, tmp_path, ca
     assert b"weights need" in runs["error"][2] and np.isnan(runs["ttft_ms.mean"][2])
 
 
+def test_fewer_processes_run_where_memory_holds_no_more(study, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("simulator.study.sweep_command.free_bytes", lambda: 100e6)     # two of 46 MB
+    assert cli.main(["sweep", str(study), "--out", str(tmp_path / "out"), "--jobs", "5"]) == 0
+    told = capsys.readouterr().err
+    assert "note: 5 processes of 0.046 GB each do not fit into the 0.1 GB that are free: 2 run side by side" in told
+
+
 def test_stopped_sweep_asks_to_be_run_again(study, tmp_path):
     assert sweep(study, tmp_path / "out", "--stop-after", "0s") == 75
     assert not (tmp_path / "out" / FOLDER).exists() or not list((tmp_path / "out" / FOLDER).iterdir())
