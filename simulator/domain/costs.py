@@ -58,7 +58,7 @@ class Carbon(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     g_per_kwh: Annotated[GramsPerKwh | Annotated[tuple[GramsPerKwh, ...], Meta(min_length=HOURS, max_length=HOURS)],
                          Meta(description="grams of CO2; or 24 numbers, one for each hour of the day")]
-    starts_at_hour: Annotated[Annotated[int, Meta(ge=0, lt=HOURS, extra={"unit": "h"})] | None, Meta(description=(
+    starts_at_hour: Annotated[Annotated[int, Meta(ge=0, le=HOURS - 1, extra={"unit": "h"})] | None, Meta(description=(
         "of the day at simulated time 0; goes with 24 numbers; default: 0"))] = None
     source: Annotated[Text, Meta(description="who says so")]
     region: Annotated[Text, Meta(description="of the grid")]

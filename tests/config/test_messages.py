@@ -11,7 +11,7 @@ FAULTS = [
     ("nam = 'x'", "nam: unknown key; did you mean name?"),
     ("workload.pth = 1", "workload.pth: unknown key; did you mean path?"),
     ("engine.parameters = 1", "engine.parameters: unknown key; valid: allow_long_max_model_len, async_scheduling"),
-    ('"odd key" = 1', '"odd key": unknown key; valid: autoscaling, cluster, embeddings, engine'),
+    ('"odd key" = 1', '"odd key": unknown key; valid: autoscaling, carbon, cluster, electricity, embeddings'),
     # wrong types
     ("engine.max_num_seqs = '8'", 'engine.max_num_seqs: expected an integer from 1 to 1048576, found "8"'),
     ("engine.max_num_seqs = 8.0", "engine.max_num_seqs: expected an integer from 1 to 1048576, found 8.0"),

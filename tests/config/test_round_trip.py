@@ -8,7 +8,16 @@ from msgspec import inspect
 
 from simulator import registry
 from simulator.config.experiment import Experiment
-from simulator.config.fields import alternatives, bare, element_of, extra_of, is_struct, node_of, table_of
+from simulator.config.fields import (
+    alternatives,
+    bare,
+    element_of,
+    extra_of,
+    is_struct,
+    named_element_of,
+    node_of,
+    table_of,
+)
 from simulator.config.load import load_experiment, resolved_toml
 from simulator.domain import facts
 from simulator.errors import InputErrors
@@ -35,6 +44,11 @@ SPECULATIONS = [{"num_tokens": 3, **more} for more in (
     {"acceptance": {"mean_length": 2.5}}, {"method": "draft_model", "model": "qwen3-0.6b", "drafter_share": 0.1})]
 GROUPS = ([{"kind": "full_attention"}], [{"kind": "full_attention", "block_size": 32}, {"kind": "linear_attention"}],
           [{"kind": "sliding_attention", "window": 128}, {"kind": "full_attention"}])
+PRICE = {"per_gpu_hour": 0.75, "currency": "EUR", "source": "s", "date": "2024-02-29"}
+POWER = {"a10": {"prefill_w": 150.0, "source": "s", "pue": 1.5, "pue_source": "t"}, "l4": {"source": "s"}}
+CARBON = {"g_per_kwh": [0.5] * 24, "starts_at_hour": 3, "source": "s", "region": "r", "date": "2024-02-29"}
+MONEY = ({}, {"prices": {"a10": PRICE}}, {"power": POWER, "carbon": CARBON},
+         {"power": POWER, "electricity": {"per_kwh": 0.25, "currency": "EUR", "source": "s", "date": "2024-02-29"}})
 TIER_KEYS = ("host_credit", "disk_credit", "shared_credit", "host_weight", "disk_weight", "shared_weight")
 LENGTHS = {"distribution": "uniform", "min": 3, "max": 90}
 # Of drawn workloads: most that the declarations allow one by one do not go together.
@@ -63,6 +77,8 @@ TEXTS = st.text(LETTERS, max_size=20)
 
 def values_of(hint):
     """Draw what a key may hold, straight from its declaration."""
+    if any(named_element_of(each) for each in alternatives(hint)):
+        return st.just({})          # replaced: see MONEY
     if "facts" in extra_of(hint):
         return st.sampled_from(facts.names(extra_of(hint)["facts"]))
     return st.one_of([value_of(each, extra_of(hint)) for each in alternatives(hint)])
@@ -220,6 +236,9 @@ def experiments(draw):
     if "output" in table:
         table["output"] |= {"chrome_trace": True, "chrome_trace_window_s": [1.5, 9e9]}      # in this order
     settle_tiers(table)
+    for key in ("prices", "power", "carbon", "electricity"):
+        table.pop(key, None)
+    table |= draw(st.sampled_from(MONEY))
     table["hardware"] = {"name": "a10"}
     table["model"] = {"name": "llama-3.1-8b"}
     return table
