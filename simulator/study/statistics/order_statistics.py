@@ -3,6 +3,7 @@
 An interval that asks nothing of the distribution: the number of observations below the p-quantile is binomial.
 """
 import math
+from statistics import NormalDist
 from typing import NamedTuple
 
 from simulator.study.statistics.student import beta_inc
@@ -59,9 +60,18 @@ def _cdf(k: int, count: int, share: float) -> float:
     return beta_inc(count - k, k + 1, 1 - share)
 
 
+def _around(probability: float, count: int, share: float) -> tuple[int, int]:
+    """Return numbers that enclose the quantile: two beside that of the normal distribution, where these do."""
+    middle = round(count * share + NormalDist().inv_cdf(probability) * math.sqrt(count * share * (1 - share)))
+    low, high = max(middle - 3, -1), min(middle + 3, count)
+    if low >= high or _cdf(low, count, share) >= probability or _cdf(high, count, share) < probability:
+        return -1, count
+    return low, high
+
+
 def _quantile(probability: float, count: int, share: float) -> int:
     """Return the least k with P(at most k) >= probability."""
-    low, high = -1, count
+    low, high = _around(probability, count, share)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if _cdf(middle, count, share) >= probability else (middle, high)

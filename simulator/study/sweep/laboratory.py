@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from simulator.study.sweep.bench import Bench, work
+from simulator.config.experiment import Experiment
 from simulator.study.sweep.identity import id_of
+from simulator.study.sweep.plan import with_seed
 from simulator.study.sweep.pool import Rules, Served, serve
 from simulator.study.sweep.segments import Segment
 from simulator.study.sweep.study_file import Study
@@ -38,6 +40,7 @@ class Laboratory:
         keep = directory / "runs" if options.get("keep") and directory is not None else None
         self._bench = Bench(study, keep)
         self._count = 0
+        self._last: tuple[dict[str, Any], Experiment] | None = None
 
     def trial(self, assignment: dict[str, Any], seed: int, replication: int = 0,
               num_requests: int | None = None) -> Trial:
@@ -48,10 +51,11 @@ class Laboratory:
         InputErrors
             The assignment makes no experiment.
         """
-        more = {} if num_requests is None else {"workload.num_requests": num_requests}
-        experiment = self._study.experiment_of(assignment | more, seed)
+        key = assignment if num_requests is None else assignment | {"workload.num_requests": num_requests}
+        if self._last is None or self._last[0] != key:          # seeds of one point come one after the other
+            self._last = (key, self._study.experiment_of(key))
         self._count += 1
-        return Trial(self._count - 1, id_of(experiment), 0, replication, seed, assignment, num_requests)
+        return Trial(self._count - 1, id_of(with_seed(self._last[1], seed)), 0, replication, seed, assignment, num_requests)
 
     def run(self, trials: Iterable[Trial]) -> Iterator[Finished]:
         """Yield what becomes of trials, as they end; those that are known at once.

@@ -1,0 +1,162 @@
+"""What a deployment must keep: bounds of the numbers of summary.json, a share of good requests, a steady backlog."""
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from simulator.config.words import show
+from simulator.errors import InputErrors, did_you_mean
+
+GOODPUT_SHARE, BACKLOG = "goodput_share", "backlog"
+SIDES = ("max", "min")
+STABLE, ANY = "stable", "any"
+
+
+class Bound(NamedTuple):
+    """One bound.
+
+    key : of summary.json, or GOODPUT_SHARE. is_most : values at most `limit` keep it; else at least.
+    """
+
+    key: str
+    limit: float
+    is_most: bool
+
+    def margin(self, value: float) -> float:
+        """Return how far a value is from the bound, as a share of it.
+
+        Negative: it is beyond.
+        """
+        room = self.limit - value if self.is_most else value - self.limit
+        return room / abs(self.limit) if self.limit else room
+
+    def told(self, value: float) -> str:
+        """Say how a value misses the bound."""
+        return f"{self.key}: {value:.6g} {'>' if self.is_most else '<'} {self.limit:.6g}"
+
+
+class Bounds(NamedTuple):
+    """All that must hold.
+
+    wants_stable : a backlog that grows as long as requests come is a miss, too.
+    """
+
+    bounds: tuple[Bound, ...]
+    wants_stable: bool = True
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The keys of summary.json."""
+        return tuple(dict.fromkeys(each.key for each in self.bounds if each.key != GOODPUT_SHARE))
+
+    @property
+    def wants_share(self) -> bool:
+        """Whether the share of good requests is bounded."""
+        return any(each.key == GOODPUT_SHARE for each in self.bounds)
+
+
+def read_bounds(table: Any, place: str) -> Bounds:
+    """Return the bounds of a table [study.slo].
+
+    place : what messages call the table.
+
+    Raises
+    ------
+    InputErrors
+        Every fault of it.
+    """
+    faults: list[str] = []
+    if not isinstance(table, Mapping) or not table:
+        raise InputErrors([f'{place}: expected at least one bound, for instance "ttft_ms.p99" = {{max = 500.0}}'])
+    table = _dotted(table)
+    backlog = table.pop(BACKLOG, STABLE)
+    if backlog not in (STABLE, ANY):
+        faults.append(f'{place}.{BACKLOG}: expected "{STABLE}" or "{ANY}", found {show(backlog)}')
+    bounds = [bound for key, sides in table.items() for bound in _bounds_of(key, sides, place, faults)]
+    if faults:
+        raise InputErrors(faults)
+    if not bounds:
+        raise InputErrors([f'{place}: expected at least one bound beside {BACKLOG}, for instance "ttft_ms.p99" = '
+                           "{max = 500.0}"])
+    return Bounds(tuple(bounds), backlog == STABLE)
+
+
+def bounds_of_options(texts: Iterable[str]) -> Bounds:
+    """Return the bounds of options --slo.
+
+    texts : `ttft_ms.p99=500`, at most; `goodput_share=0.99` and `KEY>=NUMBER`, at least.
+
+    Raises
+    ------
+    InputErrors
+        Every fault of them.
+    """
+    table: dict[str, Any] = {}
+    faults = []
+    for text in texts:
+        key, sign, value = _split(text)
+        if key == BACKLOG and sign == "=":
+            table[BACKLOG] = value
+            continue
+        try:
+            limit = float(value)
+        except ValueError:
+            faults.append(f"--slo {text}: expected KEY=NUMBER, KEY<=NUMBER or KEY>=NUMBER, for instance "
+                          "ttft_ms.p99=500")
+            continue
+        is_least = sign == ">=" or (sign == "=" and key == GOODPUT_SHARE)
+        table.setdefault(key, {})["min" if is_least else "max"] = limit
+    if faults:
+        raise InputErrors(faults)
+    return read_bounds(table, "--slo")
+
+
+def check_keys(bounds: Bounds, known: Iterable[str], place: str) -> None:
+    """Refuse bounds of what summary.json does not have.
+
+    Raises
+    ------
+    InputErrors
+        Every one of them, with the nearest key that there is.
+    """
+    known = list(known)
+    if faults := [f'{place}: summary.json has no number "{key}"{did_you_mean(key, known)}'
+                  for key in bounds.metrics if key not in known]:
+        raise InputErrors(faults)
+
+
+def _split(text: str) -> tuple[str, str, str]:
+    for sign in (">=", "<=", "="):
+        key, found, value = text.partition(sign)
+        if found:
+            return key.strip(), sign, value.strip()
+    return text, "", ""
+
+
+def _dotted(table: Mapping, prefix: str = "") -> dict[str, Any]:
+    """Return a table by dotted keys, down to {max, min}: TOML reads a key without quotes as nested tables."""
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        is_inner = isinstance(value, Mapping) and value and not any(side in value for side in SIDES)
+        if is_inner and any(isinstance(each, Mapping) for each in value.values()):
+            found |= _dotted(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
+
+
+def _bounds_of(key: str, sides: Any, place: str, faults: list[str]) -> list[Bound]:
+    label = f'{place}."{key}"'
+    if not isinstance(sides, Mapping) or not sides:
+        faults.append(f"{label}: expected {{max = NUMBER}} or {{min = NUMBER}}, found {show(sides)}")
+        return []
+    found = []
+    for side, limit in sides.items():
+        if side not in SIDES:
+            faults.append(f"{label}.{side}: unknown key{did_you_mean(side, SIDES)}; expected max or min")
+        elif isinstance(limit, bool) or not isinstance(limit, (int, float)) or not math.isfinite(limit):
+            faults.append(f"{label}.{side}: expected a finite number, found {show(limit)}")
+        elif key == GOODPUT_SHARE and not (side == "min" and 0 < limit <= 1):
+            faults.append(f"{label}: expected {{min = SHARE}} above 0 and at most 1, found {{{side} = {show(limit)}}}")
+        else:
+            found.append(Bound(key, float(limit), side == "max"))
+    return found

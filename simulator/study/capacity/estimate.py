@@ -1,0 +1,49 @@
+"""Where a search begins: a full batch over the predicted time to prefill and decode a mean request in it."""
+import numpy as np
+
+from simulator import assemble, registry
+from simulator.config.experiment import Experiment
+from simulator.errors import InputErrors
+
+MOST_SEQUENCES = 256            # of a batch, where a scheduler does not say
+
+
+def estimated_rate(experiment: Experiment) -> float | None:
+    """Return requests a second that an experiment may take; None: nothing can be told.
+
+    Raises
+    ------
+    InputErrors
+        The experiment cannot run.
+    """
+    workload = assemble.requests_of(experiment)
+    outputs = np.clip(workload.outcomes["output_tokens"], 1, workload.demands["max_tokens"])
+    if not len(outputs):
+        return None
+    prompt, output = max(round(float(workload.requests["prompt_tokens"].mean())), 1), float(outputs.mean())
+    rates = {"both": 0.0, "prefill": 0.0, "decode": 0.0}
+    for pool in experiment.all_pools():
+        if pool.role in rates:
+            prefill_s, decode_s = _times_s(pool, prompt, output)
+            spent_s = {"both": prefill_s + decode_s, "prefill": prefill_s, "decode": decode_s}[pool.role]
+            replicas = pool.topology.replicas if pool.replicas is None else pool.replicas
+            rates[pool.role] += replicas * pool.topology.data_parallel / spent_s if spent_s > 0 else 0.0
+    apart = min(rates["prefill"], rates["decode"])
+    return rates["both"] + apart or None
+
+
+def _times_s(pool, prompt: int, output: float) -> tuple[float, float]:
+    """Return seconds of a replica that one request takes: for its prompt, and its share of a full batch's decodes."""
+    site = assemble.survey(pool)
+    model = assemble.latency_model(pool, site)
+    scheduler = registry.load("scheduler", pool.engine.scheduler)
+    context = max(round(prompt + output / 2), 1)
+    kv_tokens = site.num_gpu_blocks * (site.block_tokens or pool.engine.block_size)
+    most = scheduler.facts(pool.engine.parameters).max_running or MOST_SEQUENCES
+    batch = max(min(most, kv_tokens // (prompt + round(output))), 1)
+    try:
+        prefill_s = model.predict([(prompt, 0)], [], 1)
+        decode_s = model.predict([], [context] * batch, 1)
+    except (ValueError, InputErrors):
+        return 0.0, 0.0                         # a backend that does not know such batches
+    return prefill_s, decode_s * output / batch

@@ -1,0 +1,50 @@
+"""The best mix of pools of an experiment: the capacity of one replica of each, then mixes at the load."""
+from collections.abc import Callable
+from typing import Any
+
+from simulator.study.capacity.answer import answer, start_of, rules_of
+from simulator.study.capacity.bounds import Bounds
+from simulator.study.capacity.estimate import estimated_rate
+from simulator.study.capacity.mix import Chosen, Kind, Mix, choose, told
+from simulator.study.capacity.prober import Prober
+from simulator.study.capacity.varied import Varied
+from simulator.study.capacity.verdict import Verdict, judge
+from simulator.study.sweep.bench import num_gpus
+from simulator.study.sweep.laboratory import Laboratory
+from simulator.study.sweep.study_file import Study
+
+
+def mixed(study: Study, bounds: Bounds, varied: Varied, laboratory: Laboratory,
+          tell: Callable[..., Any]) -> tuple[Chosen, list[Kind]]:
+    """Return the best mix for the load of the experiment, and the pools that it is made of."""
+    names = [pool.name for pool in study.base.pools]
+    rows = [(f"pools.{names.index(row.pool)}.replicas", row) for row in study.settings.mix]
+
+    def replicas(counts) -> dict[str, int]:
+        return {key: count for (key, _), count in zip(rows, counts, strict=True)}
+
+    kinds = []
+    for number, (_, row) in enumerate(rows):
+        alone = replicas([int(i == number) for i in range(len(rows))])
+        kinds.append(_kind(study, bounds, varied, laboratory, (row, alone), tell))
+
+    def judged(mix: Mix) -> Verdict:
+        prober = Prober(laboratory, study, varied, bounds, point=replicas(mix.counts))
+        verdict = judge(varied.now, prober, rules_of(study, bounds))
+        tell(verdict, f"{told(mix, kinds)}: {varied.key}")
+        return verdict
+
+    return choose(kinds, varied.now, judged, study.settings.mix_factor, study.settings.mix_order), kinds
+
+
+def _kind(study: Study, bounds: Bounds, varied: Varied, laboratory: Laboratory, asked: tuple,
+          tell: Callable[..., Any]) -> Kind:
+    """Search the capacity of one replica of a pool alone."""
+    row, alone = asked
+    single = study._replace(base=study.experiment_of(alone))
+    pool = next(each for each in single.base.pools if each.name == row.pool)
+    prober = Prober(laboratory, study, varied, bounds, point=alone)
+    start = start_of(single, varied, lambda: estimated_rate(single.base))
+    found = answer(prober, single, varied, bounds, start, lambda verdict: tell(verdict, f"1 x {row.pool}: {varied.key}"))
+    return Kind(row.pool, row.replicas.get("from", 0), row.replicas["to"], found.value or 0.0, pool.cost_per_hour,
+                num_gpus(single.base))

@@ -1,0 +1,126 @@
+"""Runs of an experiment as observations of its bounds: what joins a search to a Laboratory."""
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from simulator.study.capacity.bounds import GOODPUT_SHARE, Bounds, check_keys
+from simulator.study.capacity.varied import Varied
+from simulator.study.capacity.verdict import Observation
+from simulator.study.statistics.trend import GROWING, UNKNOWN
+from simulator.study.sweep.laboratory import Laboratory
+from simulator.study.sweep.study_file import Study
+from simulator.study.sweep.trial import DONE, FAILED, KILLED, Finished, Trial
+
+ROOM = 1.25                     # of the requests that percentiles need, since a beginning is cut
+NUM_REQUESTS = "workload.num_requests"
+
+
+class ProbeFailed(RuntimeError):
+    """A run of a probe failed or its process died: no verdict is possible, and none is made up."""
+
+
+class Prober:
+    """Observes values of the varied key at one point of a study.
+
+    Requests of a drawn workload are as many as the percentiles of the bounds need, and twice as many from the probe on
+    in which too few are left of them: drawn workloads begin alike, so that runs stay comparable.
+
+    ends : by value, what became of its runs, the last of each seed.
+    num_requests : of a drawn workload; None: those of the experiment.
+
+    Parameters
+    ----------
+    point : what stands beside the varied key, dotted key -> value.
+    factor : times the requests: 4 for verification.
+    """
+
+    def __init__(self, laboratory: Laboratory, study: Study, varied: Varied, bounds: Bounds, **options: Any):
+        self.ends: dict[float, dict[int, Finished]] = {}
+        self._laboratory, self._study, self._varied, self._bounds = laboratory, study, varied, bounds
+        self._point: dict[str, Any] = options.get("point") or {}
+        self._most = study.settings.statistics.max_requests
+        self.num_requests = options.get("num_requests") or self._first_length()
+
+    def __call__(self, value: float, seeds: Sequence[int]) -> list[Observation]:
+        """Return what runs with a value say, one for each seed."""
+        while True:
+            ends = self._run(value, seeds)
+            if self._growing(ends) or not any(end.extra.get("thin") for end in ends) or not self._lengthened():
+                break
+        self.ends.setdefault(value, {}).update(zip(seeds, ends, strict=True))
+        return [self._observed(seed, end) for seed, end in zip(seeds, ends, strict=True)]
+
+    def longer(self, factor: int) -> "Prober":
+        """Return a prober of the same point with so many times the requests."""
+        count = self.num_requests and max(self.num_requests, min(factor * self.num_requests, factor * self._most))
+        return Prober(self._laboratory, self._study, self._varied, self._bounds, point=self._point, num_requests=count)
+
+    def _run(self, value: float, seeds: Sequence[int]) -> list[Finished]:
+        assignment = self._point | self._varied.assignment(value)
+        trials = [self._laboratory.trial(assignment, seed, replication, self.num_requests)
+                  for replication, seed in enumerate(seeds)]
+        ended = {end.id: end for end in self._laboratory.run(trials)}
+        if missing := [trial for trial in trials if trial.id not in ended]:
+            raise KeyboardInterrupt(f"{len(missing)} runs were not begun")
+        return [self._looked_at(trial, ended[trial.id], value) for trial in trials]
+
+    def _looked_at(self, trial: Trial, end: Finished, value: float) -> Finished:
+        if end.status in (FAILED, KILLED):
+            raise ProbeFailed(f"{self._varied.key} = {value:g}, seed {trial.seed}: {end.status}: {end.error}")
+        if end.status == DONE:
+            check_keys(self._bounds, end.summary, f"{self._study.file}: study.slo")
+        return end
+
+    def _observed(self, seed: int, end: Finished) -> Observation:
+        if end.status != DONE:
+            return Observation(seed, {}, faults=(f"{end.status}: {end.error}",))
+        summary = end.summary
+        good, injected = _share_of(end)
+        faults = []
+        unfinished = summary["requests.waiting"] + summary["requests.running"]
+        if unfinished and math.isinf(self._study.base.horizon_s):
+            faults.append("requests did not end")
+        backlog = end.extra["backlog"]
+        if backlog not in (GROWING, UNKNOWN) or not self._bounds.wants_stable:
+            faults += [f"thin: too few requests for {metric}" for metric in end.extra["thin"]]
+        return Observation(seed, {key: summary[key] for key in self._bounds.metrics}, good, injected, backlog,
+                           tuple(faults))
+
+    def _growing(self, ends: list[Finished]) -> bool:
+        """Say whether more requests would tell nothing: the queue grows, and that decides."""
+        growing = sum(end.extra.get("backlog") == GROWING for end in ends)
+        return self._bounds.wants_stable and 2 * growing > len(ends)
+
+    def _lengthened(self) -> bool:
+        if not self.num_requests or self.num_requests >= self._most:
+            return False
+        self.num_requests = min(2 * self.num_requests, self._most)
+        return True
+
+    def _first_length(self) -> int | None:
+        """Return how many requests the percentiles of the bounds need; None: the workload has its own."""
+        asked = getattr(self._study.base.workload.parameters, "num_requests", None)
+        if not self._study.is_drawn or asked is None:
+            return None
+        tail, need = self._study.settings.statistics.min_tail, 0.0
+        for key in self._bounds.metrics:
+            statistic = key.rpartition(".")[2]
+            if statistic[:1] == "p" and statistic[1:].isdecimal():
+                need = max(need, ROOM * tail / (1 - int(statistic[1:]) / 100))
+        return max(asked, min(math.ceil(need - 1e-6), self._most))
+
+
+def _share_of(end: Finished) -> tuple[int, int]:
+    """Return how many requests met every bound of [slo], and how many were injected."""
+    goodput = end.summary["request_goodput"]
+    good = 0 if goodput is None else round(goodput * end.summary["duration_s"])
+    return good, round(end.summary["requests.injected"])
+
+
+def share_faults(study: Study, bounds: Bounds, place: str) -> list[str]:
+    """Return what is wrong with a bound of good requests: an experiment without [slo] has none."""
+    given = study.base.slo
+    asks = any(getattr(given, key) is not None for key in ("ttft_ms", "tpot_ms", "e2el_ms")) or bool(given.classes)
+    if bounds.wants_share and not asks:
+        return [f"{place}.slo.{GOODPUT_SHARE}: the experiment has no [slo], which says which requests are good"]
+    return []

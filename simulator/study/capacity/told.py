@@ -1,0 +1,144 @@
+"""An answer as JSON, as a table for people, and as a curve."""
+import csv
+import io
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from simulator.study.capacity.answer import Answer, finite, notes_of
+from simulator.study.capacity.bounds import Bounds
+from simulator.study.capacity.mix import Chosen, Kind, Mix, told
+from simulator.study.capacity.varied import Varied
+from simulator.study.capacity.verdict import Verdict
+
+SCHEMA = 1
+
+
+def content_of(asked: Answer, varied: Varied, bounds: Bounds, cost: float | None) -> dict[str, Any]:
+    """Return the content of capacity.json for one point.
+
+    cost : of the deployment an hour; None: not known.
+    """
+    found, figures = asked.found, asked.figures
+    tokens, gpus, value = figures.get("output_tokens_per_s"), figures.get("gpus"), asked.value
+    carried = value if varied.is_rate else figures.get("requests_per_s")
+    return {
+        "vary": varied.key, "answer": value, "interval": asked.interval and list(asked.interval),
+        "lo": _value(found.bad if varied.span.is_least else found.good),
+        "hi": _value(found.good if varied.span.is_least else found.bad),
+        "binding": (found.bad or found.good).binding or None, "misses": found.bad.sentence if found.bad else None,
+        "at_bound": found.at_bound, "monotone": found.is_monotone, "undecided": found.is_noisy,
+        "before": found.before.answer if found.before else None, "verified": asked.is_verified,
+        "probes": [probe_of(each) for each in asked.verdicts],
+        "verification": [probe_of(each) for each in asked.verification],
+        "gpus": gpus, "per_gpu": carried / gpus if gpus and carried is not None else None,
+        "requests_per_s": figures.get("requests_per_s"), "output_tokens_per_s": tokens,
+        "tokens_per_s_per_gpu": figures.get("tokens_per_s_per_gpu"), "cost_per_hour": cost,
+        "cost_per_million_output_tokens": cost * 1e6 / (3600 * tokens) if cost and tokens else None,
+        "unserved_share": figures.get("unserved_share"), "notes": notes_of(asked, bounds), "curve": asked.curve,
+    }
+
+
+def probe_of(verdict: Verdict) -> dict[str, Any]:
+    """Return a probe as capacity.json has it."""
+    return {"value": verdict.value, "seeds": sorted(verdict.by_seed), "requests": verdict.num_requests,
+            "margins": {key: {"mean": finite(each.mean), "half_width": finite(each.half_width)}
+                        for key, each in verdict.margins.items()},
+            "verdict": verdict.word, "reasons": list(verdict.reasons)}
+
+
+def line_of(verdict: Verdict, varied_key: str) -> str:
+    """Return a verdict in a line, as it is told while a search runs."""
+    worst = verdict.estimates.get(verdict.binding)
+    numbers = "" if worst is None else f", {verdict.binding} {worst.mean:.6g}" + (
+        "" if math.isnan(worst.half_width) else f" +- {worst.half_width:.3g}")
+    return (f"{varied_key} = {verdict.value:.6g}: {verdict.word}{numbers}"
+            f" ({len(verdict.by_seed)} seeds x {verdict.num_requests:,} requests)"
+            + (f"; {verdict.reasons[0]}" if verdict.reasons else ""))
+
+
+def table_of(asked: Answer, varied: Varied, bounds: Bounds) -> str:
+    """Return the curve as a table, and the answer below it."""
+    keys = list(dict.fromkeys(each.key for each in bounds.bounds))
+    rows = [[varied.key, "goodput/s", *keys, "verdict"]]
+    for row in asked.curve:
+        good = row["request_throughput"] if row["request_goodput"] is None else row["request_goodput"]
+        rows.append([f"{row['value']:.6g}", _text(good), *(_with_ci(row[key], row[f"{key}.ci"]) for key in keys),
+                     row["verdict"]])
+    return f"{_aligned(rows)}\n\n{sentence_of(asked, varied)}"
+
+
+def sentence_of(asked: Answer, varied: Varied) -> str:
+    """Return the answer in sentences."""
+    found, value, figures = asked.found, asked.value, asked.figures
+    least = "least" if varied.span.is_least else "largest"
+    if value is None:
+        return f"nothing passes: even {varied.key} = {found.bad.value:.6g} misses {found.bad.sentence}"
+    told = f"{least} {varied.key}: {value:.6g}"
+    if asked.interval is not None:
+        told += f" ({asked.interval[0]:.6g} to {asked.interval[1]:.6g})"
+    lines = [told]
+    if found.bad is not None:
+        lines.append(f"{found.bad.value:.6g} misses {found.bad.sentence}")
+    if asked.is_verified:
+        last = asked.verification[-1]
+        lines.append(f"verified with {len(last.by_seed)} new seeds x {last.num_requests:,} requests")
+    if (gpus := figures.get("gpus")) is not None:
+        parts = [f"{gpus} GPU{'s' * (gpus != 1)}", f"{_text(figures['requests_per_s'])} requests/s",
+                 f"{_text(figures['tokens_per_s_per_gpu'])} output tokens/s per GPU"]
+        lines.append(", ".join(parts))
+    return "\n".join(lines)
+
+
+def curve_csv(rows: Sequence[dict[str, Any]]) -> str:
+    """Return the curve as CSV, nothing where there is no number."""
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({key: "" if value is None else value for key, value in row.items()} for row in rows)
+    return stream.getvalue()
+
+
+def mix_content(chosen: Chosen, kinds: Sequence[Kind], target_per_s: float) -> dict[str, Any]:
+    """Return the content of capacity.json for a mix."""
+    def content(mix: Mix) -> dict[str, Any]:
+        return {"replicas": dict(zip((kind.pool for kind in kinds), mix.counts, strict=True)),
+                "bound_per_s": mix.bound_per_s, "price_per_hour": mix.price_per_hour, "gpus": mix.gpus}
+
+    return {"target_per_s": target_per_s, "answer": chosen.answer and content(chosen.answer),
+            "kinds": [kind._asdict() for kind in kinds], "skipped": chosen.num_skipped,
+            "undecided": [content(mix) for mix in chosen.undecided],
+            "probes": [content(mix) | probe_of(verdict) for mix, verdict in chosen.verdicts]}
+
+
+def mix_table(chosen: Chosen, kinds: Sequence[Kind], target_per_s: float) -> str:
+    """Return the mixes that were tried as a table, and the answer below it."""
+    rows = [["mix", "GPUs", "price per hour", "bound, requests/s", "verdict"]]
+    rows += [[told(mix, kinds), str(mix.gpus), f"{mix.price_per_hour:g}", f"{mix.bound_per_s:.4g}", verdict.word]
+             for mix, verdict in chosen.verdicts]
+    if chosen.answer is None:
+        end = f"no mix carries {target_per_s:g} requests/s"
+        if chosen.verdicts:
+            mix, verdict = chosen.verdicts[-1]
+            end += f": {told(mix, kinds)} misses {verdict.sentence}"
+    else:
+        best = chosen.answer
+        end = f"{told(best, kinds)}: {best.gpus} GPUs, {best.price_per_hour:g} per hour, at {target_per_s:g} requests/s"
+    return f"{_aligned(rows)}\n{chosen.num_skipped} mixes skipped by their bound\n\n{end}"
+
+
+def _value(verdict: Verdict | None) -> float | None:
+    return verdict.value if verdict else None
+
+
+def _text(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.2f}"
+
+
+def _with_ci(value: float | None, half: float | None) -> str:
+    return "-" if value is None else f"{value:.5g}" + ("" if half is None else f" +- {half:.2g}")
+
+
+def _aligned(rows: list[list[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(map(str.rjust, row, widths)) for row in rows)

@@ -1,0 +1,97 @@
+"""The key that is varied: which values it takes, and what it assigns."""
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from simulator.config.fields import alternatives, node_of
+from simulator.config.keys import named
+from simulator.config.load import plain
+from simulator.config.words import show
+from simulator.errors import InputErrors, did_you_mean
+from simulator.study.capacity.search import Span
+from simulator.study.sweep.study_file import Study
+
+RATE = "workload.arrival.rate_per_s"
+RATE_SCALE, TIME_SCALE = "workload.rate_scale", "workload.time_scale"
+DEFAULTS = {False: (0.1, 1000.0), True: (1, 1000)}          # least and largest value; by `is_whole`
+
+
+class Varied(NamedTuple):
+    """What is varied.
+
+    key : of the experiment, or RATE_SCALE. now : its value in the experiment; None: it has no number.
+    """
+
+    key: str
+    span: Span
+    now: float | None
+
+    def assignment(self, value: float) -> dict[str, Any]:
+        """Return what a value assigns to the experiment; arrivals are divided by a rate scale."""
+        if self.key == RATE_SCALE:
+            return {TIME_SCALE: (self.now or 1.0) / value}
+        return {self.key: value}
+
+    @property
+    def is_rate(self) -> bool:
+        """Whether its values are requests a second."""
+        return self.key == RATE
+
+
+def varied_of(study: Study, place: str) -> Varied:
+    """Return what a study varies.
+
+    place : what messages call [study].
+
+    Raises
+    ------
+    InputErrors
+        A key that is none or has no order; bounds that are none.
+    """
+    given = study.settings
+    key = given.vary or (RATE_SCALE if study.base.workload.type == "trace" and not given.mix else RATE)
+    known = TIME_SCALE if key == RATE_SCALE else key
+    found = value_at(plain(study.base), known)
+    is_whole = _is_whole(known, f"{place}.vary") if found is None else isinstance(found, int)
+    low, high = (default if bound is None else bound for bound, default in zip(
+        (getattr(given, "from"), given.to), DEFAULTS[is_whole], strict=True))
+    faults = []
+    if low > high:
+        faults.append(f"{place}.from: expected at most to = {high:g}, found {low:g}")
+    if is_whole and (low != int(low) or high != int(high)):
+        faults.append(f"{place}.from: expected whole numbers from 1, as {key} takes them; found {low:g} to {high:g}")
+    if key == RATE_SCALE and found is None:
+        faults.append(f"{place}.vary: {show(key)} divides the arrivals of workloads that have time_scale; type = "
+                      f"{show(study.base.workload.type)} has none")
+    if faults:
+        raise InputErrors(faults)
+    if is_whole:
+        low, high = int(low), int(high)
+    return Varied(key, Span(low, high, given.rel_tol, is_whole, given.goal == "min"), found)
+
+
+def value_at(table: Mapping[str, Any], key: str) -> float | None:
+    """Return the number at a dotted key of a table; None: there is none."""
+    place: Any = table
+    for part in key.split("."):
+        if isinstance(place, list) and part.isdecimal() and int(part) < len(place):
+            place = place[int(part)]
+        elif isinstance(place, Mapping) and part in place:
+            place = place[part]
+        else:
+            return None
+    return place if isinstance(place, (int, float)) and not isinstance(place, bool) else None
+
+
+def _is_whole(key: str, place: str) -> bool:
+    """Say whether a key takes whole numbers only."""
+    plain_key = ".".join(part for part in key.split(".") if not part.isdecimal())
+    found = [each for each in named(key) if each.name == plain_key]
+    if not found:
+        close = [each.name for each in named(key.rpartition(".")[2])]
+        raise InputErrors([f"{place}: no key {show(key)}{did_you_mean(key, close)}; `simulator list keys` lists them"])
+    nodes = [node_of(option) for each in found for option in alternatives(each.field.hint)]
+    if not any(isinstance(node, (msgspec.inspect.IntType, msgspec.inspect.FloatType)) for node in nodes):
+        raise InputErrors([f"{place}: {show(key)} is no number: only what has an order can be searched"])
+    return not any(isinstance(node, msgspec.inspect.FloatType) for node in nodes)

@@ -1,0 +1,172 @@
+"""Whether a value keeps the bounds: runs with common seeds, until their intervals decide."""
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from simulator.study.capacity.bounds import BACKLOG, GOODPUT_SHARE, Bound, Bounds
+from simulator.study.statistics.intervals import Estimate, of_replications, of_share
+from simulator.study.statistics.trend import STABLE
+
+PASS, FAIL = "pass", "fail"
+
+
+class Observation(NamedTuple):
+    """What one run says.
+
+    values : by key of summary.json; None: there is nothing to measure.
+    num_good, num_requests : those that met every bound of [slo], and all that were injected.
+    backlog : as `statistics.trend` says it.
+    faults : why the run fails whatever its values are: unfinished requests, thin percentiles.
+    """
+
+    seed: int
+    values: dict[str, float | None]
+    num_good: int = 0
+    num_requests: int = 0
+    backlog: str = STABLE
+    faults: tuple[str, ...] = ()
+
+
+Probe = Callable[[float, Sequence[int]], Sequence[Observation]]
+
+
+class Rules(NamedTuple):
+    """How a verdict is reached.
+
+    seed : the first; run r of every value has seed + r, so that all serve the same requests.
+    """
+
+    bounds: Bounds
+    seed: int = 0
+    min_seeds: int = 3
+    max_seeds: int = 32
+    confidence: float = 0.95
+
+
+class Verdict(NamedTuple):
+    """What runs with one value say.
+
+    is_undecided : an interval holds the bound still, and the mean has decided.
+    reasons : why it fails, whatever its values are; empty: these decided.
+    estimates : mean and half-width, by key. margins : relative room to the bound, mean and half-width, by key.
+    by_seed : the least margin of each seed.
+    binding : key of the least margin, or "backlog" and the like.
+    num_requests : of one run, the longest. sentence : why it fails; empty: it passes.
+    """
+
+    value: float
+    passes: bool
+    is_undecided: bool
+    reasons: tuple[str, ...]
+    estimates: dict[str, Estimate]
+    margins: dict[str, Estimate]
+    by_seed: dict[int, float]
+    binding: str
+    num_requests: int
+    sentence: str
+
+    @property
+    def margin(self) -> float:
+        """The least margin; NaN where the values did not decide."""
+        least = min((each.mean for each in self.margins.values()), default=math.nan)
+        return math.nan if self.reasons and not least < 0 else least
+
+    @property
+    def word(self) -> str:
+        """The verdict in a word or two."""
+        return (PASS if self.passes else FAIL) + (", undecided" if self.is_undecided else "")
+
+
+def judge(value: float, probe: Probe, rules: Rules) -> Verdict:
+    """Return the verdict on a value.
+
+    Runs are doubled until intervals decide, or `max_seeds` is reached.
+    """
+    seen: list[Observation] = []
+    wanted = rules.min_seeds
+    while True:
+        seen += probe(value, range(rules.seed + len(seen), rules.seed + wanted))
+        verdict = weigh(value, seen, rules)
+        if not verdict.is_undecided or wanted >= rules.max_seeds:
+            return verdict
+        wanted = min(2 * wanted, rules.max_seeds)
+
+
+def weigh(value: float, seen: Sequence[Observation], rules: Rules) -> Verdict:
+    """Return what runs say.
+
+    Pass if all intervals hold, fail if one is beyond; the mean decides where neither is so.
+
+    One run alone has no interval; where no more are allowed, it decides.
+    """
+    reasons = _reasons(seen, rules.bounds)
+    estimates: dict[str, Estimate] = {}
+    margins: dict[str, Estimate] = {}
+    least: dict[int, float] = {}
+    for bound in rules.bounds.bounds:
+        if bound.key == GOODPUT_SHARE:
+            estimate, margin = _share(bound, seen, rules.confidence)
+            own = [bound.margin(each.num_good / max(each.num_requests, 1)) for each in seen]
+        else:
+            values = [each.values[bound.key] for each in seen]
+            if None in values:
+                reasons += (f"{bound.key}: there is nothing to measure in {values.count(None)} of {len(seen)} runs",)
+                continue
+            estimate = of_replications(values, rules.confidence)
+            own = [bound.margin(each) for each in values]
+            margin = of_replications(own, rules.confidence)
+        for each, room in zip(seen, own, strict=True):
+            least[each.seed] = min(room, least.get(each.seed, math.inf))
+        if bound.key not in margins or margin.mean < margins[bound.key].mean:       # max and min of one key
+            estimates[bound.key], margins[bound.key] = estimate, margin
+    holds, misses = _decided(margins, reasons, rules)
+    passes = not reasons and min(each.mean for each in margins.values()) >= 0
+    binding, sentence = _binding(rules.bounds, estimates, margins, reasons)
+    return Verdict(value, passes, not (holds or misses), reasons, estimates, margins, least, binding,
+                   max(each.num_requests for each in seen), sentence)
+
+
+def _decided(margins: dict[str, Estimate], reasons: tuple[str, ...], rules: Rules) -> tuple[bool, bool]:
+    """Return whether all intervals hold, and whether one is beyond."""
+    if reasons:
+        return False, True
+    alone = rules.max_seeds == 1
+    ends = [(each.mean, each.mean) if alone and math.isnan(each.half_width) else (each.low, each.high)
+            for each in margins.values()]
+    return all(low >= 0 for low, _ in ends), any(high < 0 for _, high in ends)
+
+
+def _share(bound: Bound, seen: Sequence[Observation], confidence: float) -> tuple[Estimate, Estimate]:
+    """Return the share of good requests of all runs together, and its margin, with Wilson's interval."""
+    good, count = (sum(getattr(each, name) for each in seen) for name in ("num_good", "num_requests"))
+    low, high = of_share(good, count, confidence)
+    share = good / count if count else 0.0
+    room = bound.margin(share)
+    half = high - share if room < 0 else share - low        # of the side that decides
+    return Estimate(share, half), Estimate(room, half / bound.limit)
+
+
+def _reasons(seen: Sequence[Observation], bounds: Bounds) -> tuple[str, ...]:
+    counts = Counter(fault for each in seen for fault in each.faults)
+    reasons = [fault if count == len(seen) else f"{fault} ({count} of {len(seen)} runs)"
+               for fault, count in counts.items()]
+    unsteady = Counter(each.backlog for each in seen if each.backlog != STABLE)
+    count = sum(unsteady.values())
+    if bounds.wants_stable and 2 * count > len(seen):       # a trend shows by chance now and then
+        (word, _), = unsteady.most_common(1)
+        reasons.append(f"{BACKLOG}: {word} in {count} of {len(seen)} runs")
+    return tuple(reasons)
+
+
+def _binding(bounds: Bounds, estimates: dict[str, Estimate], margins: dict[str, Estimate],
+             reasons: tuple[str, ...]) -> tuple[str, str]:
+    """Return the key that binds, and how it misses, or why the value fails; "" where it passes."""
+    key = min(margins, key=lambda each: margins[each].mean, default="")
+    if key and margins[key].mean < 0:
+        bound = min((each for each in bounds.bounds if each.key == key),
+                    key=lambda each: each.margin(estimates[key].mean))
+        return key, bound.told(estimates[key].mean)
+    if reasons:
+        return reasons[0].partition(":")[0], reasons[0]
+    return key, ""

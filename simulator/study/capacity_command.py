@@ -1,0 +1,178 @@
+"""`python -m simulator capacity FILE.toml`: the largest load that a deployment takes, or the smallest that takes it."""
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from simulator.config.layers import read_layers
+from simulator.errors import InputErrors, OutputError, faults_of
+from simulator.study.capacity.answer import Answer, answer, answer_as_vidur, cost_per_hour, notes_of, start_of
+from simulator.study.capacity.bounds import Bounds, bounds_of_options
+from simulator.study.capacity.estimate import estimated_rate
+from simulator.study.capacity.mixed import mixed
+from simulator.study.capacity.prober import ProbeFailed, Prober, share_faults
+from simulator.study.capacity.store import opened
+from simulator.study.capacity.table import CapacityTable, check
+from simulator.study.capacity.told import (
+    SCHEMA,
+    content_of,
+    curve_csv,
+    line_of,
+    mix_content,
+    mix_table,
+    table_of,
+)
+from simulator.study.capacity.varied import Varied
+from simulator.study.capacity.verdict import Verdict
+from simulator.study.sweep.laboratory import Laboratory
+from simulator.study.sweep.study_file import Study, check_points, read_study
+
+DONE, SOME_FAILED, NOTHING = 0, 1, 3
+FILE, CURVE = "capacity.json", "curve.csv"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command to its parser."""
+    parser.add_argument("file", metavar="FILE.toml", help='a study with kind = "capacity"; or an experiment, with --slo')
+    parser.add_argument("--slo", action="append", default=[], metavar="KEY=LIMIT", help=(
+        "what must hold, of an experiment: ttft_ms.p99=500, at most; goodput_share=0.99, at least; repeatable"))
+    parser.add_argument("--vary", metavar="KEY", help="of an experiment: the key; default: the rate of arrivals")
+    parser.add_argument("--out", metavar="DIR", help="directory of the study; default: results/<name>")
+    parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="SECTION.KEY=VALUE",
+                        help="override one value of the file; repeatable")
+    parser.add_argument("--jobs", type=_count, default=1, metavar="N", help="runs of a probe side by side; default: 1")
+    parser.add_argument("--json", action="store_true", help="print the content of capacity.json, not a table")
+    parser.add_argument("--quiet", action="store_true", help="no lines while it searches")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Search, write capacity.json, print the answer; return the exit status.
+
+    Raises
+    ------
+    InputErrors
+        What is wrong with the study; nothing is written.
+    """
+    study = _study(options)
+    bounds, varied = check(study)
+    if faults := share_faults(study, bounds, f"{study.file}: study"):
+        raise InputErrors(faults)
+    points = check_points(study)
+    directory = Path(options.out or study.base.output.directory or Path("results", study.name)).absolute()
+    asked = _Asked(study, bounds, varied, options, opened(study, bounds, directory, options.jobs))
+    try:
+        content, text, found = asked.mix() if study.settings.mix else asked.points(points)
+    except ProbeFailed as failed:
+        print(f"{study.file}: {failed}\nresults in {directory}", file=sys.stderr)
+        return SOME_FAILED
+    _write(directory, content)
+    print(json.dumps(content, indent=2, allow_nan=False) if options.json else f"{text}\n\nresults in {directory}")
+    return DONE if found else NOTHING
+
+
+class _Asked:
+    """A question, and who answers it."""
+
+    def __init__(self, study: Study, bounds: Bounds, varied: Varied, options: argparse.Namespace, where: Laboratory):
+        self._study, self._bounds, self._varied, self._laboratory = study, bounds, varied, where
+        self._quiet = options.quiet
+
+    def points(self, points: list[dict[str, Any]]) -> tuple[dict, str, bool]:
+        """Answer at each point; return the content of capacity.json, a text, and whether anything passes anywhere."""
+        answers: list[tuple[dict, Answer]] = []
+        for point in points:
+            start = self._start(point, answers)
+            prober = Prober(self._laboratory, self._study, self._varied, self._bounds, point=point)
+            search = answer if self._study.settings.compat is None else answer_as_vidur
+            answers.append((point, search(prober, self._study, self._varied, self._bounds, start, self._tell)))
+        contents = [{"point": point} | self._content(point, each) for point, each in answers]
+        text = "\n\n".join((f"{_words(point)}\n" if point else "") + self._text(each) for point, each in answers)
+        content = {"schema": SCHEMA, "name": self._study.name}
+        content |= contents[0] if len(contents) == 1 and not contents[0]["point"] else {"points": contents}
+        return content, text, any(each.value is not None for _, each in answers)
+
+    def mix(self) -> tuple[dict, str, bool]:
+        """Answer which mix is best, likewise."""
+        target = self._varied.now
+        if target is None:
+            raise InputErrors([f"{self._study.file}: study.mix: expected workload.arrival.rate_per_s, the load that a mix "
+                               "is to carry"])
+        chosen, kinds = mixed(self._study, self._bounds, self._varied, self._laboratory, self._tell)
+        return ({"schema": SCHEMA, "name": self._study.name} | mix_content(chosen, kinds, target),
+                mix_table(chosen, kinds, target), chosen.answer is not None)
+
+    def _start(self, point: dict[str, Any], answers: list[tuple[dict, Answer]]) -> float:
+        """Return where to begin: at the answer of the point that shares most with this one, the last of equals."""
+        solved = [(sum(before.get(key) == value for key, value in point.items()), number, each.value)
+                  for number, (before, each) in enumerate(answers) if each.value is not None]
+        if solved and self._study.settings.compat is None:
+            return max(solved)[2]
+        study = self._study._replace(base=self._study.experiment_of(point))
+        with faults_of(self._study.file):
+            return start_of(study, self._varied, lambda: estimated_rate(study.base))
+
+    def _content(self, point: dict[str, Any], each: Answer) -> dict[str, Any]:
+        assignment = point | (self._varied.assignment(each.value) if each.value is not None else {})
+        return content_of(each, self._varied, self._bounds, cost_per_hour(self._study.experiment_of(assignment)))
+
+    def _text(self, each: Answer) -> str:
+        notes = "".join(f"\nnote: {note}" for note in notes_of(each, self._bounds))
+        return table_of(each, self._varied, self._bounds) + notes
+
+    def _tell(self, verdict: Verdict, what: str | None = None) -> None:
+        if not self._quiet:
+            print(line_of(verdict, what or self._varied.key), file=sys.stderr, flush=True)
+
+
+def _study(options: argparse.Namespace) -> Study:
+    """Return the study of a file, or that which the options ask of an experiment."""
+    if "study" in read_layers(options.file).data:
+        asked = [name for name in ("slo", "vary") if getattr(options, name)]
+        if asked:
+            raise InputErrors([f"--{name}: {options.file} is a study, whose [study] says it; --set study.{name} overrides "
+                               "that" for name in asked])
+        return read_study(options.file, options.overrides, CapacityTable, "--set")
+    if not options.slo:
+        raise InputErrors([f"{options.file}: no study: expected a table [study] with kind = \"capacity\", or --slo, for "
+                           "instance --slo ttft_ms.p99=500"])
+    bounds = bounds_of_options(options.slo)
+    table: dict[str, Any] = {}
+    for bound in bounds.bounds:
+        table.setdefault(bound.key, {})["max" if bound.is_most else "min"] = bound.limit
+    texts = ['study.kind="capacity"', f"study.slo={_toml(table | {'backlog': 'stable' if bounds.wants_stable else 'any'})}"]
+    texts += [f"study.vary={json.dumps(options.vary)}"] * bool(options.vary)
+    return read_study(options.file, [*options.overrides, *texts], CapacityTable, "--set")
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(key)} = {_toml(each)}" for key, each in value.items()) + "}"
+    return json.dumps(value) if isinstance(value, str) else repr(value)
+
+
+def _words(point: dict[str, Any]) -> str:
+    return ", ".join(f"{key} = {value}" for key, value in point.items())
+
+
+def _write(directory: Path, content: dict[str, Any]) -> None:
+    text = json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    rows = [{**each["point"], **row} for each in content["points"] for row in each["curve"]] if "points" in content else (
+        content.get("curve", []))
+    files = {FILE: text} | ({CURVE: curve_csv(rows)} if rows else {})
+    for name, body in files.items():
+        path = directory / name
+        staged = path.with_name(f"{name}.{os.getpid()}.partial")
+        try:
+            staged.write_text(body, encoding="utf-8", newline="\n")
+            os.replace(staged, path)
+        except OSError as error:
+            staged.unlink(missing_ok=True)
+            raise OutputError(path, error) from error
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, found {text!r}")
+    return int(text)

@@ -1,0 +1,250 @@
+"""`simulator capacity` on servers whose capacity follows from theory."""
+import csv
+import json
+
+import pytest
+
+from simulator import cli
+from study.capacity.servers import SERVER, STUDY, asked, written
+
+ROUGH = ("--set", "study.rel_tol=0.1")
+
+
+@pytest.fixture
+def study(tmp_path):
+    return written(tmp_path, SERVER + STUDY)
+
+
+def test_c3_a_finite_run_passes_beyond_what_the_server_can_do(study, tmp_path):
+    # Request i waits i (1 - 1000 / r) ms, so p99 of 1,000 is 1 + 989.01 (1 - 1000 / r): 10 at r = 1009.18
+    status, content = asked(study, tmp_path / "out", "--set", "study.slo.backlog=any", "--set", "study.rel_tol=1e-6")
+
+    assert status == 0
+    assert content["lo"] <= 1000 / (1 - 9 / 989.01) < content["hi"] <= content["lo"] * (1 + 1e-6)
+    assert content["binding"] == "ttft_ms.p99" and content["monotone"] and content["at_bound"] is None
+    assert content["verified"] is False         # runs four times as long tell
+
+
+def test_c3_what_has_no_steady_state_does_not_pass(study, tmp_path):
+    status, content = asked(study, tmp_path / "out", "--set", "study.rel_tol=1e-5")
+
+    assert status == 0 and content["binding"] == "backlog"
+    assert 1000 <= content["lo"] <= 1001.2
+    assert content["interval"] is None          # the times to the first token did not decide
+
+
+def test_c3_p99_at_two_rates(study, tmp_path):
+    for rate, p99_ms in ((1009.0, 9.8217), (1009.2, 10.0159)):
+        bounds = ("--set", f"study.from={rate}", "--set", f"study.to={rate}", "--set", "study.slo.backlog=any")
+        _, content = asked(study, tmp_path / f"{rate}", *bounds)
+        assert content["curve"][0]["ttft_ms.p99"] == pytest.approx(p99_ms, abs=1e-4)
+        assert content["at_bound"] == "from"
+
+
+def test_c5_nothing_passes_and_the_answer_says_by_how_much(study, tmp_path, capsys):
+    status, content = asked(study, tmp_path / "out", "--set", "study.slo={\"ttft_ms.p99\" = {max = 0.5}}")
+
+    assert status == 3
+    assert (content["answer"], content["gpus"], content["at_bound"]) == (None, None, "from")
+    assert "even workload.arrival.rate_per_s = 10 misses ttft_ms.p99: 1 > 0.5" in capsys.readouterr().out
+
+
+def test_c5_everything_passes_and_the_answer_is_no_optimum(study, tmp_path, capsys):
+    status, content = asked(study, tmp_path / "out", "--set", "study.to=900.0")
+
+    assert status == 0
+    assert (content["answer"], content["at_bound"], content["hi"]) == (900.0, "to", None)
+    assert "the answer is the bound study.to: no optimum" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_c4_a_mean_of_two_milliseconds_is_where_theory_has_it(study, tmp_path):
+    # M/D/1, 1 ms: mean time in the system 1 + rho / (2 (1 - rho)) ms is 2 at rho = 2/3
+    status, content = asked(study, tmp_path / "out", "--set", 'workload.arrival.process="poisson"', "--set",
+                            "workload.num_requests=20000", "--set", 'study.slo={"ttft_ms.mean" = {max = 2.0}}')
+
+    low, high = content["interval"]
+    assert status == 0 and low <= 666.67 <= high and high - low < 30
+    assert content["verified"]
+
+
+def test_without_a_study_the_options_ask(tmp_path, capsys):
+    file = written(tmp_path, SERVER)
+    status, content = asked(file, tmp_path / "out", "--slo", "ttft_ms.mean=3", "--set", "study.rel_tol=0.1")
+
+    assert status == 0 and content["vary"] == "workload.arrival.rate_per_s"
+    assert 900 < content["answer"] < 1000 and content["lo"] <= 1000 < content["hi"]
+    assert content["per_gpu"] == content["answer"] / content["gpus"] == content["answer"]
+    assert content["cost_per_million_output_tokens"] is None
+
+
+def test_more_requests_are_drawn_where_a_percentile_needs_them(tmp_path):
+    _, content = asked(written(tmp_path, SERVER), tmp_path / "out", "--slo", "ttft_ms.p99=5", *ROUGH)
+
+    assert {probe["requests"] for probe in content["probes"]} <= {6250, 12500}      # 5,000, and what is cut
+
+
+def test_a_percentile_of_too_few_requests_fails(tmp_path, capsys):
+    status, content = asked(written(tmp_path, SERVER), tmp_path / "out", "--slo", "ttft_ms.p99=5", "--set",
+                            "study.statistics.max_requests=1000")
+
+    assert status == 3
+    assert content["probes"][-1]["reasons"] == ["thin: too few requests for ttft_ms.p99"]
+    assert "misses thin: too few requests for ttft_ms.p99" in capsys.readouterr().out
+
+
+def test_a_search_goes_on_where_it_stopped(study, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    _, first = asked(study, out)
+    ran = []
+    monkeypatch.setattr("simulator.study.sweep.bench.Bench.run", lambda self, trial, stop=None: ran.append(trial))
+    (out / "capacity.json").unlink()
+    _, again = asked(study, out)
+
+    assert not ran and again == first
+
+
+def test_the_answer_is_the_same_by_processes(study, tmp_path):
+    assert asked(study, tmp_path / "one") == asked(study, tmp_path / "two", "--jobs", "2")
+
+
+def test_runs_that_were_looked_at_otherwise_are_not_taken(study, tmp_path, capsys):
+    asked(study, tmp_path / "out")
+
+    assert asked(study, tmp_path / "out", "--set", "study.statistics.min_tail=1")[0] == 2
+    assert "looked at for other bounds, or with other [study.statistics]" in capsys.readouterr().err
+
+
+def test_a_folder_with_something_else_is_left_alone(study, tmp_path, capsys):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").write_text("mine")
+
+    assert asked(study, tmp_path / "out") == (2, None)
+    assert "holds something else than a capacity study (mine.txt)" in capsys.readouterr().err
+
+
+def test_an_axis_gives_a_capacity_for_each_of_its_values(study, tmp_path):
+    axes = '{"latency.base_us" = [1000.0, 500.0]}'
+    status, content = asked(study, tmp_path / "out", "--set", f"study.axes={axes}", *ROUGH)
+
+    slow, fast = content["points"]
+    assert status == 0 and slow["point"] == {"latency.base_us": 1000.0}
+    assert slow["lo"] <= 1010 < slow["hi"] and fast["lo"] <= 2020 < fast["hi"]
+    assert fast["probes"][0]["value"] == slow["answer"]         # begins where its neighbour ended
+    with open(tmp_path / "out" / "curve.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["latency.base_us"] for row in rows} == {"1000.0", "500.0"}
+    assert len(rows) == len(slow["probes"]) + len(fast["probes"])
+
+
+def test_the_fewest_replicas_for_a_load(study, tmp_path, capsys):
+    # 2,500 requests/s of 1 ms: two servers cannot, three can
+    status, content = asked(study, tmp_path / "out", "--set", "workload.arrival.rate_per_s=2500.0", "--set",
+                            'study.vary="topology.replicas"', "--set", 'study.goal="min"', "--set", "study.from=1",
+                            "--set", "study.to=16", "--set", "study.start=1")
+
+    assert status == 0 and (content["answer"], content["lo"], content["hi"]) == (3, 2, 3)
+    assert (content["gpus"], content["monotone"]) == (3, True)
+    assert content["per_gpu"] == pytest.approx(2500 / 3, rel=0.01)
+    assert "least topology.replicas: 3\n2 misses ttft_ms.p99" in capsys.readouterr().out
+
+
+def test_a_trace_is_played_faster(tmp_path):
+    (tmp_path / "trace.csv").write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n" + "".join(
+        f"{i * 0.004},1,1\n" for i in range(400)))
+    text = SERVER[:SERVER.index("[workload]")] + '[workload]\ntype = "trace"\npath = "trace.csv"\n'
+    status, content = asked(written(tmp_path, text), tmp_path / "out", "--slo", "ttft_ms.mean=1.5", "--slo",
+                            "backlog=any")
+
+    # 250 requests/s as recorded; at 1,000 each is served as it comes
+    assert status == 0 and content["vary"] == "workload.rate_scale"
+    assert content["lo"] == pytest.approx(4.01, abs=0.05)
+    assert content["probes"][0]["value"] == 1.0
+
+
+def test_vidurs_search_probes_as_vidur_does(tmp_path):
+    file = written(tmp_path, SERVER)
+    status, content = asked(file, tmp_path / "out", "--set", "workload.arrival.process=poisson", "--set",
+                            'study={kind = "capacity", compat = "vidur", start = 600.0, slo = {"queue_ms.p99" = '
+                            '{max = 5.0}}, statistics = {warmup = "none", min_tail = 0.0}}')
+
+    assert status == 0 and content["verified"] is None
+    values = [probe["value"] for probe in content["probes"]]
+    assert values[0] == 600.0 and all(probe["seeds"] == [0] for probe in content["probes"])
+    assert content["answer"] == max(probe["value"] for probe in content["probes"] if probe["verdict"] == "pass")
+
+
+@pytest.mark.parametrize(("given", "fault"), [
+    ("study.vary=engine.scheduler", '"engine.scheduler" is no number'),
+    ("study.vary=engine.max_seqs", 'no key "engine.max_seqs"'),
+    ("study.goal=most", 'study.goal: expected "max" or "min", found "most"'),
+    ("study.to=5.0", "study.from: expected at most to = 5, found 10"),
+    ("study.max_seeds=2", "study.min_seeds: expected at most max_seeds = 2, found 3"),
+    ("study.seeds=5", "study.seeds: expected none: min_seeds and max_seeds say how many"),
+    ("study.statistics.precision=0.1", "study.statistics.precision: expected 0"),
+    ("study.slo.goodput_share={min = 0.9}", "the experiment has no [slo]"),
+    ('study.slo={"ttft.p99" = {max = 1.0}}', 'summary.json has no number "ttft.p99"; did you mean ttft_ms.p99?'),
+    ('study.mix=[{pool = "big", replicas = {from = 0, to = 2}}]', 'study.mix[0].pool: there is no pool "big"'),
+    ("study.compat=vidur", "study.slo: expected"),
+])
+def test_what_cannot_be_asked_is_refused(study, tmp_path, capsys, given, fault):
+    if given == "study.compat=vidur":
+        given, fault = 'study={compat = "vidur", start = "estimate"}', "expected a number with compat"
+    assert asked(study, tmp_path / "out", "--set", given) == (2, None)
+    assert fault in capsys.readouterr().err
+
+
+def test_all_faults_are_told_at_once(study, tmp_path, capsys):
+    options = ("--set", "study.seeds=2", "--set", "study.vary=engine.scheduler", "--set", "study.slo.backlog=odd")
+
+    assert asked(study, tmp_path / "out", *options) == (2, None)
+    assert len(capsys.readouterr().err.splitlines()) == 3
+
+
+def test_an_experiment_without_bounds_is_no_study(tmp_path, capsys):
+    assert asked(written(tmp_path, SERVER), tmp_path / "out") == (2, None)
+    assert "--slo ttft_ms.p99=500" in capsys.readouterr().err
+
+
+def test_a_study_says_its_bounds_itself(study, tmp_path, capsys):
+    assert asked(study, tmp_path / "out", "--slo", "ttft_ms.p99=5") == (2, None)
+    assert "is a study, whose [study] says it" in capsys.readouterr().err
+
+
+def test_a_run_that_fails_ends_the_search_and_makes_no_verdict(tmp_path, capsys):
+    (tmp_path / "broken.py").write_text("""
+from simulator.latency.python_model import PythonLatencyModel
+
+
+class Broken(PythonLatencyModel):
+    def batch_seconds(self, batch):
+        raise RuntimeError("out of order")
+""")
+    start = SERVER.index("[latency]")
+    text = SERVER[:start] + '[latency]\nbackend = "broken:Broken"\n' + SERVER[SERVER.index("[workload]"):] + STUDY
+    status, content = asked(written(tmp_path, text), tmp_path / "out")
+
+    assert (status, content) == (1, None)
+    assert "seed 0: failed: " in capsys.readouterr().err
+
+
+def test_the_answer_can_be_printed_as_json(study, tmp_path, capsys):
+    _, content = asked(study, tmp_path / "out", "--json")
+
+    assert json.loads(capsys.readouterr().out) == content
+
+
+def test_what_is_not_served_is_told(study, tmp_path, capsys):
+    # a queue of one: what does not fit is rejected at once, so that the others are quick at any load
+    options = ("--set", 'cluster.admission={policy = "reject_all"}')
+    status, content = asked(study, tmp_path / "out", *options)
+
+    assert status == 3
+    assert "nothing to measure" in capsys.readouterr().out
+
+
+def test_each_probe_is_told_while_it_searches(study, tmp_path, capsys):
+    cli.main(["capacity", study, "--out", str(tmp_path / "out"), *ROUGH])
+
+    first = capsys.readouterr().err.splitlines()[0]
+    assert first == "workload.arrival.rate_per_s = 500: pass, ttft_ms.p99 1 +- 0 (3 seeds x 1,000 requests)"
