@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from simulator.study.sweep.bench import Bench, work
+from msgspec.structs import replace
+
 from simulator.config.experiment import Experiment
+from simulator.study.sweep.bench import Bench, work
 from simulator.study.sweep.identity import id_of
-from simulator.study.sweep.plan import with_seed
 from simulator.study.sweep.pool import Rules, Served, serve
 from simulator.study.sweep.segments import Segment
 from simulator.study.sweep.study_file import Study
@@ -55,7 +56,7 @@ class Laboratory:
         if self._last is None or self._last[0] != key:          # seeds of one point come one after the other
             self._last = (key, self._study.experiment_of(key))
         self._count += 1
-        return Trial(self._count - 1, id_of(with_seed(self._last[1], seed)), 0, replication, seed, assignment, num_requests)
+        return Trial(self._count - 1, id_of(replace(self._last[1], seed=seed)), 0, replication, seed, assignment, num_requests)
 
     def run(self, trials: Iterable[Trial]) -> Iterator[Finished]:
         """Yield what becomes of trials, as they end; those that are known at once.

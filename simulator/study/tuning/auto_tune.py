@@ -1,0 +1,3 @@
+RESULT = "result.txt"
+def auto_tune(*_):
+    raise NotImplementedError
