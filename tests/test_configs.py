@@ -22,7 +22,9 @@ from support.goldens import GOLDENS
 CONFIGS = Path(__file__).parents[1] / "configs"
 FILES = sorted(CONFIGS.glob("*.toml"), key=lambda path: path.name)
 COMPARISONS = [path for path in FILES if path.name.startswith("compare_")]
-EXPERIMENTS = [path for path in FILES if path not in COMPARISONS]
+STUDIES = {path: kind[1] for path in FILES
+           if (kind := re.search(r'^\[study\]\nkind = "(\w+)"', path.read_text(), re.MULTILINE))}
+EXPERIMENTS = [path for path in FILES if path not in COMPARISONS and path not in STUDIES]
 PROFILES = {                    # of vidur.toml: measured operators, and attention derived from measurements
     "latency.compute_file": GOLDENS.parent / "data/profiles/vidur/compute/a100/Llama-2-7b-hf/mlp.csv.gz",
     "latency.attention_file": GOLDENS / "vidur/_profiles/attention_a100_llama2-7b_SURROGATE.csv.gz"}
@@ -93,6 +95,17 @@ def test_experiment_is_valid(config, tmp_path, capsys):
     overrides = [f"--set={key}={value}" for key, value in brought(config, tmp_path).items()]
     assert cli.main(["validate", str(config), *overrides]) == 0
     assert tomli.loads(capsys.readouterr().out)["name"] == config.stem
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", STUDIES, ids=name)
+def test_study_runs_by_the_command_of_its_kind(config, tmp_path):
+    options = ["--out", str(tmp_path), "--set", "workload.num_requests=100", "--quiet"]
+    if STUDIES[config] == "capacity":
+        options += ["--set", "study.statistics.min_tail=0"]
+
+    assert cli.main([STUDIES[config], str(config), *options]) == 0
+    assert (tmp_path / {"capacity": "capacity.json"}.get(STUDIES[config], "table.csv")).exists()
 
 
 @pytest.mark.parametrize("config", COMPARISONS, ids=name)

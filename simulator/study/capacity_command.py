@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from simulator.config.layers import read_layers
-from simulator.errors import InputErrors, OutputError, faults_of
+from simulator.errors import InputErrors, OutputError, collect_faults, faults_of
 from simulator.study.capacity.answer import Answer, answer, answer_as_vidur, cost_per_hour, notes_of, start_of
 from simulator.study.capacity.bounds import Bounds, bounds_of_options
 from simulator.study.capacity.estimate import estimated_rate
 from simulator.study.capacity.mixed import mixed
-from simulator.study.capacity.prober import ProbeFailed, Prober, share_faults
+from simulator.study.capacity.prober import ProbeFailed, Prober
 from simulator.study.capacity.store import opened
-from simulator.study.capacity.table import CapacityTable, check
+from simulator.study.capacity.table import CapacityTable, as_vidur, check
 from simulator.study.capacity.told import (
     SCHEMA,
     content_of,
@@ -35,7 +35,8 @@ FILE, CURVE = "capacity.json", "curve.csv"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command to its parser."""
-    parser.add_argument("file", metavar="FILE.toml", help='a study with kind = "capacity"; or an experiment, with --slo')
+    parser.add_argument("file", metavar="FILE.toml", help=(
+        'a study with kind = "capacity"; or an experiment, with --slo'))
     parser.add_argument("--slo", action="append", default=[], metavar="KEY=LIMIT", help=(
         "what must hold, of an experiment: ttft_ms.p99=500, at most; goodput_share=0.99, at least; repeatable"))
     parser.add_argument("--vary", metavar="KEY", help="of an experiment: the key; default: the rate of arrivals")
@@ -56,11 +57,9 @@ def run(options: argparse.Namespace) -> int:
         What is wrong with the study; nothing is written.
     """
     study = _study(options)
-    bounds, varied = check(study)
-    if faults := share_faults(study, bounds, f"{study.file}: study"):
-        raise InputErrors(faults)
-    points = check_points(study)
+    (bounds, varied), points = collect_faults(lambda: check(study), lambda: check_points(study))
     directory = Path(options.out or study.base.output.directory or Path("results", study.name)).absolute()
+    study = study if study.settings.compat is None else as_vidur(study)
     asked = _Asked(study, bounds, varied, options, opened(study, bounds, directory, options.jobs))
     try:
         content, text, found = asked.mix() if study.settings.mix else asked.points(points)
@@ -80,25 +79,31 @@ class _Asked:
         self._quiet = options.quiet
 
     def points(self, points: list[dict[str, Any]]) -> tuple[dict, str, bool]:
-        """Answer at each point; return the content of capacity.json, a text, and whether anything passes anywhere."""
+        """Answer at each point.
+
+        Returns
+        -------
+        tuple
+            Content of capacity.json, a text, and whether anything passes anywhere.
+        """
         answers: list[tuple[dict, Answer]] = []
         for point in points:
             start = self._start(point, answers)
             prober = Prober(self._laboratory, self._study, self._varied, self._bounds, point=point)
             search = answer if self._study.settings.compat is None else answer_as_vidur
             answers.append((point, search(prober, self._study, self._varied, self._bounds, start, self._tell)))
-        contents = [{"point": point} | self._content(point, each) for point, each in answers]
+        contents = [({"point": point} if point else {}) | self._content(point, each) for point, each in answers]
         text = "\n\n".join((f"{_words(point)}\n" if point else "") + self._text(each) for point, each in answers)
         content = {"schema": SCHEMA, "name": self._study.name}
-        content |= contents[0] if len(contents) == 1 and not contents[0]["point"] else {"points": contents}
+        content |= {"points": contents} if points[0] else contents[0]
         return content, text, any(each.value is not None for _, each in answers)
 
     def mix(self) -> tuple[dict, str, bool]:
         """Answer which mix is best, likewise."""
         target = self._varied.now
         if target is None:
-            raise InputErrors([f"{self._study.file}: study.mix: expected workload.arrival.rate_per_s, the load that a mix "
-                               "is to carry"])
+            raise InputErrors([f"{self._study.file}: study.mix: expected workload.arrival.rate_per_s, the load that a "
+                               "mix is to carry"])
         chosen, kinds = mixed(self._study, self._bounds, self._varied, self._laboratory, self._tell)
         return ({"schema": SCHEMA, "name": self._study.name} | mix_content(chosen, kinds, target),
                 mix_table(chosen, kinds, target), chosen.answer is not None)
@@ -131,17 +136,18 @@ def _study(options: argparse.Namespace) -> Study:
     if "study" in read_layers(options.file).data:
         asked = [name for name in ("slo", "vary") if getattr(options, name)]
         if asked:
-            raise InputErrors([f"--{name}: {options.file} is a study, whose [study] says it; --set study.{name} overrides "
-                               "that" for name in asked])
+            raise InputErrors([f"--{name}: {options.file} is a study, whose [study] says it; --set study.{name} "
+                               "overrides that" for name in asked])
         return read_study(options.file, options.overrides, CapacityTable, "--set")
     if not options.slo:
-        raise InputErrors([f"{options.file}: no study: expected a table [study] with kind = \"capacity\", or --slo, for "
+        raise InputErrors([f'{options.file}: no study: expected a table [study] with kind = "capacity", or --slo, for '
                            "instance --slo ttft_ms.p99=500"])
     bounds = bounds_of_options(options.slo)
     table: dict[str, Any] = {}
     for bound in bounds.bounds:
         table.setdefault(bound.key, {})["max" if bound.is_most else "min"] = bound.limit
-    texts = ['study.kind="capacity"', f"study.slo={_toml(table | {'backlog': 'stable' if bounds.wants_stable else 'any'})}"]
+    table["backlog"] = "stable" if bounds.wants_stable else "any"
+    texts = ['study.kind="capacity"', f"study.slo={_toml(table)}"]
     texts += [f"study.vary={json.dumps(options.vary)}"] * bool(options.vary)
     return read_study(options.file, [*options.overrides, *texts], CapacityTable, "--set")
 
@@ -158,8 +164,9 @@ def _words(point: dict[str, Any]) -> str:
 
 def _write(directory: Path, content: dict[str, Any]) -> None:
     text = json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
-    rows = [{**each["point"], **row} for each in content["points"] for row in each["curve"]] if "points" in content else (
-        content.get("curve", []))
+    rows = content.get("curve", [])
+    for each in content.get("points", ()):
+        rows = rows + [each["point"] | row for row in each["curve"]]
     files = {FILE: text} | ({CURVE: curve_csv(rows)} if rows else {})
     for name, body in files.items():
         path = directory / name

@@ -12,7 +12,7 @@ from simulator.study.capacity.interval import interval_of
 from simulator.study.capacity.prober import Prober
 from simulator.study.capacity.search import Found, Search, verified
 from simulator.study.capacity.varied import Varied
-from simulator.study.capacity.verdict import Rules, Verdict, judge
+from simulator.study.capacity.verdict import Observation, Rules, Verdict, judge
 from simulator.study.sweep.study_file import Study
 from simulator.study.sweep.trial import DONE
 
@@ -76,14 +76,20 @@ def answer(prober: Prober, study: Study, varied: Varied, bounds: Bounds, start: 
 
 
 def answer_as_vidur(prober: Prober, study: Study, varied: Varied, bounds: Bounds, start: float, tell: Tell) -> Answer:
-    """Return what Vidur's search comes to: one run a value, its delay in seconds against the bound."""
+    """Return what Vidur's search comes to.
+
+    One run a value, its delay in seconds against the bound.
+    """
     verdicts: dict[float, Verdict] = {}
     rules = rules_of(study, bounds)._replace(bounds=bounds._replace(wants_stable=False), min_seeds=1, max_seeds=1)
     (bound,) = bounds.bounds
 
+    def probe(rate: float, seeds) -> list[Observation]:
+        return [each._replace(faults=()) if each.values else each for each in prober(rate, seeds)]
+
     def delay_of(rate: float) -> float | None:
         if rate not in verdicts:
-            verdicts[rate] = judge(rate, prober, rules)
+            verdicts[rate] = judge(rate, probe, rules)
             tell(verdicts[rate])
         known = verdicts[rate].estimates.get(bound.key)
         return None if known is None else known.mean / MS_PER_S
@@ -130,7 +136,7 @@ def curve_of(prober: Prober, verdicts: list[Verdict], bounds: Bounds) -> list[di
 
 
 def figures_of(prober: Prober, value: float) -> dict[str, Any]:
-    """Return what a value gives: GPUs, what each of them does, what tokens cost; None: not known."""
+    """Return what a value gives: GPUs, and what each of them does; None: not known."""
     gpus = next((end.extra["gpus"] for end in prober.ends.get(value, {}).values() if end.status == DONE), None)
     tokens, requests = _mean(prober, value, "output_throughput"), _mean(prober, value, "request_throughput")
     unserved = sum(_mean(prober, value, f"requests.{key}") or 0.0 for key in UNSERVED)
@@ -141,7 +147,7 @@ def figures_of(prober: Prober, value: float) -> dict[str, Any]:
 
 
 def cost_per_hour(experiment: Experiment) -> float | None:
-    """Return the price of all replicas, in the currency of the file; None: no pool has one."""
+    """Return the price of all replicas, in the file's currency; None: none is given."""
     if not experiment.pools:
         return None
     total = sum(pool.cost_per_hour * (pool.topology.replicas if pool.replicas is None else pool.replicas)

@@ -46,4 +46,4 @@ def _times_s(pool, prompt: int, output: float) -> tuple[float, float]:
         decode_s = model.predict([], [context] * batch, 1)
     except (ValueError, InputErrors):
         return 0.0, 0.0                         # a backend that does not know such batches
-    return prefill_s, decode_s * output / batch
+    return prefill_s, decode_s * (output - 1) / batch        # the prompt's iteration gives the first token

@@ -50,7 +50,10 @@ class Chosen(NamedTuple):
 
 
 def mixes_of(kinds: Sequence[Kind], factor: float, order: str) -> list[Mix]:
-    """Return all mixes with at least one replica, the best first; equal prices by GPUs, and the other way round."""
+    """Return all mixes with at least one replica, the best first.
+
+    Equal prices by GPUs, and the other way round.
+    """
     found = []
     for counts in itertools.product(*(range(kind.least, kind.most + 1) for kind in kinds)):
         if any(counts):
@@ -63,7 +66,10 @@ def mixes_of(kinds: Sequence[Kind], factor: float, order: str) -> list[Mix]:
 
 def choose(kinds: Sequence[Kind], target_per_s: float, judge: Callable[[Mix], Verdict], factor: float = 1.15,
            order: str = PRICE) -> Chosen:
-    """Return the best mix that passes at the target, and those before it that more runs might let pass."""
+    """Return the best mix that passes at the target.
+
+    And those before it that more runs might let pass.
+    """
     mixes = mixes_of(kinds, factor, order)
     verdicts, answer, num_skipped = [], None, 0
     for mix in mixes:

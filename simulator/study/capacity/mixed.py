@@ -2,7 +2,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from simulator.study.capacity.answer import answer, start_of, rules_of
+from simulator.study.capacity.answer import answer, rules_of, start_of
 from simulator.study.capacity.bounds import Bounds
 from simulator.study.capacity.estimate import estimated_rate
 from simulator.study.capacity.mix import Chosen, Kind, Mix, choose, told
@@ -16,7 +16,7 @@ from simulator.study.sweep.study_file import Study
 
 def mixed(study: Study, bounds: Bounds, varied: Varied, laboratory: Laboratory,
           tell: Callable[..., Any]) -> tuple[Chosen, list[Kind]]:
-    """Return the best mix for the load of the experiment, and the pools that it is made of."""
+    """Return the best mix for the load of the experiment, and the kinds of it."""
     names = [pool.name for pool in study.base.pools]
     rows = [(f"pools.{names.index(row.pool)}.replicas", row) for row in study.settings.mix]
 
@@ -45,6 +45,7 @@ def _kind(study: Study, bounds: Bounds, varied: Varied, laboratory: Laboratory, 
     pool = next(each for each in single.base.pools if each.name == row.pool)
     prober = Prober(laboratory, study, varied, bounds, point=alone)
     start = start_of(single, varied, lambda: estimated_rate(single.base))
-    found = answer(prober, single, varied, bounds, start, lambda verdict: tell(verdict, f"1 x {row.pool}: {varied.key}"))
+    what = f"1 x {row.pool}: {varied.key}"
+    found = answer(prober, single, varied, bounds, start, lambda verdict: tell(verdict, what))
     return Kind(row.pool, row.replicas.get("from", 0), row.replicas["to"], found.value or 0.0, pool.cost_per_hour,
                 num_gpus(single.base))

@@ -3,7 +3,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from simulator.study.capacity.bounds import GOODPUT_SHARE, Bounds, check_keys
+from simulator.study.capacity.bounds import Bounds, check_keys
 from simulator.study.capacity.varied import Varied
 from simulator.study.capacity.verdict import Observation
 from simulator.study.statistics.trend import GROWING, UNKNOWN
@@ -16,7 +16,7 @@ NUM_REQUESTS = "workload.num_requests"
 
 
 class ProbeFailed(RuntimeError):
-    """A run of a probe failed or its process died: no verdict is possible, and none is made up."""
+    """A run of a probe failed, or its process died: there is no verdict."""
 
 
 class Prober:
@@ -115,12 +115,3 @@ def _share_of(end: Finished) -> tuple[int, int]:
     goodput = end.summary["request_goodput"]
     good = 0 if goodput is None else round(goodput * end.summary["duration_s"])
     return good, round(end.summary["requests.injected"])
-
-
-def share_faults(study: Study, bounds: Bounds, place: str) -> list[str]:
-    """Return what is wrong with a bound of good requests: an experiment without [slo] has none."""
-    given = study.base.slo
-    asks = any(getattr(given, key) is not None for key in ("ttft_ms", "tpot_ms", "e2el_ms")) or bool(given.classes)
-    if bounds.wants_share and not asks:
-        return [f"{place}.slo.{GOODPUT_SHARE}: the experiment has no [slo], which says which requests are good"]
-    return []

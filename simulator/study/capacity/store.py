@@ -6,18 +6,21 @@ import json
 import os
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from simulator.errors import InputErrors, OutputError
 from simulator.study.capacity.bounds import Bounds
 from simulator.study.sweep.laboratory import Laboratory
 from simulator.study.sweep.segments import FOLDER, checked, read_all
 from simulator.study.sweep.study_file import Study
+from simulator.study.sweep.trial import DONE, REFUSED
 
 LOOK = "look.json"
 OWN = {LOOK, FOLDER, "capacity.json", "curve.csv", "study.toml"}
 
 
 def opened(study: Study, bounds: Bounds, directory: Path, num_processes: int) -> Laboratory:
-    """Return a laboratory that knows what the directory holds, and keeps there what it runs.
+    """Return a laboratory that knows what a directory holds, and keeps its runs there.
 
     Raises
     ------
@@ -31,13 +34,12 @@ def opened(study: Study, bounds: Bounds, directory: Path, num_processes: int) ->
     stored = checked(read_all(directory))
     if stored.differing:
         raise InputErrors(stored.faults)
-    known = {id: end for id, end in stored.finished.items() if end.status in ("done", "refused", "timeout")}
+    known = {id: end for id, end in stored.finished.items() if end.status in (DONE, REFUSED)}
     return Laboratory(looking_at(study, bounds), directory, num_processes, known)
 
 
 def looking_at(study: Study, bounds: Bounds) -> Study:
     """Return a study whose runs are looked at for their bounds."""
-    from msgspec.structs import replace
     statistics = replace(study.settings.statistics, metrics=bounds.metrics or ("ttft_ms.mean",))
     return study._replace(settings=replace(study.settings, statistics=statistics))
 
@@ -52,8 +54,8 @@ def _settle(directory: Path, look: str) -> None:
                                    "[study.statistics]; --out chooses another directory"])
             return
         if strangers := sorted(each.name for each in directory.iterdir() if each.name not in OWN):
-            raise InputErrors([f"{directory}: holds something else than a capacity study ({strangers[0]}); --out chooses "
-                               "another directory"])
+            raise InputErrors([f"{directory}: holds something else than a capacity study ({strangers[0]}); --out "
+                               "chooses another directory"])
         staged = path.with_name(f"{LOOK}.{os.getpid()}.partial")
         staged.write_text(look, encoding="utf-8", newline="\n")
         os.replace(staged, path)

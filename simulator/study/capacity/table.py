@@ -3,13 +3,14 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 
 from simulator.config.experiment import Section
 from simulator.config.words import show
-from simulator.study.capacity.bounds import Bounds, read_bounds
+from simulator.errors import InputErrors, collect_faults
+from simulator.study.capacity.bounds import GOODPUT_SHARE, Bounds, read_bounds
 from simulator.study.capacity.varied import RATE, Varied, varied_of
 from simulator.study.sweep.study_file import Share, Statistics, Study, StudyTable
-from simulator.errors import InputErrors, collect_faults
 
 ESTIMATE = "estimate"
 FROM, TO = 0.1, 1000.0
@@ -66,6 +67,13 @@ def check(study: Study) -> tuple[Bounds, Varied]:
     return bounds, varied
 
 
+def as_vidur(study: Study) -> Study:
+    """Return a study whose runs are looked at as Vidur does: whole, and however few requests there are."""
+    statistics = study.settings.statistics
+    statistics = replace(statistics, min_tail=0.0, warmup=statistics.warmup or "none")
+    return study._replace(settings=replace(study.settings, statistics=statistics))
+
+
 def _refuse(faults: list[str]) -> None:
     if faults:
         raise InputErrors(faults)
@@ -87,6 +95,10 @@ def _faults(study: Study, place: str):
         yield f"{place}.mix: expected none with vary = {show(given.vary)}: one of the two is asked"
     if any(axis.key == given.vary for axis in study.axes):
         yield f"{place}.axes: {show(given.vary)} is what is varied"
+    asked = study.base.slo
+    asks = any(getattr(asked, key) is not None for key in ("ttft_ms", "tpot_ms", "e2el_ms")) or bool(asked.classes)
+    if GOODPUT_SHARE in given.slo and not asks:
+        yield f"{place}.slo.{GOODPUT_SHARE}: the experiment has no [slo], which says which requests are good"
     yield from _mix_faults(study, place)
     if given.compat is not None:
         yield from _compat_faults(study, place)
@@ -97,7 +109,8 @@ def _mix_faults(study: Study, place: str):
     for i, row in enumerate(study.settings.mix):
         here = f"{place}.mix[{i}]"
         if row.pool not in names:
-            yield f"{here}.pool: there is no pool {show(row.pool)}; expected one of {', '.join(map(show, names)) or 'none'}"
+            known = f"one of {', '.join(map(show, names))}" if names else "an experiment with [[pools]]"
+            yield f"{here}.pool: there is no pool {show(row.pool)}; expected {known}"
         low, high = row.replicas.get("from", 0), row.replicas.get("to")
         if row.replicas.keys() - {"from", "to"} or high is None or low > high:
             yield f"{here}.replicas: expected {{from = LEAST, to = MOST}}, found {show(row.replicas)}"

@@ -73,16 +73,18 @@ def sentence_of(asked: Answer, varied: Varied) -> str:
     found, value, figures = asked.found, asked.value, asked.figures
     least = "least" if varied.span.is_least else "largest"
     if value is None:
-        return f"nothing passes: even {varied.key} = {found.bad.value:.6g} misses {found.bad.sentence}"
+        return f"nothing passes: even {varied.key} = {found.bad.value:.6g} {found.bad.told}"
     told = f"{least} {varied.key}: {value:.6g}"
     if asked.interval is not None:
-        told += f" ({asked.interval[0]:.6g} to {asked.interval[1]:.6g})"
+        ends = f"{asked.interval[0]:.6g} to {asked.interval[1]:.6g}"
+        told += f"; the bounds are met at {ends}" if varied.span.is_whole else f" ({ends})"
     lines = [told]
     if found.bad is not None:
-        lines.append(f"{found.bad.value:.6g} misses {found.bad.sentence}")
+        lines.append(f"{found.bad.value:.6g} {found.bad.told}")
     if asked.is_verified:
         last = asked.verification[-1]
-        lines.append(f"verified with {len(last.by_seed)} new seeds x {last.num_requests:,} requests")
+        lines.append(f"verified with {len(last.by_seed)} new seeds x {last.num_requests:,} requests"
+                     + ", by the mean: the interval holds the bound" * last.is_undecided)
     if (gpus := figures.get("gpus")) is not None:
         parts = [f"{gpus} GPU{'s' * (gpus != 1)}", f"{_text(figures['requests_per_s'])} requests/s",
                  f"{_text(figures['tokens_per_s_per_gpu'])} output tokens/s per GPU"]
@@ -120,7 +122,7 @@ def mix_table(chosen: Chosen, kinds: Sequence[Kind], target_per_s: float) -> str
         end = f"no mix carries {target_per_s:g} requests/s"
         if chosen.verdicts:
             mix, verdict = chosen.verdicts[-1]
-            end += f": {told(mix, kinds)} misses {verdict.sentence}"
+            end += f": {told(mix, kinds)} {verdict.told}"
     else:
         best = chosen.answer
         end = f"{told(best, kinds)}: {best.gpus} GPUs, {best.price_per_hour:g} per hour, at {target_per_s:g} requests/s"

@@ -28,7 +28,7 @@ class Varied(NamedTuple):
     now: float | None
 
     def assignment(self, value: float) -> dict[str, Any]:
-        """Return what a value assigns to the experiment; arrivals are divided by a rate scale."""
+        """Return what a value assigns; arrivals are divided by a rate scale."""
         if self.key == RATE_SCALE:
             return {TIME_SCALE: (self.now or 1.0) / value}
         return {self.key: value}

@@ -73,6 +73,11 @@ class Verdict(NamedTuple):
         return math.nan if self.reasons and not least < 0 else least
 
     @property
+    def told(self) -> str:
+        """Why it fails, as the end of a sentence."""
+        return f"misses {self.sentence}" if self.margin < 0 else f"fails: {self.sentence}"
+
+    @property
     def word(self) -> str:
         """The verdict in a word or two."""
         return (PASS if self.passes else FAIL) + (", undecided" if self.is_undecided else "")
@@ -100,7 +105,7 @@ def weigh(value: float, seen: Sequence[Observation], rules: Rules) -> Verdict:
 
     One run alone has no interval; where no more are allowed, it decides.
     """
-    reasons = _reasons(seen, rules.bounds)
+    reasons: tuple[str, ...] = ()
     estimates: dict[str, Estimate] = {}
     margins: dict[str, Estimate] = {}
     least: dict[int, float] = {}
@@ -109,9 +114,11 @@ def weigh(value: float, seen: Sequence[Observation], rules: Rules) -> Verdict:
             estimate, margin = _share(bound, seen, rules.confidence)
             own = [bound.margin(each.num_good / max(each.num_requests, 1)) for each in seen]
         else:
-            values = [each.values[bound.key] for each in seen]
+            values = [each.values.get(bound.key) for each in seen]
             if None in values:
-                reasons += (f"{bound.key}: there is nothing to measure in {values.count(None)} of {len(seen)} runs",)
+                count = sum(not each.faults and each.values[bound.key] is None for each in seen)
+                if count:
+                    reasons += (f"{bound.key}: there is nothing to measure in {count} of {len(seen)} runs",)
                 continue
             estimate = of_replications(values, rules.confidence)
             own = [bound.margin(each) for each in values]
@@ -120,6 +127,7 @@ def weigh(value: float, seen: Sequence[Observation], rules: Rules) -> Verdict:
             least[each.seed] = min(room, least.get(each.seed, math.inf))
         if bound.key not in margins or margin.mean < margins[bound.key].mean:       # max and min of one key
             estimates[bound.key], margins[bound.key] = estimate, margin
+    reasons += _reasons(seen, rules.bounds)
     holds, misses = _decided(margins, reasons, rules)
     passes = not reasons and min(each.mean for each in margins.values()) >= 0
     binding, sentence = _binding(rules.bounds, estimates, margins, reasons)

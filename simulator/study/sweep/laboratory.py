@@ -56,7 +56,8 @@ class Laboratory:
         if self._last is None or self._last[0] != key:          # seeds of one point come one after the other
             self._last = (key, self._study.experiment_of(key))
         self._count += 1
-        return Trial(self._count - 1, id_of(replace(self._last[1], seed=seed)), 0, replication, seed, assignment, num_requests)
+        known = id_of(replace(self._last[1], seed=seed))
+        return Trial(self._count - 1, known, 0, replication, seed, assignment, num_requests)
 
     def run(self, trials: Iterable[Trial]) -> Iterator[Finished]:
         """Yield what becomes of trials, as they end; those that are known at once.

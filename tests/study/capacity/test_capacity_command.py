@@ -70,10 +70,11 @@ def test_c4_a_mean_of_two_milliseconds_is_where_theory_has_it(study, tmp_path):
 
 def test_without_a_study_the_options_ask(tmp_path, capsys):
     file = written(tmp_path, SERVER)
-    status, content = asked(file, tmp_path / "out", "--slo", "ttft_ms.mean=3", "--set", "study.rel_tol=0.1")
+    options = ("--slo", "ttft_ms.mean=3", "--set", "latency.base_us=2000.0")
+    status, content = asked(file, tmp_path / "out", *options, *ROUGH)
 
     assert status == 0 and content["vary"] == "workload.arrival.rate_per_s"
-    assert 900 < content["answer"] < 1000 and content["lo"] <= 1000 < content["hi"]
+    assert 450 < content["answer"] <= content["lo"] <= 500.5 < content["hi"]         # 2 ms each
     assert content["per_gpu"] == content["answer"] / content["gpus"] == content["answer"]
     assert content["cost_per_million_output_tokens"] is None
 
@@ -90,7 +91,7 @@ def test_a_percentile_of_too_few_requests_fails(tmp_path, capsys):
 
     assert status == 3
     assert content["probes"][-1]["reasons"] == ["thin: too few requests for ttft_ms.p99"]
-    assert "misses thin: too few requests for ttft_ms.p99" in capsys.readouterr().out
+    assert "fails: thin: too few requests for ttft_ms.p99" in capsys.readouterr().out
 
 
 def test_a_search_goes_on_where_it_stopped(study, tmp_path, monkeypatch):
@@ -104,6 +105,7 @@ def test_a_search_goes_on_where_it_stopped(study, tmp_path, monkeypatch):
     assert not ran and again == first
 
 
+@pytest.mark.slow
 def test_the_answer_is_the_same_by_processes(study, tmp_path):
     assert asked(study, tmp_path / "one") == asked(study, tmp_path / "two", "--jobs", "2")
 
@@ -146,7 +148,33 @@ def test_the_fewest_replicas_for_a_load(study, tmp_path, capsys):
     assert status == 0 and (content["answer"], content["lo"], content["hi"]) == (3, 2, 3)
     assert (content["gpus"], content["monotone"]) == (3, True)
     assert content["per_gpu"] == pytest.approx(2500 / 3, rel=0.01)
-    assert "least topology.replicas: 3\n2 misses ttft_ms.p99" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "least topology.replicas: 3; the bounds are met at 2." in told and "\n2 misses ttft_ms.p99: " in told
+
+
+def test_a_search_begins_at_what_a_full_batch_would_take(tmp_path):
+    # one request of 3 tokens at a time, 1 ms an iteration: 333.3/s
+    text = SERVER.replace('output_tokens = {distribution = "constant", value = 1}',
+                          'output_tokens = {distribution = "constant", value = 3}')
+    _, content = asked(written(tmp_path, text), tmp_path / "out", "--slo", "ttft_ms.mean=9", *ROUGH)
+
+    first = next(probe for probe in content["probes"])
+    assert first["value"] == pytest.approx(1000 / 3)
+
+
+def test_seeds_are_as_many_as_asked_for(study, tmp_path):
+    _, content = asked(study, tmp_path / "out", "--set", "study.min_seeds=2", "--set", "seed=40", *ROUGH)
+
+    assert all(probe["seeds"] == [40, 41] for probe in content["probes"])
+    assert all(probe["seeds"] == [72, 73] for probe in content["verification"])      # none of the 32 of the search
+
+
+def test_a_run_that_takes_too_long_does_not_pass(study, tmp_path, capsys):
+    status, _ = asked(study, tmp_path / "out", "--set", "study.run.timeout_s=1e-9", "--set",
+                        "workload.num_requests=200000", "--set", "study.start=10")
+
+    assert status == 3
+    assert "fails: timeout: it took longer than 1e-09 s" in capsys.readouterr().out
 
 
 def test_a_trace_is_played_faster(tmp_path):
@@ -163,12 +191,17 @@ def test_a_trace_is_played_faster(tmp_path):
 
 
 def test_vidurs_search_probes_as_vidur_does(tmp_path):
-    file = written(tmp_path, SERVER)
-    status, content = asked(file, tmp_path / "out", "--set", "workload.arrival.process=poisson", "--set",
-                            'study={kind = "capacity", compat = "vidur", start = 600.0, slo = {"queue_ms.p99" = '
-                            '{max = 5.0}}, statistics = {warmup = "none", min_tail = 0.0}}')
+    text = SERVER.replace('"constant", rate', '"poisson", rate') + """
+[study]
+kind = "capacity"
+compat = "vidur"
+start = 600.0
+slo = {"queue_ms.p99" = {max = 5.0}}
+"""
+    status, content = asked(written(tmp_path, text), tmp_path / "out")
 
     assert status == 0 and content["verified"] is None
+    assert {probe["requests"] for probe in content["probes"]} == {1000}
     values = [probe["value"] for probe in content["probes"]]
     assert values[0] == 600.0 and all(probe["seeds"] == [0] for probe in content["probes"])
     assert content["answer"] == max(probe["value"] for probe in content["probes"] if probe["verdict"] == "pass")
@@ -177,7 +210,7 @@ def test_vidurs_search_probes_as_vidur_does(tmp_path):
 @pytest.mark.parametrize(("given", "fault"), [
     ("study.vary=engine.scheduler", '"engine.scheduler" is no number'),
     ("study.vary=engine.max_seqs", 'no key "engine.max_seqs"'),
-    ("study.goal=most", 'study.goal: expected "max" or "min", found "most"'),
+    ("study.goal=most", 'study.goal: expected one of "max", "min", found "most"'),
     ("study.to=5.0", "study.from: expected at most to = 5, found 10"),
     ("study.max_seeds=2", "study.min_seeds: expected at most max_seeds = 2, found 3"),
     ("study.seeds=5", "study.seeds: expected none: min_seeds and max_seeds say how many"),
@@ -217,7 +250,7 @@ from simulator.latency.python_model import PythonLatencyModel
 
 
 class Broken(PythonLatencyModel):
-    def batch_seconds(self, batch):
+    def batch_us(self, batch):
         raise RuntimeError("out of order")
 """)
     start = SERVER.index("[latency]")
@@ -234,13 +267,22 @@ def test_the_answer_can_be_printed_as_json(study, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out) == content
 
 
-def test_what_is_not_served_is_told(study, tmp_path, capsys):
-    # a queue of one: what does not fit is rejected at once, so that the others are quick at any load
-    options = ("--set", 'cluster.admission={policy = "reject_all"}')
-    status, content = asked(study, tmp_path / "out", *options)
+def test_where_nobody_is_served_nothing_passes(study, tmp_path, capsys):
+    status, _ = asked(study, tmp_path / "out", "--set", 'cluster.admission={policy = "reject_all"}')
 
     assert status == 3
-    assert "nothing to measure" in capsys.readouterr().out
+    assert "fails: ttft_ms.p99: there is nothing to measure in 3 of 3 runs" in capsys.readouterr().out
+
+
+def test_what_is_not_served_is_told(study, tmp_path, capsys):
+    # what a bucket of 500/s does not let in is rejected, so that the others are quick at any load
+    bucket = '{policy = "token_bucket", capacity_tokens = 10.0, refill_tokens_per_s = 500.0}'
+    status, content = asked(study, tmp_path / "out", "--set", f"cluster.admission={bucket}", "--set", "study.to=2000.0")
+
+    assert (status, content["answer"]) == (0, 2000.0)
+    assert content["unserved_share"] == pytest.approx(0.75, abs=0.01)
+    assert "of the requests were not served; percentiles are those of the others: bound goodput_share" in (
+        capsys.readouterr().out)
 
 
 def test_each_probe_is_told_while_it_searches(study, tmp_path, capsys):
