@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -15,10 +16,12 @@ from simulator.study.sweep.study_file import read_study
 from simulator.study.tuning.auto_tune import RESULT, auto_tune
 from simulator.study.tuning.files import Told, table_of, told_of, write_all
 from simulator.study.tuning.outcome import Outcome
+from simulator.study.tuning.rates import AtCapacity
 from simulator.study.tuning.search import chosen_search, feasible_of, searched
 from simulator.study.tuning.store import opened, write
-from simulator.study.tuning.table import OPTUNA, Question, TuneTable, check
-from simulator.study.tuning.trying import Stopped, Tried, Trier
+from simulator.study.tuning.table import CAPACITY, OPTUNA, Question, TuneTable, check
+from simulator.study.tuning.tried import Stopped, Tried, Trier
+from simulator.study.tuning.trying import AtLoad
 
 DONE, SOME_FAILED, NOTHING, RUN_AGAIN, SIGNAL = 0, 1, 3, 75, 128
 LINE_S = 30.0                   # between two lines of progress
@@ -58,10 +61,10 @@ def run(options: argparse.Namespace) -> int:
         return _dry_run(question)
     directory = _directory(options, question.study.base.output.directory, question.study.name)
     watch = _Watch(options)
-    laboratory = opened(question, directory, num_processes, watch.is_over)
+    trier = _trier(question, directory, num_processes, watch, _Progress(options.quiet).tell)
     try:
         with watch.interrupts:
-            outcome = searched(question, Trier(question, laboratory, _Progress(options.quiet).tell))
+            outcome = searched(question, trier)
     except Stopped:
         number = watch.interrupts.signal_number
         print(f"stopped; runs so far are in {directory}, run again to go on", file=sys.stderr)
@@ -71,6 +74,15 @@ def run(options: argparse.Namespace) -> int:
     if not options.quiet:
         print(f"{_text(question, told)}\n\nresults in {directory}")
     return _status(outcome, told)
+
+
+def _trier(question: Question, directory: Path, num_processes: int, watch: "_Watch",
+           tell: Callable[[Tried], None]) -> Trier:
+    """Return what tries candidates under the load that the study asks for."""
+    laboratory = opened(question, directory, num_processes, watch.is_over)
+    if question.settings.load == CAPACITY:
+        return AtCapacity(question, laboratory, directory, num_processes, watch.is_over, tell)
+    return AtLoad(question, laboratory, tell)
 
 
 def _status(outcome: Outcome, told: Told) -> int:

@@ -14,16 +14,16 @@ from simulator.study.capacity.answer import cost_per_hour
 from simulator.study.sweep.design import flattened
 from simulator.study.sweep.trial import DONE
 from simulator.study.tuning.candidates import Candidate
-from simulator.study.tuning.ranking import nearest_miss, ranked
 from simulator.study.tuning.outcome import Outcome
+from simulator.study.tuning.ranking import nearest_miss, ranked
 from simulator.study.tuning.store import FRONT, RANKING, SUMMARY, WINNERS, write
 from simulator.study.tuning.table import Question
-from simulator.study.tuning.trying import FEASIBLE, Tried
+from simulator.study.tuning.tried import FEASIBLE, Tried
 
 SCHEMA = 1
 ELIMINATED = "eliminated"
-SHOWN = tuple(f"{metric}.{statistic}" for metric in ("ttft_ms", "tpot_ms", "e2el_ms") for statistic in ("p50", "p99")) + (
-    "kv_cache.mean_usage", "preemptions", "output_throughput", "request_throughput")
+SHOWN = ("ttft_ms.p50", "ttft_ms.p99", "tpot_ms.p50", "tpot_ms.p99", "e2el_ms.p50", "e2el_ms.p99",
+         "kv_cache.mean_usage", "preemptions", "output_throughput", "request_throughput")
 EXAMPLES = 3                    # of sentences why candidates were dropped
 
 
@@ -107,7 +107,9 @@ def winner_toml(question: Question, tried: Tried, place: int) -> str:
 def table_of(question: Question, told: Told, most: int = 10) -> str:
     """Return the best candidates as a table to read."""
     head = ["rank", *(each.key for each in question.objectives), "GPUs", "layout"]
-    keys = list(dict.fromkeys(key for each in told.ranking[:most] for key in _assigned(each.candidate.assignment)))
+    assigned = [_assigned(each.candidate.assignment) for each in told.ranking]
+    keys = [key for key in dict.fromkeys(key for own in assigned for key in own)
+            if len({str(own[key]) for own in assigned if key in own}) > 1]
     lines = [[*head, *keys]]
     for place, each in enumerate(told.ranking[:most], 1):
         own = _assigned(each.candidate.assignment)

@@ -2,7 +2,7 @@
 from typing import NamedTuple
 
 from simulator.study.tuning.candidates import Dropped
-from simulator.study.tuning.trying import Tried
+from simulator.study.tuning.tried import Tried
 
 
 class Outcome(NamedTuple):

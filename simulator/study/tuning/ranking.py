@@ -4,7 +4,7 @@ import numpy as np
 from simulator.study.capacity.answer import cost_per_hour
 from simulator.study.tuning.pareto import front
 from simulator.study.tuning.table import Question
-from simulator.study.tuning.trying import FEASIBLE, Tried
+from simulator.study.tuning.tried import FEASIBLE, Tried
 
 
 def values_of(question: Question, tried: list[Tried]) -> tuple[np.ndarray, np.ndarray]:

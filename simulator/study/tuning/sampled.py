@@ -2,16 +2,15 @@
 
 Ask and tell, seeded with the experiment's seed, a number of candidates at once that does not depend on processes.
 """
-import warnings
 from typing import Any
 
 from simulator.errors import InputErrors, MissingExtra
 from simulator.study.sweep.identity import canonical
 from simulator.study.tuning.candidates import Candidate, Candidates, Dropped, candidates_of
-from simulator.study.tuning.pruning import why_not
 from simulator.study.tuning.outcome import Outcome
+from simulator.study.tuning.pruning import why_not
 from simulator.study.tuning.table import AGGREGATED, AS_IT_IS, OPTUNA, Question
-from simulator.study.tuning.trying import FEASIBLE, Tried, Trier
+from simulator.study.tuning.tried import FEASIBLE, Tried, Trier
 
 INSTALL = "pip install 'simulator[tune]'"
 AT_ONCE = 16                    # candidates that are asked for together
@@ -109,7 +108,7 @@ class _Asked:
         if values is None or any(value != value for value in values):
             self._study.tell(trial, state=optuna.trial.TrialState.FAIL)
             return
-        trial.set_user_attr("misses", misses)
+        trial.set_constraint("misses", misses)
         self._study.tell(trial, values)
 
 
@@ -127,10 +126,7 @@ def _study_of(question: Question) -> Any:
                             f"{INSTALL}"]) from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     seed = question.study.base.seed % 2**32
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)      # constraints, since years
-        kind = optuna.samplers.TPESampler if len(question.objectives) == 1 else optuna.samplers.NSGAIISampler
-        sampler = kind(seed=seed, constraints_func=lambda trial: (trial.user_attrs.get("misses", FAR),))
+    sampler = optuna.samplers.TPESampler if len(question.objectives) == 1 else optuna.samplers.NSGAIISampler
     return optuna.create_study(
         directions=["maximize" if each.is_larger_better else "minimize" for each in question.objectives],
-        sampler=sampler)
+        sampler=sampler(seed=seed))

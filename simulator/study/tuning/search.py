@@ -7,10 +7,11 @@ from simulator.errors import InputErrors
 from simulator.study.tuning.candidates import Candidate, Candidates, Dropped, candidates_of
 from simulator.study.tuning.halving import ETA, rungs, survivors
 from simulator.study.tuning.outcome import Outcome
+from simulator.study.tuning.pareto import front
 from simulator.study.tuning.pruning import BOUND, bound_of, why_not
-from simulator.study.tuning.ranking import pareto, values_of
+from simulator.study.tuning.ranking import values_of
 from simulator.study.tuning.table import AUTO, EXHAUSTIVE, HALVING, OPTUNA, Question, num_requests_of
-from simulator.study.tuning.trying import FEASIBLE, Tried, Trier
+from simulator.study.tuning.tried import FEASIBLE, Tried, Trier
 
 ALL_TRIED = 2_000               # candidates, with search = "auto"
 FIRST_ROUND = 8                 # of a search with a bound; each round is twice as long
@@ -78,7 +79,8 @@ def _by_bound(trier: Trier, candidates: list[Candidate],
         tried += found
         best = max([best, *(each.values[0].mean for each in found if each.status == FEASIBLE)])
         waiting, size = waiting[len(now):], 2 * size
-    return tried, [Dropped(each, BOUND, f"at most {bounds[each.number]:.6g}, {best:.6g} was reached") for each in waiting]
+    return tried, [Dropped(each, BOUND, f"at most {bounds[each.number]:.6g}, {best:.6g} was reached")
+                   for each in waiting]
 
 
 def halving(question: Question, trier: Trier, candidates: Candidates) -> Outcome:
@@ -115,13 +117,20 @@ def _best_of(found: list[Tried], question: Question, wanted: int) -> list[int]:
     if len(question.objectives) == 1:
         values, widths = values_of(question, found)
         return survivors(question.objectives[0].gain(1.0) * values[:, 0], widths[:, 0], wanted).tolist()
-    best: list[int] = []
-    left = list(range(len(found)))
-    while len(best) < wanted:                   # front after front, whole ones
-        stays = pareto(question, [found[i] for i in left])
-        best += [i for i, is_in in zip(left, stays, strict=True) if is_in]
-        left = [i for i, is_in in zip(left, stays, strict=True) if not is_in]
-    return best
+    return _best_fronts(question, found, wanted)
+
+
+def _best_fronts(question: Question, found: list[Tried], wanted: int) -> list[int]:
+    """Return whole fronts of the means, and whoever no survivor beats for sure in everything."""
+    values, widths = values_of(question, found)
+    gains = values * [1.0 if each.is_larger_better else -1.0 for each in question.objectives]
+    widths, best = np.nan_to_num(widths), np.zeros(len(found), bool)
+    while best.sum() < wanted:
+        left = np.flatnonzero(~best)
+        best[left[front(gains[left], np.ones(gains.shape[1], bool))]] = True
+    sure = (gains - widths)[best]
+    best |= [not (sure >= most).all(axis=1).any() for most in gains + widths]
+    return np.flatnonzero(best).tolist()
 
 
 def searched(question: Question, trier: Trier) -> Outcome:
@@ -156,6 +165,6 @@ def feasible_of(question: Question) -> Candidates | None:
     if count <= MOST_POINTS:
         return pruned(candidates_of(study, list(study.points())))
     if given.search in (EXHAUSTIVE, HALVING) or given.design != "grid" or given.exclude or given.only:
-        raise InputErrors([f"{study.file}: study: {count:,} points, at most {MOST_POINTS:,}; search = \"optuna\" over a "
+        raise InputErrors([f'{study.file}: study: {count:,} points, at most {MOST_POINTS:,}; search = "optuna" over a '
                            "grid tries some of more"])
     return None

@@ -10,7 +10,7 @@ from pathlib import Path
 from simulator.errors import InputErrors, OutputError
 from simulator.study.sweep.laboratory import Laboratory
 from simulator.study.sweep.segments import FOLDER, checked, read_all
-from simulator.study.sweep.trial import DONE, REFUSED, TIMEOUT
+from simulator.study.sweep.trial import DONE, REFUSED, TIMEOUT, Finished
 from simulator.study.tuning.table import Question
 
 LOOK, RANKING, FRONT, SUMMARY, WINNERS = "look.json", "ranking.csv", "pareto.csv", "tune.json", "winners"
@@ -30,11 +30,21 @@ def opened(question: Question, directory: Path, num_processes: int, stop: Callab
     look = {"warmup": question.study.warmup, "metrics": sorted(rules.metrics), "confidence": rules.confidence,
             "min_tail": rules.min_tail}
     _settle(directory, json.dumps(look, indent=2) + "\n")
+    return Laboratory(question.study, directory, num_processes, known_in(directory), stop=stop)
+
+
+def known_in(directory: Path) -> dict[str, Finished]:
+    """Return the runs that a directory holds and that are not begun anew, by id.
+
+    Raises
+    ------
+    InputErrors
+        Damaged segments, runs that came out differently.
+    """
     stored = checked(read_all(directory))
     if stored.differing:
         raise InputErrors(stored.faults)
-    known = {id: end for id, end in stored.finished.items() if end.status in KNOWN}
-    return Laboratory(question.study, directory, num_processes, known, stop=stop)
+    return {id: end for id, end in stored.finished.items() if end.status in KNOWN}
 
 
 def _settle(directory: Path, look: str) -> None:
@@ -43,8 +53,8 @@ def _settle(directory: Path, look: str) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         if path.exists():
             if path.read_text(encoding="utf-8") != look:
-                raise InputErrors([f"{directory}: holds runs that were looked at for other objectives or bounds, or with "
-                                   "other [study.statistics]; --out chooses another directory"])
+                raise InputErrors([f"{directory}: holds runs that were looked at for other objectives or bounds, or "
+                                   "with other [study.statistics]; --out chooses another directory"])
             return
         if strangers := sorted(each.name for each in directory.iterdir() if each.name not in OWN):
             raise InputErrors([f"{directory}: holds something else than a tuning study ({strangers[0]}); --out chooses "

@@ -8,8 +8,7 @@ from simulator.config.experiment import Count, Section
 from simulator.config.words import show
 from simulator.domain.load import Measure, Warmup
 from simulator.errors import InputErrors, collect_faults
-from simulator.study.capacity.bounds import BACKLOG, Bounds, read_bounds
-from simulator.study.capacity.prober import share_faults
+from simulator.study.capacity.bounds import BACKLOG, GOODPUT_SHARE, Bounds, read_bounds
 from simulator.study.sweep.study_file import Share, Statistics, Study, StudyTable
 from simulator.study.tuning.objectives import BY_CONCURRENCY, Objective, read_objectives
 
@@ -89,7 +88,7 @@ def check(study: Study) -> Question:
         lambda: _refuse(_faults(study, place)))
     if given.load == CONCURRENCY:               # a closed loop has no backlog
         bounds = bounds._replace(wants_stable=False)
-    _refuse([*share_faults(study, bounds, place), *_faults_of_objectives(study, objectives, place)])
+    _refuse([*_faults_of_share(study, bounds, place), *_faults_of_objectives(study, objectives, place)])
     keys = [*(each.metric for each in objectives), *bounds.metrics]
     statistics = replace(given.statistics, metrics=tuple(dict.fromkeys(keys)), warmup=_warmup(study))
     return Question(study._replace(settings=replace(given, statistics=statistics)), objectives, bounds)
@@ -158,8 +157,8 @@ def _faults_of_layouts(study: Study, place: str):
     if given.limits.gpus is None:
         yield f'{place}.limits.gpus: missing; "{DISAGGREGATED}" takes as many replicas as fit'
     if any(axis.key == "topology.replicas" for axis in study.axes) and given.layouts == (DISAGGREGATED,):
-        yield (f'{place}.axes."topology.replicas": expected none with "{DISAGGREGATED}"; "pools.0.replicas" is prefill, '
-               '"pools.1.replicas" decode')
+        yield (f'{place}.axes."topology.replicas": expected none with "{DISAGGREGATED}" alone; "pools.0.replicas" is '
+               'prefill, "pools.1.replicas" decode')
 
 
 def _faults_of_search(study: Study, place: str):
@@ -172,6 +171,13 @@ def _faults_of_search(study: Study, place: str):
         yield f'{place}.design: expected "grid" with search = "optuna", which chooses values itself'
     if given.search == OPTUNA and (given.exclude or given.only):
         yield f"{place}.exclude: expected none, nor only, with search = \"optuna\""
+
+
+def _faults_of_share(study: Study, bounds: Bounds, place: str):
+    given = study.base.slo
+    asks = any(getattr(given, key) is not None for key in ("ttft_ms", "tpot_ms", "e2el_ms")) or bool(given.classes)
+    if bounds.wants_share and not asks:
+        yield f"{place}.slo.{GOODPUT_SHARE}: the experiment has no [slo], which says which requests are good"
 
 
 def _faults_of_objectives(study: Study, objectives: tuple[Objective, ...], place: str):
