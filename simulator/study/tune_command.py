@@ -15,7 +15,7 @@ from simulator.study.sweep.machine import fitting, free_bytes, usable_cores
 from simulator.study.sweep.study_file import read_study
 from simulator.study.tuning.auto_tune import RESULT, auto_tune
 from simulator.study.tuning.files import Told, table_of, told_of, write_all
-from simulator.study.tuning.outcome import Outcome
+from simulator.study.tuning.findings import Findings
 from simulator.study.tuning.rates import AtCapacity
 from simulator.study.tuning.search import chosen_search, feasible_of, searched
 from simulator.study.tuning.store import opened, write
@@ -85,7 +85,7 @@ def _trier(question: Question, directory: Path, num_processes: int, watch: "_Wat
     return AtLoad(question, laboratory, tell)
 
 
-def _status(outcome: Outcome, told: Told) -> int:
+def _status(outcome: Findings, told: Told) -> int:
     failed = [each for each in outcome.tried + outcome.eliminated if each.status in RUN_BADLY]
     for each in failed[:3]:
         print(f"{each.status}: {each.candidate.layout}, {each.candidate.assignment}: {each.why}", file=sys.stderr)

@@ -68,7 +68,7 @@ def check(study: Study) -> tuple[Bounds, Varied]:
 
 
 def as_vidur(study: Study) -> Study:
-    """Return a study whose runs are looked at as Vidur does: whole, and however few requests there are."""
+    """Return a study whose runs are looked at whole, however few requests there are."""
     statistics = study.settings.statistics
     statistics = replace(statistics, min_tail=0.0, warmup=statistics.warmup or "none")
     return study._replace(settings=replace(study.settings, statistics=statistics))

@@ -9,6 +9,7 @@ that were measured.
 """
 import os
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -45,7 +46,10 @@ class Variables(NamedTuple):
 
 
 class Benchmark(NamedTuple):
-    """What `vllm bench serve` prints: requests a second, ms, good requests a second, with two decimals."""
+    """What `vllm bench serve` prints, with two decimals.
+
+    throughput, goodput : requests a second. e2el : ms, the 99th percentile.
+    """
 
     throughput: float
     e2el: float
@@ -54,7 +58,9 @@ class Benchmark(NamedTuple):
 
 def auto_tune(file: str | os.PathLike, overrides: Iterable[str], environment: Mapping[str, str],
               tell: Callable[[str], None]) -> tuple[str, list[str], bool]:
-    """Search as auto_tune.sh does; return the experiment's name, the lines of result.txt, whether any pair holds.
+    """Search as auto_tune.sh does.
+
+    Returns the experiment's name, the lines of result.txt, and whether any pair keeps the limit.
 
     Parameters
     ----------
@@ -73,16 +79,16 @@ def auto_tune(file: str | os.PathLike, overrides: Iterable[str], environment: Ma
     name, utilization = _utilization(file, overrides, fixed | largest)
     fixed["engine.gpu_memory_utilization"] = utilization
     tell(f"using gpu_memory_utilization={utilization}")
-    lines, best = [f"hash:{hash_of_sources()}"], (0, 0, 0.0)
+    lines, best = [f"hash:{hash_of_sources()}"], (0, 0, 0)
     for seqs in variables.num_seqs_list:
         for tokens in variables.num_batched_tokens_list:
-            found = _of_pair(variables, lambda more, pair=_pair(seqs, tokens): _run(file, overrides, fixed | pair | more),
-                             tell)
+            found = _of_pair(variables, partial(_run, file, overrides, fixed | _pair(seqs, tokens)), tell)
             lines.append(_line(seqs, tokens, found, variables))
             if found is not None and found[1].throughput > best[2]:
                 best = (seqs, tokens, found[1].throughput)
-    lines.append(f"best_max_num_seqs: {best[0]}, best_num_batched_tokens: {best[1]}, best_throughput: "
-                 f"{best[2] and f'{best[2]:.2f}'}, profile saved in: {NO_PROFILE}")
+    throughput = f"{best[2]:.2f}" if best[2] else "0"
+    lines.append(f"best_max_num_seqs: {best[0]}, best_num_batched_tokens: {best[1]}, best_throughput: {throughput}, "
+                 f"profile saved in: {NO_PROFILE}")
     return name, lines, best[2] > 0
 
 
@@ -123,15 +129,22 @@ def _of_pair(variables: Variables, bench: Callable[[dict], Benchmark | None],
     measured = bench({"workload.num_requests": AT_ONCE, "workload.arrival.rate_per_s": float("inf")})
     if measured is None:                        # the server does not start, and nothing holds
         return None
-    tell(f"request_rate inf: {measured}")
+    tell(_told("inf", measured))
     if measured.e2el <= limit:
         return "inf", measured
     for rate in range(int(measured.throughput) + 1, 0, -1):
         measured = bench({"workload.num_requests": AT_A_RATE, "workload.request_rate": float(rate)})
-        tell(f"request_rate {rate}: {measured}")
+        tell(_told(str(rate), measured))
         if measured is not None and measured.e2el <= limit:
             return str(rate), measured
     return None
+
+
+def _told(rate: str, measured: Benchmark | None) -> str:
+    if measured is None:
+        return f"request_rate: {rate}, nothing is served"
+    return (f"request_rate: {rate}, e2el: {measured.e2el:.2f}, throughput: {measured.throughput:.2f}, goodput: "
+            f"{measured.goodput:.2f}")
 
 
 def _fixed(variables: Variables) -> dict[str, Any]:
@@ -164,9 +177,10 @@ def _utilization(file: str | os.PathLike, overrides: list[str], fixed: dict[str,
     raise InputErrors([*refused.faults, f"{file}: no gpu_memory_utilization from 0.98 to 0.90 lets the server start"])
 
 
-def _run(file: str | os.PathLike, overrides: list[str], more: dict[str, Any]) -> Benchmark | None:
+def _run(file: str | os.PathLike, overrides: list[str], fixed: dict[str, Any],
+         more: dict[str, Any]) -> Benchmark | None:
     """Return what a benchmark prints; None: the server does not start, or nothing is served."""
-    experiment = _experiment(file, overrides, more)
+    experiment = _experiment(file, overrides, fixed | more)
     if _refusal(experiment) is not None:
         return None
     summary = api.run(experiment).summary
@@ -198,9 +212,7 @@ def _line(seqs: int, tokens: int, found: tuple[str, Benchmark] | None, variables
     pair = f"max_num_seqs: {seqs}, max_num_batched_tokens: {tokens}"
     if found is None:
         return f"{pair} does not meet latency requirement {variables.max_latency_allowed_ms:.15g}"
-    rate, measured = found
-    return (f"{pair}, request_rate: {rate}, e2el: {measured.e2el:.2f}, throughput: {measured.throughput:.2f}, goodput: "
-            f"{measured.goodput:.2f}")
+    return f"{pair}, {_told(*found)}"
 
 
 def _whole(text: str) -> int:

@@ -145,7 +145,7 @@ def _disaggregated(study: Study, point: Point) -> Iterator[Point]:
     of_pools = {key: value for key, value in point.items() if key.split(".")[0] == "pools"}
     if REPLICAS in flattened(own):              # of aggregated replicas
         own = {key: _without_replicas(key, value) for key, value in own.items() if key != REPLICAS}
-    transfer = {} if study.base.kv_transfer is not None else TRANSFER
+    transfer = dict(study.apart) if study.apart else TRANSFER
     fixed = flattened(of_pools)
     most = study.settings.limits.gpus
     sizes = [_gpus_of_one(study, own | _topology_of(pool, fixed)) for pool in (PREFILL, DECODE)]

@@ -14,7 +14,7 @@ from simulator.study.capacity.answer import cost_per_hour
 from simulator.study.sweep.design import flattened
 from simulator.study.sweep.trial import DONE
 from simulator.study.tuning.candidates import Candidate
-from simulator.study.tuning.outcome import Outcome
+from simulator.study.tuning.findings import Findings
 from simulator.study.tuning.ranking import nearest_miss, ranked
 from simulator.study.tuning.store import FRONT, RANKING, SUMMARY, WINNERS, write
 from simulator.study.tuning.table import Question
@@ -39,7 +39,7 @@ class Told(NamedTuple):
     summary: dict[str, Any]
 
 
-def told_of(question: Question, outcome: Outcome) -> Told:
+def told_of(question: Question, outcome: Findings) -> Told:
     """Return what a search has come to."""
     ranking, on_front = ranked(question, outcome.tried)
     statuses = Counter(each.status for each in outcome.tried)
@@ -66,7 +66,7 @@ def told_of(question: Question, outcome: Outcome) -> Told:
     return Told(ranking, on_front, summary)
 
 
-def write_all(question: Question, outcome: Outcome, told: Told, directory: Path) -> None:
+def write_all(question: Question, outcome: Findings, told: Told, directory: Path) -> None:
     """Write the files of a study.
 
     Raises
@@ -106,11 +106,12 @@ def winner_toml(question: Question, tried: Tried, place: int) -> str:
 
 def table_of(question: Question, told: Told, most: int = 10) -> str:
     """Return the best candidates as a table to read."""
+    has_pools = bool(question.study.base.pools)
     head = ["rank", *(each.key for each in question.objectives), "GPUs", "layout"]
     assigned = [_assigned(each.candidate.assignment) for each in told.ranking]
     keys = [key for key in dict.fromkeys(key for own in assigned for key in own)
             if len({str(own[key]) for own in assigned if key in own}) > 1]
-    lines = [[*head, *keys]]
+    lines = [[*head, *_short([key if has_pools else _role(key) for key in keys])]]
     for place, each in enumerate(told.ranking[:most], 1):
         own = _assigned(each.candidate.assignment)
         star = "*" if each.candidate.number in told.on_front and len(question.objectives) > 1 else ""
@@ -119,6 +120,17 @@ def table_of(question: Question, told: Told, most: int = 10) -> str:
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
                      for line in lines)
+
+
+def _role(key: str) -> str:
+    """Return a key with the roles of generated pools in place of their numbers."""
+    return key.replace("pools.0.", "prefill.").replace("pools.1.", "decode.")
+
+
+def _short(keys: list[str]) -> list[str]:
+    """Return keys by their last parts, where these are unlike."""
+    last = Counter(key.rpartition(".")[2] for key in keys)
+    return [short if last[short := key.rpartition(".")[2]] == 1 else key for key in keys]
 
 
 def _number(value) -> str:

@@ -77,7 +77,7 @@ def numbers_of(end: Finished, experiment: Experiment, rate: float | None = None)
 
 def estimates_of(objectives: tuple[Objective, ...], numbers: list[dict[str, float | None]], ends: list[Finished],
                  confidence: float) -> tuple[Estimate, ...]:
-    """Return value and half-width of each objective, over the replications of a candidate.
+    """Return value and half-width of each objective, over replications.
 
     Of one run alone the half-width is that within the run where it has one, else NaN.
     """

@@ -24,7 +24,7 @@ MOST_SEQUENCES = 1 << 14        # of a batch whose bound is computed
 
 
 def why_not(candidate: Candidate) -> Dropped | None:
-    """Return why a candidate cannot run, by its layout and its memory plan; None: it can."""
+    """Return why a candidate cannot run, by layout and memory plan; None: it can."""
     faults, kind = [], MEMORY
     for pool in candidate.experiment.all_pools():
         try:
@@ -61,7 +61,7 @@ def _is_bounded(objective: Objective) -> bool:
 
 
 def most_tokens_per_s(experiment: Experiment) -> float:
-    """Return output tokens a second that an experiment cannot exceed; inf: nothing is known."""
+    """Return output tokens a second that cannot be exceeded; inf: none are known."""
     return sum(_of_pool(pool) for pool in experiment.all_pools())
 
 

@@ -87,7 +87,10 @@ class Searcher:
         self.__init__(*state)
 
     def search(self, candidate: Candidate, num_requests: int | None) -> Tried:
-        """Return what a candidate does at its largest rate; coarsely, with one seed, where requests are few."""
+        """Return what a candidate does at its largest rate.
+
+        num_requests : searched coarsely, with one seed; None: as `capacity` does.
+        """
         prober = self._prober(candidate, num_requests)
         tried = Tried(candidate, MISSED, assignment=candidate.assignment, num_requests=num_requests)
         try:
@@ -146,7 +149,7 @@ class Searcher:
 
 
 def search(searcher: Searcher, item: tuple[Candidate, int | None]) -> Tried | InputErrors:
-    """Search for the rate of a candidate, at a worker; what is wrong with the input is returned."""
+    """Search for the rate of a candidate, at a worker; faults are returned."""
     try:
         return searcher.search(*item)
     except InputErrors as errors:
@@ -164,7 +167,7 @@ def _ended(served: Served) -> Tried:
 
 
 def varied_of(question: Question, candidate: Candidate) -> Varied:
-    """Return the rate of arrivals as what is varied; of a trace by how much they come faster."""
+    """Return what is varied: the rate of arrivals, of a trace its rate scale."""
     span = Span(LEAST_RATE, MOST_RATE, question.settings.rel_tol)
     if question.study.base.workload.type == "trace":
         return Varied(RATE_SCALE, span, candidate.experiment.workload.parameters.time_scale)

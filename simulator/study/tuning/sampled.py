@@ -7,7 +7,7 @@ from typing import Any
 from simulator.errors import InputErrors, MissingExtra
 from simulator.study.sweep.identity import canonical
 from simulator.study.tuning.candidates import Candidate, Candidates, Dropped, candidates_of
-from simulator.study.tuning.outcome import Outcome
+from simulator.study.tuning.findings import Findings
 from simulator.study.tuning.pruning import why_not
 from simulator.study.tuning.table import AGGREGATED, AS_IT_IS, OPTUNA, Question
 from simulator.study.tuning.tried import FEASIBLE, Tried, Trier
@@ -18,7 +18,7 @@ MOST_IDLE = 20                  # rounds that bring nothing new, after which a s
 FAR = 1.0                       # constraint of a candidate that cannot run: as if it missed a bound by all of it
 
 
-def sampled(question: Question, trier: Trier, candidates: Candidates | None) -> Outcome:
+def sampled(question: Question, trier: Trier, candidates: Candidates | None) -> Findings:
     """Try candidates that a sampler asks for, `max_trials` at most.
 
     Parameters
@@ -37,7 +37,7 @@ def sampled(question: Question, trier: Trier, candidates: Candidates | None) -> 
         asked.round(min(AT_ONCE, most - len(asked.tried)))
         idle = 0 if len(asked.tried) + len(asked.dropped) > before else idle + 1
     dropped = list(asked.dropped.values()) if candidates is None else candidates.dropped
-    return Outcome(OPTUNA, list(asked.tried.values()), dropped, [], asked.has_all)
+    return Findings(OPTUNA, list(asked.tried.values()), dropped, [], asked.has_all)
 
 
 class _Asked:

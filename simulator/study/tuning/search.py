@@ -5,11 +5,12 @@ import numpy as np
 
 from simulator.errors import InputErrors
 from simulator.study.tuning.candidates import Candidate, Candidates, Dropped, candidates_of
+from simulator.study.tuning.findings import Findings
 from simulator.study.tuning.halving import ETA, rungs, survivors
-from simulator.study.tuning.outcome import Outcome
 from simulator.study.tuning.pareto import front
 from simulator.study.tuning.pruning import BOUND, bound_of, why_not
 from simulator.study.tuning.ranking import values_of
+from simulator.study.tuning.sampled import sampled
 from simulator.study.tuning.table import AUTO, EXHAUSTIVE, HALVING, OPTUNA, Question, num_requests_of
 from simulator.study.tuning.tried import FEASIBLE, Tried, Trier
 
@@ -51,16 +52,16 @@ def chosen_search(question: Question, count: int) -> str:
     return given.search
 
 
-def exhaustive(question: Question, trier: Trier, candidates: Candidates) -> Outcome:
+def exhaustive(question: Question, trier: Trier, candidates: Candidates) -> Findings:
     """Try all candidates but those that a bound of the objective rules out.
 
     Rounds do not depend on how many processes run them.
     """
     bound = bound_of(question)
     if bound is None:
-        return Outcome(EXHAUSTIVE, trier.try_all(candidates.kept), candidates.dropped, [], True)
+        return Findings(EXHAUSTIVE, trier.try_all(candidates.kept), candidates.dropped, [], True)
     tried, dropped = _by_bound(trier, candidates.kept, bound)
-    return Outcome(EXHAUSTIVE, tried, candidates.dropped + dropped, [], True)
+    return Findings(EXHAUSTIVE, tried, candidates.dropped + dropped, [], True)
 
 
 def _by_bound(trier: Trier, candidates: list[Candidate],
@@ -83,8 +84,8 @@ def _by_bound(trier: Trier, candidates: list[Candidate],
                    for each in waiting]
 
 
-def halving(question: Question, trier: Trier, candidates: Candidates) -> Outcome:
-    """Try all with few requests, the best third with three times as many, and so on to all requests.
+def halving(question: Question, trier: Trier, candidates: Candidates) -> Findings:
+    """Try all with few requests, the best third with three times as many, and so on.
 
     Those that miss the bounds come after all that keep them, nearest first: few requests may miss by chance.
     """
@@ -98,7 +99,7 @@ def halving(question: Question, trier: Trier, candidates: Candidates) -> Outcome
         goes_on = {found[i].candidate.number for i in _best(question, found)}
         eliminated += [each for each in found if each.candidate.number not in goes_on]
         left = [each for each in left if each.number in goes_on]
-    return Outcome(HALVING, trier.try_all(left), candidates.dropped, eliminated, not eliminated)
+    return Findings(HALVING, trier.try_all(left), candidates.dropped, eliminated, not eliminated)
 
 
 def _best(question: Question, found: list[Tried]) -> list[int]:
@@ -133,7 +134,7 @@ def _best_fronts(question: Question, found: list[Tried], wanted: int) -> list[in
     return np.flatnonzero(best).tolist()
 
 
-def searched(question: Question, trier: Trier) -> Outcome:
+def searched(question: Question, trier: Trier) -> Findings:
     """Search as a study asks.
 
     Raises
@@ -146,8 +147,6 @@ def searched(question: Question, trier: Trier) -> Outcome:
     candidates = feasible_of(question)
     search = OPTUNA if candidates is None else chosen_search(question, len(candidates.kept))
     if search == OPTUNA:
-        from simulator.study.tuning.sampled import sampled  # an extra
-
         return sampled(question, trier, candidates)
     return (exhaustive if search == EXHAUSTIVE else halving)(question, trier, candidates)
 

@@ -19,7 +19,7 @@ KNOWN = (DONE, REFUSED, TIMEOUT)        # ends of runs that are not begun anew; 
 
 
 def opened(question: Question, directory: Path, num_processes: int, stop: Callable[[], bool]) -> Laboratory:
-    """Return a laboratory that knows what the directory holds, and keeps there what it runs.
+    """Return a laboratory that knows what is there, and keeps there what it runs.
 
     Raises
     ------

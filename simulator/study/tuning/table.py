@@ -1,4 +1,5 @@
 """[study] of kind "tune": what is best, what must hold, which deployments are tried, and how."""
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta, field
@@ -7,7 +8,7 @@ from msgspec.structs import replace
 from simulator.config.experiment import Count, Section
 from simulator.config.words import show
 from simulator.domain.load import Measure, Warmup
-from simulator.errors import InputErrors, collect_faults
+from simulator.errors import InputErrors
 from simulator.study.capacity.bounds import BACKLOG, GOODPUT_SHARE, Bounds, read_bounds
 from simulator.study.sweep.study_file import Share, Statistics, Study, StudyTable
 from simulator.study.tuning.objectives import BY_CONCURRENCY, Objective, read_objectives
@@ -38,7 +39,7 @@ class TuneTable(StudyTable, kw_only=True):
         "all; all with few requests and the best third of them with three times as many; those that a sampler asks "
         "for; auto: the first of these that 2,000 and max_trials candidates allow"))] = AUTO
     max_trials: Annotated[int, Meta(ge=1, le=10**6, description="candidates that are simulated, at most")] = 10_000
-    first_requests: Annotated[int | None, Meta(ge=1, le=2**31 - 1, description=(
+    first_requests: Annotated[Annotated[int, Meta(ge=1, le=2**31 - 1)] | None, Meta(description=(
         "of the first round of halving; default: a 27th of the experiment's, 100 at least"))] = None
     layouts: Annotated[tuple[Literal["aggregated", "disaggregated"], ...] | None, Meta(min_length=1, description=(
         "replicas that do all, or pools for prefill and decode, 1 and more replicas each; default: aggregated, or the "
@@ -55,6 +56,13 @@ class TuneTable(StudyTable, kw_only=True):
     epsilon: Annotated[Literal["ci", "none"], Meta(description=(
         "ci: values within half of an interval of each other are equal, so that noise makes no winners"))] = "ci"
     winners: Annotated[int, Meta(ge=1, le=10**4, description="experiments that are written, the best first")] = 10
+
+    @staticmethod
+    def set_apart(experiment: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[str, ...]:
+        """Set [kv_transfer] apart: generated pools need it, others refuse it."""
+        layouts = given.get("layouts")
+        is_generated = isinstance(layouts, list) and DISAGGREGATED in layouts and not experiment.get("pools")
+        return ("kv_transfer",) if is_generated else ()
 
 
 class Question(NamedTuple):
@@ -81,22 +89,28 @@ def check(study: Study) -> Question:
     InputErrors
         What the keys of [study] say together, every fault of it.
     """
-    place, given = f"{study.file}: study", study.settings
-    objectives, bounds, _ = collect_faults(
-        lambda: read_objectives(given.objectives, f"{place}.objectives"),
-        lambda: read_bounds(given.slo, f"{place}.slo") if given.slo else NO_BOUNDS,
-        lambda: _refuse(_faults(study, place)))
+    place, given, faults = f"{study.file}: study", study.settings, []
+    objectives = _read(lambda: read_objectives(given.objectives, f"{place}.objectives"), faults)
+    bounds = _read(lambda: read_bounds(given.slo, f"{place}.slo") if given.slo else NO_BOUNDS, faults)
+    faults += _faults(study, place)
+    faults += [] if objectives is None else _faults_of_objectives(study, objectives, place)
+    faults += [] if bounds is None else _faults_of_share(study, bounds, place)
+    if faults:
+        raise InputErrors(faults)
     if given.load == CONCURRENCY:               # a closed loop has no backlog
         bounds = bounds._replace(wants_stable=False)
-    _refuse([*_faults_of_share(study, bounds, place), *_faults_of_objectives(study, objectives, place)])
     keys = [*(each.metric for each in objectives), *bounds.metrics]
     statistics = replace(given.statistics, metrics=tuple(dict.fromkeys(keys)), warmup=_warmup(study))
     return Question(study._replace(settings=replace(given, statistics=statistics)), objectives, bounds)
 
 
-def _refuse(faults) -> None:
-    if faults := list(faults):
-        raise InputErrors(faults)
+def _read(read: Callable[[], Any], faults: list[str]) -> Any:
+    """Return what is read; None: it has faults, which are added."""
+    try:
+        return read()
+    except InputErrors as errors:
+        faults += errors.faults
+        return None
 
 
 def _warmup(study: Study):
@@ -194,5 +208,5 @@ def _faults_of_objectives(study: Study, objectives: tuple[Objective, ...], place
 
 
 def num_requests_of(study: Study) -> int | None:
-    """Return the requests of a drawn workload; None: it does not say how many, or is a trace."""
+    """Return the requests of a drawn workload; None: it says none, or is a trace."""
     return getattr(study.base.workload.parameters, "num_requests", None) if study.is_drawn else None

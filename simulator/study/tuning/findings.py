@@ -5,7 +5,7 @@ from simulator.study.tuning.candidates import Dropped
 from simulator.study.tuning.tried import Tried
 
 
-class Outcome(NamedTuple):
+class Findings(NamedTuple):
     """What came of a search.
 
     search : which it was. tried : with all requests. dropped : never run. eliminated : with fewer requests, and then no
