@@ -24,7 +24,7 @@ from simulator.errors import InputErrors
 ROOT = Path(simulator.__file__).parents[1]
 EXPERIMENTS = sorted(path for path in (ROOT / "configs").glob("*.toml")
                      if path.stem not in {"forest", "operators", "vidur"}         # tests/test_configs.py
-                     and not path.stem.startswith("compare_"))
+                     and not path.stem.startswith("compare_") and "\n[study]\n" not in path.read_text())
 TABLES = ("summary.json", "results.h5", "resolved.toml", "trace.json")
 
 # A tight pool, shared prompts, speculation, time-outs, every host delay and two replicas: as much as fits in one run.

@@ -14,6 +14,7 @@ from simulator.config.load import plain_value
 from simulator.domain import facts
 
 EXTENDS = "a TOML file whose values are the defaults of this one"
+STUDY = "what is asked of many runs of this experiment: `simulator sweep`, `capacity`, `tune`"
 OWN_FILE = r"/|\.toml$"         # in place of a name: the path of a user's file
 OWN_CLASS = ":"                 # in place of a name: module:Class
 
@@ -23,6 +24,7 @@ def experiment_schema() -> dict[str, Any]:
     definitions = {}
     schema = _table(Experiment, (), definitions)
     schema["properties"]["extends"] = {"type": "string", "description": EXTENDS}
+    schema["properties"]["study"] = {"type": "object", "description": STUDY}
     return {"$schema": "http://json-schema.org/draft-07/schema#", "title": "Experiment", **schema,
             "anyOf": [{"required": ["workload"]}, {"required": ["extends"]}], "definitions": definitions}
 

@@ -16,8 +16,8 @@ from simulator.errors import InputErrors, KeyFault, did_you_mean
 _INSTALLED = Path(__file__).parents[1] / "_facts"       # in a wheel
 _CHECKOUT = Path(__file__).parents[2]
 _HUB_ID = re.compile(r'^hf_id = "(.+)"$', re.MULTILINE)
-MOST_KEPT = 64                  # files whose facts are kept: a study asks the same ones run after run
 FOLDERS = {"model": "models", "hardware": "hardware", "node": "hardware/nodes"}
+MOST_KEPT = 64                  # files whose content is kept parsed: a study asks the same ones run after run
 
 
 def folder(kind: str) -> Path:
@@ -27,12 +27,12 @@ def folder(kind: str) -> Path:
 
 def names(kind: str) -> list[str]:
     """Return the sorted names of all built-in facts: model, hardware or node."""
-    return list(_names(kind))
+    return list(_names(folder(kind)))
 
 
 @cache
-def _names(kind: str) -> tuple[str, ...]:
-    return tuple(sorted(path.stem for path in folder(kind).glob("*.toml")))
+def _names(place: Path) -> tuple[str, ...]:
+    return tuple(sorted(path.stem for path in place.glob("*.toml")))
 
 
 @cache
@@ -99,30 +99,35 @@ def load_node_with(accelerator: AcceleratorSpec | None, name_or_path: str | Path
 
 
 def _load(kind: str, name_or_path: str | Path, struct: type):
-    path = _path(kind, str(name_or_path))
+    path = path_of(kind, str(name_or_path))
     try:
-        stamp = path.stat()
-        return _read(path, struct, stamp.st_mtime_ns, stamp.st_size)
+        return _parsed(struct, path, path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomli.TOMLDecodeError) as error:
         raise InputErrors([f"{path}: {getattr(error, 'strerror', None) or error}"]) from error
 
 
 @lru_cache(MOST_KEPT)
-def _read(path: Path, struct: type, modified_ns: int, size: int):
-    """Return the facts of a file; those of one that has not changed since, as they were read."""
-    table = tomli.loads(path.read_text(encoding="utf-8"))
-    facts = read_table(table, struct, path)
+def _parsed(struct: type, path: Path, text: str):
+    """Return what a file holds; a run asks five times, and a study of a thousand runs each time."""
+    facts = read_table(tomli.loads(text), struct, path)
     return facts if facts.name else replace(facts, name=path.stem)
 
 
-def _path(kind: str, name: str) -> Path:
+def path_of(kind: str, name: str) -> Path:
+    """Return the file of a model, accelerator or node, by name, repository on the hub, or path.
+
+    Raises
+    ------
+    InputErrors
+        No such name.
+    """
     if name.endswith(".toml") or "/" in name:
         known = name_of_hub_id(kind, name)
         return folder(kind) / f"{known}.toml" if known else Path(name)
-    known = _names(kind)
-    if name not in known:
+    path = folder(kind) / f"{name}.toml"
+    if not path.is_file() and name not in (known := names(kind)):
         raise InputErrors([f'no {kind} "{name}" in {FOLDERS[kind]}/{did_you_mean(name, known)}'])
-    return folder(kind) / f"{name}.toml"
+    return path
 
 
 def read_table(table: dict, struct: type, file: str | Path):

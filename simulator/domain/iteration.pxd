@@ -6,6 +6,9 @@ from simulator.domain.batch cimport BatchShape, Chunk
 
 # Members are decoding sequences that a scheduler advances in bulk, one token an iteration; see scheduling/base.pxd.
 
+cdef extern from *:
+    const int64_t NO_TOKEN "INT64_MIN / 2"
+
 cdef struct Entry:              # a scheduled sequence that is not a member
     int64_t order               # its place in the running list, see Sequence
     int32_t slot
@@ -19,8 +22,8 @@ cdef struct Entry:              # a scheduled sequence that is not a member
 cdef struct Preempted:          # a sequence that lost its place and its blocks
     int32_t slot                # that it had
     int32_t row                 # the request
-    int64_t late_ns             # of a member: see Sequence; where batches overlap the time since its last token, -1: it
-                                # has had no token as a member yet
+    int64_t late_ns             # of a member: see Sequence; where batches overlap the time since its last token but for
+                                # what the group stood still, NO_TOKEN: it has had none as a member yet
     int32_t freed_blocks        # KV blocks that are free since then
     int8_t was_member
     int8_t gave_way             # to one that waited, not since blocks ran out
@@ -68,9 +71,6 @@ cdef int grow_batch(Batch* batch, int32_t room) except -1 nogil
 
 # Add an entry where its order says; there is room.
 cdef void insert_entry(Batch* batch, const Entry* entry) noexcept nogil
-
-# Has the sequence in this slot an entry?
-cdef bint has_entry(const Batch* batch, int32_t slot) noexcept nogil
 
 # Give its memory back.
 cdef void free_batch(Batch* batch) noexcept nogil

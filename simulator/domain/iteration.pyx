@@ -32,14 +32,6 @@ cdef void insert_entry(Batch* batch, const Entry* entry) noexcept nogil:
     batch.num_entries += 1
 
 
-cdef bint has_entry(const Batch* batch, int32_t slot) noexcept nogil:
-    cdef int32_t i
-    for i in range(batch.num_entries):
-        if batch.entries[i].slot == slot:
-            return True
-    return False
-
-
 cdef void free_batch(Batch* batch) noexcept nogil:
     free(batch.entries)
     free(batch.chunks)

@@ -2,7 +2,7 @@
 
 An edge holds whole pages of tokens. Nodes are numbers; 0 is the root, which holds nothing.
 """
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t
 
 from simulator.domain.request cimport Demand, Request, Segment
 from simulator.kv.cache_log cimport CacheLog
@@ -31,6 +31,7 @@ cdef struct Node:
     int32_t next                # sibling
     int32_t before              # sibling; -1: it is the first
     int32_t in_bucket           # the next one in the same bucket of the table of children
+    uint32_t code               # of its parent and first token: its last bits are the bucket
     int32_t locks
     int32_t hits
     int32_t place               # among the leaves that may go; -1: it may not
@@ -73,6 +74,16 @@ cdef class RadixTree:
     # Tokens that two texts have in common from these places on, at most `most`.
     cdef int64_t common(self, int32_t row, int64_t begin, int32_t other, int64_t other_begin,
                         int64_t most) noexcept nogil
+
+    # What the first tokens of a text are looked for by; False: a match would find none of them, and change nothing.
+    cdef inline uint32_t first_code(self, int32_t row) noexcept nogil:
+        return self._code_of(0, row, 0)
+
+    cdef inline bint may_begin(self, uint32_t code) noexcept nogil:
+        cdef int32_t child = self._buckets[code & <uint32_t>(self._num_buckets - 1)]
+        while child >= 0 and self._nodes[child].code != code:
+            child = self._nodes[child].in_bucket
+        return child >= 0
 
     # Walk down as far as whole pages of the first `num_tokens` of a text agree, and note the use: tokens, end node.
     cdef int32_t match(self, int32_t row, int64_t num_tokens, int32_t* node) except -1 nogil
@@ -119,7 +130,7 @@ cdef class RadixTree:
     cdef void _touch_path(self, int32_t node) noexcept nogil
     cdef int32_t _child(self, int32_t node, int32_t row, int64_t begin) noexcept nogil
     cdef int32_t _split(self, int32_t node, int32_t tokens) except -1 nogil
-    cdef int32_t _bucket_of(self, int32_t parent, int32_t row, int64_t begin) noexcept nogil
+    cdef uint32_t _code_of(self, int32_t parent, int32_t row, int64_t begin) noexcept nogil
     cdef void _link(self, int32_t node) noexcept nogil
     cdef void _unlink(self, int32_t node) noexcept nogil
     cdef int _rehash(self) except -1 nogil

@@ -6,7 +6,7 @@ when; what a split leaves to its two halves; the order in which leaves go.
 Time counts what happens to the tree. A walk that only looks gives the whole path one time, parents a trifle less than
 their children: times are multiples of 2**20, less so many steps from the end.
 """
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
@@ -83,17 +83,18 @@ cdef class RadixTree:
 
     # ---- children
 
-    cdef int32_t _bucket_of(self, int32_t parent, int32_t row, int64_t begin) noexcept nogil:
+    cdef uint32_t _code_of(self, int32_t parent, int32_t row, int64_t begin) noexcept nogil:
         cdef Piece piece = self._piece_at(row, begin)
         cdef uint64_t code = <uint64_t>piece.stream * 0x9E3779B97F4A7C15u + <uint64_t>piece.offset
         code = (code ^ (<uint64_t>parent << 32)) * 0xD1B54A32D192ED03u
-        return <int32_t>(code >> 33) & (self._num_buckets - 1)
+        return <uint32_t>(code >> 33)
 
     cdef int32_t _child(self, int32_t node, int32_t row, int64_t begin) noexcept nogil:
         """Return the child that begins with the page of the text that begins there; -1: there is none."""
-        cdef int32_t child = self._buckets[self._bucket_of(node, row, begin)]
+        cdef uint32_t code = self._code_of(node, row, begin)
+        cdef int32_t child = self._buckets[code & <uint32_t>(self._num_buckets - 1)]
         while child >= 0:
-            if (self._nodes[child].parent == node
+            if (self._nodes[child].code == code and self._nodes[child].parent == node
                     and (node > 0 or self._demands[self._nodes[child].row].adapter == self._demands[row].adapter)
                     and self.common(row, begin, self._nodes[child].row, self._nodes[child].begin,
                                     self.page_size) == self.page_size):
@@ -104,7 +105,9 @@ cdef class RadixTree:
     cdef void _link(self, int32_t node) noexcept nogil:
         """Make it a child of its parent."""
         cdef Node* it = &self._nodes[node]
-        cdef int32_t bucket = self._bucket_of(it.parent, it.row, it.begin)
+        cdef int32_t bucket
+        it.code = self._code_of(it.parent, it.row, it.begin)
+        bucket = <int32_t>(it.code & <uint32_t>(self._num_buckets - 1))
         it.in_bucket, self._buckets[bucket] = self._buckets[bucket], node
         it.next, it.before = self._nodes[it.parent].first_child, -1
         if it.next >= 0:
@@ -113,7 +116,7 @@ cdef class RadixTree:
 
     cdef void _unlink(self, int32_t node) noexcept nogil:
         cdef Node* it = &self._nodes[node]
-        cdef int32_t* link = &self._buckets[self._bucket_of(it.parent, it.row, it.begin)]
+        cdef int32_t* link = &self._buckets[it.code & <uint32_t>(self._num_buckets - 1)]
         while link[0] != node:
             link = &self._nodes[link[0]].in_bucket
         link[0] = it.in_bucket
@@ -133,7 +136,7 @@ cdef class RadixTree:
             self._buckets[bucket] = -1
         for node in range(1, self._num_nodes):
             if self._nodes[node].row >= 0:
-                bucket = self._bucket_of(self._nodes[node].parent, self._nodes[node].row, self._nodes[node].begin)
+                bucket = <int32_t>(self._nodes[node].code & <uint32_t>(self._num_buckets - 1))
                 self._nodes[node].in_bucket = self._buckets[bucket]
                 self._buckets[bucket] = node
         return 0

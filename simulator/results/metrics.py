@@ -241,8 +241,8 @@ def verdicts_of(run: Run, bounds) -> Verdicts:
         if any_given(own):
             chosen = np.ones(len(requests), bool) if len(distinct) == 1 else group_of[codes + 1] == group
             asked |= chosen
-            completed = np.flatnonzero(chosen & good)
-            good[completed] = meets(requests[completed], own)
+            completed = chosen & good
+            good[completed] = meets(_only(requests, completed), own)
     return Verdicts(any_given(bounds), asked, good)
 
 

@@ -7,12 +7,13 @@ Sequences that decode one token an iteration can be *members* of the group: they
 iterations, so that an iteration costs nothing per member. One joins when its next token comes from the next iteration
 to be scheduled, and from then on has a turn in each; it leaves when it is complete, preempted, withdrawn or moved.
 Async scheduling forms an iteration before the one before it has ended (`lead`): there a sequence joins while its first
-token is in flight. It *parts*, in all these cases and when it is passed over: its tokens in flight become entries of
-the batches that they are in, and it is scheduled as any other sequence from then on; so too when its last token is in
-flight, which the policy may not know. With pipeline stages there are as many groups: the members of one are together in
-a batch, and in the next when that is back, each group on its own beat. One is at hand, the one whose batch is formed or
-has ended, and all that is said of the group concerns it; a member of another parts likewise. With both, sequences have
-a turn every `stride` batches, `lead` holds for each group, and the number of a batch says whose it is.
+token is in flight. It *parts*, in all these cases and when it is passed over and others are not: its tokens in flight
+become entries of the batches that they are in, and it is scheduled as any other sequence from then on; so too when its
+last token is in flight, which the policy may not know. With pipeline stages there are as many groups: the members of
+one are together in a batch, and in the next when that is back, each group on its own beat. One is at hand, the one
+whose batch is formed or has ended, and all that is said of the group concerns it; a member of another parts likewise.
+With both, sequences have a turn every `stride` batches, `lead` holds for each group, and the number of a batch says
+whose it is.
 
 Members that verify drafts *stride*: they gain several tokens a turn, see strides.pxd. Where something is out of the
 ordinary the group dissolves, and each sequence is scheduled by itself until its next regular turn has ended.
@@ -31,7 +32,7 @@ from simulator.domain.request cimport RUNNING, Demand, Request
 from simulator.kv.base cimport KVCache, blocks_for
 from simulator.kv.encoder_cache cimport EncoderCache
 from simulator.kv.tier cimport External, KVTier
-from simulator.domain.iteration cimport Batch, Entry, grow_batch, has_entry
+from simulator.domain.iteration cimport Batch, Entry, grow_batch
 from simulator.scheduling.tally cimport Tally
 from simulator.scheduling.strides cimport Strides, Turn
 from simulator.scheduling.transfers cimport KEEP, LOAD, Transfers
@@ -52,7 +53,7 @@ cdef struct Sequence:           # 64 bytes, one cache line: with many replicas, 
     int32_t row                 # the request; -1: the slot is free
     int32_t prompt_tokens
     int32_t num_tokens          # prompt and outputs so far; of a member: not kept, tokens in KV + 1
-    int32_t num_computed        # tokens in KV, those of scheduled iterations included; of a member: not kept
+    int32_t num_computed        # tokens in KV, those of scheduled iterations included; of a member: when it joined
     int32_t num_placeholders    # async scheduling: output tokens still in flight; of a member: those of entries
     int32_t in_flight           # several batches in flight: tokens scheduled and not returned; of a member: likewise
     int32_t scheduled           # tokens in the batch being formed; of a member: 0 unless visited by itself
@@ -120,7 +121,9 @@ cdef class Scheduler:
 
     cdef bint grouping                  # decoding sequences become members; a policy may turn it off
     cdef int64_t iteration              # number of the iteration to be scheduled next
-    cdef int32_t num_in_flight          # iterations scheduled whose results are not back
+    cdef int32_t num_in_flight          # iterations scheduled whose results are not back; none that the group stands
+                                        # still for
+    cdef int32_t num_standing           # where batches overlap: those
     cdef Batch* _in_flight[2]           # [num_in_flight] where batches overlap: theirs, newest first
     cdef int32_t lead                   # with grouping: tokens of a member in flight when an iteration is scheduled; 1
                                         # with async scheduling, else 0
@@ -263,7 +266,7 @@ cdef class Scheduler:
     cdef int starve(self, int32_t slot) except -1 nogil
 
     # No member gets one: the group stands still for as long as the iteration takes, and counts none. As to starve each
-    # of them, but at once; not where batches overlap or several are in flight, with a group or without.
+    # of them, but at once, and nobody parts; not where several batches are in flight without a group, nor with several.
     @cython.final
     cdef inline void pass_over(self, Batch* batch) noexcept nogil:
         batch.num_starved = self.num_members
@@ -289,6 +292,9 @@ cdef class Scheduler:
 
     @cython.final
     cdef inline void begin_ahead(self, Batch* batch) noexcept nogil:
+        if batch.stands_still:
+            self.num_standing += 1
+            return
         self.begin()
         self._in_flight[1] = self._in_flight[0]
         self._in_flight[0] = batch
@@ -296,6 +302,10 @@ cdef class Scheduler:
     @cython.final
     cdef inline void end(self) noexcept nogil:
         self.num_in_flight -= 1
+
+    @cython.final
+    cdef inline void end_standing(self) noexcept nogil:
+        self.num_standing -= self.overlaps
 
     @cython.final
     cdef inline void begin_striding(self) noexcept nogil:
@@ -306,7 +316,7 @@ cdef class Scheduler:
     @cython.final
     cdef inline void forget_flight(self) noexcept nogil:
         cdef int32_t i
-        self.num_in_flight = 0
+        self.num_in_flight = self.num_standing = 0
         for i in range(self.num_groups if self._groups != NULL else 0):
             self._groups[i].num_in_flight = 0
 
@@ -554,20 +564,18 @@ cdef class Scheduler:
         return (<int32_t>(self.computed(slot) + 1) - sequence.prompt_tokens - sequence.num_placeholders
                 - self.turns_in_flight(slot) * self.turn_tokens)
 
-    # Turns of a member in iterations in flight: it has one in each, or in each after that of its last entry.
+    # Turns of a member in iterations in flight: it has one in each, or in each since it joined while its entry is.
     @cython.final
     cdef inline int32_t turns_in_flight(self, int32_t slot) noexcept nogil:
         cdef const Sequence* sequence = &self._sequences[slot]
-        cdef int32_t turns = 0, num_in_flight = self.num_in_flight
-        cdef Batch** in_flight = self._in_flight
+        cdef int64_t iteration = self.iteration
+        cdef int32_t num_in_flight = self.num_in_flight
         if sequence.group != self.group:
+            iteration = self._groups[sequence.group].iteration
             num_in_flight = self._groups[sequence.group].num_in_flight
-            in_flight = self._groups[sequence.group].in_flight
         if sequence.num_placeholders == 0:
             return num_in_flight - sequence.is_starved
-        while turns < num_in_flight and not has_entry(in_flight[turns], slot):
-            turns += 1
-        return turns
+        return <int32_t>(iteration + sequence.offset - sequence.num_computed)
 
     # Where batches overlap: when a member had its last token, if the last iteration ended at `last_end_ns`.
     cdef int64_t last_token_ns(self, int32_t slot, int64_t last_end_ns) noexcept nogil

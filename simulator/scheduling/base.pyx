@@ -10,7 +10,7 @@ from simulator.domain.acceptance cimport Acceptance
 from simulator.domain.batch cimport BatchShape, Chunk
 from simulator.domain.draft_counts cimport DraftCounts
 from simulator.domain.request cimport DROPPED, PENDING, REJECTED, RUNNING, WAITING, Demand, Request
-from simulator.domain.iteration cimport Batch, Entry, Preempted, insert_entry
+from simulator.domain.iteration cimport NO_TOKEN, Batch, Entry, Preempted, insert_entry
 from simulator.kv.base cimport blocks_for
 from simulator.kv.tier cimport LOAD_CAME, LOAD_FATAL, LOAD_LOST, External, LoadEnd
 from simulator.scheduling.transfers cimport KEEP, LOAD, Transfers
@@ -269,7 +269,7 @@ cdef class Scheduler:
     cdef int64_t last_token_ns(self, int32_t slot, int64_t last_end_ns) noexcept nogil:
         cdef int32_t turns = self.turns_in_flight(slot)
         cdef const Sequence* sequence = &self._sequences[slot]
-        if turns == 0:
+        if turns == 0 or self.num_standing > 0:
             return last_end_ns
         if self.stride > 0:                     # it is in all of its group that are in flight
             return self.ended_ns if sequence.group == self.group else self._groups[sequence.group].ended_ns
@@ -372,9 +372,9 @@ cdef class Scheduler:
         if sequence.is_member:
             self._requests[row].output_tokens = self.outputs(slot)
             if self.overlaps:
-                record.late_ns = batch.start_ns - self.last_token_ns(slot, batch.start_ns)
+                record.late_ns += batch.start_ns - self.last_token_ns(slot, batch.start_ns)
                 if sequence.num_placeholders > 0:
-                    record.late_ns = -1
+                    record.late_ns = NO_TOKEN
                 self.part(slot)
         if self._stale != NULL and not (self.tier is not None and self.tier.drops_stale_tokens):
             self._stale[row] = sequence.in_flight

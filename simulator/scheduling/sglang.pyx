@@ -44,8 +44,9 @@ from simulator.domain.request cimport PENDING, REJECTED
 from simulator.kv.tiers.hicache cimport HicacheTier
 from simulator.scheduling.base cimport Scheduler, Sequence
 from simulator.scheduling.sglang_apart cimport DECODE, PREFILL, SglangApart
+from simulator.scheduling.sglang_owed cimport MOST_RESERVED, Owed
 from simulator.scheduling.sglang_queue cimport HRRN, ROUTING_KEY, SHORTEST_PREFILL, Candidate, SglangQueue
-from simulator.scheduling.sglang_running cimport MOST_RESERVED, Progress
+from simulator.scheduling.sglang_running cimport slack_of
 from simulator.scheduling.waiting_queue cimport FIRST_COME, WaitingQueue
 
 import numpy as np
@@ -71,7 +72,8 @@ cdef enum Verdict:              # may another prompt be admitted?
 
 
 cdef struct Budget:             # of the batch being formed
-    double total                # tokens that it and those who run are expected to need
+    double total                # tokens that it and those who run are expected to need; see `_spare`
+    double slack                # by how much that may be wrong; 0: it is what SGLang has, rounded as there
     int64_t current             # that it needs now
     int64_t inputs              # left of max_prefill_tokens
     int64_t chunk               # left of chunked_prefill_size
@@ -125,7 +127,7 @@ cdef class Sglang(SglangApart):
         self.max_running = parameters.max_running_requests
         self._take_parameters(parameters)
         self.waiting = WaitingQueue(context.requests, context.demands, FIRST_COME)
-        self._queue = SglangQueue(parameters, context, self.waiting)
+        self._queue, self._owing = SglangQueue(parameters, context, self.waiting), Owed()
         self.longest_prompt = max(self._queue.longest - 6, 1)
         self._chunked = -1
         self._take_role()
@@ -264,8 +266,7 @@ cdef class Sglang(SglangApart):
         return self._hicache.take_notice(now_ns)
 
     cdef inline Verdict _verdict(self) noexcept nogil:
-        cdef double available = <double>self._pages.available()
-        if available - self._left.total <= 0 or available - <double>self._left.current <= 0:
+        if self._spare(0) <= 0 or <double>self._pages.available() - <double>self._left.current <= 0:
             return NO_TOKEN
         return OTHER if self._left.inputs <= 0 or (self._is_chunking and self._left.chunk <= 0) else GO_ON
 
@@ -316,7 +317,7 @@ cdef class Sglang(SglangApart):
             self._merge()
             if self._may_prefill():
                 is_prefill = self._prefill(batch)
-            elif self.num_in_flight == 0:
+            elif self.num_in_flight + self.num_standing == 0:
                 is_idle = False                         # passes without prompts are counted though nothing executes
             if not is_prefill and self._decoding.size > 0:
                 self._decode(batch)
@@ -324,7 +325,7 @@ cdef class Sglang(SglangApart):
             self._deferrals = self._interval
         if batch.num_entries + batch.num_members > 0:
             self._queue.processed += self._extended if is_prefill else self._carried if self._is_upstream else 0
-        elif self._running.size + self.num_waiting() + self.num_in_flight == 0:
+        elif self._running.size + self.num_waiting() + self.num_in_flight + self.num_standing == 0:
             self._ratio = self._first_ratio
         self._had_decodes = self._decoding.size > 0
         self._known_orders = self._next_order
@@ -340,7 +341,7 @@ cdef class Sglang(SglangApart):
             if self._sequences[slot].order >= self._known_orders:
                 self._progress[slot].published = self._progress[slot].pending = 0
                 if self._sequences[slot].num_computed + 1 >= self._sequences[slot].num_tokens:
-                    add_row(&self._decoding, slot)
+                    self._list(slot)
                 else:
                     self._put_back(batch, slot, self._decoding.size)
                     self.enqueue(row)
@@ -369,7 +370,7 @@ cdef class Sglang(SglangApart):
         if self._prefilled.size > 0 and not self._had_decodes:
             self._carried = self._extended
         for i in range(self._prefilled.size if self._role != PREFILL else 0):
-            add_row(&self._decoding, self._prefilled.rows[i])
+            self._list(self._prefilled.rows[i])
         self._prefilled.size = 0
         self._somebody_left = self._drops_chunk = False
         return 0
@@ -407,30 +408,32 @@ cdef class Sglang(SglangApart):
         cdef int64_t mixed = self._decoding.size if self._is_mixing else 0
         self._left.inputs, self._left.chunk = self._input_tokens - mixed, self._chunk_tokens - mixed
         self._left.current = mixed
-        self._left.total = <double>mixed + (
-            self._owed_by_members() if self.are_members(&self._decoding) else self._owed_by_decoding())
+        self._left.slack = 0
+        if self.num_members > 0:
+            self._left.total = <double>mixed + self._owed_about()
+            self._left.slack = slack_of(self._left.total + <double>self._decoding.size)
+        else:
+            self._left.total = <double>mixed + self._owed_by_decoding()
         self._left.chunk_slot = -1
         self._left.has_needs = False
 
-    cdef double _owed_by_decoding(self) noexcept nogil:
-        """Return what those who decode are expected to need still."""
-        cdef double owed = 0
-        cdef int32_t i
-        for i in range(self._decoding.size):
-            owed += self._owed(self._decoding.rows[i])
-        return owed
+    cdef inline double _spare(self, double need) noexcept nogil:
+        """Return the tokens that nobody is expected to need: as SGLang has them if that may decide over `need`."""
+        cdef double spare = <double>self._pages.available() - self._left.total
+        if spare - self._left.slack <= need <= spare + self._left.slack and self._left.slack > 0:
+            self._sum_up()
+            spare = <double>self._pages.available() - self._left.total
+        return spare
 
-    cdef double _owed_by_members(self) noexcept nogil:
-        """Return the same if all are members: the same sum in fewer steps."""
-        cdef int64_t iteration = self.iteration
-        cdef double owed = 0, ratio = self._ratio
-        cdef const int32_t* slots = self._decoding.rows
-        cdef const Progress* it
-        cdef int32_t i
-        for i in range(self._decoding.size):
-            it = &self._progress[slots[i]]
-            owed += <double>min(it.ends - iteration, <int64_t>MOST_RESERVED) * (1.0 if it.ignores_end else ratio)
-        return owed
+    cdef void _sum_up(self) noexcept nogil:
+        """Sum up what is needed in SGLang's order, and with its roundings."""
+        cdef int32_t i, slot
+        self._left.slack = 0
+        self._left.total = <double>(self._decoding.size if self._is_mixing else 0) + self._owed_by_decoding()
+        for i in range(self._admitted.size):
+            slot = self._admitted.rows[i]
+            self._left.total += <double>(self._paged(self._sequences[slot].scheduled) + self.kv.block_size + (
+                0 if slot == self._left.chunk_slot else min(self._queue.most(self._row(slot)), <int64_t>MOST_RESERVED)))
 
     cdef void _charge(self, int64_t tokens, int64_t new) noexcept nogil:
         tokens = self._paged(tokens)
@@ -451,7 +454,9 @@ cdef class Sglang(SglangApart):
             reserved = self._queue.shorter_work(rest, budget - self.kv.block_size)
             if reserved > 0:
                 limit = (budget - reserved) // self.kv.block_size * self.kv.block_size
-        most = min(self._left.chunk, <int64_t>(<double>self._pages.available() - self._left.total))
+        if self._left.slack > 0 and self._spare(0) - self._left.slack < <double>self._left.chunk:
+            self._sum_up()
+        most = min(self._left.chunk, <int64_t>self._spare(0))
         if most <= 0:
             most = self._left.chunk
         if limit >= 0:
@@ -536,8 +541,8 @@ cdef class Sglang(SglangApart):
     cdef Verdict _fits(self, int32_t row, int64_t prefix, int64_t host, int64_t* tokens, bint* is_cut) noexcept nogil:
         """Say whether one may be admitted, `host` tokens behind whose prefix come from host memory, to pages."""
         cdef int64_t page = self.kv.block_size, left = max(self._queue.most(row) - self._outputs(row), 0)
-        if <double>(tokens[0] + host + min(left, <int64_t>MOST_RESERVED) + page) >= (
-                <double>self._pages.available() - self._left.total):
+        cdef double need = <double>(tokens[0] + host + min(left, <int64_t>MOST_RESERVED) + page)
+        if need >= self._spare(need):
             return NO_TOKEN
         if not self._is_chunking:
             return self._joins(tokens[0])
@@ -564,7 +569,7 @@ cdef class Sglang(SglangApart):
         if not self._is_upstream and self._decoding.size + self._admitted.size == 0 and self._paged(
                 self._requests[row].prompt_tokens + self._queue.most(row)) <= self._pages.available():
             return self._cut_fixed(tokens, is_cut)
-        if <double>paged > min(available - <double>self._left.current, available - self._left.total):
+        if <double>paged > min(available - <double>self._left.current, self._spare(<double>paged)):
             return NO_TOKEN
         self._list_needs(row)
         for i in range(self._num_needs):
@@ -620,9 +625,11 @@ cdef class Sglang(SglangApart):
     cdef bint _make_room(self, Batch* batch, int32_t row) except -1 nogil:
         """Put back requests of worse priority for one that would need their room."""
         cdef Candidate* it = self._queue.candidate(row)
-        cdef double need = <double>(it.text - it.prefix + min(self._queue.most(row), <int64_t>MOST_RESERVED)) - (
-            <double>self._pages.available() - self._left.total)
+        cdef double need = <double>(it.text - it.prefix + min(self._queue.most(row), <int64_t>MOST_RESERVED))
         cdef int32_t i, count = 0, slot
+        if self._left.slack > 0:
+            self._sum_up()
+        need -= self._spare(need)
         self._sort_running(True)
         while count < self._sorted.size:
             slot = self._sorted.rows[count]
@@ -682,8 +689,8 @@ cdef class Sglang(SglangApart):
                 for i in range(self._decoding.size):
                     add_row(&self._prefilled, self._decoding.rows[i])
                 self._decoding.size = 0
-        if batch.num_members == 0:
-            self._pass_over(batch)
+        if batch.num_members == 0 and self.overlaps == self._overlaps_batches:
+            self.pass_over(batch)
         return 0
 
     # ---- the debug face

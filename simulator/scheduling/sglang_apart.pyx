@@ -17,7 +17,8 @@ from simulator.core.row_list cimport add_row, has_row
 from simulator.domain.iteration cimport Batch
 from simulator.kv.tier cimport External
 from simulator.scheduling.base cimport LOADED, Scheduler, Sequence
-from simulator.scheduling.sglang_running cimport MOST_RESERVED, SglangRunning, drop_row
+from simulator.scheduling.sglang_owed cimport MOST_RESERVED
+from simulator.scheduling.sglang_running cimport SglangRunning, drop_row
 
 cdef enum:
     FEW_PLACES = 32             # max_running_requests up to which there are twice as many rows besides
@@ -227,14 +228,14 @@ cdef class SglangApart(SglangRunning):
             self._preallocate(batch.start_ns)
         for i in range(self._merging.size):
             self.run_held(self._merging.rows[i], batch)
-            add_row(&self._decoding, self._merging.rows[i])
+            self._list(self._merging.rows[i])
         self._merging.size = 0
         if self._decoding.size > 0:
             self._decode(batch)
         self._gone.size = 0
         self._is_disordered = self._is_disordered or batch.num_preempted > 0
         self.opens_ns = NEVER_NS
-        if (batch.num_entries + batch.num_members + batch.num_preempted + self.num_in_flight == 0
+        if (batch.num_entries + batch.num_members + batch.num_preempted + self.num_in_flight + self.num_standing == 0
                 and self._loaded.size > 0 and self._decoding.size < self.max_running):
             self.opens_ns = batch.start_ns              # there are places now: the next pass lets them join
         return 0

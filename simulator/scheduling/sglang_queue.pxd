@@ -1,5 +1,5 @@
 """The order in which SGLang's scheduler looks at those that wait."""
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 from simulator.core.row_list cimport RowList
 from simulator.domain.request cimport Demand, Request
@@ -28,6 +28,7 @@ cdef enum Key:                  # of a request, which its client or gateway gave
 cdef struct Candidate:          # what is remembered of a request that waits
     int64_t entry               # number of its entry into the queue
     int64_t work_before         # tokens that had been processed by then
+    uint32_t code               # what the tree looks for its first tokens by; 0: nobody asked yet
     int32_t text                # tokens of its text when it was last matched for admission; 0: it never was
     int32_t prefix              # of these, those found when it was last matched
     int32_t matched             # the same, with those in host memory, at most all but one of its text
@@ -79,6 +80,8 @@ cdef class SglangQueue:
     cdef inline int64_t most(self, int32_t row) noexcept nogil:
         cdef int64_t prompt = self._requests[row].prompt_tokens, page = self._kv.block_size
         cdef int64_t most = min(<int64_t>self._demands[row].max_tokens, self.longest - prompt - 1)
+        if prompt + most + 2 * page < self.pool:        # surely less than below, without a division
+            return max(0, most)
         return max(0, min(max(0, most), self.pool - blocks_for(prompt, self._kv.block_size) * page - page - 1))
 
     # A request enters the queue. The queue is sorted in place, for a pass that may admit.
@@ -106,8 +109,8 @@ cdef class SglangQueue:
 
     cdef int64_t _work(self, int32_t row) noexcept nogil
     cdef int _take_all(self) except -1 nogil
-    cdef int _take(self, int32_t count) except -1 nogil
     cdef int _refresh_head(self) except -1 nogil
+    cdef int _note_use(self, int32_t row) except -1 nogil
     cdef int _put_back(self) except -1 nogil
     cdef int _refresh(self) except -1 nogil
     cdef int _match_all(self) except -1 nogil

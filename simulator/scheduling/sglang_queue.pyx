@@ -117,12 +117,8 @@ cdef class SglangQueue:
     # ---- all at once
 
     cdef int _take_all(self) except -1 nogil:
-        return self._take(self._waiting.size)
-
-    cdef int _take(self, int32_t count) except -1 nogil:
-        """Take so many out of the queue, from its head."""
         cdef int32_t i
-        self._num_keys = count
+        self._num_keys = self._waiting.size
         if self._num_keys > self._room:
             resize(&self._keys, 2 * <size_t>self._num_keys * sizeof(SortKey))
             self._room = 2 * self._num_keys
@@ -166,11 +162,10 @@ cdef class SglangQueue:
 
     cdef int _refresh_head(self) except -1 nogil:
         """Do so where nothing is sorted."""
-        self._take(min(self._waiting.size, <int32_t>LONG_QUEUE))
-        self._refresh()
-        while self._num_keys > 0:
-            self._num_keys -= 1
-            self._waiting.push_front(self._keys[self._num_keys].row)
+        cdef int32_t i = min(self._waiting.size, <int32_t>LONG_QUEUE)
+        while i > 0:
+            i -= 1
+            self._note_use(self._waiting.at(i))
         return 0
 
     cdef int sort_for_decoding(self) except -1 nogil:
@@ -187,10 +182,18 @@ cdef class SglangQueue:
 
     cdef int _refresh(self) except -1 nogil:
         """Note the use of the prefixes of those in front."""
-        cdef int32_t i = min(self._num_keys, <int32_t>LONG_QUEUE), row, node
+        cdef int32_t i = min(self._num_keys, <int32_t>LONG_QUEUE)
         while i > 0:
             i -= 1
-            row = self._keys[i].row
+            self._note_use(self._keys[i].row)
+        return 0
+
+    cdef int _note_use(self, int32_t row) except -1 nogil:
+        cdef Candidate* it = &self._candidates[row]
+        cdef int32_t node
+        if it.code == 0:
+            it.code = self._kv.tree.first_code(row)
+        if self._kv.tree.may_begin(it.code):
             self._kv.find(row, <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens, &node)
         return 0
 

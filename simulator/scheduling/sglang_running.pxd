@@ -6,25 +6,30 @@ chosen, and who is certain to end leaves it while the last token is in flight.
 from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memmove
 
-from simulator.core.row_list cimport RowList
+from simulator.core.row_list cimport RowList, add_row
 from simulator.domain.iteration cimport Batch
 from simulator.kv.base cimport blocks_for
 from simulator.kv.radix cimport RadixKV
 from simulator.scheduling.base cimport Scheduler
+from simulator.scheduling.sglang_owed cimport MOST_RESERVED, Owed
 from simulator.scheduling.sglang_queue cimport SglangQueue
-
-
-cdef enum:
-    MOST_RESERVED = 4096        # tokens of an answer that are expected, at most; SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION
 
 
 cdef struct Progress:           # of a slot
     int64_t published           # tokens that others find, as far as it has put them into the tree
     int64_t pending             # its prompt will be published with the batch that ends so many tokens; else 0
-    int64_t ends                # of a member, where batches do not overlap: the iteration by which its answer would be
-                                # as long as it may
-    bint ignores_end            # likewise: it ignores the end token
+    int64_t stamp               # of one that decodes: grows along the running batch
     bint has_come               # of one that is held: its KV is here, and that was noticed
+
+
+# More than what the order of the terms may change in a sum of doubles, a million of them or less.
+cdef inline double slack_of(double total) noexcept nogil:
+    return 1e-9 * total
+
+
+cdef inline void drop_at(RowList* listed, int32_t place) noexcept nogil:
+    listed.size -= 1
+    memmove(&listed.rows[place], &listed.rows[place + 1], (listed.size - place) * sizeof(int32_t))
 
 
 cdef inline void drop_row(RowList* listed, int32_t row) noexcept nogil:
@@ -32,16 +37,18 @@ cdef inline void drop_row(RowList* listed, int32_t row) noexcept nogil:
     while i < listed.size and listed.rows[i] != row:
         i += 1
     if i < listed.size:
-        listed.size -= 1
-        memmove(&listed.rows[i], &listed.rows[i + 1], (listed.size - i) * sizeof(int32_t))
+        drop_at(listed, i)
 
 
 cdef class SglangRunning(Scheduler):
     cdef RadixKV _pages                 # kv
     cdef SglangQueue _queue             # the order of `waiting`
     cdef RowList _decoding              # slots of the running batch, in order
+    cdef int64_t _last_stamp            # that one of them got
     cdef RowList _prefilled             # slots of the batch before, if it had prompts: all but the chunked one
     cdef RowList _sorted                # slots in the order in which they are put back
+    cdef RowList _fresh                 # where batches overlap, slots of members whose first token is in flight
+    cdef Owed _owing                    # what the other members may still generate
     cdef RowList _lost                  # rows of those who ran alone and had no page left
     cdef Progress* _progress            # [_room] by slot
     cdef int32_t _room
@@ -78,9 +85,6 @@ cdef class SglangRunning(Scheduler):
     cdef inline double _owed(self, int32_t slot) noexcept nogil:
         """Return what one that runs is expected to need still."""
         cdef int32_t row = self._row(slot)
-        if self._sequences[slot].is_member and not self.overlaps:
-            return <double>min(self._progress[slot].ends - self.iteration, <int64_t>MOST_RESERVED) * (
-                1.0 if self._progress[slot].ignores_end else self._ratio)
         return <double>min(self._queue.most(row) - self._written(slot), <int64_t>MOST_RESERVED) * (
             1.0 if self._ignores_end(row) else self._ratio)
 
@@ -88,9 +92,28 @@ cdef class SglangRunning(Scheduler):
         """Return what is larger for who goes first."""
         return -<int64_t>self._queue.sign * self._demands[row].priority
 
-    # Are these all members, and nobody else? Where batches overlap that is not known.
-    cdef inline bint are_members(self, const RowList* slots) noexcept nogil:
-        return not self.overlaps and slots.size == self.num_members
+    # Put a slot at the end of the running batch; take it out, if it is there.
+    cdef inline int _list(self, int32_t slot) except -1 nogil:
+        self._last_stamp += 1
+        self._progress[slot].stamp = self._last_stamp
+        return add_row(&self._decoding, slot)
+
+    cdef inline void _unlist(self, int32_t slot) noexcept nogil:
+        cdef int32_t place = self._place_of(slot)
+        if place < self._decoding.size:
+            drop_at(&self._decoding, place)
+
+    # Where a slot is in the running batch; its size: nowhere.
+    cdef inline int32_t _place_of(self, int32_t slot) noexcept nogil:
+        cdef const int32_t* rows = self._decoding.rows
+        cdef int32_t low = 0, high = self._decoding.size, middle
+        while low < high:
+            middle = (low + high) // 2
+            if self._progress[rows[middle]].stamp < self._progress[slot].stamp:
+                low = middle + 1
+            else:
+                high = middle
+        return low if low < self._decoding.size and rows[low] == slot else self._decoding.size
 
     # There are more slots. A request leaves the lists.
     cdef int _grow_own(self) except -1 nogil
@@ -104,13 +127,25 @@ cdef class SglangRunning(Scheduler):
     # Take one off, `left` others run on; what it computed is lost but for the tree, and so is a token in flight.
     cdef int _put_back(self, Batch* batch, int32_t slot, int64_t left) except -1 nogil
 
-    # Leave out those who end with the batch that executes: were there any? Is there room for a token each?
+    # What all who decode are expected to need still, summed up in SGLang's order; about as much, at once; for members.
+    cdef double _owed_by_decoding(self) noexcept nogil
+    cdef double _owed_about(self) noexcept nogil
+    cdef double _owed_by_members(self) noexcept nogil
+
+    # A member has had all tokens that are not in flight in every iteration.
+    cdef int _note_owing(self, int32_t slot) except -1 nogil
+
+    # Does one who is no member end with the batch that executes, if it does not before?
+    cdef inline bint _is_ending(self, int32_t slot) noexcept nogil:
+        return self._sequences[slot].in_flight > 0 and (
+            self._outputs(self._row(slot)) + 1 >= self._queue.most(self._row(slot)))
+
+    # Leave out those who end with the batch that executes: were there any? Is there room for a token each? While a
+    # batch is formed all members decode.
     cdef bint _leave_out_ending(self) except -1 nogil
     cdef bint _decodes_fit(self, const RowList* slots) except -1 nogil
 
-    # Give all a token; or note that they have no turn in a batch of prompts.
-    cdef int _decode_all(self, Batch* batch) except -1 nogil
-    cdef int _pass_over(self, Batch* batch) except -1 nogil
+    cdef int _decode_all(self, Batch* batch) except -1 nogil            # give each a token
 
     # Form a batch of decodes, putting requests back until the others have room.
     cdef int _decode(self, Batch* batch) except -1 nogil

@@ -5,9 +5,10 @@ Source: sglang 0.5.23, managers/schedule_batch.py (retract_decode, release_req, 
 """
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
+from libc.string cimport memset
 
 from simulator.core.memory cimport resize
-from simulator.core.row_list cimport RowList, add_row
+from simulator.core.row_list cimport RowList, add_row, has_row
 from simulator.domain.iteration cimport Batch, Entry
 from simulator.scheduling.base cimport Scheduler, Sequence
 
@@ -22,6 +23,7 @@ cdef class SglangRunning(Scheduler):
         free(self._decoding.rows)
         free(self._prefilled.rows)
         free(self._sorted.rows)
+        free(self._fresh.rows)
         free(self._lost.rows)
         free(self._progress)
         free(self._ignores)
@@ -36,18 +38,26 @@ cdef class SglangRunning(Scheduler):
 
     cdef int _forget_slot(self, int32_t slot) except -1 nogil:
         self._somebody_left = True
-        drop_row(&self._decoding, slot)
-        drop_row(&self._prefilled, slot)
+        if self._sequences[slot].is_member or self._decoding.size + self._prefilled.size > self.num_members:
+            self._unlist(slot)                          # else they list the members alone
+            drop_row(&self._prefilled, slot)
         if self._chunked == slot:
             self._chunked = -1
         return 0
 
     cdef int join(self, int32_t slot) except -1 nogil:
-        cdef int32_t row = self._row(slot)
         Scheduler.join(self, slot)
-        self._progress[slot].ends = self.iteration + self._queue.most(row) - self.outputs(slot)
-        self._progress[slot].ignores_end = self._ignores_end(row)
-        return 0
+        return add_row(&self._fresh, slot) if self.lead > 0 else self._note_owing(slot)
+
+    cdef void leave(self, int32_t slot) noexcept nogil:
+        self._owing.drop(slot)
+        drop_row(&self._fresh, slot)
+        Scheduler.leave(self, slot)
+
+    cdef int _note_owing(self, int32_t slot) except -1 nogil:
+        cdef const Sequence* sequence = &self._sequences[slot]
+        cdef int64_t ends = self._queue.most(sequence.row) + sequence.prompt_tokens - 1 - sequence.offset
+        return self._owing.put(slot, self.iteration - self.num_in_flight, ends, self._ignores_end(sequence.row))
 
     cdef int update(self, const Entry* entry, int32_t sampled, int32_t rejected, bint goes_on) except -1 nogil:
         cdef Sequence* sequence = &self._sequences[entry.slot]
@@ -60,6 +70,9 @@ cdef class SglangRunning(Scheduler):
             self._publish_all(entry.slot)
         elif self._progress[entry.slot].pending > 0:
             self._publish(entry.slot, self._progress[entry.slot].pending)
+        if sequence.is_member:
+            drop_row(&self._fresh, entry.slot)
+            self._note_owing(entry.slot)
         return 0
 
     cdef int finish(self, int32_t slot) except -1 nogil:
@@ -95,28 +108,56 @@ cdef class SglangRunning(Scheduler):
         self._queue.candidate(row).prefix = self._queue.candidate(row).matched = 0
         return 0
 
+    cdef double _owed_by_decoding(self) noexcept nogil:
+        cdef double owed = 0
+        cdef int32_t i
+        for i in range(self._decoding.size):
+            owed += self._owed(self._decoding.rows[i])
+        return owed
+
+    cdef double _owed_about(self) noexcept nogil:
+        cdef double owed = self._owed_by_members()
+        cdef int32_t others = self._decoding.size - self.num_members, i
+        cdef bint decode_all = others == self._num_prefilling - (self._chunked >= 0)
+        for i in range(self._num_prefilling if others > 0 else 0):
+            if self._prefilling[i] != self._chunked and (
+                    decode_all or self._place_of(self._prefilling[i]) < self._decoding.size):
+                owed += self._owed(self._prefilling[i])
+        return owed
+
+    cdef double _owed_by_members(self) noexcept nogil:
+        cdef int64_t iteration = self.iteration - self.num_in_flight
+        cdef double owed = <double>self._owing.in_full(iteration) + self._ratio * <double>self._owing.in_part(iteration)
+        cdef int32_t i
+        for i in range(self._fresh.size):
+            owed += self._owed(self._fresh.rows[i])
+        return owed
+
     cdef bint _leave_out_ending(self) except -1 nogil:
         """Leave out those who end with the batch that executes; say whether there were any."""
-        cdef int32_t i, kept = 0, slot
-        for i in range(self._decoding.size if self._overlaps_batches else 0):
-            slot = self._decoding.rows[i]
-            if self._sequences[slot].is_member or self._sequences[slot].in_flight == 0 or (     # who ends is no member
-                    self._outputs(self._row(slot)) + 1 < self._queue.most(self._row(slot))):
-                self._decoding.rows[kept] = slot
-                kept += 1
-        if not self._overlaps_batches or kept == self._decoding.size:
+        cdef int32_t before = self._decoding.size, kept = 0, i, slot
+        if not self._overlaps_batches or self._decoding.size == self.num_members:     # who ends is no member
             return False
-        self._decoding.size = kept
+        for i in range(self._num_prefilling if self.grouping else 0):
+            if self._is_ending(self._prefilling[i]):
+                self._unlist(self._prefilling[i])
+        for i in range(0 if self.grouping else before):
+            slot = self._decoding.rows[i]
+            self._decoding.rows[kept] = slot
+            kept += not self._is_ending(slot)
+        if not self.grouping:
+            self._decoding.size = kept
+        if self._decoding.size == before:
+            return False
         self._is_full = False
         return True
 
     cdef bint _decodes_fit(self, const RowList* slots) except -1 nogil:
-        cdef int64_t need = 0
+        cdef int64_t need = self.kv.due(self.phase) if self.num_members > 0 else 0
         cdef int32_t i
-        if self.are_members(slots):
-            need = self.kv.due(self.phase)
-        for i in range(slots.size if not self.are_members(slots) else 0):
-            need += self.computed(slots.rows[i]) % self.kv.block_size == 0
+        for i in range(slots.size if slots.size > self.num_members else 0):
+            need += not self._sequences[slots.rows[i]].is_member and (
+                self._sequences[slots.rows[i]].num_computed % self.kv.block_size == 0)
         self._pages.make_room(need * self.kv.block_size)
         return self._pages.blank_tokens() >= need * self.kv.block_size
 
@@ -134,20 +175,6 @@ cdef class SglangRunning(Scheduler):
                 self._pages.take(slot, self._pages.tokens(slot) + 1)
                 self._sequences[slot].scheduled = 1
                 self.add_entry(batch, slot)
-        return 0
-
-    cdef int _pass_over(self, Batch* batch) except -1 nogil:
-        """Note that those who decode have no turn in a batch of prompts."""
-        cdef int32_t i, slot
-        if not self._overlaps_batches:
-            self.pass_over(batch)
-            return 0
-        for i in range(self._decoding.size if self.num_members > 0 else 0):
-            slot = self._decoding.rows[i]
-            if self._sequences[slot].is_member:
-                batch.num_starved += 1
-                self._sequences[slot].is_starved = True
-                self.starve(slot)
         return 0
 
     cdef int _decode(self, Batch* batch) except -1 nogil:
@@ -201,7 +228,7 @@ cdef class SglangRunning(Scheduler):
         self._decoding.size = 0
         for i in range(self._sorted.size):
             row = self._row(self._sorted.rows[i])
-            add_row(&self._decoding, self._sorted.rows[i])
+            self._list(self._sorted.rows[i])
             outputs += self._written(self._sorted.rows[i])
             most += self._queue.most(row)
         self._ratio = min(1.0, <double>(outputs + RETRACT_STEPS * self._sorted.size) / <double>(most + 1))
@@ -209,6 +236,19 @@ cdef class SglangRunning(Scheduler):
             if batch.preempted[i].row != lost:
                 self.enqueue(batch.preempted[i].row)
         return 0
+
+    def check(self):
+        """See Scheduler."""
+        Scheduler.check(self)
+        cdef int32_t slot
+        cdef double owed = self._owed_by_members(), exact = 0
+        for slot in self.slots():
+            if self._sequences[slot].is_member:
+                exact += self._owed(slot)
+                if not (has_row(&self._decoding, slot) or has_row(&self._prefilled, slot)):
+                    raise RuntimeError(f"slot {slot} is a member and is not listed as one who decodes, or will")
+        if abs(owed - exact) > slack_of(exact + self.num_members):
+            raise RuntimeError(f"members are expected to need {exact} tokens, summed up ahead {owed}")
 
     def lost_rows(self):
         """See Scheduler."""
@@ -245,5 +285,7 @@ cdef class SglangRunning(Scheduler):
 
     cdef int _grow_own(self) except -1 nogil:
         resize(&self._progress, self.num_slots * sizeof(Progress))
+        memset(self._progress + self._room, 0, (self.num_slots - self._room) * sizeof(Progress))
+        self._owing.reserve(self.num_slots)
         self._room = self.num_slots
         return 0

@@ -80,3 +80,6 @@ cdef class WaitingQueue:
     cdef int64_t _key(self, int32_t row) noexcept nogil
     cdef int64_t _arrival(self, int32_t row) noexcept nogil
     cdef int _grow(self) except -1 nogil
+
+    # First come first served, the row at a place, from 0; there is one.
+    cdef int32_t at(self, int32_t place) noexcept nogil

@@ -96,6 +96,9 @@ cdef class WaitingQueue:
     cdef int32_t top(self) noexcept nogil:
         return self._heap.top() if self._order != FIRST_COME else self._ring[self._head]
 
+    cdef int32_t at(self, int32_t place) noexcept nogil:
+        return self._ring[(self._head + place) & self._mask]
+
     cdef int32_t pop(self) noexcept nogil:
         cdef int32_t row = self.top()
         self._count(row, -1)

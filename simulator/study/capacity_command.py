@@ -12,8 +12,8 @@ from simulator.study.capacity.answer import Answer, answer, answer_as_vidur, cos
 from simulator.study.capacity.bounds import Bounds, bounds_of_options
 from simulator.study.capacity.estimate import estimated_rate
 from simulator.study.capacity.mixed import mixed
-from simulator.study.capacity.prober import ProbeFailed, Prober
-from simulator.study.capacity.store import opened
+from simulator.study.capacity.prober import ProbeFailed, Prober, check_first
+from simulator.study.capacity.store import LOOK, opened
 from simulator.study.capacity.table import CapacityTable, as_vidur, check
 from simulator.study.capacity.told import (
     SCHEMA,
@@ -58,8 +58,11 @@ def run(options: argparse.Namespace) -> int:
     """
     study = _study(options)
     (bounds, varied), points = collect_faults(lambda: check(study), lambda: check_points(study))
+    _check_ends(study, varied, points[0])
     directory = Path(options.out or study.base.output.directory or Path("results", study.name)).absolute()
     study = study if study.settings.compat is None else as_vidur(study)
+    if not (directory / LOOK).exists():
+        check_first(study, bounds, points[0])
     asked = _Asked(study, bounds, varied, options, opened(study, bounds, directory, options.jobs))
     try:
         content, text, found = asked.mix() if study.settings.mix else asked.points(points)
@@ -69,6 +72,18 @@ def run(options: argparse.Namespace) -> int:
     _write(directory, content)
     print(json.dumps(content, indent=2, allow_nan=False) if options.json else f"{text}\n\nresults in {directory}")
     return DONE if found else NOTHING
+
+
+def _check_ends(study: Study, varied: Varied, point: dict[str, Any]) -> None:
+    """Make sure that both ends of the range are experiments."""
+    faults: list[str] = []
+    for value in (varied.span.low, varied.span.high):
+        try:
+            study.experiment_of(point | varied.assignment(value))
+        except InputErrors as errors:
+            faults += [f"{study.file}: {fault.removeprefix(f'{study.file}: ')}" for fault in errors.faults]
+    if faults:
+        raise InputErrors(dict.fromkeys(faults))
 
 
 class _Asked:
@@ -88,10 +103,11 @@ class _Asked:
         """
         answers: list[tuple[dict, Answer]] = []
         for point in points:
-            start = self._start(point, answers)
-            prober = Prober(self._laboratory, self._study, self._varied, self._bounds, point=point)
-            search = answer if self._study.settings.compat is None else answer_as_vidur
-            answers.append((point, search(prober, self._study, self._varied, self._bounds, start, self._tell)))
+            study = self._study._replace(base=self._study.experiment_of(point))
+            start = self._start(study, point, answers)
+            prober = Prober(self._laboratory, study, self._varied, self._bounds, point=point)
+            search = answer if study.settings.compat is None else answer_as_vidur
+            answers.append((point, search(prober, study, self._varied, self._bounds, start, self._tell)))
         contents = [({"point": point} if point else {}) | self._content(point, each) for point, each in answers]
         text = "\n\n".join((f"{_words(point)}\n" if point else "") + self._text(each) for point, each in answers)
         content = {"schema": SCHEMA, "name": self._study.name}
@@ -101,20 +117,16 @@ class _Asked:
     def mix(self) -> tuple[dict, str, bool]:
         """Answer which mix is best, likewise."""
         target = self._varied.now
-        if target is None:
-            raise InputErrors([f"{self._study.file}: study.mix: expected workload.arrival.rate_per_s, the load that a "
-                               "mix is to carry"])
         chosen, kinds = mixed(self._study, self._bounds, self._varied, self._laboratory, self._tell)
         return ({"schema": SCHEMA, "name": self._study.name} | mix_content(chosen, kinds, target),
                 mix_table(chosen, kinds, target), chosen.answer is not None)
 
-    def _start(self, point: dict[str, Any], answers: list[tuple[dict, Answer]]) -> float:
+    def _start(self, study: Study, point: dict[str, Any], answers: list[tuple[dict, Answer]]) -> float:
         """Return where to begin: at the answer of the point that shares most with this one, the last of equals."""
         solved = [(sum(before.get(key) == value for key, value in point.items()), number, each.value)
                   for number, (before, each) in enumerate(answers) if each.value is not None]
-        if solved and self._study.settings.compat is None:
+        if solved and study.settings.compat is None:
             return max(solved)[2]
-        study = self._study._replace(base=self._study.experiment_of(point))
         with faults_of(self._study.file):
             return start_of(study, self._varied, lambda: estimated_rate(study.base))
 

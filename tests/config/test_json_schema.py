@@ -9,7 +9,7 @@ from simulator.config.json_schema import experiment_schema
 jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is in the test extra")
 
 CONFIGS = sorted(path for path in (Path(__file__).parents[2] / "configs").glob("*.toml")
-                 if not path.stem.startswith("compare_"))      # no experiments, but comparisons of some
+                 if not path.stem.startswith(("compare_", "sweep_")))     # no experiments, but questions about some
 VALIDATOR = jsonschema.Draft7Validator(experiment_schema())
 
 

@@ -199,6 +199,8 @@ def experiments(draw):
     else:                                           # nobody drafts what a grammar could reject
         (table["engine"].get("structured_outputs") or {}).pop("draft_valid_rate", None)
     table["latency"] = {"backend": "linear"} if "model" not in table else table["latency"]
+    for key in ("uncertainty", "uncertainty_replications", "uncertainty_share"):     # of some backends, and together
+        table["latency"].pop(key, None)
     for key in ("pools", "kv_transfer", "embeddings"):      # each pool is an experiment in small: see test_pools
         table.pop(key, None)
     table.get("cluster", {}).pop("encode", None)

@@ -80,6 +80,8 @@ ELSEWHERE = {
     **{f"engine.experts.{key}": "with data_parallel alone: tests/latency/test_uneven_experts.py" for key in (
         "all2all_backend", "dbo.enabled", "dbo.decode_token_threshold", "dbo.prefill_token_threshold", "dbo.comm_sms",
         "dbo.num_sms")},
+    **{f"latency.{key}": "the same in all pools: tests/test_uncertainty.py" for key in (
+        "uncertainty", "uncertainty_replications", "uncertainty_share")},
     "engine.allow_long_max_model_len": "of a model's own maximum",
     **{f"engine.encoder.{key}": "takes images: tests/support/every_key_policies.py" for key in (
         "us_per_embedding", "tokens_per_s", "cache_tokens", "max_num_encoder_input_tokens",

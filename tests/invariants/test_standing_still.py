@@ -17,14 +17,15 @@ from support.workloads import plain_workload
 
 MS = 1_000_000
 TEN_MS = {"base_us": 10_000.0, "per_sequence_us": 0.0, "per_prefill_token_us": 0.0, "per_context_token_us": 0.0}
-KEYS = {"vllm_v0": {}, "lightllm": {"max_waiting_iters": 1}, "sglang": {"disable_overlap_schedule": True}}
+KEYS = {"vllm_v0": {}, "lightllm": {"max_waiting_iters": 1}, "sglang": {"disable_overlap_schedule": True},
+        "sglang, overlap": {}}
 ARRIVALS_MS, OUTPUTS = (0, 0, 25, 35), (12, 8, 6, 4)
 every_scheduler = pytest.mark.parametrize("name", KEYS)
 every_instant = pytest.mark.parametrize("half_ms", range(3, 160, 5))
 
 
 def options_of(name, **keys):
-    scheduler = load_policy("scheduler", name)
+    scheduler = load_policy("scheduler", name.partition(",")[0])
     return {"scheduler": scheduler, "parameters": scheduler.Parameters(**(KEYS[name] | keys)), "num_gpu_blocks": 1000,
             "block_size": 1 if name == "lightllm" else 16, "max_model_len": 200}
 
@@ -62,6 +63,16 @@ def test_the_next_token_of_members_is_late_by_all_batches_of_prompts(name):
     assert times_ms == {0: [10, 20, 30, *range(60, 150, 10)], 1: [10, 20, 30, *range(60, 110, 10)],
                         2: [40, *range(60, 110, 10)], 3: [50, 60, 70, 80]}
     assert samples_of(recording) == {10 * MS: (2 + 8) + (2 + 4) + 4 + 3, 20 * MS: 1, 30 * MS: 2}
+
+
+def test_where_batches_overlap_a_prompt_comes_one_batch_later():
+    # The third comes at 25 ms, while the decodes of 20 to 30 ms execute and those of 30 to 40 ms were chosen
+    recording = run("sglang, overlap")
+
+    times_ms = {row: [time_ns // MS for time_ns in times] for row, times in recording.token_times.items()}
+    assert times_ms == {0: [10, 20, 30, 40, *range(70, 150, 10)], 1: [10, 20, 30, 40, *range(70, 110, 10)],
+                        2: [50, *range(70, 120, 10)], 3: [60, 70, 80, 90]}
+    assert samples_of(recording) == {10 * MS: 11 + 7 - 2 + 4 + 3, 20 * MS: 1, 30 * MS: 2}
 
 
 @every_scheduler
@@ -109,7 +120,7 @@ def test_a_replica_that_fails_meanwhile_loses_nothing_but_time(name, kind, half_
     assert (one.token_times, one.gaps) == (other.token_times, other.gaps)
 
 
-@pytest.mark.parametrize("name", ["vllm_v0", "lightllm"])
+@pytest.mark.parametrize("name", ["vllm_v0", "lightllm", "sglang", "sglang, overlap"])
 @pytest.mark.parametrize("row", [0, 2])
 @every_instant
 def test_who_moves_meanwhile_has_the_same_gaps(name, row, half_ms):

@@ -29,7 +29,7 @@ cdef inline int put_off_token(Lateness* it, Scheduler scheduler, int32_t slot, i
     scheduler.sequence(slot).late_ns += by_ns
     return 0
 
-# A sequence has just become a member, with a token of its own.
+# A member, which has just become one or did when its batch was formed, has had a token of its own.
 cdef inline int note_joined(Lateness* it, Scheduler scheduler, int32_t slot) except -1 nogil:
     return put_off_token(it, scheduler, slot, -it.stood_ns) if it.stood_ns > 0 else 0
 

@@ -69,7 +69,7 @@ cdef int32_t visit_members(Lateness* it, Scheduler scheduler, Recorder recorder,
             sequence.late_ns = 0
         else:
             sequence.is_starved = leaves                # it has had all its tokens, as whoever takes it off must know
-            sequence.late_ns += it.stood_ns
+            sequence.late_ns += it.stood_ns if sequence.num_placeholders == 0 else 0
             if sequence.late_ns != 0:
                 add_row(&it.late, slot)
         slot = scheduler.next_running(slot)

@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t, int64_t
 from simulator.core.clock cimport NEVER_NS
 from simulator.domain.iteration cimport Batch
 from simulator.domain.replica_state cimport ReplicaState
-from simulator.engine.replica.pipeline cimport Pipeline, newest, oldest
+from simulator.engine.replica.pipeline cimport Pipeline, batch_at, oldest
 from simulator.engine.replica.replica cimport Replica
 from simulator.engine.replica.rounds cimport tokens_of_rounds
 from simulator.engine.replica.run_ahead cimport RunAhead, first_using, first_using_others, iteration_at
@@ -69,7 +69,6 @@ cdef int64_t striding_tokens(Replica replica, Scheduler scheduler, int32_t ended
 
 cdef int64_t overlapping_tokens(Replica replica, Scheduler scheduler) noexcept nogil:
     """Return the tokens of members of groups that are not at hand, and of those not yet in each batch in flight."""
-    cdef const Batch* batch = newest(&replica.pipeline)
     cdef int64_t tokens = 0
     cdef int32_t i
     cdef Group group
@@ -77,10 +76,21 @@ cdef int64_t overlapping_tokens(Replica replica, Scheduler scheduler) noexcept n
         if i != scheduler.group:
             group = scheduler.group_at(i)
             tokens += group.member_tokens - <int64_t>group.num_in_flight * group.num_members
-    if scheduler.lead > 0 and replica.pipeline.num_in_flight > 0 and (
-            scheduler.group_at(batch.group).num_in_flight > 1):
-        for i in range(batch.num_entries):          # its first token comes from this one; none from the one before
-            tokens += scheduler.sequence(batch.entries[i].slot).is_member
+    for i in range(replica.pipeline.num_in_flight if scheduler.lead > 0 else 0):
+        tokens += tokens_of_joined(scheduler, batch_at(&replica.pipeline, i))
+    return tokens
+
+
+cdef int64_t tokens_of_joined(Scheduler scheduler, const Batch* batch) noexcept nogil:
+    """Return what to add for those who joined with a batch, if a token of each in each iteration in flight is off."""
+    cdef const Sequence* sequence
+    cdef int64_t tokens = 0
+    cdef int32_t i
+    for i in range(batch.num_entries):
+        sequence = scheduler.sequence(batch.entries[i].slot)
+        if sequence.is_member and sequence.order == batch.entries[i].order and not batch.entries[i].is_partial:
+            tokens += (scheduler.group_at(sequence.group).num_in_flight
+                       - scheduler.turns_in_flight(batch.entries[i].slot) - sequence.num_placeholders)
     return tokens
 
 

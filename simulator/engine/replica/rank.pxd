@@ -224,6 +224,7 @@ cdef class Rank:
     cdef inline int _end_turns(self, const Batch* batch) except -1 nogil:
         if batch.stands_still:
             self._lateness.stood_ns += batch.duration_ns
+            self.scheduler.end_standing()
         elif self._strides:
             return self._count_strides(&batch.end_ns, batch.end_ns - batch.duration_ns, 1, True)
         else:

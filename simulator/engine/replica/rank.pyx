@@ -217,7 +217,8 @@ cdef class Rank:
                 self.finish.top_iteration() <= self.scheduler.iteration):
             self._part(self.finish.pop(), now_ns)
         self._form(batch, now_ns)
-        if batch.num_starved > 0 or (batch.shape.num_sequences == 0 and self.scheduler.num_members > 0):
+        if (batch.num_starved > 0 and not batch.stands_still) or (
+                batch.shape.num_sequences == 0 and self.scheduler.num_members > 0):
             self._part_passed_over(batch)
         return 0
 
@@ -248,7 +249,8 @@ cdef class Rank:
     cdef void _part(self, int32_t slot, int64_t last_end_ns) noexcept nogil:
         cdef const Sequence* sequence = self.scheduler.sequence(slot)
         if sequence.num_placeholders == 0:              # else its last token came as an entry's
-            self.delivery.last_token_ns[sequence.row] = self.scheduler.last_token_ns(slot, last_end_ns)
+            self.delivery.last_token_ns[sequence.row] = (
+                self.scheduler.last_token_ns(slot, last_end_ns) - self._lateness.stood_ns - sequence.late_ns)
         self.scheduler.part(slot)
 
     cdef int _note_starvation(self, Batch* batch) except -1 nogil:
@@ -461,8 +463,7 @@ cdef class Rank:
                 is_stale or (sequence.row == row and sequence.order == entry.order)):
             return 0
         if not entry.is_partial:
-            if entry.drafts > 0:
-                accepted = self._accepted(entry)
+            accepted = self._accepted(entry) if entry.drafts > 0 else 0
             left = self.delivery.target(row) - kept
             sampled = min(accepted + 1, left)
             self.delivery.deliver(row, sampled, now_ns)
@@ -489,6 +490,8 @@ cdef class Rank:
             self.scheduler.join(entry.slot)
             note_joined(&self._lateness, self.scheduler, entry.slot)
             self._await_end(entry.slot)
+        elif sequence.is_member:                        # since its batch was formed
+            note_joined(&self._lateness, self.scheduler, entry.slot)
         return 0
 
     cdef int32_t _accepted(self, const Entry* entry) noexcept nogil:

@@ -11,7 +11,7 @@ from simulator.study.capacity.bounds import GOODPUT_SHARE, Bounds
 from simulator.study.capacity.interval import interval_of
 from simulator.study.capacity.prober import Prober
 from simulator.study.capacity.search import Found, Search, verified
-from simulator.study.capacity.varied import Varied
+from simulator.study.capacity.varied import RATE_SCALE, Varied
 from simulator.study.capacity.verdict import Observation, Rules, Verdict, judge
 from simulator.study.sweep.study_file import Study
 from simulator.study.sweep.trial import DONE
@@ -111,6 +111,8 @@ def start_of(study: Study, varied: Varied, estimate: Callable[[], float | None])
     given, span = study.settings.start, varied.span
     if isinstance(given, (int, float)):
         return span.within(given)
+    if varied.key == RATE_SCALE:
+        return span.within(1.0)                 # as the trace has it
     if varied.is_rate:
         return span.within(estimate() or varied.now or 1.0)
     offered = getattr(getattr(study.base.workload.parameters, "arrival", None), "parameters", None)
@@ -159,9 +161,9 @@ def notes_of(asked: Answer, bounds: Bounds) -> list[str]:
     """Return what a reader must know beside the answer, a sentence each."""
     notes, found = [], asked.found
     if not found.is_monotone:
-        above = found.before.answer if found.before else None
-        notes.append("not monotone: a value nearer to what should pass fails"
-                     + (f"; {above:.6g} passed, and does not count" if above is not None else ""))
+        notes.append("not monotone: a value passed beyond one that fails" if found.before is None else
+                     f"not monotone: {found.before.answer:.6g} passed beyond a value that fails, "
+                     f"{found.before_fail:.6g}; it does not count")
     if found.is_noisy:
         notes.append("the noise is wider than rel_tol: both ends of the last bracket are undecided; more seeds or "
                      "requests would tell")

@@ -29,7 +29,9 @@ def mixed(study: Study, bounds: Bounds, varied: Varied, laboratory: Laboratory,
         kinds.append(_kind(study, bounds, varied, laboratory, (row, alone), tell))
 
     def judged(mix: Mix) -> Verdict:
-        prober = Prober(laboratory, study, varied, bounds, point=replicas(mix.counts))
+        counts = replicas(mix.counts)
+        single = study._replace(base=study.experiment_of(counts))
+        prober = Prober(laboratory, single, varied, bounds, point=counts)
         verdict = judge(varied.now, prober, rules_of(study, bounds))
         tell(verdict, f"{told(mix, kinds)}: {varied.key}")
         return verdict
@@ -43,7 +45,7 @@ def _kind(study: Study, bounds: Bounds, varied: Varied, laboratory: Laboratory, 
     row, alone = asked
     single = study._replace(base=study.experiment_of(alone))
     pool = next(each for each in single.base.pools if each.name == row.pool)
-    prober = Prober(laboratory, study, varied, bounds, point=alone)
+    prober = Prober(laboratory, single, varied, bounds, point=alone)
     start = start_of(single, varied, lambda: estimated_rate(single.base))
     what = f"1 x {row.pool}: {varied.key}"
     found = answer(prober, single, varied, bounds, start, lambda verdict: tell(verdict, what))

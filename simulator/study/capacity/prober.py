@@ -6,13 +6,15 @@ from typing import Any
 from simulator.study.capacity.bounds import Bounds, check_keys
 from simulator.study.capacity.varied import Varied
 from simulator.study.capacity.verdict import Observation
+from simulator.study.statistics.of_run import MSER_5
 from simulator.study.statistics.trend import GROWING, UNKNOWN
 from simulator.study.sweep.laboratory import Laboratory
 from simulator.study.sweep.study_file import Study
 from simulator.study.sweep.trial import DONE, FAILED, KILLED, Finished, Trial
 
-ROOM = 1.25                     # of the requests that percentiles need, since a beginning is cut
+MOST_CUT = 2                    # times the requests that percentiles need: MSER-5 cuts half of them at most
 NUM_REQUESTS = "workload.num_requests"
+A_FEW = 20                      # requests, of a run that only shows which keys there are
 
 
 class ProbeFailed(RuntimeError):
@@ -22,16 +24,18 @@ class ProbeFailed(RuntimeError):
 class Prober:
     """Observes values of the varied key at one point of a study.
 
-    Requests of a drawn workload are as many as the percentiles of the bounds need, and twice as many from the probe on
-    in which too few are left of them: drawn workloads begin alike, so that runs stay comparable.
+    Requests of a drawn workload are as many as the percentiles of the bounds need after the warm-up is cut, and twice
+    as many from the probe on in which too few are left of them: drawn workloads begin alike, so that runs stay
+    comparable.
 
     ends : by value, what became of its runs, the last of each seed.
     num_requests : of a drawn workload; None: those of the experiment.
 
     Parameters
     ----------
+    study : its base is the experiment of the point.
     point : what stands beside the varied key, dotted key -> value.
-    factor : times the requests: 4 for verification.
+    num_requests : of a drawn workload, in place of those that are needed.
     """
 
     def __init__(self, laboratory: Laboratory, study: Study, varied: Varied, bounds: Bounds, **options: Any):
@@ -83,8 +87,8 @@ class Prober:
         backlog = end.extra["backlog"]
         if backlog not in (GROWING, UNKNOWN) or not self._bounds.wants_stable:
             faults += [f"thin: too few requests for {metric}" for metric in end.extra["thin"]]
-        return Observation(seed, {key: summary[key] for key in self._bounds.metrics}, good, injected, backlog,
-                           tuple(faults))
+        return Observation(seed, {key: summary[key] for key in self._bounds.metrics}, good, injected,
+                           injected + end.extra["warmup_requests"], backlog, tuple(faults))
 
     def _growing(self, ends: list[Finished]) -> bool:
         """Say whether more requests would tell nothing: the queue grows, and that decides."""
@@ -100,14 +104,37 @@ class Prober:
     def _first_length(self) -> int | None:
         """Return how many requests the percentiles of the bounds need; None: the workload has its own."""
         asked = getattr(self._study.base.workload.parameters, "num_requests", None)
-        if not self._study.is_drawn or asked is None:
+        if not self._study.is_drawn or asked is None or self._varied.key == NUM_REQUESTS:
             return None
         tail, need = self._study.settings.statistics.min_tail, 0.0
         for key in self._bounds.metrics:
             statistic = key.rpartition(".")[2]
             if statistic[:1] == "p" and statistic[1:].isdecimal():
-                need = max(need, ROOM * tail / (1 - int(statistic[1:]) / 100))
+                need = max(need, tail / (1 - int(statistic[1:]) / 100))
+        warmup = self._study.warmup
+        need = MOST_CUT * need if warmup == MSER_5 else need
+        need += warmup.get("requests", 0) if isinstance(warmup, dict) else 0
         return max(asked, min(math.ceil(need - 1e-6), self._most))
+
+
+def check_first(study: Study, bounds: Bounds, point: dict[str, Any]) -> None:
+    """Run a few requests to find bounds of what no summary has.
+
+    Nothing is kept: what is wrong is told before anything is written. Of other workloads than drawn ones the first
+    probe finds them.
+
+    Raises
+    ------
+    InputErrors
+        Every one of them.
+    """
+    asked = getattr(study.base.workload.parameters, "num_requests", None)
+    if study.is_drawn and asked is not None:
+        laboratory = Laboratory(study)
+        trial = laboratory.trial(point, study.base.seed, 0, min(asked, A_FEW))
+        for end in laboratory.run([trial]):
+            if end.status == DONE:
+                check_keys(bounds, end.summary, f"{study.file}: study.slo")
 
 
 def _share_of(end: Finished) -> tuple[int, int]:

@@ -70,7 +70,7 @@ class Found(NamedTuple):
     at_bound : "from" or "to", where all values up to it pass or fail; None: neither.
     is_monotone : no value fails that lies inward of one that passes.
     is_noisy : both ends are undecided: the noise is wider than the tolerance.
-    before : what came of the search that a fail below overthrew; None: none was.
+    before : what came of the search that a fail below overthrew; None: none was. before_fail : where that fail is.
     """
 
     good: Verdict | None
@@ -79,6 +79,7 @@ class Found(NamedTuple):
     is_monotone: bool = True
     is_noisy: bool = False
     before: "Found | None" = None
+    before_fail: float = math.nan
 
     @property
     def answer(self) -> float | None:
@@ -103,7 +104,7 @@ class Search:
             if found.good is None or (fail := self._lowest_fail(found.good.value)) is None:
                 break
             lower = self._ended(*self._below(fail))
-            found = lower._replace(is_monotone=False, before=found)
+            found = lower._replace(is_monotone=False, before=found, before_fail=fail.value)
         return found
 
     def _at(self, value: float) -> Verdict:

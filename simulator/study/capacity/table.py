@@ -6,14 +6,15 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from simulator.config.experiment import Section
+from simulator.config.load import plain
 from simulator.config.words import show
 from simulator.errors import InputErrors, collect_faults
 from simulator.study.capacity.bounds import GOODPUT_SHARE, Bounds, read_bounds
-from simulator.study.capacity.varied import RATE, Varied, varied_of
+from simulator.study.capacity.varied import DEFAULTS, RATE, Varied, value_at, varied_of
 from simulator.study.sweep.study_file import Share, Statistics, Study, StudyTable
 
 ESTIMATE = "estimate"
-FROM, TO = 0.1, 1000.0
+FROM, TO = DEFAULTS[False]
 MOST_MIXES = 1_000_000
 
 Positive = Annotated[float, Meta(gt=0, le=1e12)]
@@ -68,7 +69,10 @@ def check(study: Study) -> tuple[Bounds, Varied]:
 
 
 def as_vidur(study: Study) -> Study:
-    """Return a study whose runs are looked at whole, however few requests there are."""
+    """Return a study whose runs are looked at as Vidur does.
+
+    Whole, unless a warm-up is given, and however few requests there are.
+    """
     statistics = study.settings.statistics
     statistics = replace(statistics, min_tail=0.0, warmup=statistics.warmup or "none")
     return study._replace(settings=replace(study.settings, statistics=statistics))
@@ -119,6 +123,10 @@ def _mix_faults(study: Study, place: str):
     asked = [row.pool for row in study.settings.mix]
     if len(set(asked)) < len(asked):
         yield f"{place}.mix: a pool is named twice"
+    if asked and value_at(plain(study.base), RATE) is None:
+        yield f"{place}.mix: expected {RATE}, the load that a mix is to carry"
+    if asked and study.settings.goal != "max":
+        yield f'{place}.goal: expected none with mix, found "{study.settings.goal}"'
     if count > MOST_MIXES:
         yield f"{place}.mix: {count:,} mixes, at most {MOST_MIXES:,}"
     if asked and study.axes:
@@ -127,8 +135,11 @@ def _mix_faults(study: Study, place: str):
 
 def _compat_faults(study: Study, place: str):
     given = study.settings
-    keys = [(each.key, each.is_most) for each in read_bounds(given.slo, "").bounds] if given.slo else []
-    if len(keys) != 1 or not keys[0][1]:
+    try:
+        bounds = read_bounds(given.slo, "").bounds
+    except InputErrors:
+        return                                  # told already
+    if len(bounds) != 1 or not bounds[0].is_most or bounds[0].key == GOODPUT_SHARE:
         yield f'{place}.compat: "vidur" searches by one bound, {{max = MILLISECONDS}} of queue_ms.p99 there'
     if given.goal != "max" or given.mix:
         yield f'{place}.compat: "vidur" searches for the largest value'

@@ -15,7 +15,8 @@ class Observation(NamedTuple):
     """What one run says.
 
     values : by key of summary.json; None: there is nothing to measure.
-    num_good, num_requests : those that met every bound of [slo], and all that were injected.
+    num_good, num_requests : those that met every bound of [slo], and all that were injected and are measured.
+    num_sent : with those that were cut as warm-up.
     backlog : as `statistics.trend` says it.
     faults : why the run fails whatever its values are: unfinished requests, thin percentiles.
     """
@@ -24,6 +25,7 @@ class Observation(NamedTuple):
     values: dict[str, float | None]
     num_good: int = 0
     num_requests: int = 0
+    num_sent: int = 0
     backlog: str = STABLE
     faults: tuple[str, ...] = ()
 
@@ -52,7 +54,7 @@ class Verdict(NamedTuple):
     estimates : mean and half-width, by key. margins : relative room to the bound, mean and half-width, by key.
     by_seed : the least margin of each seed.
     binding : key of the least margin, or "backlog" and the like.
-    num_requests : of one run, the longest. sentence : why it fails; empty: it passes.
+    num_requests : of one run, the longest, with those cut as warm-up. sentence : why it fails; empty: it passes.
     """
 
     value: float
@@ -132,7 +134,7 @@ def weigh(value: float, seen: Sequence[Observation], rules: Rules) -> Verdict:
     passes = not reasons and min(each.mean for each in margins.values()) >= 0
     binding, sentence = _binding(rules.bounds, estimates, margins, reasons)
     return Verdict(value, passes, not (holds or misses), reasons, estimates, margins, least, binding,
-                   max(each.num_requests for each in seen), sentence)
+                   max(each.num_sent for each in seen), sentence)
 
 
 def _decided(margins: dict[str, Estimate], reasons: tuple[str, ...], rules: Rules) -> tuple[bool, bool]:

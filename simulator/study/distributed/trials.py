@@ -3,12 +3,13 @@
 A worker that is lost takes no result with it that has been written. Its chunk is done again; one that workers die of is
 taken apart, until the run is found that kills them.
 """
+import math
 import pickle
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from simulator.study.distributed.dask_client import check_here
 from simulator.study.sweep.bench import Bench
@@ -17,8 +18,10 @@ from simulator.study.sweep.trial import KILLED, Finished, Trial
 
 LOOK_S = 0.01                   # between two looks at what has ended
 CHUNK_S = 1.0
+WORKERS_S = 1.0                 # between two looks at who serves
 MOST_AT_ONCE = 256
 AHEAD = 2                       # chunks for each thread: one that runs, one that is there already
+NO_WORKERS_S = 600.0            # after which nobody is waited for any more: what is missing is done by the next start
 GRACE_S = 20.0                  # for what runs, once no more is to begin
 BLAMED = "workers died of it (Dask's allowed failures)"
 
@@ -33,27 +36,48 @@ def at_workers(client: Any, stop: Callable[[], bool] = lambda: False) -> Callabl
     return lambda bench, trials: _Fleet(client, bench, stop).run(trials)
 
 
+class _Chunk(NamedTuple):
+    """Trials that go together.
+
+    turns : in which nothing else was served.
+    """
+
+    trials: list[Trial]
+    turns: int = 0
+
+    def suspected(self, retries: int) -> list["_Chunk"]:
+        """Return what is to be served alone now that workers have died; empty: it is this one trial of which they do."""
+        middle = len(self.trials) // 2
+        if self.turns == 0:
+            return [self._replace(turns=1)]
+        if middle:
+            return [self._replace(trials=self.trials[:middle]), self._replace(trials=self.trials[middle:])]
+        return [self._replace(turns=self.turns + 1)] if self.turns <= retries else []
+
+
 class _Fleet:
     """Chunks on their way."""
 
     def __init__(self, client: Any, bench: Bench, stop: Callable[[], bool]):
         self._client, self._stop = client, stop
-        self._bench, self._ours = pickle.dumps(bench), hash_of_sources()
-        self._flying: dict[Any, list[Trial]] = {}
+        self._bench, self._ours, self._retries = pickle.dumps(bench), hash_of_sources(), bench.rules.retries
+        self._flying: dict[Any, _Chunk] = {}
         self._trial_s: float | None = None
+        self._room, self._looked_s, self._seen_s = 0, -math.inf, time.monotonic()
 
     def run(self, trials: Iterable[Trial]) -> Iterator[Finished]:
         """Yield what becomes of trials, as chunks end."""
-        waiting, alone, stopped_s = deque(trials), deque(), None
+        waiting, alone, stopped_s = deque(trials), deque[_Chunk](), None
         try:
             while waiting or alone or self._flying:
                 if stopped_s is None and self._stop():
                     stopped_s = time.monotonic()
+                if self._is_deserted():
+                    return
                 if stopped_s is not None and (not self._flying or time.monotonic() - stopped_s > GRACE_S):
                     return
-                while stopped_s is None and (waiting or alone) and len(self._flying) < self._most():
-                    self._submit([alone.popleft()] if alone else
-                                 [waiting.popleft() for _ in range(min(self._size(), len(waiting)))])
+                if stopped_s is None:
+                    self._send(waiting, alone)
                 ended = [future for future in self._flying if future.done()]
                 for future in ended:
                     yield from self._land(future, waiting, alone)
@@ -62,16 +86,36 @@ class _Fleet:
         finally:
             self._client.cancel(list(self._flying))
 
+    def _send(self, waiting: deque, alone: deque) -> None:
+        if alone:
+            if not self._flying:
+                self._submit(alone.popleft())
+            return
+        while waiting and len(self._flying) < self._most():
+            self._submit(_Chunk([waiting.popleft() for _ in range(min(self._size(), len(waiting)))]))
+
     def _most(self) -> int:
-        return AHEAD * max(1, sum(self._client.nthreads().values()))
+        """Return how many chunks may fly: workers come and go."""
+        now_s = time.monotonic()
+        if now_s - self._looked_s >= WORKERS_S:
+            threads, self._looked_s = sum(self._client.nthreads().values()), now_s
+            self._room = AHEAD * max(1, threads)
+            self._seen_s = now_s if threads else self._seen_s
+        return self._room
+
+    def _is_deserted(self) -> bool:
+        """Say whether all workers have gone and none has come for long."""
+        self._most()
+        return time.monotonic() - self._seen_s > NO_WORKERS_S
 
     def _size(self) -> int:
         if self._trial_s is None:
             return 1
         return max(1, min(MOST_AT_ONCE, int(CHUNK_S / max(self._trial_s, 1e-6))))
 
-    def _submit(self, chunk: list[Trial]) -> None:
-        future = self._client.submit(_run_chunk, self._bench, [tuple(trial) for trial in chunk], self._ours, pure=False)
+    def _submit(self, chunk: "_Chunk") -> None:
+        future = self._client.submit(_run_chunk, self._bench, [tuple(trial) for trial in chunk.trials], self._ours,
+                                     pure=False)
         self._flying[future] = chunk
 
     def _land(self, future: Any, waiting: deque, alone: deque) -> Iterator[Finished]:
@@ -81,14 +125,14 @@ class _Fleet:
         try:
             ends = future.result()
         except CancelledError:                  # lost with its worker
-            waiting.extendleft(reversed(chunk))
+            waiting.extendleft(reversed(chunk.trials))
             return
         except KilledWorker:
-            if len(chunk) > 1:
-                alone.extend(chunk)
-                return
-            trial = chunk[0]
-            yield Finished(trial.id, trial.index, trial.replication, trial.seed, KILLED, BLAMED, 1, {}, {}, 0.0)
+            alone.extend(chunk.suspected(self._retries))
+            if not chunk.suspected(self._retries):
+                trial = chunk.trials[0]
+                yield Finished(trial.id, trial.index, trial.replication, trial.seed, KILLED, BLAMED, chunk.turns, {}, {},
+                               0.0)
             return
         for content in ends:
             finished = Finished(*content)
@@ -100,10 +144,9 @@ class _Fleet:
 def _run_chunk(bench: bytes, trials: list[tuple], expected: str) -> list[tuple]:
     """Run trials, at a worker, which keeps what it has read for the next chunk."""
     check_here(expected)
-    kept = _bench_of(bench)
-    return [tuple(kept.run(Trial(*trial))) for trial in trials]
+    if getattr(_KEPT, "content", None) != bench:        # one study after the other
+        _KEPT.content, _KEPT.bench = bench, pickle.loads(bench)
+    return [tuple(_KEPT.bench.run(Trial(*trial))) for trial in trials]
 
 
-@lru_cache(4)
-def _bench_of(content: bytes) -> Bench:
-    return pickle.loads(content)
+_KEPT = threading.local()       # threads of a worker share nothing

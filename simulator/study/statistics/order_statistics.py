@@ -3,6 +3,7 @@
 An interval that asks nothing of the distribution: the number of observations below the p-quantile is binomial.
 """
 import math
+from functools import lru_cache
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ class Ranks(NamedTuple):
     coverage: float
 
 
+@lru_cache(4096)                # runs of one study have as many requests
 def ranks_of(share: float, count: int, confidence: float = 0.95) -> Ranks | None:
     """Return the ranks of the interval of a quantile.
 

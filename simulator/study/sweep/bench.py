@@ -4,7 +4,6 @@ A point that does not fit is refused, a class of a user's that raises makes it f
 """
 import os
 import time
-from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,8 @@ from simulator import api, assemble, registry
 from simulator.config.experiment import Experiment
 from simulator.errors import InputErrors
 from simulator.study.statistics.of_run import Look
-from simulator.study.sweep.identity import canonical
-from simulator.study.sweep.study_file import Study
+from simulator.study.sweep.study_file import RunRules, Study
 from simulator.study.sweep.trial import DONE, FAILED, REFUSED, TIMEOUT, Finished, Trial
-
-MOST_KEPT = 64                  # experiments that are kept, resolved
 
 
 class Bench:
@@ -32,13 +28,18 @@ class Bench:
 
     def __init__(self, study: Study, keep: Path | None = None):
         self._study, self._keep = study, keep
-        self._readings, self._kept = assemble.Readings(), OrderedDict()
+        self._readings = assemble.Readings()
 
     def __getstate__(self):
         return self._study, self._keep          # what was read stays where it was read
 
     def __setstate__(self, state):
         self.__init__(*state)
+
+    @property
+    def rules(self) -> RunRules:
+        """How runs are done."""
+        return self._study.settings.run
 
     def run(self, trial: Trial, stop=None) -> Finished:
         """Run a trial.
@@ -75,16 +76,11 @@ class Bench:
             "gpus": num_gpus(experiment), "gpus_paid": gpus_paid(experiment, look.paid_share)}
 
     def _experiment(self, trial: Trial) -> Experiment:
-        key = canonical([trial.assignment, trial.num_requests])
-        experiment = self._kept.get(key)
-        if experiment is None:
-            more = {} if trial.num_requests is None else {"workload.num_requests": trial.num_requests}
-            experiment = self._kept[key] = self._study.experiment_of(trial.assignment | more)
-            if len(self._kept) > MOST_KEPT:
-                self._kept.popitem(last=False)
+        more = {} if trial.num_requests is None else {"workload.num_requests": trial.num_requests}
+        experiment = self._study.experiment_of(trial.assignment | more, trial.seed)
         if self._keep is not None:
             experiment = msgspec.structs.replace(experiment, output=self._study.base.output)
-        return msgspec.structs.replace(experiment, seed=trial.seed)
+        return experiment
 
 
 def work(bench: Bench, trial: Trial) -> Finished:

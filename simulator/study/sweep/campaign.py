@@ -2,21 +2,23 @@
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tomli_w
 
 from simulator.config.load import plain
+from simulator.config.words import show
 from simulator.errors import InputErrors, OutputError
 from simulator.study.sweep import plan
 from simulator.study.sweep.laboratory import Laboratory
 from simulator.study.sweep.lengthening import more_of
 from simulator.study.sweep.merge import merge
-from simulator.study.sweep.segments import checked, read_all
+from simulator.study.sweep.segments import FOLDER, checked, read_all
 from simulator.study.sweep.shards import Shard
 from simulator.study.sweep.study_file import Study, check_points, read_study
 from simulator.study.sweep.trial import DONE, Finished, Trial
 
+RECORDED = ("metrics", "confidence", "min_tail")        # of [study.statistics]: what lines of segments depend on
 STUDY = "study.toml"            # in the directory: the study file as it was asked
 
 
@@ -55,6 +57,8 @@ class Campaign:
     ------
     InputErrors
         Points that are no experiments, another study in the directory, damaged segments.
+    RuntimeError
+        A run came out in two ways: it is not deterministic.
     """
 
     def __init__(self, study: Study, directory: Path | None, how: How):
@@ -73,10 +77,11 @@ class Campaign:
             raise InputErrors([f"{directory}: holds something else than a study ({strangers[0].name}); --out chooses "
                                "another directory"])
         self.planned = plan.settle(directory, self.planned, study.file, how.extend)
+        check_recorded(study, directory)
         _keep_study(study, directory)
         stored = checked(read_all(directory))
         if stored.differing:
-            raise InputErrors(stored.faults)
+            raise RuntimeError("; ".join(stored.faults))
         self.num_torn = stored.num_torn
         self.known = {id: end for id, end in stored.finished.items() if end.status not in how.retry}
 
@@ -129,6 +134,27 @@ def study_in(directory: Path) -> Study:
 def failures(ends: list[Finished]) -> list[Finished]:
     """Return the runs that are neither done nor refused."""
     return [end for end in ends if end.status not in (DONE, "refused")]
+
+
+def check_recorded(study: Study, directory: Path) -> None:
+    """Make sure that runs which ended before were looked at as this study asks.
+
+    Their lines hold what is left after the beginning was cut, and intervals of these metrics alone.
+
+    Raises
+    ------
+    InputErrors
+        They were looked at otherwise.
+    """
+    if not (directory / STUDY).is_file() or not any((directory / FOLDER).glob("*")):
+        return
+    before = study_in(directory)
+    looked = [(key, *(getattr(each.settings.statistics, key) for each in (before, study))) for key in RECORDED]
+    faults = [f"{study.file}: study.statistics.{key}: the runs in {directory} were looked at with {show(was)}, found "
+              f"{show(now)}; --out chooses another directory"
+              for key, was, now in [("warmup", before.warmup, study.warmup), *looked] if was != now]
+    if faults:
+        raise InputErrors(faults)
 
 
 def _keep_study(study: Study, directory: Path) -> None:

@@ -1,12 +1,15 @@
 """What a run is, in one number: equal runs have equal ids, on every machine and at every time.
 
 The id is of what the results depend on: the experiment with every default written out, but for its name and where it
-writes; the contents, not the paths, of the files that it reads; the sources of the package. Source of the demand: Vidur
+writes; the contents, not the paths, of the files that it reads, facts and modules of users among them; the sources of
+the package. Source of the demand: Vidur
 keys a probe by job and rate alone, so that changed traces reuse stale results; vLLM's sweep skips by file names.
 """
 import hashlib
 import json
 import os
+import sys
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -15,6 +18,7 @@ import msgspec
 from simulator.config.experiment import Experiment
 from simulator.config.fields import extra_of, table_of
 from simulator.config.load import plain_value
+from simulator.domain import facts
 from simulator.study.sweep.sources import hash_of_sources
 
 LENGTH = 16                     # hexadecimal digits of an id
@@ -23,7 +27,13 @@ UNASKED = ("name", "output")    # of an experiment: what does not change what is
 
 def id_of(experiment: Experiment) -> str:
     """Return the id of a run; its seed is part of the experiment."""
-    return hash_of({"experiment": _content(experiment, UNASKED), "sources": hash_of_sources()})
+    return ids_of(experiment, (experiment.seed,))[0]
+
+
+def ids_of(experiment: Experiment, seeds: Iterable[int]) -> list[str]:
+    """Return the ids of an experiment with each of these seeds."""
+    content = _content(experiment, UNASKED)
+    return [hash_of({"experiment": content | {"seed": seed}, "sources": hash_of_sources()}) for seed in seeds]
 
 
 def hash_of(value: Any) -> str:
@@ -55,7 +65,10 @@ def _content(struct: msgspec.Struct, unasked: tuple[str, ...] = ()) -> dict[str,
         value = getattr(struct, field.name)
         if value is None or field.name in unasked:
             continue
-        found[field.name] = _value(value, extra_of(field.hint))
+        if field.names_kind and ":" in value:
+            found[field.name] = _of_class(value)
+        else:
+            found[field.name] = _value(value, extra_of(field.hint))
     return found | _content(getattr(struct, table.choice)) if table.choice else found
 
 
@@ -64,9 +77,18 @@ def _value(value: Any, extra: dict) -> Any:
         return _content(value)
     if isinstance(value, (list, tuple)):
         return [_value(each, extra) for each in value]
-    if isinstance(value, str) and value and (extra.get("path") or "facts" in extra or ":" in value):
+    if isinstance(value, str) and value and "facts" in extra:
+        return _of_file(str(facts.path_of(extra["facts"], value)))
+    if isinstance(value, str) and value and extra.get("path"):
         return _of_file(value)
     return plain_value(value)
+
+
+def _of_class(name: str) -> list[str]:
+    """Return the name of a user's class, and the hash of its module; not of what that imports."""
+    module = sys.modules.get(name.partition(":")[0])
+    file = getattr(module, "__file__", None)
+    return [name, _of_file(file)] if file else [name]
 
 
 def _of_file(name: str) -> str:

@@ -93,15 +93,27 @@ class Laboratory:
         if self._elsewhere is not None:
             yield from self._elsewhere(self._bench, trials)
         elif self._num_processes == 1:
-            for trial in trials:
-                if self._stop():
-                    return
-                yield self._bench.run(trial)
+            yield from self._one_by_one(trials)
         else:
             rules = Rules(min(self._num_processes, len(trials)), self._study.settings.run.retries,
-                          KILL_AFTER * self._study.settings.run.timeout_s, self._stop)
+                          KILL_AFTER * self._study.settings.run.timeout_s, self._stop, is_accepted=was_in_time)
             for served in serve(work, self._bench, trials, rules):
                 yield end_of(served, self._study.settings.run.timeout_s)
+
+    def _one_by_one(self, trials: list[Trial]) -> Iterator[Finished]:
+        for trial in trials:
+            for attempt in range(self._study.settings.run.retries + 1):
+                if self._stop():
+                    return
+                finished = self._bench.run(trial)
+                if was_in_time(finished):
+                    break
+            yield finished._replace(attempts=attempt + 1)
+
+
+def was_in_time(finished: Finished) -> bool:
+    """Say whether a run was not stopped for the time it took."""
+    return finished.status != TIMEOUT
 
 
 def end_of(served: Served, timeout_s: float) -> Finished:

@@ -7,11 +7,9 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from msgspec.structs import replace
-
 from simulator.errors import InputErrors, OutputError
 from simulator.study.sweep.design import Point
-from simulator.study.sweep.identity import id_of
+from simulator.study.sweep.identity import ids_of
 from simulator.study.sweep.study_file import Study
 from simulator.study.sweep.trial import Trial
 
@@ -21,14 +19,11 @@ SHOWN = 3                       # differences that a message names
 
 def trials_of(study: Study, points: Iterable[Point]) -> list[Trial]:
     """Return the runs of a study: each point with each seed."""
-    points = list(points)
-    experiments = [study.experiment_of(point) for point in points]
-    ids = {}
-    for number, experiment in enumerate(experiments):
-        for replication, seed in enumerate(study.seeds):
-            ids[number, replication] = id_of(replace(experiment, seed=seed))
-    return [Trial(index, id, number, replication, study.seeds[replication], points[number])
-            for index, ((number, replication), id) in enumerate(ids.items())]
+    found: list[Trial] = []
+    for number, point in enumerate(points):
+        for replication, id in enumerate(ids_of(study.experiment_of(point), study.seeds)):
+            found.append(Trial(len(found), id, number, replication, study.seeds[replication], point))
+    return found
 
 
 def settle(directory: Path, trials: list[Trial], study_file: str, extend: bool = False) -> list[Trial]:

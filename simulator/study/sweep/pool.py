@@ -21,18 +21,22 @@ from typing import Any, NamedTuple
 LOOK_S = 0.1                    # between two looks at whether to stop
 CHUNK_S = 1.0                   # of work that a worker is handed at once
 MOST_AT_ONCE = 256
+MOST_FAILED_STARTS = 20
+HEARD_BY_ALL = (signal.SIGINT, signal.SIGTERM)
+UNKNOWN = 256                   # no exit status of a process: it died on another machine
 PATIENCE_S = 10.0               # for a process that was asked to end, before it is made to
 # Libraries that would start a thread for each core in each process.
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS",
               "NUMEXPR_NUM_THREADS")
-FAULT = 3                       # exit status of a worker whose work raised
 
 
 class Rules(NamedTuple):
     """How items are served.
 
     num_processes : that serve side by side.
-    retries : how often an item is tried again of which a process died, alone in a new one.
+    retries : how often an item is tried again of which a process died, or whose result is not accepted, alone in a new
+        process.
+    is_accepted : whether a result counts; one of the last attempt does in any case.
     kill_after_s : wall time after which the system kills the process of an item; inf: never.
     stop : asked every `LOOK_S`; True: no item begins any more.
     grace_s : that those which run then have, before their processes are killed.
@@ -43,13 +47,14 @@ class Rules(NamedTuple):
     kill_after_s: float = math.inf
     stop: Callable[[], bool] = lambda: False
     grace_s: float = 20.0
+    is_accepted: Callable[[Any], bool] = lambda result: True
 
 
 class Served(NamedTuple):
     """What became of an item.
 
     result : what the work returned; None where its processes died.
-    lost : how the last of them ended: the signal, negative, or the exit status; None: it did not.
+    lost : how the last of them ended: the signal, negative, the exit status, or `UNKNOWN`; None: it did not.
     attempts : processes that tried it.
     """
 
@@ -70,6 +75,8 @@ class Served(NamedTuple):
         """
         if self.lost is None:
             return ""
+        if self.lost == UNKNOWN:
+            return "the workers that served it died, for want of memory most likely"
         if self.lost >= 0:
             return f"its process ended with status {self.lost}"
         try:
@@ -128,8 +135,9 @@ class _Pool:
         self._alone: deque[_Task] = deque()         # of which a process died
         self._next: _Task | None = None
         self._workers: dict[Connection, _Worker] = {}
-        self._pace = _Pace()
+        self._pace = Pace()
         self._has_begun = False
+        self._failed_starts = 0                     # in a row
 
     def serve(self) -> Iterator[Served]:
         """Yield what becomes of the items, until none is left or it is to stop."""
@@ -190,14 +198,27 @@ class _Pool:
         """Return a new process, in place of one that idles where there is such."""
         if idle is not None:
             self._dismiss_one(idle)
+        for _ in range(MOST_FAILED_STARTS):
+            try:
+                return self._begin()
+            except (EOFError, ConnectionError, FileNotFoundError):      # the server of forks was killed; another starts
+                time.sleep(LOOK_S)
+        return self._begin()
+
+    def _begin(self) -> _Worker:
         context = get_context("forkserver")
         ours, theirs = context.Pipe()
-        with one_thread_each():
-            context.set_forkserver_preload([self._work.__module__])
-            process = context.Process(target=_answer, daemon=True, args=(
-                theirs, self._work, self._shared, self._rules.kill_after_s))
-            process.start()
-        theirs.close()
+        context.set_forkserver_preload([self._work.__module__])
+        process = context.Process(target=_answer, daemon=True, args=(
+            theirs, self._work, self._shared, self._rules.kill_after_s))
+        try:
+            with one_thread_each(), deaf():
+                process.start()
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
         worker = self._workers[ours] = _Worker(process, ours)
         return worker
 
@@ -210,12 +231,16 @@ class _Pool:
             return
         if kind == "ready":
             worker.is_ready = self._has_begun = True
+            self._failed_starts = 0
         elif kind == "raised":
             raise RuntimeError(f"a worker process: {answer}")
         else:
             task = worker.tasks.popleft()
             self._pace.note(wall_s)
-            yield Served(task.item, answer, None, task.attempts + 1)
+            if task.attempts < self._rules.retries and not self._rules.is_accepted(answer):
+                self._alone.append(task._replace(attempts=task.attempts + 1))
+            else:
+                yield Served(task.item, answer, None, task.attempts + 1)
 
     def _bury(self, worker: _Worker) -> Iterator[Served]:
         """Retry, alone, the item of which a process died, or give it up; the others it had wait for another process."""
@@ -225,18 +250,21 @@ class _Pool:
         status = worker.process.exitcode
         if worker.is_dismissed:
             return
-        if not worker.is_ready and not self._has_begun:
-            raise RuntimeError(f"no worker process can begin (exit status {status}); a script that calls this needs "
-                               "`if __name__ == \"__main__\":` around it; with one job it goes without processes")
-        if not worker.is_ready:         # killed before it came to anything
-            self._back.extendleft(reversed(worker.tasks))
+        if not worker.is_ready:         # killed before it came to anything, or none can begin
+            self._failed_starts += 1
+            was_killed = status is not None and status < 0
+            if self._failed_starts > MOST_FAILED_STARTS or not (was_killed or self._has_begun):
+                raise RuntimeError(f"no worker process can begin (exit status {status}); a script that calls this needs "
+                                   "`if __name__ == \"__main__\":` around it; with one job it goes without processes")
+            self._alone.extend(task for task in worker.tasks if task.attempts)
+            self._back.extendleft(reversed([task for task in worker.tasks if not task.attempts]))
             return
         dead = worker.tasks.popleft()
         self._back.extendleft(reversed(worker.tasks))
         if dead.attempts < self._rules.retries:
             self._alone.append(dead._replace(attempts=dead.attempts + 1))
         else:
-            yield Served(dead.item, None, status if status is not None else FAULT, dead.attempts + 1)
+            yield Served(dead.item, None, UNKNOWN if status is None else status, dead.attempts + 1)
 
     def _dismiss(self) -> None:
         """Let each process end after the item that it is at; what else it was handed is not begun."""
@@ -263,7 +291,7 @@ class _Pool:
             return
 
 
-class _Pace:
+class Pace:
     """How many items are a second's work: by a mean in which the latest weigh most."""
 
     def __init__(self):
@@ -295,11 +323,27 @@ def one_thread_each() -> Iterator[None]:
             os.environ.pop(name, None)
 
 
+@contextmanager
+def deaf() -> Iterator[None]:
+    """Let processes that are started in the block, and all that they start, not hear SIGINT and SIGTERM.
+
+    Batch systems and terminals send them to all, the server of forks among them; the parent decides.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, HEARD_BY_ALL)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 # ---- in the other process
 
 def _answer(pipe: Connection, work: Callable[[Any, Any], Any], shared: Any, kill_after_s: float) -> None:
     """Serve items until told to end."""
-    for number in (signal.SIGINT, signal.SIGTERM):      # Ctrl-C and batch systems tell all; the parent decides
+    for number in HEARD_BY_ALL:         # where another program's server of forks is used, which hears them
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()

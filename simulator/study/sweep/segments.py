@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from simulator.errors import InputErrors, OutputError
-from simulator.study.sweep.trial import Finished, line_of, read_line
+from simulator.study.sweep.trial import DONE, FAILED, KILLED, REFUSED, TIMEOUT, Finished, line_of, read_line
 
 FOLDER = "segments"
 ENDING = ".jsonl"
@@ -107,18 +107,18 @@ def read_all(directory: Path) -> Stored:
                 continue
             lines += 1
             known = found.setdefault(finished.id, finished)
-            if known is not finished and known.result() != finished.result():
-                if KEPT[finished.status] > KEPT[known.status]:      # tried again
-                    found[finished.id] = finished
-                elif KEPT[finished.status] == KEPT[known.status]:
-                    differing.append(finished.id)
-                    faults.append(_difference(known, finished))
+            if KEPT[finished.status] > KEPT[known.status] or (
+                    KEPT[finished.status] == KEPT[known.status] and finished.status != DONE):
+                found[finished.id] = finished               # tried again
+            elif finished.status == known.status == DONE and known.result() != finished.result():
+                differing.append(finished.id)
+                faults.append(_difference(known, finished))
         num_torn += torn is not None
     return Stored(found, num_torn, faults, differing)
 
 
-# Of two ends of the same run, which one counts: a process may die of what another has memory or time for.
-KEPT = {"done": 2, "refused": 2, "failed": 2, "timeout": 1, "killed": 1}
+# Of two ends of the same run, which one counts: what one process dies of, another has memory, time or an extra for.
+KEPT = {DONE: 3, REFUSED: 2, FAILED: 1, TIMEOUT: 0, KILLED: 0}
 
 
 def checked(stored: Stored) -> Stored:
@@ -139,8 +139,6 @@ NOT_DETERMINISTIC = "not deterministic: "
 
 
 def _difference(one: Finished, other: Finished) -> str:
-    if one.status != other.status:
-        return f"{NOT_DETERMINISTIC}id {one.id}: {one.status} in one segment, {other.status} in another"
     for key in sorted(one.summary.keys() | other.summary.keys()):
         if one.summary.get(key) != other.summary.get(key):
             return (f"{NOT_DETERMINISTIC}id {one.id}: {key} {one.summary.get(key)} in one segment, "

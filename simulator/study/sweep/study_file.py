@@ -2,6 +2,7 @@
 
 Each kind of study has a Struct of its own for [study], which begins with the keys of `StudyTable`.
 """
+import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -96,11 +97,34 @@ class SweepTable(StudyTable, kw_only=True):
     """All points of a design, [study] with kind = "sweep"."""
 
 
+class Resolved:
+    """Experiments of points, kept: a plan asks what was checked before, and a run what was planned.
+
+    Another process begins with none.
+    """
+
+    def __init__(self):
+        self._kept: dict[str, Experiment] = {}
+
+    def __reduce__(self):
+        return Resolved, ()
+
+    def of(self, layers: Layers, assignment: Mapping[str, Any]) -> Experiment:
+        """Return the experiment of layers, always the same, with an assignment over them."""
+        key = json.dumps(assignment, sort_keys=True, default=repr)
+        experiment = self._kept.pop(key, None) or resolve(laid_over(layers, assignment))
+        self._kept[key] = experiment            # the last that was asked for is the last to go
+        if len(self._kept) > ALL_CHECKED:
+            self._kept.pop(next(iter(self._kept)))
+        return experiment
+
+
 class Study(NamedTuple):
     """A study whose file has been read and checked.
 
     file : the study file. name : of its results. settings : [study]. layers : of the experiment without it.
     base : that experiment. axes : in the order of the file. seeds : of the replications.
+    resolved : experiments of points, as they were asked for.
     apart : tables of the experiment that its kind sets apart: the base goes without them.
     """
 
@@ -111,6 +135,7 @@ class Study(NamedTuple):
     base: Experiment
     axes: tuple[Axis, ...]
     seeds: tuple[int, ...]
+    resolved: "Resolved"
     apart: Mapping[str, Any] | None = None
 
     def points(self) -> Iterator[Point]:
@@ -136,7 +161,7 @@ class Study(NamedTuple):
         InputErrors
             What is wrong with it, one line each.
         """
-        experiment = resolve(laid_over(self.layers, assignment)) if assignment else self.base
+        experiment = self.resolved.of(self.layers, assignment) if assignment else self.base
         return replace(experiment, seed=experiment.seed if seed is None else seed, output=NOTHING)
 
     @property
@@ -203,7 +228,7 @@ def read_study(file: str | os.PathLike, overrides: Mapping[str, Any] | Iterable[
         raise InputErrors(faults)
     seeds = settings.seeds
     seeds = tuple(range(base.seed, base.seed + seeds)) if isinstance(seeds, int) else tuple(seeds)
-    return Study(file, base.name, settings, layers, base, axes, seeds, apart)
+    return Study(file, base.name, settings, layers, base, axes, seeds, Resolved(), apart)
 
 
 def check_points(study: Study, limit: int | None = None) -> list[Point]:

@@ -27,9 +27,9 @@ def pareto(question: Question, tried: list[Tried]) -> np.ndarray:
 def ranked(question: Question, tried: list[Tried]) -> tuple[list[Tried], set[int]]:
     """Return the feasible candidates, the best first, and those on the front.
 
-    Those on the front, given by their numbers, come first, then those on the front of the others, until as many as are written have a rank; the
-    rest goes by the first objective. Candidates of one objective that are on one front are equal but for noise: the one
-    with fewer GPUs wins, then the lower price, the better value, the smaller id.
+    Those on the front, given by their numbers, come first, then those on the front of the others, until as many as are
+    written have a rank; the rest goes by the first objective. Candidates of one objective that are on one front are
+    equal but for noise: the one with fewer GPUs wins, then the lower price, the better value, the smaller id.
     """
     left = [each for each in tried if each.status == FEASIBLE]
     order: list[Tried] = []

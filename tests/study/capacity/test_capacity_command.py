@@ -82,7 +82,17 @@ def test_without_a_study_the_options_ask(tmp_path, capsys):
 def test_more_requests_are_drawn_where_a_percentile_needs_them(tmp_path):
     _, content = asked(written(tmp_path, SERVER), tmp_path / "out", "--slo", "ttft_ms.p99=5", *ROUGH)
 
-    assert {probe["requests"] for probe in content["probes"]} <= {6250, 12500}      # 5,000, and what is cut
+    assert {probe["requests"] for probe in content["probes"]} == {10_000}       # 5,000 where half of them is cut
+
+
+@pytest.mark.parametrize(("warmup", "requests"), [
+    ('"none"', 5000), ("{requests = 700}", 5700), ("{seconds = 1}", 10_000)])
+def test_what_is_cut_is_drawn_on_top(tmp_path, warmup, requests):
+    # at 500/s, 500 requests come in the first second: of 5,000 too few are left, so that twice as many are drawn
+    _, content = asked(written(tmp_path, SERVER), tmp_path / "out", "--slo", "ttft_ms.p99=5", *ROUGH, "--set",
+                       f"study.statistics.warmup={warmup}", "--set", "study.start=500.0")
+
+    assert {probe["requests"] for probe in content["probes"]} == {requests}
 
 
 def test_a_percentile_of_too_few_requests_fails(tmp_path, capsys):
@@ -139,6 +149,25 @@ def test_an_axis_gives_a_capacity_for_each_of_its_values(study, tmp_path):
     assert len(rows) == len(slow["probes"]) + len(fast["probes"])
 
 
+def test_an_axis_may_say_how_many_requests_there_are(study, tmp_path):
+    axes = '{"workload.num_requests" = [400, 800]}'
+    _, content = asked(study, tmp_path / "out", "--set", f"study.axes={axes}", *ROUGH)
+
+    assert [{probe["requests"] for probe in each["probes"]} for each in content["points"]] == [{400}, {800}]
+
+
+def test_the_number_of_requests_may_be_varied(study, tmp_path):
+    # At 1,009.2/s p99 of n requests is about 1 + 0.99 n 0.0092 / 1.0092 ms: it grows with them
+    status, content = asked(study, tmp_path / "out", "--set", "study.vary=workload.num_requests", "--set",
+                            "study.from=100", "--set", "study.start=100", "--set",
+                            "workload.arrival.rate_per_s=1009.2", "--set",
+                            "study.slo.backlog=any")
+
+    assert status == 0 and content["hi"] == content["lo"] + 1
+    assert content["lo"] == pytest.approx(998, abs=3)
+    assert all(probe["requests"] == probe["value"] for probe in content["probes"])
+
+
 def test_the_fewest_replicas_for_a_load(study, tmp_path, capsys):
     # 2,500 requests/s of 1 ms: two servers cannot, three can
     status, content = asked(study, tmp_path / "out", "--set", "workload.arrival.rate_per_s=2500.0", "--set",
@@ -190,6 +219,30 @@ def test_a_trace_is_played_faster(tmp_path):
     assert content["probes"][0]["value"] == 1.0
 
 
+def test_a_hole_is_told(tmp_path, capsys):
+    # 1,000/s is what the server can do; 0.7 times that falls into the hole
+    (tmp_path / "holed.py").write_text("""
+from simulator.admission.python_admission import PythonAdmission
+
+
+class Holed(PythonAdmission):
+    # nobody may come 1.39 to 1.61 ms after the last one: at 621 to 719/s
+
+    last_ns = 0
+
+    def lets_pass(self, request, now_ns):
+        gap_ns, self.last_ns = now_ns - self.last_ns, now_ns
+        return not 1_390_000 < gap_ns < 1_610_000
+""")
+    text = SERVER + '[cluster.admission]\npolicy = "holed:Holed"\n[slo]\nttft_ms = 100.0\n'
+    status, content = asked(written(tmp_path, text), tmp_path / "out", "--slo", "goodput_share=0.9", "--set",
+                            "study.start=800.0", *ROUGH)
+
+    assert status == 0 and not content["monotone"]
+    assert content["answer"] <= 621.2 < content["before"]
+    assert "not monotone: " in capsys.readouterr().out
+
+
 def test_vidurs_search_probes_as_vidur_does(tmp_path):
     text = SERVER.replace('"constant", rate', '"poisson", rate') + """
 [study]
@@ -218,6 +271,8 @@ slo = {"queue_ms.p99" = {max = 5.0}}
     ("study.slo.goodput_share={min = 0.9}", "the experiment has no [slo]"),
     ('study.slo={"ttft.p99" = {max = 1.0}}', 'summary.json has no number "ttft.p99"; did you mean ttft_ms.p99?'),
     ('study.mix=[{pool = "big", replicas = {from = 0, to = 2}}]', 'study.mix[0].pool: there is no pool "big"'),
+    ("study.vary=engine.gpu_memory_utilization", "engine.gpu_memory_utilization: expected a number > 0 and <= 1"),
+    ('study={compat = "vidur", start = 5.0, slo = {"ttft_ms.p99" = 3}}', 'study.slo."ttft_ms.p99": expected {max'),
     ("study.compat=vidur", "study.slo: expected"),
 ])
 def test_what_cannot_be_asked_is_refused(study, tmp_path, capsys, given, fault):
@@ -225,6 +280,7 @@ def test_what_cannot_be_asked_is_refused(study, tmp_path, capsys, given, fault):
         given, fault = 'study={compat = "vidur", start = "estimate"}', "expected a number with compat"
     assert asked(study, tmp_path / "out", "--set", given) == (2, None)
     assert fault in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_all_faults_are_told_at_once(study, tmp_path, capsys):

@@ -126,6 +126,13 @@ def test_a_factor_of_one_skips_what_only_pooling_could_carry(tmp_path):
     assert skipped["skipped"] > tried["skipped"]
 
 
+def test_a_mix_needs_a_load(tmp_path, capsys):
+    text = SERVER.replace("rate_per_s = 500.0", 'ramp = "linear", start_rate_per_s = 1.0, end_rate_per_s = 2.0')
+
+    assert asked(written(tmp_path, text + POOLS + MIX), tmp_path / "out") == (2, None)
+    assert "study.mix: expected workload.arrival.rate_per_s, the load" in capsys.readouterr().err
+
+
 def test_a_load_beyond_all_mixes_ends_with_3(tmp_path, capsys):
     text = SERVER.replace("rate_per_s = 500.0", "rate_per_s = 9000.0") + POOLS + MIX
 

@@ -41,7 +41,7 @@ def test_each_item_is_served_once_by_so_many_processes():
     found = list(serve(work, 10, iter(range(40)), Rules(3)))
 
     assert sorted((served.item, served.result[0]) for served in found) == [(i, 10 * i) for i in range(40)]
-    assert {(served.lost, served.attempts, served.why_lost()) for served in found} == {(None, 1, "")}
+    assert {(served.lost, served.attempts) for served in found} == {(None, 1)}
     assert 1 <= len({served.result[1] for served in found} - {os.getpid()}) <= 3
     assert not active_children()
 
@@ -63,6 +63,11 @@ def test_who_dies_takes_nobody_along():
 def test_what_dies_once_is_done_by_the_second_attempt(tmp_path):
     item = f"once {tmp_path / 'was_here'}"
     assert results([item, 1], retries=1)[item][2:] == (None, 2)
+
+
+def test_what_is_not_accepted_is_tried_again_and_counts_the_last_time():
+    found = results([1, 2, 3], retries=2, is_accepted=lambda result: result[0] != 20)
+    assert [found[i].attempts for i in (1, 2, 3)] == [1, 3, 1] and found[2].result[0] == 20
 
 
 def test_without_retries_one_death_is_enough(tmp_path):
@@ -169,3 +174,38 @@ def test_a_script_without_a_guard_is_told(tmp_path):
     with script(tmp_path, "if True:") as parent:
         _, errors = parent.communicate(timeout=60)
     assert "needs `if __name__ == \"__main__\":` around it" in errors and parent.returncode == 1
+
+
+DEAF = """
+import os, signal, sys, time
+sys.path.insert(0, {tests!r})
+from test_pool import work
+from simulator.study.sweep.pool import Rules, serve
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)       # the parent decides what becomes of it
+    for number, served in enumerate(serve(work, 10, [0, 1, "die", 2, "leave", *range(3, 9)], Rules(2, retries=1))):
+        if number == 0:
+            os.killpg(0, signal.SIGTERM)
+        print(served.item, served.lost, flush=True)
+"""
+
+
+def test_signal_that_all_processes_hear_ends_none_of_them(tmp_path):
+    # among them the server of forks, of which processes are to begin later in place of those that die
+    file = tmp_path / "script.py"
+    file.write_text(DEAF.format(tests=str(Path(__file__).parent)))
+    ended = subprocess.run([sys.executable, file], capture_output=True, text=True, start_new_session=True, check=False,
+                           timeout=60, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert ended.returncode == 0, ended.stderr
+    assert sorted(ended.stdout.splitlines()) == [*(f"{i} None" for i in range(9)), "die -9", "leave 7"]
+
+
+@pytest.mark.slow
+def test_server_of_forks_that_is_killed_is_replaced():
+    found, killed = [], []
+    for served in serve(work, 10, ["sleep 0.01", "die", *range(20), "leave"], Rules(2, retries=1)):
+        found.append(served.item)
+        if not killed:
+            killed.append(int(Path(f"/proc/{served.result[1]}/stat").read_text().rpartition(")")[2].split()[1]))
+            os.kill(killed[0], signal.SIGKILL)
+    assert len(found) == 23

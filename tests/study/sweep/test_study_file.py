@@ -4,6 +4,7 @@ import pytest
 
 from simulator import cli
 from simulator.config.load import load_experiment
+from simulator.domain import facts
 from simulator.errors import InputErrors
 from simulator.study.sweep.axes import axis_of
 from simulator.study.sweep.design import points_of
@@ -167,3 +168,24 @@ def test_id_is_of_contents_not_of_names(tmp_path, study):
     assert before[0] == before[1]
     (tmp_path / "b" / "t.csv").write_text(rows + "1,5,6\n")
     assert id_of(load_experiment(base, traces[1])) != before[1]
+
+
+def test_id_is_of_what_facts_and_classes_of_users_say(tmp_path, study, monkeypatch):
+    base = study.with_name("base.toml")
+    base.write_text(base.read_text() + '[model]\nname = "llama-3.1-8b"\n[hardware]\nname = "h100-sxm-80gb"\n')
+    before = id_of(load_experiment(base))
+    (tmp_path / "model").mkdir()
+    text = facts.path_of("model", "llama-3.1-8b").read_text()
+    (tmp_path / "model" / "llama-3.1-8b.toml").write_text(text + "# as measured\n")
+    built_in = facts.folder
+    monkeypatch.setattr(facts, "folder", lambda kind: tmp_path / kind if kind == "model" else built_in(kind))
+    assert id_of(load_experiment(base)) != before
+
+    for number in range(2):         # of one name, in two folders
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "mine_of_ids.py").write_text(
+            f"from simulator.workload.types.synthetic import Synthetic\nclass Mine(Synthetic):\n    number = {number}\n")
+        (folder / "base.toml").write_text(base.read_text().replace('"synthetic"', '"mine_of_ids:Mine"'))
+    ids = [id_of(load_experiment(tmp_path / str(number) / "base.toml")) for number in range(2)]
+    assert ids[0] != ids[1]

@@ -106,7 +106,7 @@ def test_run_that_came_out_differently_is_told(study, tmp_path, capsys):
     with Segment(out) as segment:
         segment.append(first._replace(summary=first.summary | {"ttft_ms.p99": 12.3}))
     capsys.readouterr()
-    assert sweep(study, out) == 2
+    assert sweep(study, out) == 1
     error = capsys.readouterr().err
     assert f"not deterministic: id {first.id}: ttft_ms.p99" in error and "12.3" in error
 
@@ -132,6 +132,19 @@ def test_changed_study_is_refused_unless_it_asks_for_more(study, rewrite, tmp_pa
     rewrite(("[2, 8, 16]", "[2]"))
     assert sweep(study, out, "--extend") == 2
     assert "8 of its 12 runs are no longer asked for" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("change", "told"), [
+    ('study.statistics.warmup="mser5"', 'warmup: the runs in'), ("study.statistics.confidence=0.9", "confidence: the runs in"),
+    ('study.statistics.metrics=["e2el_ms.mean"]', "metrics: the runs in")])
+def test_runs_that_were_looked_at_otherwise_are_not_taken(study, tmp_path, change, told, capsys):
+    out = tmp_path / "out"
+    assert sweep(study, out) == 0
+    before = (out / "study.toml").read_bytes()
+    assert sweep(study, out, "--set", change) == 2
+    assert f"study.statistics.{told} {out} were looked at with" in capsys.readouterr().err
+    assert (out / "study.toml").read_bytes() == before
+    assert sweep(study, out, "--set", "study.run.timeout_s=60.0", "--set", "study.run.baseline=1") == 0
 
 
 def test_longer_runs_until_the_numbers_are_sure(study, tmp_path):

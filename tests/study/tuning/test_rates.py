@@ -63,6 +63,7 @@ def test_processes_and_going_on_write_the_same_bytes(capacities, tmp_path):
     assert len(list((tmp_path / "out" / "segments").iterdir())) == count
 
 
+@pytest.mark.slow
 def test_halving_searches_coarsely_first(capacities):
     pairs = (('"topology.replicas" = [1, 2, 3]', '"topology.replicas" = [1, 2, 3]\n"engine.block_size" = [16, 32]'),
              ("rel_tol", 'search = "halving"\nfirst_requests = 500\nrel_tol'), ('\ngpus = "min"', ""))
@@ -73,6 +74,7 @@ def test_halving_searches_coarsely_first(capacities):
     assert {row["topology.replicas"] for row in rows if row["rank"]} == {"3"}
 
 
+@pytest.mark.slow
 def test_who_misses_at_any_rate_says_by_how_much(study, tune, tmp_path):
     status, told = tune(study(*CAPACITY, add=BOUNDS.replace("2.0", "0.5")))
 
