@@ -14,11 +14,12 @@ from simulator.study.durations import duration_s
 from simulator.study.sweep.machine import fitting, free_bytes, usable_cores
 from simulator.study.sweep.study_file import read_study
 from simulator.study.tuning.auto_tune import RESULT, auto_tune
+from simulator.study.tuning.candidates import Candidates
 from simulator.study.tuning.files import Told, table_of, told_of, write_all
 from simulator.study.tuning.findings import Findings
 from simulator.study.tuning.rates import AtCapacity
-from simulator.study.tuning.search import chosen_search, feasible_of, searched
-from simulator.study.tuning.store import opened, write
+from simulator.study.tuning.search import check_numbers, chosen_search, feasible_of, searched
+from simulator.study.tuning.store import LOOK, opened, write
 from simulator.study.tuning.table import CAPACITY, OPTUNA, Question, TuneTable, check
 from simulator.study.tuning.tried import Stopped, Tried, Trier
 from simulator.study.tuning.trying import AtLoad
@@ -57,14 +58,17 @@ def run(options: argparse.Namespace) -> int:
         return _as_auto_tune(options)
     question = check(read_study(options.study, options.overrides, TuneTable, "--set"))
     num_processes = _jobs(options)
+    candidates = feasible_of(question)
     if options.dry_run:
-        return _dry_run(question)
+        return _dry_run(question, candidates)
     directory = _directory(options, question.study.base.output.directory, question.study.name)
     watch = _Watch(options)
+    if not (directory / LOOK).exists():
+        check_numbers(question, candidates)
     trier = _trier(question, directory, num_processes, watch, _Progress(options.quiet).tell)
     try:
         with watch.interrupts:
-            outcome = searched(question, trier)
+            outcome = searched(question, trier, candidates)
     except Stopped:
         number = watch.interrupts.signal_number
         print(f"stopped; runs so far are in {directory}, run again to go on", file=sys.stderr)
@@ -113,9 +117,8 @@ def _text(question: Question, told: Told) -> str:
     return "\n".join(lines)
 
 
-def _dry_run(question: Question) -> int:
+def _dry_run(question: Question, candidates: Candidates | None) -> int:
     """Print how many candidates there are."""
-    candidates = feasible_of(question)
     if candidates is None:
         print(f"{question.study.count():,} points; search = \"{OPTUNA}\", {question.settings.max_trials:,} at most")
         return DONE

@@ -4,6 +4,8 @@ from collections.abc import Callable
 import numpy as np
 
 from simulator.errors import InputErrors
+from simulator.study.sweep.laboratory import Laboratory
+from simulator.study.sweep.trial import DONE
 from simulator.study.tuning.candidates import Candidate, Candidates, Dropped, candidates_of
 from simulator.study.tuning.findings import Findings
 from simulator.study.tuning.halving import ETA, rungs, survivors
@@ -12,10 +14,11 @@ from simulator.study.tuning.pruning import BOUND, bound_of, why_not
 from simulator.study.tuning.ranking import values_of
 from simulator.study.tuning.sampled import sampled
 from simulator.study.tuning.table import AUTO, EXHAUSTIVE, HALVING, OPTUNA, Question, num_requests_of
-from simulator.study.tuning.tried import FEASIBLE, Tried, Trier
+from simulator.study.tuning.tried import FEASIBLE, MISSED, Tried, Trier, check_objectives
 
 ALL_TRIED = 2_000               # candidates, with search = "auto"
 FIRST_ROUND = 8                 # of a search with a bound; each round is twice as long
+FEW_REQUESTS = 8                # of a run that only shows which numbers there are
 LEAST_REQUESTS = 100            # of the first round of halving
 MOST_POINTS = 50_000            # that are looked at, each of them
 SHARE_OF_FIRST = 27             # of the experiment's requests
@@ -105,9 +108,9 @@ def halving(question: Question, trier: Trier, candidates: Candidates) -> Finding
 def _best(question: Question, found: list[Tried]) -> list[int]:
     """Return who goes on: a third, those that keep the bounds first."""
     good = [i for i, each in enumerate(found) if each.status == FEASIBLE]
-    wanted = -(-sum(each.status in (FEASIBLE, "infeasible") for each in found) // ETA)
+    wanted = -(-sum(each.status in (FEASIBLE, MISSED) for each in found) // ETA)
     best = [good[i] for i in _best_of([found[i] for i in good], question, wanted)]
-    missed = [i for i, each in enumerate(found) if each.status == "infeasible"]
+    missed = [i for i, each in enumerate(found) if each.status == MISSED]
     missed.sort(key=lambda i: (-np.nan_to_num(found[i].margin, nan=-np.inf), i))
     return best + missed[:max(wanted - len(best), 0)]
 
@@ -134,21 +137,43 @@ def _best_fronts(question: Question, found: list[Tried], wanted: int) -> list[in
     return np.flatnonzero(best).tolist()
 
 
-def searched(question: Question, trier: Trier) -> Findings:
+def searched(question: Question, trier: Trier, candidates: Candidates | None) -> Findings:
     """Search as a study asks.
+
+    candidates : that `feasible_of` gave.
 
     Raises
     ------
     InputErrors
-        Values of axes with which no candidate is an experiment; more candidates than are allowed.
+        More candidates than are allowed.
     MissingExtra
         A sampler is asked for, and Optuna is not there.
     """
-    candidates = feasible_of(question)
     search = OPTUNA if candidates is None else chosen_search(question, len(candidates.kept))
     if search == OPTUNA:
         return sampled(question, trier, candidates)
     return (exhaustive if search == EXHAUSTIVE else halving)(question, trier, candidates)
+
+
+def check_numbers(question: Question, candidates: Candidates | None) -> None:
+    """Make sure that runs have the numbers that are asked for: the first candidate says, with few requests.
+
+    Nothing is kept of it. Where it does not run, those that do are asked as they end.
+
+    Raises
+    ------
+    InputErrors
+        What is no number of a run.
+    """
+    if candidates is None or not candidates.kept:
+        return
+    count = num_requests_of(question.study)
+    laboratory = Laboratory(question.study)
+    trial = laboratory.trial(candidates.kept[0].assignment, question.study.base.seed, 0,
+                             count and min(count, FEW_REQUESTS))
+    for end in laboratory.run([trial]):
+        if end.status == DONE:
+            check_objectives(question, end)
 
 
 def feasible_of(question: Question) -> Candidates | None:

@@ -203,12 +203,13 @@ def test_faults_are_told_all_at_once(study, tune, capsys, tmp_path, pairs, add, 
     assert not (tmp_path / "out").exists()
 
 
-def test_unknown_numbers_are_refused_with_the_nearest(study, tune, capsys):
+def test_unknown_numbers_are_refused_with_the_nearest(study, tune, capsys, tmp_path):
     path = study(('tokens_per_s_per_user = "max"', 'tokens_per_s_per_usr = "max"'),
                  add='[study.slo]\n"ttft_ms.p98" = {max = 1.0}\n')
     assert tune(path)[0] == 2
     told = capsys.readouterr().err
     assert "did you mean tokens_per_s_per_user?" in told and "did you mean ttft_ms.p9" in told
+    assert not (tmp_path / "out").exists()
 
 
 def test_other_objectives_and_other_directories_are_refused(study, tune, tmp_path, capsys):
