@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from simulator.errors import InputErrors
 from simulator.study.capacity.answer import answer, rules_of
 from simulator.study.capacity.estimate import estimated_rate
-from simulator.study.capacity.prober import ProbeFailed, Prober
+from simulator.study.capacity.prober import THIN, ProbeFailed, Prober
 from simulator.study.capacity.search import Found, Search, Span
 from simulator.study.capacity.varied import RATE, RATE_SCALE, Varied
 from simulator.study.capacity.verdict import Observation, Probe, Verdict, judge
@@ -177,7 +177,7 @@ def varied_of(question: Question, candidate: Candidate) -> Varied:
 def _though_thin(prober: Prober) -> Probe:
     """Return a probe whose percentiles may be those of few requests."""
     def probe(value: float, seeds: Sequence[int]) -> list[Observation]:
-        return [each._replace(faults=tuple(fault for fault in each.faults if not fault.startswith("thin:")))
+        return [each._replace(faults=tuple(fault for fault in each.faults if not fault.startswith(THIN)))
                 for each in prober(value, seeds)]
 
     return probe

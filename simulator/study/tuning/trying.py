@@ -2,7 +2,8 @@
 import math
 from collections.abc import Callable, Iterable
 
-from simulator.study.capacity.verdict import Observation, Rules, weigh
+from simulator.study.capacity.prober import observation_of
+from simulator.study.capacity.verdict import Rules, weigh
 from simulator.study.sweep.laboratory import Laboratory
 from simulator.study.sweep.trial import DONE, Finished
 from simulator.study.tuning.candidates import Candidate
@@ -63,19 +64,10 @@ class AtLoad:
         if not bounds.bounds:
             return tried
         rules = Rules(bounds, max_seeds=1, confidence=self._question.settings.statistics.confidence)
-        verdict = weigh(0.0, [self._observed(end) for end in ends], rules)
+        is_endless = math.isinf(self._question.study.base.horizon_s)
+        verdict = weigh(0.0, [observation_of(end, bounds, is_endless) for end in ends], rules)
         tried = tried._replace(margin=verdict.margin)
         return tried if verdict.passes else tried._replace(status=MISSED, why=verdict.sentence)
-
-    def _observed(self, end: Finished) -> Observation:
-        """Return what a run says of the bounds; percentiles of few requests are marked, and count."""
-        summary, bounds = end.summary, self._question.bounds
-        goodput = summary["request_goodput"]
-        good = 0 if goodput is None else round(goodput * summary["duration_s"])
-        unfinished = summary["requests.waiting"] + summary["requests.running"]
-        faults = ("requests did not end",) if unfinished and math.isinf(self._question.study.base.horizon_s) else ()
-        return Observation(end.seed, {key: summary[key] for key in bounds.metrics}, good,
-                           round(summary["requests.injected"]), end.extra["backlog"], faults)
 
     def _check_keys(self, end: Finished) -> None:
         """Refuse what is no number of a run, with the first that is done."""

@@ -134,6 +134,34 @@ def test_bounds_leave_some_out(study, tune, tmp_path):
     assert told["best"]["id"] == free["best"]["id"]
 
 
+def test_a_queue_that_grows_is_infeasible_unless_any_may(study, tune, tmp_path):
+    # One server of 1 ms is offered 1,250 requests a second, 0.8 ms apart: the queue grows; two take them in turn.
+    pairs = (('extends = "base.toml"', 'extends = "linear.toml"\nworkload.arrival = {process = "constant", '
+              'rate_per_s = 1250.0}'), ONE, OPEN, ("[1, 2]", "[1]"),
+             ('"engine.max_num_seqs" = [8, 64]', '"topology.replicas" = [1, 2]'))
+    bounds = '[study.slo]\n"ttft_ms.mean" = {max = 1000.0}\n'
+    _, told = tune(study(*pairs, add=bounds))
+    _, lenient = tune(study(*pairs, add=f'{bounds}backlog = "any"\n'), out="any")
+
+    assert told["counts"] == {"feasible": 1, "infeasible": 1}
+    assert told["reasons"] == {"infeasible": {"backlog: growing in 1 of 1 runs": 1}}
+    assert told["best"]["assignment"]["topology.replicas"] == 2
+    assert lenient["counts"] == {"feasible": 2}
+
+
+def test_a_share_of_good_requests_is_a_bound(study, tune):
+    # Arrivals 0.8 ms apart at a server of 1 ms: request i waits i x 0.2 ms, and 41 of 400 no longer than 8 ms.
+    pairs = (('extends = "base.toml"', 'extends = "linear.toml"\nslo.ttft_ms = 9.0001\nworkload.arrival = {process = '
+              '"constant", rate_per_s = 1250.0}\nengine.max_num_seqs = 1'), ONE, OPEN, ("[1, 2]", "[1]"),
+             ('"engine.max_num_seqs" = [8, 64]', '"topology.replicas" = [1]'))
+    counts = {}
+    for share in (41 / 400, 42 / 400):
+        bounds = f'[study.slo]\nbacklog = "any"\ngoodput_share = {{min = {share}}}\n'
+        told = tune(study(*pairs, add=f'{bounds}[study.statistics]\nwarmup = "none"\n'), out=f"out{share}")[1]
+        counts[share] = told["counts"]
+    assert list(counts.values()) == [{"feasible": 1}, {"infeasible": 1}]
+
+
 def test_ties_go_to_fewer_gpus_then_to_the_smaller_id(study, tune, tmp_path):
     # The linear server is as fast on any number of GPUs; one and two replicas of it serve a request a second alike.
     path = study(('extends = "base.toml"', 'extends = "linear.toml"\nworkload.arrival = {process = "constant", '
