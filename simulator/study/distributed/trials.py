@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from simulator.study.distributed.dask_client import check_here
-from simulator.study.sweep.bench import Bench
 from simulator.study.sweep.sources import hash_of_sources
+from simulator.study.sweep.bench import Bench
 from simulator.study.sweep.trial import KILLED, Finished, Trial
 
 LOOK_S = 0.01                   # between two looks at what has ended

@@ -15,7 +15,7 @@ from simulator.errors import InputErrors
 from simulator.study.sweep.bench import num_gpus
 from simulator.study.tuning.candidates import FORBIDDEN, Candidate, Dropped
 from simulator.study.tuning.objectives import Objective
-from simulator.study.tuning.table import Question
+from simulator.study.tuning.table import CAPACITY, Question
 
 MEMORY, BOUND = "memory", "bound"
 BOUNDED = ("linear", "roofline")
@@ -40,12 +40,15 @@ def why_not(candidate: Candidate) -> Dropped | None:
 def bound_of(question: Question) -> Callable[[Candidate], float] | None:
     """Return what bounds the objective of candidates from above; None: nothing does.
 
-    Nothing does where there are several objectives, where it is no output throughput, where replicas come and go.
+    Nothing does where there are several objectives, where it is no output throughput, where replicas come and go; nor
+    where values have intervals, and who is beaten by less than these may win by fewer GPUs.
     """
-    if len(question.objectives) != 1:
+    given, base = question.settings, question.study.base
+    has_intervals = given.epsilon == "ci" and (len(question.study.seeds) > 1 or given.load == CAPACITY)
+    if len(question.objectives) != 1 or has_intervals or base.autoscaling is not None:
         return None
-    objective, base = question.objectives[0], question.study.base
-    if not _is_bounded(objective) or base.autoscaling is not None:
+    objective = question.objectives[0]
+    if not _is_bounded(objective):
         return None
     per_gpu = objective.key == OUTPUT_PER_GPU
 

@@ -139,4 +139,8 @@ def test_bound_is_asked_of_one_objective_alone(asked):
     assert bound_of(asked()) is None
     assert bound_of(asked(('output_throughput_per_gpu = "max"\n', ""))) is None
     assert bound_of(asked(('tokens_per_s_per_user = "max"', ""), ('per_gpu = "max"', 'per_gpu = "min"'))) is None
+    one, seeds = ('tokens_per_s_per_user = "max"', ""), 'kind = "tune"\nseeds = 2'
+    assert bound_of(asked(one)) is not None
+    assert bound_of(asked(one, ('kind = "tune"', seeds))) is None               # noise may be larger than the lead
+    assert bound_of(asked(one, ('kind = "tune"', f'{seeds}\nepsilon = "none"'))) is not None
     assert why_not(feasible_of(asked()).kept[0]) is None
