@@ -1,4 +1,4 @@
-"""What a study adds to its runs: 1,000 runs of 1,000 requests against a bare loop, the first run, 100,000 rows merged."""
+"""What a study adds to its runs: 1,000 runs against a bare loop, the first run, 100,000 rows merged."""
 import json
 import resource
 import time
@@ -56,7 +56,8 @@ def test_runs_of_a_sweep(benchmark, report, file, tmp_path):
     def calls():
         for point in study.points():            # as users write it
             for seed in study.seeds[:10]:
-                simulator.run(CONFIGS / "quickstart.toml", {**point, "workload.num_requests": 1000, "seed": seed}, threads=1)
+                simulator.run(CONFIGS / "quickstart.toml", {
+                    **point, "workload.num_requests": 1000, "seed": seed}, threads=1)
 
     def sweep():
         campaign = Campaign(read_study(file), tmp_path / str(next(folders)), How())
@@ -73,7 +74,8 @@ def test_runs_of_a_sweep(benchmark, report, file, tmp_path):
     benchmark.pedantic(once, rounds=2)
     bare_s, call_s, sweep_s = min(found["bare"]) / 1000, min(found["calls"]) / 200, min(found["sweep"]) / 1000
     report.add("sweep, 1,000 runs of 1,000 requests", f"{1e3 * (sweep_s - bare_s):.2f} ms a run more", "<= 5 ms",
-               f"{1e3 * sweep_s:.2f} ms, {bare_s / sweep_s:.0%} of the throughput of prepared runs ({1e3 * bare_s:.2f} ms)")
+               f"{1e3 * sweep_s:.2f} ms, {bare_s / sweep_s:.0%} of the throughput of prepared runs "
+               f"({1e3 * bare_s:.2f} ms)")
     report.add("the same against a loop of simulator.run", f"{call_s / sweep_s:.0%} of its throughput", ">= 90 %",
                f"{1e3 * call_s:.2f} ms a call; CPU time, one process")
 
@@ -105,8 +107,8 @@ def test_merge(benchmark, report, file, tmp_path):
     result = simulator.run(CONFIGS / "quickstart.toml", {"workload.num_requests": 1000})
     from simulator.study.sweep.bench import leaves
     summary = leaves(result.summary)
-    extra = {"warmup_requests": 0, "warmup_found": True, "backlog": "stable", "interval": {}, "correlated": [], "thin": [],
-             "too_short": False, "gpus": 1}
+    extra = {"warmup_requests": 0, "warmup_found": True, "backlog": "stable", "interval": {}, "correlated": [],
+             "thin": [], "too_short": False, "gpus": 1}
     points = list(study.points())
     planned = [Trial(i, f"{i:016x}", i // 5000, i % 5000, i % 5000, points[i // 5000]) for i in range(100_000)]
     finished = {trial.id: Finished(trial.id, trial.index, trial.replication, trial.seed, "done", None, 1,

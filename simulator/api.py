@@ -8,6 +8,7 @@ from simulator import __version__, assemble
 from simulator.config.experiment import Experiment
 from simulator.config.load import load_experiment, resolved_toml
 from simulator.core.cores import available_cores
+from simulator.cost_assembly import ledger_of
 from simulator.domain import records
 from simulator.domain.run import Run
 from simulator.errors import faults_of
@@ -20,7 +21,7 @@ from simulator.results.metrics import SCHEMA
 from simulator.results.progress import Progress
 from simulator.results.provenance import Timings, provenance
 from simulator.results.result import Result
-from simulator.results.summary import json_text, summary_of
+from simulator.results.summary import UNASKED, Ledger, json_text, summary_of
 from simulator.workload.base import Workload
 
 
@@ -196,13 +197,14 @@ def _run_in_memory(order: Order, prepared: assemble.Prepared, watch: _Watch) -> 
     from simulator.results.memory import MemoryRecorder  # either this or the files are needed
 
     experiment = prepared.experiment
-    recorder = MemoryRecorder(experiment.output, prepared.workload)
+    ledger = ledger_of(experiment)
+    recorder = MemoryRecorder(experiment.output, prepared.workload, ledger.meter)
     build = order.build or assemble.build
     finished = watch.run(build(prepared, recorder, watch.monitor, order.threads or available_cores()))
     _measure(finished, order)
     watch.end(finished)
     made = recorder.finish(finished)
-    return Result(_summary(order, finished, watch), made)
+    return Result(_summary(order, finished, watch, ledger), made)
 
 
 def _run_into_files(order: Order, prepared: assemble.Prepared, watch: _Watch, timings: Timings) -> Result:
@@ -212,7 +214,8 @@ def _run_into_files(order: Order, prepared: assemble.Prepared, watch: _Watch, ti
     experiment, resolved = order.experiment, resolved_toml(order.experiment)
     attributes = {"schema": SCHEMA, "name": experiment.name, "seed": experiment.seed, "version": __version__,
                   "resolved_toml": resolved}
-    recorder = FileRecorder(experiment.output, prepared.workload, attributes)
+    ledger = ledger_of(experiment)
+    recorder = FileRecorder(experiment.output, prepared.workload, attributes, ledger.meter)
     build = order.build or assemble.build
     cluster = build(prepared, recorder, watch.monitor, order.threads or available_cores())
     timings.end("load")
@@ -226,7 +229,7 @@ def _run_into_files(order: Order, prepared: assemble.Prepared, watch: _Watch, ti
             del cluster         # what only the engine needs is a tenth of all memory
             timings.move(recorder.spent_s, "simulate", "write")
             recorder.finish(finished)
-        summary = _summary(order, finished, watch)
+        summary = _summary(order, finished, watch, ledger)
         if is_uncertain(experiment):
             timings.end("simulate")
         _write(directory / "summary.json", json_text(summary))
@@ -255,12 +258,12 @@ def _add_vidur_csv(directory: Path, summary: dict) -> None:
         _write(directory / "summary.json", json_text(summary))
 
 
-def _summary(order: Order, finished: Run, watch: _Watch) -> dict:
+def _summary(order: Order, finished: Run, watch: _Watch, ledger: Ledger) -> dict:
     experiment = order.experiment
 
-    def summarise(run: Run) -> dict:
+    def summarise(run: Run, ledger: Ledger = UNASKED) -> dict:
         return summary_of(run, experiment.name, experiment.seed, experiment.slo, assemble.pools_of(experiment),
-                          experiment.fitness)
+                          experiment.fitness, ledger)
 
     def summarise_again(run: Run) -> dict:
         if order.settle is None:
@@ -269,7 +272,7 @@ def _summary(order: Order, finished: Run, watch: _Watch) -> dict:
             run.workload.measured = finished.workload.measured
         return summarise(run)
 
-    summary = summarise(finished)
+    summary = summarise(finished, ledger)
     if not is_uncertain(experiment):
         return summary
     from simulator.replications import uncertainty  # few runs ask for it

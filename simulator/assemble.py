@@ -13,6 +13,7 @@ from simulator.config.experiment import Experiment
 from simulator.config.hand_over import does_either_leg
 from simulator.config.tiers import group_faults
 from simulator.context_assembly import block_tokens
+from simulator.cost_assembly import places
 from simulator.domain import records
 from simulator.domain.deployment import Deployment
 from simulator.domain.facts import load_accelerator, load_node, load_node_with
@@ -506,7 +507,7 @@ def _tracer(experiment: Experiment, sink):
 
 def pools_of(experiment: Experiment) -> tuple[PoolFacts, ...]:
     """Return what a summary says of each pool; empty where the experiment has none."""
-    return tuple(PoolFacts(pool.name, max(num_replicas(pool), pool.max_replicas or 0) * pool.topology.data_parallel,
+    return tuple(PoolFacts(pool.name, places(pool),
                            pool.cost_per_hour / pool.topology.data_parallel,
                            pool.topology.node or (pool.hardware.name if pool.hardware else ""),
                            pool.topology.data_parallel)

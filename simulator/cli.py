@@ -84,15 +84,17 @@ def _is_mistyped(word: str) -> bool:
 def _run(options: argparse.Namespace) -> int:
     from simulator.config.load import load_experiment
     experiment = load_experiment(options.experiment, options.overrides, "--set")
+    from datetime import date
+
     from simulator.api import run_experiment  # NumPy and h5py: after the input is known to be good
-    from simulator.results import coloured, notes, summary_table
+    from simulator.results import aged, coloured, notes, summary_table
     out = options.out or experiment.output.directory or os.path.join("results", experiment.name)
     with faults_of(options.experiment), _builder(options) as build:
         result = run_experiment(experiment, out, options.overwrite, options.quiet, options.began_s, options.threads,
                                 build)
     if not options.quiet:
         print(f"{coloured(summary_table(result.summary), sys.stdout)}\n\nresults in {out}")
-    for note in notes(result.summary):
+    for note in [*notes(result.summary), *aged(result.summary, date.today())]:
         print(coloured(f"warning: {note}", sys.stderr), file=sys.stderr)
     return DONE if result.interrupted_by is None else SIGNAL + result.interrupted_by
 
@@ -165,6 +167,7 @@ COMMANDS = {"run": _run, "validate": _validate, "list": _list, "describe": _desc
 # Command -> module of simulator.study, with `add_arguments(parser)` and `run(options) -> status`, and what it does.
 STUDIES = {
     "compare": ("compare_command", "one workload under several experiments, side by side"),
+    "bench": ("bench_command", "latency, throughput, serve: the benchmarks of vLLM, their flags and keys, simulated"),
     "sweep": ("sweep_command", "every point of a study, kept as it ends, resumed where it stopped"),
     "study": ("study_command", "a study that is there: status, merge, table, check"),
     "workload": ("workload_command", "what an experiment sends, in numbers and as a native trace"),

@@ -34,6 +34,7 @@ def run_experiment(monkeypatch):
     results.summary_table = lambda summary: "THE TABLE"
     results.coloured = lambda text, stream: text
     results.notes = lambda summary: ["it stood still"]
+    results.aged = lambda summary, today: []
     monkeypatch.setitem(sys.modules, "simulator.api", stand_in)
     monkeypatch.setitem(sys.modules, "simulator.results", results)
     return stand_in

@@ -5,6 +5,7 @@ from typing import Any
 
 from simulator import registry
 from simulator.config.context import conflicts_of_context, context_faults, prompt_faults
+from simulator.config.costs import cost_faults
 from simulator.config.encoders import encoder_faults, others_of
 from simulator.config.hand_over import SECTIONS as HAND_OVER_SECTIONS
 from simulator.config.hand_over import hand_over_faults, kv_of
@@ -28,7 +29,7 @@ def check_all(sections: Mapping[str, Any], missing: object, fault: Callable[[Pat
     pools = sections["pools"]
     if pools is missing:
         return
-    for path, message in encoder_faults(sections, missing):
+    for path, message in chain(encoder_faults(sections, missing), cost_faults(sections, missing)):
         fault(path, message)
     if sections["failures"] is not missing:
         for path, message in _failed_pools(sections["failures"], pools):

@@ -8,7 +8,17 @@ import msgspec
 
 from simulator import registry
 from simulator.config.experiment import Experiment
-from simulator.config.fields import Field, alternatives, bare, element_of, is_struct, table_of, unit_in
+from simulator.config.fields import (
+    NAME,
+    Field,
+    alternatives,
+    bare,
+    element_of,
+    is_struct,
+    named_element_of,
+    table_of,
+    unit_in,
+)
 from simulator.config.keys import keys, named
 from simulator.config.words import allowed_in, show
 from simulator.domain import columns, facts
@@ -109,6 +119,8 @@ def _tables(struct: type[msgspec.Struct], prefix: str = "") -> Iterator[tuple[st
                 yield from _tables(bare(option), name)
             elif is_struct(element_of(option)):
                 yield name, f"[[{name}]]", bare(element_of(option))
+            elif is_struct(named_element_of(option)):
+                yield name, f"[{name}.{NAME}]", bare(named_element_of(option))
 
 
 def _results_table(name: str) -> str:
@@ -167,8 +179,8 @@ def _rows(field: Field, prefix: str = "") -> Iterator[tuple[str, ...]]:
     name = prefix + field.name
     yield name, *_cells(field)
     for option in alternatives(field.hint):
-        element = element_of(option)
-        for struct, prefix in ((option, f"{name}."), (element, f"{name}[].")):
+        element, named_element = element_of(option), named_element_of(option)
+        for struct, prefix in ((option, f"{name}."), (element, f"{name}[]."), (named_element, f"{name}.{NAME}.")):
             if is_struct(struct):
                 for inner in table_of(bare(struct)).fields:
                     yield from _rows(inner, prefix)

@@ -11,6 +11,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from simulator.domain.autoscaling import Autoscaling
+from simulator.domain.costs import Carbon, Electricity, Power, Price
 from simulator.domain.data_parallel import DataParallel
 from simulator.domain.dtypes import KvCacheDtype, WeightFormat
 from simulator.domain.embeddings import Embeddings
@@ -82,6 +83,11 @@ class Topology(Section, kw_only=True):
     pd_node_ratio: Annotated[Annotated[float, Meta(gt=0, le=1)] | None, Meta(description=(
         "SimAI's key, instead of [[pools]]: the share of the replicas, rounded down, that compute prompts, a pool with "
         "role = \"prefill\"; the others are one with role = \"decode\"; 1: each does both"))] = None
+
+    @property
+    def accelerators(self) -> int:
+        """Of a replica."""
+        return self.tensor_parallel * self.pipeline_parallel * self.data_parallel * self.prefill_context_parallel
 
 
 class Engine(Section, kw_only=True):
@@ -397,6 +403,12 @@ class Experiment(Section, kw_only=True):
     workload: Annotated[Workload, Meta(description="the requests, with the keys of their type")]
     slo: Annotated[Slo, Meta(description="bounds for goodput")]
     fitness: Annotated[Fitness | None, Meta(description="weights of one number to compare runs by")] = None
+    prices: Annotated[dict[str, Price] | None, Meta(extra={"facts": "hardware"}, description=(
+        "what accelerators cost, by their names, or a TOML file that says so; pools.cost_per_hour wins"))] = None
+    power: Annotated[dict[str, Power] | None, Meta(extra={"facts": "hardware"}, description=(
+        "what accelerators draw, by their names, or a TOML file that says so; absent: no energy"))] = None
+    carbon: Annotated[Carbon | None, Meta(description="what a kilowatt-hour emits")] = None
+    electricity: Annotated[Electricity | None, Meta(description="what a kilowatt-hour costs")] = None
     output: Annotated[Output, Meta(description="what is written")]
 
     def __post_init__(self):
@@ -409,8 +421,16 @@ class Experiment(Section, kw_only=True):
             name="default", replicas=self.topology.replicas, model=self.model, hardware=self.hardware,
             topology=self.topology, engine=self.engine, latency=self.latency, kv_tiers=self.kv_tiers),)
         most = self.autoscaling and self.autoscaling.max_replicas
-        return tuple(replace(pool, max_replicas=pool.max_replicas or most) for pool in pools)
+        return tuple(replace(pool, max_replicas=pool.max_replicas or most, cost_per_hour=self._cost_per_hour(pool))
+                     for pool in pools)
 
     def encode_pools(self) -> tuple[Pool, ...]:
         """Return the pools that encode for these."""
-        return tuple(pool for pool in self.pools if pool.role == "encode")
+        return tuple(replace(pool, cost_per_hour=self._cost_per_hour(pool)) for pool in self.pools
+                     if pool.role == "encode")
+
+    def _cost_per_hour(self, pool: Pool) -> float:
+        """Return what a replica costs: as its pool says, else by [prices]."""
+        if pool.cost_per_hour or not self.prices or pool.hardware is None:
+            return pool.cost_per_hour
+        return self.prices[pool.hardware.name].per_gpu_hour * pool.topology.accelerators

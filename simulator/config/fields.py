@@ -6,7 +6,8 @@ msgspec knows:
 - `{"path": True}`: the name of a file, relative to the TOML file that mentions it;
 - `{"inf": True}`: infinity is a value too;
 - `{"unit": TEXT}`: what the number counts, where the name of the parameter does not end in a unit;
-- `{"facts": KIND}`: the name of a model, accelerator ("hardware") or node, or the path of a file of that form;
+- `{"facts": KIND}`: the name of a model, accelerator ("hardware") or node, or the path of a file of that form; of a
+  table of tables: what these are named by;
 - `{"kind": KIND}`, on the field `parameters`: the table chooses a class of that registry kind by name; what it holds
   beside the fields of its own Struct is read by the `Parameters` of the chosen class.
 """
@@ -18,6 +19,8 @@ import msgspec
 from msgspec import NODEFAULT, inspect
 
 from simulator.registry import KINDS
+
+NAME = "NAME"                   # stands for the user's, in names of keys
 
 
 class Field(NamedTuple):
@@ -90,6 +93,13 @@ def element_of(hint: Any) -> Any:
     inner = bare(hint)
     is_list = get_origin(inner) is list or (get_origin(inner) is tuple and get_args(inner)[-1] is Ellipsis)
     return get_args(inner)[0] if is_list else None
+
+
+def named_element_of(hint: Any) -> Any:
+    """Return the annotation of tables under names of the user's; None: none."""
+    inner = bare(hint)
+    element = get_args(inner)[1] if get_origin(inner) is dict else None
+    return element if element is not None and is_struct(element) else None
 
 
 def unit_in(hint: Any) -> str:

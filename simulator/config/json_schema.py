@@ -9,7 +9,17 @@ import msgspec
 
 from simulator import registry
 from simulator.config.experiment import Experiment
-from simulator.config.fields import Field, alternatives, bare, element_of, extra_of, is_struct, node_of, table_of
+from simulator.config.fields import (
+    Field,
+    alternatives,
+    bare,
+    element_of,
+    extra_of,
+    is_struct,
+    named_element_of,
+    node_of,
+    table_of,
+)
 from simulator.config.load import plain_value
 from simulator.domain import facts
 
@@ -71,6 +81,9 @@ def _field(field: Field, definitions: dict) -> dict[str, Any]:
 
 
 def _value(hint: Any, definitions: dict) -> dict[str, Any]:
+    tables = next(filter(None, map(named_element_of, alternatives(hint))), None)
+    if tables is not None:          # or a file that holds them
+        return {"anyOf": [{"type": "object", "additionalProperties": _value(tables, definitions)}, {"type": "string"}]}
     if "facts" in extra_of(hint):
         return _name(facts.names(extra_of(hint)["facts"]), OWN_FILE)
     options = [_option(option, definitions) for option in alternatives(hint)]

@@ -1,7 +1,7 @@
 """Every key of the experiment file by its dotted name, whoever reads it.
 
 Keys of a class that a table chooses stand in that table: `engine.chunk_size` is a key of some schedulers. An item of a
-list is not numbered here: `pools.replicas`, where `--set` writes `pools.0.replicas`.
+list is not numbered here: `pools.replicas`, where `--set` writes `pools.0.replicas`; `NAME` is one of the user's.
 """
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -10,7 +10,7 @@ import msgspec
 
 from simulator import registry
 from simulator.config.experiment import Experiment
-from simulator.config.fields import Field, alternatives, bare, element_of, is_struct, table_of
+from simulator.config.fields import NAME, Field, alternatives, bare, element_of, is_struct, named_element_of, table_of
 
 
 class Key(NamedTuple):
@@ -42,8 +42,14 @@ def named(asked: str) -> list[Key]:
         Empty: there are none.
     """
     parts = [part for part in asked.split(".") if not part.isdecimal()]
-    found = [key for key in keys() if key.name.split(".")[-len(parts):] == parts]
-    return [key for key in found if key.name.split(".") == parts] or found
+    found = [key for key in keys() if _means(parts, key.name.split(".")[-len(parts):])]
+    return [key for key in found if _means(parts, key.name.split("."))] or found
+
+
+def _means(parts: list[str], known: list[str]) -> bool:
+    """Say whether parts of a name are those of a key; the user's own names are whatever stands in their place."""
+    return len(parts) == len(known) and all(
+        part == name or (name == NAME and i > 0) for i, (part, name) in enumerate(zip(parts, known, strict=True)))
 
 
 def _of(struct: type[msgspec.Struct], prefix: str, reader: str, kinds: tuple[str, ...]) -> Iterator[Key]:
@@ -58,9 +64,9 @@ def _of(struct: type[msgspec.Struct], prefix: str, reader: str, kinds: tuple[str
         name = f"{prefix}{field.name}"
         yield Key(name, reader, field)
         for option in alternatives(field.hint):
-            for inner in (option, element_of(option)):
+            for inner, before in ((option, ""), (element_of(option), ""), (named_element_of(option), f"{NAME}.")):
                 if is_struct(inner):
-                    yield from _of(bare(inner), f"{name}.", reader, kinds)
+                    yield from _of(bare(inner), f"{name}.{before}", reader, kinds)
     if table.kind is not None and table.kind not in kinds:
         kind = registry.KINDS[table.kind]
         for choice in kind.entries:

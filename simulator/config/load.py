@@ -8,6 +8,7 @@ import tomli_w
 
 from simulator import registry
 from simulator.config.checks import check_all
+from simulator.config.costs import unfold
 from simulator.config.experiment import Experiment
 from simulator.config.fields import table_of
 from simulator.config.layers import Layers, read_layers
@@ -31,6 +32,22 @@ def load_experiment(file: str | os.PathLike, overrides: Mapping[str, Any] | Iter
     InputErrors
         Every fault of the file, one line each.
     """
+    return resolve(experiment_layers(file, overrides, label))
+
+
+def experiment_layers(file: str | os.PathLike, overrides: Mapping[str, Any] | Iterable[str] | str | None = None,
+                      label: str = "overrides") -> Layers:
+    """Read an experiment file as one table, before anything in it is checked.
+
+    Parameters
+    ----------
+    As `load_experiment` takes them.
+
+    Raises
+    ------
+    InputErrors
+        A file that cannot be read, or is no experiment.
+    """
     layers = read_layers(file, overrides, label)
     if "variants" in layers.data:
         raise InputErrors([f"{os.fspath(file)}: a comparison, not an experiment; `simulator compare` runs it"])
@@ -38,7 +55,7 @@ def load_experiment(file: str | os.PathLike, overrides: Mapping[str, Any] | Iter
         kind = layers.data["study"].get("kind", "sweep") if isinstance(layers.data["study"], dict) else "sweep"
         raise InputErrors([f"{os.fspath(file)}: a study, not an experiment; `simulator {kind}` runs it"])
     layers.data.setdefault("name", os.path.basename(os.fspath(file)).removesuffix(".toml"))
-    return resolve(layers)
+    return layers
 
 
 def resolve(layers: Layers) -> Experiment:
@@ -49,12 +66,13 @@ def resolve(layers: Layers) -> Experiment:
     InputErrors
         Every fault of the table, one line each.
     """
+    of_files = unfold(layers)
     overlay(layers.data, layers.folders)
     reader = Reader(layers.source_of)
     sections = reader.values(Experiment, layers.data)
     check_all(sections, MISSING, reader.fault)
-    if reader.faults:
-        raise InputErrors(reader.faults)
+    if faults := of_files + reader.faults:
+        raise InputErrors(faults)
     experiment = Experiment(**sections)
     for place in experiment.pools or (experiment,):
         parameters = registry.load("scheduler", place.engine.scheduler).completed(
@@ -86,4 +104,6 @@ def plain_value(value: Any) -> Any:
         return plain(value)
     if isinstance(value, (list, tuple)):
         return [plain_value(each) for each in value]
+    if isinstance(value, dict):
+        return {name: plain_value(each) for name, each in value.items()}
     return value

@@ -11,7 +11,17 @@ from typing import Any, get_origin
 import msgspec
 
 from simulator import registry
-from simulator.config.fields import Field, alternatives, bare, element_of, extra_of, is_struct, node_of, table_of
+from simulator.config.fields import (
+    Field,
+    alternatives,
+    bare,
+    element_of,
+    extra_of,
+    is_struct,
+    named_element_of,
+    node_of,
+    table_of,
+)
 from simulator.config.layers import Path, Source
 from simulator.config.words import allowed_in, show, words
 from simulator.core.paths import special
@@ -124,7 +134,15 @@ class Reader:
                 return self.table(bare(option), value, path)
             if isinstance(value, list) and element_of(option) is not None:
                 return self._list(option, value, path)
+            if isinstance(value, dict) and named_element_of(option) is not None:
+                return self._named(named_element_of(option), extra_of(hint)["facts"], value, path)
         return self._leaf(hint, value, path)
+
+    def _named(self, element: Any, kind: str, data: dict, path: Path) -> Any:
+        """Read tables that are named as facts of a kind are."""
+        names = {name: self._name_of_facts(kind, name, (*path, name)) for name in data}
+        read = {names[name]: self._value(element, each, (*path, name)) for name, each in data.items()}
+        return MISSING if MISSING in read or MISSING in read.values() else read
 
     def _list(self, option: Any, value: list, path: Path) -> Any:
         read = [self._value(element_of(option), each, (*path, i)) for i, each in enumerate(value)]

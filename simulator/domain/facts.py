@@ -114,7 +114,9 @@ def _parsed(struct: type, path: Path, text: str):
 
 
 def path_of(kind: str, name: str) -> Path:
-    """Return the file of a model, accelerator or node, by name, repository on the hub, or path.
+    """Return the file of a model, accelerator or node.
+
+    name : in its folder, of a repository on the hub, or a path.
 
     Raises
     ------

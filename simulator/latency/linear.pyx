@@ -48,6 +48,16 @@ cdef class Linear(LatencyModel):
         return (self._base + self._sequence * shape.num_sequences + self._prefill * <double>shape.prefill_tokens
                 + self._decode * <double>decode_rows + self._context * <double>shape.context_tokens)
 
+    @staticmethod
+    def phase_ns(parameters, rows):
+        """Return what prompts, and what decodes, add to the duration of iterations: two arrays, in ns.
+
+        parameters : `LinearParameters`. rows : of `records.ITERATION`. What both share, base and sequences, is in none.
+        """
+        return (1e3 * parameters.per_prefill_token_us * rows["prefill_tokens"],
+                1e3 * (parameters.per_decode_token_us * rows["decode_tokens"]
+                       + parameters.per_context_token_us * rows["context_tokens"]))
+
     def breakdown(self, prefill=(), decode=(), int tokens_per_decode=1) -> dict:
         """Return the seconds of each term; arguments as `predict`, whose result is their sum."""
         cdef BatchView batch = BatchView(prefill, decode, tokens_per_decode)

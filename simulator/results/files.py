@@ -10,6 +10,7 @@ from simulator.domain.run import Run
 from simulator.results.chrome_trace import ChromeTrace
 from simulator.results.decisions import DecisionTotals
 from simulator.results.hdf5 import Writer
+from simulator.results.power_meter import PowerMeter
 from simulator.results.token_times import TokenTimes, most_tokens
 from simulator.results.trace_window import TraceWindow
 from simulator.results.traits import first_answers, has_reasoning
@@ -28,10 +29,12 @@ class FileRecorder:
     output : the Struct of [output], or an object with the same fields.
     workload : of the run.
     attributes : of the root of results.h5.
+    meter : takes iterations, too; None: there is none.
     """
 
-    def __init__(self, output, workload: Workload, attributes: dict):
-        self.wants_iterations = output.iterations or output.chrome_trace
+    def __init__(self, output, workload: Workload, attributes: dict, meter: PowerMeter | None = None):
+        self.wants_iterations = output.iterations or output.chrome_trace or meter is not None
+        self._meter = meter
         self.wants_tokens = output.token_times or has_reasoning(workload)
         self.wants_samples = output.replica_samples_s > 0
         self.wants_decisions = output.decisions > 0
@@ -64,6 +67,8 @@ class FileRecorder:
     def iterations(self, rows: np.ndarray) -> None:
         """Take rows of `records.ITERATION`."""
         began_s = time.perf_counter()
+        if self._meter is not None:
+            self._meter.append(rows)
         if self._output.iterations:
             self._writer.append("iterations", rows)
         if self._trace:

@@ -8,6 +8,7 @@ from simulator.domain.run import Run
 from simulator.results import tables
 from simulator.results.decisions import DecisionTotals
 from simulator.results.journeys import journeys_of
+from simulator.results.power_meter import PowerMeter
 from simulator.results.token_times import TokenTimes, most_tokens
 from simulator.results.traits import first_answers, has_reasoning, traits_of
 from simulator.workload.base import Workload
@@ -20,10 +21,12 @@ class MemoryRecorder:
     ----------
     output : the Struct of [output], or an object with the same fields.
     workload : of the run.
+    meter : takes iterations, too; None: there is none.
     """
 
-    def __init__(self, output, workload: Workload):
-        self.wants_iterations = output.iterations
+    def __init__(self, output, workload: Workload, meter: PowerMeter | None = None):
+        self.wants_iterations = output.iterations or meter is not None
+        self._meter = meter
         self._keeps_tokens = output.token_times
         self.wants_tokens = output.token_times or has_reasoning(workload)
         self.wants_samples = output.replica_samples_s > 0
@@ -37,7 +40,10 @@ class MemoryRecorder:
 
     def iterations(self, rows: np.ndarray) -> None:
         """Take rows of `records.ITERATION`."""
-        self._iterations.append(rows)
+        if self._meter is not None:
+            self._meter.append(rows)
+        if self._iterations is not None:
+            self._iterations.append(rows)
 
     def tokens(self, rows: np.ndarray) -> None:
         """Take rows of `records.TOKEN`."""
@@ -66,7 +72,7 @@ class MemoryRecorder:
         if self.wants_decisions:
             run.decisions = self._totals.summary(len(run.replicas))
         iterations = token_times = None
-        if self.wants_iterations:
+        if self._iterations is not None:
             iterations = self._iterations.rows()
         if has_reasoning(run.workload):
             run.first_answer_ns = first_answers(run.workload, self._tokens)

@@ -1,8 +1,11 @@
 """The summary table: what people want to see first, in one screen."""
+from collections.abc import Iterator
+from datetime import date
 
 LATENCIES = (("TTFT", "ttft_ms"), ("TTFAT", "ttfat_ms"), ("TPOT", "tpot_ms"), ("ITL", "itl_ms"), ("E2EL", "e2el_ms"),
              ("queue", "queue_ms"))
 COLUMNS = ("mean", "p50", "p90", "p95", "p99", "max")
+OLD_DAYS = 180                  # of a price
 UNFINISHED = ("rejected", "dropped", "timed_out", "failed", "waiting", "running", "not_sent")
 
 
@@ -21,6 +24,18 @@ def summary_table(summary: dict) -> str:
 def notes(summary: dict) -> list[str]:
     """Return what a reader of the results should know, one sentence each."""
     return list(summary["diagnosis"])
+
+
+def aged(summary: dict, today: date) -> Iterator[str]:
+    """Yield a sentence for each price that is old.
+
+    It depends on the day, so that no summary holds it.
+    """
+    for price in summary.get("cost", {}).get("prices", ()):
+        days = (today - date.fromisoformat(price["date"])).days
+        if days > OLD_DAYS:
+            yield (f"prices.{price['accelerator']}: {price['per_gpu_hour']:g} an hour is {days} days old "
+                   f"({price['date']}, {price['source']})")
 
 
 def _facts(summary: dict) -> list[tuple[str, str]]:
@@ -56,9 +71,36 @@ def _facts(summary: dict) -> list[tuple[str, str]]:
         facts.append(("encode pools", _encode_pools(apart)))
     if moved := summary.get("kv_transfer"):
         facts.append(("KV transfers", _transfers(moved)))
+    if cost := summary.get("cost"):
+        facts.append(("cost", _cost(cost)))
+    if energy := summary.get("energy"):
+        facts.append(("energy", _energy(energy)))
     if off := summary.get("uncertainty"):
         facts.append(("uncertainty", _uncertainty(off)))
     return facts
+
+
+def _cost(cost: dict) -> str:
+    """Return what the run costs, and what a million output tokens do."""
+    unit, tokens = cost["currency"] or "", cost["cost_per_million_output_tokens"]
+    unit = f" {unit}" if unit else ""
+    hourly = "" if cost["per_hour"] is None else f", {cost['per_hour']:,.2f}{unit} an hour"
+    each = "" if tokens is None else f", {tokens:,.4f}{unit} a million output tokens"
+    return f"{cost['total']:,.4f}{unit}{hourly}{each}"
+
+
+def _energy(energy: dict) -> str:
+    """Return what the run draws, and what an output token does."""
+    total, tokens = energy["energy_j"]["total"], energy["joules_per_output_token"]
+    if total is None:
+        return f"not known: the power of {energy['coverage']:.1%} of the active time is"
+    parts = [f"{total:,.1f} J"]
+    parts += [] if energy["average_w"] is None else [f"{energy['average_w']:,.1f} W on average"]
+    parts += [] if tokens is None else [f"{tokens:,.4f} J an output token"]
+    parts += [] if energy["carbon_g"] is None else [f"{energy['carbon_g']:,.4f} g CO2"]
+    if energy["electricity_cost"] is not None:
+        parts.append(f"{energy['electricity_cost']:,.4f} {energy['electricity_currency']} of electricity")
+    return ", ".join(parts)
 
 
 def _uncertainty(off: dict) -> str:

@@ -1,13 +1,29 @@
 """summary.json: identity and metrics of a run."""
 import json
+from typing import NamedTuple
 
 from simulator.domain.run import Run
 from simulator.results.cluster import PoolFacts
+from simulator.results.energy import PowerFacts, energy_of, remarks
 from simulator.results.fitness import fitness
 from simulator.results.metrics import SCHEMA, summarise
+from simulator.results.money import Bill, cost_of
+from simulator.results.power_meter import PowerMeter
 
 
-def summary_of(run: Run, name: str, seed: int, bounds, pools: tuple[PoolFacts, ...] = (), weights=None) -> dict:
+class Ledger(NamedTuple):
+    """What a summary says of money and energy; each None where nobody asks."""
+
+    bill: Bill | None = None
+    power: PowerFacts | None = None
+    meter: PowerMeter | None = None
+
+
+UNASKED = Ledger()
+
+
+def summary_of(run: Run, name: str, seed: int, bounds, pools: tuple[PoolFacts, ...] = (), weights=None,
+               ledger: Ledger = UNASKED) -> dict:
     """Return the content of summary.json.
 
     Parameters
@@ -17,6 +33,11 @@ def summary_of(run: Run, name: str, seed: int, bounds, pools: tuple[PoolFacts, .
     weights : object with the keys of [fitness]; None: no fitness.
     """
     summary = {"schema": SCHEMA, "name": name, "seed": seed, **summarise(run, bounds, pools)}
+    if ledger.bill is not None:
+        summary["cost"] = cost_of(run, ledger.bill, summary)
+    if ledger.meter is not None:
+        summary["energy"] = energy_of(run, ledger.power, ledger.meter)
+        summary["diagnosis"] = [*summary["diagnosis"], *remarks(summary["energy"])]
     return summary if weights is None else summary | {"fitness": fitness(summary, weights)}
 
 

@@ -10,15 +10,27 @@ PAID = tuple(name for name in records.STAGE_NAMES if name != "off")     # also w
 
 def time_in_ns(run: Run, stages: tuple[str, ...]) -> np.ndarray:
     """Return how long each replica was in some of `records.STAGE_NAMES`, int64."""
+    replica, begin_ns, end_ns = stays(run, stages)
+    total_ns = np.zeros(len(run.replicas), np.int64)
+    np.add.at(total_ns, replica, end_ns - begin_ns)
+    return total_ns
+
+
+def stays(run: Run, stages: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return when replicas were in some of `records.STAGE_NAMES`.
+
+    Returns
+    -------
+    Three arrays: the number of the replica, from when, until when, in ns.
+    """
     if run.lifecycle is None:
-        return np.full(len(run.replicas), int(run.clock_ns) if "up" in stages else 0, np.int64)
+        replica = np.arange(len(run.replicas) if "up" in stages else 0)
+        return replica, np.zeros(len(replica), np.int64), np.full(len(replica), int(run.clock_ns), np.int64)
     changes = run.lifecycle[np.argsort(run.lifecycle["replica"], kind="stable")]
     until_ns = np.append(changes["time_ns"][1:], run.clock_ns)
     until_ns[:-1][np.diff(changes["replica"]) > 0] = run.clock_ns       # the last stage of each lasts until the end
     counts = np.isin(changes["state"], [records.STAGE_NAMES.index(name) for name in stages])
-    total_ns = np.zeros(len(run.replicas), np.int64)
-    np.add.at(total_ns, changes["replica"][counts], (until_ns - changes["time_ns"])[counts])
-    return total_ns
+    return changes["replica"][counts], changes["time_ns"][counts], until_ns[counts]
 
 
 def incidents_of(run: Run) -> list[tuple[int, int, str, str]]:

@@ -1,5 +1,7 @@
 """`python -m simulator study status | merge | table | check DIR`: a study that is there, whoever runs it."""
 import argparse
+import csv
+import io
 import json
 import sys
 from pathlib import Path
@@ -66,8 +68,7 @@ def _table(directory: Path, options: argparse.Namespace) -> int:
     if options.format == "csv":
         print(csv_of(table), end="")
     elif options.format == "json":
-        header, *rows = (line.split(",") for line in csv_of(table).splitlines())
-        print(json.dumps([dict(zip(header, row, strict=False)) for row in rows], indent=1))
+        print(json.dumps(list(csv.DictReader(io.StringIO(csv_of(table)))), indent=1))
     else:
         _parquet(table, directory)
     return DONE

@@ -17,6 +17,7 @@ from simulator.study.durations import duration_s
 from simulator.study.sweep.bench import Bench
 from simulator.study.sweep.campaign import Campaign, How, failures
 from simulator.study.sweep.machine import fitting, free_bytes, usable_cores
+from simulator.study.sweep.points_text import text_of
 from simulator.study.sweep.progress import SweepProgress
 from simulator.study.sweep.shards import restarts, shard_of
 from simulator.study.sweep.study_file import Study, check_points, read_study
@@ -114,6 +115,8 @@ def _told(campaign: Campaign, ends: list[Finished], directory: Path, summary: di
     missing = len({trial.id for trial in campaign.missing()})
     lines = [f"{told}{f', {missing:,} missing' if missing else ''}"]
     if summary is not None:
+        table = text_of(campaign.points(), campaign.study.settings.statistics.metrics)
+        lines = [table, ""] * bool(table) + lines
         for key, words in (("growing_points", "have no steady state: their queue grows"),
                            ("thin_points", "have percentiles of too few requests (thin)")):
             if summary[key]:

@@ -17,6 +17,7 @@ from simulator.errors import InputErrors
 from support import every_key_elsewhere as elsewhere
 from support.every_key import ABSENT, BASE, OF_POOLS, Case, all_keys, outcome, put, read, with_value, write_trace
 from support.every_key_clients import CLIENTS
+from support.every_key_costs import COSTS
 from support.every_key_encoders import ENCODERS
 from support.every_key_hand_over import HAND_OVER
 from support.every_key_latency import LATENCY, measured
@@ -27,7 +28,7 @@ from support.every_key_vidur import VIDUR
 from support.every_key_workloads import FILE_KEYS
 
 TESTS = Path(__file__).parents[1]
-CASES = SECTIONS | LATENCY | POLICIES | LLUMNIX | CLIENTS | HAND_OVER | ENCODERS | VIDUR
+CASES = SECTIONS | LATENCY | POLICIES | LLUMNIX | CLIENTS | HAND_OVER | ENCODERS | VIDUR | COSTS
 OF_FILES = ("collective:table.files", "latency:operators.path", "latency:operators.memory_efficiency",
             "latency:operators.kernel_latency_us", "latency:operators.missing", "trace_format:mooncake.block_size",
             *FILE_KEYS)

@@ -91,16 +91,17 @@ def test_whether_one_may_come_is_decided_by_the_same_sum(max_tokens, pools, over
 @pytest.mark.parametrize("overlaps", [False, True])
 @pytest.mark.parametrize("seed", [1, 2, 4])
 def test_whether_one_may_come_is_decided_by_the_same_rounding(seed, overlaps):
-    # One prompt a batch, and 0.7 or 0.3 of what each answer may have is expected: where the sum is whole but for rounding,
-    # in SGLang's order, and a pool is as large, the rounding decides
+    # One prompt a batch, and 0.7 or 0.3 of what each answer may have is expected: where the sum is whole but for
+    # rounding, in SGLang's order, and a pool is as large, the rounding decides
     rng = Random(seed)
     requests = [{"id": str(row), "arrival": 0.0, "prompt": [[f"{row}", 3]], "output_len": 2,
                  "max_tokens": rng.randint(2, 30)} for row in range(12)]
     for num_blocks in range(60, 260):
         scenario = replace(
             load({"options": {"num_blocks": num_blocks, "block_size": 1}, "prices": {}, "requests": requests}),
-            parameters=SglangParameters(max_running_requests=16, prefill_max_requests=1, disable_overlap_schedule=not overlaps,
-                                        schedule_conservativeness=1.0 if seed % 2 else 3 / 7))
+            parameters=SglangParameters(
+                max_running_requests=16, prefill_max_requests=1, disable_overlap_schedule=not overlaps,
+                schedule_conservativeness=1.0 if seed % 2 else 3 / 7))
         assert_identical(WAYS.run(scenario), WAYS.run(scenario, fast_forward=False))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import simulator
 from simulator import assemble, registry
 from simulator.config.experiment import Experiment
-from simulator.config.fields import alternatives, bare, element_of, is_struct, table_of
+from simulator.config.fields import NAME, alternatives, bare, element_of, is_struct, named_element_of, table_of
 from simulator.config.layers import Layers, Source
 from simulator.config.load import resolve
 
@@ -53,6 +53,7 @@ class Case(NamedTuple):
     refused: str | None
 
 
+ACCELERATOR = "h100-sxm-80gb"   # stands for every name that a user gives to a table
 ABSENT = object()
 _OUTCOMES: dict[str, bytes] = {}
 
@@ -83,10 +84,11 @@ def keys_of(struct: type, prefix: str = "", seen: tuple = ()) -> list[str]:
         name = f"{prefix}.{field.name}" if prefix else field.name
         inner, options = [], alternatives(field.hint)
         for option in options:
-            for hint, suffix in ((option, ""), (element_of(option), "[]")):
+            for hint, suffix in ((option, ""), (element_of(option), "[]"), (named_element_of(option), f".{NAME}")):
                 if hint is not None and is_struct(hint) and bare(hint) not in seen:
                     inner += keys_of(bare(hint), name + suffix, (*seen, bare(hint)))
-        holds_values = any(not is_struct(option) and not is_struct(element_of(option)) for option in options)
+        holds_values = any(not is_struct(option) and not is_struct(element_of(option))
+                           and named_element_of(option) is None for option in options)
         found += inner + [name] * holds_values
     return found
 
@@ -111,7 +113,7 @@ def with_value(base: dict, key: str, case: Case, value: Any) -> dict:
         name, _, inner = rest.partition(".")
         put(data, f"{TABLES[kind]}.{registry.KINDS[kind].key}", name)
         path = f"{TABLES[kind]}.{inner}"
-    put(data, path.replace("[]", "[0]"), value)
+    put(data, path.replace("[]", "[0]").replace(f".{NAME}.", f".{ACCELERATOR}."), value)
     return data
 
 

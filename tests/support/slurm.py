@@ -62,7 +62,8 @@ class Slurm:
             more = {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": str(task), "SLURM_ARRAY_TASK_MIN": str(first),
                     "SLURM_ARRAY_TASK_MAX": str(tasks[-1]), "SLURM_ARRAY_TASK_STEP": str(step),
                     "SLURM_ARRAY_TASK_COUNT": str(len(tasks)), "SLURM_CPUS_PER_TASK": options["cpus-per-task"]}
-            output = cwd / options["output"].replace("%x", options["job-name"]).replace("%A", "7").replace("%a", str(task))
+            name = options["output"].replace("%x", options["job-name"]).replace("%A", "7").replace("%a", str(task))
+            output = cwd / name
             ended[task] = self._turns(script, cwd, output, more, options, warn_after_s)
         return ended
 

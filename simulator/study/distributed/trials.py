@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from simulator.study.distributed.dask_client import check_here
-from simulator.study.sweep.sources import hash_of_sources
 from simulator.study.sweep.bench import Bench
+from simulator.study.sweep.sources import hash_of_sources
 from simulator.study.sweep.trial import KILLED, Finished, Trial
 
 LOOK_S = 0.01                   # between two looks at what has ended
@@ -46,7 +46,10 @@ class _Chunk(NamedTuple):
     turns: int = 0
 
     def suspected(self, retries: int) -> list["_Chunk"]:
-        """Return what is to be served alone now that workers have died; empty: it is this one trial of which they do."""
+        """Return what is to be served alone now that workers have died.
+
+        Empty: it is this one trial of which they do.
+        """
         middle = len(self.trials) // 2
         if self.turns == 0:
             return [self._replace(turns=1)]
@@ -131,8 +134,8 @@ class _Fleet:
             alone.extend(chunk.suspected(self._retries))
             if not chunk.suspected(self._retries):
                 trial = chunk.trials[0]
-                yield Finished(trial.id, trial.index, trial.replication, trial.seed, KILLED, BLAMED, chunk.turns, {}, {},
-                               0.0)
+                yield Finished(trial.id, trial.index, trial.replication, trial.seed, KILLED, BLAMED, chunk.turns, {},
+                               {}, 0.0)
             return
         for content in ends:
             finished = Finished(*content)

@@ -2,8 +2,9 @@
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import numpy as np
 import tomli_w
 
 from simulator.config.load import plain
@@ -12,7 +13,7 @@ from simulator.errors import InputErrors, OutputError
 from simulator.study.sweep import plan
 from simulator.study.sweep.laboratory import Laboratory
 from simulator.study.sweep.lengthening import more_of
-from simulator.study.sweep.merge import merge
+from simulator.study.sweep.merge import merge, points_table
 from simulator.study.sweep.segments import FOLDER, checked, read_all
 from simulator.study.sweep.shards import Shard
 from simulator.study.sweep.study_file import Study, check_points, read_study
@@ -112,6 +113,10 @@ class Campaign:
     def missing(self) -> list[Trial]:
         """Return the runs of this shard that have not ended."""
         return [trial for trial in self.mine if trial.id not in self.known]
+
+    def points(self) -> np.ndarray:
+        """Return the points, as /points has them."""
+        return points_table(self.study, self.planned, self.known)
 
     def merge(self) -> dict:
         """Write the tables; return the content of summary.json."""

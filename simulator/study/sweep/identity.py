@@ -75,6 +75,8 @@ def _content(struct: msgspec.Struct, unasked: tuple[str, ...] = ()) -> dict[str,
 def _value(value: Any, extra: dict) -> Any:
     if isinstance(value, msgspec.Struct):
         return _content(value)
+    if isinstance(value, dict) and any(isinstance(each, msgspec.Struct) for each in value.values()):
+        return {_value(name, extra): _content(each) for name, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [_value(each, extra) for each in value]
     if isinstance(value, str) and value and "facts" in extra:

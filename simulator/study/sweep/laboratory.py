@@ -102,13 +102,12 @@ class Laboratory:
 
     def _one_by_one(self, trials: list[Trial]) -> Iterator[Finished]:
         for trial in trials:
-            for attempt in range(self._study.settings.run.retries + 1):
+            attempts, finished = 0, None
+            while finished is None or not (was_in_time(finished) or attempts > self._study.settings.run.retries):
                 if self._stop():
                     return
-                finished = self._bench.run(trial)
-                if was_in_time(finished):
-                    break
-            yield finished._replace(attempts=attempt + 1)
+                finished, attempts = self._bench.run(trial), attempts + 1
+            yield finished._replace(attempts=attempts)
 
 
 def was_in_time(finished: Finished) -> bool:

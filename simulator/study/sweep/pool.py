@@ -254,8 +254,9 @@ class _Pool:
             self._failed_starts += 1
             was_killed = status is not None and status < 0
             if self._failed_starts > MOST_FAILED_STARTS or not (was_killed or self._has_begun):
-                raise RuntimeError(f"no worker process can begin (exit status {status}); a script that calls this needs "
-                                   "`if __name__ == \"__main__\":` around it; with one job it goes without processes")
+                raise RuntimeError(f"no worker process can begin (exit status {status}); a script that calls this "
+                                   "needs `if __name__ == \"__main__\":` around it; with one job it goes without "
+                                   "processes")
             self._alone.extend(task for task in worker.tasks if task.attempts)
             self._back.extendleft(reversed([task for task in worker.tasks if not task.attempts]))
             return
@@ -325,9 +326,10 @@ def one_thread_each() -> Iterator[None]:
 
 @contextmanager
 def deaf() -> Iterator[None]:
-    """Let processes that are started in the block, and all that they start, not hear SIGINT and SIGTERM.
+    """Let processes that are started in the block not hear SIGINT and SIGTERM.
 
-    Batch systems and terminals send them to all, the server of forks among them; the parent decides.
+    Nor those that they start. Batch systems and terminals send them to all, the server of forks among them; the parent
+    decides.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield

@@ -98,9 +98,9 @@ class SweepTable(StudyTable, kw_only=True):
 
 
 class Resolved:
-    """Experiments of points, kept: a plan asks what was checked before, and a run what was planned.
+    """Experiments of points, kept.
 
-    Another process begins with none.
+    A plan asks what was checked before, and a run what was planned. Another process begins with none.
     """
 
     def __init__(self):

@@ -1,4 +1,4 @@
-"""Processes that die, hang or are told to stop, and disks that are full: nothing that was done is lost or done twice."""
+"""Processes that die, hang or are told to stop, full disks: nothing that was done is lost or done twice."""
 import json
 import os
 import random
@@ -49,8 +49,8 @@ def with_users(study, rewrite):
     (study.parent / "users.py").write_text(USERS)
 
     def make(name):
-        return rewrite(("[study]\n", f'[workload]\ntype = "users:{name}"\n[study]\n'), ("seeds = 2", "seeds = [11, 12, 13, 14]"),
-                       ("[10.0, 30.0]", "[10.0]"), ("[2, 8]", "[8]"))
+        return rewrite(("[study]\n", f'[workload]\ntype = "users:{name}"\n[study]\n'),
+                       ("seeds = 2", "seeds = [11, 12, 13, 14]"), ("[10.0, 30.0]", "[10.0]"), ("[2, 8]", "[8]"))
 
     return make
 
@@ -96,7 +96,7 @@ def test_run_that_heeds_its_time_ends_with_it(rewrite, study, tmp_path, jobs):
     assert sweep(study, out, "--set", "study.run.timeout_s=0.1", jobs=jobs) == 1
     (end,) = read_all(out).finished.values()
     assert (end.status, end.attempts) == ("timeout", 2)
-    assert end.error.startswith("it took longer than 0.1 s")        # on a busy machine the system is the first to end it
+    assert end.error.startswith("it took longer than 0.1 s")        # on a busy machine the system ends it first
     assert end.summary == {}
     assert sweep(study, out, "--retry", "timeout", "--set", "study.run.timeout_s=600.0", jobs=jobs) == 0
 

@@ -185,7 +185,8 @@ def test_id_is_of_what_facts_and_classes_of_users_say(tmp_path, study, monkeypat
         folder = tmp_path / str(number)
         folder.mkdir()
         (folder / "mine_of_ids.py").write_text(
-            f"from simulator.workload.types.synthetic import Synthetic\nclass Mine(Synthetic):\n    number = {number}\n")
+            "from simulator.workload.types.synthetic import Synthetic\n"
+            f"class Mine(Synthetic):\n    number = {number}\n")
         (folder / "base.toml").write_text(base.read_text().replace('"synthetic"', '"mine_of_ids:Mine"'))
     ids = [id_of(load_experiment(tmp_path / str(number) / "base.toml")) for number in range(2)]
     assert ids[0] != ids[1]

@@ -1,4 +1,6 @@
 """A sweep is kept as it goes, resumed where it stopped, and the same bytes however it was run."""
+import csv
+import io
 import json
 import os
 
@@ -8,6 +10,8 @@ import pytest
 
 import simulator
 from simulator import cli
+from simulator.study.sweep.merge import csv_of, runs_table
+from simulator.study.sweep.plan import read
 from simulator.study.sweep.segments import FOLDER, Segment, read_all
 from simulator.study.sweep.trial import Finished, line_of, read_line
 
@@ -135,7 +139,8 @@ def test_changed_study_is_refused_unless_it_asks_for_more(study, rewrite, tmp_pa
 
 
 @pytest.mark.parametrize(("change", "told"), [
-    ('study.statistics.warmup="mser5"', 'warmup: the runs in'), ("study.statistics.confidence=0.9", "confidence: the runs in"),
+    ('study.statistics.warmup="mser5"', "warmup: the runs in"),
+    ("study.statistics.confidence=0.9", "confidence: the runs in"),
     ('study.statistics.metrics=["e2el_ms.mean"]', "metrics: the runs in")])
 def test_runs_that_were_looked_at_otherwise_are_not_taken(study, tmp_path, change, told, capsys):
     out = tmp_path / "out"
@@ -222,6 +227,21 @@ def test_line_is_read_back_and_a_changed_one_is_not():
     line = line_of(finished)
     assert read_line(line) == finished
     assert [read_line(changed) for changed in (line.replace(b"1.5", b"1.6"), line[:-1], b"{}\n")] == [None] * 3
+
+
+def test_table_is_comma_separated_values_whatever_an_error_says(study, tmp_path):
+    planned = list(read(_settled(study, tmp_path / "out") / "plan.jsonl"))
+    ends = [Finished(trial.id, trial.index, trial.replication, trial.seed, "failed", 'a, "b"\nc', 1,
+                     {"x": 0.1, "y": None, "z": 1e22}, {"backlog": "stable"}, 0.0) for trial in planned]
+    rows = list(csv.DictReader(io.StringIO(csv_of(runs_table(planned, ends)))))
+    assert [row["id"] for row in rows] == [trial.id for trial in planned]
+    assert {row["error"] for row in rows} == {'a, "b"\nc'} and {row["y"] for row in rows} == {""}
+    assert {(float(row["x"]), float(row["z"])) for row in rows} == {(0.1, 1e22)}
+
+
+def _settled(study, out):
+    sweep(study, out, "--stop-after", "0s")
+    return out
 
 
 def test_python_gets_the_tables(study):

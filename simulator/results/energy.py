@@ -1,0 +1,159 @@
+"""Energy of a run, as modelled: the power of each phase x the time that accelerators spent in it.
+
+E = sum over phases of P(phase) x time + P(idle) x the rest of the time that is paid for, from wanted to off. What is
+not measured is not 0: below 90 % of the time with known power there is no number, as in AISimulate
+(ai-dynamo/aisimulate, docs/power-model.md). It is of the whole run, warm-up included. A data-parallel rank that has no
+tokens and only keeps step with others has no iterations, and counts as idle.
+"""
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from simulator.domain import records
+from simulator.domain.costs import Carbon, Electricity, Power
+from simulator.domain.run import Run
+from simulator.results.power_meter import DECODE, PREFILL, PowerMeter, time_by_hour
+from simulator.results.uptime import PAID, stays
+
+LEAST_COVERAGE = 0.9
+J_PER_KWH = 3.6e6
+
+
+class PoweredPool(NamedTuple):
+    """What a pool draws.
+
+    accelerator : its name. places : as `power_meter.Metered` has them. accelerators : of each place.
+    nodes : of each place, a fraction where several share one; None: no node is named.
+    """
+
+    accelerator: str
+    places: int
+    accelerators: int
+    power: Power | None
+    nodes: float | None
+
+
+class PowerFacts(NamedTuple):
+    """What an experiment says of power, and what counts the time."""
+
+    pools: tuple[PoweredPool, ...]
+    carbon: Carbon | None
+    electricity: Electricity | None
+    starts_at_hour: int | None
+
+
+class _Watts(NamedTuple):
+    """Of each place; NaN where not known: in each phase (places, 3), idle, of its nodes."""
+
+    active: np.ndarray
+    idle: np.ndarray
+    host: np.ndarray
+    pue: np.ndarray
+    accelerators: np.ndarray
+
+
+def energy_of(run: Run, facts: PowerFacts, meter: PowerMeter) -> dict:
+    """Return the part `energy` of summary.json.
+
+    Joules are those of what is known: `coverage` is the share of the accelerators' active time whose power is,
+    `idle_coverage` of the idle time. `average_w` is that of all, `active_w_per_accelerator` of one while it works.
+    `facility_kwh` has the pue in it; CO2 and electricity are of it.
+    """
+    watts, active_ns = _watts(facts.pools), meter.active_ns
+    replica, begin_ns, end_ns = stays(run, PAID)
+    paid_ns = np.zeros((len(watts.idle), active_ns.shape[2]), np.int64)
+    np.add.at(paid_ns, replica, time_by_hour(begin_ns, end_ns, facts.starts_at_hour))
+    idle_ns = np.maximum(paid_ns * watts.accelerators[:, None] - active_ns.sum(axis=1), 0)
+    coverage = _share(active_ns.sum(axis=2), watts.active)
+    idle_coverage = _share(idle_ns.sum(axis=1), watts.idle)
+    active_j = np.nan_to_num(watts.active)[:, :, None] * active_ns / 1e9            # (places, phases, hours)
+    idle_j = np.nan_to_num(watts.idle)[:, None] * idle_ns / 1e9
+    host_j = watts.host[:, None] * paid_ns / 1e9
+    has_host = not np.isnan(watts.host).any()
+    is_known = min(coverage, idle_coverage) >= LEAST_COVERAGE
+    all_j = active_j.sum(axis=1) + idle_j + (host_j if has_host else 0.0)           # (places, hours)
+    total_j = _sum(all_j) if is_known else None
+    tokens, clock_s = _output_tokens(run), int(run.clock_ns) / 1e9
+    worked_s = int(active_ns.sum(axis=2)[~np.isnan(watts.active)].sum()) / 1e9
+    return {
+        "energy_j": {
+            "accelerator_active": _sum(active_j) if coverage >= LEAST_COVERAGE else None,
+            "accelerator_idle": _sum(idle_j) if idle_coverage >= LEAST_COVERAGE else None,
+            "host": _sum(host_j) if has_host else None, "total": total_j},
+        "coverage": coverage, "idle_coverage": idle_coverage,
+        "average_w": _ratio(total_j, clock_s),
+        "active_w_per_accelerator": _ratio(_sum(active_j), worked_s) if coverage >= LEAST_COVERAGE else None,
+        "joules_per_output_token": _ratio(total_j, tokens),
+        "kwh": _ratio(total_j, J_PER_KWH),
+        **_of_the_building(all_j * watts.pue[:, None] / J_PER_KWH if is_known else None, facts),
+        "powers": _sources(facts.pools)}
+
+
+def remarks(energy: dict) -> list[str]:
+    """Say what a reader of `energy` should know, one sentence each."""
+    found = []
+    if energy["energy_j"]["total"] is None:
+        found.append(f"energy: {energy['coverage']:.1%} of the active and {energy['idle_coverage']:.1%} of the idle "
+                     f"time of accelerators have a known power; below {LEAST_COVERAGE:.0%} there is no number: [power] "
+                     "takes idle_w, prefill_w and decode_w of each accelerator")
+    elif energy["energy_j"]["host"] is None:
+        found.append("energy: of accelerators alone; [power] does not say host_w for all of them")
+    return found
+
+
+def _watts(pools: tuple[PoweredPool, ...]) -> _Watts:
+    counts = [pool.places for pool in pools]
+
+    def known(key: str) -> np.ndarray:
+        return np.array([math.nan if pool.power is None else pool.power.measured(key) or math.nan for pool in pools])
+
+    active = np.full((len(pools), 3), math.nan)         # what is in no phase has no power
+    active[:, PREFILL], active[:, DECODE] = known("prefill_w"), known("decode_w")
+    nodes = np.array([math.nan if pool.nodes is None else pool.nodes for pool in pools])
+    return _Watts(*(np.repeat(each, counts, axis=0) for each in (
+        active, known("idle_w"), known("host_w") * nodes, known("pue"),
+        np.array([pool.accelerators for pool in pools], np.int64))))
+
+
+def _share(spent_ns: np.ndarray, watts: np.ndarray) -> float:
+    """Return the share of the time whose power is known; 1 if there is none."""
+    total = int(spent_ns.sum())
+    return int(spent_ns[~np.isnan(watts)].sum()) / total if total else 1.0
+
+
+def _of_the_building(kwh: np.ndarray | None, facts: PowerFacts) -> dict:
+    """Return what the building draws, what that emits and costs; None where it is not known, or nobody says.
+
+    kwh : (places, hours), NaN without a pue.
+    """
+    if kwh is None or np.isnan(kwh).any():
+        return {"facility_kwh": None, "carbon_g": None, "electricity_cost": None, "electricity_currency": None}
+    carbon, electricity = facts.carbon, facts.electricity
+    return {"facility_kwh": _sum(kwh),
+            "carbon_g": None if carbon is None else _sum(kwh * np.array(carbon.g_per_kwh)),
+            "electricity_cost": electricity and _sum(kwh) * electricity.per_kwh,
+            "electricity_currency": electricity and electricity.currency,
+            **({} if carbon is None else {"carbon_source": f"{carbon.source}, {carbon.region}, {carbon.date}"}),
+            **({} if electricity is None else {"electricity_source": f"{electricity.source}, {electricity.date}"})}
+
+
+def _sources(pools: tuple[PoweredPool, ...]) -> list[dict]:
+    """Return who says what accelerators draw, each once."""
+    by_name = {pool.accelerator: pool.power for pool in pools if pool.power is not None}
+    return [{"accelerator": name, "source": power.source, "host_source": power.host_source,
+             "pue_source": power.pue_source} for name, power in by_name.items()]
+
+
+def _output_tokens(run: Run) -> int:
+    """Return the output tokens of completed requests, measured or not, as the energy is."""
+    requests = run.workload.requests
+    return int(requests["output_tokens"][requests["status"] == records.COMPLETED].sum(dtype=np.int64))
+
+
+def _sum(values: np.ndarray) -> float:
+    return math.fsum(values.ravel().tolist())
+
+
+def _ratio(value: float | None, over: float) -> float | None:
+    return value / over if value is not None and over else None

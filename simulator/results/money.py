@@ -1,0 +1,56 @@
+"""What a run costs, and what is got for it."""
+import math
+from typing import NamedTuple
+
+from simulator.domain.costs import Price
+from simulator.domain.run import Run
+from simulator.results.cluster import NS_PER_HOUR
+from simulator.results.uptime import PAID, time_in_ns
+
+
+class PricedPool(NamedTuple):
+    """What a pool costs.
+
+    places : rows of `Run.replicas` that it has. cost_per_hour : of a place.
+    """
+
+    places: int
+    cost_per_hour: float
+
+
+class Bill(NamedTuple):
+    """What an experiment says of money.
+
+    encode : cost per hour of all encode pools. prices : of accelerators, by which any of these was reckoned.
+    """
+
+    pools: tuple[PricedPool, ...]
+    encode: float
+    prices: tuple[tuple[str, Price], ...]
+
+
+def cost_of(run: Run, bill: Bill, summary: dict) -> dict:
+    """Return the part `cost` of summary.json.
+
+    A replica costs from the moment it is wanted until it is off. Per million tokens: cost per hour x 1e6 / (3600 x
+    tokens per second), with the throughputs of the summary; likewise all else. None where nothing was got.
+    """
+    paid_ns, first, parts = time_in_ns(run, PAID), 0, [bill.encode * int(run.clock_ns) / NS_PER_HOUR]
+    for pool in bill.pools:
+        parts.append(pool.cost_per_hour * int(paid_ns[first:first + pool.places].sum()) / NS_PER_HOUR)
+        first += pool.places
+    total, hours = math.fsum(parts), int(run.clock_ns) / NS_PER_HOUR
+    per_hour = total / hours if hours else None
+
+    def per(count: float, rate_per_s: float | None) -> float | None:
+        return per_hour * count / (3600 * rate_per_s) if rate_per_s and per_hour is not None else None
+
+    return {
+        "currency": next((price.currency for _, price in bill.prices), None),
+        "total": total, "per_hour": per_hour,
+        "cost_per_million_output_tokens": per(1e6, summary["output_throughput"]),
+        "cost_per_million_tokens": per(1e6, summary["total_token_throughput"]),
+        "cost_per_thousand_requests": per(1e3, summary["request_throughput"]),
+        "cost_per_good_request": per(1, summary["request_goodput"]),
+        "prices": [{"accelerator": name, "per_gpu_hour": price.per_gpu_hour, "source": price.source,
+                    "date": price.date} for name, price in bill.prices]}

@@ -1,0 +1,143 @@
+"""`bench latency` and `bench throughput`: vLLM's offline benchmarks of a simulated engine."""
+import argparse
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import simulator
+from simulator.config.experiment import Experiment
+from simulator.domain import records
+from simulator.errors import InputErrors, faults_of
+from simulator.study.bench.datasets import add_dataset, dataset
+from simulator.study.bench.server import add_engine, add_experiment, engine_keys, model_keys, model_name, server
+
+PERCENTILES = (10, 25, 50, 75, 90, 99)
+APART_S = 1.0                   # between two batches, at least: an engine that has nothing to do
+
+
+def add_latency(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of `bench latency` that are modelled."""
+    _add_common(parser)
+    for name, default in (("--input-len", 32), ("--output-len", 128), ("--batch-size", 8), ("--num-iters-warmup", 10),
+                          ("--num-iters", 30), ("--n", 1)):
+        parser.add_argument(name, type=int, default=default, metavar="N", help=f"default: {default}")
+
+
+def add_throughput(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of `bench throughput` that are modelled."""
+    _add_common(parser)
+    add_dataset(parser, "throughput")
+    parser.add_argument("--n", type=int, default=1, metavar="N", help="default: 1")
+    parser.add_argument("--backend", default="vllm", choices=("vllm",))
+
+
+def latency(options: argparse.Namespace) -> tuple[str, list[str]]:
+    """Run batches one after the other; write the JSON, where asked.
+
+    Returns
+    -------
+    What is printed, and what a reader should know, one sentence each.
+
+    Raises
+    ------
+    InputErrors
+        Everything that is wrong with flags and experiment; requests that the engine does not serve as a whole.
+    """
+    faults = _faults_of_n(options)
+    for name, least in (("input_len", 1), ("output_len", 1), ("batch_size", 1), ("num_iters", 1),
+                        ("num_iters_warmup", 0)):
+        if getattr(options, name) < least:
+            faults.append(f"--{name.replace('_', '-')}: expected a number >= {least}, found {getattr(options, name)}")
+    if faults:
+        raise InputErrors([f"bench latency: {fault}" for fault in faults])
+    batches, apart_s = options.num_iters_warmup + options.num_iters, APART_S
+    while True:
+        experiment, found = _batches(options, batches, apart_s)
+        took_ns = found.reshape(batches, options.batch_size).max(axis=1)
+        if batches == 1 or took_ns[:-1].max() < apart_s * 1e9:      # else the next one came before the last had ended
+            break
+        apart_s = float(np.ceil(2e-9 * took_ns[0])) + 2 * apart_s
+    took_ns = took_ns[options.num_iters_warmup:]
+    percentiles = (np.percentile(took_ns, PERCENTILES) / 1e9).tolist()
+    content = {"avg_latency": float(took_ns.mean() / 1e9), "std_latency": float(took_ns.std() / 1e9),
+               "latencies": (took_ns / 1e9).tolist(),
+               "percentiles": dict(zip(map(str, PERCENTILES), percentiles, strict=True))}
+    _save(options, experiment, content)
+    lines = [f"Avg latency: {content['avg_latency']} seconds", f"Std latency: {content['std_latency']} seconds"]
+    lines += [f"{name}% percentile latency: {value} seconds" for name, value in content["percentiles"].items()]
+    alike = "every batch takes the same, as nothing in the engine is drawn: --num-iters 1 tells as much"
+    return "\n".join(lines), [alike] if len(took_ns) > 1 and np.ptp(took_ns) == 0 else []
+
+
+def throughput(options: argparse.Namespace) -> tuple[str, list[str]]:
+    """Serve requests that are all there at once; otherwise as `latency`."""
+    faults = _faults_of_n(options)
+    asked = dataset(options, faults)
+    if faults:
+        raise InputErrors([f"bench throughput: {fault}" for fault in faults])
+    experiment = server(options, asked | {"request_rate": float("inf")}, engine_keys(options) | model_keys(options),
+                        token_times=False)
+    requests, notes = _served(options, experiment)
+    elapsed_s = int(requests["completed_ns"].max()) / 1e9
+    prompts, outputs = (int(requests[name].sum(dtype=np.int64)) for name in ("prompt_tokens", "output_tokens"))
+    content = {"elapsed_time": elapsed_s, "num_requests": len(requests), "total_num_tokens": prompts + outputs,
+               "requests_per_second": len(requests) / elapsed_s, "tokens_per_second": (prompts + outputs) / elapsed_s}
+    _save(options, experiment, content)
+    return (f"Throughput: {content['requests_per_second']:.2f} requests/s, {content['tokens_per_second']:.2f} total "
+            f"tokens/s, {outputs / elapsed_s:.2f} output tokens/s\nTotal num prompt tokens:  {prompts}\n"
+            f"Total num output tokens:  {outputs}"), notes
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    add_experiment(parser)
+    add_engine(parser)
+    parser.add_argument("--model", metavar="NAME", help=(
+        "over [model] name, where the experiment has a model, and a name in the JSON"))
+    parser.add_argument("--tokenizer", metavar="NAME", help=argparse.SUPPRESS)
+    parser.add_argument("--output-json", metavar="FILE", help="write the JSON")
+
+
+def _faults_of_n(options: argparse.Namespace) -> list[str]:
+    why = "several answers to a prompt are not modelled"
+    return [] if options.n == 1 else [f"--n: expected 1, found {options.n}: {why}"]
+
+
+def _batches(options: argparse.Namespace, count: int, apart_s: float) -> tuple[Experiment, np.ndarray]:
+    """Return the experiment, and the latency of each request in ns; batches come so far apart, with the same prompts.
+
+    Prefix caching is off unless a flag says otherwise, as in the tool.
+    """
+    keys = {"engine.enable_prefix_caching": False} | engine_keys(options) | model_keys(options)
+    with tempfile.TemporaryDirectory() as folder:
+        trace = Path(folder, "batches.csv")
+        rows = [f"{batch * apart_s!r},{options.input_len},{options.output_len},p{i}:{options.input_len}"
+                for batch in range(count) for i in range(options.batch_size)]
+        trace.write_text("arrived_at,num_prefill_tokens,num_decode_tokens,prompt\n" + "\n".join(rows) + "\n")
+        experiment = server(options, {"type": "trace", "path": str(trace)}, keys, token_times=False)
+        requests, _ = _served(options, experiment)
+    if (short := int((requests["output_tokens"] < options.output_len).sum())):
+        raise InputErrors([f"bench latency: {short} of {len(requests)} outputs end before --output-len = "
+                           f"{options.output_len}: engine.max_model_len is below prompt and output together"])
+    return experiment, requests["completed_ns"] - requests["arrival_ns"]
+
+
+def _served(options: argparse.Namespace, experiment: Experiment) -> tuple[np.ndarray, list[str]]:
+    """Return the requests of a run, of which all completed, and what it says of itself."""
+    with faults_of(options.file or options.experiment):
+        result = simulator.run(experiment)
+    requests = result.requests
+    if others := int((requests["status"] != records.COMPLETED).sum()):
+        raise InputErrors([f"{experiment.name}: {others} of {len(requests)} requests did not complete: an offline "
+                           "engine serves all; without admission, deadlines and horizon_s it does",
+                           *result.summary["diagnosis"]])
+    return requests, result.summary["diagnosis"]
+
+
+def _save(options: argparse.Namespace, experiment: Experiment, content: dict[str, Any]) -> None:
+    content |= {"model_id": model_name(options, experiment), "simulated": True,
+                "simulator_version": simulator.__version__}
+    if options.output_json:
+        Path(options.output_json).write_text(json.dumps(content, indent=4, allow_nan=False), encoding="utf-8")

@@ -1,0 +1,46 @@
+"""`python -m simulator bench latency | throughput | serve EXPERIMENT.toml`: vLLM's benchmarks on simulated time."""
+import argparse
+import sys
+
+from simulator.errors import InputErrors
+from simulator.study.bench import offline, serve
+from simulator.study.bench.flags import REFUSED, WITHOUT_EFFECT, add_others, given
+
+DONE = 0
+BENCHES = {                     # name: adds its flags, runs, what it does
+    "latency": (offline.add_latency, offline.latency, "batches of one size, one after the other"),
+    "throughput": (offline.add_throughput, offline.throughput, "requests that are all there at once"),
+    "serve": (serve.add_arguments, serve.bench, "requests as a client sends them"),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command to its parser."""
+    commands = parser.add_subparsers(dest="bench", metavar="BENCH", required=True)
+    for name, (add, _, purpose) in BENCHES.items():
+        bench = commands.add_parser(name, help=purpose, description=purpose, allow_abbrev=False)
+        add(bench)
+        add_others(bench, name)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print what vLLM's benchmark prints; return the exit status.
+
+    Raises
+    ------
+    InputErrors
+        Everything that is wrong with flags and experiment.
+    """
+    refused = [flag for flag in given(options, REFUSED) if options.bench in flag.commands]
+    if refused:
+        raise InputErrors([f"bench {options.bench}: {flag.name}: refused: {flag.why}" for flag in refused])
+    text, notes = BENCHES[options.bench][1](options)
+    print(text)
+    without = {}
+    for flag in given(options, WITHOUT_EFFECT):
+        without.setdefault(flag.why, []).append(flag.name)
+    for why, names in without.items():
+        print(f"note: {', '.join(names)}: without effect: {why}", file=sys.stderr)
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
+    return DONE

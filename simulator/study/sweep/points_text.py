@@ -1,0 +1,64 @@
+"""The points of a study as a table for people."""
+import numpy as np
+
+from simulator.study.sweep.merge import BACKLOGS
+
+MOST_SHOWN = 40                 # points; of more, the files tell
+FIXED = ("point", "n", "backlog", "thin", "deterministic")
+
+
+def text_of(points: np.ndarray, metrics: tuple[str, ...]) -> str:
+    """Return a line for each point: its axes, and each metric with its interval and its difference to the baseline.
+
+    A difference is marked with * where its interval does not hold 0. Too many points: an empty text.
+
+    points : as `merge.points_table` makes them.
+    """
+    if not 0 < len(points) <= MOST_SHOWN:
+        return ""
+    names = points.dtype.names
+    endings = tuple(metric + ending for metric in metrics for ending in ("", ".ci", ".delta", ".delta_ci"))
+    axes = [name for name in names if name not in FIXED and name not in endings]
+    has_baseline = any(name.endswith(".delta") for name in names)
+    columns = [[_short(axis, axes), *map(_value, points[axis])] for axis in axes]
+    for metric in metrics:
+        columns.append([metric, *(_estimate(row[metric], row[f"{metric}.ci"]) for row in points)])
+        if has_baseline:
+            columns.append(["to the first" if metric == metrics[0] else "", *(
+                _difference(row[f"{metric}.delta"], row[f"{metric}.delta_ci"]) for row in points)])
+    columns.append(["", *(_remark(row) for row in points)])
+    widths = [max(map(len, column)) for column in columns]
+    rows = zip(*columns, strict=True)
+    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(row[:-1], widths, strict=False))
+                     + (f"  {row[-1]}" if row[-1] else "") for row in rows)
+
+
+def _short(axis: str, axes: list[str]) -> str:
+    """Return the end of a key, where no other axis ends so."""
+    end = axis.rpartition(".")[2]
+    return end if sum(other.rpartition(".")[2] == end for other in axes) == 1 else axis
+
+
+def _value(value) -> str:
+    if isinstance(value, bytes):
+        return value.decode()
+    return f"{value:g}" if isinstance(value, np.floating) else str(value)
+
+
+def _estimate(mean: float, half: float) -> str:
+    if np.isnan(mean):
+        return "-"
+    return f"{mean:,.4g}" if np.isnan(half) else f"{mean:,.4g} +- {half:.2g}"
+
+
+def _difference(mean: float, half: float) -> str:
+    if np.isnan(mean) or (mean == 0 and half == 0):
+        return "-"
+    sure = "" if np.isnan(half) or abs(mean) <= half else "*"
+    return f"{mean:+,.4g}{sure}" if np.isnan(half) else f"{mean:+,.4g} +- {half:.2g}{sure}"
+
+
+def _remark(row) -> str:
+    if row["n"] == 0:
+        return "no run is done"
+    return "its queue grows" if row["backlog"] == BACKLOGS.index("growing") else ""
