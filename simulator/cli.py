@@ -174,6 +174,7 @@ STUDIES = {
     "predict": ("predict_command", "how long one iteration takes, operator by operator"),
     "capacity": ("capacity_command", "the largest load within bounds, or the fewest replicas for a load"),
     "fit": ("fit_command", "which layouts of a model fit into memory, and how much KV cache each leaves"),
+    "tune": ("tune_command", "which deployment is best: candidates, pruned, simulated, ranked, and written"),
     "score": ("score_command", "predictions beside what was measured on real machines"),
     "train": ("train_command", "train and cache the tables of the latency backend `forest`"),
     "export": ("export_command", "results in the files of Vidur, SimAI or BLIS, or as CSV or Parquet"),

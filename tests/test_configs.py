@@ -105,7 +105,7 @@ def test_study_runs_by_the_command_of_its_kind(config, tmp_path):
         options += ["--set", "study.statistics.min_tail=0"]
 
     assert cli.main([STUDIES[config], str(config), *options]) == 0
-    assert (tmp_path / {"capacity": "capacity.json"}.get(STUDIES[config], "table.csv")).exists()
+    assert (tmp_path / {"capacity": "capacity.json", "tune": "tune.json"}.get(STUDIES[config], "table.csv")).exists()
 
 
 @pytest.mark.parametrize("config", COMPARISONS, ids=name)

@@ -14,6 +14,7 @@ from simulator.study.sweep.trial import DONE, FAILED, KILLED, Finished, Trial
 
 MOST_CUT = 2                    # times the requests that percentiles need: MSER-5 cuts half of them at most
 NUM_REQUESTS = "workload.num_requests"
+THIN = "thin"                   # begins what is said of percentiles of too few requests
 A_FEW = 20                      # requests, of a run that only shows which keys there are
 
 
@@ -78,17 +79,11 @@ class Prober:
     def _observed(self, seed: int, end: Finished) -> Observation:
         if end.status != DONE:
             return Observation(seed, {}, faults=(f"{end.status}: {end.error}",))
-        summary = end.summary
-        good, injected = _share_of(end)
-        faults = []
-        unfinished = summary["requests.waiting"] + summary["requests.running"]
-        if unfinished and math.isinf(self._study.base.horizon_s):
-            faults.append("requests did not end")
-        backlog = end.extra["backlog"]
-        if backlog not in (GROWING, UNKNOWN) or not self._bounds.wants_stable:
-            faults += [f"thin: too few requests for {metric}" for metric in end.extra["thin"]]
-        return Observation(seed, {key: summary[key] for key in self._bounds.metrics}, good, injected,
-                           injected + end.extra["warmup_requests"], backlog, tuple(faults))
+        observed = observation_of(end, self._bounds, math.isinf(self._study.base.horizon_s))._replace(seed=seed)
+        if observed.backlog in (GROWING, UNKNOWN) and self._bounds.wants_stable:
+            return observed
+        thin = tuple(f"{THIN}: too few requests for {metric}" for metric in end.extra["thin"])
+        return observed._replace(faults=observed.faults + thin)
 
     def _growing(self, ends: list[Finished]) -> bool:
         """Say whether more requests would tell nothing: the queue grows, and that decides."""
@@ -115,6 +110,20 @@ class Prober:
         need = MOST_CUT * need if warmup == MSER_5 else need
         need += warmup.get("requests", 0) if isinstance(warmup, dict) else 0
         return max(asked, min(math.ceil(need - 1e-6), self._most))
+
+
+def observation_of(end: Finished, bounds: Bounds, is_endless: bool) -> Observation:
+    """Return what a run that is done says, however few requests its percentiles have.
+
+    is_endless : it ends when all requests have.
+    """
+    summary = end.summary
+    good, injected = _share_of(end)
+    unfinished = summary["requests.waiting"] + summary["requests.running"]
+    return Observation(
+        end.seed, {key: summary[key] for key in bounds.metrics}, good, injected,
+        injected + end.extra["warmup_requests"], end.extra["backlog"],
+        ("requests did not end",) if unfinished and is_endless else ())
 
 
 def check_first(study: Study, bounds: Bounds, point: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from simulator.domain import records
 from simulator.domain.run import Run
+from simulator.results.uptime import PAID, time_in_ns
 from simulator.study.statistics.order_statistics import MIN_TAIL, is_thin, ranks_of
 from simulator.study.statistics.trend import backlog
 from simulator.study.statistics.warm_up import batch_means, mser_5
@@ -23,7 +24,9 @@ class Look:
     extra : {warmup_requests, warmup_found: requests cut at the beginning, and whether the run settles before its
         middle; backlog: "stable", "growing", "unknown"; interval: {metric: half-width within this run, None: none};
         correlated: metrics whose batches depend on each other; thin: percentiles with too few observations beyond;
-        too_short: the run settles too late, or batches depend on each other}.
+        too_short: the run settles too late, or batches depend on each other; speed_gap_mean: the mean over all gaps
+        between tokens of 1 / gap, tokens a second, None: there is no gap, or one of 0}.
+    paid_share : float64 (replicas,), ranks counted each: the share of the last run's time that it was paid for.
 
     Parameters
     ----------
@@ -36,6 +39,7 @@ class Look:
     def __init__(self, warmup: str | dict[str, float] = MSER_5, metrics: tuple[str, ...] = (), confidence: float = 0.95,
                  min_tail: float = MIN_TAIL):
         self.extra: dict[str, Any] = {}
+        self.paid_share = np.empty(0)
         self._warmup, self._metrics, self._confidence, self._min_tail = warmup, metrics, confidence, min_tail
 
     def __call__(self, run: Run) -> np.ndarray | None:
@@ -49,6 +53,9 @@ class Look:
         self.extra = {"warmup_requests": num_cut, "warmup_found": is_found,
                       "backlog": _backlog(requests)} | self._intervals(series)
         self.extra["too_short"] = not is_found or bool(self.extra["correlated"])
+        self.extra["speed_gap_mean"] = gap_mean(*map(np.asarray, run.itl_ns.pairs()))
+        paid_ns = time_in_ns(run, PAID)
+        self.paid_share = paid_ns / int(run.clock_ns) if run.clock_ns else np.ones(len(paid_ns))
         if num_cut == 0:
             return None
         measured = np.ones(len(run.workload.requests), bool) if run.workload.measured is None else run.workload.measured
@@ -89,6 +96,16 @@ class Look:
             if is_thin(share, len(values), self._min_tail):
                 found["thin"].append(metric)
         return found
+
+
+def gap_mean(gaps_ns: np.ndarray, counts: np.ndarray) -> float | None:
+    """Return the mean over gaps between tokens of 1 / gap, tokens a second.
+
+    Nine gaps of 10 ms and one of 100 ms have 91. None: there is no gap, or one of 0.
+    """
+    if not len(gaps_ns) or not np.all(gaps_ns > 0):
+        return None
+    return float((counts * (1e9 / gaps_ns)).sum() / counts.sum())
 
 
 def series_of(requests: np.ndarray) -> dict[str, np.ndarray]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from simulator import api, assemble, registry
 from simulator.config.experiment import Experiment
@@ -71,7 +72,8 @@ class Bench:
             return FAILED, " ".join(told.split()), {}, {}
         if clock.has_stopped:
             return TIMEOUT, f"it took longer than {self._study.settings.run.timeout_s:g} s", {}, {}
-        return DONE, None, leaves(result.summary), look.extra | {"gpus": num_gpus(experiment)}
+        return DONE, None, leaves(result.summary), look.extra | {
+            "gpus": num_gpus(experiment), "gpus_paid": gpus_paid(experiment, look.paid_share)}
 
     def _experiment(self, trial: Trial) -> Experiment:
         more = {} if trial.num_requests is None else {"workload.num_requests": trial.num_requests}
@@ -99,13 +101,35 @@ def leaves(summary: dict[str, Any], prefix: str = "") -> dict[str, float | None]
 
 def num_gpus(experiment: Experiment) -> int:
     """Return the accelerators of all replicas, as many as there are at time 0."""
-    total = 0
-    for pool in (*experiment.all_pools(), *experiment.encode_pools()):
-        topology = pool.topology
-        replicas = pool.replicas if pool.replicas is not None else topology.replicas
-        total += replicas * (topology.tensor_parallel * topology.pipeline_parallel * topology.data_parallel
-                             * topology.prefill_context_parallel)
+    return sum(_replicas(pool) * pool.topology.data_parallel * _gpus_of_rank(pool)
+               for pool in (*experiment.all_pools(), *experiment.encode_pools()))
+
+
+def gpus_paid(experiment: Experiment, paid_share: np.ndarray) -> float:
+    """Return the accelerators that are paid for, averaged over a run.
+
+    Parameters
+    ----------
+    paid_share : float64 (replicas,), ranks counted each, pool by pool: the share of the time that each is paid for.
+        Replicas that encode are there all the time.
+    """
+    total = float(sum(_replicas(pool) * pool.topology.data_parallel * _gpus_of_rank(pool)
+                      for pool in experiment.encode_pools()))
+    first = 0
+    for pool in experiment.all_pools():
+        places = max(_replicas(pool), pool.max_replicas or 0) * pool.topology.data_parallel
+        total += float(paid_share[first:first + places].sum()) * _gpus_of_rank(pool)
+        first += places
     return total
+
+
+def _replicas(pool) -> int:
+    return pool.topology.replicas if pool.replicas is None else pool.replicas
+
+
+def _gpus_of_rank(pool) -> int:
+    topology = pool.topology
+    return topology.tensor_parallel * topology.pipeline_parallel * topology.prefill_context_parallel
 
 
 class _Clock:

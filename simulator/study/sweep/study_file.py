@@ -84,6 +84,14 @@ class StudyTable(Section, kw_only=True):
     statistics: Annotated[Statistics, Meta(description="how sure the numbers are to be")]
     run: Annotated[RunRules, Meta(description="how runs are done")]
 
+    @staticmethod
+    def set_apart(experiment: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return tables of an experiment that are not read with it: points bring them in.
+
+        given : [study], as the file has it.
+        """
+        return ()
+
 
 class SweepTable(StudyTable, kw_only=True):
     """All points of a design, [study] with kind = "sweep"."""
@@ -117,6 +125,7 @@ class Study(NamedTuple):
     file : the study file. name : of its results. settings : [study]. layers : of the experiment without it.
     base : that experiment. axes : in the order of the file. seeds : of the replications.
     resolved : experiments of points, as they were asked for.
+    apart : tables of the experiment that its kind sets apart: the base goes without them.
     """
 
     file: str
@@ -127,6 +136,7 @@ class Study(NamedTuple):
     axes: tuple[Axis, ...]
     seeds: tuple[int, ...]
     resolved: "Resolved"
+    apart: Mapping[str, Any] | None = None
 
     def points(self) -> Iterator[Point]:
         """Yield the points, those left out aside."""
@@ -202,6 +212,7 @@ def read_study(file: str | os.PathLike, overrides: Mapping[str, Any] | Iterable[
                            "an experiment"])
     if given.get("kind") != kind and given.get("kind") in _kinds(struct):
         raise InputErrors([f'{file}: study.kind: "{given["kind"]}"; `simulator {given["kind"]}` does that'])
+    apart = {key: layers.data.pop(key) for key in struct.set_apart(layers.data, given) if key in layers.data}
     layers.data.setdefault("name", os.path.basename(file).removesuffix(".toml"))
     reader = Reader(layers.source_of)
     settings = reader.table(struct, given, ("study",))
@@ -217,7 +228,7 @@ def read_study(file: str | os.PathLike, overrides: Mapping[str, Any] | Iterable[
         raise InputErrors(faults)
     seeds = settings.seeds
     seeds = tuple(range(base.seed, base.seed + seeds)) if isinstance(seeds, int) else tuple(seeds)
-    return Study(file, base.name, settings, layers, base, axes, seeds, Resolved())
+    return Study(file, base.name, settings, layers, base, axes, seeds, Resolved(), apart)
 
 
 def check_points(study: Study, limit: int | None = None) -> list[Point]:

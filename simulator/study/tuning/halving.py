@@ -25,7 +25,7 @@ def rungs(num_candidates: int, first: int, most: int) -> list[int]:
     return counts
 
 
-def survivors(scores: np.ndarray, half_widths: np.ndarray) -> np.ndarray:
+def survivors(scores: np.ndarray, half_widths: np.ndarray, count: int | None = None) -> np.ndarray:
     """Return who goes on: the best third, and all whose interval reaches into it.
 
     A third is rounded up.
@@ -34,6 +34,7 @@ def survivors(scores: np.ndarray, half_widths: np.ndarray) -> np.ndarray:
     ----------
     scores : float64 (candidates,), larger is better; NaN: out of the race.
     half_widths : float64 (candidates,), of their intervals; NaN: not known, as 0.
+    count : of those that go on whatever the intervals are; None: a third of those that are in the race.
 
     Returns
     -------
@@ -45,7 +46,8 @@ def survivors(scores: np.ndarray, half_widths: np.ndarray) -> np.ndarray:
         return runs
     order = runs[np.argsort(-scores[runs], kind="stable")]
     widths = np.nan_to_num(half_widths)
-    last = order[-(-len(order) // ETA) - 1]
+    count = min(-(-len(order) // ETA) if count is None else count, len(order))
+    last = order[count - 1]
     floor = scores[last] - widths[last]
-    return np.array([i for rank, i in enumerate(order)
-                     if rank < -(-len(order) // ETA) or scores[i] + widths[i] >= floor], dtype=np.int64)
+    return np.array([i for rank, i in enumerate(order) if rank < count or scores[i] + widths[i] >= floor],
+                    dtype=np.int64)

@@ -1,0 +1,188 @@
+"""`python -m simulator tune STUDY.toml`: which deployment is best, ranked, with the experiments of the winners."""
+import argparse
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from simulator.errors import InputErrors
+from simulator.results.interrupts import Interrupts
+from simulator.study.durations import duration_s
+from simulator.study.sweep.machine import fitting, free_bytes, usable_cores
+from simulator.study.sweep.study_file import read_study
+from simulator.study.tuning.auto_tune import RESULT, auto_tune
+from simulator.study.tuning.candidates import Candidates
+from simulator.study.tuning.files import Told, table_of, told_of, write_all
+from simulator.study.tuning.findings import Findings
+from simulator.study.tuning.rates import AtCapacity
+from simulator.study.tuning.search import check_numbers, chosen_search, feasible_of, searched
+from simulator.study.tuning.store import LOOK, opened, write
+from simulator.study.tuning.table import CAPACITY, OPTUNA, Question, TuneTable, check
+from simulator.study.tuning.tried import Stopped, Tried, Trier
+from simulator.study.tuning.trying import AtLoad
+
+DONE, SOME_FAILED, NOTHING, RUN_AGAIN, SIGNAL = 0, 1, 3, 75, 128
+LINE_S = 30.0                   # between two lines of progress
+RUN_BADLY = ("failed", "timeout", "killed")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command to its parser."""
+    parser.add_argument("study", metavar="STUDY.toml", help=(
+        'an experiment with a table [study], kind = "tune"; with --compat an experiment'))
+    parser.add_argument("--out", metavar="DIR", help="directory of the study; default: results/<name>")
+    parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="SECTION.KEY=VALUE",
+                        help="override one value of the file; repeatable")
+    parser.add_argument("--jobs", default="cores", metavar="N", help="processes side by side; default: the cores")
+    parser.add_argument("--dry-run", action="store_true", help="print how many candidates there are, and why not more")
+    parser.add_argument("--stop-after", type=duration_s, metavar="55m", help=(
+        "begin no run after so long, and exit with 75: run again"))
+    parser.add_argument("--compat", choices=("auto_tune",), help=(
+        "search as vLLM's auto_tune.sh does, by its environment variables (MODEL, NUM_SEQS_LIST, ...), and write its "
+        "result.txt"))
+    parser.add_argument("--quiet", action="store_true", help="no progress, no summary")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Search, write the ranking, print the best; return the exit status.
+
+    Raises
+    ------
+    InputErrors
+        What is wrong with the study; nothing is written.
+    """
+    if options.compat is not None:
+        return _as_auto_tune(options)
+    question = check(read_study(options.study, options.overrides, TuneTable, "--set"))
+    num_processes = _jobs(options)
+    candidates = feasible_of(question)
+    if options.dry_run:
+        return _dry_run(question, candidates)
+    directory = _directory(options, question.study.base.output.directory, question.study.name)
+    watch = _Watch(options)
+    if not (directory / LOOK).exists():
+        check_numbers(question, candidates)
+    trier = _trier(question, directory, num_processes, watch, _Progress(options.quiet).tell)
+    try:
+        with watch.interrupts:
+            outcome = searched(question, trier, candidates)
+    except Stopped:
+        number = watch.interrupts.signal_number
+        print(f"stopped; runs so far are in {directory}, run again to go on", file=sys.stderr)
+        return RUN_AGAIN if number is None else SIGNAL + number
+    told = told_of(question, outcome)
+    write_all(question, outcome, told, directory)
+    if not options.quiet:
+        print(f"{_text(question, told)}\n\nresults in {directory}")
+    return _status(outcome, told)
+
+
+def _trier(question: Question, directory: Path, num_processes: int, watch: "_Watch",
+           tell: Callable[[Tried], None]) -> Trier:
+    """Return what tries candidates under the load that the study asks for."""
+    laboratory = opened(question, directory, num_processes, watch.is_over)
+    if question.settings.load == CAPACITY:
+        return AtCapacity(question, laboratory, directory, num_processes, watch.is_over, tell)
+    return AtLoad(question, laboratory, tell)
+
+
+def _status(outcome: Findings, told: Told) -> int:
+    failed = [each for each in outcome.tried + outcome.eliminated if each.status in RUN_BADLY]
+    for each in failed[:3]:
+        print(f"{each.status}: {each.candidate.layout}, {each.candidate.assignment}: {each.why}", file=sys.stderr)
+    if failed:
+        return SOME_FAILED
+    return DONE if told.ranking else NOTHING
+
+
+def _text(question: Question, told: Told) -> str:
+    """Return what a reader sees: the best, how many were what, and who missed by least."""
+    counts = ", ".join(f"{count:,} {status.replace('_', ' ')}" for status, count in told.summary["counts"].items())
+    lines = [f"{told.summary['candidates']:,} candidates: {counts}"
+             + ("" if told.summary["complete"] else f"; not complete ({told.summary['search']})")]
+    if told.ranking:
+        lines += ["", table_of(question, told)]
+        if len(question.objectives) > 1:
+            lines.append("* nobody beats it in everything")
+        return "\n".join(lines)
+    lines += [f"{status.replace('_', ' ')}: {why}" + (f" (and {count - 1} more)" if count > 1 else "")
+              for status, reasons in told.summary["reasons"].items() for why, count in reasons.items()]
+    if (miss := told.summary["nearest_miss"]) is not None:
+        lines.append(f"nothing qualifies; nearest: {miss['layout']}, {miss['assignment']}: {miss['why']}")
+    else:
+        lines.append("nothing qualifies")
+    return "\n".join(lines)
+
+
+def _dry_run(question: Question, candidates: Candidates | None) -> int:
+    """Print how many candidates there are."""
+    if candidates is None:
+        print(f"{question.study.count():,} points; search = \"{OPTUNA}\", {question.settings.max_trials:,} at most")
+        return DONE
+    kinds: dict[str, list[str]] = {}
+    for each in candidates.dropped:
+        kinds.setdefault(each.kind, []).append(each.why)
+    print(f"{len(candidates.kept):,} candidates, search = \"{chosen_search(question, len(candidates.kept))}\"")
+    for kind, reasons in kinds.items():
+        print(f"{len(reasons):,} dropped, {kind.replace('_', ' ')}: {reasons[0]}")
+    return DONE
+
+
+def _as_auto_tune(options: argparse.Namespace) -> int:
+    """Do what auto_tune.sh does; return the exit status."""
+    if options.dry_run or options.stop_after is not None:
+        raise InputErrors(["--compat auto_tune: goes with neither --dry-run nor --stop-after"])
+    tell = partial(print, file=sys.stderr, flush=True) if not options.quiet else _silent
+    name, lines, is_found = auto_tune(options.study, options.overrides, os.environ, tell)
+    directory = _directory(options, None, f"{name}-auto_tune")
+    write(directory / RESULT, "".join(f"{line}\n" for line in lines))
+    if not options.quiet:
+        print("\n".join(lines) + f"\n\nresults in {directory}")
+    return DONE if is_found else NOTHING
+
+
+def _silent(text: str) -> None:
+    pass
+
+
+def _directory(options: argparse.Namespace, given: str | None, name: str) -> Path:
+    return Path(options.out or given or Path("results", name)).absolute()
+
+
+def _jobs(options: argparse.Namespace) -> int:
+    """Return how many processes run side by side."""
+    if options.jobs == "cores":
+        return usable_cores()
+    if not options.jobs.isdecimal() or int(options.jobs) < 1:
+        raise InputErrors([f'--jobs: expected a whole number of at least 1, or "cores"; found "{options.jobs}"'])
+    return fitting(int(options.jobs), 0.0, free_bytes()).num_processes
+
+
+class _Progress:
+    """Tells how many candidates have been tried, now and then."""
+
+    def __init__(self, is_quiet: bool):
+        self._is_quiet, self._count, self._told_s = is_quiet, 0, time.monotonic()
+
+    def tell(self, tried: Tried) -> None:
+        """Count a candidate."""
+        self._count += 1
+        if not self._is_quiet and time.monotonic() - self._told_s >= LINE_S:
+            self._told_s = time.monotonic()
+            print(f"{self._count:,} candidates tried; the last: {tried.candidate.layout}, {tried.status}",
+                  file=sys.stderr, flush=True)
+
+
+class _Watch:
+    """Says when no run is to begin any more: a signal, the time that was given."""
+
+    def __init__(self, options: argparse.Namespace):
+        self.interrupts = Interrupts((signal.SIGINT, signal.SIGTERM))
+        self._until_s = float("inf") if options.stop_after is None else time.monotonic() + options.stop_after
+
+    def is_over(self) -> bool:
+        """Say whether no run is to begin any more."""
+        return self.interrupts.signal_number is not None or time.monotonic() > self._until_s

@@ -1,0 +1,87 @@
+"""Who need not be run: layouts that the model forbids, those without room for KV, those that cannot win.
+
+A bound of throughput: an iteration gives a sequence one token at most (1 + drafts with speculation), so that a replica
+gives no more tokens a second than b / t(b), the largest over batches of b sequences with one token of context each.
+Prompts, contexts, queues and the host take more time, never less. That holds where more work takes more time, so it is
+asked of the backends `BOUNDED` alone: in tables of measured kernels a larger batch may be faster than a smaller one.
+"""
+from collections.abc import Callable
+
+import numpy as np
+
+from simulator import assemble, registry
+from simulator.config.experiment import Experiment, Pool
+from simulator.errors import InputErrors
+from simulator.study.sweep.bench import num_gpus
+from simulator.study.tuning.candidates import FORBIDDEN, Candidate, Dropped
+from simulator.study.tuning.objectives import Objective
+from simulator.study.tuning.table import CAPACITY, Question
+
+MEMORY, BOUND = "memory", "bound"
+BOUNDED = ("linear", "roofline")
+OUTPUT, OUTPUT_PER_GPU = "output_throughput", "output_throughput_per_gpu"
+MOST_SEQUENCES = 1 << 14        # of a batch whose bound is computed
+
+
+def why_not(candidate: Candidate) -> Dropped | None:
+    """Return why a candidate cannot run, by layout and memory plan; None: it can."""
+    faults, kind = [], MEMORY
+    for pool in candidate.experiment.all_pools():
+        try:
+            assemble.survey(pool)
+        except InputErrors as errors:
+            where = f"pools.{pool.name}." if candidate.experiment.pools else ""
+            faults += [f"{where}{fault}" for fault in errors.faults]
+            if not all(fault.startswith("engine.num_gpu_blocks") for fault in errors.faults):
+                kind = FORBIDDEN
+    return Dropped(candidate, kind, "; ".join(faults)) if faults else None
+
+
+def bound_of(question: Question) -> Callable[[Candidate], float] | None:
+    """Return what bounds the objective of candidates from above; None: nothing does.
+
+    Nothing does where there are several objectives, where it is no output throughput, where replicas come and go; nor
+    where values have intervals, and who is beaten by less than these may win by fewer GPUs.
+    """
+    given, base = question.settings, question.study.base
+    has_intervals = given.epsilon == "ci" and (len(question.study.seeds) > 1 or given.load == CAPACITY)
+    if len(question.objectives) != 1 or has_intervals or base.autoscaling is not None:
+        return None
+    objective = question.objectives[0]
+    if not _is_bounded(objective):
+        return None
+    per_gpu = objective.key == OUTPUT_PER_GPU
+
+    def bound(candidate: Candidate) -> float:
+        most = most_tokens_per_s(candidate.experiment)
+        return most / num_gpus(candidate.experiment) if per_gpu else most
+
+    return bound
+
+
+def _is_bounded(objective: Objective) -> bool:
+    return objective.key in (OUTPUT, OUTPUT_PER_GPU) and objective.is_larger_better
+
+
+def most_tokens_per_s(experiment: Experiment) -> float:
+    """Return output tokens a second that cannot be exceeded; inf: none are known."""
+    return sum(_of_pool(pool) for pool in experiment.all_pools())
+
+
+def _of_pool(pool: Pool) -> float:
+    engine = pool.engine
+    facts = registry.load("scheduler", engine.scheduler).facts(engine.parameters)
+    known = (pool.latency.backend in BOUNDED and pool.topology.pipeline_parallel == 1
+             and facts.max_running and facts.max_running <= MOST_SEQUENCES and not pool.latency.uncertainty)
+    if not known:
+        return float("inf")
+    replicas = pool.topology.replicas if pool.replicas is None else pool.replicas
+    return replicas * pool.topology.data_parallel * _of_rank(pool, facts)
+
+
+def _of_rank(pool: Pool, facts) -> float:
+    tokens = 1 + (facts.speculative.num_tokens if facts.speculative else 0)
+    model = assemble.latency_model(pool, assemble.survey(pool))
+    rates = [size * tokens / seconds if (seconds := model.predict([], [tokens] * size, tokens)) > 0 else float("inf")
+             for size in range(1, facts.max_running + 1)]
+    return float(np.max(rates))

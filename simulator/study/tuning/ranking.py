@@ -1,0 +1,61 @@
+"""Who is best: feasible candidates in order, and which of them nobody beats in everything."""
+import numpy as np
+
+from simulator.study.capacity.answer import cost_per_hour
+from simulator.study.tuning.pareto import front
+from simulator.study.tuning.table import Question
+from simulator.study.tuning.tried import FEASIBLE, Tried
+
+
+def values_of(question: Question, tried: list[Tried]) -> tuple[np.ndarray, np.ndarray]:
+    """Return values and half-widths of objectives, float64 (candidates, objectives).
+
+    Half-widths are 0 with epsilon = "none".
+    """
+    shape = (len(tried), len(question.objectives))
+    values = np.array([[value.mean for value in each.values] for each in tried]).reshape(shape)
+    widths = np.array([[value.half_width for value in each.values] for each in tried]).reshape(shape)
+    return values, widths if question.settings.epsilon == "ci" else np.zeros(shape)
+
+
+def pareto(question: Question, tried: list[Tried]) -> np.ndarray:
+    """Return who is not dominated, bool (candidates,)."""
+    values, widths = values_of(question, tried)
+    return front(values, np.array([each.is_larger_better for each in question.objectives]), widths)
+
+
+def ranked(question: Question, tried: list[Tried]) -> tuple[list[Tried], set[int]]:
+    """Return the feasible candidates, the best first, and those on the front.
+
+    Those on the front, given by their numbers, come first, then those on the front of the others, until as many as are
+    written have a rank; the rest goes by the first objective. Candidates of one objective that are on one front are
+    equal but for noise: the one with fewer GPUs wins, then the lower price, the better value, the smaller id.
+    """
+    left = [each for each in tried if each.status == FEASIBLE]
+    order: list[Tried] = []
+    on_front: set[int] = set()
+    while left and (not order or len(order) < question.settings.winners):
+        stays = pareto(question, left)
+        layer = [each for each, is_in in zip(left, stays, strict=True) if is_in]
+        if not order:
+            on_front = {each.candidate.number for each in layer}
+        order += sorted(layer, key=lambda each: _place(question, each))
+        left = [each for each, is_in in zip(left, stays, strict=True) if not is_in]
+    objective = question.objectives[0]
+    return order + sorted(left, key=lambda each: (-objective.gain(each.values[0].mean), *_tie(each))), on_front
+
+
+def nearest_miss(tried: list[Tried]) -> Tried | None:
+    """Return the candidate that misses the bounds by least; None: of none it is known."""
+    missed = [each for each in tried if each.status != FEASIBLE and each.margin == each.margin]
+    return max(missed, key=lambda each: (each.margin, -each.candidate.number), default=None)
+
+
+def _place(question: Question, tried: Tried) -> tuple:
+    gain = -question.objectives[0].gain(tried.values[0].mean)
+    gpus, price, id = _tie(tried)
+    return (gpus, price, gain, id) if len(question.objectives) == 1 else (gain, gpus, price, id)
+
+
+def _tie(tried: Tried) -> tuple[float, float, str]:
+    return tried.candidate.gpus, cost_per_hour(tried.candidate.experiment) or 0.0, tried.ends[0].id

@@ -1,0 +1,193 @@
+"""Each candidate at its own largest rate that keeps the bounds, as `capacity` finds it; one process a candidate."""
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from simulator.errors import InputErrors
+from simulator.study.capacity.answer import answer, rules_of
+from simulator.study.capacity.estimate import estimated_rate
+from simulator.study.capacity.prober import THIN, ProbeFailed, Prober
+from simulator.study.capacity.search import Found, Search, Span
+from simulator.study.capacity.varied import RATE, RATE_SCALE, Varied
+from simulator.study.capacity.verdict import Observation, Probe, Verdict, judge
+from simulator.study.sweep.laboratory import Laboratory
+from simulator.study.sweep.pool import Rules, Served, serve
+from simulator.study.sweep.study_file import Study
+from simulator.study.sweep.trial import FAILED, KILLED, Finished
+from simulator.study.tuning.candidates import Candidate
+from simulator.study.tuning.store import known_in
+from simulator.study.tuning.table import Question
+from simulator.study.tuning.tried import FEASIBLE, MISSED, Stopped, Tried, check_objectives, valued
+
+LEAST_RATE, MOST_RATE = 1e-3, 1e6       # requests a second: the bracket of a search grows from a predicted rate
+COARSE_TOLERANCE = 0.1                  # of a rate in a round of halving
+
+
+class AtCapacity:
+    """Tries candidates at their largest rates.
+
+    Parameters
+    ----------
+    laboratory : where they are tried if `num_processes` is 1.
+    directory : of the store; its runs are known to other processes, which write segments of their own.
+    tell : called with each candidate that has been tried.
+    """
+
+    def __init__(self, question: Question, laboratory: Laboratory, directory: Path, num_processes: int,
+                 stop: Callable[[], bool], tell: Callable[[Tried], None]):
+        self._searcher = Searcher(question, directory, laboratory)
+        self._num_processes, self._stop, self._tell = num_processes, stop, tell
+        self._retries = question.settings.run.retries
+
+    def try_all(self, candidates: Iterable[Candidate], num_requests: int | None = None) -> list[Tried]:
+        """Return what becomes of candidates, in their order.
+
+        Parameters
+        ----------
+        num_requests : of each run, with one seed and coarsely; None: as `capacity` does.
+
+        Raises
+        ------
+        Stopped
+            Some runs were not begun.
+        InputErrors
+            An objective or a bound is no number of summary.json.
+        """
+        asked = [(candidate, num_requests) for candidate in candidates]
+        found: dict[int, Tried] = {}
+        for tried in self._each(asked):
+            found[tried.candidate.number] = tried
+            self._tell(tried)
+        if len(found) < len(asked):
+            raise Stopped
+        return [found[candidate.number] for candidate, _ in asked]
+
+    def _each(self, asked: list[tuple[Candidate, int | None]]) -> Iterator[Tried]:
+        if self._num_processes == 1 or len(asked) == 1:
+            for item in asked:
+                yield self._searcher.search(*item)
+            return
+        rules = Rules(min(self._num_processes, len(asked)), self._retries, stop=self._stop)
+        for served in serve(search, self._searcher, asked, rules):
+            yield _ended(served)
+
+
+class Searcher:
+    """Searches for the largest rate of a candidate; picklable."""
+
+    def __init__(self, question: Question, directory: Path, laboratory: Laboratory | None = None):
+        self._question, self._directory, self._laboratory = question, directory, laboratory
+        self._has_checked = False
+
+    def __getstate__(self):
+        return self._question, self._directory
+
+    def __setstate__(self, state):
+        self.__init__(*state)
+
+    def search(self, candidate: Candidate, num_requests: int | None) -> Tried:
+        """Return what a candidate does at its largest rate.
+
+        num_requests : searched coarsely, with one seed; None: as `capacity` does.
+        """
+        prober = self._prober(candidate, num_requests)
+        tried = Tried(candidate, MISSED, assignment=candidate.assignment, num_requests=num_requests)
+        try:
+            value, found, is_verified = self._largest(prober, candidate, num_requests)
+            if value is None:
+                return tried._replace(why=f"even {found.bad.value:.6g} {self._unit()} misses: {found.bad.sentence}",
+                                      margin=found.bad.margin)
+            if is_verified is False:
+                return tried._replace(why="no rate holds with new seeds and longer runs", rate=value)
+            ends = self._runs(prober, value)
+        except ProbeFailed as failed:
+            return tried._replace(status=FAILED, why=str(failed))
+        except KeyboardInterrupt:               # runs that were not begun
+            raise Stopped from None
+        if not self._has_checked:
+            check_objectives(self._question, ends[0])
+            self._has_checked = True
+        notes = ("the largest rate that is tried",) * (found.at_bound == "to")
+        notes += () if found.is_monotone else ("not monotone",)
+        return valued(self._question, tried._replace(
+            status=FEASIBLE, ends=ends, rate=value, num_requests=prober.num_requests, notes=notes,
+            assignment=candidate.assignment | varied_of(self._question, candidate).assignment(value),
+            margin=found.good.margin))
+
+    def _prober(self, candidate: Candidate, num_requests: int | None) -> Prober:
+        question = self._question
+        if self._laboratory is None:
+            self._laboratory = Laboratory(question.study, self._directory, 1, known_in(self._directory))
+        study = question.study if num_requests is None else _coarse(question.study, num_requests)
+        return Prober(self._laboratory, study, varied_of(question, candidate), question.bounds,
+                      point=candidate.assignment, num_requests=num_requests)
+
+    def _largest(self, prober: Prober, candidate: Candidate, num_requests: int | None) -> tuple[
+            float | None, Found, bool | None]:
+        """Return the largest rate, the search that found it, and whether new runs agree; None: none were asked."""
+        question, varied = self._question, varied_of(self._question, candidate)
+        start = varied.span.within((estimated_rate(candidate.experiment) if varied.is_rate else None) or 1.0)
+        if num_requests is None:
+            found = answer(prober, question.study, varied, question.bounds, start, _nothing)
+            return found.value, found.found, found.is_verified
+        rules = rules_of(_coarse(question.study, num_requests), question.bounds)
+        span = varied.span._replace(rel_tol=max(COARSE_TOLERANCE, varied.span.rel_tol))
+        found = Search(lambda value: judge(value, _though_thin(prober), rules), span).run(start)
+        return found.answer, found, None
+
+    def _runs(self, prober: Prober, value: float) -> tuple[Finished, ...]:
+        """Return the runs with a rate, all of them as long as the last that were asked for."""
+        first = self._question.study.base.seed
+        seeds = sorted(prober.ends.get(value, range(first, first + self._question.settings.min_seeds)))
+        prober(value, seeds)
+        return tuple(prober.ends[value][seed] for seed in seeds)
+
+    def _unit(self) -> str:
+        is_trace = self._question.study.base.workload.type == "trace"
+        return "times the rate of the trace" if is_trace else "requests a second"
+
+
+def search(searcher: Searcher, item: tuple[Candidate, int | None]) -> Tried | InputErrors:
+    """Search for the rate of a candidate, at a worker; faults are returned."""
+    try:
+        return searcher.search(*item)
+    except InputErrors as errors:
+        return errors
+
+
+def _ended(served: Served) -> Tried:
+    """Return what became of a candidate at a worker, which may have died of it."""
+    if isinstance(served.result, InputErrors):
+        raise served.result
+    candidate, num_requests = served.item
+    if served.lost is not None:
+        return Tried(candidate, KILLED, served.why_lost(), num_requests=num_requests)
+    return served.result
+
+
+def varied_of(question: Question, candidate: Candidate) -> Varied:
+    """Return what is varied: the rate of arrivals, of a trace its rate scale."""
+    span = Span(LEAST_RATE, MOST_RATE, question.settings.rel_tol)
+    if question.study.base.workload.type == "trace":
+        return Varied(RATE_SCALE, span, candidate.experiment.workload.parameters.time_scale)
+    return Varied(RATE, span, None)
+
+
+def _though_thin(prober: Prober) -> Probe:
+    """Return a probe whose percentiles may be those of few requests."""
+    def probe(value: float, seeds: Sequence[int]) -> list[Observation]:
+        return [each._replace(faults=tuple(fault for fault in each.faults if not fault.startswith(THIN)))
+                for each in prober(value, seeds)]
+
+    return probe
+
+
+def _coarse(study: Study, num_requests: int) -> Study:
+    """Return the study with one run a probe, and no longer ones."""
+    statistics = replace(study.settings.statistics, max_requests=num_requests)
+    return study._replace(settings=replace(study.settings, statistics=statistics, min_seeds=1, max_seeds=1))
+
+
+def _nothing(verdict: Verdict) -> None:
+    pass

@@ -1,0 +1,212 @@
+"""[study] of kind "tune": what is best, what must hold, which deployments are tried, and how."""
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, NamedTuple
+
+from msgspec import Meta, field
+from msgspec.structs import replace
+
+from simulator.config.experiment import Count, Section
+from simulator.config.words import show
+from simulator.domain.load import Measure, Warmup
+from simulator.errors import InputErrors
+from simulator.study.capacity.bounds import BACKLOG, GOODPUT_SHARE, Bounds, read_bounds
+from simulator.study.sweep.study_file import Share, Statistics, Study, StudyTable
+from simulator.study.tuning.objectives import BY_CONCURRENCY, Objective, read_objectives
+
+AGGREGATED, DISAGGREGATED, AS_IT_IS = "aggregated", "disaggregated", "pools"
+CAPACITY, OFFERED, CONCURRENCY = "capacity", "offered", "concurrency"
+EXHAUSTIVE, HALVING, OPTUNA, AUTO = "exhaustive", "halving", "optuna", "auto"
+NO_BOUNDS = Bounds((), wants_stable=False)
+
+
+class Limits(Section, kw_only=True):
+    """What a deployment may take, [study.limits]."""
+
+    gpus: Annotated[Count | None, Meta(description=(
+        "accelerators, at most; replicas are as many as fit, unless an axis says how many"))] = None
+
+
+class TuneTable(StudyTable, kw_only=True):
+    """Which deployment is best, [study] with kind = "tune"."""
+
+    objectives: Annotated[dict[str, Any], Meta(description=(
+        "\"max\" or \"min\" of keys of summary.json, of these for each GPU (output_throughput_per_gpu), of "
+        "tokens_per_s_per_user, ..._gap_mean, ..._by_concurrency, of gpus, cost_per_hour and rate"))]
+    slo: Annotated[dict[str, Any], Meta(description=(
+        "what must hold: keys of summary.json, goodput_share, backlog; with load = \"capacity\" needed"))] = field(
+            default_factory=dict)
+    search: Annotated[Literal["exhaustive", "halving", "optuna", "auto"], Meta(description=(
+        "all; all with few requests and the best third of them with three times as many; those that a sampler asks "
+        "for; auto: the first of these that 2,000 and max_trials candidates allow"))] = AUTO
+    max_trials: Annotated[int, Meta(ge=1, le=10**6, description="candidates that are simulated, at most")] = 10_000
+    first_requests: Annotated[Annotated[int, Meta(ge=1, le=2**31 - 1)] | None, Meta(description=(
+        "of the first round of halving; default: a 27th of the experiment's, 100 at least"))] = None
+    layouts: Annotated[tuple[Literal["aggregated", "disaggregated"], ...] | None, Meta(min_length=1, description=(
+        "replicas that do all, or pools for prefill and decode, 1 and more replicas each; default: aggregated, or the "
+        "[[pools]] of the experiment"))] = None
+    load: Annotated[Literal["capacity", "offered", "concurrency"], Meta(description=(
+        "each candidate at its own largest rate that keeps slo; at the load of the experiment; with so many users"
+    ))] = OFFERED
+    users: Annotated[tuple[Count, ...], Meta(description=(
+        "with load = \"concurrency\": how many, each of whom sends the next request when the last one ended"))] = ()
+    rel_tol: Annotated[Share, Meta(description="of the largest rate, with load = \"capacity\"")] = 0.01
+    min_seeds: Annotated[int, Meta(ge=1, le=10**4, description="runs of each rate, to begin with")] = 3
+    max_seeds: Annotated[int, Meta(ge=1, le=10**4, description="runs of a rate, at most")] = 32
+    limits: Annotated[Limits, Meta(description="what a deployment may take")]
+    epsilon: Annotated[Literal["ci", "none"], Meta(description=(
+        "ci: values within half of an interval of each other are equal, so that noise makes no winners"))] = "ci"
+    winners: Annotated[int, Meta(ge=1, le=10**4, description="experiments that are written, the best first")] = 10
+
+    @staticmethod
+    def set_apart(experiment: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[str, ...]:
+        """Set [kv_transfer] apart: generated pools need it, others refuse it."""
+        layouts = given.get("layouts")
+        is_generated = isinstance(layouts, list) and DISAGGREGATED in layouts and not experiment.get("pools")
+        return ("kv_transfer",) if is_generated else ()
+
+
+class Question(NamedTuple):
+    """What a study asks, checked.
+
+    study : its statistics look at objectives and bounds.
+    """
+
+    study: Study
+    objectives: tuple[Objective, ...]
+    bounds: Bounds
+
+    @property
+    def settings(self) -> TuneTable:
+        """The table [study]."""
+        return self.study.settings
+
+
+def check(study: Study) -> Question:
+    """Return what is asked.
+
+    Raises
+    ------
+    InputErrors
+        What the keys of [study] say together, every fault of it.
+    """
+    place, given, faults = f"{study.file}: study", study.settings, []
+    objectives = _read(lambda: read_objectives(given.objectives, f"{place}.objectives"), faults)
+    bounds = _read(lambda: read_bounds(given.slo, f"{place}.slo") if given.slo else NO_BOUNDS, faults)
+    faults += _faults(study, place)
+    faults += [] if objectives is None else _faults_of_objectives(study, objectives, place)
+    faults += [] if bounds is None else _faults_of_share(study, bounds, place)
+    if faults:
+        raise InputErrors(faults)
+    if given.load == CONCURRENCY:               # a closed loop has no backlog
+        bounds = bounds._replace(wants_stable=False)
+    keys = [*(each.metric for each in objectives), *bounds.metrics]
+    statistics = replace(given.statistics, metrics=tuple(dict.fromkeys(keys)), warmup=_warmup(study))
+    return Question(study._replace(settings=replace(given, statistics=statistics)), objectives, bounds)
+
+
+def _read(read: Callable[[], Any], faults: list[str]) -> Any:
+    """Return what is read; None: it has faults, which are added."""
+    try:
+        return read()
+    except InputErrors as errors:
+        faults += errors.faults
+        return None
+
+
+def _warmup(study: Study):
+    """Return what is cut at the beginning: nothing where the experiment itself says which requests count."""
+    given = study.settings.statistics.warmup
+    return "none" if given is None and _measures(study) else given
+
+
+def _measures(study: Study) -> bool:
+    return study.base.workload.measure != Measure() or study.base.workload.warmup != Warmup()
+
+
+def _faults(study: Study, place: str):
+    given, idle = study.settings, Statistics()
+    if given.statistics.precision:
+        yield f"{place}.statistics.precision: expected 0: halving and the search for a rate say how long runs are"
+    if given.statistics.metrics != idle.metrics:
+        yield f"{place}.statistics.metrics: expected none: they are those of objectives and slo"
+    if given.statistics.warmup not in (None, "none") and _measures(study):
+        yield (f"{place}.statistics.warmup: expected none beside [workload.measure] or [workload.warmup], which say "
+               "what counts")
+    if given.run.baseline is not None:
+        yield f"{place}.run.baseline: expected none: no candidate is paired with another"
+    yield from _faults_of_load(study, place)
+    yield from _faults_of_layouts(study, place)
+    yield from _faults_of_search(study, place)
+
+
+def _faults_of_load(study: Study, place: str):
+    given, keys = study.settings, {axis.key for axis in study.axes}
+    if given.load == CAPACITY:
+        if not given.slo:
+            yield f'{place}.slo: missing; load = "capacity" is the largest rate that keeps it'
+        if given.seeds != 1:
+            yield f'{place}.seeds: expected none with load = "capacity": min_seeds and max_seeds say how many'
+        if given.min_seeds > given.max_seeds:
+            yield f"{place}.min_seeds: expected at most max_seeds = {given.max_seeds}, found {given.min_seeds}"
+        if not hasattr(study.base.workload.parameters, "arrival") and study.base.workload.type != "trace":
+            yield f'{place}.load: "capacity" varies workload.arrival.rate_per_s, which this workload has not'
+        for key in sorted(keys & {"workload.arrival.rate_per_s", "workload.time_scale"}):
+            yield f'{place}.axes: {show(key)} is what load = "capacity" varies'
+    elif (given.rel_tol, given.min_seeds, given.max_seeds) != (0.01, 3, 32):
+        yield f'{place}: rel_tol, min_seeds and max_seeds are of load = "capacity"'
+    if (given.load == CONCURRENCY) != bool(given.users):
+        yield f'{place}.users: expected how many with load = "concurrency", and none with another load'
+    if given.load == CONCURRENCY and (given.slo or {}).get(BACKLOG) is not None:
+        yield f'{place}.slo.{BACKLOG}: expected none with load = "concurrency": a closed loop has no backlog'
+    for key in sorted(keys & {"workload.load.mode", "workload.load.concurrency"} if given.users else ()):
+        yield f"{place}.axes: {show(key)} is what users says"
+
+
+def _faults_of_layouts(study: Study, place: str):
+    given, has_pools = study.settings, bool(study.base.pools)
+    if has_pools and given.layouts is not None:
+        yield f"{place}.layouts: expected none: the experiment has [[pools]] of its own"
+    if has_pools or DISAGGREGATED not in (given.layouts or ()):
+        return
+    if given.limits.gpus is None:
+        yield f'{place}.limits.gpus: missing; "{DISAGGREGATED}" takes as many replicas as fit'
+    if any(axis.key == "topology.replicas" for axis in study.axes) and given.layouts == (DISAGGREGATED,):
+        yield (f'{place}.axes."topology.replicas": expected none with "{DISAGGREGATED}" alone; "pools.0.replicas" is '
+               'prefill, "pools.1.replicas" decode')
+
+
+def _faults_of_search(study: Study, place: str):
+    given = study.settings
+    if given.first_requests is not None and given.search not in (HALVING, AUTO):
+        yield f'{place}.first_requests: expected none with search = "{given.search}"'
+    if given.search == HALVING and num_requests_of(study) is None:
+        yield f"{place}.search: halving takes a workload that is drawn, with num_requests; a trace is as long as it is"
+    if given.search == OPTUNA and given.design != "grid":
+        yield f'{place}.design: expected "grid" with search = "optuna", which chooses values itself'
+    if given.search == OPTUNA and (given.exclude or given.only):
+        yield f"{place}.exclude: expected none, nor only, with search = \"optuna\""
+
+
+def _faults_of_share(study: Study, bounds: Bounds, place: str):
+    given = study.base.slo
+    asks = any(getattr(given, key) is not None for key in ("ttft_ms", "tpot_ms", "e2el_ms")) or bool(given.classes)
+    if bounds.wants_share and not asks:
+        yield f"{place}.slo.{GOODPUT_SHARE}: the experiment has no [slo], which says which requests are good"
+
+
+def _faults_of_objectives(study: Study, objectives: tuple[Objective, ...], place: str):
+    given = study.settings
+    for each in objectives:
+        if each.key == "rate" and given.load != CAPACITY:
+            yield f'{place}.objectives.rate: goes with load = "capacity"; other loads are as they are offered'
+        if each.key == "cost_per_hour" and not any(pool.cost_per_hour for pool in study.base.pools):
+            yield f"{place}.objectives.cost_per_hour: the experiment has no [[pools]] with cost_per_hour"
+        closed = given.load == CONCURRENCY or study.base.workload.load.concurrency
+        if each.key == BY_CONCURRENCY and not closed:
+            yield (f'{place}.objectives.{BY_CONCURRENCY}: takes a number of users: load = "concurrency", or '
+                   "workload.load.concurrency")
+
+
+def num_requests_of(study: Study) -> int | None:
+    """Return the requests of a drawn workload; None: it says none, or is a trace."""
+    return getattr(study.base.workload.parameters, "num_requests", None) if study.is_drawn else None

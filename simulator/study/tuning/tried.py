@@ -1,0 +1,79 @@
+"""What became of a candidate that was simulated."""
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from simulator.errors import InputErrors, did_you_mean
+from simulator.study.capacity.bounds import check_keys
+from simulator.study.statistics.intervals import Estimate
+from simulator.study.sweep.trial import Finished
+from simulator.study.tuning.candidates import Candidate
+from simulator.study.tuning.objectives import estimates_of, numbers_of
+from simulator.study.tuning.table import Question
+
+FEASIBLE, MISSED = "feasible", "infeasible"
+
+
+class Tried(NamedTuple):
+    """What became of a candidate.
+
+    status : "feasible", "infeasible", or that of a run which is not done. why : it is not feasible; empty: it is.
+    values : of the objectives, with half-widths. margin : least room to the bounds, relative; NaN: not known.
+    assignment : of the runs, with the rate that was found. num_requests : of each run; None: the experiment's.
+    ends : its runs, one for each seed. rate : that was found; None: none was searched.
+    """
+
+    candidate: Candidate
+    status: str
+    why: str = ""
+    values: tuple[Estimate, ...] = ()
+    margin: float = math.nan
+    assignment: Mapping[str, Any] | None = None
+    num_requests: int | None = None
+    ends: tuple[Finished, ...] = ()
+    rate: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Stopped(Exception):
+    """No run is to begin any more."""
+
+
+class Trier(Protocol):
+    """Tries candidates."""
+
+    def try_all(self, candidates: Iterable[Candidate], num_requests: int | None = None) -> list[Tried]:
+        """Return what becomes of candidates, in their order.
+
+        num_requests : of each run; None: those of the experiment.
+        """
+
+
+def valued(question: Question, tried: Tried) -> Tried:
+    """Return it with the values of the objectives; infeasible where one has none."""
+    numbers = [numbers_of(end, tried.candidate.experiment, tried.rate) for end in tried.ends]
+    values = estimates_of(question.objectives, numbers, list(tried.ends), question.settings.statistics.confidence)
+    missing = [each.key for each, value in zip(question.objectives, values, strict=True) if math.isnan(value.mean)]
+    tried = tried._replace(values=values)
+    return tried._replace(status=MISSED, why=f"{missing[0]}: there is nothing to measure") if missing else tried
+
+
+def check_objectives(question: Question, end: Finished) -> None:
+    """Refuse objectives and bounds that a run has no number for.
+
+    Raises
+    ------
+    InputErrors
+        Every one of them, with the nearest key that there is.
+    """
+    place = f"{question.study.file}: study"
+    faults: list[str] = []
+    numbers = numbers_of(end, question.study.base)
+    faults += [f'{place}.objectives: a run has no number "{each.key}"{did_you_mean(each.key, numbers)}'
+               for each in question.objectives if each.key not in numbers]
+    try:
+        check_keys(question.bounds, end.summary, f"{place}.slo")
+    except InputErrors as errors:
+        faults += errors.faults
+    if faults:
+        raise InputErrors(faults)

@@ -1,0 +1,77 @@
+"""Candidates are simulated at a load that is given."""
+import math
+from collections.abc import Callable, Iterable
+
+from simulator.study.capacity.prober import observation_of
+from simulator.study.capacity.verdict import Rules, weigh
+from simulator.study.sweep.laboratory import Laboratory
+from simulator.study.sweep.trial import DONE, Finished
+from simulator.study.tuning.candidates import Candidate
+from simulator.study.tuning.table import Question
+from simulator.study.tuning.tried import FEASIBLE, MISSED, Stopped, Tried, check_objectives, valued
+
+
+class AtLoad:
+    """Tries candidates at the load of their experiments.
+
+    Parameters
+    ----------
+    tell : called with each candidate that has been tried.
+    """
+
+    def __init__(self, question: Question, laboratory: Laboratory, tell: Callable[[Tried], None]):
+        self._question, self._laboratory, self._tell = question, laboratory, tell
+        self._has_checked = False
+
+    def try_all(self, candidates: Iterable[Candidate], num_requests: int | None = None) -> list[Tried]:
+        """Return what becomes of candidates, in their order.
+
+        Parameters
+        ----------
+        num_requests : of each run; None: those of the experiment.
+
+        Raises
+        ------
+        Stopped
+            Some runs were not begun.
+        InputErrors
+            An objective or a bound is no number of summary.json.
+        """
+        candidates = list(candidates)
+        seeds = self._question.study.seeds
+        trials = [[self._laboratory.trial(candidate.assignment, seed, replication, num_requests)
+                   for replication, seed in enumerate(seeds)] for candidate in candidates]
+        ended: dict[str, Finished] = {}
+        for end in self._laboratory.run(trial for own in trials for trial in own):
+            ended[end.id] = end
+            self._check_keys(end)
+        if any(trial.id not in ended for own in trials for trial in own):
+            raise Stopped
+        found = []
+        for candidate, own in zip(candidates, trials, strict=True):
+            found.append(self._judged(candidate, [ended[trial.id] for trial in own], num_requests))
+            self._tell(found[-1])
+        return found
+
+    def _judged(self, candidate: Candidate, ends: list[Finished], num_requests: int | None) -> Tried:
+        """Return what runs at a given load say."""
+        tried = Tried(candidate, FEASIBLE, assignment=candidate.assignment, num_requests=num_requests,
+                      ends=tuple(ends))
+        if failed := next((end for end in ends if end.status != DONE), None):
+            return tried._replace(status=failed.status, why=failed.error or failed.status)
+        tried = valued(self._question, tried)
+        bounds = self._question.bounds
+        if not bounds.bounds:
+            return tried
+        rules = Rules(bounds, max_seeds=1, confidence=self._question.settings.statistics.confidence)
+        is_endless = math.isinf(self._question.study.base.horizon_s)
+        verdict = weigh(0.0, [observation_of(end, bounds, is_endless) for end in ends], rules)
+        tried = tried._replace(margin=verdict.margin)
+        return tried if verdict.passes else tried._replace(status=MISSED, why=verdict.sentence)
+
+    def _check_keys(self, end: Finished) -> None:
+        """Refuse what is no number of a run, with the first that is done."""
+        if self._has_checked or end.status != DONE:
+            return
+        check_objectives(self._question, end)
+        self._has_checked = True
