@@ -29,8 +29,7 @@ def text_of(points: np.ndarray, metrics: tuple[str, ...]) -> str:
     columns.append(["", *(_remark(row) for row in points)])
     widths = [max(map(len, column)) for column in columns]
     rows = zip(*columns, strict=True)
-    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(row[:-1], widths, strict=False))
-                     + (f"  {row[-1]}" if row[-1] else "") for row in rows)
+    return "\n".join("  ".join([*map(str.rjust, row[:-1], widths), row[-1]]).rstrip() for row in rows)
 
 
 def _short(axis: str, axes: list[str]) -> str:

@@ -158,7 +158,8 @@ def searched(question: Question, trier: Trier, candidates: Candidates | None) ->
 def check_numbers(question: Question, candidates: Candidates | None) -> None:
     """Make sure that runs have the numbers that are asked for.
 
-    The first candidate says, with few requests; nothing is kept of it. Where it does not run, those that do are asked as they end.
+    The first candidate says, with few requests; nothing is kept of it. Where it does not run, those that do are asked
+    as they end.
 
     Raises
     ------

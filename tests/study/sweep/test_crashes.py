@@ -67,7 +67,7 @@ def test_run_that_kills_its_process_is_a_row_and_the_others_are_done(with_users,
     out = tmp_path / "out"
     assert sweep(with_users("Deadly"), out) == 1
     told = capsys.readouterr()
-    assert told.out.startswith("3 done, 1 killed\n") and "seed 13: its process was killed (SIGKILL)" in told.err
+    assert "\n\n3 done, 1 killed\n" in told.out and "seed 13: its process was killed (SIGKILL)" in told.err
     ends = {end.seed: end for end in read_all(out).finished.values()}
     assert {seed: end.status for seed, end in ends.items()} == {11: "done", 12: "done", 13: "killed", 14: "done"}
     assert ends[13].attempts == 2 and rows(out)[13]["error"].startswith(b"its process was killed (SIGKILL)")
