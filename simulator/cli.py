@@ -89,11 +89,17 @@ def _run(options: argparse.Namespace) -> int:
     from simulator.api import run_experiment  # NumPy and h5py: after the input is known to be good
     from simulator.results import aged, coloured, notes, summary_table
     out = options.out or experiment.output.directory or os.path.join("results", experiment.name)
+    if options.report:
+        _study("report").check_installed()      # now, and not after the run
     with faults_of(options.experiment), _builder(options) as build:
         result = run_experiment(experiment, out, options.overwrite, options.quiet, options.began_s, options.threads,
                                 build)
     if not options.quiet:
         print(f"{coloured(summary_table(result.summary), sys.stdout)}\n\nresults in {out}")
+    if options.report:
+        told = _study("report").write_page(out)
+        if not options.quiet:
+            print(f"report in {told}")
     for note in [*notes(result.summary), *aged(result.summary, date.today())]:
         print(coloured(f"warning: {note}", sys.stderr), file=sys.stderr)
     return DONE if result.interrupted_by is None else SIGNAL + result.interrupted_by
@@ -177,6 +183,7 @@ STUDIES = {
     "tune": ("tune_command", "which deployment is best: candidates, pruned, simulated, ranked, and written"),
     "score": ("score_command", "predictions beside what was measured on real machines"),
     "train": ("train_command", "train and cache the tables of the latency backend `forest`"),
+    "report": ("report_command", "results as one page of charts, as pictures, or as plots in the terminal"),
     "export": ("export_command", "results in the files of Vidur, SimAI or BLIS, or as CSV or Parquet"),
     "collective": ("collective_command", "time the collectives of a training workload, layer by layer"),
     "profile-layers": ("profile_layers", "write tables of per-layer times for the latency backend `aicb`"),
@@ -227,6 +234,7 @@ def _add_run(commands) -> None:
     run.add_argument("--out", metavar="DIR", help="results directory; default: [output].directory, else results/<name>")
     run.add_argument("--overwrite", action="store_true", help="replace results that are complete already")
     run.add_argument("--quiet", action="store_true", help="no progress bar, no summary table")
+    run.add_argument("--report", action="store_true", help="write report.html into the results, too (extra `report`)")
     run.add_argument("--threads", type=_threads, metavar="N",
                      help="serve replicas that do not see each other by so many threads; default: all cores; the "
                           "results are the same")

@@ -36,7 +36,8 @@ class Contents(NamedTuple):
 
 
 REQUIRED = frozenset(("summary.json", "results.h5", "resolved.toml", "provenance.json"))
-FILES = REQUIRED | {"trace.json", "request_metrics.csv", "batch_metrics.csv"}
+REPORT, PICTURES = "report.html", "report"      # what `report` adds: a page, and a folder of pictures
+FILES = REQUIRED | {"trace.json", "request_metrics.csv", "batch_metrics.csv", REPORT, PICTURES}
 
 _ELSEWHERE = "--out chooses another directory"
 
@@ -167,7 +168,7 @@ def _put_in_place(temporary: Path, directory: Path) -> None:
 def _replace_files(temporary: Path, directory: Path) -> None:
     """Move results file by file; until the last one, summary.json, there are no results."""
     for name in sorted(os.listdir(directory), key="summary.json".__ne__):
-        os.unlink(directory / name)
+        (shutil.rmtree if (directory / name).is_dir() else os.unlink)(directory / name)
     for name in sorted(os.listdir(temporary), key="summary.json".__eq__):
         os.rename(temporary / name, directory / name)
 

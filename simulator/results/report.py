@@ -12,9 +12,9 @@ UNFINISHED = ("rejected", "dropped", "timed_out", "failed", "waiting", "running"
 def summary_table(summary: dict) -> str:
     """Return the most important numbers of summary.json as lines of text."""
     lines = [f"{summary['name']}, seed {summary['seed']}" + ("" if summary["complete"] else ", INCOMPLETE"), ""]
-    lines += [f"{label:<13}{text}" for label, text in _facts(summary)]
+    lines += [f"{label:<13}{text}" for label, text in facts(summary)]
     lines += ["", f"{'ms':<9}" + "".join(f" {column:>11}" for column in COLUMNS)]
-    lines += [f"{label:<9}" + "".join(f" {_milliseconds(summary[key][column]):>11}" for column in COLUMNS)
+    lines += [f"{label:<9}" + "".join(f" {milliseconds(summary[key][column]):>11}" for column in COLUMNS)
               for label, key in LATENCIES if key in summary]
     if others := summary["not_completed"]["in_itl"]:
         lines += ["", f"of completed requests; ITL also holds the gaps of {_plural(others, 'other')}"]
@@ -38,13 +38,14 @@ def aged(summary: dict, today: date) -> Iterator[str]:
                    f"({price['date']}, {price['source']})")
 
 
-def _facts(summary: dict) -> list[tuple[str, str]]:
+def facts(summary: dict) -> list[tuple[str, str]]:
+    """Return what there is to say but for latencies: name and text of each fact."""
     requests, cache, prefix = summary["requests"], summary["kv_cache"], summary["prefix_cache"]
     counts = [f"{requests['completed']:,} of {requests['injected']:,} completed"]
     counts += [f"{requests[name]:,} {name.replace('_', ' ')}" for name in UNFINISHED if requests.get(name)]
     counts += [f"{requests['length_capped']:,} cut at max_model_len"] if requests["length_capped"] else []
     counts += [f"{requests['pool_capped']:,} cut by the KV pool"] if requests.get("pool_capped") else []
-    facts = [
+    found = [
         ("requests", ", ".join(counts)),
         ("duration", f"{summary['duration_s']:,.3f} s, {_plural(summary['iterations'], 'iteration')}, "
                      f"{_plural(summary['preemptions'], 'preemption')}"),
@@ -52,32 +53,32 @@ def _facts(summary: dict) -> list[tuple[str, str]]:
                        f"{summary['output_throughput']:,.1f} output tokens/s, "
                        f"{summary['total_token_throughput']:,.1f} tokens/s"),
     ]
-    facts.append(("load", _load(summary)))
+    found.append(("load", _load(summary)))
     if summary["request_goodput"] is not None:
-        facts.append(("goodput", f"{summary['request_goodput']:,.2f} requests/s"))
+        found.append(("goodput", f"{summary['request_goodput']:,.2f} requests/s"))
     if "deadlines" in summary:
-        facts.append(("deadlines", f"{summary['deadlines']['missed']:,} of {summary['deadlines']['given']:,} missed"))
+        found.append(("deadlines", f"{summary['deadlines']['missed']:,} of {summary['deadlines']['given']:,} missed"))
     peak = cache["peak_used_blocks"] / cache["num_blocks"] if cache["num_blocks"] else 0.0
-    facts.append(("KV cache", f"{_plural(cache['num_blocks'], 'block')}, {cache['mean_usage']:.1%} used on average, "
+    found.append(("KV cache", f"{_plural(cache['num_blocks'], 'block')}, {cache['mean_usage']:.1%} used on average, "
                               f"{peak:.1%} at the peak"))
     if prefix["query_tokens"]:
-        facts.append(("prefix cache", f"{prefix['hit_rate']:.1%} of {prefix['query_tokens']:,} prompt tokens found"))
+        found.append(("prefix cache", f"{prefix['hit_rate']:.1%} of {prefix['query_tokens']:,} prompt tokens found"))
     if images := summary.get("encoder"):
-        facts.append(("encoder", f"{images['encoded_tokens']:,} embeddings computed of {images['item_tokens']:,} that "
+        found.append(("encoder", f"{images['encoded_tokens']:,} embeddings computed of {images['item_tokens']:,} that "
                                  "prompts have"))
     if drafts := summary.get("speculation"):
-        facts.append(("speculation", _speculation(drafts)))
+        found.append(("speculation", _speculation(drafts)))
     if apart := summary.get("encode"):
-        facts.append(("encode pools", _encode_pools(apart)))
+        found.append(("encode pools", _encode_pools(apart)))
     if moved := summary.get("kv_transfer"):
-        facts.append(("KV transfers", _transfers(moved)))
+        found.append(("KV transfers", _transfers(moved)))
     if cost := summary.get("cost"):
-        facts.append(("cost", _cost(cost)))
+        found.append(("cost", _cost(cost)))
     if energy := summary.get("energy"):
-        facts.append(("energy", _energy(energy)))
+        found.append(("energy", _energy(energy)))
     if off := summary.get("uncertainty"):
-        facts.append(("uncertainty", _uncertainty(off)))
-    return facts
+        found.append(("uncertainty", _uncertainty(off)))
+    return found
 
 
 def _cost(cost: dict) -> str:
@@ -150,5 +151,6 @@ def _plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
-def _milliseconds(value: float | None) -> str:
+def milliseconds(value: float | None) -> str:
+    """Return a latency as the table shows it."""
     return "-" if value is None else f"{value:,.2f}"

@@ -1,10 +1,11 @@
 """What a caller holds after a run, or after loading its results."""
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 
-from simulator.results.frames import frame_of
+from simulator.results.frames import dataset_of, frame_of, polars_of
 
 
 class Result:
@@ -34,6 +35,10 @@ class Result:
     def __repr__(self):
         state = "complete" if self.summary["complete"] else "incomplete"
         return f"<Result {self.summary['name']!r}: {self.summary['requests']['completed']} requests completed, {state}>"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the summary table, and two charts with the extra `report`; below 60 kB."""
+        return import_module("simulator.results.notebook").html_of(self)     # 15 ms, which no run needs to start
 
     @cached_property
     def requests(self) -> np.ndarray:
@@ -153,3 +158,21 @@ class Result:
             The run did not write it.
         """
         return frame_of(self, table)
+
+    def to_polars(self, table: str = "requests"):
+        """Return a table as a polars.DataFrame; codes and labels are of type Enum.
+
+        Parameters, and what is raised, are those of `to_pandas`, but that MissingExtra says that polars is missing.
+        """
+        return polars_of(self, table)
+
+    def to_xarray(self, table: str = "requests"):
+        """Return a table as an xarray.Dataset, a variable for each column.
+
+        Their dimension is `row`.
+
+        Codes stay numbers; the attribute `labels` of such a variable names them, `units` and `description` are those
+        of `describe results table`. Parameters, and what is raised, are those of `to_pandas`, but that MissingExtra
+        says that xarray is missing.
+        """
+        return dataset_of(self, table)

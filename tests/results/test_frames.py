@@ -131,3 +131,31 @@ def test_every_table_is_compressed_and_carries_a_checksum(tmp_path):
     assert {name for name, *_ in found} == {
         "requests", "iterations", "replicas", "labels/slo_class", "token_times/offsets", "token_times/times_ns"}
     assert {(checksum, compression) for _, checksum, compression in found} == {(True, "gzip")}
+
+
+def test_polars_takes_codes_and_labels_as_names(result):
+    pytest.importorskip("polars", reason="polars is the reader's choice, not a dependency")
+
+    frame = result.to_polars()
+
+    assert frame.columns == list(result.requests.dtype.names)
+    assert frame["status"].to_list() == ["completed", "completed", "running", "waiting", "rejected", "pending"]
+    assert frame["slo_class"].to_list() == ["fast", "slow", "fast", None, "slow", "fast"]
+    assert result.to_polars("token_times")["time_ns"].to_list()[:2] == [10 * MS, 30 * MS]
+
+
+def test_xarray_keeps_codes_and_says_what_they_mean(result):
+    pytest.importorskip("xarray", reason="xarray is the reader's choice, not a dependency")
+
+    found = result.to_xarray()
+
+    assert dict(found.sizes) == {"row": 6}
+    assert found["arrival_ns"].attrs == {"units": "ns", "description": "it came"}
+    assert found["status"].attrs["labels"][int(found["status"][0])] == "completed"
+    assert result.to_xarray("token_times")["token"].values.tolist()[:2] == [0, 1]
+
+
+@pytest.mark.parametrize("call", ["to_polars", "to_xarray"])
+def test_other_frames_refuse_an_unknown_table(result, call):
+    with pytest.raises(ValueError, match="no table 'request'; did you mean requests"):
+        getattr(result, call)("request")

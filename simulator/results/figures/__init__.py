@@ -1,0 +1,1 @@
+"""Charts as data, and how they are drawn; nothing here knows what a request is."""

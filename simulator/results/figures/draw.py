@@ -1,0 +1,253 @@
+"""Draw charts with matplotlib: equal charts give equal bytes."""
+import re
+import warnings
+from collections.abc import Callable
+from functools import cache
+from io import BytesIO
+
+import numpy as np
+
+from simulator.errors import MissingExtra
+from simulator.results.figures import chart as charts
+from simulator.results.figures import theme
+
+INSTALL = "pip install 'simulator[report]'"
+WIDTH_POINTS, PANEL_POINTS, GRID_POINTS = 480, 190, 150
+SMALL_PANEL_POINTS = 95         # where several stand one below the other
+LEFT, RIGHT, BELOW, ABOVE, BETWEEN = 68, 14, 42, 30, 18         # points
+BAR_POINTS = 24
+FORMATS = ("png", "svg", "pdf")
+METADATA = {"svg": dict.fromkeys(("Creator", "Date", "Format", "Type")),
+            "pdf": dict.fromkeys(("Creator", "Producer", "CreationDate")), "png": {"Software": None}}
+
+
+@cache
+def _matplotlib():
+    try:
+        import matplotlib as mpl
+        import matplotlib.figure
+        import matplotlib.ticker
+    except ImportError:
+        raise MissingExtra([f"pictures need matplotlib: install it with {INSTALL}"]) from None
+    return mpl
+
+
+def check_installed() -> None:
+    """Raise MissingExtra unless matplotlib is installed."""
+    _matplotlib()
+
+
+def inline_svg(chart: charts.Chart) -> str:
+    """Return a chart as an SVG element for a page.
+
+    It takes the colours of the page, `theme.variables`, and asks for nothing else.
+
+    Raises
+    ------
+    MissingExtra
+        matplotlib is not installed; likewise below.
+    """
+    text = _drawn(chart, "svg", "").decode()
+    text = text[text.index("<svg"):]
+    text = re.sub(r' xmlns(?::xlink)?="[^"]*"| version="[^"]*"', "", text, count=3)
+    text = re.sub(r'<svg width="[^"]*" height="[^"]*"', f'<svg role="img" aria-label="{_escaped(chart.title)}"', text,
+                  count=1)
+    text = re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), text)
+    text = re.sub(r'<g id="[^"]*">', "<g>", text)           # nothing refers to groups
+    text = re.sub(r"\n\s*", "\n", text.replace("xlink:href", "href"))
+    return theme.with_variables(text.strip())
+
+
+def picture(chart: charts.Chart, kind: str) -> bytes:
+    """Return a chart as the content of a file: `png`, `svg` or `pdf`."""
+    return _drawn(chart, kind, chart.title)
+
+
+def _drawn(chart: charts.Chart, kind: str, title: str) -> bytes:
+    matplotlib = _matplotlib()
+    with matplotlib.rc_context(_settings(chart.name)), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")      # a name in another script: browsers have it
+        figure, axes = _figure(matplotlib, chart, title)
+        for panel, ax in zip(chart.panels, axes, strict=True):
+            _panel(matplotlib, figure, ax, panel)
+            if chart.x_range:
+                ax.set_xlim(*chart.x_range)
+        for ax in axes[:-1]:
+            ax.tick_params(labelbottom=False)
+        axes[-1].set_xlabel(chart.x_label)
+        file = BytesIO()
+        figure.savefig(file, format=kind, metadata=METADATA[kind], dpi=150)
+    return file.getvalue()
+
+
+def _settings(name: str) -> dict:
+    ink, quiet = theme.light("ink"), theme.light("quiet")
+    return {"svg.hashsalt": name, "svg.fonttype": "none", "pdf.fonttype": 42, "font.family": "DejaVu Sans",
+            "font.size": 12, "axes.edgecolor": quiet, "axes.labelcolor": ink, "text.color": ink, "xtick.color": quiet,
+            "ytick.color": quiet, "xtick.labelcolor": ink, "ytick.labelcolor": ink, "axes.spines.top": False,
+            "axes.spines.right": False, "axes.titlesize": 12, "legend.fontsize": 11, "axes.labelsize": 12,
+            "xtick.labelsize": 11, "ytick.labelsize": 11, "figure.facecolor": theme.light("paper"),
+            "axes.facecolor": theme.light("paper"), "grid.color": theme.light("faint"), "hatch.linewidth": 0.6,
+            "path.simplify": True, "text.parse_math": False, "image.composite_image": False,
+            "savefig.facecolor": theme.light("paper")}
+
+
+def _figure(matplotlib, chart: charts.Chart, title: str):
+    heights = [_points(panel, len(chart.panels)) for panel in chart.panels]
+    has_grid = any(isinstance(mark, charts.Grid) for panel in chart.panels for mark in panel.marks)
+    has_legend = any(sum(bool(getattr(mark, "label", "")) for mark in panel.marks) > 1 for panel in chart.panels)
+    above = (ABOVE if has_grid or has_legend else 14) + 22 * bool(title)
+    between = BETWEEN + 8 * has_grid
+    total = above + sum(heights) + between * (len(heights) - 1) + BELOW
+    figure = matplotlib.figure.Figure(figsize=(WIDTH_POINTS / 72, total / 72))
+    if title:
+        figure.text(8 / WIDTH_POINTS, 1 - 16 / total, title, fontsize=12, fontweight="bold")
+    axes, top = [], total - above
+    left = max([LEFT, *(_names_points(mark) for panel in chart.panels for mark in panel.marks)])
+    width = WIDTH_POINTS - left - RIGHT - 62 * has_grid
+    for height in heights:
+        top -= height
+        axes.append(figure.add_axes((left / WIDTH_POINTS, top / total, width / WIDTH_POINTS, height / total),
+                                    sharex=axes[0] if axes else None))
+        top -= between
+    return figure, axes
+
+
+def _points(panel: charts.Panel, num_panels: int) -> float:
+    for mark in panel.marks:
+        if isinstance(mark, charts.Bars | charts.Spans):
+            return max(2, len(mark.names)) * BAR_POINTS
+        if isinstance(mark, charts.Grid):
+            return min(GRID_POINTS, max(40, 16 * len(mark.values)))
+    return PANEL_POINTS if num_panels == 1 else SMALL_PANEL_POINTS
+
+
+def _names_points(mark) -> float:
+    """Return the room that names of rows need beside the axes."""
+    return 18 + 7.2 * max(map(len, mark.names), default=0) if isinstance(mark, charts.Bars | charts.Spans) else 0
+
+
+def _panel(matplotlib, figure, ax, panel: charts.Panel) -> None:
+    ax.grid(axis="y", linewidth=0.6)
+    ax.set_axisbelow(True)
+    ax.set_ylabel(panel.y_label)
+    compact = matplotlib.ticker.FuncFormatter(lambda value, _: f"{value:,.10g}")
+    ax.xaxis.set_major_formatter(compact)
+    ax.yaxis.set_major_formatter(compact)
+    ax.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(6))
+    ax.yaxis.set_major_locator(matplotlib.ticker.MaxNLocator(5 if ax.bbox.height > 200 else 3))
+    for mark in panel.marks:
+        _DRAW[type(mark)](figure, ax, mark)
+    if not any(isinstance(mark, charts.Bars | charts.Spans | charts.Grid) for mark in panel.marks):
+        ax.set_ylim(*(panel.y_range or (0, _top(ax, panel))))
+    if panel.is_log:
+        ax.set_yscale("symlog", linthresh=1)
+        ax.yaxis.set_major_formatter(compact)
+    names = ax.get_legend_handles_labels()[1]
+    if len(names) > 1:
+        ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 0.98), ncols=len(names), frameon=False, borderpad=0.1,
+                  handlelength=2.4, columnspacing=1.2, handletextpad=0.5)
+
+
+def _top(ax, panel: charts.Panel) -> float:
+    """Return where the axis ends; at 1 if all is 0."""
+    drawn = [getattr(mark, "heights", getattr(mark, "y", None)) for mark in panel.marks]
+    return ax.get_ylim()[1] if any(np.any(each) for each in drawn if each is not None) else 1.0
+
+
+def _line(_, ax, line: charts.Line) -> None:
+    label = f" {line.label}" if line.label.startswith("_") else line.label      # matplotlib hides what begins so
+    ax.plot(line.x, line.y, label=label or None, color=theme.colour(line.style), linewidth=1.4,
+            linestyle=theme.DASHES[line.style % 6], drawstyle="steps-post" if line.steps else "default")
+
+
+def _band(_, ax, band: charts.Band) -> None:
+    ax.fill_between(band.x, band.low, band.high, label=band.label or None, color=theme.colour(band.style), alpha=0.25,
+                    linewidth=0)
+
+
+def _dots(_, ax, points: charts.Points) -> None:
+    ax.plot(points.x, points.y, label=points.label or None, color=theme.colour(points.style), linestyle="none",
+            marker=theme.MARKERS[points.style % 6], markersize=3, markerfacecolor="none", markeredgewidth=0.7)
+
+
+def _columns(_, ax, columns: charts.Columns) -> None:
+    ax.stairs(columns.heights, columns.edges, label=columns.label or None, color=theme.colour(columns.style), fill=True,
+              alpha=0.75)
+
+
+def _bars(_, ax, bars: charts.Bars) -> None:
+    rows = np.arange(len(bars.names))
+    ax.barh(rows, bars.values, height=0.62, color=theme.colour(0))
+    for row, value in enumerate(bars.values):
+        ax.annotate(charts.number(value), (value, row), (4, 0), textcoords="offset points", va="center", fontsize=11)
+    _named_rows(ax, bars.names)
+    ax.set_xlim(0, 1.22 * max(bars.values, default=1) or 1)
+
+
+def _spans(_, ax, spans: charts.Spans) -> None:
+    ends = [start + length for start, length in zip(spans.starts, spans.lengths, strict=True)]
+    whole = max(ends, default=1) or 1
+    for row, (start, length, style, text) in enumerate(zip(*spans[1:], strict=True)):
+        ax.barh(row, length, left=start, height=0.62, color=theme.colour(style), hatch=theme.HATCHES[style % 6],
+                edgecolor=theme.light("paper"), linewidth=0.5)
+        at, offset, side = (ends[row], 4, "left") if ends[row] <= 0.75 * whole else (start, -4, "right")
+        if start < 0.25 * whole and side == "right":        # no room on either side
+            at, offset, side = start + length / 2, 0, "center"
+        ax.annotate(text, (at, row), (offset, 0), fontsize=11, va="center", textcoords="offset points", ha=side,
+                    bbox=_behind(0.15))
+    _named_rows(ax, spans.names)
+    ax.set_xlim(0, whole * 1.02)
+
+
+def _named_rows(ax, names: tuple[str, ...]) -> None:
+    ax.grid(False)
+    ax.set_yticks(range(len(names)), names)
+    ax.set_ylim(max(1, len(names)) - 0.5, -0.5)
+
+
+def _grid(figure, ax, grid: charts.Grid) -> None:
+    ax.grid(False)
+    values = np.ma.masked_invalid(grid.values)
+    highest = float(values.max()) if values.count() else 0.0
+    shown = ax.imshow(values, aspect="auto", interpolation="none", cmap=theme.HEAT, vmin=0, vmax=highest or 1.0,
+                      extent=(*grid.x_range, len(grid.values) - 0.5, -0.5))
+    ax.yaxis.set_major_locator(_matplotlib().ticker.MaxNLocator(4, integer=True))
+    box = ax.get_position()
+    beside = figure.add_axes((box.x1 + 0.02, box.y0, 0.02, box.height))
+    bar = figure.colorbar(shown, cax=beside)
+    bar.outline.set_visible(False)
+    beside.yaxis.set_major_formatter(ax.yaxis.get_major_formatter())
+    beside.yaxis.set_major_locator(_matplotlib().ticker.MaxNLocator(3))
+    beside.set_title(grid.label, fontsize=11, loc="right")
+
+
+def _mark(_, ax, mark: charts.Mark) -> None:
+    ax.plot([mark.x], [mark.y], color=theme.colour(mark.style), linestyle="none",
+            marker=theme.MARKERS[mark.style % 6], markersize=5)
+    low, high = ax.get_xlim()
+    is_right = mark.x - low > 0.55 * (high - low)
+    ax.annotate(mark.text, (mark.x, mark.y), (-6, 2) if is_right else (6, -13), textcoords="offset points", fontsize=11,
+                ha="right" if is_right else "left", va="baseline", color=theme.light("ink"), bbox=_behind(0.05))
+
+
+def _rule(_, ax, rule: charts.Rule) -> None:
+    low, high = ax.get_xlim()
+    is_right = rule.x - low > 0.7 * (high - low)
+    ax.axvline(rule.x, color=theme.light("ink"), linewidth=1.1, linestyle=(0, (4, 3)))
+    ax.annotate(rule.text, (rule.x, 0.04), (-4 if is_right else 4, 0), xycoords=("data", "axes fraction"), fontsize=11,
+                textcoords="offset points", ha="right" if is_right else "left")
+
+
+def _behind(pad: float) -> dict:
+    """Return the paper behind a text that may stand on something."""
+    return {"boxstyle": f"square,pad={pad}", "facecolor": theme.light("paper"), "edgecolor": "none", "alpha": 0.8}
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
+
+
+_DRAW: dict[type, Callable] = {
+    charts.Line: _line, charts.Band: _band, charts.Points: _dots, charts.Columns: _columns, charts.Bars: _bars,
+    charts.Spans: _spans, charts.Grid: _grid, charts.Mark: _mark, charts.Rule: _rule}

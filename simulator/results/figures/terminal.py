@@ -1,0 +1,57 @@
+"""Charts as text for a terminal, by plotext; lines differ by their markers, nothing is coloured."""
+from simulator.errors import MissingExtra
+from simulator.results.figures import chart as charts
+from simulator.results.figures.draw import INSTALL
+
+MARKERS = ("braille", "o", "x", "+")
+HEIGHT = 16
+BAR_WIDTH = 40
+
+
+def text_of(chart: charts.Chart, width: int) -> str:
+    """Return the panels of a chart as text, its title above and its sentence below.
+
+    What only colours could show, heat maps, is left to the sentence.
+
+    Parameters
+    ----------
+    width : columns of the terminal.
+
+    Raises
+    ------
+    MissingExtra
+        plotext is not installed.
+    """
+    try:
+        import plotext
+    except ImportError:
+        raise MissingExtra([f"plots in the terminal need plotext: install it with {INSTALL}"]) from None
+    shown = [chart.title]
+    for panel in chart.panels:
+        shown += [_bars(mark.names, getattr(mark, "values", None) or mark.lengths) for mark in panel.marks
+                  if isinstance(mark, charts.Bars | charts.Spans)]
+        if marks := [mark for mark in panel.marks if isinstance(mark, charts.Line | charts.Points | charts.Columns)]:
+            shown.append(_plot(plotext, panel, marks, chart.x_label, width))
+    return "\n".join((*shown, chart.says))
+
+
+def _plot(plotext, panel: charts.Panel, marks: list, x_label: str, width: int) -> str:
+    figure = plotext.figure
+    figure.clear()
+    figure.plot_size(width, HEIGHT)
+    for number, mark in enumerate(marks):
+        x, y = ((mark.edges[:-1] + mark.edges[1:]) / 2, mark.heights) if isinstance(mark, charts.Columns) else mark[1:3]
+        if len(x):
+            signal = figure.signal(x.tolist(), y.tolist(), marker=MARKERS[number % len(MARKERS)])
+            signal = signal if isinstance(mark, charts.Points) else signal.lines()
+            figure.draw(signal.label(mark.label) if mark.label else signal)
+    figure.label(x_label, "x")
+    figure.label(panel.y_label, "y")
+    return "\n".join(line.rstrip() for line in plotext.uncolorize(str(figure.build())).splitlines()).rstrip()
+
+
+def _bars(names: tuple[str, ...], values: tuple[float, ...]) -> str:
+    """Return a bar for each name: horizontal ones of plotext 6.1 come out without their lengths."""
+    highest, room = max(values, default=0) or 1, max(map(len, names), default=0)
+    return "\n".join(f"{name:<{room}} {'█' * round(BAR_WIDTH * value / highest)} {charts.number(value)}"
+                     for name, value in zip(names, values, strict=True))

@@ -1,0 +1,116 @@
+"""Distribution functions of latencies as charts: pure functions of the tables of a Result."""
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from simulator.results import metrics
+from simulator.results.figures.chart import Chart, Line, Mark, Panel, Rule, number, plural, table_of
+from simulator.results.figures.decimate import quantiles
+
+MARKED = (50, 90, 99)
+SHOWN = 1.5             # times the 99th percentile: as far as the axis goes
+SHARES = (1, 5, 10, 25, 50, 75, 90, 95, 99, 99.9)
+
+
+class Measure(NamedTuple):
+    """A latency, whose column of summary.json is `key`."""
+
+    key: str
+    label: str
+    what: str           # for whom it is
+
+
+MEASURES = (Measure("ttft_ms", "TTFT", "from arrival to the first token"),
+            Measure("tpot_ms", "TPOT", "time per output token after the first"),
+            Measure("itl_ms", "ITL", "gaps between tokens"),
+            Measure("e2el_ms", "E2EL", "from arrival to the last token"),
+            Measure("queue_ms", "queue", "from the waiting queue to the first scheduling"))
+
+
+def measured_requests(result) -> np.ndarray:
+    """Return the requests that count in the summary.
+
+    Raises
+    ------
+    LookupError
+        [output] requests was false.
+    """
+    requests = result.requests
+    return requests[requests["measured"] == 1] if "measured" in requests.dtype.names else requests
+
+
+def samples_ms(result, key: str) -> np.ndarray:
+    """Return one latency of all requests that completed, float64.
+
+    `itl_ms` is that of every gap between two tokens, of whatever request.
+
+    Raises
+    ------
+    LookupError
+        The table that it comes from was not written.
+    """
+    if key == "itl_ms":
+        return _gaps_ms(*result.token_times)
+    completed = metrics.completed_of(measured_requests(result))
+    found = getattr(metrics, key)(completed)
+    return found[completed["output_tokens"] > 1] if key == "tpot_ms" else found
+
+
+def _gaps_ms(offsets: np.ndarray, times_ns: np.ndarray) -> np.ndarray:
+    if len(times_ns) < 2:
+        return np.empty(0)
+    within = np.ones(len(times_ns) - 1, bool)
+    borders = offsets[1:-1]
+    within[borders[(borders > 0) & (borders < len(times_ns))] - 1] = False
+    return np.diff(times_ns)[within] / 1e6
+
+
+def latency_chart(measure: Measure, samples: Mapping[str, np.ndarray], bound_ms: float | None = None) -> Chart:
+    """Return the distribution function of a latency.
+
+    Parameters
+    ----------
+    samples : by the name of the run, in ms; the first is the run that is looked at, a second one what it is compared
+        with. Those without samples have no line.
+    bound_ms : its service level objective; None: there is none.
+    """
+    drawn = {name: quantiles(values) for name, values in samples.items() if len(values)}
+    marks, tails, highest = [], [], []
+    for style, (name, (values, shares)) in enumerate(drawn.items()):
+        at = np.interp(np.array(MARKED) / 100, shares, values)
+        marks.append(Line(name if len(drawn) > 1 else "", values, shares * 100, style))
+        tails.append(at[-1])
+        highest.append(values[-1])
+        if not style:
+            first = [Mark(value, share, f"p{share} {number(value)} ms")
+                     for value, share in zip(at, MARKED, strict=True)]
+    end = min(max(highest, default=1.0), SHOWN * max(tails, default=1.0)) * 1.02 or 1.0
+    if bound_ms is not None and bound_ms <= SHOWN * end:
+        end = max(end, 1.05 * bound_ms)
+        marks.append(Rule(bound_ms, f"SLO {number(bound_ms)} ms"))
+    marks += first if drawn else []
+    columns = ("%", *(f"{name}, ms" for name in drawn))
+    percent = np.array(SHARES)
+    table = table_of(columns, percent, *(np.interp(percent / 100, shares, values) for values, shares in drawn.values()))
+    return Chart(f"{measure.key}_cdf", f"{measure.label}: {measure.what}", _says(samples, drawn, bound_ms, end),
+                 f"{measure.label}, ms", (Panel("% at most so long", tuple(marks), (0, 102)),), table, (0, end))
+
+
+def _says(samples: Mapping[str, np.ndarray], drawn: Mapping, bound_ms: float | None, end: float) -> str:
+    """Return what to see in the distribution of the first run, and in the others."""
+    if not drawn:
+        return "There are no samples."
+    said = []
+    for name, (values, shares) in drawn.items():
+        p50, p90, p99 = np.interp((0.5, 0.9, 0.99), shares, values)
+        said.append((f"{name}: half" if len(samples) > 1 else "Half")
+                    + f" take up to {number(p50)} ms, 90 % up to {number(p90)} ms, 99 % up to {number(p99)} ms; the "
+                    f"longest of {plural(len(samples[name]), 'sample')} {number(values[-1])} ms"
+                    + (", beyond the axis." if values[-1] > end else "."))
+        if bound_ms is not None:
+            kept = float(np.mean(samples[name] <= bound_ms))
+            said.append(f"{kept:.2%} keep the SLO of {number(bound_ms)} ms"
+                        + (", which lies beyond the axis." if bound_ms > end else "."))
+    said += [f"{name} has no samples." for name in samples if name not in drawn]
+    return " ".join(said)

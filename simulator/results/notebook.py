@@ -1,0 +1,36 @@
+"""A result as a notebook shows it: the table, and two charts where matplotlib is installed."""
+from contextlib import suppress
+from html import escape
+
+from simulator.errors import MissingExtra
+from simulator.results.figures import html, theme
+from simulator.results.figures.draw import INSTALL
+from simulator.results.lanes import Lanes
+from simulator.results.latency_charts import MEASURES, latency_chart, measured_requests, samples_ms
+from simulator.results.load_charts import timeline
+from simulator.results.report import summary_table
+
+NUM_COLUMNS = 80        # of pixels of the timeline: a notebook keeps what it shows
+PLACE = ".simulator-result"
+STYLE = f"{PLACE} svg{{max-width:480px;display:block;background:var(--paper)}}"
+
+
+def html_of(result) -> str:
+    """Return a result as HTML of less than 60 kB."""
+    shown = [f"<pre>{escape(summary_table(result.summary))}</pre>"]
+    try:
+        shown += [f"<p>{escape(chart.says)}</p>{html.inline_svg(chart)}" for chart in _charts(result)]
+    except MissingExtra:
+        shown.append(f"<p>Charts need matplotlib: {INSTALL}</p>")
+    return (f'<div class="{PLACE[1:]}"><style>{theme.variables(PLACE)}{STYLE}</style>' + "".join(shown) + "</div>")
+
+
+def _charts(result) -> list:
+    """Return the charts for which there are tables."""
+    charts, requests = [], None
+    with suppress(LookupError):
+        charts.append(latency_chart(MEASURES[0], {result.summary["name"]: samples_ms(result, "ttft_ms")}))
+        requests = measured_requests(result)
+    with suppress(LookupError):
+        charts.append(timeline(Lanes(result.iterations, result.replicas), requests, NUM_COLUMNS))
+    return charts

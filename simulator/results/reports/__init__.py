@@ -1,0 +1,1 @@
+"""One page, or pictures, of what came out of a run."""

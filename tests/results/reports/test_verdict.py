@@ -1,0 +1,73 @@
+"""The two sentences at the top: what came of it, and what stood in the way."""
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from results.fakes import bounds_of, small_run
+from results.reports.made import ITERATIONS, REPLICAS, iterations_of, lay_down
+from simulator.results.lanes import Lanes
+from simulator.results.reports.material import Material
+from simulator.results.reports.verdict import bottleneck, limits_of, pressures, verdict
+
+
+def material_of(iterations, replicas=REPLICAS, verdict="stable", max_seqs=2, budget=64):
+    """Return what the bottleneck is told of."""
+    return SimpleNamespace(
+        lanes=Lanes(iterations, replicas), result=SimpleNamespace(replicas=replicas), summary={"verdict": verdict},
+        experiment={"engine": {"max_num_seqs": max_seqs, "max_num_batched_tokens": budget}})
+
+
+def test_the_slo_is_missed_where_less_than_99_percent_keep_it(tmp_path):
+    # of 5 that came, two completed: TTFT 10 and 25 ms, of which one keeps 20 ms
+    said = verdict(Material(lay_down(tmp_path / "a")))
+
+    assert said == ("SLO missed (20.00% of the requests kept it, 99% are asked; TTFT breaks its bound most often, 1 "
+                    "times); goodput 25 requests/s; backlog stable.")
+
+
+def test_no_slo_has_no_goodput(tmp_path):
+    said = verdict(Material(lay_down(tmp_path / "a", bounds=bounds_of())))
+
+    assert said == "SLO none; goodput not defined; backlog stable."
+
+
+def test_an_interrupted_run_is_called_incomplete_first(tmp_path):
+    assert verdict(Material(lay_down(tmp_path / "a", small_run(complete=False)))).startswith("Incomplete: ")
+
+
+def test_shares_of_limits_are_those_of_the_busy_time():
+    # 40 ms busy; replica 0 waits from 10 to 30 ms, with two of two running and 99 of 100 blocks, 64 tokens in the first
+    found = pressures(material_of(ITERATIONS))
+
+    assert found == {"kv": 0.5, "seqs": 0.5, "budget": 0.25, "waiting": 0.5, "busy": 40 / (2 * 40)}
+
+
+@pytest.mark.parametrize(("rows", "options", "begins"), [
+    ([(0, 0, 10, 8, 0, 1, 1, 95)], {}, "KV-limited"),
+    ([(0, 0, 10, 8, 0, 1, 2, 95)], {}, "KV-limited"),                                  # both: the first rule
+    ([(0, 0, 10, 8, 0, 1, 2, 94)], {}, "Limited by max_num_seqs"),
+    ([(0, 0, 10, 64, 0, 1, 1, 9)], {}, "Limited by max_num_batched_tokens"),
+    ([(0, 0, 10, 64, 0, 0, 2, 99)], {}, "Arrival-limited"),                            # nobody waits
+    ([(0, 0, 10, 8, 0, 0, 1, 9)], {"verdict": "growing"}, "Compute-limited"),
+    ([(0, 0, 10, 8, 0, 1, 1, 9)], {}, "Compute-limited"),
+    ([(0, 0, 10, 8, 0, 1, 1, 9), (0, 90, 10, 8, 0, 1, 1, 9)], {}, "Arrival-limited"),  # busy 20 % of the time
+    ([], {}, "Nothing ran")])
+def test_the_first_rule_that_holds_is_the_bottleneck(rows, options, begins):
+    assert bottleneck(material_of(iterations_of(*rows), REPLICAS[:1], **options)).startswith(begins)
+
+
+def test_without_iterations_nothing_is_claimed(tmp_path):
+    assert "not known" in bottleneck(Material(lay_down(tmp_path / "a", iterations=False)))
+
+
+def test_pools_have_limits_of_their_own():
+    material = material_of(ITERATIONS, np.repeat(REPLICAS, 2)[:3])
+    material.experiment["pools"] = [
+        {"replicas": 1, "topology": {"data_parallel": 2}, "engine": {"max_num_seqs": 8}},
+        {"replicas": 1, "engine": {"max_num_seqs": 4}}]
+
+    assert [each.tolist() for each in limits_of(material)] == [[8, 8, 4], [0, 0, 0]]
+
+    material.experiment["pools"][1]["replicas"] = 9         # they do not add up to the rows
+    assert [each.tolist() for each in limits_of(material)] == [[0, 0, 0], [0, 0, 0]]
