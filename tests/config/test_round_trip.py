@@ -200,6 +200,12 @@ def settle_lengths(draw, table, routing):
         table["workload"]["output_knowledge"] = draw(st.sampled_from(KNOWN))
 
 
+def settle_latency(table):
+    table["latency"] = {"backend": "linear"} if "model" not in table else table["latency"]
+    for key in ("uncertainty", "uncertainty_replications", "uncertainty_share"):     # of some backends, and together
+        table["latency"].pop(key, None)
+
+
 @st.composite
 def experiments(draw):
     table = draw(tables(Experiment))
@@ -214,9 +220,7 @@ def experiments(draw):
         table["engine"]["speculative"] = draw(st.sampled_from(SPECULATIONS))
     else:                                           # nobody drafts what a grammar could reject
         (table["engine"].get("structured_outputs") or {}).pop("draft_valid_rate", None)
-    table["latency"] = {"backend": "linear"} if "model" not in table else table["latency"]
-    for key in ("uncertainty", "uncertainty_replications", "uncertainty_share"):     # of some backends, and together
-        table["latency"].pop(key, None)
+    settle_latency(table)
     for key in ("pools", "kv_transfer", "embeddings"):      # each pool is an experiment in small: see test_pools
         table.pop(key, None)
     table.get("cluster", {}).pop("encode", None)

@@ -90,7 +90,7 @@ def test_run_that_hangs_is_killed_after_twice_its_time(with_users, tmp_path, cap
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_run_that_heeds_its_time_ends_with_it(rewrite, study, tmp_path, jobs):
     base = study.with_name("base.toml")
-    base.write_text(base.read_text().replace("num_requests = 60", "num_requests = 100_000"))
+    base.write_text(base.read_text().replace("num_requests = 60", "num_requests = 1_000_000"))
     rewrite(("[10.0, 30.0]", "[10.0]"), ("[2, 8]", "[8]"), ("seeds = 2", "seeds = 1"))
     out = tmp_path / "out"
     assert sweep(study, out, "--set", "study.run.timeout_s=0.1", jobs=jobs) == 1
