@@ -10,7 +10,8 @@ FIXED = ("point", "n", "backlog", "thin", "deterministic")
 def text_of(points: np.ndarray, metrics: tuple[str, ...]) -> str:
     """Return a line for each point: its axes, and each metric with its interval.
 
-    Differences to the baseline stand beside them. A difference is marked with * where its interval does not hold 0. Too many points: an empty text.
+    Differences to the baseline stand beside them, marked with * where their interval does not hold 0. Too many points:
+    an empty text.
 
     points : as `merge.points_table` makes them.
     """
