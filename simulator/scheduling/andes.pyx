@@ -147,7 +147,10 @@ cdef class Andes(Ranked):
         self._bounds_ns, self._num_bounded = self._now_ns, self._texts.num_came
 
     cdef void _look_at(self, IndexHeap heap, double most, bint is_alike, Best* best) noexcept nogil:
-        """Look for a better one where nobody gains more; where all gain the same, nobody in vain."""
+        """Look for a better one where nobody gains more; where all gain the same, nobody in vain.
+
+        Where all gain nothing, texts of any length stand alike, and only who came first counts.
+        """
         cdef int32_t place = 0
         cdef double standing
         cdef const Waiting* it
@@ -155,7 +158,7 @@ cdef class Andes(Ranked):
             it = heap.at(place)
             standing = -most / <double>it.priority if place < heap.size else 0.0
             if place < heap.size and (best.row < 0 or standing < best.standing or standing == best.standing and not (
-                    is_alike and came_before(self._requests, self._demands, best.row, it.row))):
+                    is_alike and most > 0 and came_before(self._requests, self._demands, best.row, it.row))):
                 standing = self._standing(it.row, -1)
                 if best.row < 0 or standing < best.standing or (
                         standing == best.standing and came_before(self._requests, self._demands, it.row, best.row)):

@@ -73,7 +73,7 @@ def test_many_that_wait_keep_the_rules(name, instants):
         parameters = structs.replace(parameters, max_num_seqs=8, max_num_batched_tokens=100)
         requests = [(arrival, rng.randint(1, 12), rng.choice([1, 5, 30, 60]), 0)
                     for arrival in sorted(rng.randrange(instants) * MS + 1 for _ in range(80))]
-        expected = ranked.serve(requests, MODELS[name](parameters, 60, block_size), MS)
+        expected = ranked.serve(requests, MODELS[name](parameters, 80, block_size), MS)
         for fast_forward in (True, False):
             found = run(name, requests, parameters, 80, block_size, fast_forward=fast_forward).requests
             assert (found["completed_ns"].tolist(), found["preemptions"].tolist()) == expected, (seed, fast_forward)
