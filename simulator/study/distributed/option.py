@@ -17,7 +17,7 @@ def add_dask(parser: argparse.ArgumentParser) -> None:
 
 
 def elsewhere(place: str | None, opened: ExitStack, stop: Callable[[], bool] = lambda: False) -> Any:
-    """Return what runs trials at workers, as `Laboratory` takes it; None: nothing does.
+    """Return what runs trials at workers, for `Laboratory`; None: nobody does.
 
     opened : closes the client. stop : True: no run is sent any more.
 
