@@ -407,6 +407,8 @@ cdef class Scheduler:
         cdef Entry* entry
         cdef Chunk* chunk
         cdef int32_t i
+        if self.tells_spread and self.turn_tokens == 1:
+            self._tell_spread(batch)
         shape.num_samples = shape.num_decodes = batch.num_members
         shape.decode_tokens = <int64_t>batch.num_members * self.turn_tokens
         for i in range(batch.num_entries):
@@ -441,6 +443,31 @@ cdef class Scheduler:
         shape.num_sequences, shape.chunks = batch.num_members + batch.num_entries, batch.chunks
         if self.tally is not None:
             self._take_tally(batch)
+
+    cdef void _tell_spread(self, Batch* batch) noexcept nogil:
+        """Say how far the contexts of those that decode lie apart; none but these have been closed."""
+        cdef int32_t slot = self._running.head if batch.num_members > 0 else -1, i
+        cdef int64_t longest = 0, shortest = 0, total = 0, count = 0, context
+        cdef const Sequence* sequence
+        while slot >= 0:
+            sequence = &self._sequences[slot]
+            if sequence.is_member and sequence.group == self.group and not (
+                    batch.num_starved > 0 and sequence.is_starved):
+                context = self.iteration + sequence.offset + 1
+                longest, shortest = max(longest, context), min(shortest, context) if count > 0 else context
+                total += context
+                count += 1
+            slot = self._links.next(slot)
+        for i in range(batch.num_entries):
+            sequence = &self._sequences[batch.entries[i].slot]
+            if sequence.is_decoding:
+                context = sequence.num_computed + batch.entries[i].tokens
+                longest, shortest = max(longest, context), min(shortest, context) if count > 0 else context
+                total += context
+                count += 1
+        if count > 0:
+            batch.shape.below_longest_tokens = count * longest - total
+            batch.shape.above_shortest_tokens = total - count * shortest
 
     cdef void _take_tally(self, Batch* batch) noexcept nogil:
         cdef int32_t slot = self._running.head if batch.num_starved > 0 and not batch.stands_still else -1, i
