@@ -20,6 +20,14 @@ from simulator.kv.paged import PagedKV
 from simulator.kv.sparse import SparseKV
 from simulator.scheduling.questions import MemoryNeeds, SchedulerFacts
 
+
+cdef inline void count_chunk(BatchShape* shape, const Chunk* chunk) noexcept nogil:
+    shape.num_chunks += 1
+    shape.prefill_tokens += chunk.tokens
+    shape.prefill_context_tokens += chunk.context_tokens
+    shape.prefill_token_pairs += chunk.tokens * (2 * <int64_t>chunk.context_tokens + chunk.tokens + 1)
+
+
 cdef enum:
     FIRST_SLOTS = 16            # doubled until max_running fit: most replicas never run so many
 
@@ -423,10 +431,7 @@ cdef class Scheduler:
                 chunk.tokens = entry.tokens
                 chunk.context_tokens = sequence.num_computed
                 chunk.prompt_tokens = sequence.num_tokens
-                shape.num_chunks += 1
-                shape.prefill_tokens += entry.tokens
-                shape.prefill_context_tokens += chunk.context_tokens
-                shape.prefill_token_pairs += chunk.tokens * (2 * <int64_t>chunk.context_tokens + chunk.tokens + 1)
+                count_chunk(shape, chunk)
             sequence.num_computed += entry.tokens
             sequence.in_flight += entry.tokens
             sequence.is_new = False

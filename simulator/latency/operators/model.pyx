@@ -13,8 +13,8 @@ grows with tokens, with n c, or with the square of a prompt. Data-parallel ranks
 
 Beside prompts of more than one token decodes attend by a table of their own, mixed[n, c], see mixed_attention.py.
 Which kernel serves experts, and which of its rows are sound: expert_tables.py. Under speculation the queries of a
-sequence share one pass over its KV cache. Decodes whose contexts are of unequal length take longer than their mean says,
-see unequal_contexts.py: where a profile has measured by how much, and no drafts are verified.
+sequence share one pass over its KV cache. Decodes of unequal contexts take longer than their mean says, where a
+profile has measured by how much and no drafts are verified: unequal_contexts.py.
 
 What vLLM's host and front end take is added by [latency.host]: domain/host_defaults.py.
 """

@@ -21,9 +21,9 @@ DECODES = tuple(2 ** i for i in range(1, 9))    # the nearest one counts, by its
 
 
 def shares_table(composer) -> np.ndarray | None:
-    """Return alpha, float64 (alone or beside prompts, DECODES, SHARES); None: not measured, or left out.
+    """Return alpha by place; None: not measured, or left out.
 
-    composer : Composer
+    float64 (alone or beside prompts, DECODES, SHARES). composer : Composer
     """
     if prices.UNEQUAL_CONTEXTS in composer.parameters.without:
         return None
