@@ -4,8 +4,9 @@ Its folder of one degree of tensor parallelism, tp<N>, holds dense.csv (layer, t
 (layer, sequences, time_us), attention.csv (prefill_chunk, kv_prefill, n_decode, kv_decode, time_us) and, for experts,
 moe.csv (tokens, activated_experts, time_us), plain or .gz; times of one layer, 16-bit; and skew_fit.csv (pc, n_label,
 skew_rate_label, kv_big_label, kp_label, alpha, n_samples), of decodes of unequal contexts, where it was made. Of
-attention, batches of prompts or of decodes alone are taken, of prompts those without a prefix. Of experts, the row whose
-number of distinct experts is nearest to the expected one, E (1 - (1 - k/E)^T). Source: casys-kaist/LLMServingSim at 5daddb2 (MIT).
+attention, batches of prompts or of decodes alone are taken, of prompts those without a prefix. Of experts, the row
+whose number of distinct experts is nearest to the expected one, E (1 - (1 - k/E)^T). Source: casys-kaist/LLMServingSim
+at 5daddb2 (MIT).
 """
 import re
 from pathlib import Path
