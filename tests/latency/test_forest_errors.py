@@ -22,8 +22,8 @@ CHOSEN = {"polynomial__degree": 1, "polynomial__include_bias": True, "polynomial
 
 
 def test_errors_are_those_of_folds_left_out(tmp_path):
-    # Two folds of samples on 2 x + 1 but for the last, 18 where the line says 9: the first half says so; the second one,
-    # (3, 7) and (4, 18), says -15 and -4 of the first, of which nothing is told.
+    # Two folds of samples on 2 x + 1 but for the last, 18 where the line says 9: the first half says so; the second
+    # one, (3, 7) and (4, 18), says -15 and -4 of the first, of which nothing is told.
     samples = {"add": Samples(np.array([[1.0], [2.0], [3.0], [4.0]]), np.array([3.0, 5.0, 7.0, 18.0]))}
     settings = parameters_for(tmp_path, k_fold_cv_splits=10, **LINE)
 

@@ -68,7 +68,7 @@ def tables_of(parameters, deployment: Deployment, with_network: bool = True,
 
 
 def errors_of(parameters, deployment: Deployment, with_network: bool = True) -> dict[str, np.ndarray]:
-    """Return how far each sub-model was off where samples were left out, as `training.left_out` does.
+    """Return how far each sub-model was off, as `training.left_out` does.
 
     They are kept as tables are: folds are trained once.
 

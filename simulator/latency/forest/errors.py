@@ -20,7 +20,7 @@ ATTENTION = {"attn_decode": "decode", "attn_prefill": "prefill"}       # operato
 
 
 def operator_errors(parameters, deployment, collective) -> tuple[dict[str, OperatorError], dict[str, dict]]:
-    """Return the error of each operator, by the names of `breakdown`, and the profile of each.
+    """Return error and profile of each operator, by the names of `breakdown`.
 
     Profiles are told by file, version, sha256 and measured: the range of each axis.
 
