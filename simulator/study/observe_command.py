@@ -16,7 +16,7 @@ from simulator.domain import records
 from simulator.errors import InputErrors, OutputError, faults_of
 from simulator.results import coloured
 from simulator.results.directory import check_free
-from simulator.results.interrupts import Interrupts
+from simulator.results.interrupts import Aborted, Interrupts
 from simulator.study.durations import duration_s
 from simulator.study.observe import files
 from simulator.study.observe.campaign import (
@@ -112,13 +112,17 @@ def run(options: argparse.Namespace) -> int:
 def _measure(options: argparse.Namespace, plan: Plan, found: Found, out: Path) -> int:
     """Send and write."""
     with Interrupts() as interrupts:
+        def stops() -> bool:
+            return interrupts.signal_number is not None
         told: dict = {"self_test": self_test(options.self_test) if options.self_test else None}
-        told["prewarm"] = asyncio.run(warm(plan)) if plan.prewarm_s and interrupts.signal_number is None else None
+        told["prewarm"] = asyncio.run(warm(plan, stops)) if plan.prewarm_s else None
+        if stops():             # nothing has come that could be kept
+            raise Aborted(interrupts.signal_number)
         _make_room(out)
         with open(out / files.TRACE, "w", encoding="utf-8", newline="") as file:
             write_trace(plan.workload, file, len(times_ns(plan.workload)) > 0)
         clock = Clock(origin_of(plan.workload))
-        sent = _send(options, plan, clock, out, lambda: interrupts.signal_number is not None)
+        sent = _send(options, plan, clock, out, stops)
         facts = found.facts | {"metrics": found.facts["metrics"] | {"after": asyncio.run(look_again(plan))}}
     unsent = [] if sent.was_stopped else unsent_rows(plan.workload)
     names = files.names_of(plan.workload, plan.manner.api == "completions")

@@ -101,11 +101,12 @@ async def look(plan: Plan) -> Found:
     return Found(manner, facts, longest)
 
 
-async def warm(plan: Plan) -> dict:
+async def warm(plan: Plan, stops: Callable[[], bool]) -> dict:
     """Send requests that are not measured, with prompts of their own."""
     clock, prompts = Clock(), Prompts(plan.workload, plan.experiment.seed, plan.ids, "/prewarm")
     async with Client(plan.server.url, clock, plan.server.key) as client:
-        return await prewarm(client, clock, plan.workload, Orders(plan.workload, prompts, plan.manner), plan.prewarm_s)
+        orders = Orders(plan.workload, prompts, plan.manner)
+        return await prewarm(client, clock, plan.workload, orders, plan.prewarm_s, stops)
 
 
 async def look_again(plan: Plan) -> dict[str, float] | str:

@@ -1,6 +1,7 @@
 """A server that answers at once, on this machine, to find what a client can take. It says nothing of real servers."""
 import asyncio
 import json
+import signal
 from collections.abc import Callable
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -31,6 +32,7 @@ class Loopback:
 
 
 def _serve(pipe: Connection) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)    # Ctrl-C reaches all processes; the first one ends this one
     asyncio.run(_listen(pipe.send))
 
 

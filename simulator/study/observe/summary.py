@@ -69,7 +69,7 @@ def _samples(good: list[Seen]) -> dict[str, list[float]]:
 
 def _verdict(measured: Measured, good: list[Seen], latencies: dict[str, dict]) -> dict:
     """Say whether the measurement is one of the server, with the numbers that decide."""
-    ended = len(measured.seen) + measured.unsent
+    ended = measured.unsent + sum(each.answer.status != "interrupted" for each in measured.seen)
     told = [each for each in good if each.answer.output_tokens is not None]
     short = [each for each in told if each.answer.output_tokens < measured.asked[each.row]]
     first = "ttft_ms" if measured.streams else "e2el_ms"

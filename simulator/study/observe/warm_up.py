@@ -1,5 +1,6 @@
 """Requests before the load that is measured: one that tells how long words are, and those that warm a server up."""
 import asyncio
+from collections.abc import Callable
 
 import msgspec
 
@@ -9,6 +10,7 @@ from simulator.study.observe.client import Client, Order
 from simulator.study.observe.clock import Clock
 from simulator.study.observe.orders import PATHS, Orders, limits_of
 from simulator.study.observe.prompts import Pace, Prompts
+from simulator.study.observe.sender import STOP_LOOK_S
 from simulator.workload.base import Workload
 
 PROBE_WORDS = 256
@@ -41,10 +43,16 @@ async def pace_of(client: Client, model: str, prompts: Prompts, timeout_s: float
     return Pace(tokens_per_word, counts[0] - tokens_per_word)
 
 
-async def prewarm(client: Client, clock: Clock, workload: Workload, orders: Orders, duration_s: float) -> dict:
-    """Send requests like those of a workload for so long, `SIDE_BY_SIDE` at once; return how many, and how many failed.
+async def prewarm(client: Client, clock: Clock, workload: Workload, orders: Orders, duration_s: float,
+                  stops: Callable[[], bool]) -> dict:
+    """Send requests like those of a workload for so long, `SIDE_BY_SIDE` at once.
 
-    orders : of prompts that share nothing with those that are measured.
+    orders : of prompts that share nothing with those that are measured. stops : says whether to stop earlier.
+
+    Returns
+    -------
+    dict
+        How many there were, and how many failed.
     """
     end_ns, rows = clock.now_ns() + round(duration_s * 1e9), iter(range(1 << 62))
     statuses = []
@@ -57,6 +65,15 @@ async def prewarm(client: Client, clock: Clock, workload: Workload, orders: Orde
             await client.exchange(order._replace(timeout_s=min(order.timeout_s, max(left_s, 0.001))), answer)
             statuses.append(answer.status)
 
-    await asyncio.gather(*(lane() for _ in range(SIDE_BY_SIDE)))
+    lanes = {asyncio.create_task(lane()) for _ in range(SIDE_BY_SIDE)}
+    pending = lanes
+    while pending:
+        _, pending = await asyncio.wait(pending, timeout=STOP_LOOK_S)
+        if stops():
+            for each in pending:
+                each.cancel()
+    for each in lanes:
+        if not each.cancelled():
+            each.result()       # a fault of the program is raised here
     failed = [status for status in statuses if status not in (OK, "timeout", "gave_up")]
     return {"duration_s": duration_s, "requests": len(statuses), "failed": len(failed)}

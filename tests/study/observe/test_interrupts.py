@@ -49,6 +49,7 @@ def test_ctrl_c_keeps_what_came(measured):
     statuses = [row["status"] for row in rows]
     assert set(statuses) == {"ok", "interrupted"} and statuses.count("ok") >= 5
     assert facts["summary"]["complete"] is False and "INCOMPLETE" in out
+    assert facts["summary"]["verdict"]["failed_frac"] == 0      # who was stopped did not fail
     assert facts["summary"]["requests"]["sent"] == len(server.asked) < 2000
     assert (directory / "token_times.h5").exists()
     planned = [float(row["planned_s"]) for row in rows]
