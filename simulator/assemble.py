@@ -277,15 +277,17 @@ def requests_of(experiment: Experiment, enough: Enough = ENOUGH, alike: Iterable
     return load_workload(experiment.workload, experiment.seed, enough, longest_text)
 
 
-def rows_to_send(experiment: Experiment) -> Workload:
+def rows_to_send(experiment: Experiment, plays_per_slot: int) -> Workload:
     """Return the requests that a run would simulate, for who sends them.
+
+    plays_per_slot : to be drawn for a closed loop that only its end bounds; how many it needs, its server decides.
 
     Raises
     ------
     InputErrors
         As `requests_of`; what the engines of the experiment say of these requests.
     """
-    return meet(experiment, requests_of(experiment))
+    return meet(experiment, requests_of(experiment, Enough(plays_per_slot)))
 
 
 def vocabulary_of(experiment: Experiment) -> int | None:

@@ -45,10 +45,12 @@ from simulator.study.observe.self_test import self_test
 from simulator.study.observe.summary import Measured, summary_of, summary_table, warnings_of
 from simulator.study.observe_shares import send_in_shares
 from simulator.study.workload_facts import times_ns
+from simulator.workload.base import Workload
 from simulator.workload.formats.native_csv_writer import write_trace
 from simulator.workload.formats.tracev2_writer import write_tracev2
 
 DONE, NOTHING_OK, SIGNAL = 0, 1, 128
+PLAYS_PER_SLOT = 4096           # a client that waits 15 ms for each answer needs them in a minute
 KEY = "OPENAI_API_KEY"          # where vLLM's benchmark looks for it, too
 
 
@@ -74,6 +76,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--metrics-url", type=_page, metavar="URL", help="default: /metrics of the server")
     parser.add_argument("--processes", type=_count, default=1, metavar="N",
                         help="deal requests to so many processes; default: 1")
+    parser.add_argument("--plays-per-slot", type=_count, default=PLAYS_PER_SLOT, metavar="N", help=(
+        "of a closed loop that only a duration bounds: requests, or sessions, that are ready for each client; default: "
+        f"{PLAYS_PER_SLOT}"))
     parser.add_argument("--trace-v2", action="store_true", help="write what was measured as BLIS's TraceV2, too")
     parser.add_argument("--token-ids", type=_ids, metavar="LOW:HIGH", help=(
         f"prompts are drawn from these, HIGH left out; default: {FIRST_ID}:{FIRST_ID + NUM_IDS}, or up to the "
@@ -119,8 +124,7 @@ def _measure(options: argparse.Namespace, plan: Plan, found: Found, out: Path) -
         if stops():             # nothing has come that could be kept
             raise Aborted(interrupts.signal_number)
         _make_room(out)
-        with open(out / files.TRACE, "w", encoding="utf-8", newline="") as file:
-            write_trace(plan.workload, file, len(times_ns(plan.workload)) > 0)
+        _write_trace(plan.workload, out)
         clock = Clock(origin_of(plan.workload))
         sent = _send(options, plan, clock, out, stops)
         facts = found.facts | {"metrics": found.facts["metrics"] | {"after": asyncio.run(look_again(plan))}}
@@ -132,6 +136,9 @@ def _measure(options: argparse.Namespace, plan: Plan, found: Found, out: Path) -
     summary = summary_of(Measured(
         seen, len(unsent), outputs_of(plan.workload), not sent.was_stopped, plan.manner.streams))
     warnings = warnings_of(summary, told["self_test"])
+    if sent.ran_dry:
+        warnings.append(f"the load ran dry: more than {options.plays_per_slot:,} requests, or sessions, a slot are "
+                        "needed; --plays-per-slot draws more")
     told |= {"began_at": utc_text(clock.utc_ns + sent.first_ns), "warm_ups": len(sent.seen) - len(seen),
              "processes": options.processes, "summary": summary, "warnings": warnings}
     write_server(out, server_file(plan, facts, told))
@@ -154,7 +161,8 @@ def _send(options: argparse.Namespace, plan: Plan, clock: Clock, out: Path, stop
     names = files.names_of(plan.workload, plan.manner.api == "completions")
     observed = files.ObservedFile(out / files.OBSERVED, names)
     try:
-        with ObserveProgress(measured_rows(plan.workload), options.quiet) as progress:
+        total = None if plan.workload.is_open_ended else measured_rows(plan.workload)
+        with ObserveProgress(total, options.quiet) as progress:
             def tell(seen, first_ns):
                 observed.add(seen, first_ns)
                 progress.show(seen.answer.status == "ok", (clock.now_ns() - first_ns) / 1e9)
@@ -167,7 +175,7 @@ def _plan(options: argparse.Namespace) -> Plan:
     """Return what is to be measured, or refuse it."""
     experiment = load_experiment(options.experiment, options.overrides, "--set")
     with faults_of(options.experiment):
-        workload = rows_to_send(experiment)
+        workload = rows_to_send(experiment, options.plays_per_slot)
         check_sendable(workload, options.processes)
     if options.max_in_flight is not None and options.processes > 1:
         raise InputErrors([f"--max-in-flight {options.max_in_flight}: expected none with --processes "
@@ -182,6 +190,13 @@ def _usual_ids(vocabulary: int | None) -> range:
     """Return the ids that are drawn where nobody says: of a small vocabulary, its second half at most."""
     end = min(FIRST_ID + NUM_IDS, vocabulary or FIRST_ID + NUM_IDS)
     return range(min(FIRST_ID, end // 2), end)
+
+
+def _write_trace(workload: Workload, out: Path) -> None:
+    """Write the workload as a native trace; one that only its end bounds is none that could be written down."""
+    if not workload.is_open_ended:
+        with open(out / files.TRACE, "w", encoding="utf-8", newline="") as file:
+            write_trace(workload, file, len(times_ns(workload)) > 0)
 
 
 def _make_room(out: Path) -> None:

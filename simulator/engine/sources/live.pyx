@@ -26,12 +26,12 @@ cdef class Live:
 
     cdef Source _source
     cdef Request* _requests             # borrowed from the workload
-    cdef object _owner
+    cdef object _owner, _script
     cdef int64_t _num_requests
 
     def __init__(self, workload):
         cdef Request[::1] requests = workload.requests
-        self._owner, self._num_requests = workload, len(requests)
+        self._owner, self._num_requests, self._script = workload, len(requests), workload.script
         self._requests = &requests[0] if self._num_requests > 0 else NULL
         if workload.script is None or self._num_requests == 0:
             self._source = Trace(workload)
@@ -53,6 +53,12 @@ cdef class Live:
     def is_fixed(self):
         """All times are known beforehand, and requests come in the order of the table."""
         return self._source.is_fixed
+
+    def ran_dry(self):
+        """Say whether a load that only its end bounds had a free slot before that, and no request left."""
+        groups = () if self._script is None else self._script.groups
+        used = self._source.used() if groups else ()
+        return any(group.is_open_ended and is_dry for group, (_, is_dry) in zip(groups, used, strict=True))
 
     def take(self):
         """Return the row of the request that comes at `next_ns`, which moves on to the one after it.

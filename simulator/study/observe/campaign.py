@@ -119,12 +119,13 @@ class Sent(NamedTuple):
     """What came of a load.
 
     seen : requests that have ended, warm-ups included. was_stopped : before all had come. first_ns : when the first was
-    planned that is no warm-up.
+    planned that is no warm-up. ran_dry : a closed loop that only its end bounds had too few requests.
     """
 
     seen: list[Seen]
     was_stopped: bool
     first_ns: int
+    ran_dry: bool = False
 
 
 def origin_of(workload: Workload) -> int:
@@ -151,15 +152,15 @@ def send(plan: Plan, origin_ns: int, tell: Callable[[Seen, int], None], stops: C
         if each.row < num_measured:
             tell(each, first_ns)
 
-    async def run() -> tuple[bool, int]:
-        clock, horizon_s = Clock(origin_ns), plan.experiment.horizon_s
+    async def run() -> tuple[bool, int, bool]:
+        clock, source, horizon_s = Clock(origin_ns), live_source(workload), plan.experiment.horizon_s
         orders = Orders(workload, Prompts(workload, plan.experiment.seed, plan.ids), plan.manner)
-        load = Load(workload, live_source(workload), orders, num_measured, plan.most, share,
+        load = Load(workload, source, orders, num_measured, plan.most, share,
                     None if np.isinf(horizon_s) else round(horizon_s * 1e9), waiting_rows(workload))
         async with Client(plan.server.url, clock, plan.server.key) as client:
             sender = Sender(load, client, clock, note, stops)
             await sender.run()
-        return sender.was_stopped, sender.first_ns or 0
+        return sender.was_stopped, sender.first_ns or 0, source.ran_dry()
 
     open_many()
     gc.collect()
@@ -185,9 +186,16 @@ def measured_rows(workload: Workload) -> int:
 def unsent_rows(workload: Workload) -> list[int]:
     """Return rows that will never come, warm-ups left out.
 
-    Others failed, or the load has ended.
+    Others failed, or the load has ended. Plays that were drawn for a load that only its end bounds, and that it did not
+    need, are left out.
     """
-    return np.flatnonzero(workload.requests["status"][:measured_rows(workload)] == records.NOT_SENT).tolist()
+    unsent = workload.requests["status"] == records.NOT_SENT
+    if workload.is_open_ended:
+        begins = workload.script.play_begins
+        sizes = np.diff(np.arange(len(workload) + 1) if begins is None else begins)
+        play_of = np.repeat(np.arange(len(sizes)), sizes)
+        unsent &= np.bincount(play_of, ~unsent)[play_of] > 0
+    return np.flatnonzero(unsent[:measured_rows(workload)]).tolist()
 
 
 def server_file(plan: Plan, facts: dict, told: dict) -> dict:

@@ -5,6 +5,7 @@ import time
 from tqdm import tqdm
 
 REFRESH_S = 0.1
+BAR = "{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} requests{postfix}"
 
 
 class ObserveProgress:
@@ -12,15 +13,15 @@ class ObserveProgress:
 
     A context manager. Without a terminal there is no bar.
 
-    total : requests. quiet : show nothing.
+    total : requests; None: nobody knows. quiet : show nothing.
     """
 
-    def __init__(self, total: int, quiet: bool):
+    def __init__(self, total: int | None, quiet: bool):
         self._ended = self._failed = 0
         self._shown_s, self._bar = 0.0, None
         if not quiet and sys.stderr is not None and sys.stderr.isatty():
-            self._bar = tqdm(total=total, file=sys.stderr, leave=False, unit=" requests", dynamic_ncols=True,
-                             bar_format="{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} requests{postfix}")
+            form = {} if total is None else {"bar_format": BAR}
+            self._bar = tqdm(total=total, file=sys.stderr, leave=False, unit=" requests", dynamic_ncols=True, **form)
 
     def __enter__(self):
         return self

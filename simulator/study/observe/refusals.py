@@ -19,9 +19,6 @@ def check_sendable(workload: Workload, num_processes: int = 1) -> None:
     faults = []
     if not len(workload):
         faults.append("workload: there is no request to send")
-    if workload.is_open_ended:
-        faults.append("workload: a closed loop that only a duration bounds needs as many requests as a server answers "
-                      "in time, which nobody knows beforehand; give num_requests")
     if workload.items is not None:
         faults.append("workload: prompts hold images, and what is sent is token ids or words: there is no picture")
     if np.any(workload.demands["grammar"] >= 0):

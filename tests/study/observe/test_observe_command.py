@@ -299,6 +299,32 @@ def test_a_closed_loop_keeps_so_many_in_flight(experiment, observe):
     assert sent[2] >= min(ends[:2]) and sent[3] >= max(ends[:2])
 
 
+def loop_for(duration_s):
+    """Return the workload of two clients that send one request after the other for so long."""
+    return {"type": "synthetic", "duration_s": duration_s, "prompt_tokens": {"distribution": "constant", "value": 8},
+            "output_tokens": {"distribution": "constant", "value": 1},
+            "load": {"mode": "concurrency", "concurrency": 2}}
+
+
+def test_a_closed_loop_ends_with_its_duration(experiment, observe):
+    with StandIn(ttft_s=0.04) as server:
+        found = observe(experiment(workload=loop_for(0.3)), server)
+
+    # each client sends one each 40 ms, or later: eight at most before 0.3 s
+    assert found.status == 0 and 2 <= len(found.rows) == len(server.asked) <= 16
+    assert all(float(row["planned_s"]) < 0.3 for row in found.rows)
+    assert {row["status"] for row in found.rows} == {"ok"} and "ran dry" not in found.err
+    assert not (found.directory / "trace.csv").exists()
+
+
+def test_a_closed_loop_that_had_too_few_requests_says_so(experiment, observe):
+    with StandIn() as server:
+        found = observe(experiment(workload=loop_for(30.0)), server, "--plays-per-slot", 3)
+
+    assert len(found.rows) == 6
+    assert "the load ran dry: more than 3 requests, or sessions, a slot are needed" in found.err
+
+
 def test_shared_streams_are_equal_prefixes_on_the_wire(experiment, observe):
     with StandIn() as server:
         observe(experiment(arrivals(0, 0.01, prompt=20, **{"prompt ": ["system:12/:8"] * 2}).replace(" ", "")), server)
@@ -350,10 +376,6 @@ def test_rows_are_dealt_to_processes(experiment, observe):
 REFUSED = {
     "processes": ({"trace": arrivals(0, 0, session=["a", "a"], round=[0, 1])}, ["--processes", "2"],
                   "--processes 2: expected 1: here requests come when others have ended"),
-    "open_ended": ({"workload": {
-        "type": "synthetic", "duration_s": 5.0, "prompt_tokens": {"distribution": "constant", "value": 8},
-        "output_tokens": {"distribution": "constant", "value": 1}, "load": {"mode": "concurrency", "concurrency": 2}}},
-        [], "a closed loop that only a duration bounds needs as many requests as a server answers in time"),
     "models": ({"trace": arrivals(0, 0, model=["a", "b"])}, [], "requests name 2 models (a, b)"),
     "processes and places": ({"trace": arrivals(0)}, ["--processes", "2", "--max-in-flight", "3"],
                              "--max-in-flight 3: expected none with --processes 2"),
