@@ -1,8 +1,8 @@
 """inference-perf's per_request_lifecycle_metrics.json: a list of requests, with the time of each token.
 
-Source: kubernetes-sigs/inference-perf at 7de5ef2e, docs/reports.md, and inference_perf/apis/base.py at 03e89d4a. Times
-are seconds of one clock of the client; requests have no names. Tokens of an output stand in `info`, in later versions
-in `info.response_metrics`, with what the server counted beside what the client did.
+Source: kubernetes-sigs/inference-perf at 7de5ef2e, docs/reports.md, and inference_perf/apis/base.py at 03e89d4a.
+Times are seconds of one clock of the client; requests have no names. Tokens of an output stand in `info`, in later
+versions in `info.response_metrics`, with what the server counted beside what the client did.
 """
 from typing import Any
 

@@ -1,9 +1,10 @@
 """Logs of an engine's iterations: `.steps.csv`, written by a scheduler that logs, and what vLLM prints.
 
-`.steps.csv`: a row an iteration: t_sched, t_out (Unix seconds), n_reqs, n_prefill_reqs, prefill_tokens, decode_tokens,
-ctx_tokens, running, waiting. Beside it `.info.txt` says when warming up ended: what was scheduled by then is dropped.
-vLLM with --enable-logging-iteration-details prints `Iteration(0): 1 context requests, 34 context tokens, 0 generation
-requests, 0 generation tokens, iteration elapsed time: 34.03 ms`: composition and duration, but no time.
+`.steps.csv`: a row an iteration: t_sched, t_out (Unix seconds), n_reqs, n_prefill_reqs, prefill_tokens,
+decode_tokens, ctx_tokens, running, waiting. Beside it `.info.txt` says when warming up ended: what was scheduled by
+then is dropped. vLLM with --enable-logging-iteration-details prints `Iteration(0): 1 context requests, 34 context
+tokens, 0 generation requests, 0 generation tokens, iteration elapsed time: 34.03 ms`: composition and duration, but
+no time.
 """
 import re
 from decimal import Decimal, InvalidOperation

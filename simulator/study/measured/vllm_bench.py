@@ -1,7 +1,7 @@
 """`vllm bench serve --save-result --save-detailed`: one JSON object, a list for each property of requests.
 
-Source: vllm-project/vllm, vllm/benchmarks/serve.py at 009e6d4a. Times are seconds of a clock that counts from no known
-date (perf_counter); a request that failed has a TTFT of 0; `itls` has a gap for each message of the stream.
+Source: vllm-project/vllm, vllm/benchmarks/serve.py at 009e6d4a. Times are seconds of a clock that counts from no
+known date (perf_counter); a request that failed has a TTFT of 0; `itls` has a gap for each message of the stream.
 """
 import msgspec
 
