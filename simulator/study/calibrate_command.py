@@ -12,6 +12,7 @@ from simulator.study.calibration.evaluations import FILE as EVALUATIONS
 from simulator.study.calibration.evaluations import Evaluations
 from simulator.study.calibration.files import check_free, hash_of_question, write_all
 from simulator.study.calibration.question import Question, read_question
+from simulator.study.calibration.steps import scipy_optimize
 from simulator.study.calibration.told import text_of
 from simulator.study.durations import duration_s
 
@@ -43,6 +44,8 @@ def run(options: argparse.Namespace) -> int:
         What is wrong with the study, its experiments or its data; nothing is written.
     """
     question = read_question(options.study, options.overrides, options.is_fitted, options.force)
+    if question.fit:
+        scipy_optimize()                        # missing: now, and not after hours
     folder = Path(options.out or Path("results", question.name)).absolute()
     asked = hash_of_question(question)
     check_free(folder, asked, options.is_fitted, options.overwrite)

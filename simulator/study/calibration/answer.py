@@ -28,7 +28,6 @@ from simulator.study.calibration.steps import (
     solved,
 )
 from simulator.study.calibration.table import REQUESTS, STEPS
-from simulator.study.measured.record import counted
 
 NAMES = {"ttft": "ttft", "tpot": "tpot", "e2e": "e2el"}      # here: in calibration.json
 STEP = "step"
@@ -193,9 +192,8 @@ class Solver:
         if "latency.per_context_token_us" in question.by_steps():
             yield ("context_tokens of steps.csv are those of all sequences, prompts among them; linear prices those of "
                    "decodes.")
-        for each, replay in zip(question.sets, self._replays, strict=True):
-            if replay is not None and each.requests.num_failed:
-                yield f"{each.name}: {counted(each.requests.num_failed, 'request')} failed and are not simulated."
+        for replay in self._replays:
+            yield from replay.notes if replay is not None else ()
 
 
 class Stopped(Exception):

@@ -34,17 +34,14 @@ class Evaluations:
 
     def __enter__(self):
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
             self._read()
-            self._stream = open(self._path, "ab")       # it is closed in __exit__
-            if self._stream.tell() == 0:
-                self._append({"question": self._question})
         except OSError as error:
             raise OutputError(self._path, error) from error
         return self
 
     def __exit__(self, *exception):
-        self._stream.close()
+        if self._stream is not None:
+            self._stream.close()
 
     def known(self, values: Mapping[str, float]) -> float | None:
         """Return the objective at some values; None: nobody has evaluated it."""
@@ -58,6 +55,11 @@ class Evaluations:
 
     def _append(self, content: dict[str, Any]) -> None:
         try:
+            if self._stream is None:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                self._stream = open(self._path, "ab")       # noqa: SIM115 -- until __exit__
+                if self._stream.tell() == 0:
+                    self._append({"question": self._question})
             self._stream.write(json.dumps(content).encode() + b"\n")
             self._stream.flush()
         except OSError as error:

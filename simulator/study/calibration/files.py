@@ -1,4 +1,5 @@
 """The files of a calibration: calibration.json, pairs.csv, calibrated.toml."""
+import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
@@ -9,13 +10,14 @@ import numpy as np
 import tomli_w
 
 from simulator.config.layers import Layers, Source, add_overrides, read_toml
-from simulator.config.load import plain
+from simulator.config.load import plain, resolve
 from simulator.errors import InputErrors
 from simulator.study.accuracy.files import write_text
 from simulator.study.calibration.answer import Answer
 from simulator.study.calibration.question import Question
 from simulator.study.measured.write import csv_text
 from simulator.study.sweep.identity import hash_of, id_of
+from simulator.study.sweep.study_file import laid_over
 
 JSON, PAIRS, CALIBRATED = "calibration.json", "pairs.csv", "calibrated.toml"
 SCHEMA = 1
@@ -104,8 +106,9 @@ def calibrated_tables(answer: Answer, folder: Path, overrides: tuple[str, ...]) 
     for number, experiment in enumerate(experiments, 1):
         chosen = next(each for each in sets if each.experiment == experiment)
         values = {key: each.value for key, each in answer.coefficients.items()}
-        resolved = plain(chosen.experiment_of(values))
         base, sections = _base_and_sections(question, experiment, overrides)
+        has_workload = "workload" in chosen.own.data
+        resolved = plain(resolve(laid_over(chosen.own, values)) if has_workload else chosen.experiment_of(values))
         table: dict[str, Any] = {} if base is None else {"extends": os.path.relpath(base, folder)}
         table["name"] = f"{resolved['name']}-calibrated"
         table |= {name: resolved[name] for name in sections if name in resolved}
@@ -154,4 +157,4 @@ def _pairs(answer: Answer) -> Iterable[dict[str, Any]]:
 
 
 def _digest(path: str) -> str:
-    return hash_of(Path(path).read_bytes().hex())
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()

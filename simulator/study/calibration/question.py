@@ -9,12 +9,13 @@ from msgspec.structs import replace
 from simulator.config.experiment import Experiment, Output
 from simulator.config.layers import Layers, read_layers
 from simulator.config.load import experiment_layers, resolve
-from simulator.config.reader import MISSING, Reader
+from simulator.config.reader import Reader
 from simulator.errors import InputErrors, did_you_mean
 from simulator.study.calibration.data import Requests, Steps, doubts, files_of, read_requests, read_steps_of
 from simulator.study.calibration.fit_keys import check_bounds, read_keys
 from simulator.study.calibration.steps import LINEAR, told_by_steps
 from simulator.study.calibration.table import AUTO, REQUESTS, STEPS, CalibrateTable, FitKey, MeasuredRow
+from simulator.study.measured.observed import PLANNED
 from simulator.study.sweep.study_file import laid_over
 
 NOT_WRITTEN = Output(iterations=False)
@@ -24,13 +25,14 @@ class DataSet(NamedTuple):
     """A set of measurements, and what served it.
 
     name : of it in tables. is_held : nothing is fitted to it. experiment : its file; empty: the study's own.
-    layers : of the experiment, its workload replaced by the trace of what was sent.
+    own : layers of the experiment. layers : the same, its workload replaced by the trace of what was sent.
     requests, steps : None: it has none.
     """
 
     name: str
     is_held: bool
     experiment: str
+    own: Layers
     layers: Layers
     requests: Requests | None
     steps: Steps | None
@@ -129,7 +131,6 @@ def _settings(file: str, layers: Layers) -> CalibrateTable:
     reader = Reader(layers.source_of)
     settings = reader.table(CalibrateTable, given, ("study",))
     _raise(reader.faults)
-    assert settings is not MISSING
     faults = [f"{file}: study.held_out: {path}: not one of `measured`{did_you_mean(path, _paths(settings))}"
               for path in settings.held_out if path not in _paths(settings)]
     held = [row for row in settings.measured if row.held_out or row.path in settings.held_out]
@@ -169,14 +170,22 @@ def _set(row: MeasuredRow, name: str, layers: Layers, settings: CalibrateTable, 
     is_held = row.held_out or row.path in settings.held_out
     requests_file, steps_file = files_of(row.path)
     own = layers.copy() if row.experiment is None else experiment_layers(row.experiment, overrides, "--set")
+    replayed = own.copy()
     if requests_file is not None:
-        own.data["workload"] = {"type": "trace", "format": "observed", "path": str(requests_file.absolute())}
+        replayed.data["workload"] = _workload(requests_file)
     else:           # nothing of it is simulated, and an experiment needs one
-        own.data.setdefault("workload", {"type": "trace", "format": "observed", "path": str(steps_file.absolute())})
+        replayed.data.setdefault("workload", _workload(steps_file))
     return DataSet(
-        name, is_held, row.experiment or "", own,
+        name, is_held, row.experiment or "", own, replayed,
         requests_file and read_requests(requests_file, is_held, settings.fraction),
         steps_file and read_steps_of(steps_file, is_held, settings.fraction))
+
+
+def _workload(file: Path) -> dict[str, str]:
+    """Return the workload that sends again what was sent; trace.csv beside it says who shares what."""
+    planned = file.with_name(PLANNED)
+    prompts = {"prompts": str(planned.absolute())} if planned.is_file() else {}
+    return {"type": "trace", "format": "observed", "path": str(file.absolute())} | prompts
 
 
 def _level(file: str, settings: CalibrateTable, sets: list[DataSet], experiments: list[Experiment],

@@ -44,6 +44,8 @@ class Replayed(NamedTuple):
 class Replay:
     """Simulates a data set again and again.
 
+    notes : what is told of its requests, a sentence each.
+
     Parameters
     ----------
     rtt_ms : between client and server and back; TTFT and E2EL are longer by it.
@@ -54,6 +56,7 @@ class Replay:
         self._rtt_ms, self._readings = rtt_ms, readings
         self._workload = assemble.requests_of(data_set.experiment_of({}))
         row_of = {id: row for row, id in enumerate(map(str, self._workload.request_ids))}
+        self.notes = self._workload.notes
         self._rows = np.array([row_of.get(id, -1) for id in data_set.requests.ids])
 
     def __call__(self, assignment: Mapping[str, Any]) -> Replayed:

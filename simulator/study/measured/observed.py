@@ -4,11 +4,13 @@ from pathlib import Path
 from simulator.study.measured.record import STEP_COLUMNS, Measured, Row, from_first, late, told_failures
 from simulator.study.measured.source import Source
 from simulator.workload.formats.observed import COLUMNS, scan_observed
+from simulator.workload.formats.observed_prompts import as_long_as, planned_prompts
 from simulator.workload.limits import MISSING
 from simulator.workload.reading.csv_scan import Kind, Scan
 
 NAME = "observed.csv"
 STEPS_NAME = "steps.csv"
+PLANNED = "trace.csv"           # of `observe`: the native trace of what was to be sent
 NS = 1e-9
 
 
@@ -31,6 +33,11 @@ def read(source: Source) -> list[Measured]:
     beside = Path(source.path).with_name(STEPS_NAME)
     steps = read_steps(Source(str(beside))) if beside.is_file() else []
     notes = list(told_failures(rows))
+    planned = Path(source.path).with_name(PLANNED)
+    if "prompt" not in cells and planned.is_file():
+        prompts = planned_prompts(planned)
+        for row in rows:
+            row["prompt"] = as_long_as(prompts.get(row["request_id"], ""), row["input_tokens"] or 0) or None
     shift = from_first(rows, steps)
     if shift:
         notes.append(f"times are shifted by {-shift:.6f} s: 0 is the first planned request.")

@@ -4,14 +4,20 @@ Columns: those of `observed_columns`, in any order, and `prompt` as in a native 
 what. Needed are request_id, sent_s, input_tokens, output_tokens and status. What became of the requests is not looked
 at here, but for failures: what they cost the server is not known, so they are left out and told.
 """
+import csv
+import io
 from pathlib import Path
+from typing import Annotated
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 from msgspec.structs import replace
 
 from simulator.errors import InputErrors
 from simulator.workload.columns import Columns, first_rows, reordered
 from simulator.workload.formats.observed_columns import COLUMNS as NAMES
+from simulator.workload.formats.observed_prompts import as_long_as, planned_prompts
 from simulator.workload.formats.order import notes_on_order
 from simulator.workload.formats.prompts import prompts_of
 from simulator.workload.limits import MAX_TIME_NS, MISSING
@@ -28,11 +34,21 @@ COLUMNS = {name: Column(Kind.SECONDS, 0, MAX_TIME_NS) if name.endswith("_s")
     "prompt": Column(Kind.PROMPT)}
 
 
+class ObservedParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What observed.csv leaves open."""
+
+    prompts: Annotated[str, Meta(extra={"path": True}, description=(
+        "the native trace of what was sent, trace.csv of `observe`, whose column prompt says who shares what; absent: "
+        "the column of observed.csv, if there is one"))] = ""
+
+
 class Observed:
     """The reader of observed.csv."""
 
-    def __init__(self, parameters=None):
-        pass
+    Parameters = ObservedParameters
+
+    def __init__(self, parameters: ObservedParameters = ObservedParameters()):     # noqa: B008 (it is frozen)
+        self._given = parameters
 
     def read(self, path: str | Path, data: bytes) -> Columns:
         """Return the requests that were served, in file order.
@@ -48,19 +64,50 @@ class Observed:
         _check_served(scan, has_served, faults)
         ids = texts_of(scan, "request_id")
         lengths = np.maximum(scan.values["input_tokens"], 1)
+        faults.raise_if_any()
+        cells, notes = self._prompts(path, scan, has_served)
         prompts = None
-        if "prompt" in scan.values:
-            prompts = prompts_of(scan._replace(values=scan.values | {"num_prefill_tokens": lengths}), ids, faults)
+        if "prompt" in cells.values:
+            prompts = prompts_of(cells._replace(values=cells.values | {"num_prefill_tokens": lengths}), ids, faults)
         faults.raise_if_any()
         columns = Columns(
             arrival_ns=np.maximum(scan.values["sent_s"], 0), prompt_tokens=lengths,
             output_tokens=np.maximum(scan.values["output_tokens"], 0), request_ids=ids, labels=_labels(scan),
             prompts=prompts)
-        notes = _notes(path, scan, has_served)
+        notes += _notes(path, cells, has_served)
         if not has_served.all():
             order = np.argsort(~has_served, kind="stable")
             columns = first_rows(replace(reordered(columns, order), most=int(has_served.sum())))
         return replace(columns, notes=notes + notes_on_order(path, columns.arrival_ns))
+
+
+    def _prompts(self, path: str | Path, scan: Scan, has_served: np.ndarray) -> tuple[Scan, tuple[str, ...]]:
+        """Return the cells with a column of prompts, if there is any, and what is told of it."""
+        if not self._given.prompts:
+            return scan, ()
+        planned, ids = planned_prompts(self._given.prompts), texts_of(scan, "request_id")
+        if not planned:
+            return scan, ()
+        strange = [name for name, is_served in zip(ids, has_served.tolist()) if is_served and name not in planned]
+        if strange:
+            raise InputErrors([f'{self._given.prompts}: there is no request "{strange[0]}" in it (and {len(strange)} '
+                               f"altogether are not), which {path} has: it is the trace of another run"])
+        lengths = scan.values["input_tokens"].tolist()
+        found = [as_long_as(planned.get(name, ""), length) if length > 0 else "" for name, length in zip(ids, lengths)]
+        lost = sum(prompt is None for prompt in found)
+        moved = sum(prompt is not None and length > 0 and prompt != planned.get(name, "")
+                    for name, prompt, length in zip(ids, found, lengths))
+        text = io.StringIO()
+        csv.writer(text).writerows([("row", "prompt"), *((i, prompt or "") for i, prompt in enumerate(found))])
+        faults = Faults(self._given.prompts)
+        column = scan_columns(self._given.prompts, text.getvalue().encode(), {"prompt": COLUMNS["prompt"]},
+                              ("prompt",), faults)
+        faults.raise_if_any()
+        notes = (f"{path}: of {moved} requests the server counted other prompt tokens than were planned: the own part "
+                 f"of their prompts is so much longer or shorter; {lost} are too short for what they share, and share "
+                 "nothing.",) if moved or lost else ()
+        return scan._replace(values=scan.values | {"prompt": column.values["prompt"]},
+                             texts=scan.texts | column.texts, segments=column.segments), notes
 
 
 def scan_observed(path: str | Path, data: bytes) -> Scan:

@@ -97,5 +97,5 @@ def test_the_gap_lies_between_an_end_and_the_next_begin():
 
 def test_a_count_that_was_not_measured_is_named():
     steps = steps_of(num_sequences=[1, 2], prefill_tokens=[5, 0], duration_s=[0.027, 0.014])
-    with pytest.raises(InputErrors, match="context_tokens: not measured, which latency.per_context_token_us is the"):
+    with pytest.raises(InputErrors, match="context_tokens: not measured, which latency"):
         problem_of([(steps, NOTHING)], {CONTEXT: FitKey(min=0.0, max=1.0)})

@@ -118,6 +118,6 @@ def test_requests_of_a_late_client_are_not_fitted_to_unless_that_is_forced(data,
     file = study(data, 'level = "requests"\nevaluations = 10')
 
     assert cli.main(["calibrate", file, "--out", str(data / "requests")]) == 2
-    assert "w7/observed.csv: client-bound: one of a hundred requests was sent 3.68 ms late or more, at most 2.00 ms" in (
-        capsys.readouterr().err)
+    told = capsys.readouterr().err
+    assert "w7/observed.csv: client-bound: one of a hundred requests was sent 3.68 ms late or more" in told
     assert not (data / "requests").exists()

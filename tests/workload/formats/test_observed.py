@@ -2,7 +2,8 @@
 import pytest
 
 from simulator.errors import InputErrors
-from simulator.workload.formats.observed import Observed
+from simulator.workload.formats.observed import Observed, ObservedParameters
+from simulator.workload.formats.observed_prompts import as_long_as
 
 HEADER = "request_id,planned_s,sent_s,ttft_s,e2el_s,input_tokens,output_tokens,status,session,prompt"
 
@@ -64,3 +65,28 @@ def test_ids_and_columns_are_checked():
         read("a,0,40,5,ok,16", header="request_id,sent_s,input_tokens,output_tokens,status,ttft_ms")
     with pytest.raises(InputErrors, match=r"no request is left: none has status = \"ok\""):
         read("a,0,0,0.1,0.5,40,5,error,,")
+
+
+def test_prompts_share_what_the_trace_of_what_was_sent_says(tmp_path):
+    trace = tmp_path / "trace.csv"
+    trace.write_text("request_id,arrived_at,num_prefill_tokens,num_decode_tokens,prompt\n"
+                     "a,0,40,1,s0:16/:24\nb,0,30,1,s0:16/:14\nc,0,20,1,\nd,0,20,1,s0:16/:4\n")
+    lines = ["b,0,1,0.1,0.5,32,1,ok,", "a,0,0,0.1,0.5,40,1,ok,", "d,0,2,0.1,0.5,9,1,ok,", "c,0,3,0.1,0.5,20,1,ok,"]
+    content = "\n".join([HEADER.removesuffix(",prompt"), *lines]).encode()
+    found = Observed(ObservedParameters(prompts=str(trace))).read("o.csv", content)
+
+    assert found.prompts.num_segments.tolist() == [2, 2, 0, 0]
+    assert found.prompts.num_tokens.tolist() == [16, 16, 16, 24]        # b has two tokens more than planned
+    assert found.prompts.streams[0] == found.prompts.streams[2]
+    assert "of 1 requests the server counted other prompt tokens than were planned" in found.notes[0]
+    assert "1 are too short for what they share" in found.notes[0]
+    trace.write_text("request_id,prompt\na,s0:16/:24\n")
+    with pytest.raises(InputErrors, match=r'there is no request "b" in it \(and 3 altogether are not\)'):
+        Observed(ObservedParameters(prompts=str(trace))).read("o.csv", content)
+
+
+@pytest.mark.parametrize(("prompt", "tokens", "expected"), [
+    ("g:16/:24", 40, "g:16/:24"), ("g:16/:24", 42, "g:16/:26"), ("g:16/:24", 17, "g:16/:1"), ("g:16/:24", 16, None),
+    ("g:16", 16, "g:16"), ("g:16", 17, None), (":8", 9, ":9"), ("bad", 9, "bad")])
+def test_the_own_part_of_a_prompt_takes_what_the_server_counts_otherwise(prompt, tokens, expected):
+    assert as_long_as(prompt, tokens) == expected
