@@ -97,8 +97,8 @@ class Solver:
         for data_set, each in zip(question.sets, replayed, strict=True):
             if each is not None:
                 check_counts(data_set, each.counts)
-        training = self._graded(values, replayed, False)
-        held = self._graded(values, replayed, True)
+        training, held = (self._graded(values, replayed, is_held) for is_held in (False, True))
+        _add_headlines(question.level, training, held)
         transfers = None if held is None or held["mape"] is None or training["mape"] is None \
             else held["mape"] <= MOST_TIMES_TRAINING * training["mape"]
         return Answer(question, {key: found[key] for key in question.fit}, training, held, transfers, least_objective,
@@ -180,8 +180,7 @@ class Solver:
             return None
         counts = [times.counts for each, times in zip(question.sets, replayed, strict=True)
                   if times is not None and (each.requests.is_held == is_held).any()]
-        return {"mape": _headline(found, question.level), "median_ape": _headline(found, question.level, "median_ape"),
-                **found, "counts": sum(counts, Counts())._asdict()}
+        return found | {"counts": sum(counts, Counts())._asdict()}
 
     def _notes(self, found: Mapping[str, Fitted]) -> Iterable[str]:
         question = self._question
@@ -223,12 +222,17 @@ def _grade(parts) -> dict[str, Any] | None:
     return grade(*(np.concatenate(each) for each in zip(*parts, strict=True)))
 
 
-def _headline(found: Mapping[str, Any], level: str, name: str = "mape") -> float | None:
-    """Return the error that stands first: of iterations, or the mean over TTFT, TPOT and E2EL."""
-    chosen = [STEP] if level == STEPS and found[STEP] is not None else list(NAMES.values())
-    values = [found[each]["request_level"][name] for each in chosen if found[each] is not None]
-    values = [each for each in values if each is not None]
-    return float(np.mean(values)) if values else None
+def _add_headlines(level: str, training: dict[str, Any], held: dict[str, Any] | None) -> None:
+    """Add the errors that stand first: of iterations, where both sides have them, or the mean over TTFT, TPOT, E2EL."""
+    sides = [training] if held is None else [training, held]
+    is_of_steps = level == STEPS and all(side[STEP] is not None for side in sides)
+    for side in sides:
+        chosen = [side[name]["request_level"] for name in ([STEP] if is_of_steps else NAMES.values())
+                  if side[name] is not None]
+        side["headline"] = STEP if is_of_steps else "requests"
+        for name in ("mape", "median_ape"):
+            values = [each[name] for each in chosen if each[name] is not None]
+            side[name] = float(np.mean(values)) if values else None
 
 
 def values_now(question: Question, keys: Iterable[str]) -> dict[str, Any]:

@@ -12,13 +12,14 @@ def blocks_of(times_s: np.ndarray) -> np.ndarray:
     return np.maximum(np.floor(times_s / BLOCK_S), 0.0).astype(np.int64)
 
 
-def is_held_out(blocks: np.ndarray, fraction: float) -> np.ndarray:
+def is_held_out(blocks: np.ndarray, count: int, fraction: float) -> np.ndarray:
     """Return which are in a block that is held out, bool (n,).
 
-    Block b is where the count of those held out, (b + 1) x fraction rounded down, goes up: evenly spread, and the same
-    whatever else is in the study.
+    Of `count` blocks h = fraction x count are held out, to the nearest whole number, at least one and not all, evenly
+    spread: block b where (b + 1) h / count, rounded down, goes up. Whatever else is in the study, they are the same.
     """
-    return np.floor((blocks + 1) * fraction + 1e-9) > np.floor(blocks * fraction + 1e-9)
+    held = min(max(int(fraction * count + 0.5), 1), count - 1)
+    return (blocks + 1) * held // count > blocks * held // count
 
 
 def moving_rows(draw: np.random.Generator, count: int, length: int) -> np.ndarray:

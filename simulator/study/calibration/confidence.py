@@ -6,7 +6,7 @@ one step of Gauss and Newton from the fitted values, by how the times of each re
 run a key tells. A key whose interval holds 0, or reaches both of its bounds, is not identified: this load does not
 tell it.
 """
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -62,7 +62,7 @@ def of_steps(problem: Problem, fit: Mapping[str, FitKey], seed: int) -> dict[str
     draw = RandomStreams(seed).generator("study.bootstrap")
     count = len(problem.duration_us)
     found = [solved(problem.rows(moving_rows(draw, count, BLOCK_STEPS))) for _ in range(DRAWS)]
-    return intervals(np.array(found), fit)
+    return intervals(np.array(found), fit, (problem.counts != 0.0).any(axis=0))
 
 
 def of_gaps(gaps_us: np.ndarray, key: str, bounds: FitKey, seed: int) -> dict[str, Interval]:
@@ -70,7 +70,7 @@ def of_gaps(gaps_us: np.ndarray, key: str, bounds: FitKey, seed: int) -> dict[st
     draw = RandomStreams(seed).generator(f"study.bootstrap.{key}")
     known = gaps_us[np.isfinite(gaps_us)]
     found = [np.median(known[moving_rows(draw, len(known), BLOCK_STEPS)]) for _ in range(DRAWS)]
-    return intervals(np.clip(np.array(found), bounds.min, bounds.max)[:, None], {key: bounds})
+    return intervals(np.clip(np.array(found), bounds.min, bounds.max)[:, None], {key: bounds}, (True,))
 
 
 class Sample(NamedTuple):
@@ -96,23 +96,34 @@ def of_requests(samples: list[Sample], moves: Mapping[str, float], values: Mappi
     by = np.array([moves[key] for key in fit])
     found = [_step([_drawn(sample, moving_spans(draw, sample.sent_s)) for sample in samples], values, fit, by)
              for _ in range(DRAWS)]
-    return intervals(np.array(found), fit)
+    seen = [any((sample.nudged[i][name] != sample.simulated[name])[np.isfinite(sample.simulated[name])].any()
+                for sample in samples for name in METRICS) for i in range(len(fit))]
+    return intervals(np.array(found), fit, seen)
 
 
-def intervals(found: np.ndarray, fit: Mapping[str, FitKey]) -> dict[str, Interval]:
-    """Return the intervals of values drawn again, float64 (draws, k)."""
+def intervals(found: np.ndarray, fit: Mapping[str, FitKey], seen: Iterable[bool]) -> dict[str, Interval]:
+    """Return the intervals of values drawn again.
+
+    Parameters
+    ----------
+    found : float64 (draws, k). seen : of each key, whether anything depends on it; else it may be anything.
+    """
     lows, highs = np.percentile(found, TAILS, axis=0).tolist()
-    return {key: Interval(low, high, _why_not(key, low, high, bounds))
-            for (key, bounds), low, high in zip(fit.items(), lows, highs, strict=True)}
+    return {key: Interval(low, high, _why_not(key, low, high, bounds)) if is_seen
+            else Interval(bounds.min, bounds.max, f"nothing that was measured depends on it; {_load_for(key)}")
+            for (key, bounds), low, high, is_seen in zip(fit.items(), lows, highs, seen, strict=True)}
+
+
+def _load_for(key: str) -> str:
+    return f"what would tell it: {LOADS.get(key.rpartition('.')[2], ANY_LOAD)}"
 
 
 def _why_not(key: str, low: float, high: float, bounds: FitKey) -> str | None:
     margin = AT_BOUND_FRAC * (bounds.max - bounds.min)
-    load = LOADS.get(key.rpartition(".")[2], ANY_LOAD)
     if low <= 0.0 <= high:
-        return f"its interval holds 0; what would tell it: {load}"
+        return f"its interval holds 0; {_load_for(key)}"
     if low <= bounds.min + margin and high >= bounds.max - margin:
-        return f"its interval reaches both bounds; what would tell it: {load}"
+        return f"its interval reaches both bounds; {_load_for(key)}"
     return None
 
 

@@ -13,6 +13,7 @@ from simulator.study.measured.source import Source
 from simulator.study.measured.write import REQUESTS, STEPS
 from simulator.workload.formats.observed import scan_observed, served, texts_of
 from simulator.workload.limits import MISSING
+from simulator.workload.reading.csv_scan import Scan
 from simulator.workload.reading.files import read_bytes
 
 NS_PER_S, NS_PER_MS, US_PER_S = 1e9, 1e6, 1e6
@@ -28,6 +29,7 @@ class Requests(NamedTuple):
     sent_s : float64 (n,). times : metric -> float64 (n,), ms; NaN: not measured. output_tokens : int64 (n,).
     is_held : bool (n,), nothing is fitted to it.
     num_failed : those that were not answered.
+    late_ms : how much later than planned requests were sent, of those of which it is known, failures among them.
     """
 
     path: str
@@ -37,6 +39,7 @@ class Requests(NamedTuple):
     output_tokens: np.ndarray
     is_held: np.ndarray
     num_failed: int
+    late_ms: np.ndarray
 
 
 class Steps(NamedTuple):
@@ -80,7 +83,7 @@ def files_of(path: str) -> tuple[Path | None, Path | None]:
     return found
 
 
-def read_requests(path: Path, is_held: bool, fraction: float | None) -> Requests:
+def read_requests(path: Path, is_held: bool) -> Requests:
     """Return the requests of observed.csv.
 
     Raises
@@ -96,39 +99,51 @@ def read_requests(path: Path, is_held: bool, fraction: float | None) -> Requests
         raise InputErrors([f"{path}: sent_s: missing; what was sent at no known time cannot be simulated again"])
     rows = rows[np.argsort(sent_ns[rows], kind="stable")]
     times = {name: values[rows] for name, values in times_of(scan).items()}
+    if not any(np.isfinite(values).any() for values in times.values()):
+        raise InputErrors([f"{path}: ttft_s, e2el_s: of no request; there is nothing to compare with"])
     ids = texts_of(scan, "request_id")
     sent_s = sent_ns[rows] / NS_PER_S
     return Requests(str(path), [ids[row] for row in rows], sent_s, times, scan.values["output_tokens"][rows],
-                    _held(sent_s, is_held, fraction), int((~has_served).sum()))
+                    np.full(len(rows), is_held), int((~has_served).sum()), _late_ms(scan))
 
 
-def read_steps_of(path: Path, is_held: bool, fraction: float | None) -> Steps:
+def read_steps_of(path: Path, is_held: bool) -> Steps:
     """Return the iterations of steps.csv.
 
     Raises
     ------
     InputErrors
-        Everything that is wrong with it; whole blocks of time are wanted, and iterations have no times.
+        Everything that is wrong with it.
     """
     rows = read_steps(Source(str(path)))
     if not rows:
         raise InputErrors([f"{path}: there are no iterations in it"])
     columns = {name: np.array([np.nan if row.get(name) is None else row[name] for row in rows])
                for name in STEP_COLUMNS}
-    if fraction is not None and np.isnan(columns["start_s"]).any():
-        raise InputErrors([f"{path}: start_s: missing; without it no block of time can be held out: name another file "
-                           "in held_out"])
-    return Steps(str(path), columns, _held(columns["start_s"], is_held, fraction))
+    return Steps(str(path), columns, np.full(len(rows), is_held))
 
 
-def lateness_ms(path: Path) -> np.ndarray:
-    """Return how much later than planned requests were sent, ms; empty: unknown."""
-    scan = scan_observed(path, read_bytes(path))
-    if "planned_s" not in scan.values:
-        return np.empty(0)
-    planned, sent = scan.values["planned_s"], scan.values["sent_s"]
-    is_known = (planned != MISSING) & (sent != MISSING)
-    return (sent - planned)[is_known] / NS_PER_MS
+def held_apart(requests: Requests | None, steps: Steps | None,
+               fraction: float) -> tuple[Requests | None, Steps | None]:
+    """Return the same with whole blocks of time held out, of requests and iterations alike.
+
+    Raises
+    ------
+    InputErrors
+        There is one block alone, or iterations have no times.
+    """
+    times = [each for each in (requests and requests.sent_s, steps and steps.columns["start_s"]) if each is not None]
+    place = (requests or steps).path
+    if steps is not None and np.isnan(steps.columns["start_s"]).any():
+        raise InputErrors([f"{steps.path}: start_s: missing; without it no block of time can be held out: name another "
+                           "file in held_out"])
+    count = 1 + max(int(blocks_of(each).max()) for each in times)
+    if count < 2:
+        raise InputErrors([f"{place}: study.fraction: all of it lies within 10 s, and whole blocks of 10 s are held out; "
+                           "measure longer, or name another file in held_out"])
+    found = [each and each._replace(is_held=is_held_out(blocks_of(at), count, fraction))
+             for each, at in zip(filter(None, (requests, steps)), times, strict=True)]
+    return (found.pop(0) if requests else None), (found.pop(0) if steps else None)
 
 
 def doubts(requests: Requests) -> list[str]:
@@ -142,7 +157,7 @@ def doubts(requests: Requests) -> list[str]:
     if requests.num_failed > MOST_FAILED * total:
         found.append(f"{requests.path}: {requests.num_failed} of {counted(total, 'request')} failed, more than "
                      f"{MOST_FAILED:.0%}: the load that the server had is not known")
-    late_ms = lateness_ms(Path(requests.path))
+    late_ms = requests.late_ms
     ttft_ms = requests.times["ttft"][np.isfinite(requests.times["ttft"])]
     if len(late_ms) and len(ttft_ms):
         p99, limit = float(np.percentile(late_ms, 99)), max(LATE_MS, LATE_FRAC * float(np.median(ttft_ms)))
@@ -152,7 +167,9 @@ def doubts(requests: Requests) -> list[str]:
     return found
 
 
-def _held(times_s: np.ndarray, is_held: bool, fraction: float | None) -> np.ndarray:
-    if fraction is None or is_held:
-        return np.full(len(times_s), is_held)
-    return is_held_out(blocks_of(times_s), fraction)
+def _late_ms(scan: Scan) -> np.ndarray:
+    if "planned_s" not in scan.values:
+        return np.empty(0)
+    planned, sent = scan.values["planned_s"], scan.values["sent_s"]
+    is_known = (planned != MISSING) & (sent != MISSING)
+    return (sent - planned)[is_known] / NS_PER_MS

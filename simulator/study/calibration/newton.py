@@ -12,17 +12,17 @@ from simulator.study.calibration.steps import scipy_optimize
 from simulator.study.calibration.table import FitKey
 
 NUDGE_FRAC, NUDGE_RANGE_FRAC = 0.02, 1e-5       # of a value, and at least of its range
-GROWTH, SEEN = 2.0, 0.02
+GROWTH = 2.0
+SEEN = 0.02                                     # what a move has to change of a metric's quantiles, in the mean
+COARSE_TO_FINE = (0.1, 0.05, 0.05, SEEN, SEEN, SEEN)    # the same, round by round
 DAMPINGS = (0.0, 0.1, 1.0, 10.0)                # of Levenberg and Marquardt, until one makes the objective less
-ROUNDS = 6
-LEAST_GAIN = 1e-4                               # of the objective, in a round, or it is the last
 
 
 def nudges(residuals_at: Callable[[dict[str, float]], np.ndarray], now: np.ndarray, values: Mapping[str, float],
-           fit: Mapping[str, FitKey]) -> tuple[dict[str, float], np.ndarray]:
+           fit: Mapping[str, FitKey], seen: float = SEEN) -> tuple[dict[str, float], np.ndarray]:
     """Return how far each key is moved to see what changes, and the slopes.
 
-    Moves grow until quantiles of one metric change by 2 % in the mean, at most to half of the range. They go inwards
+    Moves grow until quantiles of one metric change by `seen` in the mean, at most to half of the range. They go inwards
     where a bound is near.
 
     Returns
@@ -37,7 +37,7 @@ def nudges(residuals_at: Callable[[dict[str, float]], np.ndarray], now: np.ndarr
         while True:
             move = size if values[key] + size <= bounds.max else -size
             change = residuals_at({**values, key: values[key] + move}) - now
-            if _largest_mean(change) >= SEEN or GROWTH * size > span / 2:
+            if _largest_mean(change) >= seen or GROWTH * size > span / 2:
                 break
             size *= GROWTH
         found[key] = move
@@ -82,17 +82,12 @@ def polished(residuals_at: Callable[[dict[str, float]], np.ndarray], evaluate: C
     residuals_at : float64 (n,), of values. evaluate : the objective.
     """
     best = evaluate(values)
-    for _ in range(ROUNDS):
+    for seen in COARSE_TO_FINE:
         now = residuals_at(values)
-        _, slopes = nudges(residuals_at, now, values, fit)
-        before = best
-        for damping in DAMPINGS:
-            tried = step(now, slopes, values, fit, damping)
+        _, slopes = nudges(residuals_at, now, values, fit, seen)
+        for tried in [step(now, slopes, values, fit, damping) for damping in DAMPINGS]:
             if (found := evaluate(tried)) < best:
                 best, values = found, tried
-                break
-        if before - best <= LEAST_GAIN * before:
-            break
     return values
 
 

@@ -11,7 +11,15 @@ from simulator.config.layers import Layers, read_layers
 from simulator.config.load import experiment_layers, resolve
 from simulator.config.reader import Reader
 from simulator.errors import InputErrors, did_you_mean
-from simulator.study.calibration.data import Requests, Steps, doubts, files_of, read_requests, read_steps_of
+from simulator.study.calibration.data import (
+    Requests,
+    Steps,
+    doubts,
+    files_of,
+    held_apart,
+    read_requests,
+    read_steps_of,
+)
 from simulator.study.calibration.fit_keys import check_bounds, read_keys
 from simulator.study.calibration.steps import LINEAR, told_by_steps
 from simulator.study.calibration.table import AUTO, REQUESTS, STEPS, CalibrateTable, FitKey, MeasuredRow
@@ -175,10 +183,11 @@ def _set(row: MeasuredRow, name: str, layers: Layers, settings: CalibrateTable, 
         replayed.data["workload"] = _workload(requests_file)
     else:           # nothing of it is simulated, and an experiment needs one
         replayed.data.setdefault("workload", _workload(steps_file))
-    return DataSet(
-        name, is_held, row.experiment or "", own, replayed,
-        requests_file and read_requests(requests_file, is_held, settings.fraction),
-        steps_file and read_steps_of(steps_file, is_held, settings.fraction))
+    requests = requests_file and read_requests(requests_file, is_held)
+    steps = steps_file and read_steps_of(steps_file, is_held)
+    if settings.fraction is not None:
+        requests, steps = held_apart(requests, steps, settings.fraction)
+    return DataSet(name, is_held, row.experiment or "", own, replayed, requests, steps)
 
 
 def _workload(file: Path) -> dict[str, str]:

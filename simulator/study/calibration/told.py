@@ -23,7 +23,7 @@ def text_of(answer: Answer) -> str:
 
 def verdict_of(answer: Answer) -> list[str]:
     """Return the headline, a line or two."""
-    what = "iterations" if answer.question.level == STEPS and answer.training[STEP] else "requests"
+    what = "iterations" if answer.training["headline"] == STEP else "requests"
     if answer.held_out is None or answer.held_out["mape"] is None:
         lines = [f"nothing was held out; MAPE of {what} {'that were fitted to ' * bool(answer.coefficients)}"
                  f"{_percent(answer.training['mape'])}: how it predicts others is not known"]

@@ -45,7 +45,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def steps(data):
-    return {name: read_steps_of(data / name / "steps.csv", False, None) for name in ("w7", "w8")}
+    return {name: read_steps_of(data / name / "steps.csv", False) for name in ("w7", "w8")}
 
 
 def errors_of(steps, prices):
