@@ -24,7 +24,7 @@ from simulator.config.load import plain_value
 from simulator.domain import facts
 
 EXTENDS = "a TOML file whose values are the defaults of this one"
-STUDY = "what is asked of many runs of this experiment: `simulator sweep`, `capacity`, `tune`"
+STUDY = "what is asked of many runs of this experiment: `simulator sweep`, `capacity`, `tune`; `calibrate`"
 OWN_FILE = r"/|\.toml$"         # in place of a name: the path of a user's file
 OWN_CLASS = ":"                 # in place of a name: module:Class
 

@@ -42,6 +42,7 @@ SHOWN_IN = {
     "routing/test_llumnix_parts.py": ("router:llumnix", "data_parallel_size"),
     "workload/formats/test_bailian.py": ("trace_format:bailian", "mode gap"),
     "workload/formats/test_burstgpt.py": ("trace_format:burstgpt", "failures model_filter"),
+    "workload/formats/test_observed.py": ("trace_format:observed", "prompts"),
     "workload/formats/test_timed_trace.py": ("trace_format:timed_trace", "block_size timestamp_unit_s"),
 }
 # Keys that promise to change no result.

@@ -2,6 +2,7 @@
 
 Written by `observe` and `import`, read by the trace format `observed` and by `calibrate`. Times are seconds after the
 first planned request. An empty cell is a thing that was not measured, or did not happen: never a zero in its place.
+`import` adds a column `prompt`, as in a native trace, where a source says who shares what.
 """
 COLUMNS = (
     "request_id",
