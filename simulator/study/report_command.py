@@ -10,7 +10,8 @@ from simulator.results.figures.draw import FORMATS, check_installed, picture
 from simulator.results.figures.terminal import text_of
 from simulator.results.reports.charts import charts_of
 from simulator.results.reports.material import Material
-from simulator.results.reports.page import FIRST_LINE, page
+from simulator.results.reports.page import page
+from simulator.results.reports.shell import FIRST_LINE
 from simulator.results.reports.verdict import bottleneck, verdict
 
 __all__ = ["add_arguments", "check_installed", "run", "write_page"]

@@ -33,6 +33,28 @@ class Points(NamedTuple):
     style: int = 0
 
 
+class Errors(NamedTuple):
+    """Points with their intervals, joined by a line; NaN ends: the interval is not known."""
+
+    label: str
+    x: np.ndarray
+    y: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    style: int = 0
+
+
+class Labelled(NamedTuple):
+    """Points with a name beside each, put where it covers no other; `joined`: by steps, as a front is."""
+
+    label: str
+    x: np.ndarray
+    y: np.ndarray
+    texts: tuple[str, ...]
+    style: int = 0
+    joined: bool = False
+
+
 class Columns(NamedTuple):
     """A histogram: column i reaches from edges[i] to edges[i + 1]."""
 
@@ -47,6 +69,16 @@ class Bars(NamedTuple):
 
     names: tuple[str, ...]
     values: tuple[float, ...]
+
+
+class Intervals(NamedTuple):
+    """A horizontal interval for each name, a point at its value; NaN ends: the interval is not known."""
+
+    names: tuple[str, ...]
+    values: tuple[float, ...]
+    lows: tuple[float, ...]
+    highs: tuple[float, ...]
+    styles: tuple[int, ...]
 
 
 class Spans(NamedTuple):
@@ -83,6 +115,13 @@ class Rule(NamedTuple):
     text: str
 
 
+class Level(NamedTuple):
+    """A horizontal line with a text: a bound."""
+
+    y: float
+    text: str
+
+
 class Panel(NamedTuple):
     """One pair of axes."""
 
@@ -109,6 +148,8 @@ class Chart(NamedTuple):
     panels: tuple[Panel, ...]       # one below the other, with one x axis
     table: Table
     x_range: tuple[float, float] | None = None
+    is_x_log: bool = False          # values above 0
+    x_names: tuple[str, ...] = ()   # of the places 0, 1, ...; empty: x is a number
 
 
 MOST_ROWS = 60          # of a folded table

@@ -16,6 +16,9 @@ WIDTH_POINTS, PANEL_POINTS, GRID_POINTS = 480, 190, 150
 SMALL_PANEL_POINTS = 95         # where several stand one below the other
 LEFT, RIGHT, BELOW, ABOVE, BETWEEN = 68, 14, 42, 30, 18         # points
 BAR_POINTS = 24
+LEGEND_POINTS, LEGEND_ROW = 400, 16             # width of a legend, height of another row of it
+HANDLE_POINTS, LETTER_POINTS = 44, 6.1          # of an entry: what stands before its text, a letter
+ROWS = charts.Bars | charts.Spans | charts.Intervals
 FORMATS = ("png", "svg", "pdf")
 METADATA = {"svg": dict.fromkeys(("Creator", "Date", "Format", "Type")),
             "pdf": dict.fromkeys(("Creator", "Producer", "CreationDate")), "png": {"Software": None}}
@@ -69,9 +72,14 @@ def _drawn(chart: charts.Chart, kind: str, title: str) -> bytes:
         warnings.filterwarnings("ignore", "Glyph .* missing")      # a name in another script: browsers have it
         figure, axes = _figure(matplotlib, chart, title)
         for panel, ax in zip(chart.panels, axes, strict=True):
+            if chart.is_x_log:
+                ax.set_xscale("log")
             _panel(matplotlib, figure, ax, panel)
             if chart.x_range:
                 ax.set_xlim(*chart.x_range)
+        if chart.x_names:
+            axes[0].set_xlim(-0.5, len(chart.x_names) - 0.5)
+            axes[0].set_xticks(range(len(chart.x_names)), chart.x_names)
         for ax in axes[:-1]:
             ax.tick_params(labelbottom=False)
         axes[-1].set_xlabel(chart.x_label)
@@ -95,8 +103,9 @@ def _settings(name: str) -> dict:
 def _figure(matplotlib, chart: charts.Chart, title: str):
     heights = [_points(panel, len(chart.panels)) for panel in chart.panels]
     has_grid = any(isinstance(mark, charts.Grid) for panel in chart.panels for mark in panel.marks)
-    has_legend = any(sum(bool(getattr(mark, "label", "")) for mark in panel.marks) > 1 for panel in chart.panels)
-    above = (ABOVE if has_grid or has_legend else 14) + 22 * bool(title)
+    rows = max((-(-len(labels) // _num_columns(labels)) for panel in chart.panels if (labels := _labels(panel))),
+               default=0)
+    above = (ABOVE if has_grid or rows else 14) + LEGEND_ROW * max(0, rows - 1) + 22 * bool(title)
     between = BETWEEN + 8 * has_grid
     total = above + sum(heights) + between * (len(heights) - 1) + BELOW
     figure = matplotlib.figure.Figure(figsize=(WIDTH_POINTS / 72, total / 72))
@@ -113,9 +122,25 @@ def _figure(matplotlib, chart: charts.Chart, title: str):
     return figure, axes
 
 
+def _labels(panel: charts.Panel) -> list[str]:
+    """Return what the legend of a panel names; nothing where it would name one thing alone."""
+    found = [mark.label for mark in panel.marks if getattr(mark, "label", "") and not isinstance(mark, charts.Grid)]
+    return found if len(found) > 1 else []
+
+
+def _num_columns(labels: list[str]) -> int:
+    """Return how many columns a legend has: as many as fit side by side."""
+    for count in range(len(labels), 1, -1):
+        rows = -(-len(labels) // count)
+        longest = [max(map(len, labels[first:first + rows])) for first in range(0, len(labels), rows)]
+        if sum(HANDLE_POINTS + LETTER_POINTS * letters for letters in longest) <= LEGEND_POINTS:
+            return count
+    return 1
+
+
 def _points(panel: charts.Panel, num_panels: int) -> float:
     for mark in panel.marks:
-        if isinstance(mark, charts.Bars | charts.Spans):
+        if isinstance(mark, ROWS):
             return max(2, len(mark.names)) * BAR_POINTS
         if isinstance(mark, charts.Grid):
             return min(GRID_POINTS, max(40, 16 * len(mark.values)))
@@ -124,7 +149,7 @@ def _points(panel: charts.Panel, num_panels: int) -> float:
 
 def _names_points(mark) -> float:
     """Return the room that names of rows need beside the axes."""
-    return 18 + 7.2 * max(map(len, mark.names), default=0) if isinstance(mark, charts.Bars | charts.Spans) else 0
+    return 18 + 7.2 * max(map(len, mark.names), default=0) if isinstance(mark, ROWS) else 0
 
 
 def _panel(matplotlib, figure, ax, panel: charts.Panel) -> None:
@@ -134,18 +159,22 @@ def _panel(matplotlib, figure, ax, panel: charts.Panel) -> None:
     compact = matplotlib.ticker.FuncFormatter(lambda value, _: f"{value:,.10g}")
     ax.xaxis.set_major_formatter(compact)
     ax.yaxis.set_major_formatter(compact)
-    ax.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(6))
+    if ax.get_xscale() == "log":
+        ax.xaxis.set_major_locator(matplotlib.ticker.LogLocator(10, (1, 2, 5), 7))
+        ax.xaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
+    else:
+        ax.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(6))
     ax.yaxis.set_major_locator(matplotlib.ticker.MaxNLocator(5 if ax.bbox.height > 200 else 3))
     for mark in panel.marks:
         _DRAW[type(mark)](figure, ax, mark)
-    if not any(isinstance(mark, charts.Bars | charts.Spans | charts.Grid) for mark in panel.marks):
+    if not any(isinstance(mark, ROWS | charts.Grid) for mark in panel.marks):
         ax.set_ylim(*(panel.y_range or (0, _top(ax, panel))))
     if panel.is_log:
         ax.set_yscale("symlog", linthresh=1)
         ax.yaxis.set_major_formatter(compact)
     names = ax.get_legend_handles_labels()[1]
     if len(names) > 1:
-        ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 0.98), ncols=len(names), frameon=False, borderpad=0.1,
+        ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 0.98), ncols=_num_columns(names), frameon=False, borderpad=0.1,
                   handlelength=2.4, columnspacing=1.2, handletextpad=0.5)
 
 
@@ -171,6 +200,45 @@ def _dots(_, ax, points: charts.Points) -> None:
             marker=theme.MARKERS[points.style % 6], markersize=3, markerfacecolor="none", markeredgewidth=0.7)
 
 
+def _errors(_, ax, errors: charts.Errors) -> None:
+    colour = theme.colour(errors.style)
+    ax.errorbar(errors.x, errors.y, [errors.y - errors.low, errors.high - errors.y], label=errors.label or None,
+                color=colour, linestyle=theme.DASHES[errors.style % 6], marker=theme.MARKERS[errors.style % 6],
+                linewidth=1.4, markersize=4.5, capsize=3, elinewidth=1)
+
+
+def _labelled(figure, ax, labelled: charts.Labelled) -> None:
+    """Draw points, and their names each at the first place of several where it covers nothing drawn before."""
+    ax.plot(labelled.x, labelled.y, label=labelled.label or None, color=theme.colour(labelled.style),
+            linestyle=theme.DASHES[labelled.style % 6] if labelled.joined else "none",
+            drawstyle="steps-post" if labelled.joined else "default", linewidth=1.1,
+            marker=theme.MARKERS[labelled.style % 6], markersize=6)
+    ax.margins(0.1, 0.12)
+    ax.set_ylim(bottom=0)
+    per_point = figure.dpi / 72
+    places = ax.transData.transform(np.column_stack((labelled.x, labelled.y))) / per_point
+    box = ax.get_window_extent()
+    bounds = np.array([box.x0, box.y0, box.x1, box.y1]) / per_point
+    taken = [(x - 4, y - 4, x + 4, y + 4) for x, y in places.tolist()]
+    for (x, y), at, text in zip(places.tolist(), zip(labelled.x, labelled.y, strict=True), labelled.texts, strict=True):
+        width = 6.6 * len(text)
+        for dx, dy in ((6, 3), (-6 - width, 3), (6, -14), (-6 - width, -14), (-width / 2, 7), (-width / 2, -18),
+                       (6, 16), (-6 - width, 16), (6, -27), (-6 - width, -27)):
+            found = (x + dx, y + dy, x + dx + width, y + dy + 11)
+            if _is_free(found, taken, bounds):
+                taken.append(found)
+                ax.annotate(text, at, (dx, dy), textcoords="offset points", fontsize=11, color=theme.light("ink"))
+                break
+
+
+def _is_free(found: tuple, taken: list[tuple], bounds: np.ndarray) -> bool:
+    """Say whether a box lies within bounds and covers no other; boxes are (left, low, right, high)."""
+    left, low, right, high = found
+    inside = left >= bounds[0] and low >= bounds[1] and right <= bounds[2] and high <= bounds[3] + 8
+    return inside and not any(left < other[2] and right > other[0] and low < other[3] and high > other[1]
+                              for other in taken)
+
+
 def _columns(_, ax, columns: charts.Columns) -> None:
     ax.stairs(columns.heights, columns.edges, label=columns.label or None, color=theme.colour(columns.style), fill=True,
               alpha=0.75)
@@ -183,6 +251,20 @@ def _bars(_, ax, bars: charts.Bars) -> None:
         ax.annotate(charts.number(value), (value, row), (4, 0), textcoords="offset points", va="center", fontsize=11)
     _named_rows(ax, bars.names)
     ax.set_xlim(0, 1.22 * max(bars.values, default=1) or 1)
+
+
+def _intervals(_, ax, intervals: charts.Intervals) -> None:
+    for row, (value, low, high, style) in enumerate(zip(*intervals[1:], strict=True)):
+        colour = theme.colour(style)
+        if low == low and high == high:
+            ax.plot([low, high], [row, row], color=colour, linewidth=2, marker="|", markersize=7)
+        ax.plot([value], [row], color=colour, marker=theme.MARKERS[style % 6], markersize=6, linestyle="none")
+    _named_rows(ax, intervals.names)
+    ax.grid(axis="x", linewidth=0.6)
+    ax.margins(x=0.06)
+    low, high = ax.get_xlim()
+    if low < 0 < high:
+        ax.axvline(0, color=theme.light("ink"), linewidth=1.1)
 
 
 def _spans(_, ax, spans: charts.Spans) -> None:
@@ -233,10 +315,17 @@ def _mark(_, ax, mark: charts.Mark) -> None:
 
 def _rule(_, ax, rule: charts.Rule) -> None:
     low, high = ax.get_xlim()
-    is_right = rule.x - low > 0.7 * (high - low)
+    middle = low * (high / low) ** 0.7 if ax.get_xscale() == "log" else low + 0.7 * (high - low)
+    is_right = rule.x > middle
     ax.axvline(rule.x, color=theme.light("ink"), linewidth=1.1, linestyle=(0, (4, 3)))
     ax.annotate(rule.text, (rule.x, 0.04), (-4 if is_right else 4, 0), xycoords=("data", "axes fraction"), fontsize=11,
                 textcoords="offset points", ha="right" if is_right else "left")
+
+
+def _level(_, ax, level: charts.Level) -> None:
+    ax.axhline(level.y, color=theme.light("ink"), linewidth=1.1, linestyle=(0, (4, 3)))
+    ax.annotate(level.text, (0.99, level.y), (0, 3), xycoords=("axes fraction", "data"), fontsize=11,
+                textcoords="offset points", ha="right", bbox=_behind(0.05))
 
 
 def _behind(pad: float) -> dict:
@@ -250,4 +339,5 @@ def _escaped(text: str) -> str:
 
 _DRAW: dict[type, Callable] = {
     charts.Line: _line, charts.Band: _band, charts.Points: _dots, charts.Columns: _columns, charts.Bars: _bars,
-    charts.Spans: _spans, charts.Grid: _grid, charts.Mark: _mark, charts.Rule: _rule}
+    charts.Spans: _spans, charts.Grid: _grid, charts.Mark: _mark, charts.Rule: _rule, charts.Errors: _errors,
+    charts.Labelled: _labelled, charts.Intervals: _intervals, charts.Level: _level}
