@@ -118,7 +118,7 @@ class _Asked:
         """Answer which mix is best, likewise."""
         target = self._varied.now
         chosen, kinds = mixed(self._study, self._bounds, self._varied, self._laboratory, self._tell)
-        return ({"schema": SCHEMA, "name": self._study.name} | mix_content(chosen, kinds, target),
+        return ({"schema": SCHEMA, "name": self._study.name} | mix_content(chosen, kinds, target, self._bounds),
                 mix_table(chosen, kinds, target), chosen.answer is not None)
 
     def _start(self, study: Study, point: dict[str, Any], answers: list[tuple[dict, Answer]]) -> float:

@@ -9,14 +9,16 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from simulator.errors import InputErrors, OutputError
+from simulator.results.directory import PICTURES, REPORT
 from simulator.study.capacity.bounds import Bounds
+from simulator.study.sweep.kept import PROVENANCE, STUDY, keep
 from simulator.study.sweep.laboratory import Laboratory
 from simulator.study.sweep.segments import FOLDER, checked, read_all
 from simulator.study.sweep.study_file import Study
 from simulator.study.sweep.trial import DONE, REFUSED
 
 LOOK = "look.json"
-OWN = {LOOK, FOLDER, "capacity.json", "curve.csv", "study.toml"}
+OWN = {LOOK, FOLDER, "capacity.json", "curve.csv", STUDY, PROVENANCE, REPORT, PICTURES}
 
 
 def opened(study: Study, bounds: Bounds, directory: Path, num_processes: int) -> Laboratory:
@@ -31,6 +33,7 @@ def opened(study: Study, bounds: Bounds, directory: Path, num_processes: int) ->
     look = {"warmup": study.warmup, "metrics": sorted(bounds.metrics), "confidence": rules.confidence,
             "min_tail": rules.min_tail}
     _settle(directory, json.dumps(look, indent=2) + "\n")
+    keep(study, directory)
     stored = checked(read_all(directory))
     if stored.differing:
         raise InputErrors(stored.faults)

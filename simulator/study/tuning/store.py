@@ -8,13 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from simulator.errors import InputErrors, OutputError
+from simulator.results.directory import PICTURES, REPORT
+from simulator.study.sweep.kept import PROVENANCE, STUDY, keep
 from simulator.study.sweep.laboratory import Laboratory
 from simulator.study.sweep.segments import FOLDER, checked, read_all
 from simulator.study.sweep.trial import DONE, REFUSED, TIMEOUT, Finished
 from simulator.study.tuning.table import Question
 
 LOOK, RANKING, FRONT, SUMMARY, WINNERS = "look.json", "ranking.csv", "pareto.csv", "tune.json", "winners"
-OWN = {LOOK, FOLDER, RANKING, FRONT, SUMMARY, WINNERS}
+OWN = {LOOK, FOLDER, RANKING, FRONT, SUMMARY, WINNERS, STUDY, PROVENANCE, REPORT, PICTURES}
 KNOWN = (DONE, REFUSED, TIMEOUT)        # ends of runs that are not begun anew; what failed is
 
 
@@ -30,6 +32,7 @@ def opened(question: Question, directory: Path, num_processes: int, stop: Callab
     look = {"warmup": question.study.warmup, "metrics": sorted(rules.metrics), "confidence": rules.confidence,
             "min_tail": rules.min_tail}
     _settle(directory, json.dumps(look, indent=2) + "\n")
+    keep(question.study, directory)
     return Laboratory(question.study, directory, num_processes, known_in(directory), stop=stop)
 
 
