@@ -26,6 +26,7 @@ from simulator.study.capacity.told import (
 )
 from simulator.study.capacity.varied import Varied
 from simulator.study.capacity.verdict import Verdict
+from simulator.study.report_command import check_installed, write_page
 from simulator.study.sweep.laboratory import Laboratory
 from simulator.study.sweep.study_file import Study, check_points, read_study
 
@@ -45,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="override one value of the file; repeatable")
     parser.add_argument("--jobs", type=_count, default=1, metavar="N", help="runs of a probe side by side; default: 1")
     parser.add_argument("--json", action="store_true", help="print the content of capacity.json, not a table")
+    parser.add_argument("--report", action="store_true", help="write report.html into DIR, too (extra `report`)")
     parser.add_argument("--quiet", action="store_true", help="no lines while it searches")
 
 
@@ -56,6 +58,8 @@ def run(options: argparse.Namespace) -> int:
     InputErrors
         What is wrong with the study; nothing is written.
     """
+    if options.report:
+        check_installed()
     study = _study(options)
     (bounds, varied), points = collect_faults(lambda: check(study), lambda: check_points(study))
     _check_ends(study, varied, points[0])
@@ -71,6 +75,10 @@ def run(options: argparse.Namespace) -> int:
         return SOME_FAILED
     _write(directory, content)
     print(json.dumps(content, indent=2, allow_nan=False) if options.json else f"{text}\n\nresults in {directory}")
+    if options.report:
+        place = write_page(directory)
+        if not options.json:
+            print(f"report in {place}")
     return DONE if found else NOTHING
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from simulator.errors import InputErrors
 from simulator.results.interrupts import Interrupts
 from simulator.study.durations import duration_s
+from simulator.study.report_command import check_installed, write_page
 from simulator.study.sweep.machine import fitting, free_bytes, usable_cores
 from simulator.study.sweep.study_file import read_study
 from simulator.study.tuning.auto_tune import RESULT, auto_tune
@@ -43,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--compat", choices=("auto_tune",), help=(
         "search as vLLM's auto_tune.sh does, by its environment variables (MODEL, NUM_SEQS_LIST, ...), and write its "
         "result.txt"))
+    parser.add_argument("--report", action="store_true", help="write report.html into DIR, too (extra `report`)")
     parser.add_argument("--quiet", action="store_true", help="no progress, no summary")
 
 
@@ -56,10 +58,14 @@ def run(options: argparse.Namespace) -> int:
     """
     if options.compat is not None:
         return _as_auto_tune(options)
+    if options.report:
+        check_installed()
     question = check(read_study(options.study, options.overrides, TuneTable, "--set"))
     num_processes = _jobs(options)
     candidates = feasible_of(question)
     if options.dry_run:
+        if options.report:
+            raise InputErrors(["--report: does not go with --dry-run, which runs nothing"])
         return _dry_run(question, candidates)
     directory = _directory(options, question.study.base.output.directory, question.study.name)
     watch = _Watch(options)
@@ -77,6 +83,10 @@ def run(options: argparse.Namespace) -> int:
     write_all(question, outcome, told, directory)
     if not options.quiet:
         print(f"{_text(question, told)}\n\nresults in {directory}")
+    if options.report:
+        place = write_page(directory)
+        if not options.quiet:
+            print(f"report in {place}")
     return _status(outcome, told)
 
 
@@ -133,8 +143,8 @@ def _dry_run(question: Question, candidates: Candidates | None) -> int:
 
 def _as_auto_tune(options: argparse.Namespace) -> int:
     """Do what auto_tune.sh does; return the exit status."""
-    if options.dry_run or options.stop_after is not None:
-        raise InputErrors(["--compat auto_tune: goes with neither --dry-run nor --stop-after"])
+    if options.dry_run or options.stop_after is not None or options.report:
+        raise InputErrors(["--compat auto_tune: goes with neither --dry-run nor --stop-after nor --report"])
     tell = partial(print, file=sys.stderr, flush=True) if not options.quiet else _silent
     name, lines, is_found = auto_tune(options.study, options.overrides, os.environ, tell)
     directory = _directory(options, None, f"{name}-auto_tune")

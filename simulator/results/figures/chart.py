@@ -31,10 +31,11 @@ class Points(NamedTuple):
     x: np.ndarray
     y: np.ndarray
     style: int = 0
+    size: float = 3         # of a marker, in points
 
 
 class Errors(NamedTuple):
-    """Points with their intervals, joined by a line; NaN ends: the interval is not known."""
+    """Points with their intervals, joined by a line; NaN: it is not known."""
 
     label: str
     x: np.ndarray
@@ -42,10 +43,14 @@ class Errors(NamedTuple):
     low: np.ndarray
     high: np.ndarray
     style: int = 0
+    hollow: np.ndarray | None = None        # which points are set apart; None: none
 
 
 class Labelled(NamedTuple):
-    """Points with a name beside each, put where it covers no other; `joined`: by steps, as a front is."""
+    """Points with a name beside each, put where it covers no other.
+
+    joined : by steps, as a front is.
+    """
 
     label: str
     x: np.ndarray
@@ -72,7 +77,7 @@ class Bars(NamedTuple):
 
 
 class Intervals(NamedTuple):
-    """A horizontal interval for each name, a point at its value; NaN ends: the interval is not known."""
+    """A horizontal interval for each name, a point at its value; NaN: not known."""
 
     names: tuple[str, ...]
     values: tuple[float, ...]
@@ -149,7 +154,7 @@ class Chart(NamedTuple):
     table: Table
     x_range: tuple[float, float] | None = None
     is_x_log: bool = False          # values above 0
-    x_names: tuple[str, ...] = ()   # of the places 0, 1, ...; empty: x is a number
+    is_x_whole: bool = False        # x counts something
 
 
 MOST_ROWS = 60          # of a folded table

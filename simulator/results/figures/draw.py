@@ -17,7 +17,7 @@ SMALL_PANEL_POINTS = 95         # where several stand one below the other
 LEFT, RIGHT, BELOW, ABOVE, BETWEEN = 68, 14, 42, 30, 18         # points
 BAR_POINTS = 24
 LEGEND_POINTS, LEGEND_ROW = 400, 16             # width of a legend, height of another row of it
-HANDLE_POINTS, LETTER_POINTS = 44, 6.1          # of an entry: what stands before its text, a letter
+HANDLE_POINTS = 45                              # what stands before the text of an entry, and room behind it
 ROWS = charts.Bars | charts.Spans | charts.Intervals
 FORMATS = ("png", "svg", "pdf")
 METADATA = {"svg": dict.fromkeys(("Creator", "Date", "Format", "Type")),
@@ -29,6 +29,8 @@ def _matplotlib():
     try:
         import matplotlib as mpl
         import matplotlib.figure
+        import matplotlib.font_manager
+        import matplotlib.textpath
         import matplotlib.ticker
     except ImportError:
         raise MissingExtra([f"pictures need matplotlib: install it with {INSTALL}"]) from None
@@ -77,9 +79,8 @@ def _drawn(chart: charts.Chart, kind: str, title: str) -> bytes:
             _panel(matplotlib, figure, ax, panel)
             if chart.x_range:
                 ax.set_xlim(*chart.x_range)
-        if chart.x_names:
-            axes[0].set_xlim(-0.5, len(chart.x_names) - 0.5)
-            axes[0].set_xticks(range(len(chart.x_names)), chart.x_names)
+        if chart.is_x_whole:
+            axes[0].xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(6, integer=True))
         for ax in axes[:-1]:
             ax.tick_params(labelbottom=False)
         axes[-1].set_xlabel(chart.x_label)
@@ -129,13 +130,21 @@ def _labels(panel: charts.Panel) -> list[str]:
 
 
 def _num_columns(labels: list[str]) -> int:
-    """Return how many columns a legend has: as many as fit side by side."""
+    """Return how many columns a legend has: as many as fit side by side; the first ones are the longer ones."""
+    points = [_text_points(label) for label in labels]
     for count in range(len(labels), 1, -1):
-        rows = -(-len(labels) // count)
-        longest = [max(map(len, labels[first:first + rows])) for first in range(0, len(labels), rows)]
-        if sum(HANDLE_POINTS + LETTER_POINTS * letters for letters in longest) <= LEGEND_POINTS:
+        longest = [max(part) for part in np.array_split(points, count)]
+        if sum(longest) + HANDLE_POINTS * count <= LEGEND_POINTS:
             return count
     return 1
+
+
+@cache
+def _text_points(text: str) -> float:
+    """Return the width of a text of a legend."""
+    matplotlib = _matplotlib()
+    font = matplotlib.font_manager.FontProperties(family="DejaVu Sans", size=11)
+    return matplotlib.textpath.text_to_path.get_text_width_height_descent(text, font, False)[0]
 
 
 def _points(panel: charts.Panel, num_panels: int) -> float:
@@ -174,8 +183,8 @@ def _panel(matplotlib, figure, ax, panel: charts.Panel) -> None:
         ax.yaxis.set_major_formatter(compact)
     names = ax.get_legend_handles_labels()[1]
     if len(names) > 1:
-        ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 0.98), ncols=_num_columns(names), frameon=False, borderpad=0.1,
-                  handlelength=2.4, columnspacing=1.2, handletextpad=0.5)
+        ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 0.98), ncols=_num_columns(names), frameon=False,
+                  borderpad=0.1, handlelength=2.4, columnspacing=1.2, handletextpad=0.5)
 
 
 def _top(ax, panel: charts.Panel) -> float:
@@ -197,14 +206,21 @@ def _band(_, ax, band: charts.Band) -> None:
 
 def _dots(_, ax, points: charts.Points) -> None:
     ax.plot(points.x, points.y, label=points.label or None, color=theme.colour(points.style), linestyle="none",
-            marker=theme.MARKERS[points.style % 6], markersize=3, markerfacecolor="none", markeredgewidth=0.7)
+            marker=theme.MARKERS[points.style % 6], markersize=points.size, markerfacecolor="none",
+            markeredgewidth=0.7 if points.size < 5 else 1.6)
 
 
 def _errors(_, ax, errors: charts.Errors) -> None:
     colour = theme.colour(errors.style)
-    ax.errorbar(errors.x, errors.y, [errors.y - errors.low, errors.high - errors.y], label=errors.label or None,
-                color=colour, linestyle=theme.DASHES[errors.style % 6], marker=theme.MARKERS[errors.style % 6],
-                linewidth=1.4, markersize=4.5, capsize=3, elinewidth=1)
+    ax.plot(errors.x, errors.y, label=errors.label or None, color=colour, linestyle=theme.DASHES[errors.style % 6],
+            marker=theme.MARKERS[errors.style % 6], linewidth=1.4, markersize=4.5)
+    if (known := ~np.isnan(errors.high - errors.low)).any():      # the middle: a value may lie outside its interval
+        low, high = errors.low[known], errors.high[known]
+        ax.errorbar(errors.x[known], (low + high) / 2, (high - low) / 2, fmt="none", ecolor=colour, capsize=3,
+                    elinewidth=1)
+    if errors.hollow is not None and errors.hollow.any():
+        ax.plot(errors.x[errors.hollow], errors.y[errors.hollow], color=colour, linestyle="none", markersize=6,
+                marker=theme.MARKERS[errors.style % 6], markerfacecolor=theme.light("paper"), zorder=4)
 
 
 def _labelled(figure, ax, labelled: charts.Labelled) -> None:
@@ -324,8 +340,21 @@ def _rule(_, ax, rule: charts.Rule) -> None:
 
 def _level(_, ax, level: charts.Level) -> None:
     ax.axhline(level.y, color=theme.light("ink"), linewidth=1.1, linestyle=(0, (4, 3)))
-    ax.annotate(level.text, (0.99, level.y), (0, 3), xycoords=("axes fraction", "data"), fontsize=11,
-                textcoords="offset points", ha="right", bbox=_behind(0.05))
+    is_right = _gap(ax, level.y, 0.7, 1.0) > _gap(ax, level.y, 0.0, 0.3)
+    ax.annotate(level.text, (0.99 if is_right else 0.01, level.y), (0, 3), xycoords=("axes fraction", "data"),
+                fontsize=11, textcoords="offset points", ha="right" if is_right else "left", zorder=1.5)
+
+
+def _gap(ax, y: float, first: float, last: float) -> float:
+    """Return how far what is drawn between two shares of the width stays from a height; in pixels."""
+    nearest, place = float("inf"), ax.transData.transform((ax.get_xlim()[0], y))[1]
+    for line in ax.lines:
+        if line.get_transform() is ax.transData and len(points := ax.transData.transform(line.get_xydata())):
+            box = ax.get_window_extent()
+            share = (points[:, 0] - box.x0) / box.width
+            chosen = points[(share >= first) & (share <= last), 1]
+            nearest = min(nearest, float(np.min(np.abs(chosen - place), initial=float("inf"))))
+    return nearest
 
 
 def _behind(pad: float) -> dict:

@@ -102,7 +102,8 @@ def points_table(rules: Statistics, baseline: int | None, planned: list[Trial],
         table[row]["thin"] = any(end.extra["thin"] for end in ends.values())
         table[row]["deterministic"] = len(ends) > 1 and _are_alike([end.summary for end in ends.values()])
         for metric in rules.metrics:
-            for ending, value in zip(endings, _figures(rules.confidence, ends, done.get(baseline), metric), strict=False):
+            figures = _figures(rules.confidence, ends, done.get(baseline), metric)
+            for ending, value in zip(endings, figures, strict=False):
                 table[row][metric + ending] = value
     return table
 
