@@ -13,7 +13,7 @@ from simulator.study.capacity.bounds import Bounds, bounds_of_options
 from simulator.study.capacity.estimate import estimated_rate
 from simulator.study.capacity.mixed import mixed
 from simulator.study.capacity.prober import ProbeFailed, Prober, check_first
-from simulator.study.capacity.store import LOOK, opened
+from simulator.study.capacity.store import opened
 from simulator.study.capacity.table import CapacityTable, as_vidur, check
 from simulator.study.capacity.told import (
     SCHEMA,
@@ -28,10 +28,11 @@ from simulator.study.capacity.varied import Varied
 from simulator.study.capacity.verdict import Verdict
 from simulator.study.report_command import check_installed, write_page
 from simulator.study.sweep.laboratory import Laboratory
+from simulator.study.sweep.names import CAPACITY, CURVE, LOOK
 from simulator.study.sweep.study_file import Study, check_points, read_study
 
 DONE, SOME_FAILED, NOTHING = 0, 1, 3
-FILE, CURVE = "capacity.json", "curve.csv"
+FILE = CAPACITY
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,14 +11,14 @@ from msgspec.structs import replace
 from simulator.errors import InputErrors, OutputError
 from simulator.results.directory import PICTURES, REPORT
 from simulator.study.capacity.bounds import Bounds
-from simulator.study.sweep.kept import PROVENANCE, STUDY, keep
+from simulator.study.sweep.kept import keep
 from simulator.study.sweep.laboratory import Laboratory
+from simulator.study.sweep.names import CAPACITY, CURVE, LOOK, PROVENANCE, STUDY
 from simulator.study.sweep.segments import FOLDER, checked, read_all
 from simulator.study.sweep.study_file import Study
 from simulator.study.sweep.trial import DONE, REFUSED
 
-LOOK = "look.json"
-OWN = {LOOK, FOLDER, "capacity.json", "curve.csv", STUDY, PROVENANCE, REPORT, PICTURES}
+OWN = {LOOK, FOLDER, CAPACITY, CURVE, STUDY, PROVENANCE, REPORT, PICTURES}
 
 
 def opened(study: Study, bounds: Bounds, directory: Path, num_processes: int) -> Laboratory:

@@ -10,12 +10,13 @@ from simulator.results.figures.chart import number as shown
 from simulator.study.reports.answers import against_chart, against_table
 from simulator.study.reports.curves import panel_of
 from simulator.study.reports.failures import counted, failures_table
-from simulator.study.reports.kinds import CAPACITY_JSON, files_of, json_of, origin_of, toml_of
+from simulator.study.reports.kinds import files_of, json_of, origin_of, toml_of
 from simulator.study.reports.mixes import mix_told
 from simulator.study.reports.runs import is_numeric, is_wide
 from simulator.study.reports.texts import estimate, figure, label_of, plain, short_keys, words
 from simulator.study.reports.told import Section, Told, section, shortened
-from simulator.study.sweep.kept import STUDY
+from simulator.study.sweep.names import CAPACITY as CAPACITY_JSON
+from simulator.study.sweep.names import STUDY
 from simulator.study.sweep.segments import checked, read_all
 
 VERDICTS = (("pass", 2), ("fail", 1), ("pass, undecided", 4), ("fail, undecided", 3))      # word, style

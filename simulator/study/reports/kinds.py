@@ -6,16 +6,13 @@ from typing import Any
 import tomli
 
 from simulator.errors import InputErrors
-from simulator.study.capacity.store import LOOK
-from simulator.study.sweep import plan
-from simulator.study.sweep.kept import PROVENANCE, STUDY
-from simulator.study.tuning.store import SUMMARY
+from simulator.study.sweep import names
+from simulator.study.sweep.names import LOOK, PROVENANCE, STUDY
 
 RUN, SWEEP, CAPACITY, TUNE, CALIBRATE = "run", "sweep", "capacity", "tune", "calibrate"
-CAPACITY_JSON, CALIBRATION = "capacity.json", "calibration.json"
 WORDS = {RUN: "a run", SWEEP: "a sweep", CAPACITY: "a capacity search", TUNE: "a tuning study",
          CALIBRATE: "a calibration"}
-MARKS = ((CALIBRATION, CALIBRATE), (CAPACITY_JSON, CAPACITY), (SUMMARY, TUNE), (plan.NAME, SWEEP))
+MARKS = ((names.CALIBRATION, CALIBRATE), (names.CAPACITY, CAPACITY), (names.TUNE, TUNE), (names.PLAN, SWEEP))
 
 
 def kind_of(directory: Path) -> str:
@@ -78,3 +75,17 @@ def files_of(directory: Path) -> tuple[tuple[str, str], ...]:
     if not path.is_file():
         return ()
     return (("Study, with every default", path.read_text(encoding="utf-8")),)
+
+
+def check_pair(directory: Path, against: Path) -> None:
+    """Refuse to compare things of two kinds.
+
+    Raises
+    ------
+    InputErrors
+        What both are.
+    """
+    own, other = kind_of(directory), kind_of(against)
+    if own != other:
+        raise InputErrors([f"--against: {against} holds {WORDS[other]}, {directory} {WORDS[own]}; expected two of a "
+                           "kind"])

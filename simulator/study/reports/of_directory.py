@@ -1,10 +1,9 @@
 """The report of whatever study a directory holds."""
 from pathlib import Path
 
-from simulator.errors import InputErrors
 from simulator.study.reports import kinds
 from simulator.study.reports.capacity import capacity_told
-from simulator.study.reports.kinds import WORDS, kind_of
+from simulator.study.reports.kinds import kind_of
 from simulator.study.reports.sweep import sweep_told
 from simulator.study.reports.told import Told
 from simulator.study.reports.tune import tune_told
@@ -20,23 +19,7 @@ def told_of(directory: Path, against: Path | None = None) -> Told:
     Raises
     ------
     InputErrors
-        Files are missing or damaged, or the other directory holds something else.
+        Files are missing or damaged.
     """
     kind = kind_of(directory)
-    if against is not None:
-        check_pair(directory, against)
     return REPORTS[kind](directory, against)
-
-
-def check_pair(directory: Path, against: Path) -> None:
-    """Refuse to compare things of two kinds.
-
-    Raises
-    ------
-    InputErrors
-        What both are.
-    """
-    own, other = kind_of(directory), kind_of(against)
-    if own != other:
-        raise InputErrors([f"--against: {against} holds {WORDS[other]}, {directory} {WORDS[own]}; expected two of a "
-                           "kind"])

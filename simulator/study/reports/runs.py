@@ -13,9 +13,9 @@ from simulator.study.statistics.intervals import Estimate, of_replications
 from simulator.study.sweep import plan
 from simulator.study.sweep.design import flattened
 from simulator.study.sweep.identity import canonical
-from simulator.study.sweep.kept import STUDY
 from simulator.study.sweep.lengthening import current_of
 from simulator.study.sweep.merge import points_table
+from simulator.study.sweep.names import STUDY
 from simulator.study.sweep.segments import checked, read_all
 from simulator.study.sweep.study_file import Statistics
 from simulator.study.sweep.trial import DONE, Finished, Trial

@@ -15,9 +15,9 @@ from simulator.study.reports.failures import counted
 from simulator.study.reports.kinds import files_of, json_of, origin_of, toml_of
 from simulator.study.reports.texts import estimate, figure, label_of, short_keys, words
 from simulator.study.reports.told import Section, Told, section, shortened
-from simulator.study.sweep.kept import STUDY
+from simulator.study.sweep.names import RANKING, STUDY
+from simulator.study.sweep.names import TUNE as SUMMARY
 from simulator.study.sweep.segments import checked, read_all
-from simulator.study.tuning.store import RANKING, SUMMARY
 from simulator.study.tuning.table import DISAGGREGATED
 
 FEASIBLE = "feasible"

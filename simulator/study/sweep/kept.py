@@ -12,11 +12,10 @@ import simulator
 from simulator.config.load import plain, plain_value
 from simulator.errors import OutputError
 from simulator.results.provenance import PACKAGE, git_revision
+from simulator.study.sweep.names import PROVENANCE, STUDY
 from simulator.study.sweep.sources import hash_of_sources
 from simulator.study.sweep.study_file import Study
 
-STUDY = "study.toml"                # base and overrides in it: whoever reads it needs no other file but traces
-PROVENANCE = "provenance.json"      # of the last that ran it; times and machines are not in it
 SCHEMA = 1
 
 

@@ -9,13 +9,14 @@ from pathlib import Path
 
 from simulator.errors import InputErrors, OutputError
 from simulator.results.directory import PICTURES, REPORT
-from simulator.study.sweep.kept import PROVENANCE, STUDY, keep
+from simulator.study.sweep.kept import keep
 from simulator.study.sweep.laboratory import Laboratory
+from simulator.study.sweep.names import FRONT, LOOK, PROVENANCE, RANKING, STUDY, TUNE, WINNERS
 from simulator.study.sweep.segments import FOLDER, checked, read_all
 from simulator.study.sweep.trial import DONE, REFUSED, TIMEOUT, Finished
 from simulator.study.tuning.table import Question
 
-LOOK, RANKING, FRONT, SUMMARY, WINNERS = "look.json", "ranking.csv", "pareto.csv", "tune.json", "winners"
+SUMMARY = TUNE
 OWN = {LOOK, FOLDER, RANKING, FRONT, SUMMARY, WINNERS, STUDY, PROVENANCE, REPORT, PICTURES}
 KNOWN = (DONE, REFUSED, TIMEOUT)        # ends of runs that are not begun anew; what failed is
 
