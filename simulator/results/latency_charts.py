@@ -41,7 +41,9 @@ def measured_requests(result) -> np.ndarray:
 
 
 def chosen_requests(result, names: Iterable[str]) -> np.ndarray:
-    """Return the requests that count in the summary, with these columns alone, as far as they are there.
+    """Return the requests that count in the summary, with these columns alone.
+
+    Columns that are not there are left out.
 
     Raises
     ------

@@ -146,7 +146,7 @@ class MemoryTables:
         return _asked_for(self._iterations, "iterations")
 
     def columns(self, name: str, wanted: Iterable[str]) -> dict[str, np.ndarray]:
-        """Return columns of a table by their names; those that it does not have are left out."""
+        """Return columns of a table by name; those that it does not have are left out."""
         rows = getattr(self, name)()
         return {each: rows[each] for each in wanted if each in rows.dtype.names}
 

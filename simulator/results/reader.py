@@ -63,7 +63,7 @@ class Reader:
         return self._table("iterations")
 
     def columns(self, name: str, wanted: Iterable[str]) -> dict[str, np.ndarray]:
-        """Return columns of a table by their names; those that it does not have are left out."""
+        """Return columns of a table by name; those that it does not have are left out."""
         with self._open() as file:
             if name in file and isinstance(file[name], h5py.Dataset) and file[name].dtype.names is not None:
                 names = [each for each in wanted if each in file[name].dtype.names]

@@ -58,9 +58,9 @@ class Result:
         return self._tables.iterations()
 
     def columns(self, table: str, names: Iterable[str]) -> dict[str, np.ndarray]:
-        """Return columns of `requests` or `iterations` alone, in less time than the table takes.
+        """Return columns of `requests` or `iterations` alone.
 
-        Those that it does not have are left out. LookupError where the table was not written.
+        It takes less time than the whole table. Those that it does not have are left out. LookupError where the table was not written.
         """
         return self._tables.columns(table, names)
 

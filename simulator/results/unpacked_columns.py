@@ -19,7 +19,9 @@ MOST_THREADS = 4                # of more the disk and the memory have no use
 
 
 def read_columns(dataset: h5py.Dataset, names: Iterable[str]) -> dict[str, np.ndarray] | None:
-    """Return columns of a table of numbers; None: it is not stored as `packed_table` stores them, or damaged.
+    """Return columns of a table of numbers.
+
+    None: it is not stored as `packed_table` stores tables, or is damaged.
 
     Parameters
     ----------

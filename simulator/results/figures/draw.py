@@ -10,14 +10,14 @@ import numpy as np
 from simulator.errors import MissingExtra
 from simulator.results.figures import chart as charts
 from simulator.results.figures import theme
+from simulator.results.figures.layout import WIDTH_POINTS, gap_of, is_free, make_room, num_columns, thin_out
 
 INSTALL = "pip install 'simulator[report]'"
-WIDTH_POINTS, PANEL_POINTS, GRID_POINTS = 480, 190, 150
+PANEL_POINTS, GRID_POINTS = 190, 150
 SMALL_PANEL_POINTS = 95         # where several stand one below the other
 LEFT, RIGHT, BELOW, ABOVE, BETWEEN = 68, 14, 42, 30, 18         # points
 BAR_POINTS = 24
-LEGEND_POINTS, LEGEND_ROW = 400, 16             # width of a legend, height of another row of it
-HANDLE_POINTS = 45                              # what stands before the text of an entry, and room behind it
+LEGEND_ROW = 16                 # height of another row of a legend
 ROWS = charts.Bars | charts.Spans | charts.Intervals
 FORMATS = ("png", "svg", "pdf")
 METADATA = {"svg": dict.fromkeys(("Creator", "Date", "Format", "Type")),
@@ -29,8 +29,6 @@ def _matplotlib():
     try:
         import matplotlib as mpl
         import matplotlib.figure
-        import matplotlib.font_manager
-        import matplotlib.textpath
         import matplotlib.ticker
     except ImportError:
         raise MissingExtra([f"pictures need matplotlib: install it with {INSTALL}"]) from None
@@ -76,14 +74,21 @@ def _drawn(chart: charts.Chart, kind: str, title: str) -> bytes:
         for panel, ax in zip(chart.panels, axes, strict=True):
             if chart.is_x_log:
                 ax.set_xscale("log")
-            _panel(matplotlib, figure, ax, panel)
             if chart.x_range:
-                ax.set_xlim(*chart.x_range)
+                ax.set_xlim(*chart.x_range)         # before texts look for room in it
+            _panel(matplotlib, figure, ax, panel)
+        if chart.is_x_log:
+            low, high = axes[0].get_xlim()
+            steps = (1, 2, 5) if high < 100 * low else (1, 3) if high < 1000 * low else (1,)
+            axes[0].xaxis.set_major_locator(matplotlib.ticker.LogLocator(10, steps, numticks=7))
+            axes[0].xaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
         if chart.is_x_whole:
             axes[0].xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(6, integer=True))
         for ax in axes[:-1]:
             ax.tick_params(labelbottom=False)
         axes[-1].set_xlabel(chart.x_label)
+        thin_out(axes[-1])
+        make_room(figure, axes)
         file = BytesIO()
         figure.savefig(file, format=kind, metadata=METADATA[kind], dpi=150)
     return file.getvalue()
@@ -104,7 +109,7 @@ def _settings(name: str) -> dict:
 def _figure(matplotlib, chart: charts.Chart, title: str):
     heights = [_points(panel, len(chart.panels)) for panel in chart.panels]
     has_grid = any(isinstance(mark, charts.Grid) for panel in chart.panels for mark in panel.marks)
-    rows = max((-(-len(labels) // _num_columns(labels)) for panel in chart.panels if (labels := _labels(panel))),
+    rows = max((-(-len(labels) // num_columns(labels)) for panel in chart.panels if (labels := _labels(panel))),
                default=0)
     above = (ABOVE if has_grid or rows else 14) + LEGEND_ROW * max(0, rows - 1) + 22 * bool(title)
     between = BETWEEN + 8 * has_grid
@@ -129,24 +134,6 @@ def _labels(panel: charts.Panel) -> list[str]:
     return found if len(found) > 1 else []
 
 
-def _num_columns(labels: list[str]) -> int:
-    """Return how many columns a legend has: as many as fit side by side; the first ones are the longer ones."""
-    points = [_text_points(label) for label in labels]
-    for count in range(len(labels), 1, -1):
-        longest = [max(part) for part in np.array_split(points, count)]
-        if sum(longest) + HANDLE_POINTS * count <= LEGEND_POINTS:
-            return count
-    return 1
-
-
-@cache
-def _text_points(text: str) -> float:
-    """Return the width of a text of a legend."""
-    matplotlib = _matplotlib()
-    font = matplotlib.font_manager.FontProperties(family="DejaVu Sans", size=11)
-    return matplotlib.textpath.text_to_path.get_text_width_height_descent(text, font, False)[0]
-
-
 def _points(panel: charts.Panel, num_panels: int) -> float:
     for mark in panel.marks:
         if isinstance(mark, ROWS):
@@ -168,10 +155,7 @@ def _panel(matplotlib, figure, ax, panel: charts.Panel) -> None:
     compact = matplotlib.ticker.FuncFormatter(lambda value, _: f"{value:,.10g}")
     ax.xaxis.set_major_formatter(compact)
     ax.yaxis.set_major_formatter(compact)
-    if ax.get_xscale() == "log":
-        ax.xaxis.set_major_locator(matplotlib.ticker.LogLocator(10, (1, 2, 5), 7))
-        ax.xaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
-    else:
+    if ax.get_xscale() == "linear":
         ax.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(6))
     ax.yaxis.set_major_locator(matplotlib.ticker.MaxNLocator(5 if ax.bbox.height > 200 else 3))
     for mark in panel.marks:
@@ -183,7 +167,7 @@ def _panel(matplotlib, figure, ax, panel: charts.Panel) -> None:
         ax.yaxis.set_major_formatter(compact)
     names = ax.get_legend_handles_labels()[1]
     if len(names) > 1:
-        ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 0.98), ncols=_num_columns(names), frameon=False,
+        ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 0.98), ncols=num_columns(names), frameon=False,
                   borderpad=0.1, handlelength=2.4, columnspacing=1.2, handletextpad=0.5)
 
 
@@ -241,18 +225,10 @@ def _labelled(figure, ax, labelled: charts.Labelled) -> None:
         for dx, dy in ((6, 3), (-6 - width, 3), (6, -14), (-6 - width, -14), (-width / 2, 7), (-width / 2, -18),
                        (6, 16), (-6 - width, 16), (6, -27), (-6 - width, -27)):
             found = (x + dx, y + dy, x + dx + width, y + dy + 11)
-            if _is_free(found, taken, bounds):
+            if is_free(found, taken, bounds):
                 taken.append(found)
                 ax.annotate(text, at, (dx, dy), textcoords="offset points", fontsize=11, color=theme.light("ink"))
                 break
-
-
-def _is_free(found: tuple, taken: list[tuple], bounds: np.ndarray) -> bool:
-    """Say whether a box lies within bounds and covers no other; boxes are (left, low, right, high)."""
-    left, low, right, high = found
-    inside = left >= bounds[0] and low >= bounds[1] and right <= bounds[2] and high <= bounds[3] + 8
-    return inside and not any(left < other[2] and right > other[0] and low < other[3] and high > other[1]
-                              for other in taken)
 
 
 def _columns(_, ax, columns: charts.Columns) -> None:
@@ -340,21 +316,9 @@ def _rule(_, ax, rule: charts.Rule) -> None:
 
 def _level(_, ax, level: charts.Level) -> None:
     ax.axhline(level.y, color=theme.light("ink"), linewidth=1.1, linestyle=(0, (4, 3)))
-    is_right = _gap(ax, level.y, 0.7, 1.0) > _gap(ax, level.y, 0.0, 0.3)
+    is_right = gap_of(ax, level.y, 0.7, 1.0) > gap_of(ax, level.y, 0.0, 0.3)
     ax.annotate(level.text, (0.99 if is_right else 0.01, level.y), (0, 3), xycoords=("axes fraction", "data"),
                 fontsize=11, textcoords="offset points", ha="right" if is_right else "left", zorder=1.5)
-
-
-def _gap(ax, y: float, first: float, last: float) -> float:
-    """Return how far what is drawn between two shares of the width stays from a height; in pixels."""
-    nearest, place = float("inf"), ax.transData.transform((ax.get_xlim()[0], y))[1]
-    for line in ax.lines:
-        if line.get_transform() is ax.transData and len(points := ax.transData.transform(line.get_xydata())):
-            box = ax.get_window_extent()
-            share = (points[:, 0] - box.x0) / box.width
-            chosen = points[(share >= first) & (share <= last), 1]
-            nearest = min(nearest, float(np.min(np.abs(chosen - place), initial=float("inf"))))
-    return nearest
 
 
 def _behind(pad: float) -> dict:
