@@ -60,7 +60,8 @@ class Result:
     def columns(self, table: str, names: Iterable[str]) -> dict[str, np.ndarray]:
         """Return columns of `requests` or `iterations` alone.
 
-        It takes less time than the whole table. Those that it does not have are left out. LookupError where the table was not written.
+        It takes less time than the whole table. Those that it does not have are left out. LookupError where the table
+        was not written.
         """
         return self._tables.columns(table, names)
 

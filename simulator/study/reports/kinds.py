@@ -12,7 +12,8 @@ from simulator.study.sweep.names import LOOK, PROVENANCE, STUDY
 RUN, SWEEP, CAPACITY, TUNE, CALIBRATE = "run", "sweep", "capacity", "tune", "calibrate"
 WORDS = {RUN: "a run", SWEEP: "a sweep", CAPACITY: "a capacity search", TUNE: "a tuning study",
          CALIBRATE: "a calibration"}
-MARKS = ((names.CALIBRATION, CALIBRATE), (names.CAPACITY, CAPACITY), (names.TUNE, TUNE), (names.PLAN, SWEEP))
+MARKS = ((names.CALIBRATION, CALIBRATE), (names.CAPACITY, CAPACITY), (names.TUNE, TUNE), (names.PLAN, SWEEP),
+         (names.EVALUATIONS, CALIBRATE))
 
 
 def kind_of(directory: Path) -> str:

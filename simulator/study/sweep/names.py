@@ -5,4 +5,5 @@ PROVENANCE = "provenance.json"      # of the last that ran it; times and machine
 LOOK = "look.json"                  # of a search: how its runs are looked at
 CAPACITY, CURVE = "capacity.json", "curve.csv"
 TUNE, RANKING, FRONT, WINNERS = "tune.json", "ranking.csv", "pareto.csv", "winners"
-CALIBRATION, PAIRS = "calibration.json", "pairs.csv"
+CALIBRATION, PAIRS, CALIBRATED = "calibration.json", "pairs.csv", "calibrated.toml"
+EVALUATIONS = "evaluations.jsonl"   # of a calibration: what was simulated so far
