@@ -13,7 +13,7 @@ from simulator.study.capacity.bounds import Bounds, bounds_of_options
 from simulator.study.capacity.estimate import estimated_rate
 from simulator.study.capacity.mixed import mixed
 from simulator.study.capacity.prober import ProbeFailed, Prober, check_first
-from simulator.study.capacity.store import CURVE, FILE, opened
+from simulator.study.capacity.store import opened
 from simulator.study.capacity.table import CapacityTable, as_vidur, check
 from simulator.study.capacity.told import (
     SCHEMA,
@@ -27,11 +27,14 @@ from simulator.study.capacity.told import (
 from simulator.study.capacity.varied import Varied
 from simulator.study.capacity.verdict import Verdict
 from simulator.study.distributed.option import add_dask, elsewhere
+from simulator.study.report_command import check_installed, write_page
 from simulator.study.sweep.laboratory import Laboratory
-from simulator.study.sweep.store import LOOK, write
+from simulator.study.sweep.names import CAPACITY, CURVE, LOOK
 from simulator.study.sweep.study_file import Study, check_points, read_study
+from simulator.study.sweep.writing import write
 
 DONE, SOME_FAILED, NOTHING = 0, 1, 3
+FILE = CAPACITY
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jobs", type=_count, default=1, metavar="N", help="runs of a probe side by side; default: 1")
     add_dask(parser)
     parser.add_argument("--json", action="store_true", help="print the content of capacity.json, not a table")
+    parser.add_argument("--report", action="store_true", help="write report.html into DIR, too (extra `report`)")
     parser.add_argument("--quiet", action="store_true", help="no lines while it searches")
 
 
@@ -60,6 +64,8 @@ def run(options: argparse.Namespace) -> int:
     """
     if options.dask is not None and options.jobs > 1:
         raise InputErrors(["--jobs: expected none beside --dask: its workers are the processes"])
+    if options.report:
+        check_installed()
     study = _study(options)
     (bounds, varied), points = collect_faults(lambda: check(study), lambda: check_points(study))
     _check_ends(study, varied, points[0])
@@ -77,6 +83,10 @@ def run(options: argparse.Namespace) -> int:
         return SOME_FAILED
     _write(directory, content)
     print(json.dumps(content, indent=2, allow_nan=False) if options.json else f"{text}\n\nresults in {directory}")
+    if options.report:
+        place = write_page(directory)
+        if not options.json:
+            print(f"report in {place}")
     return DONE if found else NOTHING
 
 
@@ -124,7 +134,7 @@ class _Asked:
         """Answer which mix is best, likewise."""
         target = self._varied.now
         chosen, kinds = mixed(self._study, self._bounds, self._varied, self._laboratory, self._tell)
-        return ({"schema": SCHEMA, "name": self._study.name} | mix_content(chosen, kinds, target),
+        return ({"schema": SCHEMA, "name": self._study.name} | mix_content(chosen, kinds, target, self._bounds),
                 mix_table(chosen, kinds, target), chosen.answer is not None)
 
     def _start(self, study: Study, point: dict[str, Any], answers: list[tuple[dict, Answer]]) -> float:

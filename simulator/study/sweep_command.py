@@ -15,6 +15,7 @@ from simulator.results.colours import coloured
 from simulator.results.interrupts import Interrupts
 from simulator.study.distributed.option import add_dask, elsewhere
 from simulator.study.durations import duration_s
+from simulator.study.report_command import check_installed, write_page
 from simulator.study.sweep.bench import Bench
 from simulator.study.sweep.campaign import Campaign, How, failures
 from simulator.study.sweep.machine import fitting, free_bytes, usable_cores
@@ -49,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--extend", action="store_true", help="take a study file that asks for more than it did")
     parser.add_argument("--fail-fast", action="store_true", help="stop at the first run that fails")
     parser.add_argument("--allow-failures", action="store_true", help="exit with 0 even if runs failed")
+    parser.add_argument("--report", action="store_true", help="write report.html into DIR, too (extra `report`)")
     parser.add_argument("--quiet", action="store_true", help="no progress, no summary")
 
 
@@ -60,6 +62,7 @@ def run(options: argparse.Namespace) -> int:
     InputErrors
         What is wrong with the study, or another study lies in the directory; nothing is written.
     """
+    _check_report(options)
     study = read_study(options.study, options.overrides, label="--set")
     shard = shard_of(options.shard, os.environ) if options.shard is not None else None
     if options.dask is not None and shard is not None:
@@ -77,6 +80,16 @@ def run(options: argparse.Namespace) -> int:
         opened.enter_context(watch.interrupts)
         ends = _run_all(campaign, options, watch)
     return _conclude(campaign, directory, ends, options, watch, whole=shard is None)
+
+
+def _check_report(options: argparse.Namespace) -> None:
+    """Refuse a report where there will be none, before anything runs."""
+    if options.report and (options.dry_run or options.shard is not None):
+        other = "--dry-run, which runs nothing" if options.dry_run else (
+            "--shard, which makes no tables; `simulator study merge DIR --report` does when all shards have ended")
+        raise InputErrors([f"--report: does not go with {other}"])
+    if options.report:
+        check_installed()
 
 
 def _run_all(campaign: Campaign, options: argparse.Namespace, watch: "_Watch") -> list[Finished]:
@@ -101,6 +114,10 @@ def _conclude(campaign: Campaign, directory: Path, ends: list[Finished], options
     failed = failures(list({end.id: end for end in ends}.values()))
     if not options.quiet:
         print(_told(campaign, ends, directory, summary))
+    if options.report:
+        place = write_page(directory)
+        if not options.quiet:
+            print(f"report in {place}")
     for end in failed[:SHOWN]:
         print(coloured(f"{end.status}: id {end.id}, seed {end.seed}: {end.error}", sys.stderr), file=sys.stderr)
     if len(failed) > SHOWN:

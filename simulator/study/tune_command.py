@@ -13,10 +13,12 @@ from simulator.errors import InputErrors
 from simulator.results.interrupts import Interrupts
 from simulator.study.distributed.option import add_dask, elsewhere
 from simulator.study.durations import duration_s
+from simulator.study.report_command import check_installed, write_page
 from simulator.study.sweep.laboratory import Laboratory
 from simulator.study.sweep.machine import fitting, free_bytes, usable_cores
-from simulator.study.sweep.store import LOOK, write
+from simulator.study.sweep.names import LOOK
 from simulator.study.sweep.study_file import read_study
+from simulator.study.sweep.writing import write
 from simulator.study.tuning.auto_tune import RESULT, auto_tune
 from simulator.study.tuning.candidates import Candidates
 from simulator.study.tuning.files import Told, table_of, told_of, write_all
@@ -48,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--compat", choices=("auto_tune",), help=(
         "search as vLLM's auto_tune.sh does, by its environment variables (MODEL, NUM_SEQS_LIST, ...), and write its "
         "result.txt"))
+    parser.add_argument("--report", action="store_true", help="write report.html into DIR, too (extra `report`)")
     parser.add_argument("--quiet", action="store_true", help="no progress, no summary")
 
 
@@ -61,10 +64,14 @@ def run(options: argparse.Namespace) -> int:
     """
     if options.compat is not None:
         return _as_auto_tune(options)
+    if options.report:
+        check_installed()
     question = check(read_study(options.study, options.overrides, TuneTable, "--set"))
     num_processes = _jobs(options)
     candidates = feasible_of(question)
     if options.dry_run:
+        if options.report:
+            raise InputErrors(["--report: does not go with --dry-run, which runs nothing"])
         return _dry_run(question, candidates)
     directory = _directory(options, question.study.base.output.directory, question.study.name)
     watch = _Watch(options)
@@ -85,6 +92,10 @@ def run(options: argparse.Namespace) -> int:
     write_all(question, outcome, told, directory)
     if not options.quiet:
         print(f"{_text(question, told)}\n\nresults in {directory}")
+    if options.report:
+        place = write_page(directory)
+        if not options.quiet:
+            print(f"report in {place}")
     return _status(outcome, told)
 
 
@@ -140,8 +151,10 @@ def _dry_run(question: Question, candidates: Candidates | None) -> int:
 
 def _as_auto_tune(options: argparse.Namespace) -> int:
     """Do what auto_tune.sh does; return the exit status."""
-    if options.dry_run or options.stop_after is not None or options.dask is not None:
-        raise InputErrors(["--compat auto_tune: goes with none of --dry-run, --stop-after, --dask"])
+    asked = {"--dry-run": options.dry_run, "--stop-after": options.stop_after, "--dask": options.dask,
+             "--report": options.report}
+    if any(asked.values()):
+        raise InputErrors([f"--compat auto_tune: goes with none of {', '.join(asked)}"])
     tell = partial(print, file=sys.stderr, flush=True) if not options.quiet else _silent
     name, lines, is_found = auto_tune(options.study, options.overrides, os.environ, tell)
     directory = _directory(options, None, f"{name}-auto_tune")

@@ -7,12 +7,12 @@ from msgspec.structs import replace
 
 from simulator.study.capacity.bounds import Bounds
 from simulator.study.sweep.laboratory import Laboratory
+from simulator.study.sweep.names import CAPACITY, CURVE
 from simulator.study.sweep.store import Kind, known_in, settle
 from simulator.study.sweep.study_file import Study
 from simulator.study.sweep.trial import DONE, REFUSED
 
-FILE, CURVE = "capacity.json", "curve.csv"
-KIND = Kind("capacity", "bounds", {FILE, CURVE, "study.toml"}, {DONE, REFUSED})
+KIND = Kind("capacity", "bounds", {CAPACITY, CURVE}, {DONE, REFUSED})
 
 
 def opened(study: Study, bounds: Bounds, directory: Path, num_processes: int,

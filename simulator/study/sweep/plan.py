@@ -10,10 +10,11 @@ from pathlib import Path
 from simulator.errors import InputErrors, OutputError
 from simulator.study.sweep.design import Point
 from simulator.study.sweep.identity import Ids
+from simulator.study.sweep.names import PLAN
 from simulator.study.sweep.study_file import Study
 from simulator.study.sweep.trial import Trial
 
-NAME = "plan.jsonl"
+NAME = PLAN
 SHOWN = 3                       # differences that a message names
 
 

@@ -3,17 +3,20 @@
 A directory holds runs that were looked at in one way: warm-up, metrics and confidence are no part of a run's identity.
 """
 import json
-import os
 from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
 from simulator.errors import InputErrors, OutputError
+from simulator.results.directory import PICTURES, REPORT
+from simulator.study.sweep.kept import keep
+from simulator.study.sweep.names import LOOK, PROVENANCE, STUDY
 from simulator.study.sweep.segments import FOLDER, checked, read_all
 from simulator.study.sweep.study_file import Study
 from simulator.study.sweep.trial import Finished
+from simulator.study.sweep.writing import write
 
-LOOK = "look.json"
+OF_ALL = {LOOK, FOLDER, STUDY, PROVENANCE, REPORT, PICTURES}
 
 
 class Kind(NamedTuple):
@@ -49,7 +52,7 @@ def settle(directory: Path, kind: Kind, study: Study, metrics: Collection[str]) 
     Raises
     ------
     InputErrors
-        They were not, or the directory holds something else.
+        It is one of another, or holds something else.
     OutputError
         It cannot be written.
     """
@@ -63,28 +66,10 @@ def settle(directory: Path, kind: Kind, study: Study, metrics: Collection[str]) 
             if path.read_text(encoding="utf-8") != look:
                 raise InputErrors([f"{directory}: holds runs that were looked at for other {kind.asks}, or with other "
                                    f"[study.statistics]; {elsewhere}"])
-            return
-        if strangers := sorted({each.name for each in directory.iterdir()} - {LOOK, FOLDER, *kind.files}):
+        elif strangers := sorted({each.name for each in directory.iterdir()} - OF_ALL - set(kind.files)):
             raise InputErrors([f"{directory}: holds something else than a {kind.name} study ({strangers[0]}); "
                                f"{elsewhere}"])
     except OSError as error:
         raise OutputError(directory, error) from error
     write(path, look)
-
-
-def write(path: Path, text: str) -> None:
-    """Write a file under a temporary name, and rename it.
-
-    Raises
-    ------
-    OutputError
-        It cannot be written.
-    """
-    staged = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        staged.write_text(text, encoding="utf-8", newline="\n")
-        os.replace(staged, path)
-    except OSError as error:
-        staged.unlink(missing_ok=True)
-        raise OutputError(path, error) from error
+    keep(study, directory)

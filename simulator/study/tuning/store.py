@@ -4,12 +4,12 @@ from pathlib import Path
 from typing import Any
 
 from simulator.study.sweep.laboratory import Laboratory
+from simulator.study.sweep.names import FRONT, RANKING, TUNE, WINNERS
 from simulator.study.sweep.store import Kind, known_in, settle
 from simulator.study.sweep.trial import DONE, REFUSED, TIMEOUT
 from simulator.study.tuning.table import Question
 
-RANKING, FRONT, SUMMARY, WINNERS = "ranking.csv", "pareto.csv", "tune.json", "winners"
-KIND = Kind("tuning", "objectives or bounds", {RANKING, FRONT, SUMMARY, WINNERS}, {DONE, REFUSED, TIMEOUT})
+KIND = Kind("tuning", "objectives or bounds", {RANKING, FRONT, TUNE, WINNERS}, {DONE, REFUSED, TIMEOUT})
 
 
 def opened(question: Question, directory: Path, num_processes: int, stop: Callable[[], bool],
