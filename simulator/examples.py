@@ -94,7 +94,7 @@ def write(name: str, target: str | os.PathLike) -> list[Path]:
 
 
 def _folder() -> Path:
-    return facts.shipped(FOLDER)
+    return Path(os.path.abspath(facts.shipped(FOLDER)))     # without .., which paths are compared without
 
 
 def _file(name: str) -> Path:

@@ -146,6 +146,12 @@ def test_a_wrong_name_is_refused_with_the_nearest(name, told, tmp_path, monkeypa
     assert not list(tmp_path.iterdir())
 
 
+def test_an_example_is_whole_wherever_python_found_the_package(tmp_path, monkeypatch):
+    monkeypatch.setattr(examples.facts, "shipped", lambda folder: CONFIGS / "data/.." / "../configs")
+    examples.write("forest", tmp_path)
+    assert (tmp_path / "data/forest/mlp.csv").exists()
+
+
 def test_a_folder_without_a_name_is_refused(capsys):
     assert cli.main(["example", "--to", "there"]) == 2
     assert capsys.readouterr().err == "--to: goes with the NAME of an example; `simulator example` lists them\n"

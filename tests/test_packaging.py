@@ -2,6 +2,7 @@
 import importlib.metadata
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -162,6 +163,17 @@ def test_bare_environment_runs_what_cibuildwheel_tests_wheels_with(bare):
     summary = json.loads((home / "results/quickstart/summary.json").read_text())
     assert summary["requests"]["completed"] == 3000
     assert (home / "quickstart.toml").read_bytes() == (ROOT / "configs/quickstart.toml").read_bytes()
+
+
+def test_a_checkout_in_the_folder_of_a_container_is_not_mistaken_for_the_package(bare):
+    home, environment = bare
+    (home / "simulator").mkdir()
+    (home / "simulator/__init__.py").write_text("raise SystemExit('a checkout')")
+    given = re.search(r"^ENV .*?\b(PYTHONSAFEPATH)=(\S+)", (ROOT / "Containerfile").read_text(), re.MULTILINE).groups()
+    try:
+        assert "quickstart" in in_bare(home, environment | dict([given]), "python -m simulator example")
+    finally:
+        shutil.rmtree(home / "simulator")
 
 
 @pytest.mark.parametrize(("ci", "strict"), [("true", "True"), ("", "False")])
