@@ -165,16 +165,16 @@ def _schema(options: argparse.Namespace) -> int:
 
 def _example(options: argparse.Namespace) -> int:
     from simulator import examples
-    if options.name is None:
+    if options.example is None:
         if options.to is not None:
             raise InputErrors(["--to: goes with the NAME of an example; `simulator example` lists them"])
         print(examples.listing())
         return DONE
-    written = examples.write(options.name, options.to or "")
+    written = examples.write(options.example, options.to or "")
     print("\n".join(map(str, written)))
-    for file in examples.lacking(options.name):
+    for file in examples.lacking(options.example):
         print(f"{written[0]} reads {file}, which does not come along: its first lines say where it is")
-    print(f"\npython -m simulator {examples.command(options.name)} {shlex.quote(str(written[0]))}")
+    print(f"\npython -m simulator {examples.command(options.example)} {shlex.quote(str(written[0]))}")
     return DONE
 
 
@@ -232,7 +232,7 @@ def _parser(*chosen: str) -> argparse.ArgumentParser:
     describe.add_argument("name", metavar="NAME")
 
     example = commands.add_parser("example", help="list the experiments that come along, or copy one, to begin with")
-    example.add_argument("name", nargs="?", metavar="NAME", help="of an example; without: list them")
+    example.add_argument("example", nargs="?", metavar="NAME", help="of an example; without: list them")
     example.add_argument("--to", metavar="FOLDER", help="where it and the files that it names go; default: here")
 
     commands.add_parser("schema", help="JSON Schema of the experiment file, for editors")
