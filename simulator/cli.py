@@ -5,6 +5,7 @@ simulated so far is written.
 """
 import argparse
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -162,14 +163,29 @@ def _schema(options: argparse.Namespace) -> int:
     return DONE
 
 
+def _example(options: argparse.Namespace) -> int:
+    from simulator import examples
+    if options.example is None:
+        if options.to is not None:
+            raise InputErrors(["--to: goes with the NAME of an example; `simulator example` lists them"])
+        print(examples.listing())
+        return DONE
+    written = examples.write(options.example, options.to or "")
+    print("\n".join(map(str, written)))
+    for file in examples.lacking(options.example):
+        print(f"{written[0]} reads {file}, which does not come along: its first lines say where it is")
+    print(f"\npython -m simulator {examples.command(options.example)} {shlex.quote(str(written[0]))}")
+    return DONE
+
+
 def _completion(options: argparse.Namespace) -> int:
     from simulator.completion import script
     print(script(_parser(*STUDIES), options.shell))
     return DONE
 
 
-COMMANDS = {"run": _run, "validate": _validate, "list": _list, "describe": _describe, "schema": _schema,
-            "completion": _completion}
+COMMANDS = {"run": _run, "validate": _validate, "list": _list, "describe": _describe, "example": _example,
+            "schema": _schema, "completion": _completion}
 # Command -> module of simulator.study, with `add_arguments(parser)` and `run(options) -> status`, and what it does.
 STUDIES = {
     "compare": ("compare_command", "one workload under several experiments, side by side"),
@@ -217,6 +233,10 @@ def _parser(*chosen: str) -> argparse.ArgumentParser:
     describe = commands.add_parser("describe", help="one entry: its keys, types, defaults, units, source")
     describe.add_argument("kind", nargs="+", metavar="KIND", help="as `list` shows them")
     describe.add_argument("name", metavar="NAME")
+
+    example = commands.add_parser("example", help="list the experiments that come along, or copy one, to begin with")
+    example.add_argument("example", nargs="?", metavar="NAME", help="of an example; without: list them")
+    example.add_argument("--to", metavar="FOLDER", help="where it and the files that it names go; default: here")
 
     commands.add_parser("schema", help="JSON Schema of the experiment file, for editors")
 

@@ -25,7 +25,10 @@ def completed(words, tmp_path):
     (["simulator", "run", "--thr"], ["--threads"]),
     (["simulator", "predict", "--pre"], ["--prefill"]),
     (["simulator", "run", "a_ch"], ["a_chat.toml"]),
-    (["simulator", "run", "--out", "res"], ["results"])])
+    (["simulator", "run", "--out", "res"], ["results"]),
+    (["simulator", "exa"], ["example"]),
+    (["simulator", "example", "quick"], ["quickstart"]),
+    (["simulator", "example", "quickstart", "--to", "res"], ["results"])])
 def test_bash_offers_commands_options_files_and_folders(words, offered, tmp_path):
     (tmp_path / "a_chat.toml").touch()
     (tmp_path / "results").mkdir()
