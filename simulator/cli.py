@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _replace_closed_streams()
     _print_everything()
     if not arguments:
-        _parser().print_usage(sys.stderr)
+        parser_of().print_usage(sys.stderr)
         return INPUT_FAULT
     if arguments[0] not in (*COMMANDS, *STUDIES, "-h", "--help", "--version"):
         if _is_mistyped(arguments[0]):
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return INPUT_FAULT
         arguments.insert(0, "run")
     try:
-        options = _parser(arguments[0]).parse_args(arguments, argparse.Namespace(began_s=began_s))
+        options = parser_of(arguments[0]).parse_args(arguments, argparse.Namespace(began_s=began_s))
         run = COMMANDS.get(options.command) or _study(options.command).run
         status = run(options)
         sys.stdout.flush()
@@ -164,7 +164,7 @@ def _schema(options: argparse.Namespace) -> int:
 
 def _completion(options: argparse.Namespace) -> int:
     from simulator.completion import script
-    print(script(_parser(*STUDIES), options.shell))
+    print(script(parser_of(*STUDIES), options.shell))
     return DONE
 
 
@@ -196,7 +196,7 @@ def _study(command: str):
     return import_module(f"simulator.study.{STUDIES[command][0]}")
 
 
-def _parser(*chosen: str) -> argparse.ArgumentParser:
+def parser_of(*chosen: str) -> argparse.ArgumentParser:
     """Return the parser; only the modules of the `chosen` studies are imported."""
     parser = argparse.ArgumentParser(
         prog="simulator", description="Simulate LLM inference serving. `simulator FILE` is `simulator run FILE`.")

@@ -115,7 +115,7 @@ def numbers():
         (kind, name): registry.parameters_of(registry.load(kind, name))
         for kind, entry in registry.KINDS.items() for name in entry.entries}
     return [(*place, key, unit) for place, struct in structs.items() for field in table_of(struct).fields
-            for key, allowed, _, unit, _ in describe._rows(field) if re.search("number|integer", allowed)]
+            for key, allowed, _, unit, _ in describe.rows_of(field) if re.search("number|integer", allowed)]
 
 
 def test_every_number_has_a_unit_or_is_by_its_name_a_count_or_a_ratio():
