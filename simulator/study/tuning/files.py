@@ -12,11 +12,12 @@ from msgspec.structs import replace
 from simulator.config.load import resolved_toml
 from simulator.study.capacity.answer import cost_per_hour
 from simulator.study.sweep.design import flattened
+from simulator.study.sweep.store import write
 from simulator.study.sweep.trial import DONE
 from simulator.study.tuning.candidates import Candidate
 from simulator.study.tuning.findings import Findings
 from simulator.study.tuning.ranking import nearest_miss, ranked
-from simulator.study.tuning.store import FRONT, RANKING, SUMMARY, WINNERS, write
+from simulator.study.tuning.store import FRONT, RANKING, SUMMARY, WINNERS
 from simulator.study.tuning.table import Question
 from simulator.study.tuning.tried import FEASIBLE, Tried
 

@@ -1,7 +1,7 @@
 """The columns of observed.csv: what one client saw of each request to a real server.
 
-Written by `observe` and `import`, read by the trace format `observed` and by `calibrate`. Times are seconds after the first
-planned request. An empty cell is a thing that was not measured, or did not happen: never a zero in its place.
+Written by `observe` and `import`, read by the trace format `observed` and by `calibrate`. Times are seconds after the
+first planned request. An empty cell is a thing that was not measured, or did not happen: never a zero in its place.
 """
 COLUMNS = (
     "request_id",
