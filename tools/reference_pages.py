@@ -8,8 +8,6 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import msgspec
-
 from simulator import cli, registry
 from simulator.config import describe
 from simulator.config.experiment import Experiment
@@ -25,9 +23,10 @@ MADE = "Made by `python tools/reference_pages.py`: change the code, not this pag
 KEYS = ("key", "allowed", "default", "unit", "meaning")
 TITLES = {                      # page -> its title and what it says first
     "README": ("Reference", ""),
-    "experiment": ("Tables of an experiment", "Each table of the TOML file with the keys that it always has. Where a table "
-                   "chooses something by name (a scheduler, a backend, a router), the keys of what is chosen stand in the "
-                   "same table, and on the page of its kind. `[[name]]` is a table that may come several times."),
+    "experiment": ("Tables of an experiment", "Each table of the TOML file with the keys that it always has. Where a "
+                   "table chooses something by name (a scheduler, a backend, a router), the keys of what is chosen "
+                   "stand in the same table, and on the page of its kind. `[[name]]` is a table that may come several "
+                   "times."),
     "studies": ("Tables of a study", "An experiment with a table `[study]` asks many runs for one answer."),
     "engine": ("Schedulers and KV tiers", "Chosen in `[engine]` and `[kv_tiers]`."),
     "latency": ("Latency backends", "Chosen in `[latency]` and `[latency.collective]`: how long an iteration takes."),
@@ -35,12 +34,12 @@ TITLES = {                      # page -> its title and what it says first
     "workload": ("Workloads", "Chosen in `[workload]`: what requests there are, and when they come."),
     "facts": ("Models, accelerators, nodes", "Names that `[model]`, `[hardware]` and `[topology] node` take. Each file "
               "names the source of its numbers; `python -m simulator describe model NAME` shows all of them."),
-    "commands": ("Commands", "`python -m simulator COMMAND`, and the same as `simulator COMMAND`. Exit status: 0 done; 1 a "
-                 "fault of the program; 2 the input is wrong, nothing was run; 128 + signal: interrupted, what was "
+    "commands": ("Commands", "`python -m simulator COMMAND`, and the same as `simulator COMMAND`. Exit status: 0 done; "
+                 "1 a fault of the program; 2 the input is wrong, nothing was run; 128 + signal: interrupted, what was "
                  "simulated so far is written."),
-    "results": ("Results", "`results.h5` has a table for each section below; a column that does not apply to a run is absent. "
-                "Times are instants on the simulated clock unless they say \"duration\"; -1: it never happened. Then "
-                "come the keys of `summary.json`."),
+    "results": ("Results", "`results.h5` has a table for each section below; a column that does not apply to a run is "
+                "absent. Times are instants on the simulated clock unless they say \"duration\"; -1: it never "
+                "happened. Then come the keys of `summary.json`."),
 }
 KINDS = {                       # page -> kinds of the registry on it
     "engine": ("scheduler", "kv_tier", "kv_eviction"),
@@ -64,8 +63,8 @@ def _overview() -> Iterator[str]:
     yield table(("page", "what it holds"), (
         (f"[{title}]({page}.md)", lead.partition(". ")[0].partition(": ")[0].rstrip(".") + ".")
         for page, (title, lead) in TITLES.items() if lead))
-    yield ("Names, in the way of `python -m simulator list`; `python -m simulator describe KIND NAME` says in a terminal "
-           "what these pages say.")
+    yield ("Names, in the way of `python -m simulator list`; `python -m simulator describe KIND NAME` says in a "
+           "terminal what these pages say.")
     yield table(("kind", "names", "page"), (
         (text(describe.plural(registry.KINDS[kind].title)), ", ".join(code(each) for each in describe.names(kind)),
          f"[{page}]({page}.md)") for page, kinds in KINDS.items() for kind in kinds))
@@ -134,7 +133,8 @@ def _facts() -> Iterator[str]:
     accelerators = [facts.load_accelerator(name) for name in facts.names("hardware")]
     yield table(("name", "memory, GB", "memory bandwidth, GB/s", "dense bfloat16, TFLOP/s", "what it is"), (
         (code(each.name), f"{each.memory_bytes / 1e9:.1f}", f"{each.memory_bandwidth_bytes_per_s / 1e9:,.0f}",
-         f"{each.dense_flops_per_s.bfloat16 / 1e12:,.0f}", text(f"{each.vendor} {each.title}")) for each in accelerators))
+         f"{each.dense_flops_per_s.bfloat16 / 1e12:,.0f}", text(f"{each.vendor} {each.title}"))
+        for each in accelerators))
     yield "## Nodes"
     nodes = [facts.load_node(name) for name in facts.names("node")]
     yield table(("name", "accelerators", "of the kind", "link between them, GB/s each", "what it is"), (
@@ -167,7 +167,8 @@ def options(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str, str]]:
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction | argparse._HelpAction):
             continue
-        takes = action.metavar or (f"{{{','.join(map(str, action.choices))}}}" if action.choices else action.dest.upper())
+        choices = f"{{{','.join(map(str, action.choices))}}}" if action.choices else action.dest.upper()
+        takes = action.metavar or choices
         takes = " ".join(takes) if isinstance(takes, tuple) else takes
         words = ", ".join(action.option_strings) or takes
         if action.option_strings and action.nargs != 0:

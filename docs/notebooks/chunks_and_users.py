@@ -9,25 +9,25 @@
 # %% [markdown]
 # # A first study in Python: chunks and users
 #
-# `max_num_batched_tokens` is how much of a prompt a batch may compute. Small chunks let those who decode go on, and make the
-# first token wait. How much of either, and does the answer depend on the load?
+# `max_num_batched_tokens` is how much of a prompt a batch may compute. Small chunks let those who decode go on,
+# and make the first token wait. How much of either, and does the answer depend on the load?
 #
-# This page is a script: `python chunks_and_users.py` runs it, and Jupyter with jupytext opens it as a notebook. It needs the
-# extra `report` for charts, and pandas.
+# This page is a script: `python chunks_and_users.py` runs it, and Jupyter with jupytext opens it as a notebook.
+# It needs the extra `report` for charts, and pandas.
 
 # %%
 from pathlib import Path
 
 import matplotlib.pyplot as plt
-import pandas
+import pandas as pd
 
 import simulator
 
 # %% [markdown]
 # ## One run
 #
-# An experiment is a TOML file. Here it is written first; usually it lies there. `simulator.run` takes the file and values that
-# win over it, and returns a `Result`.
+# An experiment is a TOML file. Here it is written first; usually it lies there. `simulator.run` takes the file
+# and values that win over it, and returns a `Result`.
 
 # %%
 Path("chat.toml").write_text("""
@@ -63,17 +63,18 @@ print(f"TTFT p99 {summary['ttft_ms']['p99']:.1f} ms, goodput {summary['request_g
 # %% [markdown]
 # ## Its requests as a table
 #
-# `to_pandas` gives each table of the run; `python -m simulator describe results table requests` explains the columns.
+# `to_pandas` gives each table of the run; `python -m simulator describe results table requests` explains the
+# columns.
 
 # %%
 requests = result.to_pandas("requests")
 requests["ttft_ms"] = (requests["first_token_ns"] - requests["arrival_ns"]) / 1e6
-by_length = requests.groupby(pandas.cut(requests["prompt_tokens"], [0, 500, 1000, 2000, 100_000]), observed=True)
+by_length = requests.groupby(pd.cut(requests["prompt_tokens"], [0, 500, 1000, 2000, 100_000]), observed=True)
 print(by_length["ttft_ms"].describe()[["count", "mean", "max"]].round(1))
 
 # %% [markdown]
-# Longer prompts wait longer, since they are computed first. That the requests are the same in each run that follows makes
-# comparisons sharp: arrivals and lengths have random streams of their own.
+# Longer prompts wait longer, since they are computed first. That the requests are the same in each run that
+# follows makes comparisons sharp: arrivals and lengths have random streams of their own.
 
 # %%
 small = simulator.run("chat.toml", {"engine.max_num_batched_tokens": 512})
@@ -85,8 +86,8 @@ assert longest["512 tokens"] < longest["8192 tokens"]
 # %% [markdown]
 # ## A sweep
 #
-# One run is one draw. A study file says which keys move and how many seeds each point gets; `simulator.sweep` runs it, and
-# keeps every run in a folder, so that a second call runs nothing.
+# One run is one draw. A study file says which keys move and how many seeds each point gets; `simulator.sweep`
+# runs it, and keeps every run in a folder, so that a second call runs nothing.
 
 # %%
 Path("chunks.toml").write_text("""
@@ -104,7 +105,7 @@ seeds = 3
 metrics = ["ttft_ms.mean", "itl_ms.p99", "request_goodput"]
 """)
 simulator.sweep("chunks.toml", out="study")
-points = pandas.DataFrame(simulator.load_study("study").points)
+points = pd.DataFrame(simulator.load_study("study").points)
 assert len(points) == 9
 print(points.columns.tolist())
 
@@ -128,8 +129,8 @@ axes[0].legend(title="batches of at most")
 figure.savefig("chunks.png")
 
 # %% [markdown]
-# At every load, chunks of 512 tokens make the longest gaps shorter and the first token later. Which of them a service wants is
-# what its bounds say: goodput counts the requests that keep both.
+# At every load, chunks of 512 tokens make the longest gaps shorter and the first token later. Which of them a
+# service wants is what its bounds say: goodput counts the requests that keep both.
 
 # %%
 for _, rows in points.groupby(rate):

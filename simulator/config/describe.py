@@ -113,7 +113,7 @@ def _paragraph(kind: str) -> str:
 
 
 def tables_of(struct: type[msgspec.Struct], prefix: str = "") -> Iterator[tuple[str, str, type[msgspec.Struct]]]:
-    """Yield name and title of the tables of the experiment file, in its order, and what they hold."""
+    """Yield name, title and Struct of the tables of the experiment file."""
     yield prefix or "experiment", f"[{prefix}]" if prefix else "experiment", struct
     for field in table_of(struct).fields:
         name = f"{prefix}.{field.name}" if prefix else field.name
@@ -176,7 +176,7 @@ def _entry(title: str, parameters: type[msgspec.Struct], text: str | None = None
 
 
 def doc_of(chosen: type) -> str:
-    """Return the docstring of a class without the signature that Cython puts before it."""
+    """Return the docstring of a class without Cython's signature before it."""
     text = inspect.cleandoc(chosen.__doc__ or "")
     return text.partition("\n")[2].lstrip() if text.startswith(f"{chosen.__name__}(") else text
 

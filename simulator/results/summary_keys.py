@@ -1,8 +1,8 @@
 """The keys of summary.json: unit and meaning of each, for documents and for tests.
 
-A path names the way to a value. `NAME` stands for a name of the experiment's, `[]` for an item of a list; a path that ends in
-`*` stands for all that a latency backend tells of itself. A value that stands for a distribution is a table with
-`STATISTICS`; where nothing was measured each is null.
+A path names the way to a value. `NAME` stands for a name of the experiment's, `[]` for an item of a list; a path that
+ends in `*` stands for all that a latency backend tells of itself. A value that stands for a distribution is a table
+with `STATISTICS`; where nothing was measured each is null.
 """
 from simulator.domain.columns import TABLES, Column
 
@@ -75,7 +75,8 @@ SUMMARY: dict[str, Column] = {
     **_RATES,
     **_keys("requests/s", offered_throughput="requests that came, (n - 1) / (last arrival - first)"),
     **_keys(verdict="stable, growing or overloaded: does the backlog grow"),
-    **_keys("requests", in_system__mean="found in the system by one that comes, mean", in_system__peak="the most found"),
+    **_keys("requests", in_system__mean="found in the system by one that comes, mean",
+            in_system__peak="the most found"),
     **_keys("requests/s", in_system__growth_per_s="slope of the regression on them; null: too few"),
     **_keys(served_share="completions over arrivals while requests came"),
     **_LATENCIES,
@@ -100,7 +101,8 @@ SUMMARY: dict[str, Column] = {
     **_below("encode.by_pool.NAME", {**_keys(replicas="of the pool", batches="encoded"),
                                      **_keys("s", busy_s="of all its replicas"),
                                      **_keys(utilisation="busy time over the whole"), **_COSTS}),
-    **_below("encode.replicas[]", {**_keys(replica="number among those that encode", pool="its pool", batches="encoded"),
+    **_below("encode.replicas[]", {**_keys(replica="number among those that encode", pool="its pool",
+                                          batches="encoded"),
                                    **_keys("s", busy_s="time that it encoded"),
                                    **_keys(utilisation="of the whole run")}),
     **_keys(not_completed__requests="that came and did not complete", not_completed__streamed="with a first token",
@@ -136,8 +138,8 @@ SUMMARY: dict[str, Column] = {
             decisions__refused="that found none", decisions__unique_targets="replicas that were chosen at all",
             decisions__targets="decisions for each replica", decisions__mean_regret="score of the best less that of "
             "the chosen, mean", decisions__max_regret="the most of it"),
-    **{"latency.*": Column("", "what the latency backend tells of itself: files with version and SHA-256, measured "
-                               "ranges, predictions inside and outside them")},
+    "latency.*": Column("", "what the latency backend tells of itself: files with version and SHA-256, measured "
+                               "ranges, predictions inside and outside them"),
     **_keys(diagnosis="remarks that a reader of the numbers should know"),
     **_keys(cost__currency="of [prices]"),
     **_keys("currency", cost__total="of the run", cost__per_hour="of what was there",
@@ -163,7 +165,7 @@ SUMMARY: dict[str, Column] = {
         **_keys(interval_frac="share of replications that an interval holds", replications="runs"),
         **_below("metrics.NAME", _keys(low="end of the interval", high="end of the interval",
                                        nominal="of the run itself")),
-        **{"*": Column("", "by operator: its error, its share of the time and of the variance, its tables")}}),
+        "*": Column("", "by operator: its error, its share of the time and of the variance, its tables")}),
 }
 
 

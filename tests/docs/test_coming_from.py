@@ -1,4 +1,4 @@
-"""What docs/coming_from.md names as ours exists: keys with their values, tables, figures, columns, commands and options."""
+"""What docs/coming_from.md names as ours exists: keys and their values, tables, figures, columns, commands."""
 import argparse
 import re
 from functools import cache
@@ -21,7 +21,7 @@ ROWS = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line i
         if line.startswith("|") and not line.startswith("|---")]
 HERE = sorted({found for row in ROWS if row[1] != "here" for found in re.findall(r"`([^`]+)`", row[1])})
 DIFFERS = sorted({found for row in ROWS for found in re.findall(r"`([^`]+)`", row[2])
-                  if found.startswith("--as") or (re.match(r"[a-z_]+\.[a-z_.]+( =|$)|\[", found) and not found.endswith(".txt"))})
+                  if re.match(r"--as|\[|[a-z_]+\.(?!txt)[a-z_.]+( =|$)", found)})
 
 
 @cache

@@ -8,7 +8,8 @@ from support.pages import ROOT, Block, Reader, blocks_of, matches, shown_in
 
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
-PAGES = [DOCS / name for name in ("index.md", "tutorial.md", "theory.md", "coming_from.md")] + sorted(DOCS.glob("howto/*.md"))
+PAGES = [*(DOCS / name for name in ("index.md", "tutorial.md", "theory.md", "coming_from.md")),
+         *sorted(DOCS.glob("howto/*.md"))]
 QUOTING = [page for page in PAGES if page.name not in ("theory.md", "coming_from.md")]      # those have formulas
 README_BLOCKS = [block for block in blocks_of(README.read_text())
                  if block.language == "console" and shown_in(block.text)]
@@ -34,7 +35,7 @@ def test_page_does_what_it_shows(page, reader):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", README_BLOCKS, ids=lambda block: shown_in(block.text)[0].command.split(maxsplit=3)[-1])
+@pytest.mark.parametrize("block", README_BLOCKS, ids=lambda block: shown_in(block.text)[0].command[20:])
 def test_readme_does_what_it_shows(block, reader):
     assert not told(reader.differences(f"```console\n{block.text}```\n"))
 
@@ -64,7 +65,8 @@ def test_numbers_in_words_stand_in_a_block(page):
 
 def test_a_page_is_read_as_its_table_says(tmp_path):
     page = ("```toml\n# a/b.toml\nx = 1\n```\n```python\nn = 6\n```\n```pycon\n>>> n * 7\n4...\n>>> n\n7\n```\n"
-            "```console\nlisted, not run\n```\n```console\n$ cat b.toml \\\n    | tail -1\nx = ...\n$ false\n$ echo $?\n1\n```\n"
+            "```console\nlisted, not run\n```\n"
+            "```console\n$ cat b.toml \\\n    | tail -1\nx = ...\n$ false\n$ echo $?\n1\n```\n"
             "```bash\nexit 1\n```\n").replace("a/b.toml", "b.toml")
 
     (difference,) = Reader(tmp_path).differences(page)

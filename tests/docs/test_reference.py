@@ -14,8 +14,8 @@ SPEC = importlib.util.spec_from_file_location("reference_pages", ROOT / "tools/r
 tool = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(tool)
 # Experiments whose summaries have, together, parts of every kind.
-SHOWN = ("quickstart", "admission", "andes", "autoscaling", "costs", "deepseek_dp8", "draft_model", "encode_pool", "fairness",
-         "decisions", "hicache", "lora", "prefill_decode", "pools")
+SHOWN = ("quickstart", "admission", "andes", "autoscaling", "costs", "deepseek_dp8", "draft_model", "encode_pool",
+         "fairness", "decisions", "hicache", "lora", "prefill_decode", "pools")
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,8 @@ def test_every_choice_of_the_registry_has_a_section(pages):
     assert {kind for kinds in tool.KINDS.values() for kind in kinds} == set(registry.KINDS)
     for page, kinds in tool.KINDS.items():
         sections = re.findall(r"^### (.+) `(.+)`$", pages[f"{page}.md"], re.MULTILINE)
-        assert sections == [(registry.KINDS[kind].title, name) for kind in kinds for name in registry.KINDS[kind].entries]
+        assert sections == [
+            (registry.KINDS[kind].title, name) for kind in kinds for name in registry.KINDS[kind].entries]
 
 
 def test_every_command_and_option_is_named(pages):

@@ -23,7 +23,8 @@ def test_site_builds_without_a_warning(tmp_path):
 
     assert done.returncode == 0, done.stderr
     assert not done.stderr
-    built = {path.relative_to(tmp_path / "site").with_suffix("").as_posix() for path in (tmp_path / "site").rglob("*.html")}
+    site = tmp_path / "site"
+    built = {path.relative_to(site).with_suffix("").as_posix() for path in site.rglob("*.html")}
     assert {page.relative_to(DOCS).with_suffix("").as_posix() for page in PAGES} - built == {"README"}
 
 

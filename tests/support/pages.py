@@ -1,18 +1,16 @@
-"""Pages that do what they show: their files are written, their commands run, their Python executed, block by block.
+"""Pages that do what they show: their files are written, commands run, Python executed, block by block.
 
-| block | what is done |
-|---|---|
-| `console` | a line that begins with `$ ` is a command; the lines up to the next one are its output, which is compared. `...` stands for anything: within a line, or, alone in one, for any lines. |
-| `toml`, `python` whose first line is `# NAME` | the file NAME is written |
-| `python` | is executed |
-| `pycon` | is executed, and what it prints compared, `...` as above |
-| others | nothing |
+- `console`: a line that begins with `$ ` is a command; the lines up to the next one are its output, which is compared.
+  `...` stands for anything: within a line, or, alone in one, for any lines. A block without such lines is left alone.
+- `toml` and `python` whose first line is `# NAME`: the file NAME is written.
+- `python`: is executed. `pycon`: likewise, and what it prints is compared, `...` as above.
+- Others, `bash` for instance: nothing.
 
-Output is what a command prints to stdout, and, where it fails, to stderr; a page then shows `$ echo $?`, too. A `console`
-block of which no line begins with `$ ` lists commands, and is left alone. Where commands need places of this machine, as the
-port of a server, the page has a name for it that `stand_ins` replaces.
+Output is what a command prints to stdout, and, where it fails, to stderr; a page then shows `$ echo $?`, too. Where
+commands need something of this machine, as the port of a server, the page has a name for it that `stand_ins` replaces.
 
-`PYTHONPATH=tests:. python -m support.pages PAGE...` writes what commands print now into pages, wherever they differ.
+`PYTHONPATH=tests:. python -m support.pages PAGE...` writes what commands print now into pages, wherever they differ;
+`pycon` blocks are for people to correct.
 """
 import contextlib
 import doctest
