@@ -31,6 +31,7 @@ def test_names_of_a_kind_stand_one_a_line():
     ("length distributions", "length_distribution"),
     ("time distributions", "time_distribution"), ("changing rates", "rate"), ("presets", "preset"),
     ("workloads", "workload"), ("tables", "table"), ("admission policies", "admission"),
+    ("protocols of KV tiers", "kv_tier"), ("descriptions of clients", "client_format"),
     ("results table", "results_table"), ("results_tables", "results_table"),
 ])
 def test_kind_is_known_by_its_name_and_title_one_or_many(word, kind):

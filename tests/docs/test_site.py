@@ -74,3 +74,10 @@ def test_every_page_is_reached_from_the_front_page():
 
     own = set(PAGES) | set(DOCS.glob("notebooks/*.py"))
     assert own - reached == {DOCS / "README.md"}
+
+
+def test_links_of_the_readme_lead_somewhere():
+    targets = re.findall(r"\]\((docs/[^)]+)\)", (ROOT / "README.md").read_text())
+
+    assert len(targets) >= 8
+    assert not [target for target in targets if not (ROOT / target).is_file()]
