@@ -15,8 +15,8 @@ exclude_patterns = ["conf.py", "README.md", "**/.*"]
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
 html_theme = "alabaster"
-html_theme_options = {"description": "LLM inference serving, simulated", "page_width": "1180px",
-                      "sidebar_width": "250px", "fixed_sidebar": True}
+html_theme_options = {"description": "LLM inference serving, simulated", "page_width": "1300px",
+                      "body_max_width": "auto", "sidebar_width": "250px", "font_size": "15px", "fixed_sidebar": True}
 html_sidebars = {"**": ["about.html", "searchfield.html", "navigation.html"]}
 html_show_sourcelink = False
 suppress_warnings = ["misc.highlighting_failure"]       # `...` stands for what is left out of a file

@@ -73,7 +73,7 @@ def _overview() -> Iterator[str]:
 def _experiment() -> Iterator[str]:
     seen = {}
     for name, title, struct in describe.tables_of(Experiment):
-        yield f"## {code(title if title != 'experiment' else 'at the top of the file')}"
+        yield f"## {code(title)}" if title != "experiment" else "## At the top of the file"
         if struct in seen:
             yield f"The keys of {code(seen[struct])}."
             continue
@@ -203,7 +203,7 @@ def about(docstring: str | None) -> Iterator[str]:
 def cells(row: Iterable[str], is_inner: bool = False) -> list[str]:
     """Return allowed, default, unit and meaning as Markdown."""
     allowed, default, unit, meaning = row
-    shown = default if default == "required" else code(default)
+    shown = default if default == "required" or default.startswith("a ") else code(default)
     return [text("a table, below" if is_inner else allowed), shown, text(unit), text(meaning)]
 
 
@@ -221,7 +221,8 @@ def code(words: str) -> str:
 def text(words: str) -> str:
     """Return plain words so that Markdown takes nothing in them for its own, but for code in backquotes."""
     parts = words.split("`")
-    return "`".join(re.sub(r"([\\<>*_\[\]#~])", r"\\\1", part) if i % 2 == 0 else part for i, part in enumerate(parts))
+    return "`".join(re.sub(r"[\\<*~]|\b_|_\b|\](?=\()", r"\\\g<0>", part) if i % 2 == 0 else part
+                    for i, part in enumerate(parts))
 
 
 def main() -> None:

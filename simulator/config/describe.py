@@ -87,8 +87,8 @@ def kind_of(word: str) -> str:
     known = {}
     for kind, title in TITLES.items():
         for each in (kind, title):
-            title = each.replace("_", " ")
-            known |= {title.lower(): kind, plural(title).lower(): kind}
+            words = each.replace("_", " ")
+            known |= {words.lower(): kind, plural(words).lower(): kind}
     asked = " ".join(word.lower().replace("_", " ").replace("-", " ").split())
     if asked not in known:
         raise InputErrors([f"no kind {show(word)}{did_you_mean(asked, TITLES)}"])

@@ -56,14 +56,15 @@ def test_every_command_and_option_is_named(pages):
 def test_a_key_stands_with_unit_default_and_what_it_allows(pages):
     rows = pages["experiment.md"].splitlines()
 
-    assert ("| `engine.gpu_memory_utilization` | a number \\> 0 and \\<= 1 | `0.9` |  | "
+    assert ("| `engine.gpu_memory_utilization` | a number > 0 and \\<= 1 | `0.9` |  | "
             "share of memory the engine may use |") in rows
     assert any(row.startswith("| `workload.load.rate_per_s` | ") and " | 1/s | " in row for row in rows)
 
 
 def test_pipes_and_brackets_of_words_stay_words():
     assert tool.table(("a",), [("x|y",)]).splitlines() == ["| a |", "| --- |", "| x\\|y |"]
-    assert tool.text("models/<name>.toml, `<as code>`") == "models/\\<name\\>.toml, `<as code>`"
+    assert tool.text("models/<name>.toml, `<as code>`, 2 * 3") == r"models/\<name>.toml, `<as code>`, 2 \* 3"
+    assert tool.text("[engine] max_num_seqs, _at_ edges, [a](b)") == r"[engine] max_num_seqs, \_at\_ edges, [a\](b)"
 
 
 def leaves(value, path=""):

@@ -25,7 +25,9 @@ def test_site_builds_without_a_warning(tmp_path):
     assert not done.stderr
     site = tmp_path / "site"
     built = {path.relative_to(site).with_suffix("").as_posix() for path in site.rglob("*.html")}
-    assert {page.relative_to(DOCS).with_suffix("").as_posix() for page in PAGES} - built == {"README"}
+    own = [*PAGES, *DOCS.glob("notebooks/*.py")]
+    assert {page.relative_to(DOCS).with_suffix("").as_posix() for page in own} - built == {"README"}
+    assert "jupytext" not in (site / "notebooks/chunks_and_users.html").read_text().partition("<h1>")[0]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(DOCS).as_posix())
