@@ -213,7 +213,7 @@ def parser_of(*chosen: str) -> argparse.ArgumentParser:
 
     describe = commands.add_parser("describe", help="one entry: its keys, types, defaults, units, source")
     describe.add_argument("kind", nargs="+", metavar="KIND", help="as `list` shows them")
-    describe.add_argument("name", metavar="NAME")
+    describe.add_argument("name", metavar="NAME", help="as `list KIND` shows it")
 
     commands.add_parser("schema", help="JSON Schema of the experiment file, for editors")
 
@@ -251,7 +251,7 @@ def _threads(text: str) -> int:
 
 
 def _add_experiment(command: argparse.ArgumentParser) -> None:
-    command.add_argument("experiment", metavar="EXPERIMENT.toml")
+    command.add_argument("experiment", metavar="EXPERIMENT.toml", help="what is simulated")
     command.add_argument("--set", dest="overrides", action="append", default=[], metavar="SECTION.KEY=VALUE",
                          help="override one value of the file; VALUE is TOML; repeatable")
 

@@ -73,8 +73,8 @@ by_length = requests.groupby(pd.cut(requests["prompt_tokens"], [0, 500, 1000, 20
 print(by_length["ttft_ms"].describe()[["count", "mean", "max"]].round(1))
 
 # %% [markdown]
-# Longer prompts wait longer, since they are computed first. That the requests are the same in each run that
-# follows makes comparisons sharp: arrivals and lengths have random streams of their own.
+# Longer prompts get their first token later: all of a prompt is computed before it. The requests are the same in
+# each run that follows, since arrivals and lengths have random streams of their own: comparisons are sharp.
 
 # %%
 small = simulator.run("chat.toml", {"engine.max_num_batched_tokens": 512})
