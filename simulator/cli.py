@@ -182,6 +182,8 @@ STUDIES = {
     "fit": ("fit_command", "which layouts of a model fit into memory, and how much KV cache each leaves"),
     "tune": ("tune_command", "which deployment is best: candidates, pruned, simulated, ranked, and written"),
     "score": ("score_command", "predictions beside what was measured on real machines"),
+    "calibrate": ("calibrate_command", "fit an experiment to what a real server did, and say how far it predicts"),
+    "import": ("import_command", "what load generators and engines measured, as observed.csv and steps.csv"),
     "train": ("train_command", "train and cache the tables of the latency backend `forest`"),
     "report": ("report_command", "results as one page of charts, as pictures, or as plots in the terminal"),
     "export": ("export_command", "results in the files of Vidur, SimAI or BLIS, or as CSV or Parquet"),

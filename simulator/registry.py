@@ -162,6 +162,7 @@ KINDS = {
         "llmservingsim": "simulator.workload.formats.llmservingsim:LlmServingSim",
         "mooncake": "simulator.workload.formats.mooncake:Mooncake",
         "mooncake_delta": "simulator.workload.formats.mooncake_delta:MooncakeDelta",
+        "observed": "simulator.workload.formats.observed:Observed",
         "sharegpt": "simulator.workload.formats.chats:Chats",
         "timed_trace": "simulator.workload.formats.timed_trace:TimedTrace",
         "tracelab": "simulator.workload.formats.tracelab:TraceLab",

@@ -16,7 +16,8 @@ from simulator.errors import InputErrors, did_you_mean
 
 FILE = "dataset.toml"
 # Form -> module here with a frozen `Parameters`, `ROLES` of its files, its `LEVEL`, and `read(data_set) -> cases`.
-FORMS = {"closed_loop": "simulator.study.accuracy.closed_loop", "request_log": "simulator.study.accuracy.request_log"}
+FORMS = {"closed_loop": "simulator.study.accuracy.closed_loop", "observed": "simulator.study.accuracy.observed",
+         "request_log": "simulator.study.accuracy.request_log"}
 
 Text = Annotated[str, Meta(min_length=1)]
 Metric = Literal["ttft", "tpot", "e2e", "makespan", "throughput"]
@@ -24,7 +25,10 @@ Share = Annotated[float, Meta(ge=0, le=10)]
 
 
 class DataFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file of measurements, relative to the root of all data."""
+    """A file of measurements.
+
+    Its path is relative to the root of all data, or after ./ to dataset.toml.
+    """
 
     role: Annotated[Text, Meta(description="what the form calls it")]
     path: Text
@@ -76,7 +80,7 @@ class DataSet(msgspec.Struct, frozen=True, kw_only=True):
     purpose: Annotated[Literal["development", "held"], Meta(description=(
         "development: looked at while prices were made; held: not"))]
     fits: Annotated[tuple[str, ...], Meta(description="backends and other predictors that were fitted on it")]
-    form: Annotated[Literal["closed_loop", "request_log"], Meta(description="how it is written")]
+    form: Annotated[Literal["closed_loop", "observed", "request_log"], Meta(description="how it is written")]
     files: Annotated[tuple[DataFile, ...], Meta(min_length=1)]
     reader: Annotated[dict[str, Any], Meta(description="keys of the form")] = {}
     experiment: Annotated[dict[str, Any], Meta(description="tables of an experiment that all runs have")] = {}
@@ -170,6 +174,8 @@ def _open(file: Path, root: str) -> Opened:
         parameters = reader.table(form.Parameters, says.reader, ("reader",))
         for path, fault in _disagreements(says, form):
             reader.fault(path, fault)
+        says = msgspec.structs.replace(says, files=tuple(
+            msgspec.structs.replace(each, path=_beside(each.path, file.parent)) for each in says.files))
         for index, each in enumerate(says.files):
             absent += _check(Path(root, each.path), each, lambda fault, i=index: reader.fault(("files", i), fault))
     if reader.faults:

@@ -117,7 +117,7 @@ def _workload(data_set: Opened, case: Case, experiment: Experiment):
 def _values(case: Case, result) -> dict[str, Any]:
     """Return the metrics that were measured: of each request, or of the run."""
     requests = result.requests
-    by_request = _by_request(requests[np.argsort(requests["arrival_ns"], kind="stable")]) \
+    by_request = times_of_requests(requests[np.argsort(requests["arrival_ns"], kind="stable")]) \
         if case.arrivals_ns is not None else {}
     values = {}
     for metric, measured in case.measured.items():
@@ -143,8 +143,11 @@ def _intervals(case: Case, summary: dict) -> dict[str, tuple[float, float]]:
     return found
 
 
-def _by_request(requests: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the times of requests, ms; NaN of those that did not complete, or have none."""
+def times_of_requests(requests: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the times of simulated requests, ms.
+
+    NaN of those that did not complete, or have none.
+    """
     arrived, first, last = (requests[name].astype(float) / NS_PER_MS
                             for name in ("arrival_ns", "first_token_ns", "completed_ns"))
     gaps = requests["output_tokens"] - 1.0

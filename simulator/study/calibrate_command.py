@@ -1,0 +1,93 @@
+"""`python -m simulator calibrate STUDY.toml`: fit an experiment to what was measured, and say how far it predicts."""
+import argparse
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from simulator.results.interrupts import Interrupts
+from simulator.study.calibration.answer import Solver, Stopped
+from simulator.study.calibration.evaluations import FILE as EVALUATIONS
+from simulator.study.calibration.evaluations import Evaluations
+from simulator.study.calibration.files import check_free, hash_of_question, write_all
+from simulator.study.calibration.question import Question, read_question
+from simulator.study.calibration.told import text_of
+from simulator.study.durations import duration_s
+
+DONE, RUN_AGAIN, SIGNAL = 0, 75, 128
+LINE_S = 30.0                   # between two lines of progress
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command to its parser."""
+    parser.add_argument("study", metavar="STUDY.toml", help='an experiment with a table [study], kind = "calibrate"')
+    parser.add_argument("--no-fit", dest="is_fitted", action="store_false", help="only compare, fit nothing")
+    parser.add_argument("--force", action="store_true", help=(
+        "take data of which the client was the bottleneck, or too much failed"))
+    parser.add_argument("--out", metavar="DIR", help="where the files go; default: results/<name>")
+    parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="SECTION.KEY=VALUE",
+                        help="override one value of the file, and of the experiments that it names; repeatable")
+    parser.add_argument("--overwrite", action="store_true", help="replace the answer to another question")
+    parser.add_argument("--stop-after", type=duration_s, metavar="55m", help=(
+        "begin no simulation after so long, and exit with 75: run again"))
+    parser.add_argument("--quiet", action="store_true", help="no progress, no summary; notes are told all the same")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Fit, write the files, print the summary; return the exit status.
+
+    Raises
+    ------
+    InputErrors
+        What is wrong with the study, its experiments or its data; nothing is written.
+    """
+    question = read_question(options.study, options.overrides, options.is_fitted, options.force)
+    folder = Path(options.out or Path("results", question.name)).absolute()
+    asked = hash_of_question(question)
+    check_free(folder, asked, options.is_fitted, options.overwrite)
+    if options.overwrite:
+        (folder / EVALUATIONS).unlink(missing_ok=True)
+    watch = _Watch(options)
+    try:
+        with watch.interrupts, Evaluations(folder, asked) as evaluations:
+            answer = Solver(question, evaluations, watch.is_over, _Progress(question, options.quiet).tell).answer()
+    except Stopped:
+        number = watch.interrupts.signal_number
+        print(f"stopped; evaluations so far are in {folder}, run again to go on", file=sys.stderr)
+        return RUN_AGAIN if number is None else SIGNAL + number
+    names = write_all(answer, folder, asked, options.overrides)
+    if not options.quiet:
+        print(f"{text_of(answer)}\n\n{', '.join(names)} in {os.path.relpath(folder)}")
+    for note in answer.notes:
+        print(f"note: {note}", file=sys.stderr)
+    return DONE
+
+
+class _Progress:
+    """Tells how far a fit to requests is, now and then."""
+
+    def __init__(self, question: Question, is_quiet: bool):
+        self._total, self._is_quiet = question.settings.evaluations, is_quiet
+        self._began_s = self._told_s = time.monotonic()
+
+    def tell(self, count: int, least: float) -> None:
+        """Show the number of evaluations, and the least objective."""
+        now_s = time.monotonic()
+        if not self._is_quiet and now_s - self._told_s >= LINE_S:
+            self._told_s = now_s
+            left_s = (now_s - self._began_s) / count * max(self._total - count, 0)
+            print(f"{count:,}/{self._total:,} evaluations, objective {least:.6g}, {left_s:.0f} s left", file=sys.stderr,
+                  flush=True)
+
+
+class _Watch:
+    """Says when no simulation is to begin any more: a signal, the time that was given."""
+
+    def __init__(self, options: argparse.Namespace):
+        self.interrupts = Interrupts((signal.SIGINT, signal.SIGTERM))
+        self._until_s = float("inf") if options.stop_after is None else time.monotonic() + options.stop_after
+
+    def is_over(self) -> bool:
+        """Say whether no simulation is to begin any more."""
+        return self.interrupts.signal_number is not None or time.monotonic() > self._until_s

@@ -1,0 +1,239 @@
+"""A calibration answered: fitted values, how sure they are, how well they predict."""
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from simulator import assemble
+from simulator.study.calibration.blocks import blocks_of
+from simulator.study.calibration.confidence import Interval, Sample, of_gaps, of_requests, of_steps
+from simulator.study.calibration.data import METRICS, US_PER_S
+from simulator.study.calibration.evaluations import Evaluations
+from simulator.study.calibration.fit_keys import value_of
+from simulator.study.calibration.grades import grade
+from simulator.study.calibration.newton import nudges
+from simulator.study.calibration.objective import objective, quantile_residuals
+from simulator.study.calibration.question import DataSet, Question
+from simulator.study.calibration.replay import Counts, Replay, Replayed, check_counts, compared
+from simulator.study.calibration.search import least
+from simulator.study.calibration.steps import (
+    GAP,
+    LINEAR,
+    PRICES,
+    gap_us,
+    gaps_us,
+    predicted_us,
+    prices_in,
+    problem_of,
+    solved,
+)
+from simulator.study.calibration.table import REQUESTS, STEPS
+from simulator.study.measured.record import counted
+
+NAMES = {"ttft": "ttft", "tpot": "tpot", "e2e": "e2el"}      # here: in calibration.json
+STEP = "step"
+MOST_TIMES_TRAINING = 2.0       # a held-out error beyond it does not transfer
+US_PER_MS = 1e3
+
+
+class Fitted(NamedTuple):
+    """A value. level : what told it."""
+
+    value: float
+    interval: Interval
+    level: str
+
+
+class Answer(NamedTuple):
+    """What came out.
+
+    coefficients : key -> value; of a comparison none. training, held_out : as calibration.json has them; held_out None:
+    nothing was held out. transfers : None: likewise. objective : of a fit to requests.
+    replayed : of each data set, None where it has no requests. notes : what must be known.
+    """
+
+    question: Question
+    coefficients: dict[str, Fitted]
+    training: dict[str, Any]
+    held_out: dict[str, Any] | None
+    transfers: bool | None
+    objective: float | None
+    replayed: tuple[Replayed | None, ...]
+    notes: tuple[str, ...]
+
+
+class Solver:
+    """Answers a question.
+
+    Parameters
+    ----------
+    evaluations : of objectives, opened. is_over : says whether no simulation is to begin any more.
+    tell : takes the number of evaluations so far, and the least objective.
+    """
+
+    def __init__(self, question: Question, evaluations: Evaluations, is_over: Callable[[], bool],
+                 tell: Callable[[int, float], None]):
+        self._question, self._evaluations, self._is_over, self._tell = question, evaluations, is_over, tell
+        readings, rtt_ms = assemble.Readings(), question.settings.client_rtt_ms
+        self._replays = [None if each.requests is None else Replay(each, rtt_ms, readings) for each in question.sets]
+        self._best = np.inf
+        self._count = 0
+
+    def answer(self) -> Answer:
+        """Fit, and compare.
+
+        Raises
+        ------
+        InputErrors
+            Data and experiment do not fit together. Stopped: it was told to stop.
+        """
+        question = self._question
+        found = self._of_steps() if question.by_steps() else {}
+        least_objective = None
+        if question.by_requests():
+            told, least_objective = self._of_requests({key: each.value for key, each in found.items()})
+            found |= told
+        values = {key: found[key].value for key in question.fit}
+        replayed = tuple(replay and self._replay(replay, values) for replay in self._replays)
+        for data_set, each in zip(question.sets, replayed, strict=True):
+            if each is not None:
+                check_counts(data_set, each.counts)
+        training = self._graded(values, replayed, False)
+        held = self._graded(values, replayed, True)
+        transfers = None if held is None or held["mape"] is None or training["mape"] is None \
+            else held["mape"] <= MOST_TIMES_TRAINING * training["mape"]
+        return Answer(question, {key: found[key] for key in question.fit}, training, held, transfers, least_objective,
+                      replayed, question.notes + tuple(self._notes(found)))
+
+    def _of_steps(self) -> dict[str, Fitted]:
+        """Return what iterations tell."""
+        question, fit = self._question, self._question.by_steps()
+        sets = [each for each in question.sets if each.steps is not None and not each.is_held]
+        prices = {key: each for key, each in fit.items() if key in PRICES}
+        found: dict[str, Fitted] = {}
+        if prices:
+            problem = problem_of([(each.steps, prices_in(each.experiment_of({}))) for each in sets], prices)
+            values, sure = solved(problem), of_steps(problem, prices, question.seed)
+            found = {key: Fitted(float(value), sure[key], STEPS) for key, value in zip(prices, values, strict=True)}
+        if GAP in fit:
+            gaps = np.concatenate([np.where(each.steps.is_held, np.nan, gaps_us(each.steps)) for each in sets])
+            value = gap_us(gaps, fit[GAP])
+            found[GAP] = Fitted(value, of_gaps(gaps, GAP, fit[GAP], question.seed)[GAP], STEPS)
+        return found
+
+    def _of_requests(self, settled: Mapping[str, float]) -> tuple[dict[str, Fitted], float]:
+        """Return what requests tell, and the least objective; `settled` : keys that iterations have told."""
+        question, fit = self._question, self._question.by_requests()
+        chosen = [(each, replay) for each, replay in zip(question.sets, self._replays, strict=True)
+                  if replay is not None and not each.is_held]
+
+        def pairs_at(values: dict[str, float]) -> list:
+            whole = {**settled, **values}
+            return [compared(each, self._replay(replay, whole), ~each.requests.is_held) for each, replay in chosen]
+
+        def residuals_at(values: dict[str, float]) -> np.ndarray:
+            return np.concatenate([quantile_residuals(pairs) for pairs in pairs_at(values)]) / np.sqrt(len(chosen))
+
+        def evaluate(values: dict[str, float]) -> float:
+            known = self._evaluations.known({**settled, **values})
+            if known is None:
+                known = objective(pairs_at(values), values, fit)
+                self._evaluations.keep({**settled, **values}, known)
+            self._count += 1
+            self._best = min(self._best, known)
+            self._tell(self._count, self._best)
+            return known
+
+        values = least(evaluate, residuals_at, fit, question.settings.evaluations, question.seed)
+        moves, _ = nudges(residuals_at, residuals_at(values), values, fit)
+        samples = list(self._samples(chosen, [{**settled, **values, **move} for move in (
+            {}, *({key: values[key] + by} for key, by in moves.items()))]))
+        sure = of_requests(samples, moves, values, fit, question.seed)
+        return {key: Fitted(values[key], sure[key], REQUESTS) for key in fit}, self._best
+
+    def _samples(self, chosen: list[tuple[DataSet, Replay]],
+                 moved: list[dict[str, float]]) -> Iterable[Sample]:
+        """Yield how times change with each key; `moved` : the values, and those with each key moved."""
+        for each, replay in chosen:
+            rows = ~each.requests.is_held
+            runs = [self._replay(replay, values).times for values in moved]
+            parts = [{name: times[name][rows] for name in METRICS} for times in (each.requests.times, *runs)]
+            yield Sample(each.requests.sent_s[rows], parts[0], parts[1], tuple(parts[2:]))
+
+    def _replay(self, replay: Replay, values: Mapping[str, float]) -> Replayed:
+        if self._is_over():
+            raise Stopped
+        return replay(values)
+
+    def _graded(self, values: Mapping[str, float], replayed: tuple[Replayed | None, ...],
+                is_held: bool) -> dict[str, Any] | None:
+        """Return the grades of what was held out, or of all else; None: there is nothing."""
+        question = self._question
+        found: dict[str, Any] = {}
+        for metric, name in NAMES.items():
+            found[name] = _grade(
+                (*compared(each, times, each.requests.is_held == is_held)[metric],
+                 blocks_of(each.requests.sent_s[each.requests.is_held == is_held]))
+                for each, times in zip(question.sets, replayed, strict=True) if times is not None)
+        found[STEP] = _grade(_steps_of(each, values, is_held) for each in question.sets
+                             if each.steps is not None and _is_priced(each, values))
+        if all(each is None for each in found.values()):
+            return None
+        counts = [times.counts for each, times in zip(question.sets, replayed, strict=True)
+                  if times is not None and (each.requests.is_held == is_held).any()]
+        return {"mape": _headline(found, question.level), "median_ape": _headline(found, question.level, "median_ape"),
+                **found, "counts": sum(counts, Counts())._asdict()}
+
+    def _notes(self, found: Mapping[str, Fitted]) -> Iterable[str]:
+        question = self._question
+        for key, each in found.items():
+            bounds = question.fit[key]
+            if each.value in (bounds.min, bounds.max) and each.value != 0.0:
+                yield f"{key} = {each.value:g} lies at its bound."
+        if "latency.per_context_token_us" in question.by_steps():
+            yield ("context_tokens of steps.csv are those of all sequences, prompts among them; linear prices those of "
+                   "decodes.")
+        for each, replay in zip(question.sets, self._replays, strict=True):
+            if replay is not None and each.requests.num_failed:
+                yield f"{each.name}: {counted(each.requests.num_failed, 'request')} failed and are not simulated."
+
+
+class Stopped(Exception):
+    """No simulation is to begin any more."""
+
+
+def _is_priced(data_set: DataSet, values: Mapping[str, float]) -> bool:
+    """Say whether the durations of iterations follow from sums."""
+    experiment = data_set.experiment_of(values)
+    return experiment.latency.backend == LINEAR and not experiment.pools
+
+
+def _steps_of(data_set: DataSet, values: Mapping[str, float], is_held: bool):
+    steps = data_set.steps
+    rows = steps.is_held == is_held
+    predicted = predicted_us(steps, prices_in(data_set.experiment_of(values)))
+    starts = np.where(np.isfinite(steps.columns["start_s"]), steps.columns["start_s"],
+                      np.cumsum(steps.duration_us) / US_PER_S)
+    return steps.duration_us[rows] / US_PER_MS, predicted[rows] / US_PER_MS, blocks_of(starts[rows])
+
+
+def _grade(parts) -> dict[str, Any] | None:
+    """Return the grade of data sets taken together; each: measured, simulated, blocks."""
+    parts = list(parts)
+    if not parts:
+        return None
+    return grade(*(np.concatenate(each) for each in zip(*parts, strict=True)))
+
+
+def _headline(found: Mapping[str, Any], level: str, name: str = "mape") -> float | None:
+    """Return the error that stands first: of iterations, or the mean over TTFT, TPOT and E2EL."""
+    chosen = [STEP] if level == STEPS and found[STEP] is not None else list(NAMES.values())
+    values = [found[each]["request_level"][name] for each in chosen if found[each] is not None]
+    values = [each for each in values if each is not None]
+    return float(np.mean(values)) if values else None
+
+
+def values_now(question: Question, keys: Iterable[str]) -> dict[str, Any]:
+    """Return what the first experiment has for keys."""
+    experiment = question.sets[0].experiment_of({})
+    return {key: value_of(experiment, key) for key in keys}

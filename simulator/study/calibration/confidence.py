@@ -1,0 +1,136 @@
+"""How sure a fitted value is: the bootstrap, and which values the data do not tell.
+
+Blocks are drawn again, 50 iterations or 10 s of requests, 200 times; the 2.5th and 97.5th percentile of what is
+fitted to them bound the interval. To fit requests anew each time would take as many searches: instead each draw takes
+one step of Gauss and Newton from the fitted values, by how the times of each request change with each key, which one
+run a key tells. A key whose interval holds 0, or reaches both of its bounds, is not identified: this load does not
+tell it.
+"""
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from simulator.core.random_streams import RandomStreams
+from simulator.study.calibration.blocks import moving_rows, moving_spans
+from simulator.study.calibration.data import METRICS
+from simulator.study.calibration.newton import step
+from simulator.study.calibration.objective import quantile_residuals
+from simulator.study.calibration.steps import Problem, solved
+from simulator.study.calibration.table import FitKey
+
+DRAWS, BLOCK_STEPS = 200, 50
+TAILS = (2.5, 97.5)
+AT_BOUND_FRAC = 1e-6                            # of the range
+
+# What tells a key apart from the others, by the end of its name.
+LOADS = {
+    "base_us": "few sequences at a time: a low rate, and long outputs",
+    "per_sequence_us": "iterations with one and with many sequences: rates from low to near the largest",
+    "per_prefill_token_us": "prompts of many lengths, one at a time: a low rate",
+    "per_decode_token_us": "more than one token of a sequence in an iteration (drafts); without, decode tokens are "
+                           "sequences but for those that compute prompts",
+    "per_context_token_us": "short and very long contexts with equally many sequences",
+    "iteration_us": "iterations one after the other without a pause: several requests at any time",
+    "queue_base_us": "short prompts at a low rate, so that TTFT is little else",
+    "queue_per_prompt_token_us": "prompts of many lengths at a low rate, beside a fit of iterations",
+    "output_token_us": "single requests with long outputs, beside a fit of iterations",
+    "completion_us": "many requests of one token",
+    "sequence_us": "iterations with one and with many sequences",
+    "bandwidth_efficiency": "decodes alone: short prompts, long outputs",
+    "memory_efficiency": "decodes alone: short prompts, long outputs",
+    "mfu_prefill": "long prompts, one token out: computing bounds them",
+    "mfu_decode": "decodes of so many sequences that computing bounds them",
+    "kernel_latency_us": "one short request at a time",
+}
+ANY_LOAD = "a load under which it is a larger part of the time"
+
+
+class Interval(NamedTuple):
+    """Where a value lies.
+
+    reason : why the data do not tell it, and which load would; None: they do.
+    """
+
+    low: float
+    high: float
+    reason: str | None
+
+
+def of_steps(problem: Problem, fit: Mapping[str, FitKey], seed: int) -> dict[str, Interval]:
+    """Return the intervals of prices."""
+    draw = RandomStreams(seed).generator("study.bootstrap")
+    count = len(problem.duration_us)
+    found = [solved(problem.rows(moving_rows(draw, count, BLOCK_STEPS))) for _ in range(DRAWS)]
+    return intervals(np.array(found), fit)
+
+
+def of_gaps(gaps_us: np.ndarray, key: str, bounds: FitKey, seed: int) -> dict[str, Interval]:
+    """Return the interval of a median gap."""
+    draw = RandomStreams(seed).generator(f"study.bootstrap.{key}")
+    known = gaps_us[np.isfinite(gaps_us)]
+    found = [np.median(known[moving_rows(draw, len(known), BLOCK_STEPS)]) for _ in range(DRAWS)]
+    return intervals(np.clip(np.array(found), bounds.min, bounds.max)[:, None], {key: bounds})
+
+
+class Sample(NamedTuple):
+    """A data set that was fitted to.
+
+    sent_s : float64 (n,), ascending. measured : metric -> float64 (n,). simulated : at the fitted values.
+    nudged : for each key, as `simulated`, that key moved by its nudge.
+    """
+
+    sent_s: np.ndarray
+    measured: Mapping[str, np.ndarray]
+    simulated: Mapping[str, np.ndarray]
+    nudged: tuple[Mapping[str, np.ndarray], ...]
+
+
+def of_requests(samples: list[Sample], moves: Mapping[str, float], values: Mapping[str, float],
+                fit: Mapping[str, FitKey], seed: int) -> dict[str, Interval]:
+    """Return the intervals of what was fitted to requests.
+
+    moves : how far each key was moved.
+    """
+    draw = RandomStreams(seed).generator("study.bootstrap.requests")
+    by = np.array([moves[key] for key in fit])
+    found = [_step([_drawn(sample, moving_spans(draw, sample.sent_s)) for sample in samples], values, fit, by)
+             for _ in range(DRAWS)]
+    return intervals(np.array(found), fit)
+
+
+def intervals(found: np.ndarray, fit: Mapping[str, FitKey]) -> dict[str, Interval]:
+    """Return the intervals of values drawn again, float64 (draws, k)."""
+    lows, highs = np.percentile(found, TAILS, axis=0).tolist()
+    return {key: Interval(low, high, _why_not(key, low, high, bounds))
+            for (key, bounds), low, high in zip(fit.items(), lows, highs, strict=True)}
+
+
+def _why_not(key: str, low: float, high: float, bounds: FitKey) -> str | None:
+    margin = AT_BOUND_FRAC * (bounds.max - bounds.min)
+    load = LOADS.get(key.rpartition(".")[2], ANY_LOAD)
+    if low <= 0.0 <= high:
+        return f"its interval holds 0; what would tell it: {load}"
+    if low <= bounds.min + margin and high >= bounds.max - margin:
+        return f"its interval reaches both bounds; what would tell it: {load}"
+    return None
+
+
+def _drawn(sample: Sample, rows: np.ndarray) -> Sample:
+    def part(times: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {name: times[name][rows] for name in METRICS}
+    return Sample(sample.sent_s[rows], part(sample.measured), part(sample.simulated), tuple(map(part, sample.nudged)))
+
+
+def _step(samples: list[Sample], values: Mapping[str, float], fit: Mapping[str, FitKey],
+          moves: np.ndarray) -> list[float]:
+    """Return the values after one step towards the least of the objective of what was drawn."""
+    now = _linear(samples, lambda sample: sample.simulated)
+    slopes = [(_linear(samples, lambda sample, i=i: sample.nudged[i]) - now) / move for i, move in enumerate(moves)]
+    return list(step(now, np.column_stack(slopes), values, fit).values())
+
+
+def _linear(samples: list[Sample], of: Callable[[Sample], Mapping[str, np.ndarray]]) -> np.ndarray:
+    parts = [quantile_residuals({name: (sample.measured[name], of(sample)[name]) for name in METRICS})
+             for sample in samples]
+    return np.concatenate(parts) / np.sqrt(len(parts))

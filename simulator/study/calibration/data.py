@@ -1,0 +1,158 @@
+"""What was measured, as arrays, and whether it can be trusted."""
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from simulator.errors import InputErrors
+from simulator.study.accuracy.observed import times_of
+from simulator.study.calibration.blocks import blocks_of, is_held_out
+from simulator.study.measured.observed import read_steps
+from simulator.study.measured.record import STEP_COLUMNS, counted
+from simulator.study.measured.source import Source
+from simulator.study.measured.write import REQUESTS, STEPS
+from simulator.workload.formats.observed import scan_observed, served, texts_of
+from simulator.workload.limits import MISSING
+from simulator.workload.reading.files import read_bytes
+
+NS_PER_S, NS_PER_MS, US_PER_S = 1e9, 1e6, 1e6
+METRICS = ("ttft", "tpot", "e2e")       # ms
+MOST_FAILED = 0.05
+LATE_MS, LATE_FRAC = 2.0, 0.02          # a client that is later than both, once in a hundred times, is the bottleneck
+
+
+class Requests(NamedTuple):
+    """Requests that were answered, in the order in which they were sent.
+
+    path : of observed.csv.
+    sent_s : float64 (n,). times : metric -> float64 (n,), ms; NaN: not measured. output_tokens : int64 (n,).
+    is_held : bool (n,), nothing is fitted to it.
+    num_failed : those that were not answered.
+    """
+
+    path: str
+    ids: list[str]
+    sent_s: np.ndarray
+    times: dict[str, np.ndarray]
+    output_tokens: np.ndarray
+    is_held: np.ndarray
+    num_failed: int
+
+
+class Steps(NamedTuple):
+    """Iterations of an engine; columns of steps.csv, float64 (m,), NaN: not measured.
+
+    path : of steps.csv. is_held : bool (m,), nothing is fitted to it.
+    """
+
+    path: str
+    columns: dict[str, np.ndarray]
+    is_held: np.ndarray
+
+    @property
+    def duration_us(self) -> np.ndarray:
+        """How long each took."""
+        return US_PER_S * self.columns["duration_s"]
+
+    def __len__(self):
+        return len(self.is_held)
+
+
+def files_of(path: str) -> tuple[Path | None, Path | None]:
+    """Return the files of requests and of iterations that a path means, or None.
+
+    Raises
+    ------
+    InputErrors
+        There is neither.
+    """
+    given = Path(path)
+    folder = given if given.is_dir() else given.parent
+    requests, steps = folder / REQUESTS, folder / STEPS
+    if given.is_file() and given.name != STEPS:
+        requests = given
+    elif given.is_file():
+        requests = Path()
+    found = tuple(file if file.is_file() else None for file in (requests, steps))
+    if not given.exists() or found == (None, None):
+        raise InputErrors([f"{path}: no such file, nor a folder with {REQUESTS} or {STEPS}; `simulator observe` and "
+                           "`simulator import` write them"])
+    return found
+
+
+def read_requests(path: Path, is_held: bool, fraction: float | None) -> Requests:
+    """Return the requests of observed.csv.
+
+    Raises
+    ------
+    InputErrors
+        Everything that is wrong with it, by line and column; nothing says when requests were sent.
+    """
+    scan = scan_observed(path, read_bytes(path))
+    has_served = served(scan)
+    sent_ns = scan.values["sent_s"]
+    rows = np.flatnonzero(has_served)
+    if not len(rows) or (sent_ns[rows] == MISSING).any():
+        raise InputErrors([f"{path}: sent_s: missing; what was sent at no known time cannot be simulated again"])
+    rows = rows[np.argsort(sent_ns[rows], kind="stable")]
+    times = {name: values[rows] for name, values in times_of(scan).items()}
+    ids = texts_of(scan, "request_id")
+    sent_s = sent_ns[rows] / NS_PER_S
+    return Requests(str(path), [ids[row] for row in rows], sent_s, times, scan.values["output_tokens"][rows],
+                    _held(sent_s, is_held, fraction), int((~has_served).sum()))
+
+
+def read_steps_of(path: Path, is_held: bool, fraction: float | None) -> Steps:
+    """Return the iterations of steps.csv.
+
+    Raises
+    ------
+    InputErrors
+        Everything that is wrong with it; whole blocks of time are wanted, and iterations have no times.
+    """
+    rows = read_steps(Source(str(path)))
+    if not rows:
+        raise InputErrors([f"{path}: there are no iterations in it"])
+    columns = {name: np.array([np.nan if row.get(name) is None else row[name] for row in rows])
+               for name in STEP_COLUMNS}
+    if fraction is not None and np.isnan(columns["start_s"]).any():
+        raise InputErrors([f"{path}: start_s: missing; without it no block of time can be held out: name another file "
+                           "in held_out"])
+    return Steps(str(path), columns, _held(columns["start_s"], is_held, fraction))
+
+
+def lateness_ms(path: Path) -> np.ndarray:
+    """Return how much later than planned requests were sent, ms; empty: unknown."""
+    scan = scan_observed(path, read_bytes(path))
+    if "planned_s" not in scan.values:
+        return np.empty(0)
+    planned, sent = scan.values["planned_s"], scan.values["sent_s"]
+    is_known = (planned != MISSING) & (sent != MISSING)
+    return (sent - planned)[is_known] / NS_PER_MS
+
+
+def doubts(requests: Requests) -> list[str]:
+    """Return why times of these requests are not those of the server, a sentence each.
+
+    Beyond 5 % of failures, and a client that sends late: p99 of sent - planned above 2 ms and above 2 % of the median
+    TTFT.
+    """
+    found = []
+    total = len(requests.ids) + requests.num_failed
+    if requests.num_failed > MOST_FAILED * total:
+        found.append(f"{requests.path}: {requests.num_failed} of {counted(total, 'request')} failed, more than "
+                     f"{MOST_FAILED:.0%}: the load that the server had is not known")
+    late_ms = lateness_ms(Path(requests.path))
+    ttft_ms = requests.times["ttft"][np.isfinite(requests.times["ttft"])]
+    if len(late_ms) and len(ttft_ms):
+        p99, limit = float(np.percentile(late_ms, 99)), max(LATE_MS, LATE_FRAC * float(np.median(ttft_ms)))
+        if p99 > limit:
+            found.append(f"{requests.path}: client-bound: one of a hundred requests was sent {p99:.2f} ms late or "
+                         f"more, at most {limit:.2f} ms are allowed: the client could not keep up")
+    return found
+
+
+def _held(times_s: np.ndarray, is_held: bool, fraction: float | None) -> np.ndarray:
+    if fraction is None or is_held:
+        return np.full(len(times_s), is_held)
+    return is_held_out(blocks_of(times_s), fraction)

@@ -1,0 +1,206 @@
+"""A calibration whose file has been read and checked."""
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from simulator.config.experiment import Experiment, Output
+from simulator.config.layers import Layers, read_layers
+from simulator.config.load import experiment_layers, resolve
+from simulator.config.reader import MISSING, Reader
+from simulator.errors import InputErrors, did_you_mean
+from simulator.study.calibration.data import Requests, Steps, doubts, files_of, read_requests, read_steps_of
+from simulator.study.calibration.fit_keys import check_bounds, read_keys
+from simulator.study.calibration.steps import LINEAR, told_by_steps
+from simulator.study.calibration.table import AUTO, REQUESTS, STEPS, CalibrateTable, FitKey, MeasuredRow
+from simulator.study.sweep.study_file import laid_over
+
+NOT_WRITTEN = Output(iterations=False)
+
+
+class DataSet(NamedTuple):
+    """A set of measurements, and what served it.
+
+    name : of it in tables. is_held : nothing is fitted to it. experiment : its file; empty: the study's own.
+    layers : of the experiment, its workload replaced by the trace of what was sent.
+    requests, steps : None: it has none.
+    """
+
+    name: str
+    is_held: bool
+    experiment: str
+    layers: Layers
+    requests: Requests | None
+    steps: Steps | None
+
+    def experiment_of(self, assignment: Mapping[str, Any]) -> Experiment:
+        """Return its experiment with keys laid over it; nothing is written.
+
+        Raises
+        ------
+        InputErrors
+            What is wrong with it, one line each.
+        """
+        return replace(resolve(laid_over(self.layers, assignment, "study.fit")), output=NOT_WRITTEN)
+
+
+class Question(NamedTuple):
+    """What is asked.
+
+    file : the study file. name : of the results. settings : [study]. layers : of the file, without [study].
+    fit : key -> its bounds, in the order of the file. sets : what was measured. level : STEPS or REQUESTS.
+    seed : of random draws. notes : what must be known of the data, a sentence each.
+    """
+
+    file: str
+    name: str
+    settings: CalibrateTable
+    layers: Layers
+    fit: dict[str, FitKey]
+    sets: tuple[DataSet, ...]
+    level: str
+    seed: int
+    notes: tuple[str, ...]
+
+    def by_steps(self) -> dict[str, FitKey]:
+        """Return the keys that iterations tell."""
+        return {key: each for key, each in self.fit.items() if self.level == STEPS and told_by_steps(key)}
+
+    def by_requests(self) -> dict[str, FitKey]:
+        """Return the keys that requests have to tell."""
+        return {key: each for key, each in self.fit.items() if self.level != STEPS or not told_by_steps(key)}
+
+
+def read_question(file: str | os.PathLike, overrides: Iterable[str] = (), is_fitted: bool = True,
+                  is_forced: bool = False) -> Question:
+    """Read and check a calibration: the file, the experiments and the data.
+
+    Parameters
+    ----------
+    is_fitted : False: it is only compared. is_forced : doubts about data are notes, not faults.
+
+    Raises
+    ------
+    InputErrors
+        Every fault, one line each.
+    """
+    file, overrides = os.fspath(file), tuple(overrides)
+    layers = read_layers(file, overrides, "--set")
+    settings = _settings(file, layers)
+    layers.data.setdefault("name", os.path.basename(file).removesuffix(".toml"))
+    faults: list[str] = []
+    fit = read_keys(file, layers, settings.fit, faults) if is_fitted else {}
+    if is_fitted and not fit and not faults:
+        faults.append(f"{file}: study.fit: missing; expected keys of [latency] with {{min, max}}; --no-fit only "
+                      "compares")
+    sets = _sets(file, layers, settings, overrides, faults)
+    _raise(faults)
+    experiments = check_bounds(file, fit, sets, faults)
+    _raise(faults)
+    level = _level(file, settings, sets, experiments, fit, faults)
+    doubtful = [doubt for each in sets if each.requests is not None for doubt in doubts(each.requests)]
+    question = Question(file, layers.data["name"], settings, layers, fit, tuple(sets), level,
+                        experiments[0].seed, tuple(doubtful))
+    faults += _lacking(question)
+    if not is_forced and (level == REQUESTS or question.by_requests()):
+        faults += [f"{doubt}; --force takes it all the same" for doubt in doubtful]
+    _raise(faults)
+    return question
+
+
+def _raise(faults: list[str]) -> None:
+    if faults:
+        raise InputErrors(dict.fromkeys(faults))
+
+
+def _settings(file: str, layers: Layers) -> CalibrateTable:
+    """Return [study], which is taken out of the layers."""
+    given = layers.data.pop("study", None)
+    if not isinstance(given, dict):
+        raise InputErrors([f'{file}: no study: expected a table [study] with kind = "calibrate"; `simulator run` runs '
+                           "an experiment"])
+    kind = given.get("kind")
+    if kind in ("sweep", "capacity", "tune", "score"):
+        raise InputErrors([f'{file}: study.kind: "{kind}"; `simulator {kind}` does that'])
+    if isinstance(given.get("measured"), list):
+        given["measured"] = [{"path": each} if isinstance(each, str) else each for each in given["measured"]]
+    reader = Reader(layers.source_of)
+    settings = reader.table(CalibrateTable, given, ("study",))
+    _raise(reader.faults)
+    assert settings is not MISSING
+    faults = [f"{file}: study.held_out: {path}: not one of `measured`{did_you_mean(path, _paths(settings))}"
+              for path in settings.held_out if path not in _paths(settings)]
+    held = [row for row in settings.measured if row.held_out or row.path in settings.held_out]
+    if settings.fraction is not None and held:
+        faults.append(f"{file}: study.fraction: expected none where whole data sets are held out")
+    if len(held) == len(settings.measured):
+        faults.append(f"{file}: study.held_out: all of `measured` is held out: nothing is left to fit to")
+    _raise(faults)
+    return settings
+
+
+def _paths(settings: CalibrateTable) -> list[str]:
+    return [row.path for row in settings.measured]
+
+
+def _sets(file: str, layers: Layers, settings: CalibrateTable, overrides: tuple[str, ...],
+          faults: list[str]) -> list[DataSet]:
+    """Return what was measured; collect what is wrong with any of it."""
+    found, names = [], _names(settings)
+    for row, name in zip(settings.measured, names, strict=True):
+        try:
+            found.append(_set(row, name, layers, settings, overrides))
+        except InputErrors as errors:
+            faults += errors.faults
+    return found
+
+
+def _names(settings: CalibrateTable) -> list[str]:
+    """Return names for data sets: that of the folder or file, the whole path where two have the same."""
+    paths = [Path(row.path) for row in settings.measured]
+    short = [path.name if path.is_dir() or path.name not in ("observed.csv", "steps.csv") else path.parent.name
+             for path in paths]
+    return [name.removesuffix(".csv") if short.count(name) == 1 else str(path) for name, path in zip(short, paths)]
+
+
+def _set(row: MeasuredRow, name: str, layers: Layers, settings: CalibrateTable, overrides: tuple[str, ...]) -> DataSet:
+    is_held = row.held_out or row.path in settings.held_out
+    requests_file, steps_file = files_of(row.path)
+    own = layers.copy() if row.experiment is None else experiment_layers(row.experiment, overrides, "--set")
+    if requests_file is not None:
+        own.data["workload"] = {"type": "trace", "format": "observed", "path": str(requests_file.absolute())}
+    else:           # nothing of it is simulated, and an experiment needs one
+        own.data.setdefault("workload", {"type": "trace", "format": "observed", "path": str(steps_file.absolute())})
+    return DataSet(
+        name, is_held, row.experiment or "", own,
+        requests_file and read_requests(requests_file, is_held, settings.fraction),
+        steps_file and read_steps_of(steps_file, is_held, settings.fraction))
+
+
+def _level(file: str, settings: CalibrateTable, sets: list[DataSet], experiments: list[Experiment],
+           fit: Mapping[str, FitKey], faults: list[str]) -> str:
+    """Return what is fitted to; collect why it cannot be what the file says."""
+    others = [f'{each.name}: backend "{one.latency.backend}"' for each, one in zip(sets, experiments)
+              if not each.is_held and one.latency.backend != LINEAR]
+    others += [f"{each.name}: [[pools]]" for each, one in zip(sets, experiments) if not each.is_held and one.pools]
+    blind = [each.name for each in sets if not each.is_held and each.steps is None]
+    if settings.level == STEPS:
+        faults += [f'{file}: study.level: "steps" expects backend = "linear" and one kind of replica, whose prices '
+                   f'have a closed form, found {other}; "requests" fits any backend' for other in others]
+        faults += [f'{file}: study.level: "steps" expects steps.csv, which {name} has not' for name in blind]
+        if fit and not any(map(told_by_steps, fit)):
+            faults.append(f'{file}: study.level: "steps": iterations tell none of {", ".join(fit)}')
+        return STEPS
+    is_told = not fit or any(map(told_by_steps, fit))
+    return STEPS if settings.level == AUTO and not others and not blind and is_told else REQUESTS
+
+
+def _lacking(question: Question) -> list[str]:
+    """Return what requests are needed for and not there."""
+    if question.level == STEPS and not question.by_requests():
+        return []
+    keys = ", ".join(question.by_requests()) or "requests"
+    return [f"{question.file}: study.measured: {each.name} has no observed.csv, which {keys} would be told by"
+            for each in question.sets if each.requests is None and not each.is_held]

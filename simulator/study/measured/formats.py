@@ -1,0 +1,55 @@
+"""Which files can be imported, and who reads them: told by their content, not by their names."""
+from collections.abc import Callable
+from typing import NamedTuple
+
+from simulator.errors import InputErrors
+from simulator.study.measured import (
+    aiperf,
+    guidellm,
+    inference_perf,
+    llmservingsim,
+    observed,
+    requests_csv,
+    step_log,
+    tracev2,
+    vllm_bench,
+)
+from simulator.study.measured.record import Measured
+from simulator.study.measured.source import Source
+
+
+class Format(NamedTuple):
+    """A format.
+
+    recognises : says whether a file is of it. read : returns its data sets.
+    """
+
+    name: str
+    recognises: Callable[[Source], bool]
+    read: Callable[[Source], list[Measured]]
+
+
+def _steps_alone(source: Source) -> list[Measured]:
+    return [Measured(source.stem, [], observed.read_steps(source))]
+
+
+FORMATS = (
+    *(Format(module.NAME, module.recognises, module.read) for module in (
+        vllm_bench, guidellm, inference_perf, aiperf, llmservingsim, requests_csv, tracev2, observed, step_log)),
+    Format(observed.STEPS_NAME, observed.recognises_steps, _steps_alone),
+    Format(step_log.PRINTED_NAME, step_log.recognises_printed, step_log.read_printed))
+
+
+def format_of(source: Source) -> Format:
+    """Return the format of a file.
+
+    Raises
+    ------
+    InputErrors
+        It is none of them.
+    """
+    found = next((each for each in FORMATS if each.recognises(source)), None)
+    if found is None:
+        known = ", ".join(each.name for each in FORMATS)
+        raise InputErrors([f"{source.path}: no format that is known: neither {known}"])
+    return found

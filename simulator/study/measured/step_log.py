@@ -1,0 +1,114 @@
+"""Logs of an engine's iterations: `.steps.csv`, written by a scheduler that logs, and what vLLM prints.
+
+`.steps.csv`: a row an iteration: t_sched, t_out (Unix seconds), n_reqs, n_prefill_reqs, prefill_tokens,
+decode_tokens, ctx_tokens, running, waiting. Beside it `.info.txt` says when warming up ended: what was scheduled by
+then is dropped. vLLM with --enable-logging-iteration-details prints `Iteration(0): 1 context requests, 34 context
+tokens, 0 generation requests, 0 generation tokens, iteration elapsed time: 34.03 ms`: composition and duration, but
+no time.
+"""
+import re
+from decimal import Decimal, InvalidOperation
+
+from simulator.errors import InputErrors
+from simulator.study.measured.record import Measured, Row, counted, from_first
+from simulator.study.measured.source import Source
+
+NAME = "steps of an engine (.steps.csv)"
+PRINTED_NAME = "vLLM's iteration log"
+COUNTS = dict.fromkeys(("n_reqs", "n_prefill_reqs", "prefill_tokens", "decode_tokens", "ctx_tokens", "running",
+                        "waiting"), int)
+PRINTED = re.compile(
+    r"Iteration\((\d+)\): (\d+) context requests, (\d+) context tokens, (\d+) generation requests, (\d+) generation "
+    r"tokens, iteration elapsed time: ([\d.]+) ms")
+LOOKED_AT = 2**16       # bytes, for one of these lines
+
+
+def recognises(source: Source) -> bool:
+    """Say whether a file is a `.steps.csv`."""
+    return {"t_sched", "t_out", "n_reqs"} <= source.columns
+
+
+def read(source: Source) -> list[Measured]:
+    """Return its iterations, without those that warmed up.
+
+    Raises
+    ------
+    InputErrors
+        What is wrong with rows, all at once.
+    """
+    steps, notes = steps_of(source)
+    first = min(step["start_s"] for step in steps)
+    for step in steps:
+        step["start_s"] = round(step["start_s"] - first, 9)
+    return [Measured(source.stem, [], steps, (*notes, f"Unix times are shifted by {-first:.6f} s."), {})]
+
+
+def steps_of(source: Source) -> tuple[list[Row], tuple[str, ...]]:
+    """Return iterations, `start_s` as Unix time, and what is told of them."""
+    notes, ends = _warmup_end(source)
+    steps, dropped = [], 0
+    for line, row in source.rows(COUNTS):
+        try:
+            begin, end = (Decimal(row[name]) for name in ("t_sched", "t_out"))
+        except InvalidOperation:
+            source.faults.add(line, f"t_sched, t_out: expected two times, found {row['t_sched']}, {row['t_out']}")
+            continue
+        if not end > begin:
+            source.faults.add(line, f"t_out: expected a time after t_sched = {begin}, found {end}")
+        elif begin <= ends:
+            dropped += 1
+        else:
+            steps.append({
+                "start_s": float(begin), "duration_s": float(end - begin), "num_sequences": row["n_reqs"],
+                "num_prefills": row["n_prefill_reqs"], "prefill_tokens": row["prefill_tokens"],
+                "decode_tokens": row["decode_tokens"], "context_tokens": row["ctx_tokens"], "running": row["running"],
+                "waiting": row["waiting"]})
+    source.faults.raise_if_any()
+    if not steps:
+        raise InputErrors([f"{source.path}: no iteration is left of {counted(dropped, 'iteration')} of warming up"])
+    if dropped:
+        notes += (f"{counted(dropped, 'iteration')} of warming up were dropped, {len(steps):,} are left.",)
+    return steps, notes
+
+
+def recognises_printed(source: Source) -> bool:
+    """Say whether a file holds lines as vLLM prints them."""
+    return PRINTED.search(source.data[:LOOKED_AT].decode("utf-8", "replace")) is not None
+
+
+def read_printed(source: Source) -> list[Measured]:
+    """Return the iterations that vLLM printed; other lines are of no matter."""
+    steps = [_printed(match) for match in PRINTED.finditer(source.data.decode())]
+    cut = source.data.decode().count("Iteration(") - len(steps)
+    notes = ["its lines have no time: iterations of warming up are among them, and gaps between them are not known.",
+             "context of sequences is not in it: what a token of context costs cannot be told."]
+    if cut:
+        notes.append(f"{counted(cut, 'line')} with \"Iteration(\" could not be read, and were left out.")
+    return [Measured(source.stem, [], steps, tuple(notes), {"engine": "vLLM"})]
+
+
+def _printed(match: re.Match) -> Row:
+    _, prefills, prompt_tokens, decodes, decode_tokens = map(int, match.groups()[:5])
+    return {"duration_s": float(match[6]) / 1e3, "num_sequences": prefills + decodes, "num_prefills": prefills,
+            "prefill_tokens": prompt_tokens, "decode_tokens": decode_tokens}
+
+
+def _warmup_end(source: Source) -> tuple[tuple[str, ...], Decimal]:
+    """Return what is told of it, and the Unix time until which the engine warmed up."""
+    info = source.side(".info.txt")
+    if info is None:
+        return ("there is no .info.txt beside it: iterations of warming up, if any, are among the others.",), Decimal(0)
+    found = re.search(r"warmup_end_unix\s+([\d.]+)", info.data.decode())
+    if found is None:
+        raise InputErrors([f"{info.path}: expected a line warmup_end_unix TIME"])
+    return (), Decimal(found[1])
+
+
+def join(rows: list[Row], steps: list[Row], zero_s: float) -> float:
+    """Let times of requests and iterations count from the first planned request.
+
+    zero_s : the Unix time from which those of requests count.
+    """
+    for step in steps:
+        step["start_s"] -= zero_s
+    return from_first(rows, steps)
