@@ -21,7 +21,7 @@ ROWS = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line i
         if line.startswith("|") and not line.startswith("|---")]
 HERE = sorted({found for row in ROWS if row[1] != "here" for found in re.findall(r"`([^`]+)`", row[1])})
 DIFFERS = sorted({found for row in ROWS for found in re.findall(r"`([^`]+)`", row[2])
-                  if re.match(r"--as|\[|[a-z_]+\.(?!txt)[a-z_.]+( =|$)", found)})
+                  if re.match(r"--as|\[|[a-z_]+\.(?!txt|json)[a-z_.]+( =|$)", found)})
 
 
 @cache
