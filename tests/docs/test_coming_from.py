@@ -9,7 +9,7 @@ from simulator import cli
 from simulator.config import describe
 from simulator.config.experiment import Experiment
 from simulator.config.fields import table_of
-from simulator.config.keys import named
+from simulator.config.keys import keys
 from simulator.domain.columns import TABLES
 from simulator.results.summary_keys import DISTRIBUTION, STATISTICS, described
 from simulator.study.capacity.table import CapacityTable
@@ -30,8 +30,17 @@ def tables():
 
 
 @cache
+def experiment_keys():
+    """Return what each key of an experiment allows, to whoever reads it."""
+    allowed = {}
+    for key in keys():
+        allowed.setdefault(key.name, set()).add(describe.cells_of(key.field)[0])
+    return allowed
+
+
+@cache
 def study_keys():
-    return {f"study.{row[0]}": row[1] for struct in (CapacityTable, TuneTable) for field in table_of(struct).fields
+    return {f"study.{row[0]}": {row[1]} for struct in (CapacityTable, TuneTable) for field in table_of(struct).fields
             for row in describe.rows_of(field)}
 
 
@@ -44,8 +53,7 @@ def commands(parser, before=""):
 
 
 def is_value(name, value):
-    allowed = [describe.cells_of(key.field)[0] for key in named(name) if key.name == name]
-    allowed += [study_keys()[name]] if name in study_keys() else []
+    allowed = experiment_keys().get(name) or study_keys().get(name, ())
     return any(value in text for text in allowed)
 
 
@@ -61,12 +69,11 @@ def exists(words):
         return column in TABLES[table]
     if words.startswith("["):
         name = words.strip("[]")
-        return words in tables() or f"[{name}.NAME]" in tables() or any(key.name == name for key in named(name))
+        return words in tables() or f"[{name}.NAME]" in tables() or name in experiment_keys()
     name, _, value = words.partition(" = ")
     if value:
         return is_value(name, value)
-    is_key = any(key.name == name for key in named(name)) or name in study_keys()
-    return is_key or is_figure(name)
+    return name in experiment_keys() or name in study_keys() or is_figure(name)
 
 
 def is_figure(name):
