@@ -177,6 +177,7 @@ STUDIES = {
     "sweep": ("sweep_command", "every point of a study, kept as it ends, resumed where it stopped"),
     "study": ("study_command", "a study that is there: status, merge, table, check"),
     "workload": ("workload_command", "what an experiment sends, in numbers and as a native trace"),
+    "observe": ("observe_command", "send what an experiment would simulate to a real server, and measure it"),
     "predict": ("predict_command", "how long one iteration takes, operator by operator"),
     "capacity": ("capacity_command", "the largest load within bounds, or the fewest replicas for a load"),
     "fit": ("fit_command", "which layouts of a model fit into memory, and how much KV cache each leaves"),
