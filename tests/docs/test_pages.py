@@ -41,8 +41,8 @@ def test_tutorial_does_what_it_shows(tmp_path):
     pytest.importorskip("aiohttp", reason="`observe` needs the extra `observe`")
     # --force: a machine that is busy with other tests sends late, which the page warns of
     with StandIn(ttft_s=0.8, tpot_s=0.02, models={"Qwen/Qwen2.5-0.5B": 4096}) as server:
-        reader = Reader(tmp_path, {"http://localhost:8000": server.url, "calibrate fit.toml": "calibrate fit.toml --force"})
-        differences = told(reader.differences((DOCS / "tutorial.md").read_text()))
+        stand_ins = {"http://localhost:8000": server.url, "calibrate fit.toml": "calibrate fit.toml --force"}
+        differences = told(Reader(tmp_path, stand_ins).differences((DOCS / "tutorial.md").read_text()))
 
     assert not differences
     assert len(server.asked) == 60
