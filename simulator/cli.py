@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _replace_closed_streams()
     _print_everything()
     if not arguments:
-        _parser().print_usage(sys.stderr)
+        parser_of().print_usage(sys.stderr)
         return INPUT_FAULT
     if arguments[0] not in (*COMMANDS, *STUDIES, "-h", "--help", "--version"):
         if _is_mistyped(arguments[0]):
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return INPUT_FAULT
         arguments.insert(0, "run")
     try:
-        options = _parser(arguments[0]).parse_args(arguments, argparse.Namespace(began_s=began_s))
+        options = parser_of(arguments[0]).parse_args(arguments, argparse.Namespace(began_s=began_s))
         run = COMMANDS.get(options.command) or _study(options.command).run
         status = run(options)
         sys.stdout.flush()
@@ -180,7 +180,7 @@ def _example(options: argparse.Namespace) -> int:
 
 def _completion(options: argparse.Namespace) -> int:
     from simulator.completion import script
-    print(script(_parser(*STUDIES), options.shell))
+    print(script(parser_of(*STUDIES), options.shell))
     return DONE
 
 
@@ -215,7 +215,7 @@ def _study(command: str):
     return import_module(f"simulator.study.{STUDIES[command][0]}")
 
 
-def _parser(*chosen: str) -> argparse.ArgumentParser:
+def parser_of(*chosen: str) -> argparse.ArgumentParser:
     """Return the parser; only the modules of the `chosen` studies are imported."""
     parser = argparse.ArgumentParser(
         prog="simulator", description="Simulate LLM inference serving. `simulator FILE` is `simulator run FILE`.")
@@ -232,7 +232,7 @@ def _parser(*chosen: str) -> argparse.ArgumentParser:
 
     describe = commands.add_parser("describe", help="one entry: its keys, types, defaults, units, source")
     describe.add_argument("kind", nargs="+", metavar="KIND", help="as `list` shows them")
-    describe.add_argument("name", metavar="NAME")
+    describe.add_argument("name", metavar="NAME", help="as `list KIND` shows it")
 
     example = commands.add_parser("example", help="list the experiments that come along, or copy one, to begin with")
     example.add_argument("example", nargs="?", metavar="NAME", help="of an example; without: list them")
@@ -274,7 +274,7 @@ def _threads(text: str) -> int:
 
 
 def _add_experiment(command: argparse.ArgumentParser) -> None:
-    command.add_argument("experiment", metavar="EXPERIMENT.toml")
+    command.add_argument("experiment", metavar="EXPERIMENT.toml", help="what is simulated")
     command.add_argument("--set", dest="overrides", action="append", default=[], metavar="SECTION.KEY=VALUE",
                          help="override one value of the file; VALUE is TOML; repeatable")
 
