@@ -6,7 +6,7 @@ from simulator.errors import OutputError
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file under a temporary name, and rename it; one that says the same stays.
+    """Write a file whole, or not at all; one that says the same stays.
 
     Raises
     ------
