@@ -151,6 +151,7 @@ FAILURES = {"500": ("http_500", "the engine is dead"), "redirect": ("http_307", 
             "hang": ("timeout", "no end within 0.8 s")}
 
 
+@pytest.mark.slow
 def test_failures_are_rows_and_no_retries(experiment, observe):
     kinds = list(FAILURES)
     count = len(kinds) + 1
@@ -405,6 +406,7 @@ def test_prewarming_sends_other_texts_before(experiment, observe):
     assert len(found.rows) == 1
 
 
+@pytest.mark.slow
 def test_rows_are_dealt_to_processes(experiment, observe):
     with StandIn() as server:
         found = observe(experiment(arrivals(*(0.01 * number for number in range(7)))), server, "--processes", 2)
@@ -442,7 +444,7 @@ def test_what_cannot_be_sent_is_refused_with_the_reason(experiment, observe, cas
 
 
 def test_a_horizon_ends_the_load(experiment, observe):
-    path = experiment(arrivals(0, 0.01, 5.0), horizon_s=0.3)
+    path = experiment(arrivals(0, 0.01, 5.0), horizon_s=0.6)
     with StandIn(fails={10: "hang"}) as server:
         found = observe(path, server)
 
