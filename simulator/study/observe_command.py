@@ -50,7 +50,7 @@ from simulator.workload.formats.native_csv_writer import write_trace
 from simulator.workload.formats.tracev2_writer import write_tracev2
 
 DONE, NOTHING_OK, SIGNAL = 0, 1, 128
-PLAYS_PER_SLOT = 4096           # a client that waits 15 ms for each answer needs them in a minute
+PLAYS_PER_SLOT = 1024           # a client that waits 60 ms for each answer needs them in a minute
 KEY = "OPENAI_API_KEY"          # where vLLM's benchmark looks for it, too
 
 

@@ -91,12 +91,13 @@ class Sender:
         try:
             while not self.was_stopped and self._fault is None:
                 due_ns = self._source.next_ns
-                if self._load.end_ns is not None and (self._clock.now_ns() >= self._load.end_ns):
+                left_s = None if self._load.end_ns is None else (self._load.end_ns - self._clock.now_ns()) / 1e9
+                if due_ns is None and not self._num_in_flight:
+                    break
+                if left_s is not None and left_s <= 0:
                     self.was_stopped = True
                 elif due_ns is None:
-                    if not self._num_in_flight:
-                        break
-                    await sleep_or(self._changed, None)
+                    await sleep_or(self._changed, left_s)
                     self._changed.clear()
                 else:
                     await self._send_next(due_ns)
@@ -149,12 +150,14 @@ class Sender:
         try:
             await self._client.exchange(ahead or self._orders.order(row, free_ns), answer)
         except asyncio.CancelledError:
+            if answer.is_done:      # and the end of its stream was waited for
+                answer.close()
             answer.fail("interrupted", "the load generator was stopped")
-            answer.end_ns = self._clock.now_ns()
+            answer.end_ns = answer.end_ns or self._clock.now_ns()
         if self._orders.keeps(row) and answer.status == OK:
             self._orders.learn(row, answer.text, answer.token_ids)
         if answer.status != "interrupted":
-            self._source.ended(row, _status_of(answer), max(self._clock.now_ns(), planned_ns))
+            self._source.ended(row, _status_of(answer), max(answer.end_ns, planned_ns))
         self._num_in_flight -= 1
         self._tell(Seen(row, planned_ns, free_ns, answer), self.first_ns or 0)
         if self._queue and not self.was_stopped:

@@ -7,6 +7,7 @@ from simulator.errors import InputErrors, nearest
 from simulator.study.observe.client import Client
 from simulator.study.observe.messages import error_of
 
+SHOWN = 5                       # names in a message
 LOOK_S = 10.0                   # for an answer to a question that costs a server nothing
 SAMPLE = re.compile(r"(?P<name>[a-zA-Z_:][\w:]*)(?:\{(?P<labels>.*)\})? (?P<value>\S+)(?: -?\d+)?")
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
@@ -57,12 +58,17 @@ def check_served(models: dict[str, Served], names: dict[str, str], url: str) -> 
     Raises
     ------
     InputErrors
-        Each of them.
+        Each of them, by who names it.
     """
-    valid = ", ".join(sorted(models)) or "no model"
-    if unknown := [name for name in names if name not in models]:
-        raise InputErrors([f"{names[name]} {name}: {url} does not serve it, but {valid}{nearest(name, models)}"
-                           for name in unknown])
+    valid, unknown = ", ".join(sorted(models)) or "no model", {}
+    for name, who in names.items():
+        if name not in models:
+            unknown.setdefault(who, []).append(name)
+    if unknown:
+        raise InputErrors([
+            f"{who} {', '.join(missing[:SHOWN])}{', ...' * (len(missing) > SHOWN)}: {url} does not serve "
+            f"{'it' if len(missing) == 1 else 'them'}, but {valid}{nearest(missing[0], models)}"
+            for who, missing in unknown.items()])
 
 
 async def version_of(client: Client) -> str | None:

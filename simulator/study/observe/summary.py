@@ -91,8 +91,8 @@ def warnings_of(summary: dict, self_test: dict | None) -> list[str]:
     verdict, found = summary["verdict"], []
     if verdict["client_bound"]:
         found.append(f"client-bound: p99 of the lag is {verdict['lag_p99_ms']:,.2f} ms, more than "
-                     f"{verdict['lag_allowed_ms']:,.2f} ms: this client is measured, not the server; --processes lets "
-                     "several send")
+                     f"{verdict['lag_allowed_ms']:,.2f} ms: this client is measured, not the server. A machine that "
+                     "does nothing else helps, and --processes where no request waits for others")
     if verdict["too_many_failed"]:
         found.append(f"{verdict['failed_frac']:.1%} of the requests failed, more than {FAILED_SHARE:.0%}: what is left "
                      "is another load than was planned")

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from simulator.workload.formats.observed_columns import COLUMNS
-from study.observe.conftest import arrivals, read
+from support.observing import arrivals, read
 from support.sse_server import SERVED, StandIn
 
 PATIENCE_S = 60

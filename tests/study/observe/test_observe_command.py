@@ -1,5 +1,6 @@
 """Whole measurements. The server is a stand-in: parser, clocks, omission and failures are tested, and nothing else."""
 import json
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -7,8 +8,10 @@ import pytest
 
 from simulator.study.observe import summary
 from simulator.workload.formats.observed_columns import COLUMNS
-from study.observe.conftest import arrivals
+from support.observing import arrivals
 from support.sse_server import SERVED, StandIn
+
+CONFIGS = Path(__file__).parents[3] / "configs"
 
 
 def test_every_request_of_the_workload_is_a_row(experiment, observe):
@@ -148,6 +151,7 @@ FAILURES = {"500": ("http_500", "the engine is dead"), "redirect": ("http_307", 
             "hang": ("timeout", "no end within 0.8 s")}
 
 
+@pytest.mark.slow
 def test_failures_are_rows_and_no_retries(experiment, observe):
     kinds = list(FAILURES)
     count = len(kinds) + 1
@@ -299,6 +303,45 @@ def test_a_closed_loop_keeps_so_many_in_flight(experiment, observe):
     assert sent[2] >= min(ends[:2]) and sent[3] >= max(ends[:2])
 
 
+def test_places_of_the_workload_make_requests_wait_at_the_client(experiment, observe):
+    # [workload.load] max_in_flight = 1, 100 ms each, 10 ms apart: the third is planned at 20 ms and sent after 200
+    path = experiment(arrivals(0, 0.01, 0.02, output=1))
+    with StandIn(ttft_s=0.1) as server:
+        found = observe(path, server, "--set", "workload.load={mode='timestamps', max_in_flight=1}")
+
+    assert [float(row["planned_s"]) for row in found.rows] == [0.0, 0.01, 0.02]
+    assert float(found.rows[2]["sent_s"]) >= 0.2
+    assert found.server["summary"]["client_queue_ms"]["max"] >= 180
+
+
+def test_warm_ups_of_the_workload_are_sent_and_left_out(experiment, observe):
+    workload = loop_for(0.2) | {"num_requests": 3}
+    del workload["duration_s"]
+    with StandIn() as server:
+        found = observe(experiment(workload=workload | {"warmup": {"copies_of_first": 2}}), server)
+
+    assert len(server.asked) == 5 and len(found.rows) == 3
+    assert found.server["warm_ups"] == 2
+    assert min(float(row["planned_s"]) for row in found.rows) == 0
+
+
+def test_a_conversation_in_chat_repeats_the_text_of_answers(experiment, observe):
+    sessions = {"rounds": {"distribution": "constant", "value": 2},
+                "new_tokens": {"distribution": "constant", "value": 40},
+                "output_tokens": {"distribution": "constant", "value": 4},
+                "think_time_s": {"distribution": "constant", "value": 0.01}}
+    workload = {"type": "sessions", "num_sessions": 1, "sessions": sessions,
+                "arrival": {"process": "poisson", "rate_per_s": 10.0}}
+    with StandIn(text=" süß") as server:
+        found = observe(experiment(workload=workload), server, "--api", "chat")
+
+    first, second = (asked.body["messages"] for asked in server.asked[2:])
+    assert [row["status"] for row in found.rows] == ["ok", "ok"]
+    assert second[0] == first[0]
+    assert second[1] == {"role": "assistant", "content": " süß süß süß süß"}
+    assert second[2]["role"] == "user"
+
+
 def loop_for(duration_s):
     """Return the workload of two clients that send one request after the other for so long."""
     return {"type": "synthetic", "duration_s": duration_s, "prompt_tokens": {"distribution": "constant", "value": 8},
@@ -363,6 +406,7 @@ def test_prewarming_sends_other_texts_before(experiment, observe):
     assert len(found.rows) == 1
 
 
+@pytest.mark.slow
 def test_rows_are_dealt_to_processes(experiment, observe):
     with StandIn() as server:
         found = observe(experiment(arrivals(*(0.01 * number for number in range(7)))), server, "--processes", 2)
@@ -376,6 +420,12 @@ def test_rows_are_dealt_to_processes(experiment, observe):
 REFUSED = {
     "processes": ({"trace": arrivals(0, 0, session=["a", "a"], round=[0, 1])}, ["--processes", "2"],
                   "--processes 2: expected 1: here requests come when others have ended"),
+    "trace_v2": ({"workload": {"type": "sessions", "num_sessions": 1, "sessions": {
+        "rounds": {"distribution": "constant", "value": 2}, "new_tokens": {"distribution": "constant", "value": 5},
+        "output_tokens": {"distribution": "constant", "value": 4},
+        "think_time_s": {"distribution": "constant", "value": 0.1}},
+        "arrival": {"process": "poisson", "rate_per_s": 1.0}}}, ["--trace-v2"],
+        "are no prefix of a group, equally long in all of it, and a rest of their own; TraceV2 has no others"),
     "models": ({"trace": arrivals(0, 0, model=["a", "b"])}, [], "requests name 2 models (a, b)"),
     "processes and places": ({"trace": arrivals(0)}, ["--processes", "2", "--max-in-flight", "3"],
                              "--max-in-flight 3: expected none with --processes 2"),
@@ -391,6 +441,39 @@ def test_what_cannot_be_sent_is_refused_with_the_reason(experiment, observe, cas
     assert found.status == 2
     assert reason in found.err
     assert not server.asked and not server.pages
+
+
+def test_a_horizon_ends_the_load(experiment, observe):
+    path = experiment(arrivals(0, 0.01, 5.0), horizon_s=0.6)
+    with StandIn(fails={10: "hang"}) as server:
+        found = observe(path, server)
+
+    assert len(server.asked) == 2
+    assert [row["status"] for row in found.rows] == ["interrupted"] * 2
+    assert found.server["summary"]["complete"] is False
+
+
+def test_ids_are_those_of_the_model(experiment, observe):
+    with StandIn() as server:
+        observe(experiment(arrivals(0, prompt=50)), server, "--token-ids", "5:9")
+    assert set(server.asked[0].body["prompt"]) == {5, 6, 7, 8}
+
+
+@pytest.mark.parametrize(("name", "reason"), [
+    ("multimodal", "workload: prompts hold images, and what is sent is token ids or words"),
+    ("structured_outputs", "workload: answers keep to grammars, of which only names and sizes are known")])
+def test_what_no_text_says_is_refused(observe, name, reason):
+    with StandIn() as server:
+        found = observe(CONFIGS / f"{name}.toml", server)
+
+    assert found.status == 2 and reason in found.err and not server.asked
+
+
+def test_adapters_that_are_not_served_are_told_together(experiment, observe):
+    with StandIn() as server:
+        found = observe(experiment(arrivals(*range(7), adapter=list("abcdefg"))), server)
+
+    assert f"workload: adapter a, b, c, d, e, ...: {server.url} does not serve them, but stand-in" in found.err
 
 
 @pytest.mark.parametrize(("option", "value", "reason"), [

@@ -2,7 +2,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.study.observe.sse import Event, EventParser
@@ -58,6 +58,7 @@ def test_a_line_feed_may_come_after_its_carriage_return():
 LINES = st.lists(st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"])), min_size=1)
 
 
+@settings(max_examples=50)
 @given(texts=st.lists(LINES),
        end=st.sampled_from(["\n", "\r\n", "\r"]), cuts=st.lists(st.integers(0, 200)))
 def test_where_bytes_are_cut_changes_nothing(texts, end, cuts):
