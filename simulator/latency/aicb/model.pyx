@@ -431,8 +431,8 @@ cdef class Aicb(LatencyModel):
         """
         counts = [sum(self._counts[phase][trust] for phase in range(NUM_PHASES)) for trust in range(NUM_TRUSTS)]
         experts = {} if self._experts is None else {"experts": self._experts.provenance()}
-        return (dict(zip(("exact", "interpolated", "nearest"), counts)) | {"sources": list(self.sources), "tables": self.facts} | experts
-                | LatencyModel.provenance(self))
+        return (dict(zip(("exact", "interpolated", "nearest"), counts))
+                | {"sources": list(self.sources), "tables": self.facts} | experts | LatencyModel.provenance(self))
 
     def warnings(self) -> list:
         """Return what a reader of the results has to know."""

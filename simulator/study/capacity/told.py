@@ -98,6 +98,9 @@ def sentence_of(asked: Answer, varied: Varied) -> str:
     lines = [told]
     if found.bad is not None:
         lines.append(f"{found.bad.value:.6g} {found.bad.told}")
+    if steps := len(asked.verification) - 1:
+        lines.append(f"the search's {asked.verification[0].value:.6g} did not hold with new seeds: {steps} "
+                     f"step{'s' * (steps > 1)} of rel_tol from there")
     if asked.is_verified:
         last = asked.verification[-1]
         lines.append(f"verified with {len(last.by_seed)} new seeds x {last.num_requests:,} requests"

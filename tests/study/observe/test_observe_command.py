@@ -444,7 +444,7 @@ def test_what_cannot_be_sent_is_refused_with_the_reason(experiment, observe, cas
 
 
 def test_a_horizon_ends_the_load(experiment, observe):
-    path = experiment(arrivals(0, 0.01, 5.0), horizon_s=0.6)
+    path = experiment(arrivals(0, 0.01, 50.0), horizon_s=2.5)       # time enough to send two on a busy machine
     with StandIn(fails={10: "hang"}) as server:
         found = observe(path, server)
 
