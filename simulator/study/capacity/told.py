@@ -98,7 +98,7 @@ def sentence_of(asked: Answer, varied: Varied) -> str:
     lines = [told]
     if found.bad is not None:
         lines.append(f"{found.bad.value:.6g} {found.bad.told}")
-    if steps := len(asked.verification) - 1:
+    if (steps := len(asked.verification) - 1) > 0:
         lines.append(f"the search's {asked.verification[0].value:.6g} did not hold with new seeds: {steps} "
                      f"step{'s' * (steps > 1)} of rel_tol from there")
     if asked.is_verified:
