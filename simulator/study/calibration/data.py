@@ -57,7 +57,9 @@ class Steps(NamedTuple):
         """How long each took."""
         return US_PER_S * self.columns["duration_s"]
 
-    def __len__(self):
+    @property
+    def num_steps(self) -> int:
+        """How many there are; `len` is that of the tuple."""
         return len(self.is_held)
 
 
@@ -139,8 +141,8 @@ def held_apart(requests: Requests | None, steps: Steps | None,
                            "file in held_out"])
     count = 1 + max(int(blocks_of(each).max()) for each in times)
     if count < 2:
-        raise InputErrors([f"{place}: study.fraction: all of it lies within 10 s, and whole blocks of 10 s are held out; "
-                           "measure longer, or name another file in held_out"])
+        raise InputErrors([f"{place}: study.fraction: all of it lies within 10 s, and whole blocks of 10 s are held "
+                           "out; measure longer, or name another file in held_out"])
     found = [each and each._replace(is_held=is_held_out(blocks_of(at), count, fraction))
              for each, at in zip(filter(None, (requests, steps)), times, strict=True)]
     return (found.pop(0) if requests else None), (found.pop(0) if steps else None)
