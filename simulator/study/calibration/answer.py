@@ -13,7 +13,7 @@ from simulator.study.calibration.evaluations import Evaluations
 from simulator.study.calibration.fit_keys import value_of
 from simulator.study.calibration.grades import grade
 from simulator.study.calibration.newton import reach_of
-from simulator.study.calibration.objective import objective, quantile_residuals
+from simulator.study.calibration.objective import LEAST_MS, objective, quantile_residuals
 from simulator.study.calibration.question import DataSet, Question
 from simulator.study.calibration.replay import Counts, Replay, Replayed, check_counts, compared
 from simulator.study.calibration.search import least
@@ -93,19 +93,25 @@ class Solver:
         found = self._of_steps() if question.by_steps() else {}
         least_objective = None
         if question.by_requests():
+            self._check({})                     # now, and not after hours
             told, least_objective = self._of_requests({key: each.value for key, each in found.items()})
             found |= told
         values = {key: found[key].value for key in question.fit}
-        replayed = tuple(replay and self._replay(replay, values) for replay in self._replays)
-        for data_set, each in zip(question.sets, replayed, strict=True):
-            if each is not None:
-                check_counts(data_set, each.counts)
+        replayed = self._check(values)
         training, held = (self._graded(values, replayed, is_held) for is_held in (False, True))
         _add_headlines(question.level, training, held)
         transfers = None if held is None or held["mape"] is None or training["mape"] is None \
             else held["mape"] <= MOST_TIMES_TRAINING * training["mape"]
         return Answer(question, {key: found[key] for key in question.fit}, training, held, transfers, least_objective,
                       replayed, question.notes + tuple(self._notes(found)))
+
+    def _check(self, values: Mapping[str, float]) -> tuple[Replayed | None, ...]:
+        """Return all data sets simulated; make sure that they can be compared."""
+        replayed = tuple(replay and self._replay(replay, values) for replay in self._replays)
+        for data_set, each in zip(self._question.sets, replayed, strict=True):
+            if each is not None:
+                check_counts(data_set, each.counts)
+        return replayed
 
     def _of_steps(self) -> dict[str, Fitted]:
         """Return what iterations tell."""
@@ -162,7 +168,7 @@ class Solver:
         runs = [self._replay(replay, {**settled, **dict(zip(fit, at.tolist(), strict=True))}).times for at in points]
         moved, nudged = np.array(points) - centre, [{} for _ in fit]
         for name in METRICS:
-            logs = np.log(np.array([times[name][rows] for times in runs]))
+            logs = np.log(np.maximum(np.array([times[name][rows] for times in runs]), LEAST_MS))
             _, slopes = plane(moved, np.where(np.isfinite(logs), logs, 0.0), box)
             for i in range(len(fit)):
                 nudged[i][name] = runs[0][name][rows] * np.exp(slopes[:, i] * box[i])

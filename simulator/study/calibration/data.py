@@ -127,7 +127,7 @@ def read_steps_of(path: Path, is_held: bool) -> Steps:
 
 def held_apart(requests: Requests | None, steps: Steps | None,
                fraction: float) -> tuple[Requests | None, Steps | None]:
-    """Return the same with whole blocks of time held out, of requests and iterations alike.
+    """Return the same with whole blocks of time held out, the same of both.
 
     Raises
     ------

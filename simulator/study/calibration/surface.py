@@ -59,14 +59,19 @@ def improved(residuals_at: Callable[[dict[str, float]], np.ndarray], evaluate: C
 
 def around(centre: np.ndarray, box: np.ndarray, fit: Mapping[str, FitKey],
            draw: np.random.Generator) -> Iterator[np.ndarray]:
-    """Yield values drawn from a box around others, within their bounds: two for each key, and four."""
+    """Yield values drawn from a box around others, within their bounds.
+
+    Two for each key, and four more.
+    """
     lows, highs = (np.array([getattr(each, name) for each in fit.values()]) for name in ("min", "max"))
     for _ in range(2 * len(fit) + 4):
         yield np.clip(centre + box * draw.uniform(-1.0, 1.0, len(fit)), lows, highs)
 
 
 def plane(moved: np.ndarray, found: np.ndarray, box: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return a plane through what was found, by least squares: where nothing is moved (n,), and its slopes (n, k).
+    """Return a plane through what was found, by least squares.
+
+    Its value where nothing is moved, (n,), and its slopes, (n, k).
 
     Parameters
     ----------
