@@ -154,8 +154,12 @@ class Solver:
 
         values = least(evaluate, residuals_at, fit, question.settings.evaluations, question.seed)
         box = reach_of(residuals_at, values, fit, SEEN)
+        now = residuals_at(values)
+        seen = [any((residuals_at({**values, key: at}) != now).any() for at in (
+            max(values[key] - by, fit[key].min), min(values[key] + by, fit[key].max)))
+                for key, by in zip(fit, box.tolist(), strict=True)]
         samples = [self._sample(each, replay, settled, values, box) for each, replay in chosen]
-        sure = of_requests(samples, box, values, fit, question.seed)
+        sure = of_requests(samples, box, seen, values, fit, question.seed)
         return {key: Fitted(values[key], sure[key], REQUESTS) for key in fit}, self._best
 
     def _sample(self, data_set: DataSet, replay: Replay, settled: Mapping[str, float], values: Mapping[str, float],

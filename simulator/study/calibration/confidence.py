@@ -20,7 +20,6 @@ from simulator.study.calibration.table import FitKey
 
 DRAWS, BLOCK_STEPS = 200, 50
 TAILS = (2.5, 97.5)
-SAME = 1e-9                                     # of a time: rounding
 AT_BOUND_FRAC = 1e-6                            # of the range
 
 # What tells a key apart from the others, by the end of its name.
@@ -86,17 +85,15 @@ class Sample(NamedTuple):
     nudged: tuple[Mapping[str, np.ndarray], ...]
 
 
-def of_requests(samples: list[Sample], moves: np.ndarray, values: Mapping[str, float],
+def of_requests(samples: list[Sample], moves: np.ndarray, seen: list[bool], values: Mapping[str, float],
                 fit: Mapping[str, FitKey], seed: int) -> dict[str, Interval]:
     """Return the intervals of what was fitted to requests.
 
-    moves : float64 (k,), how far each key was moved.
+    moves : float64 (k,), how far each key was moved. seen : of each key, whether that alone changed anything.
     """
     draw = RandomStreams(seed).generator("study.bootstrap.requests")
     found = [_step([_drawn(sample, moving_spans(draw, sample.sent_s)) for sample in samples], values, fit, moves)
              for _ in range(DRAWS)]
-    seen = [any(_differ(sample.nudged[i][name], sample.simulated[name]) for sample in samples for name in METRICS)
-            for i in range(len(fit))]
     return intervals(np.array(found), fit, seen)
 
 
@@ -111,11 +108,6 @@ def intervals(found: np.ndarray, fit: Mapping[str, FitKey], seen: Iterable[bool]
     return {key: Interval(low, high, _why_not(key, low, high, bounds)) if is_seen
             else Interval(bounds.min, bounds.max, f"nothing that was measured depends on it; {_load_for(key)}")
             for (key, bounds), low, high, is_seen in zip(fit.items(), lows, highs, seen, strict=True)}
-
-
-def _differ(moved: np.ndarray, times: np.ndarray) -> bool:
-    is_known = np.isfinite(times) & (times > 0.0)
-    return bool((np.abs(moved[is_known] / times[is_known] - 1.0) > SAME).any())
 
 
 def _load_for(key: str) -> str:
