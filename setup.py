@@ -15,9 +15,9 @@ ROOT = Path(__file__).resolve().parent
 MODE = os.environ.get("SIM_BUILD", "release")
 ONLY = os.environ.get("SIM_ONLY", "simulator/**/*.pyx")     # a glob: build these modules alone
 JOBS = os.cpu_count() or 1
-STRICT = MODE != "release" or "CI" in os.environ            # warnings are errors, but not on a user's unknown compiler
+STRICT = MODE != "release" or bool(os.environ.get("CI"))    # warnings are errors, but not on a user's unknown compiler
 SHARED = "simulator._cython"        # Cython's helpers, built once: its memory views alone are 15,000 lines of C
-FACTS = ("models", "hardware")                              # travel in the wheel as simulator/_facts/<name>
+FACTS = ("models", "hardware", "configs")                   # travel in the wheel as simulator/_facts/<name>
 
 DIRECTIVES = {
     "language_level": 3,
@@ -117,14 +117,20 @@ class BuildExtensions(build_ext):
 
 
 class BuildPython(build_py):
-    """Ship the facts inside the package; a checkout reads them where they are."""
+    """Ship facts and examples inside the package; a checkout reads them where they are."""
 
     def run(self):
         super().run()
         for name in () if self.editable_mode else FACTS:
             target = Path(self.build_lib, "simulator", "_facts", name)
             shutil.rmtree(target, ignore_errors=True)
-            shutil.copytree(ROOT / name, target)
+            shutil.copytree(ROOT / name, target, ignore=self.left_out)
+
+    @staticmethod
+    def left_out(folder, names):
+        """Return what stays out of the wheel: caches, and what a reader has put beside the experiments."""
+        own = {name for name in names if name == "data" or name.endswith((".toml", ".md"))}
+        return set(names) - own if Path(folder) == ROOT / "configs" else {"__pycache__"} & set(names)
 
 
 def extensions():

@@ -277,6 +277,32 @@ def requests_of(experiment: Experiment, enough: Enough = ENOUGH, alike: Iterable
     return load_workload(experiment.workload, experiment.seed, enough, longest_text)
 
 
+def rows_to_send(experiment: Experiment, plays_per_slot: int) -> Workload:
+    """Return the requests that a run would simulate, for who sends them.
+
+    plays_per_slot : to be drawn for a closed loop that only its end bounds; how many it needs, its server decides.
+
+    Raises
+    ------
+    InputErrors
+        As `requests_of`; what the engines of the experiment say of these requests.
+    """
+    return meet(experiment, requests_of(experiment, Enough(plays_per_slot)))
+
+
+def vocabulary_of(experiment: Experiment) -> int | None:
+    """Return the smallest vocabulary of the models named; None: none is named."""
+    return min((model_of(pool.model).vocab_size for pool in experiment.all_pools() if pool.model is not None),
+               default=None)
+
+
+def live_source(workload: Workload):
+    """Return a simulator.engine.sources.live.Live, for a server outside."""
+    from simulator.engine.sources.live import Live  # no run needs it
+
+    return Live(workload)
+
+
 def build(prepared: Prepared, sink, monitor=None, threads: int = 1, serves: tuple[int, int] | None = None):
     """Return the Cluster of an experiment, to be run once.
 

@@ -5,6 +5,7 @@ simulated so far is written.
 """
 import argparse
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _replace_closed_streams()
     _print_everything()
     if not arguments:
-        _parser().print_usage(sys.stderr)
+        parser_of().print_usage(sys.stderr)
         return INPUT_FAULT
     if arguments[0] not in (*COMMANDS, *STUDIES, "-h", "--help", "--version"):
         if _is_mistyped(arguments[0]):
@@ -36,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return INPUT_FAULT
         arguments.insert(0, "run")
     try:
-        options = _parser(arguments[0]).parse_args(arguments, argparse.Namespace(began_s=began_s))
+        options = parser_of(arguments[0]).parse_args(arguments, argparse.Namespace(began_s=began_s))
         run = COMMANDS.get(options.command) or _study(options.command).run
         status = run(options)
         sys.stdout.flush()
@@ -162,14 +163,29 @@ def _schema(options: argparse.Namespace) -> int:
     return DONE
 
 
-def _completion(options: argparse.Namespace) -> int:
-    from simulator.completion import script
-    print(script(_parser(*STUDIES), options.shell))
+def _example(options: argparse.Namespace) -> int:
+    from simulator import examples
+    if options.example is None:
+        if options.to is not None:
+            raise InputErrors(["--to: goes with the NAME of an example; `simulator example` lists them"])
+        print(examples.listing())
+        return DONE
+    written = examples.write(options.example, options.to or "")
+    print("\n".join(map(str, written)))
+    for file in examples.lacking(options.example):
+        print(f"{written[0]} reads {file}, which does not come along: its first lines say where it is")
+    print(f"\npython -m simulator {examples.command(options.example)} {shlex.quote(str(written[0]))}")
     return DONE
 
 
-COMMANDS = {"run": _run, "validate": _validate, "list": _list, "describe": _describe, "schema": _schema,
-            "completion": _completion}
+def _completion(options: argparse.Namespace) -> int:
+    from simulator.completion import script
+    print(script(parser_of(*STUDIES), options.shell))
+    return DONE
+
+
+COMMANDS = {"run": _run, "validate": _validate, "list": _list, "describe": _describe, "example": _example,
+            "schema": _schema, "completion": _completion}
 # Command -> module of simulator.study, with `add_arguments(parser)` and `run(options) -> status`, and what it does.
 STUDIES = {
     "compare": ("compare_command", "one workload under several experiments, side by side"),
@@ -177,6 +193,7 @@ STUDIES = {
     "sweep": ("sweep_command", "every point of a study, kept as it ends, resumed where it stopped"),
     "study": ("study_command", "a study that is there: status, merge, table, check"),
     "workload": ("workload_command", "what an experiment sends, in numbers and as a native trace"),
+    "observe": ("observe_command", "send what an experiment would simulate to a real server, and measure it"),
     "predict": ("predict_command", "how long one iteration takes, operator by operator"),
     "capacity": ("capacity_command", "the largest load within bounds, or the fewest replicas for a load"),
     "fit": ("fit_command", "which layouts of a model fit into memory, and how much KV cache each leaves"),
@@ -198,7 +215,7 @@ def _study(command: str):
     return import_module(f"simulator.study.{STUDIES[command][0]}")
 
 
-def _parser(*chosen: str) -> argparse.ArgumentParser:
+def parser_of(*chosen: str) -> argparse.ArgumentParser:
     """Return the parser; only the modules of the `chosen` studies are imported."""
     parser = argparse.ArgumentParser(
         prog="simulator", description="Simulate LLM inference serving. `simulator FILE` is `simulator run FILE`.")
@@ -215,7 +232,11 @@ def _parser(*chosen: str) -> argparse.ArgumentParser:
 
     describe = commands.add_parser("describe", help="one entry: its keys, types, defaults, units, source")
     describe.add_argument("kind", nargs="+", metavar="KIND", help="as `list` shows them")
-    describe.add_argument("name", metavar="NAME")
+    describe.add_argument("name", metavar="NAME", help="as `list KIND` shows it")
+
+    example = commands.add_parser("example", help="list the experiments that come along, or copy one, to begin with")
+    example.add_argument("example", nargs="?", metavar="NAME", help="of an example; without: list them")
+    example.add_argument("--to", metavar="FOLDER", help="where it and the files that it names go; default: here")
 
     commands.add_parser("schema", help="JSON Schema of the experiment file, for editors")
 
@@ -253,7 +274,7 @@ def _threads(text: str) -> int:
 
 
 def _add_experiment(command: argparse.ArgumentParser) -> None:
-    command.add_argument("experiment", metavar="EXPERIMENT.toml")
+    command.add_argument("experiment", metavar="EXPERIMENT.toml", help="what is simulated")
     command.add_argument("--set", dest="overrides", action="append", default=[], metavar="SECTION.KEY=VALUE",
                          help="override one value of the file; VALUE is TOML; repeatable")
 

@@ -1,11 +1,13 @@
 """Shell completion of the command line, written by shtab from the parser itself."""
 import argparse
 
+from simulator import examples
 from simulator.errors import MissingExtra
 
 SHELLS = ("bash", "zsh", "fish")
 INSTALL = "pip install 'simulator[completion]'"
 FOLDERS = ("DIR", "FOLDER")     # metavars of folders; files are those that end in one of these
+EXAMPLE = ("example", "NAME")   # destination and metavar of the argument that names one
 FILE_ENDINGS = ("FILE", ".toml", ".csv", ".json")
 
 
@@ -27,6 +29,8 @@ def script(parser: argparse.ArgumentParser, shell: str) -> str:
     except ImportError:
         raise MissingExtra([f"completion needs shtab: install it with {INSTALL}"]) from None
     for action in _actions(parser):
+        if (action.dest, action.metavar) == EXAMPLE:    # argparse is not told: it would not name the nearest
+            action.choices = examples.names()
         metavar = action.metavar if isinstance(action.metavar, str) else ""
         if metavar in FOLDERS:
             action.complete = shtab.DIRECTORY

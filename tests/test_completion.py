@@ -11,7 +11,7 @@ from simulator import cli, completion
 def completed(words, tmp_path):
     """Return what bash offers for the last of these words."""
     script = tmp_path / "completion.bash"
-    script.write_text(completion.script(cli._parser(*cli.STUDIES), "bash"))
+    script.write_text(completion.script(cli.parser_of(*cli.STUDIES), "bash"))
     asked = " ".join(f"'{word}'" for word in words)
     shell = (f"source {script}; COMP_WORDS=({asked}); COMP_CWORD={len(words) - 1}; "
              f"_shtab_simulator simulator '{words[-1]}' '{words[-2]}'; printf '%s\\n' \"${{COMPREPLY[@]}}\"")
@@ -25,7 +25,10 @@ def completed(words, tmp_path):
     (["simulator", "run", "--thr"], ["--threads"]),
     (["simulator", "predict", "--pre"], ["--prefill"]),
     (["simulator", "run", "a_ch"], ["a_chat.toml"]),
-    (["simulator", "run", "--out", "res"], ["results"])])
+    (["simulator", "run", "--out", "res"], ["results"]),
+    (["simulator", "exa"], ["example"]),
+    (["simulator", "example", "quick"], ["quickstart"]),
+    (["simulator", "example", "quickstart", "--to", "res"], ["results"])])
 def test_bash_offers_commands_options_files_and_folders(words, offered, tmp_path):
     (tmp_path / "a_chat.toml").touch()
     (tmp_path / "results").mkdir()

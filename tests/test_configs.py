@@ -133,17 +133,6 @@ def test_readme_shows_what_the_quick_start_prints(tmp_path, capsys):
     assert capsys.readouterr().out.partition("\nresults in")[0] == shown
 
 
-README_SWEEPS = re.findall(r"^\$ python -m simulator sweep (configs/\w+\.toml)\n(.*?)\n```",
-                           (CONFIGS.parent / "README.md").read_text(), re.MULTILINE | re.DOTALL)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("config", "shown"), README_SWEEPS, ids=lambda text: text[:40])
-def test_readme_shows_what_sweeps_print(config, shown, tmp_path, capsys):
-    assert cli.main(["sweep", str(CONFIGS.parent / config), "--out", str(tmp_path / "out")]) == 0
-    assert capsys.readouterr().out.startswith(f"{shown}\n")
-
-
 def test_readme_says_what_schedulers_change():
     plan = prepare(read_comparison(CONFIGS / "compare_schedulers.toml", {}))
     readme = (CONFIGS.parent / "README.md").read_text()

@@ -1,5 +1,8 @@
-"""What is shipped works without the checkout."""
+"""What is shipped works without the checkout, and without a compiler."""
+import importlib.metadata
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -8,9 +11,16 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import tomli
+from packaging.requirements import Requirement
+
+from simulator import examples
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("bench", "configs", "hardware", "models", "simulator", "tests")
+
+PYPROJECT = tomli.loads((ROOT / "pyproject.toml").read_text())
+COMPILERS = ("cc", "c99", "gcc", "clang", "make")
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not (ROOT / "setup.py").exists(), reason="needs the sources")]
 
@@ -54,8 +64,8 @@ def test_wheel_holds_every_module_header_and_fact(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     python_files = {str(path.relative_to(ROOT)) for path in (ROOT / "simulator").rglob("*.py")}
     headers = {str(path.relative_to(ROOT)) for path in (ROOT / "simulator").rglob("*.p[xy][di]")}
-    facts = {f"simulator/_facts/{path.relative_to(ROOT)}" for folder in ("models", "hardware")
-             for path in (ROOT / folder).rglob("*.toml")}
+    facts = {f"simulator/_facts/{path.relative_to(ROOT)}" for folder in ("models", "hardware", "configs")
+             for path in (ROOT / folder).rglob("*.toml") if "results" not in path.parts}
     compiled = {str(path.relative_to(ROOT).with_suffix("")) for path in (ROOT / "simulator").rglob("*.pyx")}
 
     assert python_files | headers | facts | {"simulator/py.typed"} <= names
@@ -77,10 +87,111 @@ def test_installed_package_is_used_and_finds_its_facts(installed):
     assert {path.stem for path in (ROOT / "models").glob("*.toml")} <= set(listed.split())
 
 
+def test_installed_package_hands_out_every_example_as_the_checkout_does(installed, tmp_path):
+    handed_out = tmp_path / "wheel"
+    python(installed, "-c", "import sys; from simulator import examples\n"
+           "for name in examples.names(): examples.write(name, f'{sys.argv[1]}/{name}')", handed_out)
+
+    for name in examples.names():
+        examples.write(name, tmp_path / "checkout" / name)
+    assert {path.name for path in handed_out.iterdir()} == {path.stem for path in (ROOT / "configs").glob("*.toml")}
+    assert contents(handed_out) == contents(tmp_path / "checkout")
+
+
+def contents(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 def test_installed_package_runs_an_experiment(installed):
     python(installed, "-m", "simulator", str(ROOT / "configs/quickstart.toml"), "--out", "results", "--quiet")
 
     assert (installed["cwd"] / "results/summary.json").exists()
+
+
+@pytest.fixture(scope="module")
+def bare(wheel, tmp_path_factory):
+    """A virtual environment with the wheel and what it depends on alone, and no compiler: folder, environment."""
+    packed, home = tmp_path_factory.mktemp("packed"), tmp_path_factory.mktemp("bare")
+    left, seen = list(PYPROJECT["project"]["dependencies"]), set()
+    while left:
+        requirement = Requirement(left.pop())
+        if requirement.name not in seen and (requirement.marker is None or requirement.marker.evaluate({"extra": ""})):
+            seen.add(requirement.name)
+            left += pack(requirement.name, packed)
+    subprocess.run([sys.executable, "-m", "venv", home / "venv"], check=True)
+    environment = {"PATH": str(home / "venv/bin"), "HOME": str(home), "PIP_CONFIG_FILE": os.devnull}
+    in_bare(home, environment, f"python -m pip install --quiet --no-compile --no-index --find-links {packed} {wheel}")
+    return home, environment
+
+
+def pack(name, folder):
+    """Write the wheel again that a distribution was installed from, less its scripts; return what it requires."""
+    distribution = importlib.metadata.distribution(name)
+    tags = [line.split()[1].split("-") for line in (distribution.read_text("WHEEL") or "").splitlines()
+            if line.startswith("Tag: ")]
+    if not tags or distribution.files is None:
+        pytest.skip(f"{name} was not installed from a wheel")
+    kept = [file for file in distribution.files if ".." not in file.parts and file.suffix != ".pyc"
+            and file.name not in ("INSTALLER", "REQUESTED", "RECORD", "direct_url.json")]
+    record = next(str(file) for file in distribution.files if file.name == "RECORD")
+    tag = "-".join(".".join(sorted(set(part))) for part in zip(*tags, strict=True))
+    with zipfile.ZipFile(folder / f"{name.replace('-', '_')}-{distribution.version}-{tag}.whl", "w") as archive:
+        for file in kept:
+            archive.write(file.locate(), str(file))
+        archive.writestr(record, "".join(f"{file},,\n" for file in [*kept, record]))
+    return distribution.requires or []
+
+
+def in_bare(home, environment, commands):
+    done = subprocess.run(["/bin/sh", "-c", commands], cwd=home, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_bare_environment_has_no_compiler_and_the_package_of_the_wheel(bare):
+    home, environment = bare
+    place = in_bare(home, environment, "python -c 'import simulator; print(simulator.__file__)'")
+
+    assert not [name for name in COMPILERS if shutil.which(name, path=environment["PATH"])]
+    assert Path(place.strip()).is_relative_to(home / "venv")
+
+
+def test_bare_environment_runs_what_cibuildwheel_tests_wheels_with(bare):
+    home, environment = bare
+    in_bare(home, environment, " && ".join(PYPROJECT["tool"]["cibuildwheel"]["test-command"]))
+
+    summary = json.loads((home / "results/quickstart/summary.json").read_text())
+    assert summary["requests"]["completed"] == 3000
+    assert (home / "quickstart.toml").read_bytes() == (ROOT / "configs/quickstart.toml").read_bytes()
+
+
+def test_a_checkout_in_the_folder_of_a_container_is_not_mistaken_for_the_package(bare):
+    home, environment = bare
+    (home / "simulator").mkdir()
+    (home / "simulator/__init__.py").write_text("raise SystemExit('a checkout')")
+    given = re.search(r"^ENV .*?\b(PYTHONSAFEPATH)=(\S+)", (ROOT / "Containerfile").read_text(), re.MULTILINE).groups()
+    try:
+        assert "quickstart" in in_bare(home, environment | dict([given]), "python -m simulator example")
+    finally:
+        shutil.rmtree(home / "simulator")
+
+
+@pytest.mark.parametrize(("ci", "strict"), [("true", "True"), ("", "False")])
+def test_wheels_of_cibuildwheel_are_built_as_a_users(ci, strict):
+    # It sets CI to nothing, where a service has set it to something.
+    given = PYPROJECT["tool"]["cibuildwheel"]["environment"] | ({"CI": ci} if ci else {})
+    asked = subprocess.run([sys.executable, "-c", "import setup; print(setup.STRICT)"], cwd=ROOT,
+                           env=os.environ | given, capture_output=True, text=True, check=True)
+
+    assert asked.stdout.strip() == strict
+
+
+def test_what_a_reader_puts_beside_the_experiments_is_not_shipped():
+    code = ("import setup; print(sorted(setup.BuildPython.left_out(str(setup.ROOT / 'configs'), "
+            "['README.md', 'data', 'linear.toml', 'results', 'trace.csv', '__pycache__'])))")
+    asked = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+
+    assert asked.stdout.strip() == "['__pycache__', 'results', 'trace.csv']"
 
 
 def test_source_distribution_is_complete(tmp_path):

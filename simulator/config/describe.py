@@ -58,7 +58,7 @@ def describe_text(kind: str, name: str) -> str:
     if kind in FACTS:
         return _facts(kind, name)
     if kind == "table":
-        tables = {table: entry for table, *entry in _tables(Experiment)}
+        tables = {table: entry for table, *entry in tables_of(Experiment)}
         if name not in tables:
             raise InputErrors([f"no table {show(name)}{did_you_mean(name, tables)}"])
         return _entry(*tables[name])
@@ -68,7 +68,7 @@ def describe_text(kind: str, name: str) -> str:
         return _results_table(name)
     chosen = registry.load(kind, name, ("",))
     target = registry.KINDS[kind].entries.get(name, name)
-    return _entry(f"{TITLES[kind]} {name} ({target})", registry.parameters_of(chosen), _doc(chosen))
+    return _entry(f"{TITLES[kind]} {name} ({target})", registry.parameters_of(chosen), doc_of(chosen))
 
 
 def names(kind: str) -> list[str]:
@@ -79,7 +79,7 @@ def names(kind: str) -> list[str]:
         return list(columns.TABLES)
     if kind == "key":
         return list(dict.fromkeys(key.name for key in keys()))
-    return [name for name, *_ in _tables(Experiment)] if kind == "table" else list(registry.KINDS[kind].entries)
+    return [name for name, *_ in tables_of(Experiment)] if kind == "table" else list(registry.KINDS[kind].entries)
 
 
 def kind_of(word: str) -> str:
@@ -87,7 +87,8 @@ def kind_of(word: str) -> str:
     known = {}
     for kind, title in TITLES.items():
         for each in (kind, title):
-            known |= {each.replace("_", " "): kind, plural(each.replace("_", " ")): kind}
+            words = each.replace("_", " ")
+            known |= {words.lower(): kind, plural(words).lower(): kind}
     asked = " ".join(word.lower().replace("_", " ").replace("-", " ").split())
     if asked not in known:
         raise InputErrors([f"no kind {show(word)}{did_you_mean(asked, TITLES)}"])
@@ -98,6 +99,9 @@ def plural(title: str) -> str:
     """Return the plural of a kind's title."""
     if title == "hardware":
         return title
+    if " of " in title:
+        head, _, rest = title.partition(" of ")
+        return f"{plural(head)} of {rest}"
     if title.endswith("y") and title[-2] not in "aeiou":
         return title[:-1] + "ies"
     return title + ("es" if title.endswith("s") else "s")
@@ -109,14 +113,14 @@ def _paragraph(kind: str) -> str:
     return "\n  ".join([f"{plural(TITLES[kind])} ({len(entries)})", *lines])
 
 
-def _tables(struct: type[msgspec.Struct], prefix: str = "") -> Iterator[tuple[str, str, type[msgspec.Struct]]]:
-    """Yield name and title of the tables of the experiment file, in its order, and what they hold."""
+def tables_of(struct: type[msgspec.Struct], prefix: str = "") -> Iterator[tuple[str, str, type[msgspec.Struct]]]:
+    """Yield name, title and Struct of the tables of the experiment file."""
     yield prefix or "experiment", f"[{prefix}]" if prefix else "experiment", struct
     for field in table_of(struct).fields:
         name = f"{prefix}.{field.name}" if prefix else field.name
         for option in alternatives(field.hint):
             if is_struct(option):
-                yield from _tables(bare(option), name)
+                yield from tables_of(bare(option), name)
             elif is_struct(element_of(option)):
                 yield name, f"[[{name}]]", bare(element_of(option))
             elif is_struct(named_element_of(option)):
@@ -126,10 +130,14 @@ def _tables(struct: type[msgspec.Struct], prefix: str = "") -> Iterator[tuple[st
 def _results_table(name: str) -> str:
     if name not in columns.TABLES:
         raise InputErrors([f"no results table {show(name)}{did_you_mean(name, columns.TABLES)}"])
-    labels = {field: ": " + ", ".join(filter(None, names)) for field, names in columns.CODES.get(name, {}).items()}
-    rows = [(field, column.unit, column.text + labels.get(field, ""))
-            for field, column in columns.TABLES[name].items()]
-    return f"/{name} in results.h5\n\n{_columns([('column', 'unit', 'meaning'), *rows])}"
+    return f"/{name} in results.h5\n\n{_columns([('column', 'unit', 'meaning'), *column_rows(name)])}"
+
+
+def column_rows(table: str) -> list[tuple[str, str, str]]:
+    """Return column, unit and meaning of each column of a results table."""
+    labels = {field: ": " + ", ".join(filter(None, names)) for field, names in columns.CODES.get(table, {}).items()}
+    return [(field, column.unit, column.text + labels.get(field, ""))
+            for field, column in columns.TABLES[table].items()]
 
 
 def _key(name: str) -> str:
@@ -140,7 +148,7 @@ def _key(name: str) -> str:
         raise InputErrors([f"no key {show(name)}{did_you_mean(name, known)}"])
     readers = {}            # the same key of several classes comes once, with all their names
     for key in found:
-        readers.setdefault((key.name, *_cells(key.field)), []).append(key.reader)
+        readers.setdefault((key.name, *cells_of(key.field)), []).append(key.reader)
     places = {}
     for (path, *cells), who in readers.items():
         places.setdefault(path, []).append((_shortened(who), *cells))
@@ -163,30 +171,30 @@ def _shortened(readers: list[str]) -> str:
 
 def _entry(title: str, parameters: type[msgspec.Struct], text: str | None = None) -> str:
     about = [inspect.cleandoc(part) for part in (text, parameters.__doc__) if part]
-    rows = [row for field in table_of(parameters).fields for row in _rows(field)]
+    rows = [row for field in table_of(parameters).fields for row in rows_of(field)]
     keys = _columns([HEADINGS, *rows]) if rows else "It has no keys of its own."
     return "\n\n".join([title, *dict.fromkeys(about), keys])
 
 
-def _doc(chosen: type) -> str:
-    """Return the docstring of a class without the signature that Cython puts before it."""
+def doc_of(chosen: type) -> str:
+    """Return the docstring of a class without Cython's signature before it."""
     text = inspect.cleandoc(chosen.__doc__ or "")
     return text.partition("\n")[2].lstrip() if text.startswith(f"{chosen.__name__}(") else text
 
 
-def _rows(field: Field, prefix: str = "") -> Iterator[tuple[str, ...]]:
+def rows_of(field: Field, prefix: str = "") -> Iterator[tuple[str, ...]]:
     """Yield the row of a key, and those of the tables it may hold."""
     name = prefix + field.name
-    yield name, *_cells(field)
+    yield name, *cells_of(field)
     for option in alternatives(field.hint):
         element, named_element = element_of(option), named_element_of(option)
         for struct, prefix in ((option, f"{name}."), (element, f"{name}[]."), (named_element, f"{name}.{NAME}.")):
             if is_struct(struct):
                 for inner in table_of(bare(struct)).fields:
-                    yield from _rows(inner, prefix)
+                    yield from rows_of(inner, prefix)
 
 
-def _cells(field: Field) -> tuple[str, ...]:
+def cells_of(field: Field) -> tuple[str, ...]:
     """Return what a key allows, its default, unit and meaning."""
     if field.required:
         default = "" if is_struct(field.hint) else "required"

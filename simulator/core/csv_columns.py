@@ -47,10 +47,10 @@ class ProfileCsv:
         """Say whether the file has a column of this name."""
         return column in self.header
 
-    def numbers(self, column: str, may_be_empty: bool = False) -> np.ndarray:
+    def numbers(self, column: str, may_be_empty: bool = False, may_be_negative: bool = False) -> np.ndarray:
         """Return a column, float64 (rows,): finite numbers >= 0.
 
-        may_be_empty : cells that are empty or hold nan are no faults, but NaN.
+        may_be_empty : cells that are empty or hold nan are no faults, but NaN. may_be_negative : nor are numbers < 0.
 
         Raises
         ------
@@ -59,9 +59,11 @@ class ProfileCsv:
         """
         cells = self._cells(column)
         values = [_number(cell) for cell in cells]
-        wrong = [i for i, value in enumerate(values) if value is None or (value != value and not may_be_empty)]
+        wrong = [i for i, value in enumerate(values) if value is None or (value != value and not may_be_empty)
+                 or (value < 0 and not may_be_negative)]
         if wrong:
-            listed = [f'{self.path}:{self._lines[i]}: {column}: expected a finite number >= 0, found "{cells[i][:60]}"'
+            wanted = "a finite number" if may_be_negative else "a finite number >= 0"
+            listed = [f'{self.path}:{self._lines[i]}: {column}: expected {wanted}, found "{cells[i][:60]}"'
                       for i in wrong[:MAX_LISTED]]
             rest = len(wrong) - len(listed)
             raise InputErrors(listed + [f"{self.path}: {column}: {rest} more faults like these"] * (rest > 0))
@@ -146,9 +148,9 @@ def _read(path: str) -> tuple[list[str], list[list[str]], list[int]]:
 
 
 def _number(cell: str) -> float | None:
-    """Return the number in a cell, NaN for an empty one, None for anything else."""
+    """Return the number in a cell, NaN for an empty one, None for anything else; infinities are none."""
     try:
         value = float(cell) if cell.strip() else nan
     except ValueError:
         return None
-    return None if value < 0 or isinf(value) else value
+    return None if isinf(value) else value

@@ -23,6 +23,11 @@ cdef struct BatchShape:                 # sums over the batch; kept incrementall
     int64_t prefill_tokens              # prompt tokens computed (recomputed tokens of resumed requests count here)
     int64_t decode_tokens               # tokens computed for decoding sequences: 1 each, 1 + drafts under speculation
     int64_t context_tokens              # sum over decoding sequences of tokens in KV after this iteration
+    # How far the contexts of decoding sequences lie apart, 0 unless the latency model prices it and each computes one
+    # token: what all together lack to be as long as the longest, and have beyond the shortest. As long as each gains a
+    # token an iteration, both stay as they are.
+    int64_t below_longest_tokens
+    int64_t above_shortest_tokens
     int64_t prefill_context_tokens      # sum over chunks of chunk.context_tokens
     int64_t prefill_token_pairs         # sum over chunks of tokens * (2 * context_tokens + tokens + 1): twice the
                                         # (query, key) pairs of causal attention
@@ -48,6 +53,7 @@ cdef inline void clear_shape(BatchShape* shape) noexcept nogil:
     shape.graph = UNSETTLED
     shape.pad_tokens = shape.num_masks = shape.num_adapters = shape.largest_rank = 0
     shape.num_loads = shape.num_reads = 0
+    shape.below_longest_tokens = shape.above_shortest_tokens = 0
 
 
 # Rows that matrix products compute: tokens and padding.
@@ -66,5 +72,7 @@ cdef inline void repeat_shape(BatchShape* result, const BatchShape* shape, int32
     result.decode_tokens *= count
     result.pad_tokens *= count
     result.context_tokens *= count
+    result.below_longest_tokens *= count
+    result.above_shortest_tokens *= count
     result.prefill_context_tokens *= count
     result.prefill_token_pairs *= count

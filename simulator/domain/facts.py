@@ -20,9 +20,17 @@ FOLDERS = {"model": "models", "hardware": "hardware", "node": "hardware/nodes"}
 MOST_KEPT = 64                  # files whose content is kept parsed: a study asks the same ones run after run
 
 
+def shipped(folder: str) -> Path:
+    """Return a folder of the checkout where it lies, in a wheel, say.
+
+    folder : models, hardware or configs.
+    """
+    return (_INSTALLED if _INSTALLED.is_dir() else _CHECKOUT) / folder
+
+
 def folder(kind: str) -> Path:
     """Return the folder of the built-in files of a kind: model, hardware or node."""
-    return (_INSTALLED if _INSTALLED.is_dir() else _CHECKOUT) / FOLDERS[kind]
+    return shipped(FOLDERS[kind])
 
 
 def names(kind: str) -> list[str]:

@@ -17,6 +17,7 @@ cdef class LatencyModel:
     cdef readonly bint is_monotone      # more sequences, tokens or context never make an iteration shorter, and none
                                         # fails; set by the backend
     cdef readonly bint is_shareable     # batch_ns writes nothing, and several threads may ask; set by the backend
+    cdef readonly bint prices_spread    # unequal contexts of a batch have a price; set by the backend
     cdef readonly bint pads             # it has a say in how batches are padded
     cdef CollectiveModel _collective    # prices communication; None: there is none, or the backend prices it itself
     cdef double _host_iteration_ns      # added to every iteration, [latency.host] iteration_us

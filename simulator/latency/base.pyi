@@ -5,6 +5,7 @@ class LatencyModel:
     needs_deployment: bool
     takes_padding: bool
     knows_kernels: bool
+    prices_spread: bool
     pads: bool
     takes_collective: bool
     prices_gathered: bool

@@ -27,6 +27,9 @@ cdef class BatchView:
         self.shape.num_samples = len(decode)
         self.shape.decode_tokens = len(decode) * tokens_per_decode
         self.shape.context_tokens = sum(decode)
+        if decode and tokens_per_decode == 1:
+            self.shape.below_longest_tokens = len(decode) * max(decode) - self.shape.context_tokens
+            self.shape.above_shortest_tokens = self.shape.context_tokens - len(decode) * min(decode)
         self._chunks = <Chunk*>PyMem_Calloc(max(1, len(prefill)), sizeof(Chunk))
         if self._chunks == NULL:
             raise MemoryError()

@@ -1,7 +1,11 @@
 """Iterations lane by lane: what each replica did at which time."""
+from collections.abc import Mapping
 from functools import cached_property
 
 import numpy as np
+
+COLUMNS = ("replica", "stage", "start_ns", "duration_ns", "begin_ns", "sequences", "prefill_tokens", "decode_tokens",
+           "waiting", "running", "used_blocks")         # of /iterations, that are looked at
 
 
 class Lanes:
@@ -12,11 +16,11 @@ class Lanes:
 
     Parameters
     ----------
-    iterations : the table /iterations.
+    iterations : the table /iterations, or `COLUMNS` of it by name.
     replicas : the table /replicas.
     """
 
-    def __init__(self, iterations: np.ndarray, replicas: np.ndarray):
+    def __init__(self, iterations: np.ndarray | Mapping[str, np.ndarray], replicas: np.ndarray):
         self.replicas = replicas
         self._table = iterations
         self._columns: dict[str, np.ndarray] = {}
@@ -44,6 +48,13 @@ class Lanes:
     def batch_tokens(self) -> np.ndarray:
         """Tokens of prompts and decodes of each row, int64."""
         return self.column("prefill_tokens").astype(np.int64) + self.column("decode_tokens")
+
+    @cached_property
+    def by_batch_tokens(self) -> np.ndarray:
+        """Rows in the order of their tokens: (m,)."""
+        tokens = self.batch_tokens
+        small = tokens.max(initial=0) < 1 << 16             # a radix sort
+        return np.argsort(tokens.astype(np.uint16) if small else tokens, kind="stable")
 
     @cached_property
     def capacity(self) -> np.ndarray:
@@ -75,6 +86,14 @@ class Lanes:
         return np.argsort(np.concatenate((self._starts_ns, np.sort(self.end_ns[self._fades]))), kind="stable")
 
     @cached_property
+    def _rows_of_events(self) -> np.ndarray:
+        """Which row of the lanes begins at each event; behind them: which of the fades ends there."""
+        rows = np.empty(len(self) + len(self._fades), np.int64)
+        rows[self._places] = np.arange(len(self))
+        rows[len(self):] = len(self) + np.argsort(self.end_ns[self._fades], kind="stable")
+        return rows[self._order_of_events]
+
+    @cached_property
     def event_times_s(self) -> np.ndarray:
         """When iterations are scheduled or replicas fall idle; float64, rising."""
         ends_ns = np.sort(self.end_ns[self._fades])
@@ -85,15 +104,16 @@ class Lanes:
 
         A replica that does nothing counts 0.
         """
-        values = self.column(name).astype(np.int64)
-        steps = np.diff(values, prepend=0)
+        values = self.column(name)
+        most = int(values.max(initial=0)) * len(self.replicas)
+        kind = np.int32 if most < 1 << 31 else np.int64             # half the memory, the same numbers
+        steps = np.empty(len(values) + len(self._fades), kind)
+        np.subtract(values[1:], values[:-1], out=steps[1:len(values)], dtype=kind)
         begins = np.concatenate(([0], self._fades + 1))[:-1]        # the first row, and those behind idle times
         steps[begins] = values[begins]
-        changes = np.empty(len(values) + len(self._fades), np.int64)
-        changes[self._places] = steps
-        by_end = np.argsort(self.end_ns[self._fades], kind="stable")
-        changes[len(values):] = -values[self._fades][by_end]
-        return np.cumsum(changes[self._order_of_events])
+        steps[len(values):] = -values[self._fades].astype(kind)
+        changes = steps[self._rows_of_events]
+        return np.cumsum(changes, out=changes)
 
     def means(self, edges_ns: np.ndarray, values: np.ndarray | None = None) -> np.ndarray:
         """Return the mean of a value over each bin, replica by replica: (replicas, bins).

@@ -1,5 +1,5 @@
 """Distribution functions of latencies as charts: pure functions of the tables of a Result."""
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -40,10 +40,31 @@ def measured_requests(result) -> np.ndarray:
     return requests[requests["measured"] == 1] if "measured" in requests.dtype.names else requests
 
 
-def samples_ms(result, key: str) -> np.ndarray:
+def chosen_requests(result, names: Iterable[str]) -> np.ndarray:
+    """Return the requests that count in the summary, with these columns alone.
+
+    Columns that are not there are left out.
+
+    Raises
+    ------
+    LookupError
+        [output] requests was false.
+    """
+    columns = result.columns("requests", names)
+    rows = np.empty(len(columns["status"]), [(name, column.dtype) for name, column in columns.items()])
+    for name, column in columns.items():
+        rows[name] = column
+    return rows[rows["measured"] == 1] if "measured" in columns else rows
+
+
+def samples_ms(result, key: str, requests: np.ndarray | None = None) -> np.ndarray:
     """Return one latency of all requests that completed, float64.
 
     `itl_ms` is that of every gap between two tokens, of whatever request.
+
+    Parameters
+    ----------
+    requests : that count in the summary; None: they are read.
 
     Raises
     ------
@@ -52,7 +73,7 @@ def samples_ms(result, key: str) -> np.ndarray:
     """
     if key == "itl_ms":
         return _gaps_ms(*result.token_times)
-    completed = metrics.completed_of(measured_requests(result))
+    completed = metrics.completed_of(measured_requests(result) if requests is None else requests)
     found = getattr(metrics, key)(completed)
     return found[completed["output_tokens"] > 1] if key == "tpot_ms" else found
 

@@ -1,4 +1,5 @@
 """Keep the tables of a run in memory, for a caller who wants nothing written."""
+from collections.abc import Iterable
 from types import SimpleNamespace
 
 import numpy as np
@@ -143,6 +144,11 @@ class MemoryTables:
     def iterations(self) -> np.ndarray:
         """Return the iteration table."""
         return _asked_for(self._iterations, "iterations")
+
+    def columns(self, name: str, wanted: Iterable[str]) -> dict[str, np.ndarray]:
+        """Return columns of a table by name; those that it does not have are left out."""
+        rows = getattr(self, name)()
+        return {each: rows[each] for each in wanted if each in rows.dtype.names}
 
     def token_times(self) -> tuple[np.ndarray, np.ndarray]:
         """Return offsets and times in ns."""

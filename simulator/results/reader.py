@@ -1,5 +1,5 @@
 """Read results.h5, and say what is wrong with one that cannot be read."""
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import tomli
 from simulator.domain import columns
 from simulator.errors import InputErrors
 from simulator.results import tables, traits
+from simulator.results.unpacked_columns import read_columns
 
 ALWAYS = ("replicas", "labels")
 # Columns that are there under conditions of their own.
@@ -60,6 +61,16 @@ class Reader:
     def iterations(self) -> np.ndarray:
         """Return /iterations."""
         return self._table("iterations")
+
+    def columns(self, name: str, wanted: Iterable[str]) -> dict[str, np.ndarray]:
+        """Return columns of a table by name; those that it does not have are left out."""
+        with self._open() as file:
+            if name in file and isinstance(file[name], h5py.Dataset) and file[name].dtype.names is not None:
+                names = [each for each in wanted if each in file[name].dtype.names]
+                if (found := read_columns(file[name], names)) is not None:
+                    return found
+        rows = self._table(name)
+        return {each: rows[each] for each in wanted if each in rows.dtype.names}
 
     def replicas(self) -> np.ndarray:
         """Return /replicas."""

@@ -1,4 +1,5 @@
 """What a caller holds after a run, or after loading its results."""
+from collections.abc import Iterable
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -55,6 +56,14 @@ class Result:
         Fields are those of /iterations in results.h5. LookupError where [output] iterations was false.
         """
         return self._tables.iterations()
+
+    def columns(self, table: str, names: Iterable[str]) -> dict[str, np.ndarray]:
+        """Return columns of `requests` or `iterations` alone.
+
+        It takes less time than the whole table. Those that it does not have are left out. LookupError where the table
+        was not written.
+        """
+        return self._tables.columns(table, names)
 
     @cached_property
     def replicas(self) -> np.ndarray:

@@ -119,6 +119,7 @@ cdef class Scheduler:
     cdef readonly int32_t loading       # sequences, parked or held, whose KV is on the way to here
     cdef readonly int64_t loading_tokens        # of their texts
 
+    cdef bint tells_spread              # batches tell how far their contexts lie apart: the latency model prices it
     cdef bint grouping                  # decoding sequences become members; a policy may turn it off
     cdef int64_t iteration              # number of the iteration to be scheduled next
     cdef int32_t num_in_flight          # iterations scheduled whose results are not back; none that the group stands
@@ -278,6 +279,7 @@ cdef class Scheduler:
     # All is scheduled: count the tokens as computed and sum up the shape. `drafts`: drafts that the next iteration
     # verifies (async scheduling, where it is formed before this one ends); -1: not async.
     cdef void close(self, Batch* batch, int32_t drafts) noexcept nogil
+    cdef void _tell_spread(self, Batch* batch) noexcept nogil
     cdef void _take_tally(self, Batch* batch) noexcept nogil
 
     # ---- shared by all: when an iteration begins and ends

@@ -20,6 +20,14 @@ from simulator.kv.paged import PagedKV
 from simulator.kv.sparse import SparseKV
 from simulator.scheduling.questions import MemoryNeeds, SchedulerFacts
 
+
+cdef inline void count_chunk(BatchShape* shape, const Chunk* chunk) noexcept nogil:
+    shape.num_chunks += 1
+    shape.prefill_tokens += chunk.tokens
+    shape.prefill_context_tokens += chunk.context_tokens
+    shape.prefill_token_pairs += chunk.tokens * (2 * <int64_t>chunk.context_tokens + chunk.tokens + 1)
+
+
 cdef enum:
     FIRST_SLOTS = 16            # doubled until max_running fit: most replicas never run so many
 
@@ -407,6 +415,8 @@ cdef class Scheduler:
         cdef Entry* entry
         cdef Chunk* chunk
         cdef int32_t i
+        if self.tells_spread and self.turn_tokens == 1:
+            self._tell_spread(batch)
         shape.num_samples = shape.num_decodes = batch.num_members
         shape.decode_tokens = <int64_t>batch.num_members * self.turn_tokens
         for i in range(batch.num_entries):
@@ -421,10 +431,7 @@ cdef class Scheduler:
                 chunk.tokens = entry.tokens
                 chunk.context_tokens = sequence.num_computed
                 chunk.prompt_tokens = sequence.num_tokens
-                shape.num_chunks += 1
-                shape.prefill_tokens += entry.tokens
-                shape.prefill_context_tokens += chunk.context_tokens
-                shape.prefill_token_pairs += chunk.tokens * (2 * <int64_t>chunk.context_tokens + chunk.tokens + 1)
+                count_chunk(shape, chunk)
             sequence.num_computed += entry.tokens
             sequence.in_flight += entry.tokens
             sequence.is_new = False
@@ -441,6 +448,31 @@ cdef class Scheduler:
         shape.num_sequences, shape.chunks = batch.num_members + batch.num_entries, batch.chunks
         if self.tally is not None:
             self._take_tally(batch)
+
+    cdef void _tell_spread(self, Batch* batch) noexcept nogil:
+        """Say how far the contexts of those that decode lie apart; none but these have been closed."""
+        cdef int32_t slot = self._running.head if batch.num_members > 0 else -1, i
+        cdef int64_t longest = 0, shortest = 0, total = 0, count = 0, context
+        cdef const Sequence* sequence
+        while slot >= 0:
+            sequence = &self._sequences[slot]
+            if sequence.is_member and sequence.group == self.group and not (
+                    batch.num_starved > 0 and sequence.is_starved):
+                context = self.iteration + sequence.offset + 1
+                longest, shortest = max(longest, context), min(shortest, context) if count > 0 else context
+                total += context
+                count += 1
+            slot = self._links.next(slot)
+        for i in range(batch.num_entries):
+            sequence = &self._sequences[batch.entries[i].slot]
+            if sequence.is_decoding:
+                context = sequence.num_computed + batch.entries[i].tokens
+                longest, shortest = max(longest, context), min(shortest, context) if count > 0 else context
+                total += context
+                count += 1
+        if count > 0:
+            batch.shape.below_longest_tokens = count * longest - total
+            batch.shape.above_shortest_tokens = total - count * shortest
 
     cdef void _take_tally(self, Batch* batch) noexcept nogil:
         cdef int32_t slot = self._running.head if batch.num_starved > 0 and not batch.stands_still else -1, i

@@ -1,19 +1,19 @@
 """`python -m simulator capacity FILE.toml`: the largest load that a deployment takes, or the smallest that takes it."""
 import argparse
 import json
-import os
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from simulator.config.layers import read_layers
-from simulator.errors import InputErrors, OutputError, collect_faults, faults_of
+from simulator.errors import InputErrors, collect_faults, faults_of
 from simulator.study.capacity.answer import Answer, answer, answer_as_vidur, cost_per_hour, notes_of, start_of
 from simulator.study.capacity.bounds import Bounds, bounds_of_options
 from simulator.study.capacity.estimate import estimated_rate
 from simulator.study.capacity.mixed import mixed
 from simulator.study.capacity.prober import ProbeFailed, Prober, check_first
-from simulator.study.capacity.store import LOOK, opened
+from simulator.study.capacity.store import opened
 from simulator.study.capacity.table import CapacityTable, as_vidur, check
 from simulator.study.capacity.told import (
     SCHEMA,
@@ -26,11 +26,15 @@ from simulator.study.capacity.told import (
 )
 from simulator.study.capacity.varied import Varied
 from simulator.study.capacity.verdict import Verdict
+from simulator.study.distributed.option import add_dask, elsewhere
+from simulator.study.report_command import check_installed, write_page
 from simulator.study.sweep.laboratory import Laboratory
+from simulator.study.sweep.names import CAPACITY, CURVE, LOOK
 from simulator.study.sweep.study_file import Study, check_points, read_study
+from simulator.study.sweep.writing import write
 
 DONE, SOME_FAILED, NOTHING = 0, 1, 3
-FILE, CURVE = "capacity.json", "curve.csv"
+FILE = CAPACITY
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="SECTION.KEY=VALUE",
                         help="override one value of the file; repeatable")
     parser.add_argument("--jobs", type=_count, default=1, metavar="N", help="runs of a probe side by side; default: 1")
+    add_dask(parser)
     parser.add_argument("--json", action="store_true", help="print the content of capacity.json, not a table")
+    parser.add_argument("--report", action="store_true", help="write report.html into DIR, too (extra `report`)")
     parser.add_argument("--quiet", action="store_true", help="no lines while it searches")
 
 
@@ -56,6 +62,10 @@ def run(options: argparse.Namespace) -> int:
     InputErrors
         What is wrong with the study; nothing is written.
     """
+    if options.dask is not None and options.jobs > 1:
+        raise InputErrors(["--jobs: expected none beside --dask: its workers are the processes"])
+    if options.report:
+        check_installed()
     study = _study(options)
     (bounds, varied), points = collect_faults(lambda: check(study), lambda: check_points(study))
     _check_ends(study, varied, points[0])
@@ -63,14 +73,20 @@ def run(options: argparse.Namespace) -> int:
     study = study if study.settings.compat is None else as_vidur(study)
     if not (directory / LOOK).exists():
         check_first(study, bounds, points[0])
-    asked = _Asked(study, bounds, varied, options, opened(study, bounds, directory, options.jobs))
     try:
-        content, text, found = asked.mix() if study.settings.mix else asked.points(points)
+        with ExitStack() as stack:
+            where = opened(study, bounds, directory, options.jobs, elsewhere(options.dask, stack))
+            asked = _Asked(study, bounds, varied, options, where)
+            content, text, found = asked.mix() if study.settings.mix else asked.points(points)
     except ProbeFailed as failed:
         print(f"{study.file}: {failed}\nresults in {directory}", file=sys.stderr)
         return SOME_FAILED
     _write(directory, content)
     print(json.dumps(content, indent=2, allow_nan=False) if options.json else f"{text}\n\nresults in {directory}")
+    if options.report:
+        place = write_page(directory)
+        if not options.json:
+            print(f"report in {place}")
     return DONE if found else NOTHING
 
 
@@ -118,7 +134,7 @@ class _Asked:
         """Answer which mix is best, likewise."""
         target = self._varied.now
         chosen, kinds = mixed(self._study, self._bounds, self._varied, self._laboratory, self._tell)
-        return ({"schema": SCHEMA, "name": self._study.name} | mix_content(chosen, kinds, target),
+        return ({"schema": SCHEMA, "name": self._study.name} | mix_content(chosen, kinds, target, self._bounds),
                 mix_table(chosen, kinds, target), chosen.answer is not None)
 
     def _start(self, study: Study, point: dict[str, Any], answers: list[tuple[dict, Answer]]) -> float:
@@ -181,14 +197,7 @@ def _write(directory: Path, content: dict[str, Any]) -> None:
         rows = rows + [each["point"] | row for row in each["curve"]]
     files = {FILE: text} | ({CURVE: curve_csv(rows)} if rows else {})
     for name, body in files.items():
-        path = directory / name
-        staged = path.with_name(f"{name}.{os.getpid()}.partial")
-        try:
-            staged.write_text(body, encoding="utf-8", newline="\n")
-            os.replace(staged, path)
-        except OSError as error:
-            staged.unlink(missing_ok=True)
-            raise OutputError(path, error) from error
+        write(directory / name, body)
 
 
 def _count(text: str) -> int:

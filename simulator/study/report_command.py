@@ -2,16 +2,20 @@
 import argparse
 import os
 import shutil
+from importlib import import_module
 from pathlib import Path
 
 from simulator.errors import InputErrors, OutputError
 from simulator.results.directory import PICTURES, REPORT
+from simulator.results.figures.chart import Chart
 from simulator.results.figures.draw import FORMATS, check_installed, picture
 from simulator.results.figures.terminal import text_of
 from simulator.results.reports.charts import charts_of
 from simulator.results.reports.material import Material
-from simulator.results.reports.page import FIRST_LINE, page
+from simulator.results.reports.page import page
+from simulator.results.reports.shell import FIRST_LINE
 from simulator.results.reports.verdict import bottleneck, verdict
+from simulator.study.reports.kinds import RUN, WORDS, check_pair, kind_of
 
 __all__ = ["add_arguments", "check_installed", "run", "write_page"]
 
@@ -21,14 +25,16 @@ LEAST_WIDTH, MOST_WIDTH = 40, 120       # columns of a terminal
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command to its parser."""
-    parser.add_argument("directory", metavar="DIR", help="results of a run")
+    parser.add_argument("directory", metavar="DIR", help=(
+        "results of a run; or a sweep, a capacity search, a tuning study, a calibration"))
     parser.add_argument("--out", metavar="FILE", help=(
         f"where the page goes; default: DIR/{REPORT}; of pictures: their folder, default: DIR/{PICTURES}"))
     parser.add_argument("--format", choices=("html", *FORMATS), default="html",
                         help="html: one page that needs nothing else; png, svg, pdf: a file for each chart")
     parser.add_argument("--plot", action="store_true", help="show charts in the terminal, write nothing")
-    parser.add_argument("--against", metavar="DIR2", help="results to compare with: distributions and differences")
-    parser.add_argument("--request", metavar="ID", help="show where the time of this request went")
+    parser.add_argument("--against", metavar="DIR2", help=(
+        "results, or a study of the same kind, to compare with: distributions and differences"))
+    parser.add_argument("--request", metavar="ID", help="of a run: show where the time of this request went")
     parser.add_argument("--quiet", action="store_true", help="no word of where the files are")
 
 
@@ -43,29 +49,89 @@ def run(options: argparse.Namespace) -> int:
     if options.plot and (options.out is not None or options.format != "html"):
         raise InputErrors(["--plot: shows charts in the terminal and writes nothing; --out and --format do not go with "
                            "it"])
-    material = Material(options.directory)
-    against = None if options.against is None else Material(options.against)
+    directory, against = Path(options.directory), None if options.against is None else Path(options.against)
+    if against is not None:
+        check_pair(directory, against)
+    kind = kind_of(directory)
+    if kind != RUN and options.request is not None:
+        raise InputErrors([f"--request: {directory} holds {WORDS[kind]}, which keeps no requests; it shows the time of "
+                           "a request of one run"])
+    found = (_OfRun(directory, against, options.request) if kind == RUN else _OfStudy(directory, against))
     if options.plot:
-        _plot(material, against, options.request)
+        _plot(found)
         return DONE
     if options.format == "html":
-        told = _write_page(material, against, options.request, options.out)
+        place = _write_page(found, directory, options.out)
     else:
-        told = _write_pictures(material, against, options)
+        place = _write_pictures(found, directory, options)
     if not options.quiet:
-        print(f"report in {told}")
+        print(f"report in {place}")
     return DONE
 
 
 def write_page(directory: str | os.PathLike) -> Path:
-    """Write the report of results into their directory; return its place."""
-    return _write_page(Material(directory), None, None, None)
+    """Write the report of a run or study into its directory; return its place."""
+    directory = Path(directory)
+    found = _OfRun(directory, None, None) if kind_of(directory) == RUN else _OfStudy(directory, None)
+    return _write_page(found, directory, None)
 
 
-def _write_page(material: Material, against: Material | None, request: str | None, out: str | None) -> Path:
-    place = material.directory / REPORT if out is None else Path(out)
+class _OfRun:
+    """What there is to say of a run.
+
+    says : lines above the charts in a terminal.
+    """
+
+    def __init__(self, directory: Path, against: Path | None, request: str | None):
+        self._material = Material(directory)
+        self._against = None if against is None else Material(against)
+        self._request = request
+
+    def page(self) -> str:
+        """Return it as HTML."""
+        return page(self._material, self._against, self._request)
+
+    def charts(self) -> list[Chart]:
+        """Return its charts."""
+        return charts_of(self._material, self._against, self._request)
+
+    def says(self) -> list[str]:
+        """Return what is said above them."""
+        return [verdict(self._material), bottleneck(self._material)]
+
+    def absent(self) -> list[str]:
+        """Return what is said of charts that are not there."""
+        return list(self._material.absent.values())
+
+
+class _OfStudy:
+    """What there is to say of a study, likewise."""
+
+    def __init__(self, directory: Path, against: Path | None):
+        reports = import_module("simulator.study.reports.of_directory")     # 0.1 s, which reports of runs do without
+        self._told = reports.told_of(directory, against)
+
+    def page(self) -> str:
+        """Return it as HTML."""
+        return import_module("simulator.study.reports.told").page(self._told)
+
+    def charts(self) -> list[Chart]:
+        """Return its charts."""
+        return list(self._told.charts)
+
+    def says(self) -> list[str]:
+        """Return what is said above them."""
+        return [self._told.says, self._told.more]
+
+    def absent(self) -> list[str]:
+        """Return what is said of charts that are not there."""
+        return list(self._told.absent)
+
+
+def _write_page(found: _OfRun | _OfStudy, directory: Path, out: str | None) -> Path:
+    place = directory / REPORT if out is None else Path(out)
     _check_page(place)
-    _put(place, page(material, against, request).encode())
+    _put(place, found.page().encode())
     return place
 
 
@@ -81,13 +147,13 @@ def _check_page(place: Path) -> None:
                 raise InputErrors([f"--out: {place}: exists and is no report; choose another name"])
 
 
-def _write_pictures(material: Material, against: Material | None, options: argparse.Namespace) -> Path:
-    folder = material.directory / PICTURES if options.out is None else Path(options.out)
+def _write_pictures(found: _OfRun | _OfStudy, directory: Path, options: argparse.Namespace) -> Path:
+    folder = directory / PICTURES if options.out is None else Path(options.out)
     if folder.exists() and not folder.is_dir():
         raise InputErrors([f"--out: {folder}: is a file; pictures go into a folder"])
     check_installed()
     drawn = {f"{chart.name}.{options.format}": picture(chart, options.format)
-             for chart in charts_of(material, against, options.request)}
+             for chart in found.charts()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -110,10 +176,9 @@ def _put(place: Path, content: bytes) -> None:
         raise InputErrors([f"{place}: cannot be written: {error.strerror}"]) from error
 
 
-def _plot(material: Material, against: Material | None, request: str | None) -> None:
+def _plot(found: _OfRun | _OfStudy) -> None:
     width = min(max(shutil.get_terminal_size((100, 24)).columns, LEAST_WIDTH), MOST_WIDTH)
-    shown = [text_of(chart, width) for chart in charts_of(material, against, request)]
-    print(verdict(material))
-    print(bottleneck(material))
-    for text in (*shown, *material.absent.values()):
+    shown = [text_of(chart, width) for chart in found.charts()]
+    print(*found.says(), sep="\n")
+    for text in (*shown, *found.absent()):
         print(f"\n{text}")

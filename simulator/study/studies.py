@@ -7,7 +7,7 @@ import numpy as np
 
 from simulator.study.distributed.trials import at_workers
 from simulator.study.sweep.campaign import Campaign, How, study_in
-from simulator.study.sweep.merge import points_table, runs_table
+from simulator.study.sweep.merge import runs_table
 from simulator.study.sweep.study_file import read_study
 
 
@@ -61,4 +61,4 @@ def load_study(directory: str | os.PathLike) -> Studied:
 
 def _tables(campaign: Campaign) -> Studied:
     ends = [campaign.known.get(trial.id) for trial in campaign.planned]
-    return Studied(runs_table(campaign.planned, ends), points_table(campaign.study, campaign.planned, campaign.known))
+    return Studied(runs_table(campaign.planned, ends), campaign.points())

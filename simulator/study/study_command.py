@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from simulator.errors import InputErrors, MissingExtra
+from simulator.study.report_command import check_installed, write_page
 from simulator.study.sweep import plan
 from simulator.study.sweep.campaign import Campaign, How, study_in
 from simulator.study.sweep.merge import csv_of, runs_table
@@ -23,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "status: how far it is; merge: make its tables; table: print the runs; check: look for damage"))
     parser.add_argument("directory", metavar="DIR", help="directory of a study")
     parser.add_argument("--format", choices=("csv", "json", "parquet"), default="csv", help="of table; default: csv")
+    parser.add_argument("--report", action="store_true", help="merge: write report.html, too")
     parser.add_argument("--repair", action="store_true", help="check: set damaged segments aside")
 
 
@@ -37,6 +39,9 @@ def run(options: argparse.Namespace) -> int:
     directory = Path(options.directory).absolute()
     if not (directory / plan.NAME).is_file():
         raise InputErrors([f"{options.directory}: no study: there is no {plan.NAME}"])
+    if options.report and options.action != "merge":
+        raise InputErrors([f"--report: goes with merge, not with {options.action}; `simulator report DIR` writes a "
+                           "report of what is there"])
     return {"status": _status, "merge": _merge, "table": _table, "check": _check}[options.action](directory, options)
 
 
@@ -55,10 +60,14 @@ def _status(directory: Path, options: argparse.Namespace) -> int:
 
 
 def _merge(directory: Path, options: argparse.Namespace) -> int:
+    if options.report:
+        check_installed()
     campaign = Campaign(study_in(directory), directory, How())
     summary = campaign.merge()
     missing = f"; {summary['missing']:,} runs are missing" if summary["missing"] else ""
     print(f"{summary['runs']:,} runs of {summary['points']:,} points in {directory / 'table.h5'}{missing}")
+    if options.report:
+        print(f"report in {write_page(directory)}")
     return DONE
 
 

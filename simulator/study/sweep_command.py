@@ -13,9 +13,9 @@ from simulator.budget import least_bytes
 from simulator.errors import InputErrors
 from simulator.results.colours import coloured
 from simulator.results.interrupts import Interrupts
-from simulator.study.distributed.dask_client import client_of
-from simulator.study.distributed.trials import at_workers
+from simulator.study.distributed.option import add_dask, elsewhere
 from simulator.study.durations import duration_s
+from simulator.study.report_command import check_installed, write_page
 from simulator.study.sweep.bench import Bench
 from simulator.study.sweep.campaign import Campaign, How, failures
 from simulator.study.sweep.machine import fitting, free_bytes, usable_cores
@@ -38,8 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="override one value of the file; repeatable")
     parser.add_argument("--jobs", default="cores", metavar="N", help="processes side by side; default: the cores")
     parser.add_argument("--shard", metavar="I/N", help="run this share alone; or slurm: what its array says")
-    parser.add_argument("--dask", metavar="PLACE", help=(
-        "run at the workers of Dask: local, a scheduler's address, or its JSON file"))
+    add_dask(parser)
     parser.add_argument("--dry-run", action="store_true", help="print points, runs and an estimate; run nothing")
     parser.add_argument("--keep", choices=("none", "all"), default="none", help=(
         "all: the results of each run, in runs/ID"))
@@ -51,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--extend", action="store_true", help="take a study file that asks for more than it did")
     parser.add_argument("--fail-fast", action="store_true", help="stop at the first run that fails")
     parser.add_argument("--allow-failures", action="store_true", help="exit with 0 even if runs failed")
+    parser.add_argument("--report", action="store_true", help="write report.html into DIR, too (extra `report`)")
     parser.add_argument("--quiet", action="store_true", help="no progress, no summary")
 
 
@@ -62,8 +62,11 @@ def run(options: argparse.Namespace) -> int:
     InputErrors
         What is wrong with the study, or another study lies in the directory; nothing is written.
     """
+    _check_report(options)
     study = read_study(options.study, options.overrides, label="--set")
     shard = shard_of(options.shard, os.environ) if options.shard is not None else None
+    if options.dask is not None and shard is not None:
+        raise InputErrors(["--dask: expected none beside --shard: the workers of Dask share the runs themselves"])
     if options.dry_run:
         return _dry_run(study, options)
     directory = Path(options.out or study.base.output.directory or Path("results", study.name)).absolute()
@@ -71,12 +74,22 @@ def run(options: argparse.Namespace) -> int:
     writer = None if shard is None else f"shard-{shard.index}-of-{shard.count}-{restarts(os.environ)}"
     with ExitStack() as opened:
         how = How(_jobs(options, study), watch.is_over, options.keep == "all",
-                  _elsewhere(options, opened, watch), shard,
+                  elsewhere(options.dask, opened, watch.is_over), shard,
                   options.retry, options.limit, options.extend, writer)
         campaign = Campaign(study, directory, how)
         opened.enter_context(watch.interrupts)
         ends = _run_all(campaign, options, watch)
     return _conclude(campaign, directory, ends, options, watch, whole=shard is None)
+
+
+def _check_report(options: argparse.Namespace) -> None:
+    """Refuse a report where there will be none, before anything runs."""
+    if options.report and (options.dry_run or options.shard is not None):
+        other = "--dry-run, which runs nothing" if options.dry_run else (
+            "--shard, which makes no tables; `simulator study merge DIR --report` does when all shards have ended")
+        raise InputErrors([f"--report: does not go with {other}"])
+    if options.report:
+        check_installed()
 
 
 def _run_all(campaign: Campaign, options: argparse.Namespace, watch: "_Watch") -> list[Finished]:
@@ -101,6 +114,10 @@ def _conclude(campaign: Campaign, directory: Path, ends: list[Finished], options
     failed = failures(list({end.id: end for end in ends}.values()))
     if not options.quiet:
         print(_told(campaign, ends, directory, summary))
+    if options.report:
+        place = write_page(directory)
+        if not options.quiet:
+            print(f"report in {place}")
     for end in failed[:SHOWN]:
         print(coloured(f"{end.status}: id {end.id}, seed {end.seed}: {end.error}", sys.stderr), file=sys.stderr)
     if len(failed) > SHOWN:
@@ -165,16 +182,6 @@ def _peak_bytes(study: Study) -> float:
         with suppress(InputErrors):             # told when all points are checked
             largest = max(largest, least_bytes(study.experiment_of(point)))
     return largest
-
-
-def _elsewhere(options: argparse.Namespace, opened: ExitStack, watch: "_Watch"):
-    """Return what runs trials at the workers of Dask; None: they run here."""
-    if options.dask is None:
-        return None
-    if options.shard is not None:
-        raise InputErrors(["--dask: expected none beside --shard: the workers of Dask share the runs themselves"])
-    client = opened.enter_context(client_of(options.dask, partial(print, file=sys.stderr)))
-    return at_workers(client, watch.is_over)
 
 
 def _statuses(text: str) -> frozenset[str]:

@@ -5,21 +5,27 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
 from simulator.errors import InputErrors
 from simulator.results.interrupts import Interrupts
+from simulator.study.distributed.option import add_dask, elsewhere
 from simulator.study.durations import duration_s
+from simulator.study.report_command import check_installed, write_page
+from simulator.study.sweep.laboratory import Laboratory
 from simulator.study.sweep.machine import fitting, free_bytes, usable_cores
+from simulator.study.sweep.names import LOOK
 from simulator.study.sweep.study_file import read_study
+from simulator.study.sweep.writing import write
 from simulator.study.tuning.auto_tune import RESULT, auto_tune
 from simulator.study.tuning.candidates import Candidates
 from simulator.study.tuning.files import Told, table_of, told_of, write_all
 from simulator.study.tuning.findings import Findings
 from simulator.study.tuning.rates import AtCapacity
 from simulator.study.tuning.search import check_numbers, chosen_search, feasible_of, searched
-from simulator.study.tuning.store import LOOK, opened, write
+from simulator.study.tuning.store import opened
 from simulator.study.tuning.table import CAPACITY, OPTUNA, Question, TuneTable, check
 from simulator.study.tuning.tried import Stopped, Tried, Trier
 from simulator.study.tuning.trying import AtLoad
@@ -37,12 +43,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="SECTION.KEY=VALUE",
                         help="override one value of the file; repeatable")
     parser.add_argument("--jobs", default="cores", metavar="N", help="processes side by side; default: the cores")
+    add_dask(parser)
     parser.add_argument("--dry-run", action="store_true", help="print how many candidates there are, and why not more")
     parser.add_argument("--stop-after", type=duration_s, metavar="55m", help=(
         "begin no run after so long, and exit with 75: run again"))
     parser.add_argument("--compat", choices=("auto_tune",), help=(
         "search as vLLM's auto_tune.sh does, by its environment variables (MODEL, NUM_SEQS_LIST, ...), and write its "
         "result.txt"))
+    parser.add_argument("--report", action="store_true", help="write report.html into DIR, too (extra `report`)")
     parser.add_argument("--quiet", action="store_true", help="no progress, no summary")
 
 
@@ -56,18 +64,25 @@ def run(options: argparse.Namespace) -> int:
     """
     if options.compat is not None:
         return _as_auto_tune(options)
+    if options.report:
+        check_installed()
     question = check(read_study(options.study, options.overrides, TuneTable, "--set"))
     num_processes = _jobs(options)
     candidates = feasible_of(question)
     if options.dry_run:
+        if options.report:
+            raise InputErrors(["--report: does not go with --dry-run, which runs nothing"])
         return _dry_run(question, candidates)
     directory = _directory(options, question.study.base.output.directory, question.study.name)
     watch = _Watch(options)
     if not (directory / LOOK).exists():
         check_numbers(question, candidates)
-    trier = _trier(question, directory, num_processes, watch, _Progress(options.quiet).tell)
     try:
-        with watch.interrupts:
+        with ExitStack() as stack:
+            at = elsewhere(options.dask, stack, watch.is_over)
+            stack.enter_context(watch.interrupts)
+            laboratory = opened(question, directory, num_processes, watch.is_over, at)
+            trier = _trier(question, laboratory, directory, watch, _Progress(options.quiet).tell)
             outcome = searched(question, trier, candidates)
     except Stopped:
         number = watch.interrupts.signal_number
@@ -77,15 +92,18 @@ def run(options: argparse.Namespace) -> int:
     write_all(question, outcome, told, directory)
     if not options.quiet:
         print(f"{_text(question, told)}\n\nresults in {directory}")
+    if options.report:
+        place = write_page(directory)
+        if not options.quiet:
+            print(f"report in {place}")
     return _status(outcome, told)
 
 
-def _trier(question: Question, directory: Path, num_processes: int, watch: "_Watch",
+def _trier(question: Question, laboratory: Laboratory, directory: Path, watch: "_Watch",
            tell: Callable[[Tried], None]) -> Trier:
     """Return what tries candidates under the load that the study asks for."""
-    laboratory = opened(question, directory, num_processes, watch.is_over)
     if question.settings.load == CAPACITY:
-        return AtCapacity(question, laboratory, directory, num_processes, watch.is_over, tell)
+        return AtCapacity(question, laboratory, directory, watch.is_over, tell)
     return AtLoad(question, laboratory, tell)
 
 
@@ -133,8 +151,10 @@ def _dry_run(question: Question, candidates: Candidates | None) -> int:
 
 def _as_auto_tune(options: argparse.Namespace) -> int:
     """Do what auto_tune.sh does; return the exit status."""
-    if options.dry_run or options.stop_after is not None:
-        raise InputErrors(["--compat auto_tune: goes with neither --dry-run nor --stop-after"])
+    asked = {"--dry-run": options.dry_run, "--stop-after": options.stop_after, "--dask": options.dask,
+             "--report": options.report}
+    if any(asked.values()):
+        raise InputErrors([f"--compat auto_tune: goes with none of {', '.join(asked)}"])
     tell = partial(print, file=sys.stderr, flush=True) if not options.quiet else _silent
     name, lines, is_found = auto_tune(options.study, options.overrides, os.environ, tell)
     directory = _directory(options, None, f"{name}-auto_tune")
@@ -153,9 +173,11 @@ def _directory(options: argparse.Namespace, given: str | None, name: str) -> Pat
 
 
 def _jobs(options: argparse.Namespace) -> int:
-    """Return how many processes run side by side."""
+    """Return how many processes run side by side; with Dask they are not here."""
     if options.jobs == "cores":
-        return usable_cores()
+        return usable_cores() if options.dask is None else 1
+    if options.dask is not None:
+        raise InputErrors(["--jobs: expected none beside --dask: its workers are the processes"])
     if not options.jobs.isdecimal() or int(options.jobs) < 1:
         raise InputErrors([f'--jobs: expected a whole number of at least 1, or "cores"; found "{options.jobs}"'])
     return fitting(int(options.jobs), 0.0, free_bytes()).num_processes

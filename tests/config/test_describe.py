@@ -31,6 +31,7 @@ def test_names_of_a_kind_stand_one_a_line():
     ("length distributions", "length_distribution"),
     ("time distributions", "time_distribution"), ("changing rates", "rate"), ("presets", "preset"),
     ("workloads", "workload"), ("tables", "table"), ("admission policies", "admission"),
+    ("protocols of KV tiers", "kv_tier"), ("descriptions of clients", "client_format"),
     ("results table", "results_table"), ("results_tables", "results_table"),
 ])
 def test_kind_is_known_by_its_name_and_title_one_or_many(word, kind):
@@ -115,7 +116,7 @@ def numbers():
         (kind, name): registry.parameters_of(registry.load(kind, name))
         for kind, entry in registry.KINDS.items() for name in entry.entries}
     return [(*place, key, unit) for place, struct in structs.items() for field in table_of(struct).fields
-            for key, allowed, _, unit, _ in describe._rows(field) if re.search("number|integer", allowed)]
+            for key, allowed, _, unit, _ in describe.rows_of(field) if re.search("number|integer", allowed)]
 
 
 def test_every_number_has_a_unit_or_is_by_its_name_a_count_or_a_ratio():

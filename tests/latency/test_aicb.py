@@ -1,4 +1,6 @@
 """Iterations looked up in small tables by hand: models of two layers (tests/support/small_models.py)."""
+import hashlib
+import re
 from itertools import pairwise
 
 import pytest
@@ -96,8 +98,22 @@ def test_beyond_the_tables_the_nearest_one_speaks_and_is_counted(dense, batch, e
     model = aicb(dense)
 
     assert model.predict(**batch) == pytest.approx(expected_ns * NS)
-    assert model.provenance() == {"exact": 0, "interpolated": 0, "nearest": 1, "sources": []}
+    assert counted(model) == {"exact": 0, "interpolated": 0, "nearest": 1, "sources": []}
     assert len(model.warnings()) == 1
+
+
+def counted(model):
+    return {name: told for name, told in model.provenance().items() if name != "tables"}
+
+
+def test_provenance_tells_files_and_what_they_measured(dense):
+    told = aicb(dense).provenance()["tables"]
+
+    assert (told["decode"]["file"], told["decode"]["version"]) == (str(dense), "")
+    assert told["decode"]["measured"] == {"sequences": [1, 4], "tokens": [100, 200]}
+    files = sorted(dense.glob("*-prefill.csv"), key=lambda path: int(re.search(r"seq(\d+)", path.name)[1]))
+    digests = "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}\n" for path in files)
+    assert told["prefill"]["sha256"] == hashlib.sha256(digests.encode()).hexdigest()
 
 
 def test_provenance_counts_predictions_by_trust(dense):
@@ -105,7 +121,7 @@ def test_provenance_counts_predictions_by_trust(dense):
     for contexts in ([101], [201], [151], [101, 101], [500]):
         model.predict(decode=contexts)
 
-    assert model.provenance() == {"exact": 2, "interpolated": 2, "nearest": 1, "sources": []}
+    assert counted(model) == {"exact": 2, "interpolated": 2, "nearest": 1, "sources": []}
     assert model.warnings() == [
         "aicb: 1 of 5 decode iterations lie beyond the tables (up to 4 sequences, of the most lengths 100 to 200), "
         "first 1 sequences of length 499.0; the nearest table was taken"]

@@ -208,7 +208,7 @@ def test_one_sample_is_too_few():
     samples = Samples(np.ones((1, 1)), np.ones(1))
 
     with pytest.raises(InputErrors, match="add: expected at least 2 samples in the profile, found 1"):
-        forest_training._fit(samples, None, None, "add")
+        forest_training._fit(samples, None, "add")
 
 
 # ---- coverage

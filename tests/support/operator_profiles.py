@@ -87,7 +87,13 @@ def write_table(folder, name, header, rows):
     return folder
 
 
-def write_layers(folder, degree=1, experts=False):
+UNEQUAL = ("0,n<=4,sr<=40%,kvB<=1k,kp=0,0.5,4", "0,n<=4,sr>70%,kvB<=1k,kp=0,-0.125,4",
+           "0,n<=2,sr<=70%,kvB<=1k,kp=0,0.25,4",
+           "128,n<=4,sr<=40%,kvB<=1k,kp=0,0.75,3", "256,n<=4,sr<=40%,kvB<=1k,kp<=512,0.0,2",
+           "16,n<=4,sr<=40%,kvB<=1k,kp=0,99.0,90")       # of prompts too short to count
+
+
+def write_layers(folder, degree=1, experts=False, unequal=()):
     """Write a profile of DENSE in LLMServingSim's files: each layer takes its rows in us; return its folder."""
     folder = folder / f"tp{degree}"
     folder.mkdir(parents=True)
@@ -104,6 +110,8 @@ def write_layers(folder, degree=1, experts=False):
     if experts:
         # 8 experts, 2 chosen: 2 for one token, 8 (1 - 0.75^4) = 5.5 for four
         files["moe"] = "tokens,activated_experts,time_us", ["1,2,10", "1,8,99", "4,2,99", "4,6,20", "4,8,99"]
+    if unequal:
+        files["skew_fit"] = "pc,n_label,skew_rate_label,kv_big_label,kp_label,alpha,n_samples", unequal
     for name, (header, rows) in files.items():
         (folder / f"{name}.csv").write_text("\n".join([header, *rows]) + "\n")
     return folder

@@ -47,6 +47,7 @@ cdef class Replica:
 
     def __init__(self, int32_t index, Rank rank, LatencyModel latency, setup):
         self.index, self.rank, self.scheduler, self.latency = index, rank, rank.scheduler, latency
+        self.scheduler.tells_spread = latency.prices_spread
         self._observer = setup.observer
         reserve_pipeline(&self.pipeline, latency.num_stages, setup.is_async)
         reserve_rounds(&self.rounds, latency.num_stages)

@@ -181,6 +181,7 @@ cdef class Aicb(LatencyModel):
     prices_gathered = True
     Profile = Profile           # writes tables
 
+    cdef readonly dict facts                    # phase -> file, version, sha256, measured
     cdef readonly tuple sources                 # what the tables say of where their numbers come from
     cdef _Grid _prefill, _decode
     cdef Py_ssize_t _num_slices, _stride
@@ -213,7 +214,8 @@ cdef class Aicb(LatencyModel):
             deployment, parameters.bytes_per_ns("nvlink"), parameters.bytes_per_ns("rdma"),
             parameters.collective_latency_us * 1e3)
         read = grids(parameters, deployment, self._collective)
-        self._prefill, self._decode, self.sources = _Grid([read.prefill]), _Grid(read.decode), read.sources
+        self._prefill, self._decode = _Grid([read.prefill]), _Grid(read.decode)
+        self.sources, self.facts = read.sources, read.facts
         self._num_slices = read.prefill.parts_ns.shape[1]
         self._stride = self._num_slices * NUM_PARTS
         self._gathers = gathers(parameters, deployment)
@@ -429,7 +431,7 @@ cdef class Aicb(LatencyModel):
         """
         counts = [sum(self._counts[phase][trust] for phase in range(NUM_PHASES)) for trust in range(NUM_TRUSTS)]
         experts = {} if self._experts is None else {"experts": self._experts.provenance()}
-        return (dict(zip(("exact", "interpolated", "nearest"), counts)) | {"sources": list(self.sources)} | experts
+        return (dict(zip(("exact", "interpolated", "nearest"), counts)) | {"sources": list(self.sources), "tables": self.facts} | experts
                 | LatencyModel.provenance(self))
 
     def warnings(self) -> list:

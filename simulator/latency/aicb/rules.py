@@ -1,5 +1,5 @@
 """The parameters of `aicb`, and the rules of pricing that follow from them and the deployment."""
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -12,7 +12,7 @@ from simulator.domain.rank_weights import moe_of
 from simulator.errors import InputErrors, KeyFault
 from simulator.latency.aicb.profile import DISPATCH_SHARE
 from simulator.latency.aicb.rows import Row, Rules, decode_rows, prefill_row
-from simulator.latency.aicb.tables import Layout, Table, model_in, read_layout
+from simulator.latency.aicb.tables import Layout, Table, facts_of, model_in, read_layout
 
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Gbps = Annotated[float, Meta(ge=1e-3, le=1e9)]
@@ -67,6 +67,7 @@ class Grids(msgspec.Struct, frozen=True):
     prefill: Row
     decode: list[Row]
     sources: tuple[str, ...]    # what tables say of where their numbers come from
+    facts: dict[str, Any]       # phase -> file, version, sha256, measured
 
 
 def grids(parameters: AicbParameters, deployment: Deployment, collective) -> Grids:
@@ -84,7 +85,8 @@ def grids(parameters: AicbParameters, deployment: Deployment, collective) -> Gri
     return Grids(
         prefill=prefill_row(prefill, slices, _rules(parameters, deployment, collective, "prefill")),
         decode=decode_rows(decode, slices, _rules(parameters, deployment, collective, "decode")),
-        sources=tuple(sorted({table.source for table in prefill + decode} - {""})))
+        sources=tuple(sorted({table.source for table in prefill + decode} - {""})),
+        facts={"prefill": facts_of(parameters.tables, prefill), "decode": facts_of(parameters.tables, decode)})
 
 
 def gathers(parameters: AicbParameters, deployment: Deployment) -> np.ndarray:

@@ -8,10 +8,11 @@ A decode table has B sequences with S tokens of context each, a prefill table on
 AICB measures m = S tokens and one sequence there (aliyun/aicb at 23eec3c, workload_generator/mocked_model/inference/,
 `forward` of each Aiob*.py; Vidur_workload_generator.py, `get_comm_size`).
 """
+import hashlib
 import math
 import re
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -55,6 +56,7 @@ class Table(NamedTuple):
     compute_ns: np.ndarray
     comm_bytes: np.ndarray
     source: str                 # "": not said
+    sha256: str                 # of the file
 
 
 def file_name(layout: Layout, batch_size: int, sequence_length: int) -> str:
@@ -86,6 +88,18 @@ def read_layout(folder: str | Path, layout: Layout) -> list[Table]:
     if faults:
         raise InputErrors(faults)
     return tables
+
+
+def facts_of(folder: str | Path, tables: list[Table]) -> dict[str, Any]:
+    """Return file, version, sha256 and measured ranges of tables that belong together.
+
+    The digest is that of the digests of their files, one a line, by batch size and sequence length.
+    """
+    digest = hashlib.sha256("".join(f"{table.sha256}\n" for table in tables).encode()).hexdigest()
+    measured = {axis: [min(values), max(values)] for axis, values in (
+        ("sequences", [table.batch_size for table in tables]),
+        ("tokens", [table.sequence_length for table in tables]))}
+    return {"file": str(folder), "version": "", "sha256": digest, "measured": measured}
 
 
 def model_in(folder: str | Path, name: str | None) -> str:
@@ -137,7 +151,7 @@ class _Reader:
         self.path = path
         self.faults = []
         self.cells = {}         # (layer, component) -> (compute_ns, comm_bytes, line)
-        self.source = ""
+        self.source = self.digest = ""
 
     def read(self, batch_size: int, sequence_length: int) -> Table:
         rows = self._rows()
@@ -149,13 +163,15 @@ class _Reader:
         values = np.full((2, num_layers, len(COMPONENTS)), math.nan)
         for (layer, component), (compute_ns, comm_bytes, _) in self.cells.items():
             values[:, layer, component] = compute_ns, comm_bytes
-        return Table(batch_size, sequence_length, values[0], values[1], self.source)
+        return Table(batch_size, sequence_length, values[0], values[1], self.source, self.digest)
 
     def _rows(self) -> list[tuple[int, list[str]]]:
         try:
-            text = self.path.read_text(encoding="utf-8-sig")
+            content = self.path.read_bytes()
+            text = content.decode("utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise InputErrors([f"{self.path}: {getattr(error, 'strerror', None) or error}"]) from error
+        self.digest = hashlib.sha256(content).hexdigest()
         lines = enumerate(text.splitlines(), 1)
         rows = [(number, [cell.strip() for cell in line.split("\t")]) for number, line in lines if line.strip()]
         if not rows:

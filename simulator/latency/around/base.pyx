@@ -19,6 +19,7 @@ cdef class Around(LatencyModel):
         self.model = model
         self.take_host_of(model, 1.0)
         self.is_monotone, self.is_shareable, self.pads = model.is_monotone, model.is_shareable, model.pads
+        self.prices_spread = model.prices_spread
         if model.num_stages > 1:
             self.set_stages([1] * model.num_stages)     # room for the stages; `model` knows what they hold
 

@@ -100,6 +100,8 @@ cdef class ContextParallel(Around):
     cdef inline void _cut(self, BatchShape* cut, const BatchShape* shape) noexcept nogil:
         cut[0] = shape[0]
         cut.context_tokens = self._share(shape.context_tokens, shape.num_decodes)
+        cut.below_longest_tokens = shape.below_longest_tokens // self._degree
+        cut.above_shortest_tokens = shape.above_shortest_tokens // self._degree
 
     cdef double _exchange_ns(self, const BatchShape* shape, int64_t copies) noexcept nogil:
         """Return the time of all exchanges of a batch that is spread over `copies`."""

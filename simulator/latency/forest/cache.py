@@ -16,11 +16,11 @@ from simulator.domain.deployment import Deployment
 from simulator.errors import collect_faults
 from simulator.latency.forest.profiles import files_needed, read_samples, subject_of
 from simulator.latency.forest.tables import ForestTables
-from simulator.latency.forest.training import train
+from simulator.latency.forest.training import left_out, train
 from simulator.latency.source_digest import digest_of
 from simulator.latency.table_cache import DAMAGE, cache_folder, damaged, new_hdf5
 
-FORMAT = 1                      # of the files and of what is in them: raise it when training changes
+FORMAT = 2                      # of the files and of what is in them: raise it when training changes
 TRAINS = (                      # keys of ForestParameters on which tables depend
     "training_seed", "k_fold_cv_splits", "kv_granularity_tokens", "max_tokens", "max_batch_size", "max_kv_tokens",
     "max_chunk_tokens", "estimator")
@@ -50,22 +50,13 @@ def tables_of(parameters, deployment: Deployment, with_network: bool = True,
     InputErrors
         Wrong, missing or unreadable profiles; scikit-learn is missing; the cache cannot be written.
     """
-    subject = subject_of(parameters, deployment)
-    files = files_needed(parameters, subject, with_network)
-    key = {
-        "format": FORMAT,
-        "subject": asdict(subject),
-        "files": dict(zip(files, collect_faults(*[partial(digest_of, path, parameters.cache_directory, file_bytes)
-                                                  for path in files.values()]))),
-        "settings": {name: getattr(parameters, name) for name in (*TRAINS, *GRIDS[parameters.estimator])},
-        "versions": {name: _version(name) for name in ("numpy", "scikit-learn")}}
-    text = json.dumps(key, sort_keys=True)
-    path = cache_folder(parameters.cache_directory) / f"forest-{hashlib.sha256(text.encode()).hexdigest()[:32]}.h5"
+    files, text = _key_of(parameters, deployment, with_network)
+    path = _place_of(text, parameters)
     tables = read_tables(path, text)
     if tables is None:
         if notes is not None and path.is_file():
             notes.append(damaged(path))
-        samples = read_samples(files, subject)
+        samples = read_samples(files, subject_of(parameters, deployment))
         candidates = math.prod(len(getattr(parameters, name)) for name in GRIDS[parameters.estimator])
         if progress is None and candidates > 1:
             logging.getLogger(__name__).warning(
@@ -76,35 +67,87 @@ def tables_of(parameters, deployment: Deployment, with_network: bool = True,
     return tables, path
 
 
+def errors_of(parameters, deployment: Deployment, with_network: bool = True) -> dict[str, np.ndarray]:
+    """Return how far each sub-model was off, as `training.left_out` does.
+
+    They are kept as tables are: folds are trained once.
+
+    Raises
+    ------
+    InputErrors
+        As of `tables_of`.
+    """
+    files, text = _key_of(parameters, deployment, with_network)
+    text = f"errors {text}"
+    path = _place_of(text, parameters)
+    kept = _read(path, text)
+    if kept is not None:
+        return kept[0]
+    tables, _ = tables_of(parameters, deployment, with_network)
+    found = left_out(read_samples(files, subject_of(parameters, deployment)), parameters, tables.chosen)
+    _write(path, found, {"key": text})
+    return found
+
+
+def _key_of(parameters, deployment: Deployment, with_network: bool) -> tuple[dict[str, str], str]:
+    """Return the profiles that are needed, and all that tables depend on as a text."""
+    subject = subject_of(parameters, deployment)
+    files = files_needed(parameters, subject, with_network)
+    key = {
+        "format": FORMAT,
+        "subject": asdict(subject),
+        "files": dict(zip(files, collect_faults(*[partial(digest_of, path, parameters.cache_directory, file_bytes)
+                                                  for path in files.values()]))),
+        "settings": {name: getattr(parameters, name) for name in (*TRAINS, *GRIDS[parameters.estimator])},
+        "versions": {name: _version(name) for name in ("numpy", "scikit-learn")}}
+    return files, json.dumps(key, sort_keys=True)
+
+
+def _place_of(key: str, parameters) -> Path:
+    return cache_folder(parameters.cache_directory) / f"forest-{hashlib.sha256(key.encode()).hexdigest()[:32]}.h5"
+
+
 def read_tables(path: Path, key: str) -> ForestTables | None:
     """Return the tables in a file; None: no file, a damaged one, or another key."""
-    import h5py  # half of the start-up time, where another backend needs none of it
-
-    try:
-        with h5py.File(path, "r") as file:
-            found = {}
-            file.visititems(lambda name, item: found.update({name: item[()]} if isinstance(item, h5py.Dataset) else {}))
-            granularity, digest = int(file.attrs["kv_granularity"]), file.attrs["sha256"]
-            if file.attrs["key"] != key or digest != _digest(found, granularity):
-                return None
-    except DAMAGE:
+    kept = _read(path, key)
+    if kept is None:
         return None
+    found, facts = kept
     parts = {part: {name.partition("/")[2]: table for name, table in found.items() if name.startswith(f"{part}/")}
              for part in ("tokens", "host", "covered")}
-    return ForestTables(decode=found["decode"], prefill=found["prefill"], kv_granularity=granularity, **parts)
+    return ForestTables(decode=found["decode"], prefill=found["prefill"], kv_granularity=int(facts["kv_granularity"]),
+                        chosen=json.loads(facts["chosen"]), **parts)
 
 
 def write_tables(path: Path, tables: ForestTables, key: str) -> None:
     """Write a file, whole or not at all; the same tables give the same bytes."""
-    arrays = tables.arrays()
+    _write(path, tables.arrays(), {"key": key, "kv_granularity": tables.kv_granularity,
+                                   "chosen": json.dumps(tables.chosen, sort_keys=True)})
+
+
+def _read(path: Path, key: str) -> tuple[dict[str, np.ndarray], dict] | None:
+    """Return the arrays and facts in a file; None: no file, a damaged one, or another key."""
+    import h5py  # half of the start-up time, where another backend needs none of it
+
+    try:
+        with h5py.File(path, "r") as file:
+            found, facts = {}, dict(file.attrs)
+            file.visititems(lambda name, item: found.update({name: item[()]} if isinstance(item, h5py.Dataset) else {}))
+        digest = facts.pop("sha256")
+    except DAMAGE:
+        return None
+    return (found, facts) if facts["key"] == key and digest == _digest(found, facts) else None
+
+
+def _write(path: Path, arrays: dict[str, np.ndarray], facts: dict) -> None:
     with new_hdf5(path) as file:
-        file.attrs.update(key=key, kv_granularity=tables.kv_granularity, sha256=_digest(arrays, tables.kv_granularity))
+        file.attrs.update(facts | {"sha256": _digest(arrays, facts)})
         for name, array in arrays.items():
             file.create_dataset(name, data=array, track_times=False)
 
 
-def _digest(arrays: dict[str, np.ndarray], kv_granularity: int) -> str:
-    digest = hashlib.sha256(str(kv_granularity).encode())
+def _digest(arrays: dict[str, np.ndarray], facts: dict) -> str:
+    digest = hashlib.sha256(json.dumps({name: str(value) for name, value in facts.items()}, sort_keys=True).encode())
     for name, array in sorted(arrays.items()):
         digest.update(f"{name} {array.shape} {array.dtype.str}".encode())
         digest.update(np.ascontiguousarray(array).tobytes())

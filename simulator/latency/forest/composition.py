@@ -84,13 +84,17 @@ def _communication(tables: ForestTables, parameters, deployment: Deployment) -> 
     ranks, hops = ways.tensor_parallel, ways.pipeline_parallel - 1
     terms = {}
     if ranks > 1:
-        launch_us = (parameters.nccl_cpu_launch_overhead_us
-                     + parameters.nccl_cpu_skew_overhead_us * ranks ** SKEW_EXPONENT)
         terms["all_reduce"] = deployment.model.num_layers * ALL_REDUCES_PER_LAYER * (
-            tables.tokens["all_reduce"][rounded] * NS_PER_MS + launch_us * 1e3)
+            tables.tokens["all_reduce"][rounded] * NS_PER_MS + launch_us(parameters, deployment) * 1e3)
     if hops:
         terms["send_recv"] = hops * tables.tokens["send_recv"][rounded] * NS_PER_MS
     return terms
+
+
+def launch_us(parameters, deployment: Deployment) -> float:
+    """Return the host time that is added to each all-reduce."""
+    ranks = deployment.parallelism.tensor_parallel
+    return parameters.nccl_cpu_launch_overhead_us + parameters.nccl_cpu_skew_overhead_us * ranks ** SKEW_EXPONENT
 
 
 def _rounded(tables: ForestTables) -> np.ndarray:

@@ -35,7 +35,8 @@ from msgspec import Meta
 from simulator.errors import InputErrors, KeyFault
 from simulator.collective.exchanges import exchanges
 from simulator.latency.forest.cache import tables_of
-from simulator.latency.forest.composition import compose
+from simulator.latency.forest.composition import compose, launch_us
+from simulator.latency.forest.errors import operator_errors, varied
 from simulator.latency.forest.measured import measured_ranges, profile_facts
 from simulator.latency.forest.profiles import FILES, files_needed, subject_of, told_sources
 from simulator.latency.forest.synthetic import SyntheticProfiles
@@ -107,6 +108,7 @@ class Reading(NamedTuple):
     notes : what people should know of that file.
     synthetic : what gave the times of the profiles, where they are not measured.
     profiles : key of [latency] -> file and SHA-256; none where tables were given.
+    launch_us : host time that is added to each all-reduce.
     """
 
     tables: Any
@@ -114,6 +116,7 @@ class Reading(NamedTuple):
     notes: list = []
     synthetic: list = []
     profiles: dict = {}
+    launch_us: float = 0.0
 
 
 cdef enum Table:
@@ -160,7 +163,7 @@ cdef class Forest(LatencyModel):
     Parameters = ForestParameters
     Profiles = SyntheticProfiles            # writes profiles of what nobody has measured
     takes_collective = True
-    reads_files = True
+    reads_files = knows_errors = True
 
     cdef readonly object tables             # ForestTables
     cdef readonly object terms              # IterationTables: the same for whole iterations, by operator
@@ -199,7 +202,7 @@ cdef class Forest(LatencyModel):
         """
         reading = reading or self.read(parameters, deployment, collective)
         subject_of(parameters, deployment)      # refuses what nobody can have profiled
-        tables, self.cache_file, self._notes, self._synthetic, self._profiles = reading
+        tables, self.cache_file, self._notes, self._synthetic, self._profiles, _ = reading
         self.tables, self._deployment = tables, deployment
         self.terms = compose(tables, parameters, deployment, with_network=collective is None)
         if collective is not None:
@@ -219,7 +222,19 @@ cdef class Forest(LatencyModel):
         tables, path = tables_of(parameters, deployment, with_network, notes=notes)
         files = files_needed(parameters, subject_of(parameters, deployment), with_network)
         return Reading(tables, str(path), notes, told_sources(files.values()),
-                       profile_facts(files, parameters.cache_directory))
+                       profile_facts(files, parameters.cache_directory), launch_us(parameters, deployment))
+
+    @staticmethod
+    def errors(parameters, deployment, collective=None) -> tuple:
+        """Return OperatorError by operator, and the profile of each; see errors.py."""
+        return operator_errors(parameters, deployment, collective)
+
+    @staticmethod
+    def varied(given, errors, factors) -> dict:
+        """Return the arguments `given` with the times of operators multiplied; see errors.py."""
+        reading = given["reading"]
+        return given | {"reading": reading._replace(
+            tables=varied(reading.tables, errors, factors, reading.launch_us * 1e-3))}
 
     @staticmethod
     def train(parameters, deployment, with_network=True, progress=None) -> str:

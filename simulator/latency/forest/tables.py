@@ -18,6 +18,7 @@ class ForestTables:
     kv_granularity : contexts are multiples of this.
     covered : by operator, uint8 of the shape of its table: MEASURED, INTERPOLATED or EXTRAPOLATED; an operator that is
         missing here counts as INTERPOLATED.
+    chosen : by operator, the parameters of its estimator, of which the folds thought best.
     """
 
     tokens: dict[str, np.ndarray]
@@ -26,6 +27,7 @@ class ForestTables:
     kv_granularity: int
     host: dict[str, np.ndarray] = field(default_factory=dict)
     covered: dict[str, np.ndarray] = field(default_factory=dict)
+    chosen: dict[str, dict] = field(default_factory=dict)
 
     def coverage_of(self, operator: str) -> np.ndarray:
         """Return where the entries of an operator's table lie among the measurements."""

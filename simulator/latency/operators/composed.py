@@ -30,7 +30,7 @@ from simulator.latency.operators.profiles import profile_files
 from simulator.latency.table_cache import DAMAGE, cache_folder, damaged
 
 FOLDER = "composed"             # in the cache directory
-FORMAT = 1                      # of the files
+FORMAT = 2                      # of the files
 NUM_KEPT = 64                   # files, of 5 to 15 MB; those that were not used for longest go
 SOURCES = ("latency/operators", "latency/roofline", "domain", "core", "collective")     # whose code enters
 PACKAGE = Path(__file__).parents[2]
@@ -169,6 +169,8 @@ def _record_of(reading: Reading, checked: dict) -> np.ndarray:
     for name in ("decode", "mixed", "prefill"):
         times = getattr(tables, name)
         arrays |= {f"{name}.ns": times.ns, f"{name}.origins": times.origins}
+    if tables.unequal is not None:
+        arrays["unequal"] = tables.unequal
     facts = checked | reading._asdict() | {
         "tables": {"state_sequence_ns": float(tables.state_sequence_ns), "state_token_ns": float(tables.state_token_ns),
                    "origins": tables.origins}}
@@ -215,6 +217,7 @@ def _reading_of(record: np.ndarray, facts: dict) -> Reading:
     tables = IterationTables(
         tokens_ns=part("tokens_ns."), samples_ns=part("samples_ns."),
         tokens_origins=record["tokens_origins"][0], samples_origins=record["samples_origins"][0],
-        **{name: Times(**part(f"{name}.")) for name in ("decode", "mixed", "prefill")}, **facts["tables"])
+        **{name: Times(**part(f"{name}.")) for name in ("decode", "mixed", "prefill")},
+        unequal=record["unequal"][0] if "unequal" in record.dtype.names else None, **facts["tables"])
     return Reading(tables, facts["sources"], facts["missing"], facts["notes"], facts["num_spikes"],
                    {what: tuple(counts) for what, counts in facts["cached"].items()})

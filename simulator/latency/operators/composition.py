@@ -34,6 +34,7 @@ from simulator.latency.operators.curves import EXTRAPOLATED, ROOFLINE, Times
 from simulator.latency.operators.database import Database
 from simulator.latency.operators.deepep import GATHER, exchange_times
 from simulator.latency.operators.mixed_attention import mixed_table
+from simulator.latency.operators.unequal_contexts import shares_table
 from simulator.latency.roofline.costs import SAMPLER_BYTES_PER_LOGIT, Rates, distinct_experts, link_bytes_per_s
 
 MAX_TOKENS = 32768              # of an iteration on a rank: as far as products were measured
@@ -66,6 +67,7 @@ class IterationTables:
     state_sequence_ns: float                # linear attention: per sequence
     state_token_ns: float                   # and per prompt token
     origins: dict[str, str]                 # operator -> how its site was found
+    unequal: np.ndarray | None = None       # see unequal_contexts.py; None: nobody measured it
 
 
 class Composer:
@@ -115,7 +117,7 @@ class Composer:
         return IterationTables(
             tokens_ns=self._tokens_ns, tokens_origins=self._tokens_origins, samples_ns=samples_ns,
             samples_origins=samples_origins, decode=decode, mixed=mixed, prefill=prefill,
-            state_sequence_ns=state[0], state_token_ns=state[1], origins=self.origins)
+            state_sequence_ns=state[0], state_token_ns=state[1], origins=self.origins, unequal=shares_table(self))
 
     # ---- layers
 

@@ -2,9 +2,11 @@
 
 Its folder of one degree of tensor parallelism, tp<N>, holds dense.csv (layer, tokens, time_us), per_sequence.csv
 (layer, sequences, time_us), attention.csv (prefill_chunk, kv_prefill, n_decode, kv_decode, time_us) and, for experts,
-moe.csv (tokens, activated_experts, time_us), plain or .gz; times of one layer, 16-bit. Of attention, batches of prompts
-or of decodes alone are taken, of prompts those without a prefix. Of experts, the row whose number of distinct experts
-is nearest to the expected one, E (1 - (1 - k/E)^T). Source: casys-kaist/LLMServingSim at 5daddb2 (MIT).
+moe.csv (tokens, activated_experts, time_us), plain or .gz; times of one layer, 16-bit; and skew_fit.csv (pc, n_label,
+skew_rate_label, kv_big_label, kp_label, alpha, n_samples), of decodes of unequal contexts, where it was made. Of
+attention, batches of prompts or of decodes alone are taken, of prompts those without a prefix. Of experts, the row
+whose number of distinct experts is nearest to the expected one, E (1 - (1 - k/E)^T). Source: casys-kaist/LLMServingSim
+at 5daddb2 (MIT).
 """
 import re
 from pathlib import Path
@@ -25,7 +27,7 @@ SMALL = {"rope_kv_write": ("rotary_emb",), "qk_norm": ("qk_norm",), "norms": ("l
 
 def profile_files(folder: Path) -> dict[str, Path]:
     """Return the files of such a folder by name; empty: it is none."""
-    found = {name: path for name in ("dense", "per_sequence", "attention", "moe")
+    found = {name: path for name in ("dense", "per_sequence", "attention", "moe", "skew_fit")
              for path in (folder / f"{name}.csv", folder / f"{name}.csv.gz") if path.is_file()}
     return found if {"dense", "per_sequence", "attention"} <= found.keys() else {}
 
@@ -50,6 +52,8 @@ def read_profile(files: dict[str, Path], deployment: Deployment) -> dict[str, di
     mixed = _mixed(attention)
     if len(mixed["latency_ms"]):
         tables["mixed_attention"] = mixed
+    if "skew_fit" in files:
+        tables["unequal_contexts"] = _unequal(ProfileCsv(files["skew_fit"]))
     if "moe" in files and deployment.model.moe:
         tables["moe"] = _moe(ProfileCsv(files["moe"]), deployment)
     return tables
@@ -112,6 +116,34 @@ def _mixed(table: ProfileCsv) -> dict[str, np.ndarray]:
     found = [(n, kv, max(float(np.median(times)), SHORTEST_US)) for (n, kv), times in sorted(added.items())]
     n, kv, times = (np.array(values) for values in zip(*found)) if found else (np.zeros(0),) * 3
     return {"batch_size": n, "step": kv - 1, "latency_ms": times * 1e-3}
+
+
+def _unequal(table: ProfileCsv) -> dict[str, np.ndarray]:
+    """Return the shares of unequal_contexts.py, a row for each group of batches that was measured."""
+    chunk, alpha, samples = (table.numbers("pc"), table.numbers("alpha", may_be_negative=True),
+                             table.numbers("n_samples"))
+    is_used = (chunk == 0) | (chunk >= PROMPT_TOKENS)
+    columns = {"decodes": _bounds(table, "n_label", r"n<=(\d+)"),
+               "most_share": _bounds(table, "skew_rate_label", r"sr(?:<=|>)(\d+)%") / 100,
+               "is_beside_prompts": (chunk > 0).astype(float), "alpha": alpha, "samples": samples}
+    last = np.array([label.startswith("sr>") for label in table.texts("skew_rate_label")])
+    columns["most_share"] = np.where(last, 1.0, columns["most_share"])
+    return {name: values[is_used] for name, values in columns.items()}
+
+
+def _bounds(table: ProfileCsv, column: str, form: str) -> np.ndarray:
+    """Return the numbers in labels of groups.
+
+    Raises
+    ------
+    InputErrors
+        A label of another form.
+    """
+    found = [re.fullmatch(form, label) for label in table.texts(column)]
+    if None in found:
+        label = table.texts(column)[found.index(None)]
+        raise InputErrors([f'{table.path}: {column}: expected a label as "{form}", found "{label[:60]}"'])
+    return np.array([float(each[1]) for each in found])
 
 
 def _moe(table: ProfileCsv, deployment: Deployment) -> dict[str, np.ndarray]:

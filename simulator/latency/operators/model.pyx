@@ -13,8 +13,8 @@ grows with tokens, with n c, or with the square of a prompt. Data-parallel ranks
 
 Beside prompts of more than one token decodes attend by a table of their own, mixed[n, c], see mixed_attention.py.
 Which kernel serves experts, and which of its rows are sound: expert_tables.py. Under speculation the queries of a
-sequence share one pass over its KV cache. What sequences of unequal length add to attention is not priced: most tables
-do not hold it, nor does a batch tell its longest context. bench/accuracy/README.md says what it comes to.
+sequence share one pass over its KV cache. Decodes of unequal contexts take longer than their mean says, where a
+profile has measured by how much and no drafts are verified: unequal_contexts.py.
 
 What vLLM's host and front end take is added by [latency.host]: domain/host_defaults.py.
 """
@@ -42,6 +42,7 @@ from simulator.latency.operators.curves import ORIGINS, SPIKE
 from simulator.latency.operators.database import Database
 from simulator.latency.operators.errors import Watched, error_of_missing, varied
 from simulator.latency.operators.experts import NOTE, exchange_of, unevenly_loaded
+from simulator.latency.operators.unequal_contexts import SHARES
 from simulator.latency.roofline.model import Roofline
 from simulator.latency.roofline.costs import rates
 
@@ -94,6 +95,7 @@ cdef struct Line:               # decodes alone: ns of n sequences while the sum
     int64_t end
     double ns                   # at `begin`
     double slope                # ns a token of context
+    double rest_ns              # of `ns`, what is not attention
     Origin node                 # origin at `begin`
     Origin between
 
@@ -161,6 +163,9 @@ cdef class Operators(LatencyModel):
     cdef const uint8_t[::1] _tokens_origins, _samples_origins
     cdef const double[:, ::1] _decode_ns, _prefill_ns, _mixed_ns     # _mixed_ns: decodes beside prompts
     cdef const uint8_t[:, ::1] _decode_origins, _prefill_origins, _mixed_origins
+    cdef const double[::1] _shares          # bounds of its last axis
+    cdef const double[:, :, ::1] _unequal   # see unequal_contexts.py; only if it `prices_spread`
+    cdef int64_t _num_drafting              # predictions with drafts, for which it says nothing
     cdef Line _line                         # of the last iteration of decodes alone
     cdef object _experts                    # ExpertPricing; None: loaded evenly
     cdef object _deployment
@@ -245,6 +250,8 @@ cdef class Operators(LatencyModel):
         self._prefill_ns, self._prefill_origins = tables.prefill
         self._state_sequence_ns, self._state_token_ns = tables.state_sequence_ns, tables.state_token_ns
         self._line.sequences = -1
+        if tables.unequal is not None:
+            self._unequal, self._shares, self.prices_spread = tables.unequal, np.array(SHARES), True
         return 0
 
     cdef int _take_overlap(self, dbo) except -1:
@@ -284,7 +291,7 @@ cdef class Operators(LatencyModel):
         line.sequences, line.tokens, line.samples = sequences, 0, 0     # the caller's
         line.begin = sequences << (column + 1)
         line.end = sequences << (column + 2)
-        line.ns = left * factor
+        line.ns, line.rest_ns = left * factor, 0.0
         line.slope = (right - left) * factor / <double>line.begin       # the next column is as far off as 0 is
         line.node = <Origin>origins[row, column]
         line.between = max(max(line.node, <Origin>origins[row, column + 1]), INTERPOLATED)
@@ -302,7 +309,36 @@ cdef class Operators(LatencyModel):
         else:
             line = self._line_in(self._decode_ns, self._decode_origins, shape.num_decodes, shape.context_tokens)
         origin[0] = max(origin[0], line.node if shape.context_tokens == line.begin else line.between)
-        return line.ns + line.slope * <double>(shape.context_tokens - line.begin)
+        return self._spread_ns(shape, line.ns + line.slope * <double>(shape.context_tokens - line.begin))
+
+    cdef inline double _spread_ns(self, const BatchShape* shape, double ns) noexcept nogil:
+        """Return the attention of decodes that takes `ns` if all contexts are as long as their mean."""
+        if not self.prices_spread:
+            return ns
+        if shape.decode_tokens > shape.num_decodes:
+            self._num_drafting += 1
+        return ns + self._unequal_ns(shape, ns) if shape.below_longest_tokens > 0 else ns
+
+    cdef double _unequal_ns(self, const BatchShape* shape, double ns) noexcept nogil:
+        cdef int64_t tokens = shape.context_tokens + shape.below_longest_tokens, decodes
+        cdef double share = <double>shape.above_shortest_tokens / (
+            shape.above_shortest_tokens + shape.below_longest_tokens)
+        cdef bint is_beside = is_beside_prompts(shape)
+        cdef int row, place = 0
+        cdef Line line
+        if is_beside:
+            line = self._line_in(self._mixed_ns, self._mixed_origins, shape.num_decodes, tokens)
+        else:
+            line = self._line_in(self._decode_ns, self._decode_origins, shape.num_decodes, tokens)
+        decodes = share_of(shape.num_decodes, self._ranks)
+        row = log2_floor(decodes)
+        if decodes * decodes > <int64_t>1 << (2 * row + 1):     # nearer to the next power of two
+            row += 1
+        row = min(max(row - 1, 0), <int>self._unequal.shape[1] - 1)
+        while share > self._shares[place]:
+            place += 1
+        return self._unequal[is_beside, row, place] * max(
+            line.ns + line.slope * <double>(tokens - line.begin) - ns, 0.0)
 
     cdef double _prompts_of(self, int row, double share, int64_t tokens, Origin* origin) noexcept nogil:
         """Return the attention of prompts of `tokens` tokens, `share` of the way from one row to the next."""
@@ -392,7 +428,7 @@ cdef class Operators(LatencyModel):
         if (shape.num_chunks == 0 and shape.num_decodes == line.sequences and rows_of(shape) == line.tokens
                 and shape.num_samples == line.samples and line.begin <= shape.context_tokens < line.end):
             self._counts[<int>(line.node if shape.context_tokens == line.begin else line.between)] += 1
-            return line.ns + line.slope * <double>(shape.context_tokens - line.begin)
+            return self._on_line(line, shape)
         if shape.num_chunks == 0 and shape.num_decodes > 0:
             return self._new_line_ns(shape)
         return self._composed_ns(shape)
@@ -411,14 +447,21 @@ cdef class Operators(LatencyModel):
         cdef Line line = self._line_in(self._decode_ns, self._decode_origins, shape.num_decodes, shape.context_tokens)
         cdef Origin origin = EXACT
         line.tokens, line.samples = rows_of(shape), shape.num_samples
-        line.ns += self._tokens(shape, &origin) + self._samples(shape, &origin) + self._state(shape)
+        line.rest_ns = self._tokens(shape, &origin) + self._samples(shape, &origin) + self._state(shape)
+        line.ns += line.rest_ns
         line.node, line.between = max(line.node, origin), max(line.between, origin)
         self._line = line
         origin = line.node if shape.context_tokens == line.begin else line.between
         self._count(origin)
         if line.between == EXTRAPOLATED and self._refuses:
             self._line.sequences = -1
-        return line.ns + line.slope * <double>(shape.context_tokens - line.begin)
+        return self._on_line(&line, shape)
+
+    cdef inline double _on_line(self, const Line* line, const BatchShape* shape) noexcept nogil:
+        cdef double ns = line.ns + line.slope * <double>(shape.context_tokens - line.begin)
+        if not self.prices_spread:
+            return ns
+        return line.rest_ns + self._spread_ns(shape, ns - line.rest_ns)
 
     cdef double _composed_ns(self, const BatchShape* shape) noexcept nogil:
         cdef Origin origin = EXACT
@@ -480,6 +523,9 @@ cdef class Operators(LatencyModel):
                  for what, (count, total) in self._cached.items() if count > MUCH * total]
         told += [f"operators: {name}: {what}: the roofline answers, {error_of_missing(name, self._deployment)}"
                  for name, what in self._missing.items()]
+        if self._num_drafting:
+            told.append(f"operators: {self._num_drafting} iterations verified drafts: contexts of unlike lengths count "
+                        f"as long as their mean there")
         made = sum(self._counts[i] for i in range(<int>NUM_ORIGINS))
         beyond = self._counts[<int>EXTRAPOLATED]
         if made and beyond > MUCH * made:

@@ -7,12 +7,13 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 QK_NORM, QUANTIZING, MIXED_ATTENTION = "qk_norm", "quantizing", "mixed_attention"
-LASTING_RATE, MEMORY_FLOOR = "lasting_rate", "memory_floor"
+LASTING_RATE, MEMORY_FLOOR, UNEQUAL_CONTEXTS = "lasting_rate", "memory_floor", "unequal_contexts"
 # Name -> the price, and what is computed without it.
 LEFT_OUT = {
     QK_NORM: ("norms of queries and keys", "they take nothing"),
     QUANTIZING: ("attention's outputs made fp8", "that takes nothing"),
     MIXED_ATTENTION: ("decodes beside prompts", "they attend as they do alone"),
+    UNEQUAL_CONTEXTS: ("contexts of unlike lengths", "all count as long as their mean"),
     LASTING_RATE: ("long products at the rate that lasts", "they run at the clocks of a short measurement"),
     MEMORY_FLOOR: ("points that ran from a cache raised to memory's bandwidth", "they count as measured")}
 

@@ -5,6 +5,8 @@ work items and floors of its own; what lies between takes bytes / (0.8 x bandwid
 constants for all systems (mem_bw_empirical_scaling_factor, mem_empirical_constant_latency). Latent and linear
 attention, and indexers, for which there is no law, keep their shares of peak.
 """
+from typing import NamedTuple
+
 import msgspec
 import numpy as np
 
@@ -23,6 +25,8 @@ from simulator.latency.roofline.costs import (
 from simulator.latency.roofline.laws import Generation, Law, law_of, moved_between
 
 MOST_ROWS = 8192                # of the tables; beyond them time grows as over their second half
+ROWS = np.arange(MOST_ROWS + 1.0)
+MOST_KEPT = 16                  # deployments whose tables are kept
 BETWEEN_FRAC = 0.8              # of memory bandwidth
 # Kernels between products and attention. Mixer: norm, rotary embedding with KV write; two more norm queries and keys.
 # Linear attention: norm, convolution, gates, recurrence, gated norm, state. Dense network: norm, activation. Experts:
@@ -102,7 +106,7 @@ def with_laws(costs: RooflineCosts, deployment: Deployment, rate: Rates, generat
     load : ExpertLoad, where experts are not loaded evenly.
     """
     pricer, model, copies = Pricer(deployment, generation), deployment.model, deployment.parallelism.token_ranks
-    rows = np.arange(MOST_ROWS + 1.0)
+    tables = _even_tables(deployment, generation)
     between = BETWEEN_FRAC * deployment.accelerator.memory_bandwidth_bytes_per_s * 1e-9
     full, window = costs.full_attention, costs.window_attention
     if not getattr(model.attention, "indexer", None):
@@ -113,12 +117,36 @@ def with_laws(costs: RooflineCosts, deployment: Deployment, rate: Rates, generat
         constant_ns=(costs.collective_ns + _kernels(model) * KERNEL_LATENCY_US * 1e3
                      + _latent(model) * rate.attention_ns),
         activation_token_ns=between_bytes_per_token(deployment, counts_experts=False) / between / copies,
-        dense_ns=_nothing_first(_dense(pricer, model, deployment, rows / copies)),
-        experts_ns=_nothing_first(_experts(pricer, deployment, rows, load)),
-        even_experts_ns=_nothing_first(_experts(pricer, deployment, rows, None)),
-        head_ns=_nothing_first(pricer.product(head_product(model, deployment.parallelism.tensor_parallel),
-                                              rows / copies)),
+        dense_ns=tables.dense_ns, head_ns=tables.head_ns, even_experts_ns=tables.experts_ns,
+        experts_ns=tables.experts_ns if load is None else _table(_experts(pricer, deployment, ROWS, load)),
         full_attention=full, window_attention=window)
+
+
+class _Tables(NamedTuple):
+    """Times of an iteration by its rows, ns, float64 (MOST_ROWS + 1,), with experts evenly loaded; read only."""
+
+    dense_ns: np.ndarray
+    experts_ns: np.ndarray
+    head_ns: np.ndarray
+
+
+_known: tuple[tuple[tuple[Deployment, Generation], _Tables], ...] = ()     # compared one by one: they have no hash
+
+
+def _even_tables(deployment: Deployment, generation: Generation) -> _Tables:
+    """Return the tables of a deployment; the last few are kept, since the runs of a study mostly ask for the same."""
+    global _known
+    asked = deployment, generation
+    for known, tables in _known:
+        if known == asked:
+            return tables
+    pricer, model, ways = Pricer(deployment, generation), deployment.model, deployment.parallelism
+    rows = ROWS / ways.token_ranks
+    tables = _Tables(_table(_dense(pricer, model, deployment, rows)),
+                     _table(_experts(pricer, deployment, ROWS, None)),
+                     _table(pricer.product(head_product(model, ways.tensor_parallel), rows)))
+    _known = ((asked, tables), *_known[:MOST_KEPT - 1])
+    return tables
 
 
 def _dense(pricer: Pricer, model, deployment: Deployment, rows: np.ndarray) -> np.ndarray:
@@ -145,9 +173,10 @@ def _experts(pricer: Pricer, deployment: Deployment, tokens: np.ndarray, load) -
     return deployment.model.num_moe_layers * pricer.experts(tokens, imbalance, needed)
 
 
-def _nothing_first(ns: np.ndarray) -> np.ndarray:
-    """Return what no row takes: nothing."""
+def _table(ns: np.ndarray) -> np.ndarray:
+    """Return times by rows, to be shared; no row takes no time."""
     ns[0] = 0.0
+    ns.flags.writeable = False
     return ns
 
 

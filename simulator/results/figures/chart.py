@@ -31,6 +31,33 @@ class Points(NamedTuple):
     x: np.ndarray
     y: np.ndarray
     style: int = 0
+    size: float = 3         # of a marker, in points
+
+
+class Errors(NamedTuple):
+    """Points with their intervals, joined by a line; NaN: it is not known."""
+
+    label: str
+    x: np.ndarray
+    y: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    style: int = 0
+    hollow: np.ndarray | None = None        # which points are set apart; None: none
+
+
+class Labelled(NamedTuple):
+    """Points with a name beside each, put where it covers no other.
+
+    joined : by steps, as a front is.
+    """
+
+    label: str
+    x: np.ndarray
+    y: np.ndarray
+    texts: tuple[str, ...]
+    style: int = 0
+    joined: bool = False
 
 
 class Columns(NamedTuple):
@@ -47,6 +74,16 @@ class Bars(NamedTuple):
 
     names: tuple[str, ...]
     values: tuple[float, ...]
+
+
+class Intervals(NamedTuple):
+    """A horizontal interval for each name, a point at its value; NaN: not known."""
+
+    names: tuple[str, ...]
+    values: tuple[float, ...]
+    lows: tuple[float, ...]
+    highs: tuple[float, ...]
+    styles: tuple[int, ...]
 
 
 class Spans(NamedTuple):
@@ -83,6 +120,13 @@ class Rule(NamedTuple):
     text: str
 
 
+class Level(NamedTuple):
+    """A horizontal line with a text: a bound."""
+
+    y: float
+    text: str
+
+
 class Panel(NamedTuple):
     """One pair of axes."""
 
@@ -109,6 +153,8 @@ class Chart(NamedTuple):
     panels: tuple[Panel, ...]       # one below the other, with one x axis
     table: Table
     x_range: tuple[float, float] | None = None
+    is_x_log: bool = False          # values above 0
+    is_x_whole: bool = False        # x counts something
 
 
 MOST_ROWS = 60          # of a folded table

@@ -30,9 +30,8 @@ def scattered(x: np.ndarray, y: np.ndarray, num_columns: int = NUM_COLUMNS) -> t
 
     Parameters
     ----------
-    x : (n,), in any order.
+    x : (n,), ascending.
     y : (n,)
-    num_columns : at most 65,536.
 
     Returns
     -------
@@ -41,13 +40,12 @@ def scattered(x: np.ndarray, y: np.ndarray, num_columns: int = NUM_COLUMNS) -> t
     """
     if len(x) <= 2 * num_columns:
         return x, y
-    low, high = float(x.min()), float(x.max())
+    low, high = float(x[0]), float(x[-1])
     width = (high - low) / num_columns or 1.0
-    column = np.minimum((x - low) / width, num_columns - 1).astype(np.uint16)     # a radix sort: 20 ms for 2.8 million
-    order = np.argsort(column, kind="stable")
-    filled = np.flatnonzero(counts := np.bincount(column, minlength=num_columns))
-    starts = np.concatenate(([0], np.cumsum(counts)))[filled]
-    y = y[order]
+    firsts = np.concatenate(([0], np.flatnonzero(x[1:] != x[:-1]) + 1))         # of each value
+    column = np.minimum((x[firsts] - low) / width, num_columns - 1).astype(np.int64)
+    filled, first = np.unique(column, return_index=True)
+    starts = firsts[first]
     both = np.empty(2 * len(filled), np.float64)
     both[0::2], both[1::2] = np.minimum.reduceat(y, starts), np.maximum.reduceat(y, starts)
     return np.repeat(low + (filled + 0.5) * width, 2), both

@@ -6,6 +6,7 @@ from simulator.results.figures.draw import INSTALL
 MARKERS = ("braille", "o", "x", "+")
 HEIGHT = 16
 BAR_WIDTH = 40
+CURVES = charts.Line | charts.Points | charts.Columns | charts.Errors | charts.Labelled
 
 
 def text_of(chart: charts.Chart, width: int) -> str:
@@ -30,7 +31,8 @@ def text_of(chart: charts.Chart, width: int) -> str:
     for panel in chart.panels:
         shown += [_bars(mark.names, getattr(mark, "values", None) or mark.lengths) for mark in panel.marks
                   if isinstance(mark, charts.Bars | charts.Spans)]
-        if marks := [mark for mark in panel.marks if isinstance(mark, charts.Line | charts.Points | charts.Columns)]:
+        shown += [_intervals(mark) for mark in panel.marks if isinstance(mark, charts.Intervals)]
+        if marks := [mark for mark in panel.marks if isinstance(mark, CURVES)]:
             shown.append(_plot(plotext, panel, marks, chart.x_label, width))
     return "\n".join((*shown, chart.says))
 
@@ -43,7 +45,7 @@ def _plot(plotext, panel: charts.Panel, marks: list, x_label: str, width: int) -
         x, y = ((mark.edges[:-1] + mark.edges[1:]) / 2, mark.heights) if isinstance(mark, charts.Columns) else mark[1:3]
         if len(x):
             signal = figure.signal(x.tolist(), y.tolist(), marker=MARKERS[number % len(MARKERS)])
-            signal = signal if isinstance(mark, charts.Points) else signal.lines()
+            signal = signal if isinstance(mark, charts.Points | charts.Labelled) else signal.lines()
             figure.draw(signal.label(mark.label) if mark.label else signal)
     figure.label(x_label, "x")
     figure.label(panel.y_label, "y")
@@ -55,3 +57,11 @@ def _bars(names: tuple[str, ...], values: tuple[float, ...]) -> str:
     highest, room = max(values, default=0) or 1, max(map(len, names), default=0)
     return "\n".join(f"{name:<{room}} {'█' * round(BAR_WIDTH * value / highest)} {charts.number(value)}"
                      for name, value in zip(names, values, strict=True))
+
+
+def _intervals(found: charts.Intervals) -> str:
+    """Return a line for each name: its value and the ends of its interval."""
+    room = max(map(len, found.names), default=0)
+    return "\n".join(f"{name:<{room}} {charts.number(value)}" + (
+        f" ({charts.number(low)} to {charts.number(high)})" if low == low else "")
+        for name, value, low, high, _ in zip(*found, strict=True))

@@ -8,11 +8,14 @@ import numpy as np
 import tomli
 
 from simulator.errors import InputErrors
+from simulator.results.lanes import COLUMNS as LANE_COLUMNS
 from simulator.results.lanes import Lanes
-from simulator.results.latency_charts import measured_requests, samples_ms
+from simulator.results.latency_charts import chosen_requests, samples_ms
 from simulator.results.load import load_results
 
 VERSIONS = ("version", "git_revision", "python", "numpy")     # the same for equal runs; times and machine are not
+REQUEST_COLUMNS = ("arrival_ns", "enqueued_ns", "scheduled_ns", "first_token_ns", "completed_ns", "output_tokens",
+                   "status", "cause", "measured")       # that charts and verdicts of a page look at
 LARGE_TRACE_BYTES = 200_000_000     # a browser holds about 2 GB of what Perfetto makes of it
 
 
@@ -44,7 +47,7 @@ class Material:
     def requests(self) -> np.ndarray | None:
         """Requests that count; None: the table was not written."""
         try:
-            return measured_requests(self.result)
+            return chosen_requests(self.result, REQUEST_COLUMNS)
         except LookupError:
             self.absent["requests"] = "Charts of requests are left out: [output] requests = false."
             return None
@@ -53,7 +56,7 @@ class Material:
     def lanes(self) -> Lanes | None:
         """Iterations by replica; None: the table was not written."""
         try:
-            return Lanes(self.result.iterations, self.result.replicas)
+            return Lanes(self.result.columns("iterations", LANE_COLUMNS), self.result.replicas)
         except LookupError:
             self.absent["iterations"] = "Charts over time and of batches are left out: [output] iterations = false."
             return None
@@ -63,7 +66,7 @@ class Material:
         if key != "itl_ms" and self.requests is None:
             return None
         try:
-            return samples_ms(self.result, key)
+            return samples_ms(self.result, key, self.requests)
         except LookupError:
             self.absent[key] = ("The distribution of ITL is left out: [output] token_times = false; the table above "
                                 "has its percentiles.")

@@ -24,6 +24,16 @@ def interval_of(good: Verdict, bad: Verdict, span: Span, confidence: float = 0.9
     tuple
         None: values did not decide (a backlog that grows), or one seed alone was run.
     """
+    capacities = by_seed(good, bad, span)
+    if capacities is None:
+        return None
+    estimate = of_replications(list(capacities.values()), confidence)
+    low, high = (min(max(end, span.low), span.high) for end in (estimate.low, estimate.high))
+    return low, high
+
+
+def by_seed(good: Verdict, bad: Verdict, span: Span) -> dict[int, float] | None:
+    """Return what each seed says the capacity is, likewise."""
     seeds = sorted(good.by_seed.keys() & bad.by_seed.keys())
     if len(seeds) < 2 or math.isnan(good.margin) or math.isnan(bad.margin):
         return None
@@ -32,6 +42,4 @@ def interval_of(good: Verdict, bad: Verdict, span: Span, confidence: float = 0.9
     if slope == 0 or (slope < 0) != span.is_least:          # the noise hides how it falls
         return None
     middle = (good.value + bad.value) / 2
-    estimate = of_replications(middle + room.mean(axis=1) / slope, confidence)
-    low, high = (min(max(end, span.low), span.high) for end in (estimate.low, estimate.high))
-    return low, high
+    return dict(zip(seeds, (middle + room.mean(axis=1) / slope).tolist(), strict=True))

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from simulator.study.capacity.answer import Answer, finite, notes_of
-from simulator.study.capacity.bounds import Bounds
+from simulator.study.capacity.bounds import ANY, BACKLOG, STABLE, Bounds
+from simulator.study.capacity.interval import by_seed
 from simulator.study.capacity.mix import Chosen, Kind, Mix, told
 from simulator.study.capacity.varied import Varied
 from simulator.study.capacity.verdict import Verdict
@@ -24,6 +25,7 @@ def content_of(asked: Answer, varied: Varied, bounds: Bounds, cost: float | None
     carried = value if varied.is_rate else figures.get("requests_per_s")
     return {
         "vary": varied.key, "answer": value, "interval": asked.interval and list(asked.interval),
+        "by_seed": _by_seed(asked, varied), "slo": _slo(bounds),
         "lo": _value(found.bad if varied.span.is_least else found.good),
         "hi": _value(found.good if varied.span.is_least else found.bad),
         "binding": (found.bad or found.good).binding or None, "misses": found.bad.sentence if found.bad else None,
@@ -37,6 +39,21 @@ def content_of(asked: Answer, varied: Varied, bounds: Bounds, cost: float | None
         "cost_per_million_output_tokens": cost * 1e6 / (3600 * tokens) if cost and tokens else None,
         "unserved_share": figures.get("unserved_share"), "notes": notes_of(asked, bounds), "curve": asked.curve,
     }
+
+
+def _by_seed(asked: Answer, varied: Varied) -> dict[str, float] | None:
+    """Return what each seed says; None: they do not tell."""
+    good, bad = asked.found.good, asked.found.bad
+    known = by_seed(good, bad, varied.span) if good and bad and asked.interval else None
+    return known and {str(seed): value for seed, value in known.items()}
+
+
+def _slo(bounds: Bounds) -> dict[str, Any]:
+    """Return what must hold, as [study.slo] has it."""
+    table: dict[str, Any] = {}
+    for each in bounds.bounds:
+        table.setdefault(each.key, {})["max" if each.is_most else "min"] = each.limit
+    return table | {BACKLOG: STABLE if bounds.wants_stable else ANY}
 
 
 def probe_of(verdict: Verdict) -> dict[str, Any]:
@@ -101,13 +118,13 @@ def curve_csv(rows: Sequence[dict[str, Any]]) -> str:
     return stream.getvalue()
 
 
-def mix_content(chosen: Chosen, kinds: Sequence[Kind], target_per_s: float) -> dict[str, Any]:
+def mix_content(chosen: Chosen, kinds: Sequence[Kind], target_per_s: float, bounds: Bounds) -> dict[str, Any]:
     """Return the content of capacity.json for a mix."""
     def content(mix: Mix) -> dict[str, Any]:
         return {"replicas": dict(zip((kind.pool for kind in kinds), mix.counts, strict=True)),
                 "bound_per_s": mix.bound_per_s, "price_per_hour": mix.price_per_hour, "gpus": mix.gpus}
 
-    return {"target_per_s": target_per_s, "answer": chosen.answer and content(chosen.answer),
+    return {"target_per_s": target_per_s, "slo": _slo(bounds), "answer": chosen.answer and content(chosen.answer),
             "kinds": [kind._asdict() for kind in kinds], "skipped": chosen.num_skipped,
             "undecided": [content(mix) for mix in chosen.undecided],
             "probes": [content(mix) | probe_of(verdict) for mix, verdict in chosen.verdicts]}

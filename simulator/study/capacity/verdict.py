@@ -6,9 +6,11 @@ from typing import NamedTuple
 
 from simulator.study.capacity.bounds import BACKLOG, GOODPUT_SHARE, Bound, Bounds
 from simulator.study.statistics.intervals import Estimate, of_replications, of_share
+from simulator.study.statistics.student import t_quantile
 from simulator.study.statistics.trend import STABLE
 
 PASS, FAIL = "pass", "fail"
+KNOWN = 12                      # runs from which on their spread tells what more of them would: t is within 8 % of 32's
 
 
 class Observation(NamedTuple):
@@ -88,16 +90,26 @@ class Verdict(NamedTuple):
 def judge(value: float, probe: Probe, rules: Rules) -> Verdict:
     """Return the verdict on a value.
 
-    Runs are doubled until intervals decide, or `max_seeds` is reached.
+    Runs are doubled until intervals decide, or `max_seeds` is reached; from `KNOWN` runs on only while `max_seeds` of
+    them, with the mean and the spread seen so far, would decide.
     """
     seen: list[Observation] = []
     wanted = rules.min_seeds
     while True:
         seen += probe(value, range(rules.seed + len(seen), rules.seed + wanted))
         verdict = weigh(value, seen, rules)
-        if not verdict.is_undecided or wanted >= rules.max_seeds:
+        if not verdict.is_undecided or wanted >= rules.max_seeds or (
+                wanted >= KNOWN and not _would_decide(verdict.margins, wanted, rules)):
             return verdict
         wanted = min(2 * wanted, rules.max_seeds)
+
+
+def _would_decide(margins: dict[str, Estimate], count: int, rules: Rules) -> bool:
+    """Say whether `max_seeds` runs would decide what `count` have not, if mean and spread stay as they are."""
+    most, between = rules.max_seeds, 1 - (1 - rules.confidence) / 2
+    share = (t_quantile(between, most - 1) / t_quantile(between, count - 1)) * math.sqrt(count / most)
+    expected = {key: Estimate(each.mean, share * each.half_width) for key, each in margins.items()}
+    return any(_decided(expected, (), rules))
 
 
 def weigh(value: float, seen: Sequence[Observation], rules: Rules) -> Verdict:

@@ -2,6 +2,7 @@
 
 `Look` is given to a run (`api.Order.settle`); it says which requests are measured, and keeps what it saw.
 """
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,13 @@ from simulator.study.statistics.trend import backlog
 from simulator.study.statistics.warm_up import batch_means, mser_5
 
 MSER_5, NONE = "mser5", "none"
-SERIES = ("ttft_ms", "tpot_ms", "e2el_ms", "queue_ms")      # metrics of which each request has one value
+SPANS = {                       # metrics of which each request has one value: from when to when
+    "ttft_ms": ("arrival_ns", "first_token_ns"),
+    "tpot_ms": ("first_token_ns", "completed_ns"),
+    "e2el_ms": ("arrival_ns", "completed_ns"),
+    "queue_ms": ("arrival_ns", "scheduled_ns"),
+}
+SERIES = tuple(SPANS)
 NS_PER_MS = 1e6
 
 
@@ -49,7 +56,7 @@ class Look:
         if len(rows) < len(requests) or (np.diff(rows) != 1).any():      # a copy is a tenth of the look
             requests = requests[rows]
         num_cut, is_found = self._cut(requests)
-        series = {name: values[num_cut:] for name, values in series_of(requests).items()}
+        series = series_of(requests[num_cut:], {metric.partition(".")[0] for metric in self._metrics})
         self.extra = {"warmup_requests": num_cut, "warmup_found": is_found,
                       "backlog": _backlog(requests)} | self._intervals(series)
         self.extra["too_short"] = not is_found or bool(self.extra["correlated"])
@@ -108,20 +115,26 @@ def gap_mean(gaps_ns: np.ndarray, counts: np.ndarray) -> float | None:
     return float((counts * (1e9 / gaps_ns)).sum() / counts.sum())
 
 
-def series_of(requests: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the values of requests, float64 (n,), NaN: none, by metric of `SERIES`.
+def series_of(requests: np.ndarray, names: Collection[str] = SERIES) -> dict[str, np.ndarray]:
+    """Return the values of requests, float64 (n,), NaN: none, by metric.
 
-    requests : structured array (n,), `records.REQUEST`.
+    requests : structured array (n,), `records.REQUEST`. names : those of `SERIES` among them are wanted.
     """
-    arrived, first, ended = (requests[name].astype(float) for name in ("arrival_ns", "first_token_ns", "completed_ns"))
-    begun = requests["scheduled_ns"].astype(float)
-    done = requests["status"] == records.COMPLETED
-    gaps = requests["output_tokens"].astype(float) - 1
-    with np.errstate(divide="ignore", invalid="ignore"):
-        values = (first - arrived, (ended - first) / gaps, ended - arrived, begun - arrived)
-    absent = (~done | (first < 0), ~done | (gaps < 1), ~done, ~done | (begun < 0))
-    return {name: np.where(missing, np.nan, value / NS_PER_MS)
-            for name, value, missing in zip(SERIES, values, absent, strict=True)}
+    is_done = requests["status"] == records.COMPLETED
+    return {name: _series(name, requests, is_done) for name in SERIES if name in names}
+
+
+def _series(name: str, requests: np.ndarray, is_done: np.ndarray) -> np.ndarray:
+    since, until = SPANS[name]
+    begun, ended = requests[since].astype(float), requests[until].astype(float)
+    is_there, spans_ns = is_done, ended - begun
+    if name == "tpot_ms":
+        gaps = requests["output_tokens"].astype(float) - 1
+        is_there = is_done & (gaps >= 1)
+        spans_ns = np.divide(spans_ns, gaps, out=spans_ns, where=gaps >= 1)
+    elif name != "e2el_ms":
+        is_there = is_done & (ended >= 0)
+    return np.where(is_there, spans_ns / NS_PER_MS, np.nan)
 
 
 def _in_order(run: Run) -> np.ndarray:

@@ -26,11 +26,10 @@ def backlog(arrived: np.ndarray, left: np.ndarray, first_token: np.ndarray) -> s
     if len(arrived) < NUM_BATCHES:
         return UNKNOWN
     waits = first_token - arrived
-    seen = ~np.isnan(waits)
-    signals = (in_system(arrived, left).astype(float), waits[seen])
-    if len(signals[1]) < NUM_BATCHES:
+    seen_waits = waits[~np.isnan(waits)]
+    if len(seen_waits) < NUM_BATCHES:
         return UNKNOWN
-    return GROWING if all(map(rises, signals)) else STABLE
+    return GROWING if rises(seen_waits) and rises(in_system(arrived, left).astype(float)) else STABLE
 
 
 def in_system(arrived: np.ndarray, left: np.ndarray) -> np.ndarray:

@@ -1,26 +1,24 @@
 """A whole sweep: its plan, its runs, longer ones where precision asks for them, its tables."""
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import tomli_w
 
-from simulator.config.load import plain
 from simulator.config.words import show
 from simulator.errors import InputErrors, OutputError
 from simulator.study.sweep import plan
+from simulator.study.sweep.kept import keep
 from simulator.study.sweep.laboratory import Laboratory
 from simulator.study.sweep.lengthening import more_of
 from simulator.study.sweep.merge import merge, points_table
+from simulator.study.sweep.names import STUDY
 from simulator.study.sweep.segments import FOLDER, checked, read_all
 from simulator.study.sweep.shards import Shard
 from simulator.study.sweep.study_file import Study, check_points, read_study
 from simulator.study.sweep.trial import DONE, Finished, Trial
 
 RECORDED = ("metrics", "confidence", "min_tail")        # of [study.statistics]: what lines of segments depend on
-STUDY = "study.toml"            # in the directory: the study file as it was asked
 
 
 class How(NamedTuple):
@@ -79,7 +77,7 @@ class Campaign:
                                "another directory"])
         self.planned = plan.settle(directory, self.planned, study.file, how.extend)
         check_recorded(study, directory)
-        _keep_study(study, directory)
+        keep(study, directory)
         stored = checked(read_all(directory))
         if stored.differing:
             raise RuntimeError("; ".join(stored.faults))
@@ -116,7 +114,8 @@ class Campaign:
 
     def points(self) -> np.ndarray:
         """Return the points, as /points has them."""
-        return points_table(self.study, self.planned, self.known)
+        settings = self.study.settings
+        return points_table(settings.statistics, settings.run.baseline, self.planned, self.known)
 
     def merge(self) -> dict:
         """Write the tables; return the content of summary.json."""
@@ -160,23 +159,3 @@ def check_recorded(study: Study, directory: Path) -> None:
               for key, was, now in [("warmup", before.warmup, study.warmup), *looked] if was != now]
     if faults:
         raise InputErrors(faults)
-
-
-def _keep_study(study: Study, directory: Path) -> None:
-    """Write the study as it was asked, base and overrides in it: whoever merges needs no other file but traces."""
-    text = tomli_w.dumps(plain(study.base) | {"study": _plain_study(study)})
-    path = directory / STUDY
-    if path.exists() and path.read_text(encoding="utf-8") == text:
-        return
-    staged = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        staged.write_text(text, encoding="utf-8", newline="\n")
-        os.replace(staged, path)
-    except OSError as error:
-        staged.unlink(missing_ok=True)
-        raise OutputError(path, error) from error
-
-
-def _plain_study(study: Study) -> dict:
-    table = plain(study.settings) | {"seeds": list(study.seeds)}
-    return {key: value for key, value in table.items() if value not in ((), [], {}, None)}

@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -23,17 +22,25 @@ from simulator.study.sweep.sources import hash_of_sources
 
 LENGTH = 16                     # hexadecimal digits of an id
 UNASKED = ("name", "output")    # of an experiment: what does not change what is simulated
+NO_SEED = "\0seed"              # stands where the seed will; no value of a TOML file has such a character
 
 
 def id_of(experiment: Experiment) -> str:
     """Return the id of a run; its seed is part of the experiment."""
-    return ids_of(experiment, (experiment.seed,))[0]
+    return Ids(experiment).of(experiment.seed)
 
 
-def ids_of(experiment: Experiment, seeds: Iterable[int]) -> list[str]:
-    """Return the ids of an experiment with each of these seeds."""
-    content = _content(experiment, UNASKED)
-    return [hash_of({"experiment": content | {"seed": seed}, "sources": hash_of_sources()}) for seed in seeds]
+class Ids:
+    """The ids of an experiment's runs, by their seeds; its files are read once."""
+
+    def __init__(self, experiment: Experiment):
+        content = _content(experiment, UNASKED) | {"seed": NO_SEED}
+        self._before, self._after = canonical({"experiment": content, "sources": hash_of_sources()}).split(
+            canonical(NO_SEED))
+
+    def of(self, seed: int) -> str:
+        """Return the id of the run with a seed."""
+        return _digits(f"{self._before}{seed}{self._after}")
 
 
 def hash_of(value: Any) -> str:
@@ -41,7 +48,11 @@ def hash_of(value: Any) -> str:
 
     Sorted keys, no blanks, UTF-8, floats as their shortest text; infinity is a text.
     """
-    return hashlib.sha256(canonical(value).encode()).hexdigest()[:LENGTH]
+    return _digits(canonical(value))
+
+
+def _digits(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:LENGTH]
 
 
 def canonical(value: Any) -> str:

@@ -4,11 +4,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from msgspec.structs import replace
-
-from simulator.config.experiment import Experiment
 from simulator.study.sweep.bench import Bench, work
-from simulator.study.sweep.identity import id_of
+from simulator.study.sweep.identity import Ids
 from simulator.study.sweep.pool import Rules, Served, serve
 from simulator.study.sweep.segments import Segment
 from simulator.study.sweep.study_file import Study
@@ -24,7 +21,7 @@ class Laboratory:
     ----------
     study : whose trials they are.
     directory : of the study, in which segments are; None: nothing is written.
-    num_processes : that run side by side; 1: this one.
+    num_processes : that run side by side; 1: this one; may be read.
     known : runs that ended before, by id.
     stop : asked all the time; True: no trial begins any more.
     writer : first part of the name of the segment; None: host and process.
@@ -34,14 +31,14 @@ class Laboratory:
 
     def __init__(self, study: Study, directory: Path | None = None, num_processes: int = 1,
                  known: dict[str, Finished] | None = None, **options: Any):
-        self._study, self._directory, self._num_processes = study, directory, num_processes
+        self._study, self._directory, self.num_processes = study, directory, num_processes
         self.known = {} if known is None else known
         self._stop: Callable[[], bool] = options.get("stop") or (lambda: False)
         self._writer, self._elsewhere = options.get("writer"), options.get("elsewhere")
         keep = directory / "runs" if options.get("keep") and directory is not None else None
         self._bench = Bench(study, keep)
         self._count = 0
-        self._last: tuple[dict[str, Any], Experiment] | None = None
+        self._last: tuple[dict[str, Any], Ids] | None = None
 
     def trial(self, assignment: dict[str, Any], seed: int, replication: int = 0,
               num_requests: int | None = None) -> Trial:
@@ -54,10 +51,9 @@ class Laboratory:
         """
         key = assignment if num_requests is None else assignment | {"workload.num_requests": num_requests}
         if self._last is None or self._last[0] != key:          # seeds of one point come one after the other
-            self._last = (key, self._study.experiment_of(key))
+            self._last = (key, Ids(self._study.experiment_of(key)))
         self._count += 1
-        known = id_of(replace(self._last[1], seed=seed))
-        return Trial(self._count - 1, known, 0, replication, seed, assignment, num_requests)
+        return Trial(self._count - 1, self._last[1].of(seed), 0, replication, seed, assignment, num_requests)
 
     def run(self, trials: Iterable[Trial]) -> Iterator[Finished]:
         """Yield what becomes of trials, as they end; those that are known at once.
@@ -92,10 +88,10 @@ class Laboratory:
     def _ended(self, trials: list[Trial]) -> Iterator[Finished]:
         if self._elsewhere is not None:
             yield from self._elsewhere(self._bench, trials)
-        elif self._num_processes == 1:
+        elif self.num_processes == 1:
             yield from self._one_by_one(trials)
         else:
-            rules = Rules(min(self._num_processes, len(trials)), self._study.settings.run.retries,
+            rules = Rules(min(self.num_processes, len(trials)), self._study.settings.run.retries,
                           KILL_AFTER * self._study.settings.run.timeout_s, self._stop, is_accepted=was_in_time)
             for served in serve(work, self._bench, trials, rules):
                 yield end_of(served, self._study.settings.run.timeout_s)

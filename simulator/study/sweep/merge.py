@@ -18,7 +18,7 @@ from simulator.errors import OutputError
 from simulator.study.statistics.intervals import Estimate, of_pairs, of_replications
 from simulator.study.sweep.design import flattened
 from simulator.study.sweep.lengthening import current_of
-from simulator.study.sweep.study_file import Study
+from simulator.study.sweep.study_file import Statistics, Study
 from simulator.study.sweep.trial import DONE, STATUSES, Finished, Trial
 
 SCHEMA = 1
@@ -36,7 +36,8 @@ def merge(study: Study, directory: Path, planned: list[Trial], finished: Mapping
         They cannot be written.
     """
     ends = [finished.get(trial.id) for trial in planned]
-    runs, points = runs_table(planned, ends), points_table(study, planned, finished)
+    runs = runs_table(planned, ends)
+    points = points_table(study.settings.statistics, study.settings.run.baseline, planned, finished)
     summary = summary_of(study, planned, ends, points)
     attributes = {"schema": SCHEMA, "name": study.name}
     _write(directory / "table.h5", lambda path: _hdf5(path, {"runs": runs, "points": points}, attributes))
@@ -74,12 +75,12 @@ def runs_table(planned: list[Trial], ends: list[Finished | None]) -> np.ndarray:
     return table
 
 
-def points_table(study: Study, planned: list[Trial], finished: Mapping[str, Finished]) -> np.ndarray:
+def points_table(rules: Statistics, baseline: int | None, planned: list[Trial],
+                 finished: Mapping[str, Finished]) -> np.ndarray:
     """Return /points: each metric with its interval and difference to the baseline.
 
     A point whose queue grows has no steady state: means stay, intervals are NaN.
     """
-    rules, baseline = study.settings.statistics, study.settings.run.baseline
     by_point: dict[int, list[Trial]] = {}
     for trial in planned:
         by_point.setdefault(trial.point, []).append(trial)
@@ -101,7 +102,8 @@ def points_table(study: Study, planned: list[Trial], finished: Mapping[str, Fini
         table[row]["thin"] = any(end.extra["thin"] for end in ends.values())
         table[row]["deterministic"] = len(ends) > 1 and _are_alike([end.summary for end in ends.values()])
         for metric in rules.metrics:
-            for ending, value in zip(endings, _figures(study, ends, done.get(baseline), metric), strict=False):
+            figures = _figures(rules.confidence, ends, done.get(baseline), metric)
+            for ending, value in zip(endings, figures, strict=False):
                 table[row][metric + ending] = value
     return table
 
@@ -151,10 +153,9 @@ def _shortest(column: np.ndarray) -> list[str]:
     return texts
 
 
-def _figures(study: Study, ends: Mapping[int, Finished], base: Mapping[int, Finished] | None,
+def _figures(confidence: float, ends: Mapping[int, Finished], base: Mapping[int, Finished] | None,
              metric: str) -> tuple[float, ...]:
     """Return mean, half-width, and those of the difference to the baseline, over the replications that both have."""
-    confidence = study.settings.statistics.confidence
     values = _values(ends, metric)
     estimate = of_replications(list(values.values()), confidence) if values else Estimate(NAN, NAN)
     if _backlog(list(ends.values())) == BACKLOGS.index("growing"):

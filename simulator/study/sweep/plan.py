@@ -9,11 +9,12 @@ from pathlib import Path
 
 from simulator.errors import InputErrors, OutputError
 from simulator.study.sweep.design import Point
-from simulator.study.sweep.identity import ids_of
+from simulator.study.sweep.identity import Ids
+from simulator.study.sweep.names import PLAN
 from simulator.study.sweep.study_file import Study
 from simulator.study.sweep.trial import Trial
 
-NAME = "plan.jsonl"
+NAME = PLAN
 SHOWN = 3                       # differences that a message names
 
 
@@ -21,8 +22,9 @@ def trials_of(study: Study, points: Iterable[Point]) -> list[Trial]:
     """Return the runs of a study: each point with each seed."""
     found: list[Trial] = []
     for number, point in enumerate(points):
-        for replication, id in enumerate(ids_of(study.experiment_of(point), study.seeds)):
-            found.append(Trial(len(found), id, number, replication, study.seeds[replication], point))
+        ids = Ids(study.experiment_of(point))
+        for replication, seed in enumerate(study.seeds):
+            found.append(Trial(len(found), ids.of(seed), number, replication, seed, point))
     return found
 
 

@@ -1,11 +1,11 @@
 """What the program is made of, in one number: two machines with the same one give the same results."""
 import hashlib
+import os
 from functools import cache
-from pathlib import Path
 
 import simulator
 
-ENDINGS = {".py", ".pyx", ".pxd"}
+ENDINGS = (".py", ".pyx", ".pxd")
 
 
 @cache
@@ -14,10 +14,11 @@ def hash_of_sources() -> str:
 
     Built modules do not count.
     """
-    root = Path(simulator.__file__).parent
-    found = hashlib.sha256()
-    for path in sorted(root.rglob("*")):
-        if path.suffix in ENDINGS:
-            found.update(f"{path.relative_to(root).as_posix()}\0".encode())
-            found.update(hashlib.sha256(path.read_bytes()).digest())
+    root, found = os.path.dirname(simulator.__file__), hashlib.sha256()
+    names = [os.path.relpath(folder, root).replace(os.sep, "/") + "/" + name
+             for folder, _, files in os.walk(root) for name in files if name.endswith(ENDINGS)]
+    for name in sorted(names):
+        with open(os.path.join(root, name), "rb") as source:
+            found.update(f"{name}\0".encode())
+            found.update(hashlib.sha256(source.read()).digest())
     return found.hexdigest()

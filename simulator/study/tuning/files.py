@@ -12,11 +12,12 @@ from msgspec.structs import replace
 from simulator.config.load import resolved_toml
 from simulator.study.capacity.answer import cost_per_hour
 from simulator.study.sweep.design import flattened
+from simulator.study.sweep.names import FRONT, RANKING, TUNE, WINNERS
 from simulator.study.sweep.trial import DONE
+from simulator.study.sweep.writing import write
 from simulator.study.tuning.candidates import Candidate
 from simulator.study.tuning.findings import Findings
 from simulator.study.tuning.ranking import nearest_miss, ranked
-from simulator.study.tuning.store import FRONT, RANKING, SUMMARY, WINNERS, write
 from simulator.study.tuning.table import Question
 from simulator.study.tuning.tried import FEASIBLE, Tried
 
@@ -87,7 +88,7 @@ def write_all(question: Question, outcome: Findings, told: Told, directory: Path
         old.unlink()
     for place, each in enumerate(told.ranking[:question.settings.winners], 1):
         write(directory / WINNERS / f"{place:04}.toml", winner_toml(question, each, place))
-    write(directory / SUMMARY, json.dumps(told.summary, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+    write(directory / TUNE, json.dumps(told.summary, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
 
 
 def winner_toml(question: Question, tried: Tried, place: int) -> str:

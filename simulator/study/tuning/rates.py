@@ -13,10 +13,11 @@ from simulator.study.capacity.varied import RATE, RATE_SCALE, Varied
 from simulator.study.capacity.verdict import Observation, Probe, Verdict, judge
 from simulator.study.sweep.laboratory import Laboratory
 from simulator.study.sweep.pool import Rules, Served, serve
+from simulator.study.sweep.store import known_in
 from simulator.study.sweep.study_file import Study
 from simulator.study.sweep.trial import FAILED, KILLED, Finished
 from simulator.study.tuning.candidates import Candidate
-from simulator.study.tuning.store import known_in
+from simulator.study.tuning.store import KIND
 from simulator.study.tuning.table import Question
 from simulator.study.tuning.tried import FEASIBLE, MISSED, Stopped, Tried, check_objectives, valued
 
@@ -29,15 +30,15 @@ class AtCapacity:
 
     Parameters
     ----------
-    laboratory : where they are tried if `num_processes` is 1.
+    laboratory : where they are tried; of several processes each searches for candidates of its own.
     directory : of the store; its runs are known to other processes, which write segments of their own.
     tell : called with each candidate that has been tried.
     """
 
-    def __init__(self, question: Question, laboratory: Laboratory, directory: Path, num_processes: int,
+    def __init__(self, question: Question, laboratory: Laboratory, directory: Path,
                  stop: Callable[[], bool], tell: Callable[[Tried], None]):
         self._searcher = Searcher(question, directory, laboratory)
-        self._num_processes, self._stop, self._tell = num_processes, stop, tell
+        self._num_processes, self._stop, self._tell = laboratory.num_processes, stop, tell
         self._retries = question.settings.run.retries
 
     def try_all(self, candidates: Iterable[Candidate], num_requests: int | None = None) -> list[Tried]:
@@ -118,7 +119,7 @@ class Searcher:
     def _prober(self, candidate: Candidate, num_requests: int | None) -> Prober:
         question = self._question
         if self._laboratory is None:
-            self._laboratory = Laboratory(question.study, self._directory, 1, known_in(self._directory))
+            self._laboratory = Laboratory(question.study, self._directory, 1, known_in(self._directory, KIND))
         study = question.study if num_requests is None else _coarse(question.study, num_requests)
         return Prober(self._laboratory, study, varied_of(question, candidate), question.bounds,
                       point=candidate.assignment, num_requests=num_requests)

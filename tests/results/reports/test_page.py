@@ -17,7 +17,8 @@ from simulator.results.latency_charts import MEASURES, latency_chart
 from simulator.results.load import load_results
 from simulator.results.reports.charts import charts_of
 from simulator.results.reports.material import Material
-from simulator.results.reports.page import FIRST_LINE, page
+from simulator.results.reports.page import page
+from simulator.results.reports.shell import FIRST_LINE
 
 EXPERIMENT = """
 engine = {max_num_seqs = 4, max_model_len = 100, num_gpu_blocks = 100}

@@ -10,36 +10,20 @@ from simulator.study.calibration.data import read_steps_of
 from simulator.study.calibration.grades import grade
 from simulator.study.calibration.steps import PRICES, gaps_us, predicted_us, problem_of, solved
 from simulator.study.calibration.table import FitKey
-from support.goldens import GOLDENS
+from support.vllm_cpu import DATA, bring, write_study
 
-DATA = GOLDENS.parent / "data" / "measured_vllm_cpu"
 pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="needs ../shared/data/measured_vllm_cpu")
 pytest.importorskip("scipy", reason="the extra `fit`")
 
 FIT = {key: FitKey(min=0.0, max=1e6) for key in PRICES}
 NOTHING = dict.fromkeys(PRICES, 0.0)
-SERVER = """
-[engine]
-max_model_len = 2048
-block_size = 32
-num_gpu_blocks = 1024
-max_num_batched_tokens = 512
-max_num_seqs = 32
-async_scheduling = false
-[latency]
-backend = "linear"
-per_context_token_us = 0
-"""
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     """The folder with w7 and w8, imported."""
     folder = tmp_path_factory.mktemp("measured")
-    for name, stem in (("w7", "w7_light_q"), ("w8", "w8_moderate_prefix_q")):
-        assert cli.main(["import", str(DATA / f"{stem}.requests.csv"), "--as", "measured", "--out", str(folder / name),
-                         "--quiet"]) == 0
-    (folder / "server.toml").write_text(SERVER)
+    bring(folder)
     return folder
 
 
@@ -91,10 +75,7 @@ def test_the_gaps_between_iterations(steps):
 
 
 def study(data, more):
-    lines = "\n".join(f'"{key}" = {{min = 0.0, max = 1e6}}' for key in (*PRICES, "latency.host.iteration_us"))
-    (data / "study.toml").write_text(
-        f'extends = "server.toml"\n[study]\nkind = "calibrate"\nmeasured = ["w7", "w8"]\nheld_out = ["w8"]\n{more}\n'
-        f"[study.fit]\n{lines}\n")
+    write_study(data / "study.toml", more)
     return str(data / "study.toml")
 
 

@@ -50,6 +50,22 @@ def test_seeds_are_doubled_until_the_interval_decides():
     assert verdict.word == "pass" and asked == [[7, 8], [9, 10]]
 
 
+@pytest.mark.parametrize(("mean", "asked"), [
+    (505.0, 12),        # 505 -+ 32.5; 32 would leave 505 -+ 18.5
+    (522.0, 24),        # 32 would leave 522 -+ 18.5, beyond the bound; 24 do
+])
+def test_seeds_that_would_not_decide_are_not_asked_for(mean, asked):
+    seen = []
+
+    def probe(value, seeds):
+        seen.extend(seeds)
+        return [Observation(seed, {"ttft_ms.p99": mean + 49 * (-1) ** seed}) for seed in seeds]
+
+    verdict = judge(1.0, probe, rules())
+    # Half-widths: t(11) 51.18 / sqrt(12) = 32.5, t(23) 50.05 / sqrt(24) = 21.1, t(31) 51.18 / sqrt(32) = 18.5
+    assert len(seen) == asked and not verdict.passes and verdict.is_undecided == (asked == 12)
+
+
 def test_seeds_are_not_doubled_beyond_the_most():
     asked = []
 

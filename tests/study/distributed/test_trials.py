@@ -2,9 +2,10 @@
 import pytest
 
 import simulator
+from simulator import cli
 from simulator.study.distributed import trials
 from simulator.study.sweep.trial import DONE, KILLED
-from support.dask_cluster import wait_until
+from support.dask_cluster import cluster, wait_until
 from support.studies import EXPERIMENT, STUDY
 
 dask = pytest.importorskip("dask", reason="Dask comes with the extra `test`")
@@ -52,6 +53,22 @@ def test_workers_that_have_all_gone_are_not_waited_for_without_end(study, monkey
         wait_until(lambda: not client.nthreads())
         runs = simulator.sweep(study, client=client).runs
     assert len(runs) == 8 and (runs["status"] == -1).all()
+
+
+@pytest.mark.parametrize(("command", "table", "told"), [
+    ("capacity", 'kind = "capacity"\nfrom = 1.0\nrel_tol = 0.1\n[study.slo]\n'
+                 '"ttft_ms.p99" = {max = 200.0}\n', "capacity.json"),
+    ("tune", 'kind = "tune"\n[study.objectives]\n"ttft_ms.mean" = "min"\n[study.axes]\n'
+             '"engine.max_num_seqs" = [4, 8, 16]\n', "tune.json"),
+])
+def test_searches_find_the_same_at_workers(tmp_path, command, table, told):
+    (tmp_path / "base.toml").write_text(EXPERIMENT)
+    file = tmp_path / "search.toml"
+    file.write_text(f'extends = "base.toml"\n[study]\n{table}')
+    with cluster(tmp_path) as (scheduler, _):
+        for out, place in (("here", ()), ("there", ("--dask", str(scheduler)))):
+            assert cli.main([command, str(file), "--out", str(tmp_path / out), "--quiet", *place]) == 0
+    assert (tmp_path / "here" / told).read_bytes() == (tmp_path / "there" / told).read_bytes()
 
 
 def test_threads_of_a_worker_run_side_by_side(study):

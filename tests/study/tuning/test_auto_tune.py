@@ -101,6 +101,7 @@ def test_variables_are_refused_all_at_once():
     assert read_variables({}) == Variables()
 
 
-def test_it_goes_with_no_dry_run(script):
-    status, lines, told = script("--dry-run")
-    assert (status, lines) == (2, None) and "--compat auto_tune: goes with neither" in told
+@pytest.mark.parametrize("options", [("--dry-run",), ("--stop-after", "1h"), ("--dask", "local")])
+def test_it_goes_with_none_of_these(script, options):
+    status, lines, told = script(*options)
+    assert (status, lines) == (2, None) and "--compat auto_tune: goes with none of --dry-run" in told

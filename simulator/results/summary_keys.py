@@ -1,0 +1,185 @@
+"""The keys of summary.json: unit and meaning of each, for documents and for tests.
+
+A path names the way to a value. `NAME` stands for a name of the experiment's, `[]` for an item of a list; a path that
+ends in `*` stands for all that a latency backend tells of itself. A value that stands for a distribution is a table
+with `STATISTICS`; where nothing was measured each is null.
+"""
+from simulator.domain.columns import TABLES, Column
+
+STATISTICS = ("mean", "std", "min", "p50", "p90", "p95", "p99", "max")
+DISTRIBUTION = "distribution: "         # how the text of one begins
+
+
+def _keys(unit: str = "", /, **given: str) -> dict[str, Column]:
+    """Return keys of one unit; `__` in a name stands for a point."""
+    return {name.replace("__", "."): Column(unit, text) for name, text in given.items()}
+
+
+def _below(prefix: str, keys: dict[str, Column]) -> dict[str, Column]:
+    return {f"{prefix}.{name}": column for name, column in keys.items()}
+
+
+_COUNTS = _keys(
+    injected="that came", completed="that have all their tokens",
+    rejected="turned away by the admission policy or the gateway queue", dropped="given up by the engine",
+    timed_out="given up by their clients", failed="that streamed and were lost, or whose grammar did not compile",
+    waiting="that wait at the end of the run", running="that run at the end of the run",
+    length_capped="of the completed, those whose output max_model_len cut")
+_RATES = {
+    **_keys("tokens", total_input_tokens="prompt tokens of completed requests",
+            total_output_tokens="output tokens of completed requests"),
+    **_keys("requests/s", request_throughput="completed requests over duration_s"),
+    **_keys("tokens/s", output_throughput="output tokens of completed requests over duration_s",
+            total_token_throughput="prompt and output tokens of completed requests over duration_s"),
+    **_keys("requests/s", request_goodput="completed requests that kept every bound of [slo] over duration_s; "
+                                          "null without bounds")}
+_LATENCIES = _keys(
+    "ms", ttft_ms=DISTRIBUTION + "arrival to first token, of completed requests",
+    tpot_ms=DISTRIBUTION + "(E2EL - TTFT) / (output tokens - 1), of completed requests of more than one token",
+    e2el_ms=DISTRIBUTION + "arrival to last token, of completed requests",
+    queue_ms=DISTRIBUTION + "entry into the waiting queue to first scheduled, of completed requests")
+_KV_CACHE = {
+    **_keys("blocks", kv_cache__num_blocks="KV blocks, null blocks not counted",
+            kv_cache__peak_used_blocks="the most in use; of several replicas the sum of their peaks"),
+    **_keys(kv_cache__mean_usage="share of blocks in use, mean over the time during which iterations ran"),
+    **_keys("tokens", prefix_cache__query_tokens="prompt tokens looked up at first admissions",
+            prefix_cache__hit_tokens="of these, found in the prefix cache"),
+    **_keys(prefix_cache__hit_rate="hit_tokens / query_tokens")}
+_OF_A_LABEL = {
+    **_below("requests", _COUNTS), **_RATES,
+    **_keys(slo_attainment="share of the injected requests that completed within their bounds; null without bounds"),
+    **_LATENCIES}
+_SHARE = {
+    **_keys("s", up_s="time that it was there"), **_keys(utilisation="busy time over that"),
+    **_keys("requests", mean_waiting="in its waiting queue, mean over that time", peak_waiting="the most of them"),
+    **_keys(pool="the pool that it belongs to"),
+    **_keys("currency", cost="what it cost; the pool's cost_per_hour x time")}
+_REPLICA = {
+    **_keys(replica="row in /replicas", requests="sent to it", completed="of these", iterations="forward passes",
+            preemptions="times that a request of its lost its place"),
+    **_keys("tokens", prefill_tokens="prompt tokens computed", decode_tokens="tokens generated after the first"),
+    **_keys("s", busy_s="time during which iterations ran"), **_KV_CACHE, **_SHARE}
+_COSTS = _keys("currency", cost_per_hour="of the whole pool or type", cost="over the run")
+_POOL = {**_keys(replicas="of the pool", requests="sent to it", completed="of these"),
+         **_keys("s", up_s="of all its replicas"), **_keys(utilisation="busy time over that"), **_COSTS}
+_TIERS = {name: column for name, column in TABLES["kv_tiers"].items() if name not in ("replica", "waited_ns")}
+
+SUMMARY: dict[str, Column] = {
+    **_keys(schema="version of this layout", name="of the experiment", seed="of the experiment",
+            complete="false: the run was interrupted"),
+    **_below("requests", {**_COUNTS, **_keys(not_sent="that never came; where requests wait for others",
+                                             pool_capped="completed, cut where the KV pool ends; some engines")}),
+    **_keys(by_cause__NAME__NAME="requests that were not completed, by status and cause"),
+    **_keys("s", duration_s="from the start of what is measured to the last completion",
+            clock_s="simulated time at the end"),
+    **_RATES,
+    **_keys("requests/s", offered_throughput="requests that came, (n - 1) / (last arrival - first)"),
+    **_keys(verdict="stable, growing or overloaded: does the backlog grow"),
+    **_keys("requests", in_system__mean="found in the system by one that comes, mean",
+            in_system__peak="the most found"),
+    **_keys("requests/s", in_system__growth_per_s="slope of the regression on them; null: too few"),
+    **_keys(served_share="completions over arrivals while requests came"),
+    **_LATENCIES,
+    **_keys("ms", itl_ms=DISTRIBUTION + "gaps between tokens that follow each other, of all requests, weighted by gap",
+            ttfat_ms=DISTRIBUTION + "arrival to the first token behind the reasoning"),
+    **_keys(deadlines__given="requests that have one", deadlines__missed="not completed when they were due"),
+    **_keys("tokens", encoder__item_tokens="of images of scheduled requests",
+            encoder__encoded_tokens="of these, computed"),
+    **_keys(kv_transfer__count="hand-overs that ended", kv_transfer__failed="that failed",
+            kv_transfer__cancelled="whose request was gone", kv_transfer__expired="leases that ran out",
+            kv_transfer__local="requests that one replica did whole"),
+    **_keys("B", kv_transfer__bytes="moved"),
+    **_keys("ms", kv_transfer__wait_ms=DISTRIBUTION + "prompt computed to start of the hand-over",
+            kv_transfer__duration_ms=DISTRIBUTION + "start of the hand-over to its end"),
+    **_keys(encode__jobs="images that came to an encode pool", encode__completed="whose embeddings have come",
+            encode__hits="found in the cache, or computed for another of the batch",
+            encode__embeddings="computed", encode__ttft_share="share of the TTFT of requests with images"),
+    **_keys("B", encode__bytes="of embeddings that were moved"),
+    **_keys("ms", encode__wait_ms=DISTRIBUTION + "first image at a replica to the last one's embeddings, of a request",
+            encode__queue_ms=DISTRIBUTION + "image at a replica to the start of its batch",
+            encode__transfer_ms=DISTRIBUTION + "end of the batch to the embeddings' coming"),
+    **_below("encode.by_pool.NAME", {**_keys(replicas="of the pool", batches="encoded"),
+                                     **_keys("s", busy_s="of all its replicas"),
+                                     **_keys(utilisation="busy time over the whole"), **_COSTS}),
+    **_below("encode.replicas[]", {**_keys(replica="number among those that encode", pool="its pool",
+                                          batches="encoded"),
+                                   **_keys("s", busy_s="time that it encoded"),
+                                   **_keys(utilisation="of the whole run")}),
+    **_keys(not_completed__requests="that came and did not complete", not_completed__streamed="with a first token",
+            not_completed__in_itl="with a second token, whose gaps are in itl_ms"),
+    **_keys("tokens", not_completed__output_tokens="that all of them got"),
+    **_keys("ms", not_completed__ttft_ms=DISTRIBUTION + "of those with a first token",
+            not_completed__queue_ms=DISTRIBUTION + "of those that were scheduled",
+            gateway_ms=DISTRIBUTION + "admitted to dispatched; of a cluster",
+            downtime_ms=DISTRIBUTION + "without progress, for failures and migrations"),
+    **_keys(retries="times that requests were sent elsewhere after a failure",
+            migrations="times that requests moved without a failure",
+            iterations="forward passes of all replicas", preemptions="times that a request lost its place",
+            preemptions_by_cause__places="for places of those that wait",
+            preemptions_by_cause__blocks="since KV blocks ran out"),
+    **_KV_CACHE,
+    **_below("kv_tiers[]", {**_TIERS, **_keys("s", waited_s="requests waited for loads, summed")}),
+    **_keys(adapters__loads="LoRA adapters put into the worker", adapters__reads="of these, read from disk",
+            adapters__evictions="adapters that made room"),
+    **_keys(speculation__num_drafts="verify steps"),
+    **_keys("tokens", speculation__num_draft_tokens="verified", speculation__num_invalid_spec_tokens="drafted and "
+            "not verified, since a grammar rejects them", speculation__num_accepted_tokens="accepted",
+            speculation__mean_acceptance_length="what a draft brings, with the token behind it"),
+    **_keys(speculation__acceptance_rate="accepted over verified",
+            speculation__num_accepted_tokens_per_pos="accepted, by position in the draft",
+            speculation__per_position_acceptance_rates="the same, share of the drafts"),
+    **{f"by_{label}.NAME.{name}": column for label in ("slo_class", "tenant", "model")
+       for name, column in _OF_A_LABEL.items()},
+    **_keys(fairness="Jain's index of the output tokens that tenants got; null: there are none"),
+    **_below("by_pool.NAME", _POOL), **_below("cost_by_node.NAME", _COSTS),
+    **_below("replicas[]", _REPLICA),
+    **_below("replicas[].ranks[]", {**_keys(rank="data-parallel rank"), **_REPLICA}),
+    **_keys(decisions__total="routing decisions", decisions__routed="that found a replica",
+            decisions__refused="that found none", decisions__unique_targets="replicas that were chosen at all",
+            decisions__targets="decisions for each replica", decisions__mean_regret="score of the best less that of "
+            "the chosen, mean", decisions__max_regret="the most of it"),
+    "latency.*": Column("", "what the latency backend tells of itself: files with version and SHA-256, measured "
+                               "ranges, predictions inside and outside them"),
+    **_keys(diagnosis="remarks that a reader of the numbers should know"),
+    **_keys(cost__currency="of [prices]"),
+    **_keys("currency", cost__total="of the run", cost__per_hour="of what was there",
+            cost__cost_per_million_output_tokens="at output_throughput",
+            cost__cost_per_million_tokens="at total_token_throughput",
+            cost__cost_per_thousand_requests="at request_throughput", cost__cost_per_good_request="at request_goodput"),
+    **_below("cost.prices[]", {**_keys(accelerator="name", source="of the price", date="of the price"),
+                               **_keys("currency/h", per_gpu_hour="as given")}),
+    **_keys("J", energy__energy_j__accelerator_active="while they computed; null: power not known for enough of it",
+            energy__energy_j__accelerator_idle="while they did not", energy__energy_j__host="of hosts",
+            energy__energy_j__total="of all", energy__joules_per_output_token="of all"),
+    **_keys(energy__coverage="share of the active time with a known power", energy__idle_coverage="of the idle time"),
+    **_keys("W", energy__average_w="over the run", energy__active_w_per_accelerator="while it computed"),
+    **_keys("kWh", energy__kwh="of all", energy__facility_kwh="with pue"),
+    **_keys("g", energy__carbon_g="CO2, by [carbon]"), **_keys("currency", energy__electricity_cost="by [electricity]"),
+    **_keys(energy__electricity_currency="of [electricity]", energy__carbon_source="as given",
+            energy__electricity_source="as given"),
+    **_below("energy.powers[]", _keys(accelerator="name", source="of its power", host_source="of the host's power",
+                                      pue_source="of the pue")),
+    **_keys(fitness__total="by [fitness], one number to compare runs by", fitness__parts__NAME__weight="as given",
+            fitness__parts__NAME__value="0 to 1"),
+    **_below("uncertainty", {
+        **_keys(interval_frac="share of replications that an interval holds", replications="runs"),
+        **_below("metrics.NAME", _keys(low="end of the interval", high="end of the interval",
+                                       nominal="of the run itself")),
+        "*": Column("", "by operator: its error, its share of the time and of the variance, its tables")}),
+}
+
+
+def described(path: str) -> Column | None:
+    """Return what is said of a value of summary.json; None: nothing.
+
+    Parameters
+    ----------
+    path : keys of the value joined by points, `[]` behind the key of a list.
+    """
+    return next((column for known, column in SUMMARY.items() if _stands_for(known.split("."), path.split("."))), None)
+
+
+def _stands_for(known: list[str], path: list[str]) -> bool:
+    if known[-1] == "*":
+        return len(path) >= len(known) and _stands_for(known[:-1], path[:len(known) - 1])
+    return len(known) == len(path) and all(a in (b, "NAME") for a, b in zip(known, path, strict=True))

@@ -1,0 +1,127 @@
+"""What a server says of itself, before and after."""
+import json
+import re
+from typing import NamedTuple
+
+from simulator.errors import InputErrors, nearest
+from simulator.study.observe.client import Client
+from simulator.study.observe.messages import error_of
+
+SHOWN = 5                       # names in a message
+LOOK_S = 10.0                   # for an answer to a question that costs a server nothing
+SAMPLE = re.compile(r"(?P<name>[a-zA-Z_:][\w:]*)(?:\{(?P<labels>.*)\})? (?P<value>\S+)(?: -?\d+)?")
+LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+FLAGS = "_config_info"          # how vLLM tells its flags: as labels of vllm:cache_config_info
+
+
+class Served(NamedTuple):
+    """A model of /v1/models.
+
+    max_model_len : longest text in tokens; None: the server does not say.
+    """
+
+    model: str
+    max_model_len: int | None
+
+
+async def served_models(client: Client, url: str, key_name: str) -> dict[str, Served]:
+    """Return the models that a server serves, by name.
+
+    key_name : environment variable of the key.
+
+    Raises
+    ------
+    InputErrors
+        Nobody answers, or not as servers of this interface do.
+    """
+    try:
+        status, content = await client.get("/v1/models", LOOK_S)
+    except OSError as error:
+        raise InputErrors([f"--url {url}: nobody answers: {error}"]) from None
+    if status in (401, 403):
+        raise InputErrors([f"--url {url}: it wants a key, another one than was given, if any (status {status}); put it "
+                           f"into the environment variable {key_name}"])
+    try:
+        if status != 200:
+            raise ValueError(f"status {status}: {error_of(content)}")
+        models = [Served(str(each["id"]), _length(each.get("max_model_len"))) for each in json.loads(content)["data"]]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputErrors([f"--url {url}: /v1/models does not answer as OpenAI's interface does: {error}"]) from None
+    return {each.model: each for each in models}
+
+
+def check_served(models: dict[str, Served], names: dict[str, str], url: str) -> None:
+    """Refuse names that a server does not serve.
+
+    names : model or adapter -> who names it.
+
+    Raises
+    ------
+    InputErrors
+        Each of them, by who names it.
+    """
+    valid, unknown = ", ".join(sorted(models)) or "no model", {}
+    for name, who in names.items():
+        if name not in models:
+            unknown.setdefault(who, []).append(name)
+    if unknown:
+        raise InputErrors([
+            f"{who} {', '.join(missing[:SHOWN])}{', ...' * (len(missing) > SHOWN)}: {url} does not serve "
+            f"{'it' if len(missing) == 1 else 'them'}, but {valid}{nearest(missing[0], models)}"
+            for who, missing in unknown.items()])
+
+
+async def version_of(client: Client) -> str | None:
+    """Return what /version says, as vLLM has it; None: nothing."""
+    try:
+        status, content = await client.get("/version", LOOK_S)
+        told = json.loads(content)
+    except (OSError, ValueError):
+        return None
+    version = told.get("version") if isinstance(told, dict) else None
+    return version if status == 200 and isinstance(version, str) else None
+
+
+async def metrics_of(client: Client, url: str | None) -> dict[str, float] | str:
+    """Return samples of the page of metrics, or why there are none.
+
+    url : of the page; None: /metrics of the server.
+    """
+    try:
+        status, content = await client.get(url or "/metrics", LOOK_S)
+    except OSError as error:
+        return f"not told: {error}"
+    return samples_of(content.decode("utf-8", "replace")) if status == 200 else f"not told: status {status}"
+
+
+def samples_of(text: str) -> dict[str, float]:
+    """Return the samples of a page in Prometheus' text format.
+
+    By name and labels, as they stand there.
+    """
+    found = {}
+    for line in text.splitlines():
+        match = SAMPLE.fullmatch(line.strip())
+        if match is None or line.startswith("#"):
+            continue
+        try:
+            value = float(match["value"])
+        except ValueError:
+            continue
+        key = match["name"] if match["labels"] is None else f"{match['name']}{{{match['labels']}}}"
+        found[key] = value if abs(value) < float("inf") else str(value)         # JSON has no infinity
+    return found
+
+
+def flags_in(metrics: dict[str, float] | str) -> dict[str, str]:
+    """Return the flags of a server, where its metrics tell them as labels."""
+    found = {}
+    for key in metrics if isinstance(metrics, dict) else ():
+        name, _, labels = key.partition("{")
+        if name.endswith(FLAGS):
+            found |= dict(LABEL.findall(labels))
+    return found
+
+
+def _length(value) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None

@@ -1,0 +1,256 @@
+"""`python -m simulator observe EXPERIMENT.toml --url ... --model NAME`: its requests, sent to a real server."""
+import argparse
+import asyncio
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from simulator.assemble import rows_to_send, vocabulary_of
+from simulator.config.load import load_experiment
+from simulator.domain import records
+from simulator.errors import InputErrors, OutputError, faults_of
+from simulator.results import coloured
+from simulator.results.directory import check_free
+from simulator.results.interrupts import Aborted, Interrupts
+from simulator.study.durations import duration_s
+from simulator.study.observe import files
+from simulator.study.observe.campaign import (
+    Found,
+    Plan,
+    Sent,
+    Server,
+    look,
+    look_again,
+    measured_rows,
+    origin_of,
+    send,
+    server_file,
+    unsent_rows,
+    utc_text,
+    warm,
+    write_server,
+)
+from simulator.study.observe.client import check_installed
+from simulator.study.observe.clock import Clock
+from simulator.study.observe.orders import PATHS, Manner, outputs_of
+from simulator.study.observe.progress import ObserveProgress
+from simulator.study.observe.prompts import FIRST_ID, NUM_IDS
+from simulator.study.observe.refusals import check_sendable, longer_than
+from simulator.study.observe.self_test import self_test
+from simulator.study.observe.summary import Measured, summary_of, summary_table, warnings_of
+from simulator.study.observe_shares import send_in_shares
+from simulator.study.workload_facts import times_ns
+from simulator.workload.base import Workload
+from simulator.workload.formats.native_csv_writer import write_trace
+from simulator.workload.formats.tracev2_writer import write_tracev2
+
+DONE, NOTHING_OK, SIGNAL = 0, 1, 128
+PLAYS_PER_SLOT = 1024           # a client that waits 60 ms for each answer needs them in a minute
+KEY = "OPENAI_API_KEY"          # where vLLM's benchmark looks for it, too
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command to its parser."""
+    parser.add_argument("experiment", metavar="EXPERIMENT.toml", help="its [workload] is what is sent")
+    parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="SECTION.KEY=VALUE",
+                        help="override one value of the file; VALUE is TOML; repeatable")
+    parser.add_argument("--url", required=True, type=_url, metavar="http://HOST:PORT",
+                        help="of a server of OpenAI's interface")
+    parser.add_argument("--model", required=True, metavar="NAME", help="as the server calls it")
+    parser.add_argument("--api", choices=tuple(PATHS), default="completions",
+                        help="completions, the default: prompts as token ids; chat: as words that a probe counts")
+    parser.add_argument("--out", metavar="DIR", help="where the files go; default: results/<name>-observed")
+    parser.add_argument("--overwrite", action="store_true", help="replace what another `observe` has left there")
+    parser.add_argument("--prewarm", type=duration_s, default=0.0, metavar="60s",
+                        help="send requests of the same lengths and other texts for so long before; default: none")
+    parser.add_argument("--max-in-flight", type=_count, metavar="N",
+                        help="so many requests at once; the others wait here, and that is told apart")
+    parser.add_argument("--timeout", type=duration_s, default=300.0, metavar="300",
+                        help="in seconds, or as 5m: a request has failed then; default: 300")
+    parser.add_argument("--no-stream", action="store_true", help="answers come whole: E2EL is all that is measured")
+    parser.add_argument("--metrics-url", type=_page, metavar="URL", help="default: /metrics of the server")
+    parser.add_argument("--processes", type=_count, default=1, metavar="N",
+                        help="deal requests to so many processes; default: 1")
+    parser.add_argument("--plays-per-slot", type=_count, default=PLAYS_PER_SLOT, metavar="N", help=(
+        "of a closed loop that only a duration bounds: requests, or sessions, that are ready for each client; default: "
+        f"{PLAYS_PER_SLOT}"))
+    parser.add_argument("--trace-v2", action="store_true", help="write what was measured as BLIS's TraceV2, too")
+    parser.add_argument("--token-ids", type=_ids, metavar="LOW:HIGH", help=(
+        f"prompts are drawn from these, HIGH left out; default: {FIRST_ID}:{FIRST_ID + NUM_IDS}, or up to the "
+        "vocabulary of [model], where that is smaller"))
+    parser.add_argument("--self-test", type=duration_s, default=2.0, metavar="2s",
+                        help="how long to measure this client on loopback; 0: not at all; default: 2s")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar, no summary table")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Send the requests, write what came; return the exit status.
+
+    Raises
+    ------
+    InputErrors
+        What is wrong, before anything is sent: the experiment, requests that cannot be sent, a server that does not
+        answer.
+    """
+    check_installed()
+    plan = _plan(options)
+    out = options.out or Path("results", f"{plan.experiment.name}-observed")
+    out = check_free(out, options.overwrite, files.CONTENTS)
+    if options.trace_v2:
+        _check_tracev2(plan)
+    found = asyncio.run(look(plan))
+    plan = plan._replace(manner=found.manner)
+    _tell(longer_than(plan.workload, found.max_model_len))
+    try:
+        return _measure(options, plan, found, out)
+    except OSError as error:
+        if error.errno in OutputError.ERRNOS:
+            raise OutputError(out, error) from error
+        raise InputErrors([f"{out}: cannot be written: {error.strerror}"]) from error
+
+
+def _measure(options: argparse.Namespace, plan: Plan, found: Found, out: Path) -> int:
+    """Send and write."""
+    with Interrupts() as interrupts:
+        def stops() -> bool:
+            return interrupts.signal_number is not None
+        told: dict = {"self_test": self_test(options.self_test) if options.self_test else None}
+        told["prewarm"] = asyncio.run(warm(plan, stops)) if plan.prewarm_s else None
+        if stops():             # nothing has come that could be kept
+            raise Aborted(interrupts.signal_number)
+        _make_room(out)
+        _write_trace(plan.workload, out)
+        clock = Clock(origin_of(plan.workload))
+        sent = _send(options, plan, clock, out, stops)
+        facts = found.facts | {"metrics": found.facts["metrics"] | {"after": asyncio.run(look_again(plan))}}
+    unsent = [] if sent.was_stopped else unsent_rows(plan.workload)
+    names = files.names_of(plan.workload, plan.manner.api == "completions")
+    files.in_order(out, names, unsent)
+    seen = [each for each in sent.seen if each.row < measured_rows(plan.workload)]
+    files.write_times(out, names.ids, seen, sent.first_ns)
+    summary = summary_of(Measured(
+        seen, len(unsent), outputs_of(plan.workload), not sent.was_stopped, plan.manner.streams))
+    warnings = warnings_of(summary, told["self_test"])
+    if sent.ran_dry:
+        warnings.append(f"the load ran dry: more than {options.plays_per_slot:,} requests, or sessions, a slot are "
+                        "needed; --plays-per-slot draws more")
+    told |= {"began_at": utc_text(clock.utc_ns + sent.first_ns), "warm_ups": len(sent.seen) - len(seen),
+             "processes": options.processes, "summary": summary, "warnings": warnings}
+    write_server(out, server_file(plan, facts, told))
+    if options.trace_v2:
+        _write_tracev2(plan, seen, sent.first_ns, out)
+    if not options.quiet:
+        table = summary_table(f"{plan.experiment.name} at {plan.server.url}, {plan.manner.model}", summary)
+        print(f"{coloured(table, sys.stdout)}\n\nresults in {out}")
+    for warning in warnings:
+        _tell(warning)
+    if interrupts.signal_number is not None:
+        return SIGNAL + interrupts.signal_number
+    return DONE if summary["requests"]["ok"] else NOTHING_OK
+
+
+def _send(options: argparse.Namespace, plan: Plan, clock: Clock, out: Path, stops: Callable[[], bool]) -> Sent:
+    """Send the load, by one process or several."""
+    if options.processes > 1:
+        return send_in_shares(plan, clock.origin_ns, options.processes, out, stops)
+    names = files.names_of(plan.workload, plan.manner.api == "completions")
+    observed = files.ObservedFile(out / files.OBSERVED, names)
+    try:
+        total = None if plan.workload.is_open_ended else measured_rows(plan.workload)
+        with ObserveProgress(total, options.quiet) as progress:
+            def tell(seen, first_ns):
+                observed.add(seen, first_ns)
+                progress.show(seen.answer.status == "ok", (clock.now_ns() - first_ns) / 1e9)
+            return send(plan, clock.origin_ns, tell, stops)
+    finally:
+        observed.close()
+
+
+def _plan(options: argparse.Namespace) -> Plan:
+    """Return what is to be measured, or refuse it."""
+    experiment = load_experiment(options.experiment, options.overrides, "--set")
+    with faults_of(options.experiment):
+        workload = rows_to_send(experiment, options.plays_per_slot)
+        check_sendable(workload, options.processes)
+    if options.max_in_flight is not None and options.processes > 1:
+        raise InputErrors([f"--max-in-flight {options.max_in_flight}: expected none with --processes "
+                           f"{options.processes}: processes do not know how many requests others have in flight"])
+    server = Server(options.url, os.environ.get(KEY) or None, KEY, options.metrics_url)
+    manner = Manner(options.model, options.api, not options.no_stream, options.timeout)
+    return Plan(experiment, workload, server, manner, options.token_ids or _usual_ids(vocabulary_of(experiment)),
+                options.max_in_flight, options.prewarm)
+
+
+def _usual_ids(vocabulary: int | None) -> range:
+    """Return the ids that are drawn where nobody says: of a small vocabulary, its second half at most."""
+    end = min(FIRST_ID + NUM_IDS, vocabulary or FIRST_ID + NUM_IDS)
+    return range(min(FIRST_ID, end // 2), end)
+
+
+def _write_trace(workload: Workload, out: Path) -> None:
+    """Write the workload as a native trace; one that only its end bounds is none that could be written down."""
+    if not workload.is_open_ended:
+        with open(out / files.TRACE, "w", encoding="utf-8", newline="") as file:
+            write_trace(workload, file, len(times_ns(workload)) > 0)
+
+
+def _make_room(out: Path) -> None:
+    """Have a directory without files of an earlier measurement."""
+    out.mkdir(parents=True, exist_ok=True)
+    for path in out.iterdir():
+        path.unlink()
+
+
+def _check_tracev2(plan: Plan) -> None:
+    """Refuse prompts that TraceV2 cannot say, before they are sent."""
+    trial = plan.workload.untouched()
+    trial.requests["arrival_ns"] = np.maximum(trial.requests["arrival_ns"], 0)
+    try:
+        write_tracev2(trial, os.devnull, os.devnull)
+    except InputErrors as errors:
+        raise InputErrors([fault.replace(os.devnull, "--trace-v2") for fault in errors.faults]) from None
+
+
+def _write_tracev2(plan: Plan, seen: list, first_ns: int, out: Path) -> None:
+    """Write what was measured as TraceV2."""
+    plan.workload.requests["status"] = records.NOT_SENT
+    for each in seen:
+        files.note_in(plan.workload, each, first_ns)
+    write_tracev2(plan.workload, out / files.TRACE_V2, out / files.TRACE_V2_HEADER)
+
+
+def _tell(warning: str | None) -> None:
+    if warning:
+        print(coloured(f"warning: {warning}", sys.stderr), file=sys.stderr)
+
+
+def _url(text: str) -> str:
+    """Return the address of a server, without /v1."""
+    return _page(text).rstrip("/").removesuffix("/v1").rstrip("/")
+
+
+def _page(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise argparse.ArgumentTypeError(f"expected http://host:port, found {text!r}")
+    if "@" in parts.netloc:
+        raise argparse.ArgumentTypeError(f"expected no name or password in it; a key is read from {KEY}")
+    return text
+
+
+def _ids(text: str) -> range:
+    match = re.fullmatch(r"(\d+):(\d+)", text)
+    if match is None or int(match[1]) >= int(match[2]):
+        raise argparse.ArgumentTypeError(f"expected LOW:HIGH with LOW < HIGH, found {text!r}")
+    return range(int(match[1]), int(match[2]))
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, found {text!r}")
+    return int(text)

@@ -1,0 +1,1 @@
+"""What studies came to, for people."""

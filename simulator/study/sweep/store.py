@@ -1,0 +1,75 @@
+"""Where a search keeps its runs: segments as those of a sweep, so that it goes on where it stopped.
+
+A directory holds runs that were looked at in one way: warm-up, metrics and confidence are no part of a run's identity.
+"""
+import json
+from collections.abc import Collection
+from pathlib import Path
+from typing import NamedTuple
+
+from simulator.errors import InputErrors, OutputError
+from simulator.results.directory import PICTURES, REPORT
+from simulator.study.sweep.kept import keep
+from simulator.study.sweep.names import LOOK, PROVENANCE, STUDY
+from simulator.study.sweep.segments import FOLDER, checked, read_all
+from simulator.study.sweep.study_file import Study
+from simulator.study.sweep.trial import Finished
+from simulator.study.sweep.writing import write
+
+OF_ALL = {LOOK, FOLDER, STUDY, PROVENANCE, REPORT, PICTURES}
+
+
+class Kind(NamedTuple):
+    """One kind of search.
+
+    name : in sentences. asks : what it asks of runs, likewise. files : its own. kept : ends of runs that are not begun
+    anew.
+    """
+
+    name: str
+    asks: str
+    files: Collection[str]
+    kept: Collection[str]
+
+
+def known_in(directory: Path, kind: Kind) -> dict[str, Finished]:
+    """Return the runs that a directory holds and that are not begun anew, by id.
+
+    Raises
+    ------
+    InputErrors
+        Damaged segments, runs that came out differently.
+    """
+    stored = checked(read_all(directory))
+    if stored.differing:
+        raise InputErrors(stored.faults)
+    return {id: end for id, end in stored.finished.items() if end.status in kind.kept}
+
+
+def settle(directory: Path, kind: Kind, study: Study, metrics: Collection[str]) -> None:
+    """Make the directory of a search, or make sure that it is one of the same look.
+
+    Raises
+    ------
+    InputErrors
+        It is one of another, or holds something else.
+    OutputError
+        It cannot be written.
+    """
+    rules = study.settings.statistics
+    look = json.dumps({"warmup": study.warmup, "metrics": sorted(metrics), "confidence": rules.confidence,
+                       "min_tail": rules.min_tail}, indent=2) + "\n"
+    path, elsewhere = directory / LOOK, "--out chooses another directory"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            if path.read_text(encoding="utf-8") != look:
+                raise InputErrors([f"{directory}: holds runs that were looked at for other {kind.asks}, or with other "
+                                   f"[study.statistics]; {elsewhere}"])
+        elif strangers := sorted({each.name for each in directory.iterdir()} - OF_ALL - set(kind.files)):
+            raise InputErrors([f"{directory}: holds something else than a {kind.name} study ({strangers[0]}); "
+                               f"{elsewhere}"])
+    except OSError as error:
+        raise OutputError(directory, error) from error
+    write(path, look)
+    keep(study, directory)

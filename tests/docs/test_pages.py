@@ -1,0 +1,119 @@
+"""README.md and the pages of docs/ do what they show, and their words quote what was printed."""
+import re
+
+import pytest
+import tomli
+
+from support.pages import ROOT, Block, Reader, blocks_of, matches, shown_in
+from support.sse_server import StandIn
+from support.vllm_cpu import DATA, SERVER, bring, write_study
+
+DOCS = ROOT / "docs"
+README = ROOT / "README.md"
+PAGES = [*(DOCS / name for name in ("index.md", "tutorial.md", "theory.md", "coming_from.md")),
+         *sorted(DOCS.glob("howto/*.md"))]
+QUOTING = [page for page in PAGES if page.name not in ("theory.md", "coming_from.md")]      # those have formulas
+README_BLOCKS = [block for block in blocks_of(README.read_text())
+                 if block.language == "console" and shown_in(block.text)]
+NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?![\w])")
+
+
+def told(differences):
+    """Return differences as people read them."""
+    return "\n".join(f"at character {place}, shown:\n{shown}\nprinted:\n{printed}"
+                     for place, shown, printed in differences)
+
+
+@pytest.fixture
+def reader(tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")         # the width of help
+    return Reader(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "tutorial.md"],
+                         ids=lambda path: path.relative_to(DOCS).as_posix())
+def test_page_does_what_it_shows(page, reader):
+    assert not told(reader.differences(page.read_text()))
+
+
+@pytest.mark.slow
+def test_tutorial_does_what_it_shows(tmp_path):
+    pytest.importorskip("aiohttp", reason="`observe` needs the extra `observe`")
+    # --force: a machine that is busy with other tests sends late, which the page warns of
+    with StandIn(ttft_s=0.8, tpot_s=0.02, models={"Qwen/Qwen2.5-0.5B": 4096}) as server:
+        stand_ins = {"http://localhost:8000": server.url, "calibrate fit.toml": "calibrate fit.toml --force"}
+        differences = told(Reader(tmp_path, stand_ins).differences((DOCS / "tutorial.md").read_text()))
+
+    assert not differences
+    assert len(server.asked) == 60
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", README_BLOCKS, ids=lambda block: shown_in(block.text)[0].command[20:])
+def test_readme_does_what_it_shows(block, reader, tmp_path):
+    if "calibrate.toml" in block.text:
+        if not DATA.is_dir():
+            pytest.skip("needs ../shared/data/measured_vllm_cpu")
+        bring(tmp_path, SERVER + "base_us = 1\nper_sequence_us = 0\nper_prefill_token_us = 0\n")
+        write_study(tmp_path / "calibrate.toml")
+    assert not told(reader.differences(f"```console\n{block.text}```\n"))
+
+
+def test_readme_shows_answers_of_each_kind():
+    commands = {shown.command.split()[3] for block in README_BLOCKS for shown in shown_in(block.text)}
+
+    assert {"sweep", "fit", "capacity", "tune"} <= commands
+
+
+def numbers_in(text):
+    return {(float(found.replace(",", "")), len(found.partition(".")[2])) for found in NUMBER.findall(text)}
+
+
+@pytest.mark.parametrize("page", QUOTING, ids=lambda path: path.relative_to(DOCS).as_posix())
+def test_numbers_in_words_stand_in_a_block(page):
+    text = page.read_text()
+    least = tomli.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"].removeprefix(">=")
+    blocks = [float(found.replace(",", "")) for block in blocks_of(text)
+              for found in re.findall(r"\d[\d,]*(?:\.\d+)?", block.text)]
+    words = re.sub(r"^```\w*\n.*?^```$|`[^`]+`|\]\([^)]*\)|^#.*$", "", text, flags=re.MULTILINE | re.DOTALL)
+
+    wrong = [number for number, digits in numbers_in(words.replace(f"Python {least}", ""))
+             if not any(round(printed, digits) == number for printed in blocks)]
+    assert not wrong
+
+
+def test_a_page_is_read_as_its_table_says(tmp_path):
+    page = ("```toml\n# a/b.toml\nx = 1\n```\n```python\nn = 6\n```\n```pycon\n>>> n * 7\n4...\n>>> n\n7\n```\n"
+            "```console\nlisted, not run\n```\n"
+            "```console\n$ cat b.toml \\\n    | tail -1\nx = ...\n$ false\n$ echo $?\n1\n```\n"
+            "```bash\nexit 1\n```\n").replace("a/b.toml", "b.toml")
+
+    (difference,) = Reader(tmp_path).differences(page)
+
+    assert "Expected:\n    7\nGot:\n    6\n" in difference[2]
+    assert blocks_of(page)[0] == Block("toml", "# b.toml\nx = 1\n", 8)
+
+
+def test_what_a_command_prints_is_compared(tmp_path):
+    page = "```console\n$ echo one\ntwo\n$ python -m simulator lst\n$ echo $?\n0\n```\n"
+
+    differences = list(Reader(tmp_path).differences(page))
+
+    assert [(shown, printed) for _, shown, printed in differences] == [
+        ("two\n", "one\n"),
+        ("", 'simulator: no command and no file "lst"; did you mean list?\n'), ("0\n", "2\n")]
+
+
+@pytest.mark.parametrize(("shown", "printed", "match"), [
+    ("a\n", "a\n", True), ("a\n", "a\nb\n", False), ("a\n...\n", "a\nb\nc\n", True), ("a\n...\n", "a\n", True),
+    ("a ... c\n", "a b c\n", True), ("a ... c\n", "a\nc\n", False), ("1.5\n", "135\n", False)])
+def test_three_points_stand_for_anything(shown, printed, match):
+    assert matches(shown, printed) == match
+
+
+def test_tests_that_the_theory_names_exist():
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (DOCS / "theory.md").read_text())
+
+    assert len(named) > 20
+    assert not [(file, name) for file, name in named if f"\ndef {name}(" not in (ROOT / file).read_text()]

@@ -1,0 +1,85 @@
+"""The site builds without a warning, and reads well without being built."""
+import re
+import subprocess
+import sys
+
+import pytest
+import tomli
+
+from support.pages import ROOT
+
+DOCS = ROOT / "docs"
+PAGES = sorted(path for path in DOCS.rglob("*.md"))
+BUILD = ["-m", "sphinx", "-W", "--keep-going", "-q", "-E", "-b", "html"]
+
+
+@pytest.mark.slow
+def test_site_builds_without_a_warning(tmp_path):
+    for library in ("sphinx", "myst_parser", "jupytext"):
+        pytest.importorskip(library, reason="the extra `docs` is not installed")
+
+    done = subprocess.run([sys.executable, *BUILD, str(DOCS), str(tmp_path / "site")], cwd=ROOT, capture_output=True,
+                          text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    site = tmp_path / "site"
+    built = {path.relative_to(site).with_suffix("").as_posix() for path in site.rglob("*.html")}
+    own = [*PAGES, *DOCS.glob("notebooks/*.py")]
+    assert {page.relative_to(DOCS).with_suffix("").as_posix() for page in own} - built == {"README"}
+    assert "jupytext" not in (site / "notebooks/chunks_and_users.html").read_text().partition("<h1>")[0]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(DOCS).as_posix())
+def test_links_lead_to_files_and_headings(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)):
+        if target.startswith("https://"):
+            continue
+        file, _, heading = target.partition("#")
+        path = page.parent / file if file else page
+        assert path.is_file(), target
+        assert DOCS in path.resolve().parents, f"{target}: the site holds docs/ alone; name other files in backquotes"
+        assert not heading or heading in anchors(path.read_text()), target
+
+
+def anchors(text):
+    """Return the anchors of a page's headings, as GitHub and MyST make them."""
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(DOCS).as_posix())
+def test_files_that_a_page_names_exist(page):
+    named = re.findall(r"`((?:configs|simulator|tests|tools|bench|docs|hardware|models)/[\w./-]+)`", page.read_text())
+
+    assert not [path for path in named if not (ROOT / path).exists()]
+
+
+def test_extras_that_pages_name_exist():
+    extras = tomli.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    text = "".join(page.read_text() for page in [*PAGES, ROOT / "README.md"])
+    named = {extra for found in re.findall(r"(?:simulator|\.)\[([\w,]+)\]'", text) for extra in found.split(",")}
+
+    assert "docs" in named
+    assert named <= extras.keys()
+
+
+def test_every_page_is_reached_from_the_front_page():
+    reached, left = set(), [DOCS / "index.md"]
+    while left:
+        page = left.pop()
+        if page in reached:
+            continue
+        reached.add(page)
+        targets = re.findall(r"\]\(([\w/.-]+\.(?:md|py))", page.read_text()) if page.suffix == ".md" else []
+        left += [(page.parent / target).resolve() for target in targets]
+
+    own = set(PAGES) | set(DOCS.glob("notebooks/*.py"))
+    assert own - reached == {DOCS / "README.md"}
+
+
+def test_links_of_the_readme_lead_somewhere():
+    targets = re.findall(r"\]\((docs/[^)]+)\)", (ROOT / "README.md").read_text())
+
+    assert len(targets) >= 8
+    assert not [target for target in targets if not (ROOT / target).is_file()]

@@ -1,0 +1,240 @@
+"""Write docs/reference from the schema, the registry, the commands' parsers and the declared columns.
+
+`python tools/reference_pages.py` writes all pages again; a test fails while they differ from what this would write.
+"""
+import argparse
+import inspect
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from simulator import cli, registry
+from simulator.config import describe
+from simulator.config.experiment import Experiment
+from simulator.config.fields import is_struct, table_of
+from simulator.domain import columns, facts
+from simulator.results.summary_keys import DISTRIBUTION, STATISTICS, SUMMARY
+from simulator.study.calibration.table import CalibrateTable, FitKey
+from simulator.study.capacity.table import CapacityTable
+from simulator.study.sweep.study_file import StudyTable, SweepTable
+from simulator.study.tuning.table import TuneTable
+
+FOLDER = Path(__file__).parents[1] / "docs/reference"
+MADE = "Made by `python tools/reference_pages.py`: change the code, not this page."
+KEYS = ("key", "allowed", "default", "unit", "meaning")
+TITLES = {                      # page -> its title and what it says first
+    "README": ("Reference", ""),
+    "experiment": ("Tables of an experiment", "Each table of the TOML file with the keys that it always has. Where a "
+                   "table chooses something by name (a scheduler, a backend, a router), the keys of what is chosen "
+                   "stand in the same table, and on the page of its kind. `[[name]]` is a table that may come several "
+                   "times."),
+    "studies": ("Tables of a study", "An experiment with a table `[study]` asks many runs for one answer."),
+    "engine": ("Schedulers and KV tiers", "Chosen in `[engine]` and `[kv_tiers]`."),
+    "latency": ("Latency backends", "Chosen in `[latency]` and `[latency.collective]`: how long an iteration takes."),
+    "cluster": ("Policies of a cluster", "Chosen in `[cluster]` and `[autoscaling]`."),
+    "workload": ("Workloads", "Chosen in `[workload]`: what requests there are, and when they come."),
+    "facts": ("Models, accelerators, nodes", "Names that `[model]`, `[hardware]` and `[topology] node` take. Each file "
+              "names the source of its numbers; `python -m simulator describe model NAME` shows all of them."),
+    "commands": ("Commands", "`python -m simulator COMMAND`, and the same as `simulator COMMAND`. Exit status: 0 done; "
+                 "1 a fault of the program; 2 the input is wrong, nothing was run; 128 + signal: interrupted, what was "
+                 "simulated so far is written."),
+    "results": ("Results", "`results.h5` has a table for each section below; a column that does not apply to a run is "
+                "absent. Times are instants on the simulated clock unless they say \"duration\"; -1: it never "
+                "happened. Then come the keys of `summary.json`."),
+}
+KINDS = {                       # page -> kinds of the registry on it
+    "engine": ("scheduler", "kv_tier", "kv_eviction"),
+    "latency": ("latency", "collective"),
+    "cluster": ("admission", "saturation", "router", "scorer", "decider", "rescheduler", "autoscaler"),
+    "workload": ("workload", "trace_format", "client_format", "arrival", "rate", "preset", "length_distribution",
+                 "time_distribution", "vidur_interval", "vidur_length"),
+}
+STUDIES = {"sweep": SweepTable, "capacity": CapacityTable, "tune": TuneTable, "calibrate": CalibrateTable}
+UNDER_NAMES = {"calibrate": {"fit.NAME.": FitKey}}      # tables that stand under keys of the user's choice
+
+
+def pages() -> dict[str, str]:
+    """Return the text of each page by its file name."""
+    made = {"README": _overview, "experiment": _experiment, "studies": _studies, "facts": _facts,
+            "commands": _commands, "results": _results} | {page: _of_kinds(page) for page in KINDS}
+    return {f"{page}.md": "\n\n".join(filter(None, [f"# {title}", MADE, lead, *made[page]()])) + "\n"
+            for page, (title, lead) in TITLES.items()}
+
+
+def _overview() -> Iterator[str]:
+    yield table(("page", "what it holds"), (
+        (f"[{title}]({page}.md)", lead.partition(". ")[0].partition(": ")[0].rstrip(".") + ".")
+        for page, (title, lead) in TITLES.items() if lead))
+    yield ("Names, in the way of `python -m simulator list`; `python -m simulator describe KIND NAME` says in a "
+           "terminal what these pages say.")
+    yield table(("kind", "names", "page"), (
+        (text(describe.plural(registry.KINDS[kind].title)), ", ".join(code(each) for each in describe.names(kind)),
+         f"[{page}]({page}.md)") for page, kinds in KINDS.items() for kind in kinds))
+
+
+def _experiment() -> Iterator[str]:
+    seen = {}
+    for name, title, struct in describe.tables_of(Experiment):
+        yield f"## {code(title)}" if title != "experiment" else "## At the top of the file"
+        if struct in seen:
+            yield f"The keys of {code(seen[struct])}."
+            continue
+        seen[struct] = title
+        chooser = table_of(struct)
+        rows = [(field.name, *describe.cells_of(field)) for field in chooser.fields]
+        inner = {field.name for field in chooser.fields if is_struct(field.hint)}
+        yield from about(struct.__doc__)
+        yield table(KEYS, ((code(f"{name}.{key}" if name != "experiment" else key), *cells(row, key in inner))
+                           for key, *row in rows))
+        if chooser.kind is not None:
+            page = next(page for page, kinds in KINDS.items() if chooser.kind in kinds)
+            yield (f"Beside these stand the keys of the {text(registry.KINDS[chooser.kind].title)} that it chooses: "
+                   f"[{TITLES[page][0]}]({page}.md).")
+
+
+def _studies() -> Iterator[str]:
+    common = {row for field in table_of(SweepTable).fields for row in describe.rows_of(field)}
+    for kind, struct in STUDIES.items():
+        rows = [row for field in table_of(struct).fields for row in describe.rows_of(field)]
+        yield f"## `[study]` with `kind = \"{kind}\"`"
+        yield from about(struct.__doc__)
+        if kind != "sweep" and issubclass(struct, StudyTable):
+            yield "It has the keys of a sweep, too, unless they stand here with another meaning."
+            rows = [row for row in rows if row not in common]
+        rows += [row for name, inner in UNDER_NAMES.get(kind, {}).items() for field in table_of(inner).fields
+                 for row in describe.rows_of(field, name)]
+        yield table(KEYS, ((code(f"study.{key}"), *cells(row)) for key, *row in rows))
+
+
+def _of_kinds(page: str):
+    def sections() -> Iterator[str]:
+        for kind in KINDS[page]:
+            entry = registry.KINDS[kind]
+            yield f"## {text(describe.plural(entry.title)).capitalize()}"
+            yield f"The key {code(entry.key)} names one."
+            for name in entry.entries:
+                yield from _choice(kind, name)
+    return sections
+
+
+def _choice(kind: str, name: str) -> Iterator[str]:
+    chosen = registry.load(kind, name, ("",))
+    parameters = registry.parameters_of(chosen)
+    yield f"### {registry.KINDS[kind].title} `{name}`"
+    own = parameters.__doc__ if parameters is not registry.NoParameters else None
+    yield from dict.fromkeys([*about(describe.doc_of(chosen)), *about(own)])
+    rows = [row for field in table_of(parameters).fields for row in describe.rows_of(field)]
+    yield table(KEYS, ((code(key), *cells(row)) for key, *row in rows)) if rows else "It has no keys of its own."
+
+
+def _facts() -> Iterator[str]:
+    yield "## Models"
+    models = [facts.load_model(name) for name in facts.names("model")]
+    yield table(("name", "parameters, billions", "layers", "longest context, tokens", "on the Hugging Face hub"), (
+        (code(each.name), f"{each.num_parameters / 1e9:,.1f}", str(each.num_layers),
+         f"{each.max_position_embeddings:,}", code(each.hf_id)) for each in models))
+    yield "## Accelerators"
+    accelerators = [facts.load_accelerator(name) for name in facts.names("hardware")]
+    yield table(("name", "memory, GB", "memory bandwidth, GB/s", "dense bfloat16, TFLOP/s", "what it is"), (
+        (code(each.name), f"{each.memory_bytes / 1e9:.1f}", f"{each.memory_bandwidth_bytes_per_s / 1e9:,.0f}",
+         f"{each.dense_flops_per_s.bfloat16 / 1e12:,.0f}", text(f"{each.vendor} {each.title}"))
+        for each in accelerators))
+    yield "## Nodes"
+    nodes = [facts.load_node(name) for name in facts.names("node")]
+    yield table(("name", "accelerators", "of the kind", "link between them, GB/s each", "what it is"), (
+        (code(each.name), str(each.num_accelerators), code(each.accelerator),
+         f"{each.scaleup_bytes_per_s / 1e9:,.0f}", text(each.title)) for each in nodes))
+
+
+def _commands() -> Iterator[str]:
+    parser = cli.parser_of(*cli.STUDIES)
+    for name, command, purpose in commands(parser):
+        yield f"## {code(name)}" if " " not in name else f"### {code(name)}"
+        yield text(purpose[:1].upper() + purpose[1:] + ("" if purpose.endswith(".") else "."))
+        rows = [(code(words), text(default), text(help_)) for words, default, help_ in options(command)]
+        if rows:
+            yield table(("argument or option", "default", "meaning"), rows)
+
+
+def commands(parser: argparse.ArgumentParser, before: str = "") -> Iterator[tuple[str, argparse.ArgumentParser, str]]:
+    """Yield name, parser and purpose of each command of a parser, and of theirs."""
+    for action in parser._actions:      # argparse has no other way to ask
+        if isinstance(action, argparse._SubParsersAction):
+            purposes = {each.dest: each.help for each in action._choices_actions}
+            for name, command in action.choices.items():
+                yield before + name, command, purposes[name] or command.description
+                yield from commands(command, f"{before}{name} ")
+
+
+def options(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str, str]]:
+    """Yield words, default and meaning of each argument and option."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction | argparse._HelpAction):
+            continue
+        choices = f"{{{','.join(map(str, action.choices))}}}" if action.choices else action.dest.upper()
+        takes = action.metavar or choices
+        takes = " ".join(takes) if isinstance(takes, tuple) else takes
+        words = ", ".join(action.option_strings) or takes
+        if action.option_strings and action.nargs != 0:
+            words += f" {takes}"
+        default = action.default
+        shown = "" if default in (None, False, [], (), argparse.SUPPRESS) else str(default)
+        yield words, shown, (action.help or "").replace("%%", "%")
+
+
+def _results() -> Iterator[str]:
+    for name in columns.TABLES:
+        yield f"## `/{name}`"
+        yield table(("column", "unit", "meaning"),
+                    ((code(column), text(unit), text(meaning)) for column, unit, meaning in describe.column_rows(name)))
+    yield "## `summary.json`"
+    yield (f"A path names the way to a value: `NAME` is a name of the experiment's, `[]` an item of a list. A "
+           f"{DISTRIBUTION.strip(': ')} is a table with {', '.join(code(each) for each in STATISTICS)}.")
+    yield table(("path", "unit", "meaning"),
+                ((code(path), text(column.unit), text(column.text)) for path, column in SUMMARY.items()))
+
+
+def about(docstring: str | None) -> Iterator[str]:
+    """Yield the paragraphs of a docstring as Markdown; indented ones stay as they are written."""
+    words = re.sub(r"; see `\w+Parameters`|See `\w+Parameters`.", "", inspect.cleandoc(docstring or ""))
+    for paragraph in re.split(r"\n\s*\n", words):
+        if paragraph.startswith("    "):
+            yield f"```text\n{inspect.cleandoc(paragraph)}\n```"
+        elif paragraph:
+            yield "\n".join(map(text, paragraph.splitlines()))
+
+
+def cells(row: Iterable[str], is_inner: bool = False) -> list[str]:
+    """Return allowed, default, unit and meaning as Markdown."""
+    allowed, default, unit, meaning = row
+    shown = default if default == "required" or default.startswith("a ") else code(default)
+    return [text("a table, below" if is_inner else allowed), shown, text(unit), text(meaning)]
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Return a Markdown table; the pipes of its cells are escaped."""
+    lines = [head, ["---"] * len(list(head)), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+
+
+def code(words: str) -> str:
+    """Return words as code; nothing of nothing."""
+    return f"`{words}`" if words else ""
+
+
+def text(words: str) -> str:
+    """Return plain words so that Markdown takes nothing in them for its own, but for code in backquotes."""
+    parts = words.split("`")
+    return "`".join(re.sub(r"[\\<*~]|\b_|_\b|\](?=\()", r"\\\g<0>", part) if i % 2 == 0 else part
+                    for i, part in enumerate(parts))
+
+
+def main() -> None:
+    """Write the pages."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name, content in pages().items():
+        (FOLDER / name).write_text(content, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
