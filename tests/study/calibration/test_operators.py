@@ -34,8 +34,8 @@ evaluations = 20
     assert cli.main(["calibrate", str(tmp_path / "study.toml"), "--out", str(tmp_path / "out"), "--quiet"]) == 0
     found = json.loads((tmp_path / "out/calibration.json").read_text())
 
-    efficiency, host = found["coefficients"].values()
+    efficiency = found["coefficients"]["latency.memory_efficiency"]
     assert efficiency["reason"].startswith("nothing that was measured depends on it")       # all is in the tables
     assert (efficiency["low"], efficiency["high"]) == (0.5, 1.0)
-    assert host["identified"] and 500 < host["value"] < 3000
+    assert not efficiency["identified"]
     assert found["held_out"]["e2el"]["request_level"]["quality"] == "excellent"
