@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from simulator.errors import InputErrors, collect_faults, did_you_mean
-from simulator.study.measured.formats import Format, format_of
+from simulator.study.measured.formats import Format, format_of, read
 from simulator.study.measured.record import Measured, counted
 from simulator.study.measured.source import ENDINGS, Source
 from simulator.study.measured.write import ABOUT, check_free, write
@@ -81,7 +81,7 @@ def _read(files: list[str]) -> list[_Found]:
 def _read_one(file: str) -> _Found:
     source = Source(file)
     chosen = format_of(source)
-    return _Found(source, chosen, chosen.read(source))
+    return _Found(source, chosen, read(source))
 
 
 def _joined(found: list[_Found]) -> list[tuple[_Found, Measured]]:

@@ -19,6 +19,7 @@ from simulator.workload.formats.llmservingsim import LlmServingSim
 from simulator.workload.formats.mooncake import Mooncake, MooncakeParameters
 from simulator.workload.formats.mooncake_delta import MooncakeDelta
 from simulator.workload.formats.native_csv import NativeCsv
+from simulator.workload.formats.observed import Observed, ObservedParameters
 from simulator.workload.formats.tracelab import TraceLab
 from simulator.workload.formats.tracev2 import COLUMNS as OF_BLIS
 from simulator.workload.formats.tracev2 import TraceV2, TraceV2Parameters
@@ -29,6 +30,8 @@ from simulator.workload.scales import scale
 SEEDS = {
     NativeCsv: b"arrived_at,num_prefill_tokens,num_decode_tokens,prompt,request_id,tenant,session,round,wait_for\r\n"
                b'0.5,40,0,:40,a,"x, ""y""",s,0,\n1e-3,60,7,a.own:40/a.out:10/sys:10,b,,s,1,a:end+0.5\n',
+    Observed: b"request_id,planned_s,sent_s,ttft_s,e2el_s,input_tokens,output_tokens,status,session,prompt\n"
+              b"a,0,0.5,0.1,0.5,40,5,ok,s,g:16/:24\nb,0,1,,,7,,timeout,,\nc,1,1.5,0.1,0.5,30,6,ok,,a.own:10/:20\n",
     Azure: b"TIMESTAMP,ContextTokens,GeneratedTokens\n"
            b"2023-11-16 18:15:46.6805900,374,44\n2024-05-12 00:00:00+01:00,3,4\n",
     Mooncake: b'{"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [0, 1]}\n'
@@ -70,7 +73,8 @@ SEEDS = {
         b"%d,c,T,batch,S,%d,g,64,false,100,20,0,0,0,0,0,,%d,0,%d,%d,0,0,0,ok,," % (i, i, 9 * i, 40 + i, 40)
         for i in range(3)) + b"\n",
 }
-PARAMETERS = {Mooncake: MooncakeParameters(), TraceV2: TraceV2Parameters(session_mode="closed_loop")}
+PARAMETERS = {Mooncake: MooncakeParameters(), Observed: ObservedParameters(),
+              TraceV2: TraceV2Parameters(session_mode="closed_loop")}
 PIECES = st.one_of(st.binary(max_size=4), st.sampled_from([
     b"", b'"', b'""', b",", b"\n", b"\r\n", b"\r", b"\0", b"-", b"9" * 25, b"1e999", b"nan", b".", b":", b"/", b".own:",
     b".out:1", b"a", b"s", b"0", b"-1", b"\xff", b"\xef\xbb\xbf", b"{", b"[" * 5000, b"null", b"Z", b"+00:00"]))

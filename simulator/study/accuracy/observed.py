@@ -6,6 +6,7 @@ failed are left out.
 import msgspec
 import numpy as np
 
+from simulator.errors import InputErrors
 from simulator.study.accuracy.case import Case
 from simulator.workload.formats.observed import scan_observed, served, texts_of
 from simulator.workload.limits import MISSING
@@ -32,20 +33,34 @@ def read(data_set) -> list[Case]:
     """
     path = data_set.path("requests")
     scan = scan_observed(path, read_bytes(path))
-    rows = np.flatnonzero(served(scan))
-    sent_ns = scan.values["sent_s"]
-    rows = rows[np.argsort(sent_ns[rows], kind="stable")]
+    rows, sent_ns = served_rows(path, scan), scan.values["sent_s"]
     ids = texts_of(scan, "request_id")
     trace = {"type": "trace", "path": str(path.absolute()), "format": "observed"}
     times = times_of(scan)
     ends_ms = (sent_ns / NS_PER_MS + times["e2e"])[rows]
     measured = {name: values[rows] for name, values in times.items()}
-    if np.isfinite(ends_ms).all() and len(rows):
+    if np.isfinite(ends_ms).all():
         measured["makespan"] = float(ends_ms.max() - sent_ns[rows].min() / NS_PER_MS) / MS
     return [Case(
         data_set.says.name, {"workload": trace}, measured, arrivals_ns=sent_ns[rows] - sent_ns[rows].min(),
         lengths=np.stack([scan.values["input_tokens"], scan.values["output_tokens"]], axis=1)[rows],
         request_ids=tuple(ids[row] for row in rows))]
+
+
+def served_rows(path, scan: Scan) -> np.ndarray:
+    """Return the rows of requests that were answered, in the order of sending.
+
+    Raises
+    ------
+    InputErrors
+        There are none, or nothing says when they were sent.
+    """
+    rows, sent_ns = np.flatnonzero(served(scan)), scan.values["sent_s"]
+    if not len(rows):
+        raise InputErrors([f"{path}: no request was answered"])
+    if (sent_ns[rows] == MISSING).any():
+        raise InputErrors([f"{path}: sent_s: missing; what was sent at no known time cannot be simulated again"])
+    return rows[np.argsort(sent_ns[rows], kind="stable")]
 
 
 def times_of(scan: Scan) -> dict[str, np.ndarray]:

@@ -5,14 +5,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simulator import assemble
+from simulator.core.random_streams import RandomStreams
 from simulator.study.calibration.blocks import blocks_of
 from simulator.study.calibration.confidence import Interval, Sample, of_gaps, of_requests, of_steps
 from simulator.study.calibration.data import METRICS, US_PER_S
 from simulator.study.calibration.evaluations import Evaluations
 from simulator.study.calibration.fit_keys import value_of
 from simulator.study.calibration.grades import grade
-from simulator.study.calibration.newton import nudges
-from simulator.study.calibration.objective import objective, quantile_residuals
+from simulator.study.calibration.newton import reach_of
+from simulator.study.calibration.objective import LEAST_MS, objective, quantile_residuals
 from simulator.study.calibration.question import DataSet, Question
 from simulator.study.calibration.replay import Counts, Replay, Replayed, check_counts, compared
 from simulator.study.calibration.search import least
@@ -27,10 +28,12 @@ from simulator.study.calibration.steps import (
     problem_of,
     solved,
 )
+from simulator.study.calibration.surface import around, plane
 from simulator.study.calibration.table import REQUESTS, STEPS
 
 NAMES = {"ttft": "ttft", "tpot": "tpot", "e2e": "e2el"}      # here: in calibration.json
 STEP = "step"
+SEEN = 0.05                     # by what a key changes quantiles in the box that intervals are worked out from
 MOST_TIMES_TRAINING = 2.0       # a held-out error beyond it does not transfer
 US_PER_MS = 1e3
 
@@ -90,19 +93,25 @@ class Solver:
         found = self._of_steps() if question.by_steps() else {}
         least_objective = None
         if question.by_requests():
+            self._check({})                     # now, and not after hours
             told, least_objective = self._of_requests({key: each.value for key, each in found.items()})
             found |= told
         values = {key: found[key].value for key in question.fit}
-        replayed = tuple(replay and self._replay(replay, values) for replay in self._replays)
-        for data_set, each in zip(question.sets, replayed, strict=True):
-            if each is not None:
-                check_counts(data_set, each.counts)
+        replayed = self._check(values)
         training, held = (self._graded(values, replayed, is_held) for is_held in (False, True))
         _add_headlines(question.level, training, held)
         transfers = None if held is None or held["mape"] is None or training["mape"] is None \
             else held["mape"] <= MOST_TIMES_TRAINING * training["mape"]
         return Answer(question, {key: found[key] for key in question.fit}, training, held, transfers, least_objective,
                       replayed, question.notes + tuple(self._notes(found)))
+
+    def _check(self, values: Mapping[str, float]) -> tuple[Replayed | None, ...]:
+        """Return all data sets simulated; make sure that they can be compared."""
+        replayed = tuple(replay and self._replay(replay, values) for replay in self._replays)
+        for data_set, each in zip(self._question.sets, replayed, strict=True):
+            if each is not None:
+                check_counts(data_set, each.counts)
+        return replayed
 
     def _of_steps(self) -> dict[str, Fitted]:
         """Return what iterations tell."""
@@ -144,20 +153,32 @@ class Solver:
             return known
 
         values = least(evaluate, residuals_at, fit, question.settings.evaluations, question.seed)
-        moves, _ = nudges(residuals_at, residuals_at(values), values, fit)
-        samples = list(self._samples(chosen, [{**settled, **values, **move} for move in (
-            {}, *({key: values[key] + by} for key, by in moves.items()))]))
-        sure = of_requests(samples, moves, values, fit, question.seed)
+        box = reach_of(residuals_at, values, fit, SEEN)
+        now = residuals_at(values)
+        seen = [any((residuals_at({**values, key: at}) != now).any() for at in (
+            max(values[key] - by, fit[key].min), min(values[key] + by, fit[key].max)))
+                for key, by in zip(fit, box.tolist(), strict=True)]
+        samples = [self._sample(each, replay, settled, values, box) for each, replay in chosen]
+        sure = of_requests(samples, box, seen, values, fit, question.seed)
         return {key: Fitted(values[key], sure[key], REQUESTS) for key in fit}, self._best
 
-    def _samples(self, chosen: list[tuple[DataSet, Replay]],
-                 moved: list[dict[str, float]]) -> Iterable[Sample]:
-        """Yield how times change with each key; `moved` : the values, and those with each key moved."""
-        for each, replay in chosen:
-            rows = ~each.requests.is_held
-            runs = [self._replay(replay, values).times for values in moved]
-            parts = [{name: times[name][rows] for name in METRICS} for times in (each.requests.times, *runs)]
-            yield Sample(each.requests.sent_s[rows], parts[0], parts[1], tuple(parts[2:]))
+    def _sample(self, data_set: DataSet, replay: Replay, settled: Mapping[str, float], values: Mapping[str, float],
+                box: np.ndarray) -> Sample:
+        """Return how the times of requests change with each key, by planes through simulations around the values."""
+        fit, rows = self._question.by_requests(), ~data_set.requests.is_held
+        centre = np.array([values[key] for key in fit])
+        draw = RandomStreams(self._question.seed).generator("study.confidence")
+        points = [centre, *around(centre, box, fit, draw)]
+        runs = [self._replay(replay, {**settled, **dict(zip(fit, at.tolist(), strict=True))}).times for at in points]
+        moved, nudged = np.array(points) - centre, [{} for _ in fit]
+        for name in METRICS:
+            logs = np.log(np.maximum(np.array([times[name][rows] for times in runs]), LEAST_MS))
+            _, slopes = plane(moved, np.where(np.isfinite(logs), logs, 0.0), box)
+            for i in range(len(fit)):
+                nudged[i][name] = runs[0][name][rows] * np.exp(slopes[:, i] * box[i])
+        measured, simulated = ({name: times[name][rows] for name in METRICS}
+                               for times in (data_set.requests.times, runs[0]))
+        return Sample(data_set.requests.sent_s[rows], measured, simulated, tuple(nudged))
 
     def _replay(self, replay: Replay, values: Mapping[str, float]) -> Replayed:
         if self._is_over():

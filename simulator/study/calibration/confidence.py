@@ -2,9 +2,8 @@
 
 Blocks are drawn again, 50 iterations or 10 s of requests, 200 times; the 2.5th and 97.5th percentile of what is
 fitted to them bound the interval. To fit requests anew each time would take as many searches: instead each draw takes
-one step of Gauss and Newton from the fitted values, by how the times of each request change with each key, which one
-run a key tells. A key whose interval holds 0, or reaches both of its bounds, is not identified: this load does not
-tell it.
+one step of Gauss and Newton from the fitted values, by how the times of each request change with each key. A key
+whose interval holds 0, or reaches both of its bounds, is not identified: this load does not tell it.
 """
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
@@ -77,7 +76,7 @@ class Sample(NamedTuple):
     """A data set that was fitted to.
 
     sent_s : float64 (n,), ascending. measured : metric -> float64 (n,). simulated : at the fitted values.
-    nudged : for each key, as `simulated`, that key moved by its nudge.
+    nudged : for each key, as `simulated`, that key moved by its part of `moves`.
     """
 
     sent_s: np.ndarray
@@ -86,18 +85,15 @@ class Sample(NamedTuple):
     nudged: tuple[Mapping[str, np.ndarray], ...]
 
 
-def of_requests(samples: list[Sample], moves: Mapping[str, float], values: Mapping[str, float],
+def of_requests(samples: list[Sample], moves: np.ndarray, seen: list[bool], values: Mapping[str, float],
                 fit: Mapping[str, FitKey], seed: int) -> dict[str, Interval]:
     """Return the intervals of what was fitted to requests.
 
-    moves : how far each key was moved.
+    moves : float64 (k,), how far each key was moved. seen : of each key, whether that alone changed anything.
     """
     draw = RandomStreams(seed).generator("study.bootstrap.requests")
-    by = np.array([moves[key] for key in fit])
-    found = [_step([_drawn(sample, moving_spans(draw, sample.sent_s)) for sample in samples], values, fit, by)
+    found = [_step([_drawn(sample, moving_spans(draw, sample.sent_s)) for sample in samples], values, fit, moves)
              for _ in range(DRAWS)]
-    seen = [any((sample.nudged[i][name] != sample.simulated[name])[np.isfinite(sample.simulated[name])].any()
-                for sample in samples for name in METRICS) for i in range(len(fit))]
     return intervals(np.array(found), fit, seen)
 
 

@@ -5,13 +5,13 @@ from typing import NamedTuple
 import numpy as np
 
 from simulator.errors import InputErrors
-from simulator.study.accuracy.observed import times_of
+from simulator.study.accuracy.observed import served_rows, times_of
 from simulator.study.calibration.blocks import blocks_of, is_held_out
 from simulator.study.measured.observed import read_steps
 from simulator.study.measured.record import STEP_COLUMNS, counted
 from simulator.study.measured.source import Source
 from simulator.study.measured.write import REQUESTS, STEPS
-from simulator.workload.formats.observed import scan_observed, served, texts_of
+from simulator.workload.formats.observed import scan_observed, texts_of
 from simulator.workload.limits import MISSING
 from simulator.workload.reading.csv_scan import Scan
 from simulator.workload.reading.files import read_bytes
@@ -57,7 +57,9 @@ class Steps(NamedTuple):
         """How long each took."""
         return US_PER_S * self.columns["duration_s"]
 
-    def __len__(self):
+    @property
+    def num_steps(self) -> int:
+        """How many there are; `len` is that of the tuple."""
         return len(self.is_held)
 
 
@@ -92,19 +94,14 @@ def read_requests(path: Path, is_held: bool) -> Requests:
         Everything that is wrong with it, by line and column; nothing says when requests were sent.
     """
     scan = scan_observed(path, read_bytes(path))
-    has_served = served(scan)
-    sent_ns = scan.values["sent_s"]
-    rows = np.flatnonzero(has_served)
-    if not len(rows) or (sent_ns[rows] == MISSING).any():
-        raise InputErrors([f"{path}: sent_s: missing; what was sent at no known time cannot be simulated again"])
-    rows = rows[np.argsort(sent_ns[rows], kind="stable")]
+    rows = served_rows(path, scan)
     times = {name: values[rows] for name, values in times_of(scan).items()}
     if not any(np.isfinite(values).any() for values in times.values()):
         raise InputErrors([f"{path}: ttft_s, e2el_s: of no request; there is nothing to compare with"])
     ids = texts_of(scan, "request_id")
-    sent_s = sent_ns[rows] / NS_PER_S
+    sent_s = scan.values["sent_s"][rows] / NS_PER_S
     return Requests(str(path), [ids[row] for row in rows], sent_s, times, scan.values["output_tokens"][rows],
-                    np.full(len(rows), is_held), int((~has_served).sum()), _late_ms(scan))
+                    np.full(len(rows), is_held), len(scan.lines) - len(rows), _late_ms(scan))
 
 
 def read_steps_of(path: Path, is_held: bool) -> Steps:
@@ -125,7 +122,7 @@ def read_steps_of(path: Path, is_held: bool) -> Steps:
 
 def held_apart(requests: Requests | None, steps: Steps | None,
                fraction: float) -> tuple[Requests | None, Steps | None]:
-    """Return the same with whole blocks of time held out.
+    """Return the same with whole blocks of time held out, the same of both.
 
     Raises
     ------

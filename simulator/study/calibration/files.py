@@ -86,7 +86,7 @@ def content_of(answer: Answer) -> dict[str, Any]:
         "name": question.name, "level": question.level,
         "data_sets": [{"name": each.name, "held_out": each.is_held,
                        "requests": None if each.requests is None else len(each.requests.ids),
-                       "steps": None if each.steps is None else len(each.steps)} for each in question.sets],
+                       "steps": None if each.steps is None else each.steps.num_steps} for each in question.sets],
         "coefficients": {key: {
             "value": each.value, "low": each.interval.low, "high": each.interval.high,
             "identified": each.interval.reason is None, "reason": each.interval.reason, "level": each.level}

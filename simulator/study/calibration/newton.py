@@ -13,46 +13,35 @@ from simulator.study.calibration.table import FitKey
 
 NUDGE_FRAC, NUDGE_RANGE_FRAC = 0.02, 1e-5       # of a value, and at least of its range
 GROWTH = 2.0
-SEEN = 0.02                                     # what a move has to change of a metric's quantiles, in the mean
-COARSE_TO_FINE = (0.1, 0.05, 0.05, SEEN, SEEN, SEEN)    # the same, round by round
-DAMPINGS = (0.0, 0.1, 1.0, 10.0)                # of Levenberg and Marquardt, until one makes the objective less
 
 
-def nudges(residuals_at: Callable[[dict[str, float]], np.ndarray], now: np.ndarray, values: Mapping[str, float],
-           fit: Mapping[str, FitKey], seen: float = SEEN) -> tuple[dict[str, float], np.ndarray]:
-    """Return how far each key is moved to see what changes, and the slopes.
+def reach_of(residuals_at: Callable[[dict[str, float]], np.ndarray], values: Mapping[str, float],
+             fit: Mapping[str, FitKey], seen: float) -> np.ndarray:
+    """Return how far each key has to move to change times, float64 (k,).
 
     Moves grow until quantiles of one metric change by `seen` in the mean, at most to half of the range. They go inwards
     where a bound is near.
-
-    Returns
-    -------
-    tuple
-        Key -> move; float64 (n, k), changes of residuals over moves.
     """
-    found, slopes = {}, []
+    now, found = residuals_at(dict(values)), []
     for key, bounds in fit.items():
         span = bounds.max - bounds.min
         size = max(NUDGE_FRAC * abs(values[key]), NUDGE_RANGE_FRAC * span)
-        while True:
+        while GROWTH * size <= span / 2:
             move = size if values[key] + size <= bounds.max else -size
-            change = residuals_at({**values, key: values[key] + move}) - now
-            if _largest_mean(change) >= seen or GROWTH * size > span / 2:
+            if _largest_mean(residuals_at({**values, key: values[key] + move}) - now) >= seen:
                 break
             size *= GROWTH
-        found[key] = move
-        slopes.append(change / move)
-    return found, np.column_stack(slopes)
+        found.append(size)
+    return np.array(found)
 
 
-def step(now: np.ndarray, slopes: np.ndarray, values: Mapping[str, float], fit: Mapping[str, FitKey],
-         damping: float = 0.0) -> dict[str, float]:
+def step(now: np.ndarray, slopes: np.ndarray, values: Mapping[str, float],
+         fit: Mapping[str, FitKey]) -> dict[str, float]:
     """Return the values after one step, within the bounds.
 
     Parameters
     ----------
     now : float64 (n,), residuals at `values`. slopes : (n, k), how they change with each key.
-    damping : what a step of the size of a key's own effect costs, in shares of that effect.
     """
     bounds, at = list(fit.values()), np.array([values[key] for key in fit])
     rows, wanted = [slopes], [-now]
@@ -64,31 +53,12 @@ def step(now: np.ndarray, slopes: np.ndarray, values: Mapping[str, float], fit: 
     matrix = np.concatenate(rows)
     sizes = np.sqrt((matrix ** 2).sum(axis=0))
     sizes[sizes == 0.0] = 1.0
-    matrix = np.concatenate([matrix / sizes, np.sqrt(damping) * np.eye(len(bounds))])
     lows, highs = (np.array([getattr(each, name) for each in bounds]) - at for name in ("min", "max"))
     found = scipy_optimize().lsq_linear(
-        matrix, np.concatenate([*wanted, np.zeros(len(bounds))]),
+        matrix / sizes, np.concatenate(wanted),
         (np.minimum(lows * sizes, 0.0) - 1e-12, np.maximum(highs * sizes, 0.0) + 1e-12), method="bvls")
     moved = np.clip(at + found.x / sizes, [each.min for each in bounds], [each.max for each in bounds])
     return dict(zip(fit, moved.tolist(), strict=True))
-
-
-def polished(residuals_at: Callable[[dict[str, float]], np.ndarray], evaluate: Callable[[dict[str, float]], float],
-             values: dict[str, float], fit: Mapping[str, FitKey]) -> dict[str, float]:
-    """Return values with an objective that is no larger, after a few steps.
-
-    Parameters
-    ----------
-    residuals_at : float64 (n,), of values. evaluate : the objective.
-    """
-    best = evaluate(values)
-    for seen in COARSE_TO_FINE:
-        now = residuals_at(values)
-        _, slopes = nudges(residuals_at, now, values, fit, seen)
-        for tried in [step(now, slopes, values, fit, damping) for damping in DAMPINGS]:
-            if (found := evaluate(tried)) < best:
-                best, values = found, tried
-    return values
 
 
 def _largest_mean(change: np.ndarray) -> float:

@@ -2,9 +2,9 @@
 
 The starts are a Latin hypercube: for key a and start i the share of its range is (pi_a(i) + U) / 5, with the
 permutation pi_a and U of the stream `study.<key>`, so that another key changes none of them. Each start has an eighth
-of the evaluations. From the best, steps of Gauss and Newton, for which a valley between keys that make up for each
-other is no hindrance; then the simplex again with what is left. A range that spans three decades or more is walked by
-its cube root where it begins at 0, and by its logarithm elsewhere.
+of the evaluations. What is best is improved by planes (`surface`), for which a valley between keys that make up for
+each other is no hindrance; then the simplex again with what is left, and planes. A range that spans three decades or
+more is walked by its cube root where it begins at 0, and by its logarithm elsewhere.
 """
 import math
 from collections.abc import Callable, Mapping
@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from simulator.core.random_streams import RandomStreams
-from simulator.study.calibration.newton import polished
 from simulator.study.calibration.steps import scipy_optimize
+from simulator.study.calibration.surface import improved
 from simulator.study.calibration.table import FitKey
 
 NUM_STARTS = 5
@@ -84,10 +84,11 @@ def least(evaluate: Callable[[dict[str, float]], float], residuals_at: Callable[
     each = max(int(SHARE * evaluations), len(fit) + 2)
     for start in starts_of(fit, seed):
         _walk(at, start, each, STEP)
-    polished(residuals_at, tried, best[1], fit)
+    draw = RandomStreams(seed).generator("study.surface")
+    improved(residuals_at, tried, best[1], fit, draw)
     rest = max(evaluations - NUM_STARTS * each, len(fit) + 2)
     _walk(at, np.array([scale.share(best[1][key]) for key, scale in scales.items()]), rest, STEP / 10)
-    return polished(residuals_at, tried, best[1], fit)
+    return improved(residuals_at, tried, best[1], fit, draw)
 
 
 def values_of(scales: Mapping[str, Scale], shares: np.ndarray) -> dict[str, float]:

@@ -67,7 +67,7 @@ def predicted_us(steps: Steps, prices: Mapping[str, float]) -> np.ndarray:
 
     NaN where a count that has a price was not measured.
     """
-    total = np.zeros(len(steps))
+    total = np.zeros(steps.num_steps)
     for key, column in PRICES.items():
         if prices[key]:
             total += prices[key] * _counts(steps, column)
@@ -142,7 +142,7 @@ def gap_us(gaps: np.ndarray, bounds: FitKey) -> float:
 
 
 def _counts(steps: Steps, column: str | None) -> np.ndarray:
-    return np.ones(len(steps)) if column is None else steps.columns[column]
+    return np.ones(steps.num_steps) if column is None else steps.columns[column]
 
 
 def _least_squares(problem: Problem, weights: np.ndarray, spread: float) -> np.ndarray:

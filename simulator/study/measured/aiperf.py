@@ -1,7 +1,8 @@
 """AIPerf's profile_export.jsonl: a line for each request, with metrics that name their units.
 
 Source: ai-dynamo/aiperf, docs/tutorials/working-with-profile-exports.md at db4f6397. Times of `metadata` are Unix
-nanoseconds. Its inter_token_latency is our TPOT, its inter_chunk_latency the list of gaps.
+nanoseconds; `credit_issued_ns`, in later versions, is when a request was to be sent. Its inter_token_latency is our
+TPOT, its inter_chunk_latency the list of gaps.
 """
 from typing import Any
 
@@ -22,6 +23,7 @@ class Metadata(msgspec.Struct):
     """Who and when; Unix nanoseconds."""
 
     request_start_ns: int
+    credit_issued_ns: int | None = None
     x_request_id: str | None = None
     x_correlation_id: str | None = None
     turn_index: int = 0
@@ -87,7 +89,8 @@ def read(source: Source) -> list[Measured]:
     notes += told_failures(rows)
     if not any(row.get("ttft_s") is not None for row in rows):
         notes.append("time_to_first_token: of no request; they were not streamed.")
-    notes.append("when requests were planned is not in the file: whether the client was late cannot be said.")
+    if all(row["planned_s"] is None for row in rows):
+        notes.append("when requests were planned is not in the file: whether the client was late cannot be said.")
     notes.append(f"Unix times are shifted by {-from_first(rows):.6f} s: 0 is the first request.")
     return [Measured(source.stem, rows, [], tuple(notes), {})]
 
@@ -108,7 +111,9 @@ def _row(line: Line, number: int, source: Source) -> Row:
     if output is None:
         output = told["output_token_count"]
     return {
-        "request_id": metadata.x_request_id or str(number), "sent_s": metadata.request_start_ns * 1e-9,
+        "request_id": metadata.x_request_id or str(number),
+        "planned_s": None if metadata.credit_issued_ns is None else metadata.credit_issued_ns * 1e-9,
+        "sent_s": metadata.request_start_ns * 1e-9,
         "ttft_s": _rounded(told["time_to_first_token"]), "e2el_s": _rounded(told["request_latency"]),
         "input_tokens": prompt and int(prompt), "output_tokens": None if output is None else int(output),
         "messages": len(gaps.value) + 1 if gaps is not None and isinstance(gaps.value, list) else None,

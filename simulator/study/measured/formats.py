@@ -40,6 +40,20 @@ FORMATS = (
     Format(step_log.PRINTED_NAME, step_log.recognises_printed, step_log.read_printed))
 
 
+def read(source: Source) -> list[Measured]:
+    """Return the data sets of a file.
+
+    Raises
+    ------
+    InputErrors
+        It is of no format that is known, wrong, or there is nothing in it.
+    """
+    found = format_of(source).read(source)
+    if not all(each.requests or each.steps for each in found):
+        raise InputErrors([f"{source.path}: there are neither requests nor iterations in it"])
+    return found
+
+
 def format_of(source: Source) -> Format:
     """Return the format of a file.
 

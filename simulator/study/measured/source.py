@@ -83,15 +83,21 @@ class Source:
         text = self.data.decode().removeprefix("\ufeff")
         lines = text.splitlines(keepends=True)
         above = next((i for i, line in enumerate(lines) if line.strip() and not line.startswith("#")), len(lines))
-        reader = csv.DictReader(io.StringIO("".join(lines[above:])), restkey="", restval="")
+        reader = csv.DictReader(io.StringIO("".join(lines[above:])), restval="")
         names = reader.fieldnames or []
         lacking = [f'{self.path}:{above + 1}: column "{name}" is missing' for name in needed if name not in names]
         if lacking:
             raise InputErrors(lacking)
         rows = []
-        for row in reader:
-            line = above + reader.line_num
-            rows.append((line, row | {name: self._cell(line, name, row[name], kind) for name, kind in needed.items()}))
+        try:
+            for row in reader:
+                line = above + reader.line_num
+                if row.pop(None, None):
+                    self.faults.add(line, f"expected {len(names)} cells, as many as columns, found more")
+                rows.append((line, row | {name: self._cell(line, name, row[name], kind)
+                                          for name, kind in needed.items()}))
+        except csv.Error as error:
+            self.faults.add(above + reader.line_num, f"no CSV: {error}")
         return rows
 
     def decoded(self, raw: msgspec.Raw | bytes, kind: type, place: str) -> Any:

@@ -34,7 +34,7 @@ def steps(data):
 
 def errors_of(steps, prices):
     predicted = predicted_us(steps, dict(zip(PRICES, prices, strict=True)))
-    found = grade(steps.duration_us, predicted, np.zeros(len(steps), np.int64))["request_level"]
+    found = grade(steps.duration_us, predicted, np.zeros(steps.num_steps, np.int64))["request_level"]
     return found | {"ratio": predicted.sum() / steps.duration_us.sum()}
 
 

@@ -146,6 +146,13 @@ def test_aiperf_has_a_unit_for_each_value(read):
     assert found.notes[0] == '1 request of other phases than "profiling" were left out.'
 
 
+def test_aiperf_tells_in_later_versions_when_a_request_was_planned(read):
+    found = read(aiperf(3_000_000_000, credit_issued_ns=2_500_000_000))[1][0]
+
+    assert (found.requests[0]["planned_s"], found.requests[0]["sent_s"]) == (0.0, 0.5)
+    assert not any("planned" in note for note in found.notes)
+
+
 def test_aiperf_faults_are_told_by_line(read):
     lines = [aiperf(1), aiperf(2, {"time_to_first_token": (1.0, "furlongs")}), '{"metadata": {}, "metrics": {}}',
              aiperf(3, {"request_latency": ([1], "ms")})]
