@@ -118,6 +118,15 @@ def test_a_drawn_axis_is_a_cloud_with_means_of_groups(tmp_path):
     assert means.y.tolist() == [4.5 + 10 * group for group in range(8)]
 
 
+def test_a_large_cloud_keeps_its_extremes_and_the_page_stays_small(tmp_path):
+    points = [({"x": float(number)}, (float(number % 97),) * 2) for number in range(2000)]
+    runs = Runs(sweep(tmp_path / "a", points))
+    found = metric_chart(runs, curves_of(runs, "x"), "ttft_ms.p99", 0)
+
+    assert len(found.panels[0].marks[0].x) <= 500 and "Of each pixel column" in found.says
+    assert (found.panels[0].marks[0].y.min(), found.panels[0].marks[0].y.max()) == (0, 96)
+
+
 def test_main_effects_are_means_over_the_other_axes(tmp_path):
     points = [({"x": x, "router": name}, (x + more, x + more)) for x in (1, 2) for name, more in (("a", 0), ("b", 10))]
     runs = Runs(sweep(tmp_path / "a", points))
