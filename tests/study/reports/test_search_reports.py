@@ -152,7 +152,8 @@ def test_mixes_have_their_verdicts_and_the_target(tmp_path):
 
 def test_where_nothing_qualifies_the_report_says_who_missed_by_least(tmp_path):
     (tmp_path / "tune.toml").write_text(EXPERIMENT + TUNE.replace("max = 400.0", "max = 0.001"))
-    assert cli.main(["tune", str(tmp_path / "tune.toml"), "--out", str(tmp_path / "out"), "--jobs", "1", "--quiet"]) == 3
+    out = str(tmp_path / "out")
+    assert cli.main(["tune", str(tmp_path / "tune.toml"), "--out", out, "--jobs", "1", "--quiet"]) == 3
     told = tune_told(tmp_path / "out", None)
 
     assert told.says.startswith("Nothing qualifies of 9 candidates: ") and "Nearest to qualify: " in told.more
