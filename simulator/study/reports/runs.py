@@ -27,6 +27,7 @@ class Runs:
     """What a directory of a sweep holds, whoever is still running it.
 
     asked : the study, as its file has it. planned : all runs. finished : those that have ended, by id.
+    differing : ids of runs that came out in two ways.
     points : numbers of the points, rising; rows of all arrays below.
     assignments : of the points, one key for each inner key. seeds : of the replications.
     rules : metrics and confidence. baseline : number of the point that others are paired with; None: there is none.
@@ -44,7 +45,9 @@ class Runs:
             raise InputErrors([f"{directory}: no study: there is no {STUDY}"])
         self.name = str(self.asked.get("name", directory.name))
         self.planned = [*plan.read(directory / plan.NAME), *plan.added(directory)]
-        self.finished: Mapping[str, Finished] = checked(read_all(directory)).finished
+        stored = checked(read_all(directory))
+        self.finished: Mapping[str, Finished] = stored.finished
+        self.differing = stored.differing
         settings = self.asked["study"]
         self.rules = Statistics(**{key: settings["statistics"][key] for key in ("confidence", "min_tail")},
                                 metrics=tuple(settings["statistics"]["metrics"]))

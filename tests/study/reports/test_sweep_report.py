@@ -1,4 +1,6 @@
 """The report of a sweep: nothing is left out silently, and every number can be worked by hand."""
+import shutil
+
 import numpy as np
 import pytest
 
@@ -205,6 +207,16 @@ def test_an_axis_that_changes_the_requests_is_named(tmp_path, key, is_told):
     told = sweep_told(sweep(tmp_path / "a", [({key: 1.0}, (1.0, 2.0)), ({key: 2.0}, (1.0, 2.0))]), None)
 
     assert any("changes the requests themselves" in text for _, text in section(told, "Remarks").rows) is is_told
+
+
+def test_a_run_that_came_out_in_two_ways_is_told(tmp_path):
+    folder = sweep(tmp_path / "a", [({"x": 1}, (1.0, 2.0))])
+    other = sweep(tmp_path / "b", [({"x": 1}, (1.0, 3.0))])
+    shutil.copy(other / "segments" / "host-1-00000000.jsonl", folder / "segments" / "host-2-00000000.jsonl")
+    told = sweep_told(folder, None)
+
+    assert dict(section(told, "Remarks").rows)["not deterministic"].startswith("1 run came out in two ways")
+    assert not told.is_good
 
 
 def test_provenance_names_program_seeds_and_ids(tmp_path):
