@@ -63,8 +63,8 @@ def test_a_flipped_byte_is_left_to_hdf5_which_names_it(tmp_path):
 
 
 def test_a_reader_gives_the_columns_that_are_there(tmp_path, monkeypatch):
-    write(tmp_path, small_run())
-    reader = Reader(tmp_path / "results.h5")
+    write(tmp_path / "a", small_run())
+    reader = Reader(tmp_path / "a" / "results.h5")
     wanted = ("status", "completed_ns", "no_such_column")
     past = reader.columns("requests", wanted)
     monkeypatch.setattr(unpacked_columns, "FILTERS", ())

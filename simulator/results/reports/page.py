@@ -1,8 +1,10 @@
 """A report as one page that needs nothing else: no script, no font, no address."""
+from concurrent.futures import ThreadPoolExecutor
 from html import escape
 
 from simulator.results.figures import html
 from simulator.results.figures.chart import number
+from simulator.results.figures.draw import check_installed
 from simulator.results.report import COLUMNS, LATENCIES, facts, milliseconds
 from simulator.results.reports import shell
 from simulator.results.reports.charts import Request, charts_of
@@ -29,7 +31,10 @@ def page(material: Material, against: Material | None = None, request: Request =
     MissingExtra
         matplotlib is not installed.
     """
-    charts = charts_of(material, against, request)
+    with ThreadPoolExecutor(1) as beside:           # loading matplotlib takes 0.4 s, inflating tables lets it
+        loaded = beside.submit(check_installed)
+        charts = charts_of(material, against, request)
+    loaded.result()
     summary = material.summary
     says = verdict(material)
     good = summary["complete"] and "missed" not in says and summary["verdict"] == "stable"

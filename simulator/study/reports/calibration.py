@@ -14,7 +14,7 @@ from simulator.study.sweep.names import CALIBRATED, CALIBRATION, EVALUATIONS, PA
 METRICS = {"step": "iteration", "ttft": "TTFT", "tpot": "TPOT", "e2el": "E2EL"}
 SIDES = {"held_out": "held out", "training": "training"}
 LEVELS = ("mean", "p50", "p90", "p95", "p99")
-STEPS = "steps"
+STEPS, POOR = "steps", "poor"
 
 
 def calibration_told(directory: Path, against: Path | None) -> Told:
@@ -47,7 +47,7 @@ def calibration_told(directory: Path, against: Path | None) -> Told:
     path = directory / CALIBRATED
     files = (("Calibrated experiment", path.read_text(encoding="utf-8")),) if path.is_file() else ()
     absent = () if measured.rows else (f"No request has a prediction in {PAIRS}: charts of requests are left out.",)
-    return Told(content["name"], _verdict(content), _more(content), content["transfers"] is True, tuple(before),
+    return Told(content["name"], _verdict(content), _more(content), _is_good(content), tuple(before),
                 tuple(charts), after, absent, files)
 
 
@@ -65,6 +65,13 @@ def _verdict(content: dict[str, Any]) -> str:
             f"{'training' if fitted else 'the others'}: {share(training['mape'])}{state}.")
 
 
+def _is_good(content: dict[str, Any]) -> bool:
+    """Say whether it predicts what nothing was fitted to, and nothing of that poorly."""
+    held = content["held_out"] or {}
+    return content["transfers"] is True and all(
+        held[name]["request_level"]["quality"] != POOR for name in METRICS if held.get(name))
+
+
 def _more(content: dict[str, Any]) -> str:
     """Return how many values are identified, and the grades in a word each."""
     keys = content["coefficients"]
@@ -74,7 +81,7 @@ def _more(content: dict[str, Any]) -> str:
              if found.get(name) and found[name]["request_level"]["quality"]]
     told = (f"{len(vague)} of {plural(len(keys), 'fitted value')} "
             f"{'is' if len(vague) == 1 else 'are'} not identified. " if vague else
-            f"All {plural(len(keys), 'fitted value')} are identified. " if keys else "Nothing was fitted. ")
+            "Every fitted value is identified. " if keys else "Nothing was fitted. ")
     return f"{told}{'Held out' if content['held_out'] else 'Training'}: {', '.join(words)}."
 
 
@@ -188,8 +195,10 @@ def _counts(content: dict[str, Any]) -> Section:
 def _provenance(directory: Path, content: dict[str, Any]) -> Section:
     def size(each: dict[str, Any]) -> str:
         parts = [f"{each[what]:,} {what}" for what in ("requests", "steps") if each[what] is not None]
-        return f"{', '.join(parts)}; {'held out' if each['held_out'] else 'fitted to'}"
+        use = "held out" if each["held_out"] else "fitted to, but for blocks held out" if in_blocks else "fitted to"
+        return f"{', '.join(parts)}; {use}"
 
+    in_blocks = content["held_out"] is not None and not any(each["held_out"] for each in content["data_sets"])
     sets = [(f"data set {each['name']}", size(each)) for each in content["data_sets"]]
     return Section("Provenance", (), (("study", f"calibration, level {content['level']}"),
                                       ("question", content["question"]), *sets, *origin_of(directory)))

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from simulator.results.figures.chart import Chart, Errors, Panel, Points, Table, table_of
+from simulator.results.figures.decimate import scattered
 from simulator.study.reports.runs import Runs, is_numeric, is_wide
 from simulator.study.reports.texts import estimate, figure, label_of, plain, short_keys, words
 from simulator.study.reports.told import shortened
@@ -14,6 +15,7 @@ from simulator.study.sweep.identity import canonical
 MOST_CURVES = 6                 # that colour, dash and marker tell apart
 MOST_VALUES = 40                # of an axis, for a curve; of more, a cloud and means
 NUM_BINS = 8
+NUM_COLUMNS = 250               # of pixels, of a cloud
 LOG_FROM = 50                   # times the least value: from here on a linear axis shows the largest alone
 HOLLOW = "Hollow points have no steady state: their queue grows."
 
@@ -153,12 +155,13 @@ def _cloud(runs: Runs, axis: str, metric: str, values: np.ndarray, number: int) 
     order = known[np.argsort(x[known], kind="stable")]
     parts = [part for part in np.array_split(order, NUM_BINS) if len(part)]
     middle, mean = (np.array([float(each[part].mean()) for part in parts]) for each in (x, y))
-    marks = (Points("points", x[known], y[known], 0),
+    marks = (Points("points", *scattered(x[order], y[order], NUM_COLUMNS), 0),
              Errors(f"means of {NUM_BINS} groups", middle, mean, np.full(len(middle), np.nan),
                     np.full(len(middle), np.nan), 1))
     short = short_keys(runs.axes)[axis]
     says = (f"Each of {len(known):,} points, and means of {len(parts)} groups of neighbours, which all other axes "
             "vary within.")
+    says += " Of each pixel column the least and the greatest are drawn." if len(known) > 2 * NUM_COLUMNS else ""
     panel = panel_of(label_of(metric), marks)
     return Chart(f"curve_{number}", f"{label_of(metric)} against {short}", says, axis, (panel,),
                  table_of((short, "mean of the group"), middle, mean), is_x_log=is_wide(x.tolist()))

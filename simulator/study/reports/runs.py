@@ -27,6 +27,7 @@ class Runs:
     """What a directory of a sweep holds, whoever is still running it.
 
     asked : the study, as its file has it. planned : all runs. finished : those that have ended, by id.
+    differing : ids of runs that came out in two ways.
     points : numbers of the points, rising; rows of all arrays below.
     assignments : of the points, one key for each inner key. seeds : of the replications.
     rules : metrics and confidence. baseline : number of the point that others are paired with; None: there is none.
@@ -44,7 +45,9 @@ class Runs:
             raise InputErrors([f"{directory}: no study: there is no {STUDY}"])
         self.name = str(self.asked.get("name", directory.name))
         self.planned = [*plan.read(directory / plan.NAME), *plan.added(directory)]
-        self.finished: Mapping[str, Finished] = checked(read_all(directory)).finished
+        stored = checked(read_all(directory))
+        self.finished: Mapping[str, Finished] = stored.finished
+        self.differing = stored.differing
         settings = self.asked["study"]
         self.rules = Statistics(**{key: settings["statistics"][key] for key in ("confidence", "min_tail")},
                                 metrics=tuple(settings["statistics"]["metrics"]))
@@ -56,6 +59,8 @@ class Runs:
         self.points = list(self._current)
         self.assignments = [flattened(trials[0].assignment) for trials in self._current.values()]
         self.num_replications = 1 + max((trial.replication for trial in self.planned), default=0)
+        self._axes: dict[str, list[Any]] = {}
+        self._values: dict[str, np.ndarray] = {}
         self.seeds = {trial.replication: trial.seed for trial in self.planned}
 
     @cached_property
@@ -75,7 +80,7 @@ class Runs:
         """Which points have no steady state: the queue of a run grows."""
         return np.array([any(end.extra.get("backlog") == GROWING for end in ends.values()) for ends in self.ends], bool)
 
-    @property
+    @cached_property
     def axes(self) -> list[str]:
         """The keys that are not the same at all points, in the order of the study."""
         keys = dict.fromkeys(key for assignment in self.assignments for key in assignment)
@@ -83,16 +88,19 @@ class Runs:
 
     def axis(self, key: str) -> list[Any]:
         """Return the value of an axis at each point; None: the point does not set it."""
-        return [each.get(key) for each in self.assignments]
+        if key not in self._axes:
+            self._axes[key] = [each.get(key) for each in self.assignments]
+        return self._axes[key]
 
     def values(self, key: str) -> np.ndarray:
         """Return a number of summary.json: float64 (points, replications); NaN: none."""
-        found = np.full((len(self.points), self.num_replications), math.nan)
-        for row, ends in enumerate(self.ends):
-            for replication, end in ends.items():
-                value = end.summary.get(key)
-                found[row, replication] = math.nan if value is None else value
-        return found
+        if key not in self._values:
+            found = self._values[key] = np.full((len(self.points), self.num_replications), math.nan)
+            for row, ends in enumerate(self.ends):
+                for replication, end in ends.items():
+                    value = end.summary.get(key)
+                    found[row, replication] = math.nan if value is None else value
+        return self._values[key]
 
     def gpus(self) -> np.ndarray:
         """Return the GPUs that each run paid for, likewise."""

@@ -46,7 +46,8 @@ def sweep_told(directory: Path, against: Path | None) -> Told:
     before += [found] if (found := effects_table(runs)) else []
     before += against_tables(runs, other) if other else []
     after = (failures_table(ends), _remarks(runs), _provenance(runs))
-    is_good = all(end is not None and end.status in ("done", "refused") for end in ends) and not runs.grows.any()
+    is_good = all(end is not None and end.status in ("done", "refused") for end in ends)
+    is_good = is_good and not runs.grows.any() and not runs.differing
     return Told(runs.name, _verdict(runs, ends), _answer(runs, charts), is_good, tuple(before),
                 (*(against_charts(runs, other) if other else ()), *charts), after, left_out, files_of(directory))
 
@@ -143,6 +144,9 @@ def _remarks(runs: Runs) -> Section:
     table, count = runs.table, len(runs.points)
     said = [(f"{int(table['thin'].sum()):,} of {count:,} points", "have percentiles of too few requests (thin)")
             ] if table["thin"].any() else []
+    if runs.differing:
+        said.append(("not deterministic", f"{plural(len(runs.differing), 'run')} came out in two ways, of which the "
+                                          f"first counts: {', '.join(runs.differing[:3])}"))
     if table["deterministic"].any():
         said.append((f"{int(table['deterministic'].sum()):,} of {count:,} points",
                      "came out alike with every seed: half-widths are 0"))

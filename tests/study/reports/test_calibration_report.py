@@ -71,6 +71,13 @@ def test_what_does_not_transfer_and_what_is_not_held_out_are_said(tmp_path):
     assert not alone.is_good
 
 
+def test_a_poor_prediction_is_marked(tmp_path):
+    held = side(0.6)
+    held["ttft"]["request_level"]["quality"] = "poor"
+
+    assert not calibration_told(made(tmp_path / "a", held_out=held), None).is_good
+
+
 def test_a_comparison_has_no_fitted_values(tmp_path):
     told = calibration_told(made(tmp_path / "a", coefficients={}), None)
 

@@ -2,10 +2,12 @@
 import pytest
 
 from results.reports.browser import needs_browser, shown
+from simulator import cli
 from simulator.study.reports.of_directory import told_of
 from simulator.study.reports.told import page
 from study.capacity.servers import SERVER, STUDY, asked, written
 from study.reports.made import sweep
+from study.reports.test_search_reports import EXPERIMENT, TUNE
 
 RATE, SEQS, ROUTER = "workload.arrival.rate_per_s", "engine.max_num_seqs", "cluster.routing.policy"
 ROUTERS = ("round_robin", "least_loaded", "cache_aware", "a_policy_of_my_own_with_a_long_name:ItsClass")
@@ -20,10 +22,14 @@ def leaves(rate, seqs, more):
                     "backlog": "growing" if rate > 30 * seqs else "stable"}
 
 
-@pytest.fixture(params=["sweep", "against", "capacity"])
+@pytest.fixture(params=["sweep", "against", "capacity", "tune"])
 def written_page(request, tmp_path):
     if request.param == "capacity":
         asked(written(tmp_path, SERVER + STUDY), tmp_path / "a")
+        return page(told_of(tmp_path / "a"))
+    if request.param == "tune":
+        (tmp_path / "tune.toml").write_text(EXPERIMENT + TUNE)
+        cli.main(["tune", str(tmp_path / "tune.toml"), "--out", str(tmp_path / "a"), "--jobs", "1", "--quiet"])
         return page(told_of(tmp_path / "a"))
     points = [({RATE: rate, SEQS: seqs, ROUTER: router}, (leaves(rate, seqs, place), leaves(rate, seqs, 2.0 * place)))
               for rate in (1.0, 10.0, 100.0, 1000.0) for seqs in (1, 256) for place, router in enumerate(ROUTERS)]

@@ -11,6 +11,7 @@ from simulator.study.reports.answers import paired, pairs_of
 from simulator.study.reports.capacity import capacity_told
 from simulator.study.reports.tune import tune_told
 from study.capacity.servers import SERVER, STUDY, asked, written
+from study.capacity.test_mix import MIX, POOLS
 from study.reports.test_sweep_report import chart, section
 
 TUNE = """
@@ -132,6 +133,31 @@ def test_against_another_search_tells_when_bounds_differ(searched, tmp_path):
     told = capacity_told(searched[0], directory)
 
     assert section(told, "Against other").says.endswith("The bounds are not the same.")
+
+
+def test_mixes_have_their_verdicts_and_the_target(tmp_path):
+    # 1,050/s: two slow servers of 500 are tried, since 15 % more may be carried, and fail; three pass
+    text = SERVER.replace("rate_per_s = 500.0", "rate_per_s = 1050.0") + POOLS + MIX
+    asked(written(tmp_path, text), tmp_path / "out")
+    told = capacity_told(tmp_path / "out", tmp_path / "out")
+
+    assert told.says == "3 slow: 3 GPUs, 4.50 per hour, at 1,050 requests/s." and told.is_good
+    assert [(row[1], row[5]) for row in section(told, "Mixes").rows] == [("2 slow", "fail"), ("1 quick", "fail"),
+                                                                        ("3 slow", "pass")]
+    (panel,) = chart(told, "mixes").panels
+    assert [mark.texts for mark in panel.marks if isinstance(mark, Labelled)] == [("2 slow", "1 quick"), ("3 slow",)]
+    assert [mark.y for mark in panel.marks if isinstance(mark, Level)] == [1050.0]
+    assert [row[1] for row in section(told, "Against server").rows] == ["3 slow", "3 slow"]
+
+
+def test_where_nothing_qualifies_the_report_says_who_missed_by_least(tmp_path):
+    (tmp_path / "tune.toml").write_text(EXPERIMENT + TUNE.replace("max = 400.0", "max = 0.001"))
+    out = str(tmp_path / "out")
+    assert cli.main(["tune", str(tmp_path / "tune.toml"), "--out", out, "--jobs", "1", "--quiet"]) == 3
+    told = tune_told(tmp_path / "out", None)
+
+    assert told.says.startswith("Nothing qualifies of 9 candidates: ") and "Nearest to qualify: " in told.more
+    assert section(told, "Ranking").says == "Nothing qualifies." and not told.is_good
 
 
 def test_a_front_is_named_by_rank_and_every_candidate_has_its_place(tuned):

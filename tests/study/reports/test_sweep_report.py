@@ -1,4 +1,6 @@
 """The report of a sweep: nothing is left out silently, and every number can be worked by hand."""
+import shutil
+
 import numpy as np
 import pytest
 
@@ -118,6 +120,15 @@ def test_a_drawn_axis_is_a_cloud_with_means_of_groups(tmp_path):
     assert means.y.tolist() == [4.5 + 10 * group for group in range(8)]
 
 
+def test_a_large_cloud_keeps_its_extremes_and_the_page_stays_small(tmp_path):
+    points = [({"x": float(number)}, (float(number % 97),) * 2) for number in range(2000)]
+    runs = Runs(sweep(tmp_path / "a", points))
+    found = metric_chart(runs, curves_of(runs, "x"), "ttft_ms.p99", 0)
+
+    assert len(found.panels[0].marks[0].x) <= 500 and "Of each pixel column" in found.says
+    assert (found.panels[0].marks[0].y.min(), found.panels[0].marks[0].y.max()) == (0, 96)
+
+
 def test_main_effects_are_means_over_the_other_axes(tmp_path):
     points = [({"x": x, "router": name}, (x + more, x + more)) for x in (1, 2) for name, more in (("a", 0), ("b", 10))]
     runs = Runs(sweep(tmp_path / "a", points))
@@ -196,6 +207,16 @@ def test_an_axis_that_changes_the_requests_is_named(tmp_path, key, is_told):
     told = sweep_told(sweep(tmp_path / "a", [({key: 1.0}, (1.0, 2.0)), ({key: 2.0}, (1.0, 2.0))]), None)
 
     assert any("changes the requests themselves" in text for _, text in section(told, "Remarks").rows) is is_told
+
+
+def test_a_run_that_came_out_in_two_ways_is_told(tmp_path):
+    folder = sweep(tmp_path / "a", [({"x": 1}, (1.0, 2.0))])
+    other = sweep(tmp_path / "b", [({"x": 1}, (1.0, 3.0))])
+    shutil.copy(other / "segments" / "host-1-00000000.jsonl", folder / "segments" / "host-2-00000000.jsonl")
+    told = sweep_told(folder, None)
+
+    assert dict(section(told, "Remarks").rows)["not deterministic"].startswith("1 run came out in two ways")
+    assert not told.is_good
 
 
 def test_provenance_names_program_seeds_and_ids(tmp_path):
