@@ -1,6 +1,7 @@
 """What was measured, as arrays, and whether it can be trusted."""
+import json
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +19,11 @@ from simulator.workload.reading.files import read_bytes
 
 NS_PER_S, NS_PER_MS, US_PER_S = 1e9, 1e6, 1e6
 METRICS = ("ttft", "tpot", "e2e")       # ms
+SERVER = "server.json"
+SAID = {                                # of its verdict
+    "client_bound": "client-bound: requests were sent late, the client could not keep up",
+    "too_many_failed": "too many requests failed",
+    "too_many_short": "too many answers are shorter than asked for: another load was served than is simulated"}
 MOST_FAILED = 0.05
 LATE_MS, LATE_FRAC = 2.0, 0.02          # a client that is later than both, once in a hundred times, is the bottleneck
 
@@ -147,9 +153,17 @@ def doubts(requests: Requests) -> list[str]:
     """Return why times of these requests are not those of the server, a sentence each.
 
     Beyond 5 % of failures, and a client that sends late: p99 of sent - planned above 2 ms and above 2 % of the median
-    TTFT.
+    TTFT; where `observe` wrote server.json beside them its verdict stands instead, which knows who waited for a place
+    in flight and which answers are shorter than asked.
+
+    Raises
+    ------
+    InputErrors
+        server.json cannot be read.
     """
-    found = []
+    found, verdict = [], _verdict_of(Path(requests.path).with_name(SERVER))
+    if verdict is not None:
+        return [f"{requests.path}: {SERVER} says {what}" for name, what in SAID.items() if verdict.get(name)]
     total = len(requests.ids) + requests.num_failed
     if requests.num_failed > MOST_FAILED * total:
         found.append(f"{requests.path}: {requests.num_failed} of {counted(total, 'request')} failed, more than "
@@ -162,6 +176,15 @@ def doubts(requests: Requests) -> list[str]:
             found.append(f"{requests.path}: client-bound: one of a hundred requests was sent {p99:.2f} ms late or "
                          f"more, at most {limit:.2f} ms are allowed: the client could not keep up")
     return found
+
+
+def _verdict_of(path: Path) -> dict[str, Any] | None:
+    if not path.is_file():
+        return None
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))["summary"]["verdict"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputErrors([f"{path}: expected what `simulator observe` writes: {error}"]) from error
 
 
 def _late_ms(scan: Scan) -> np.ndarray:

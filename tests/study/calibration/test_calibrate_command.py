@@ -167,6 +167,23 @@ def test_a_client_that_was_late_is_refused_unless_forced(serve, calibrate):
     assert status == 0 and "note: " in err and "client-bound" in err
 
 
+@pytest.mark.parametrize(("verdict", "reasons"), [
+    ({"client_bound": False, "too_many_short": False}, []),       # who came late waited for a place in flight
+    ({"client_bound": True, "too_many_short": True}, ["client-bound: requests were sent late", "shorter than asked"])])
+def test_the_clients_own_verdict_counts(serve, calibrate, tmp_path, verdict, reasons):
+    serve(TRUTH, late_s=0.05, **SMALL)
+    (tmp_path / "measured" / "server.json").write_text(json.dumps({"summary": {"verdict": verdict}}))
+    status, _, err = calibrate('measured = ["measured"]', "", "--no-fit")
+    assert status == (2 if reasons else 0) and all(f"server.json says {each}" in err or each in err for each in reasons)
+
+
+def test_a_servers_file_of_something_else_is_refused(serve, calibrate, tmp_path):
+    serve(TRUTH, **SMALL)
+    (tmp_path / "measured" / "server.json").write_text("{}")
+    status, _, err = calibrate('measured = ["measured"]', "", "--no-fit")
+    assert status == 2 and "server.json: expected what `simulator observe` writes: 'summary'" in err
+
+
 @pytest.mark.slow
 def test_failures_are_refused_from_one_in_twenty_on(serve, calibrate, tmp_path):
     serve(TRUTH, **SMALL)
