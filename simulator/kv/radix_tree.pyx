@@ -85,8 +85,13 @@ cdef class RadixTree:
     # ---- children
 
     cdef uint32_t _code_of(self, int32_t parent, int32_t row, int64_t begin) noexcept nogil:
-        cdef Piece piece = self._piece_at(row, begin)
-        cdef uint64_t code = <uint64_t>piece.stream * 0x9E3779B97F4A7C15u + <uint64_t>piece.offset
+        cdef Piece piece
+        cdef uint64_t code
+        if self._demands[row].num_segments == 0 and begin < self._requests[row].prompt_tokens:
+            piece.stream, piece.offset = own_stream(row), begin             # what _piece_at says, without the call
+        else:
+            piece = self._piece_at(row, begin)
+        code = <uint64_t>piece.stream * 0x9E3779B97F4A7C15u + <uint64_t>piece.offset
         code = (code ^ (<uint64_t>parent << 32)) * 0xD1B54A32D192ED03u
         return <uint32_t>(code >> 33)
 

@@ -29,7 +29,8 @@ cdef inline double slack_of(double total) noexcept nogil:
 
 cdef inline void drop_at(RowList* listed, int32_t place) noexcept nogil:
     listed.size -= 1
-    memmove(&listed.rows[place], &listed.rows[place + 1], (listed.size - place) * sizeof(int32_t))
+    if place < listed.size:
+        memmove(&listed.rows[place], &listed.rows[place + 1], (listed.size - place) * sizeof(int32_t))
 
 
 cdef inline void drop_row(RowList* listed, int32_t row) noexcept nogil:
