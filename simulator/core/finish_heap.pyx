@@ -41,10 +41,15 @@ cdef class FinishHeap:
         return total
 
     cdef int32_t _find(self, int32_t slot) noexcept nogil:
-        cdef int32_t i
-        for i in range(self.size):
-            if finish_slot(&self._heap[i]) == slot:
+        cdef const Finish* heap = self._heap
+        cdef int32_t i = 0
+        while i + 4 <= self.size and not ((finish_slot(&heap[i]) == slot) | (finish_slot(&heap[i + 1]) == slot) |
+                                          (finish_slot(&heap[i + 2]) == slot) | (finish_slot(&heap[i + 3]) == slot)):
+            i += 4
+        while i < self.size:
+            if finish_slot(&heap[i]) == slot:
                 return i
+            i += 1
         return -1
 
     cdef int remove(self, int32_t slot) noexcept nogil:

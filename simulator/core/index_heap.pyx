@@ -10,6 +10,12 @@ cdef enum:
     FIRST_ROOM = 64
 
 
+cdef inline bint stands_before(const Waiting* a, const Waiting* b) noexcept nogil:
+    # waits_before without a branch: which of two children goes first is a coin toss
+    return (a.priority < b.priority) | ((a.priority == b.priority) & (
+        (a.arrival_ns < b.arrival_ns) | ((a.arrival_ns == b.arrival_ns) & (a.tie_rank < b.tie_rank))))
+
+
 cdef class IndexHeap:
     """Rows in order of priority, arrival, then rank.
 
@@ -76,24 +82,22 @@ cdef class IndexHeap:
         self.size = 0
 
     cdef void _sift(self, int32_t hole, const Waiting* entry) noexcept nogil:
-        # Put `entry` where it belongs, from the hole upwards or downwards, whichever it needs.
+        # Put `entry` where it belongs, from the hole upwards or downwards, whichever it needs. Downwards it mostly goes
+        # to one of the last places: the hole goes there first, for one comparison a level.
         cdef Waiting* heap = self._heap
-        cdef int32_t parent, child
-        while hole > 0:
-            parent = (hole - 1) >> 1
-            if not waits_before(entry, &heap[parent]):
-                break
-            self._set(hole, &heap[parent])
-            hole = parent
-        child = 2 * hole + 1
+        cdef int32_t top = hole, child
+        while hole > 0 and waits_before(entry, &heap[(hole - 1) >> 1]):
+            self._set(hole, &heap[(hole - 1) >> 1])
+            hole = (hole - 1) >> 1
+        child = 2 * hole + 1 if hole == top else self.size
         while child < self.size:
-            if child + 1 < self.size and waits_before(&heap[child + 1], &heap[child]):
-                child += 1
-            if not waits_before(&heap[child], entry):
-                break
+            child += child + 1 < self.size and stands_before(&heap[child + 1], &heap[child])
             self._set(hole, &heap[child])
             hole = child
             child = 2 * hole + 1
+        while hole > top and waits_before(entry, &heap[(hole - 1) >> 1]):
+            self._set(hole, &heap[(hole - 1) >> 1])
+            hole = (hole - 1) >> 1
         self._set(hole, entry)
 
     cdef int _grow(self) except -1 nogil:

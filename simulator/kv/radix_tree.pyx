@@ -17,6 +17,7 @@ from simulator.kv.content cimport Cursor
 cdef enum:
     TICK = 1 << 20              # longer than any path
     FIRST_BUCKETS = 64
+    SPARSE = 4                  # buckets for each node, at least: a look for what is not there seldom meets one
 
 
 cdef class RadixTree:
@@ -84,15 +85,24 @@ cdef class RadixTree:
     # ---- children
 
     cdef uint32_t _code_of(self, int32_t parent, int32_t row, int64_t begin) noexcept nogil:
-        cdef Piece piece = self._piece_at(row, begin)
-        cdef uint64_t code = <uint64_t>piece.stream * 0x9E3779B97F4A7C15u + <uint64_t>piece.offset
+        cdef Piece piece
+        cdef uint64_t code
+        if self._demands[row].num_segments == 0 and begin < self._requests[row].prompt_tokens:
+            piece.stream, piece.offset = own_stream(row), begin             # what _piece_at says, without the call
+        else:
+            piece = self._piece_at(row, begin)
+        code = <uint64_t>piece.stream * 0x9E3779B97F4A7C15u + <uint64_t>piece.offset
         code = (code ^ (<uint64_t>parent << 32)) * 0xD1B54A32D192ED03u
         return <uint32_t>(code >> 33)
 
     cdef int32_t _child(self, int32_t node, int32_t row, int64_t begin) noexcept nogil:
         """Return the child that begins with the page of the text that begins there; -1: there is none."""
-        cdef uint32_t code = self._code_of(node, row, begin)
-        cdef int32_t child = self._buckets[code & <uint32_t>(self._num_buckets - 1)]
+        cdef uint32_t code
+        cdef int32_t child
+        if self._nodes[node].first_child < 0:
+            return -1
+        code = self._code_of(node, row, begin)
+        child = self._buckets[code & <uint32_t>(self._num_buckets - 1)]
         while child >= 0:
             if (self._nodes[child].code == code and self._nodes[child].parent == node
                     and (node > 0 or self._demands[self._nodes[child].row].adapter == self._demands[row].adapter)
@@ -154,7 +164,7 @@ cdef class RadixTree:
             node = self._num_nodes
             self._nodes[node].row = -1
             self._num_nodes += 1
-            if self._num_nodes > self._num_buckets:
+            if SPARSE * self._num_nodes > self._num_buckets:
                 self._rehash()
         else:
             self._first_free = self._nodes[node].parent

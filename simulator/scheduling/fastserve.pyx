@@ -24,7 +24,7 @@ cimport cython
 from simulator.domain.iteration cimport Batch
 from simulator.scheduling.base cimport Sequence
 from simulator.scheduling.feedback_queues cimport FeedbackQueues
-from simulator.scheduling.ranked cimport Ranked
+from simulator.scheduling.ranked cimport Ranked, Stand
 
 from typing import Annotated
 
@@ -70,6 +70,22 @@ cdef class Fastserve(Ranked):
 
     cdef double _standing(self, int32_t row, int32_t slot) noexcept nogil:
         return self._queues.at(row, self._now_ns).queue if slot >= 0 else self._queues.key(row)
+
+    cdef void _stand(self) noexcept nogil:
+        cdef int32_t i
+        cdef Stand* it
+        for i in range(self._in_line):
+            it = &self._stands[self._line[i].slot]
+            if it.order != self._line[i].order:
+                it.order = self._line[i].order
+                it.queue = self._queues.first_end(self._sequences[self._line[i].slot].row, &it.until_ns)
+            while it.until_ns < self._now_ns:
+                it.queue += 1
+                it.until_ns = self._queues.next_end(it.queue, it.until_ns)
+            self._line[i].standing = it.queue
+
+    cdef int32_t _next_row(self) noexcept nogil:
+        return self._next_beside()
 
     cdef int preempt(self, int32_t slot, Batch* batch) except -1 nogil:
         self._queues.note(self._sequences[slot].row, self._now_ns)

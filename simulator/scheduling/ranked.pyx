@@ -12,6 +12,7 @@ preempted.
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport free
 
+from simulator.core.index_heap cimport IndexHeap
 from simulator.core.memory cimport resize
 from simulator.core.row_list cimport add_row
 from simulator.domain.batch cimport clear_shape
@@ -77,9 +78,10 @@ cdef class Ranked(InOrder):
         free(self._placed.rows)
         free(self._displaced.rows)
         free(self._line)
+        free(self._stands)
 
     cdef int _rank_by(self, object context, Ranking ranking) except -1:
-        self._ranking = ranking
+        self._ranking, self._frontier = ranking, IndexHeap()
         self.waiting = WaitingQueue(context.requests, context.demands, BY_RANKING, self._gives_way)
         self.waiting.rank_by(ranking)
         return 0
@@ -160,6 +162,11 @@ cdef class Ranked(InOrder):
     cdef double _standing(self, int32_t row, int32_t slot) noexcept nogil:
         return 0.0
 
+    cdef void _stand(self) noexcept nogil:
+        cdef int32_t i
+        for i in range(self._in_line):
+            self._line[i].standing = self._standing(self._sequences[self._line[i].slot].row, self._line[i].slot)
+
     cdef int _give_way(self, Batch* batch) except -1 nogil:
         """Let those that run make room for who waits and stands before them; return how many did."""
         cdef int64_t blocks = self.kv.free_blocks, places = self.max_running - self._running.size
@@ -168,22 +175,38 @@ cdef class Ranked(InOrder):
         self._in_line = -1
         if places <= 0 and self._may_give_way <= 0:
             return 0
-        while budget > 0 and self.waiting.size > 0:
+        while budget > 0 and self._placed.size < self.waiting.size:
             row = self._next_row()
             if self.stale_tokens(row) > 0 or not self._make_place(batch, row, &places, &blocks):
                 break
             if batch.num_preempted == 0:        # there is room for it
                 break
-            self.waiting.remove(row)
+            self._set_aside(row)
             add_row(&self._placed, row)
             budget -= min(<int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens,
                           self._threshold)
-        for i in range(self._placed.size):
-            self.waiting.push(self._placed.rows[i])
+        if batch.num_preempted == 0:
+            return 0
+        self._end_looking()
         for i in range(self._displaced.size):
             self.waiting.push(self._displaced.rows[i])
         self._placed.size = self._displaced.size = 0
         return <int>(self._given_way - given_way)
+
+    cdef int _set_aside(self, int32_t row) except -1 nogil:
+        cdef int32_t place = self._frontier.pop() if self._placed.size > 0 else 0, child, other
+        for child in range(2 * place + 1, min(2 * place + 3, self.waiting.size)):
+            other = self.waiting.at(child)
+            self._frontier.push(child, self._ranking.key(other), self._requests[other].arrival_ns,
+                                self._demands[other].tie_rank)
+        return 0
+
+    cdef int _end_looking(self) except -1 nogil:
+        self._frontier.clear()
+        return 0
+
+    cdef int32_t _next_beside(self) noexcept nogil:
+        return self.waiting.at(self._frontier.top() if self._placed.size > 0 else 0)
 
     cdef bint _make_place(self, Batch* batch, int32_t row, int64_t* places, int64_t* blocks) except -1 nogil:
         """Find a place and blocks for one that waits, preempting who stands behind it; False: there are not enough."""
@@ -201,6 +224,8 @@ cdef class Ranked(InOrder):
             slot = self._yielding(before)
             if slot < 0:                        # what they held, others share
                 return False
+            if not self._is_heap:
+                self._order_line()
             self._in_line -= 1
             sink(self._line, self._in_line, 0, self._line[self._in_line])
             blocks[0] -= self.kv.free_blocks
@@ -218,30 +243,50 @@ cdef class Ranked(InOrder):
 
     cdef int _line_up(self) except -1 nogil:
         """Note where those stand that may give way: once while places are asked for, which changes nothing of it."""
-        cdef int32_t slot = self._running.head if self._may_give_way > 0 else -1
         cdef int32_t i
-        cdef const Sequence* sequence
-        cdef Yielding* it
         if self._in_line >= 0:
             return 0
-        self._in_line = 0
+        self._make_room_for_line()
+        self._in_line, self._is_heap, self._last = 0, False, 0
+        if self._may_give_way > 0:
+            self._list_running()
+            self._stand()
+        for i in range(1, self._in_line):
+            if self._line[i].standing >= self._line[self._last].standing:       # and it was admitted later
+                self._last = i
+        return 0
+
+    cdef int _make_room_for_line(self) except -1 nogil:
         if self._line == NULL:
             resize(&self._line, self.max_running * sizeof(Yielding))
+        if self._num_stands < self.num_slots:
+            resize(&self._stands, self.num_slots * sizeof(Stand))
+        while self._num_stands < self.num_slots:
+            self._stands[self._num_stands].order = -1
+            self._num_stands += 1
+        return 0
+
+    cdef void _list_running(self) noexcept nogil:
+        """Let those line up, in order, that have sampled since they were admitted."""
+        cdef const Sequence* sequence
+        cdef int32_t slot = self._running.head
         while slot >= 0:
             sequence = &self._sequences[slot]
             if sequence.is_member or (sequence.is_decoding and sequence.in_flight == 0):
-                it = &self._line[self._in_line]
-                it.slot, it.order, it.standing = slot, sequence.order, self._standing(sequence.row, slot)
+                self._line[self._in_line].slot, self._line[self._in_line].order = slot, sequence.order
                 self._in_line += 1
             slot = self._links.next(slot)
+
+    cdef void _order_line(self) noexcept nogil:
+        cdef int32_t i
         for i in range((self._in_line - 2) >> 1, -1, -1):
             sink(self._line, self._in_line, i, self._line[i])
-        return 0
+        self._is_heap, self._last = True, 0
 
     cdef int32_t _yielding(self, double before) noexcept nogil:
         """Return the slot of who stands last in line, if behind one that waits; -1: there is none."""
-        if self._in_line > 0 and self._may_give_way > 0 and self._line[0].standing > before:
-            return self._line[0].slot
+        if self._in_line > 0 and self._may_give_way > 0 and self._line[self._last].standing > before:
+            return self._line[self._last].slot
         return -1
 
     cdef int64_t _blocks_behind(self, double before) noexcept nogil:

@@ -1,13 +1,17 @@
 """Who waits by tokens so far and length of text, for a policy that looks for the greatest gain.
 
 What one gains falls with its tokens and depends on when it came; the gain for each token of the text falls with its
-length, too. So those with about as many tokens stand on a shelf, the shortest text first, and the policy looks at as
-many of a shelf as a bound of their gains allows. Shelves of up to 12 tokens are exact, later ones 1/12 wide.
+length, too. So those with about as many tokens stand on a shelf, in parts of it, the shortest text of each part first,
+and the policy looks at as many shelves, parts and texts as bounds of their gains allow. Shelves of up to 12 tokens are
+exact, later ones 1/12 wide, and parts 1/16 of that: exact up to 192 tokens.
 """
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t
+from libc.stdlib cimport calloc, free
 cimport cython
 
-from simulator.core.index_heap cimport IndexHeap
+from simulator.core.errors cimport broken
+from simulator.core.index_heap cimport Waiting, waits_before
+from simulator.core.memory cimport resize
 from simulator.scheduling.ranked cimport RequestRanking
 
 
@@ -19,14 +23,26 @@ cdef class Texts(RequestRanking):
     """
 
     def __init__(self, context):
-        cdef int64_t tokens = 0
+        cdef int64_t tokens = 0, width
         cdef int32_t i
-        self._owned = [IndexHeap() for _ in range(MOST_SHELVES)]
+        cdef Shelf* shelf
+        self.parts = <Part*>calloc(MOST_SHELVES * MOST_PARTS, sizeof(Part))
+        self._spots = <Spot*>calloc(len(context.requests) + 1, sizeof(Spot))
+        if self.parts == NULL or self._spots == NULL:
+            raise MemoryError()
         for i in range(MOST_SHELVES):
-            self.heaps[i] = <void*>self._owned[i]
-            self.shelves[i].least_tokens = <int32_t>min(tokens, 2**31 - 1)
-            self.shelves[i].is_exact = tokens < 12
-            tokens += max(tokens // 12, 1)
+            shelf, width = &self.shelves[i], max(tokens // 12, 1)
+            shelf.least_tokens = <int32_t>min(tokens, 2**31 - 1)
+            shelf.part_tokens = <int32_t>((width + MOST_PARTS - 1) // MOST_PARTS)
+            shelf.num_parts = <int32_t>((width + shelf.part_tokens - 1) // shelf.part_tokens)
+            tokens += width
+
+    def __dealloc__(self):
+        cdef int32_t i
+        for i in range(MOST_SHELVES * MOST_PARTS if self.parts != NULL else 0):
+            free(self.parts[i].heap)
+        free(self.parts)
+        free(self._spots)
 
     cdef int32_t _shelf_of(self, int32_t tokens) noexcept nogil:
         cdef int32_t first = 0, end = MOST_SHELVES, middle
@@ -39,19 +55,111 @@ cdef class Texts(RequestRanking):
         return first
 
     cdef void count(self, int32_t row, int32_t change) noexcept nogil:
+        if change > 0:
+            self.put(row)
+        elif self._spots[row].place > 0:
+            self.lift(row)
+
+    cdef int put(self, int32_t row) except -1 nogil:
         cdef int32_t tokens = self.requests[row].output_tokens, i = self._shelf_of(tokens)
-        cdef int64_t arrival_ns = self.requests[row].arrival_ns
         cdef Shelf* shelf = &self.shelves[i]
-        self.has_changed = True
-        if change < 0:
-            while (<IndexHeap>self.heaps[i]).remove(row) < 0 and i > 0:
-                i -= 1                          # tokens have come while it waited: bounds of fewer hold all the more
-            return
-        if (<IndexHeap>self.heaps[i]).size == 0:
+        cdef int32_t k = (tokens - shelf.least_tokens) // shelf.part_tokens, room
+        cdef Part* part = &self.parts[i * MOST_PARTS + k]
+        cdef Waiting entry
+        if part.size == part.room:
+            room = 2 * part.room + 4
+            resize(&part.heap, room * sizeof(Waiting))
+            part.room = room
+        entry.priority, entry.row = <int64_t>self.requests[row].prompt_tokens + tokens, row
+        entry.arrival_ns, entry.tie_rank = self.requests[row].arrival_ns, self.demands[row].tie_rank
+        self._spots[row].shelf, self._spots[row].part = <int16_t>i, <int16_t>k
+        part.least_tokens, part.is_exact = shelf.least_tokens + k * shelf.part_tokens, shelf.part_tokens == 1
+        self._widen(shelf, part, entry.arrival_ns, entry.priority)
+        shelf.size += 1
+        part.size += 1
+        self._sift(part, part.size - 1, &entry)
+        self._note(row)
+        return 0
+
+    cdef void _widen(self, Shelf* shelf, Part* part, int64_t arrival_ns, int64_t text) noexcept nogil:
+        """Take one in that came then; a text of so many tokens."""
+        if shelf.size == 0:
+            shelf.place, self.occupied[self.num_occupied] = self.num_occupied, <int32_t>(shelf - &self.shelves[0])
+            self.num_occupied += 1
             shelf.earliest_ns = shelf.latest_ns = arrival_ns
+            shelf.least_text = text
+        if part.size == 0:
+            part.earliest_ns = part.latest_ns = arrival_ns
         shelf.earliest_ns, shelf.latest_ns = min(shelf.earliest_ns, arrival_ns), max(shelf.latest_ns, arrival_ns)
-        shelf.is_alike = shelf.is_exact and shelf.earliest_ns == shelf.latest_ns
-        (<IndexHeap>self.heaps[i]).push(row, <int64_t>self.requests[row].prompt_tokens + tokens, arrival_ns,
-                                        self.demands[row].tie_rank)
-        self.num_came += 1
-        self.num_shelves = max(self.num_shelves, i + 1)
+        part.earliest_ns, part.latest_ns = min(part.earliest_ns, arrival_ns), max(part.latest_ns, arrival_ns)
+        part.is_alike = part.is_exact and part.earliest_ns == part.latest_ns
+        shelf.least_text = min(shelf.least_text, text)
+
+    cdef void lift(self, int32_t row) noexcept nogil:
+        cdef Spot* spot = &self._spots[row]         # that of when it came: tokens may have come while it waited
+        cdef Part* part = &self.parts[spot.shelf * MOST_PARTS + spot.part]
+        cdef Shelf* shelf = &self.shelves[spot.shelf]
+        cdef int32_t hole = spot.place - 1
+        cdef int64_t text = part.heap[hole].priority
+        cdef Waiting last
+        spot.place = 0
+        part.size -= 1
+        shelf.size -= 1
+        if hole < part.size:
+            last = part.heap[part.size]
+            self._sift(part, hole, &last)
+        if shelf.size == 0:
+            self.num_occupied -= 1
+            self.occupied[shelf.place] = self.occupied[self.num_occupied]
+            self.shelves[self.occupied[shelf.place]].place = shelf.place
+        elif text == shelf.least_text:
+            self._find_least_text(spot.shelf)
+        self._note(~row)
+
+    cdef void _find_least_text(self, int32_t shelf) noexcept nogil:
+        cdef const Part* part
+        cdef int64_t least = INT64_MAX
+        cdef int32_t k
+        for k in range(self.shelves[shelf].num_parts):
+            part = self.part(shelf, k)
+            if part.size > 0:
+                least = min(least, part.heap[0].priority)
+        self.shelves[shelf].least_text = least
+
+    cdef void _sift(self, Part* part, int32_t hole, const Waiting* entry) noexcept nogil:
+        """Put one where it belongs, from the hole upwards or downwards."""
+        cdef Waiting* heap = part.heap
+        cdef int32_t child
+        while hole > 0 and waits_before(entry, &heap[(hole - 1) >> 1]):
+            self._set(part, hole, &heap[(hole - 1) >> 1])
+            hole = (hole - 1) >> 1
+        child = 2 * hole + 1
+        while child < part.size:
+            if child + 1 < part.size and waits_before(&heap[child + 1], &heap[child]):
+                child += 1
+            if not waits_before(&heap[child], entry):
+                break
+            self._set(part, hole, &heap[child])
+            hole = child
+            child = 2 * hole + 1
+        self._set(part, hole, entry)
+
+    cpdef int check(self) except -1:
+        """Raise RuntimeError unless each stands where its spot says, behind no longer text."""
+        cdef int32_t i, k, place, size
+        cdef const Part* part
+        for i in range(MOST_SHELVES):
+            size = 0
+            for k in range(self.shelves[i].num_parts):
+                part = self.part(i, k)
+                size += part.size
+                for place in range(part.size):
+                    if self._spots[part.heap[place].row].place != place + 1:
+                        broken("Texts: a row is not where its spot says")
+                    if place > 0 and waits_before(&part.heap[place], &part.heap[(place - 1) >> 1]):
+                        broken("Texts: a text stands behind a longer one")
+                    if part.heap[place].priority < self.shelves[i].least_text:
+                        broken("Texts: a text is shorter than the shortest of its shelf")
+            if size != self.shelves[i].size:
+                broken("Texts: a shelf has not as many as its parts")
+        return 0

@@ -81,5 +81,5 @@ cdef class WaitingQueue:
     cdef int64_t _arrival(self, int32_t row) noexcept nogil
     cdef int _grow(self) except -1 nogil
 
-    # First come first served, the row at a place, from 0; there is one.
+    # The row at a place, from 0; there is one. Sorted, who stands there goes before those at 2i + 1 and 2i + 2.
     cdef int32_t at(self, int32_t place) noexcept nogil

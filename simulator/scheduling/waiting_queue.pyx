@@ -97,6 +97,8 @@ cdef class WaitingQueue:
         return self._heap.top() if self._order != FIRST_COME else self._ring[self._head]
 
     cdef int32_t at(self, int32_t place) noexcept nogil:
+        if self._order != FIRST_COME:
+            return self._heap.at(place).row
         return self._ring[(self._head + place) & self._mask]
 
     cdef int32_t pop(self) noexcept nogil:

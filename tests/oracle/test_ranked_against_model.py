@@ -44,7 +44,7 @@ def run(name, requests, parameters, blocks, block_size, **setup):
     workload = structs.replace(workload, labels={"tenant": ("a", "b", "c")})
     return debug.record(workload, plan_of(
         parameters, Linear(PRICES), scheduler=registry.load("scheduler", name), num_gpu_blocks=blocks + 1,
-        block_size=block_size, max_model_len=200, enable_prefix_caching=False, **setup), details=False)
+        block_size=block_size, max_model_len=400, enable_prefix_caching=False, **setup), details=False)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -77,3 +77,28 @@ def test_many_that_wait_keep_the_rules(name, instants):
         for fast_forward in (True, False):
             found = run(name, requests, parameters, 80, block_size, fast_forward=fast_forward).requests
             assert (found["completed_ns"].tolist(), found["preemptions"].tolist()) == expected, (seed, fast_forward)
+
+
+@pytest.mark.parametrize("name", ["andes", "fastserve"])
+@pytest.mark.parametrize(("arrivals", "prompt", "outputs", "places", "budget"), [
+    (1, 2, [3, 25], 24, 200),           # many find a place in one iteration
+    (40, 30, [2, 6], 3, 60),            # most who wait have waited before
+    (2, 3, [230, 260], 5, 40),          # texts beyond exact parts of shelves
+])
+def test_crowds_keep_the_rules(name, arrivals, prompt, outputs, places, budget):
+    rng = Random(f"{name} {outputs}")
+    own = {"andes": {"tokens_per_s": 400.0, "token_latency_ms": 1.0, "horizon_s": 0.2, "expected_ttft_s": 0.01,
+                     "preemptions_per_request": 20.0, "running_bonus": 0.05},
+           "fastserve": {"quantum_ms": 1.0, "quantum_ratio": 1.2, "starvation_s": 0.03}}[name]
+    parameters = registry.load("scheduler", name).Parameters(
+        max_num_seqs=places, max_num_batched_tokens=budget, **own)
+    requests = [(arrival, rng.randint(1, prompt), rng.randint(*outputs), 0) for arrival in sorted(
+        rng.randrange(arrivals) * MS + 1 for _ in range(20 if outputs[0] > 200 else 120))]
+    replica = MODELS[name](parameters, 4000, 4)
+
+    expected = ranked.serve(requests, replica, MS)
+
+    assert replica.given_way > 100                  # for a place: there are blocks for all
+    for fast_forward in (True, False):
+        found = run(name, requests, parameters, 4000, 4, fast_forward=fast_forward).requests
+        assert (found["completed_ns"].tolist(), found["preemptions"].tolist()) == expected, fast_forward
