@@ -15,6 +15,7 @@ from simulator.study.calibration.question import Question, read_question
 from simulator.study.calibration.steps import scipy_optimize
 from simulator.study.calibration.told import text_of
 from simulator.study.durations import duration_s
+from simulator.study.sweep.kept import keep_program
 
 DONE, RUN_AGAIN, SIGNAL = 0, 75, 128
 LINE_S = 30.0                   # between two lines of progress
@@ -60,6 +61,7 @@ def run(options: argparse.Namespace) -> int:
         print(f"stopped; evaluations so far are in {folder}, run again to go on", file=sys.stderr)
         return RUN_AGAIN if number is None else SIGNAL + number
     names = write_all(answer, folder, asked, options.overrides)
+    keep_program(folder)
     if not options.quiet:
         print(f"{text_of(answer)}\n\n{', '.join(names)} in {os.path.relpath(folder)}")
     for note in answer.notes:

@@ -26,10 +26,21 @@ def keep(study: Study, directory: Path) -> None:
     OutputError
         They cannot be written.
     """
-    told = {"schema": SCHEMA, "version": simulator.__version__, "git_revision": git_revision(PACKAGE.parent),
-            "sources": hash_of_sources(), "python": platform.python_version(), "numpy": np.__version__}
     table = plain_value(dict(study.apart or {})) | plain(study.base) | {"study": _plain_study(study)}
     write(directory / STUDY, tomli_w.dumps(table))
+    keep_program(directory)
+
+
+def keep_program(directory: Path) -> None:
+    """Write by which program a study was answered.
+
+    Raises
+    ------
+    OutputError
+        It cannot be written.
+    """
+    told = {"schema": SCHEMA, "version": simulator.__version__, "git_revision": git_revision(PACKAGE.parent),
+            "sources": hash_of_sources(), "python": platform.python_version(), "numpy": np.__version__}
     write(directory / PROVENANCE, json.dumps(told, indent=2) + "\n")
 
 

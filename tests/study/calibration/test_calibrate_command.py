@@ -57,7 +57,8 @@ def test_no_fit_only_compares(serve, calibrate, tmp_path):
     status, out, _ = calibrate('measured = ["measured"]', "", "--no-fit")
 
     assert status == 0 and "nothing was held out; MAPE of requests 4" in out      # 5,000 instead of 9,000 us
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["calibration.json", "pairs.csv"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "calibration.json", "pairs.csv", "provenance.json"]
     found = read(tmp_path / "out/calibration.json")
     assert (found["coefficients"], found["held_out"], found["transfers"]) == ({}, None, None)
     assert found["training"]["tpot"]["request_level"]["bias"] == pytest.approx(5 / 9 - 1, abs=1e-3)
