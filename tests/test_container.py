@@ -13,7 +13,7 @@ from simulator import cli
 ROOT = Path(__file__).resolve().parents[1]
 PYPROJECT = tomli.loads((ROOT / "pyproject.toml").read_text())
 INSTRUCTIONS = {"ARG", "CMD", "COPY", "ENTRYPOINT", "ENV", "FROM", "RUN", "USER", "WORKDIR"}
-OWN_NEEDS = {"all", "completion", "gpu", "operators", "test"}       # extras that an image is better off without
+OWN_NEEDS = {"all", "completion", "docs", "gpu", "operators", "test"}       # extras that an image is better off without
 
 
 def instructions():
@@ -112,4 +112,4 @@ def test_commands_of_the_page_mount_where_the_image_works():
         assert re.search(rf'--volume "\$PWD:{place}(:Z)?"', options) and "--user" in options
         first, *others = shlex.split(words)
         command = [first, *others] if first in cli.COMMANDS else ["run", first, *others]
-        assert cli._parser(command[0]).parse_args(command)
+        assert cli.parser_of(command[0]).parse_args(command)
