@@ -1,0 +1,63 @@
+"""Policies that rank by what a request gains for each token of its text; see by_gain.pyx."""
+cimport cython
+from libc.stdint cimport int32_t, int64_t
+
+from simulator.scheduling.lane cimport came_before
+from simulator.scheduling.ranked cimport Ranked
+from simulator.scheduling.texts cimport MOST_SHELVES, Part, Texts
+
+cdef enum:
+    MOST_BEST = 4               # who is next, and who is when that one has found a place
+    MOST_SEEDS = 8
+
+
+cdef struct Best:               # of those that wait
+    int32_t row
+    double standing
+
+
+cdef class ByGain(Ranked):
+    cdef Texts _texts
+    cdef double _running_weight         # what one that runs gains counts so many times; set by the policy
+    cdef bint _is_tight                 # gains count in the batch being formed, else who came first; set before it
+    cdef double[MOST_SHELVES] _most     # [shelf] that one gains now, at most
+    cdef double[MOST_SHELVES] _ahead    # [shelf] where one stands now, at best
+    cdef Best[MOST_BEST] _best          # [_num_best] the first of those that wait, in order, as of `_found_ns`
+    cdef int32_t _num_best
+    cdef int64_t _found_ns
+    cdef int32_t[MOST_SEEDS] _seeds     # rows that were among them
+    cdef int64_t _num_seeds
+
+    # What one gains now by being served, with so many tokens, who came then; never less than 0. The policy answers it.
+    cdef double _gain_of(self, double tokens, int64_t arrival_ns) noexcept nogil
+
+    # What one may gain at most with so many tokens or more, who came then or in between. Likewise.
+    cdef double _most_of(self, int32_t tokens, int64_t earliest_ns, int64_t latest_ns) noexcept nogil
+
+    @cython.final
+    cdef inline bint _goes_before(self, int32_t row, double standing, int32_t place) noexcept nogil:
+        cdef const Best* other = &self._best[place]
+        return standing < other.standing or (
+            standing == other.standing and came_before(self._requests, self._demands, row, other.row))
+
+    @cython.final
+    cdef inline bint _may_be_best(self, double standing) noexcept nogil:
+        return self._num_best < MOST_BEST or standing <= self._best[MOST_BEST - 1].standing
+
+    @cython.final
+    cdef void _take_changes(self) noexcept nogil
+
+    @cython.final
+    cdef void _offer(self, int32_t row, double standing) noexcept nogil
+
+    @cython.final
+    cdef void _seed(self, int32_t row) noexcept nogil
+
+    @cython.final
+    cdef void _look(self) noexcept nogil
+
+    @cython.final
+    cdef void _look_at_shelf(self, int32_t i) noexcept nogil
+
+    @cython.final
+    cdef void _look_at(self, const Part* part, double most) noexcept nogil
