@@ -47,10 +47,11 @@ class Slurm:
                             "PATH": os.pathsep.join([str(self.folder), os.path.dirname(sys.executable),
                                                      os.environ["PATH"]])}
 
-    def sbatch(self, script, cwd, warn_after_s=None):
+    def sbatch(self, script, cwd, warn_after=None):
         """Run all tasks of an array, one after the other, those that are put back into the queue too.
 
-        warn_after_s : after which `--signal` comes in the first turn of each task; None: it has time enough.
+        warn_after : in the first turn of each task `--signal` comes once this has grown, as it is called again and
+            again, by ten; None: it has time enough.
 
         Returns {task: [exit status of each turn]}.
         """
@@ -64,18 +65,18 @@ class Slurm:
                     "SLURM_ARRAY_TASK_COUNT": str(len(tasks)), "SLURM_CPUS_PER_TASK": options["cpus-per-task"]}
             name = options["output"].replace("%x", options["job-name"]).replace("%A", "7").replace("%a", str(task))
             output = cwd / name
-            ended[task] = self._turns(script, cwd, output, more, options, warn_after_s)
+            ended[task] = self._turns(script, cwd, output, more, options, warn_after)
         return ended
 
-    def _turns(self, script, cwd, output, more, options, warn_after_s):
+    def _turns(self, script, cwd, output, more, options, warn_after):
         ended, flag = [], self.folder / f"requeue-7_{more['SLURM_ARRAY_TASK_ID']}"
         while len(ended) < MOST_TURNS:
             count = {"SLURM_RESTART_COUNT": str(len(ended))} if ended else {}
             with open(output, "a" if options["open-mode"] == "append" else "w") as log:
                 job = subprocess.Popen(["bash", str(script)], cwd=cwd, stdout=log, stderr=log, start_new_session=True,
                                        env=self.environment | more | count)
-                if warn_after_s is not None and not ended:
-                    warn(job, options["signal"], warn_after_s)
+                if warn_after is not None and not ended:
+                    warn(job, options["signal"], warn_after)
                 ended.append(job.wait(timeout=120))
             if not flag.exists():
                 return ended
@@ -84,11 +85,13 @@ class Slurm:
         raise AssertionError("a task never ends")
 
 
-def warn(job, option, after_s):
+def warn(job, option, count):
     """Send the signal to the job's step, not to its shell: `--signal` without B:."""
     name, _, _ = option.partition("@")
     assert not name.startswith("B:")
-    time.sleep(after_s)
+    before = count()
+    while job.poll() is None and count() < before + 10:
+        time.sleep(0.01)
     for process in steps_of(job.pid):
         os.kill(process, getattr(signal, f"SIG{name}"))
 
