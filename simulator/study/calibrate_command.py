@@ -1,12 +1,10 @@
 """`python -m simulator calibrate STUDY.toml`: fit an experiment to what was measured, and say how far it predicts."""
 import argparse
 import os
-import signal
 import sys
 import time
 from pathlib import Path
 
-from simulator.results.interrupts import Interrupts
 from simulator.study.calibration.answer import Solver, Stopped
 from simulator.study.calibration.evaluations import FILE as EVALUATIONS
 from simulator.study.calibration.evaluations import Evaluations
@@ -16,6 +14,7 @@ from simulator.study.calibration.steps import scipy_optimize
 from simulator.study.calibration.told import text_of
 from simulator.study.durations import duration_s
 from simulator.study.sweep.kept import keep_program
+from simulator.study.watch import Watch
 
 DONE, RUN_AGAIN, SIGNAL = 0, 75, 128
 LINE_S = 30.0                   # between two lines of progress
@@ -52,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     check_free(folder, asked, options.is_fitted, options.overwrite)
     if options.overwrite:
         (folder / EVALUATIONS).unlink(missing_ok=True)
-    watch = _Watch(options)
+    watch = Watch(options.stop_after)
     try:
         with watch.interrupts, Evaluations(folder, asked) as evaluations:
             answer = Solver(question, evaluations, watch.is_over, _Progress(question, options.quiet).tell).answer()
@@ -84,15 +83,3 @@ class _Progress:
             left_s = (now_s - self._began_s) / count * max(self._total - count, 0)
             print(f"{count:,}/{self._total:,} evaluations, objective {least:.6g}, {left_s:.0f} s left", file=sys.stderr,
                   flush=True)
-
-
-class _Watch:
-    """Says when no simulation is to begin any more: a signal, the time that was given."""
-
-    def __init__(self, options: argparse.Namespace):
-        self.interrupts = Interrupts((signal.SIGINT, signal.SIGTERM))
-        self._until_s = float("inf") if options.stop_after is None else time.monotonic() + options.stop_after
-
-    def is_over(self) -> bool:
-        """Say whether no simulation is to begin any more."""
-        return self.interrupts.signal_number is not None or time.monotonic() > self._until_s

@@ -1,9 +1,7 @@
 """`python -m simulator sweep STUDY.toml`: every point of a study, kept as it ends, resumed where it stopped."""
 import argparse
 import os
-import signal
 import sys
-import time
 from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import islice
@@ -12,7 +10,6 @@ from pathlib import Path
 from simulator.budget import least_bytes
 from simulator.errors import InputErrors
 from simulator.results.colours import coloured
-from simulator.results.interrupts import Interrupts
 from simulator.study.distributed.option import add_dask, elsewhere
 from simulator.study.durations import duration_s
 from simulator.study.report_command import check_installed, write_page
@@ -24,6 +21,7 @@ from simulator.study.sweep.progress import SweepProgress
 from simulator.study.sweep.shards import restarts, shard_of
 from simulator.study.sweep.study_file import ALL_CHECKED, Study, check_points, read_study
 from simulator.study.sweep.trial import STATUSES, Finished, Trial
+from simulator.study.watch import Watch
 
 DONE, SOME_FAILED, RUN_AGAIN, SIGNAL = 0, 1, 75, 128
 SHOWN = 3                       # sentences of failed runs
@@ -70,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
     if options.dry_run:
         return _dry_run(study, options)
     directory = Path(options.out or study.base.output.directory or Path("results", study.name)).absolute()
-    watch = _Watch(options)
+    watch = Watch(options.stop_after)
     writer = None if shard is None else f"shard-{shard.index}-of-{shard.count}-{restarts(os.environ)}"
     with ExitStack() as opened:
         how = How(_jobs(options, study), watch.is_over, options.keep == "all",
@@ -92,7 +90,7 @@ def _check_report(options: argparse.Namespace) -> None:
         check_installed()
 
 
-def _run_all(campaign: Campaign, options: argparse.Namespace, watch: "_Watch") -> list[Finished]:
+def _run_all(campaign: Campaign, options: argparse.Namespace, watch: Watch) -> list[Finished]:
     ends = []
     if campaign.num_torn:
         print(f"note: {campaign.num_torn} run{'s' * (campaign.num_torn > 1)} had not been written to the end and "
@@ -109,7 +107,7 @@ def _run_all(campaign: Campaign, options: argparse.Namespace, watch: "_Watch") -
 
 
 def _conclude(campaign: Campaign, directory: Path, ends: list[Finished], options: argparse.Namespace,
-              watch: "_Watch", whole: bool) -> int:
+              watch: Watch, whole: bool) -> int:
     summary = campaign.merge() if whole else None
     failed = failures(list({end.id: end for end in ends}.values()))
     if not options.quiet:
@@ -189,21 +187,3 @@ def _statuses(text: str) -> frozenset[str]:
     if wrong := sorted(found - set(RETRIED)):
         raise argparse.ArgumentTypeError(f"expected some of {', '.join(RETRIED)}; found {', '.join(wrong)}")
     return found
-
-
-class _Watch:
-    """Says when no run is to begin any more: a signal, the time that was given, a failure."""
-
-    def __init__(self, options: argparse.Namespace):
-        self.interrupts = Interrupts((signal.SIGINT, signal.SIGTERM))
-        self._until_s = float("inf") if options.stop_after is None else time.monotonic() + options.stop_after
-        self._has_stopped = False
-
-    def stop(self) -> None:
-        """Let no run begin any more."""
-        self._has_stopped = True
-
-    def is_over(self) -> bool:
-        """Say whether no run is to begin any more."""
-        return (self._has_stopped or self.interrupts.signal_number is not None
-                or time.monotonic() > self._until_s)

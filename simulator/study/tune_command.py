@@ -1,7 +1,6 @@
 """`python -m simulator tune STUDY.toml`: which deployment is best, ranked, with the experiments of the winners."""
 import argparse
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable
@@ -10,7 +9,6 @@ from functools import partial
 from pathlib import Path
 
 from simulator.errors import InputErrors
-from simulator.results.interrupts import Interrupts
 from simulator.study.distributed.option import add_dask, elsewhere
 from simulator.study.durations import duration_s
 from simulator.study.report_command import check_installed, write_page
@@ -29,6 +27,7 @@ from simulator.study.tuning.store import opened
 from simulator.study.tuning.table import CAPACITY, OPTUNA, Question, TuneTable, check
 from simulator.study.tuning.tried import Stopped, Tried, Trier
 from simulator.study.tuning.trying import AtLoad
+from simulator.study.watch import Watch
 
 DONE, SOME_FAILED, NOTHING, RUN_AGAIN, SIGNAL = 0, 1, 3, 75, 128
 LINE_S = 30.0                   # between two lines of progress
@@ -74,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
             raise InputErrors(["--report: does not go with --dry-run, which runs nothing"])
         return _dry_run(question, candidates)
     directory = _directory(options, question.study.base.output.directory, question.study.name)
-    watch = _Watch(options)
+    watch = Watch(options.stop_after)
     if not (directory / LOOK).exists():
         check_numbers(question, candidates)
     try:
@@ -99,7 +98,7 @@ def run(options: argparse.Namespace) -> int:
     return _status(outcome, told)
 
 
-def _trier(question: Question, laboratory: Laboratory, directory: Path, watch: "_Watch",
+def _trier(question: Question, laboratory: Laboratory, directory: Path, watch: Watch,
            tell: Callable[[Tried], None]) -> Trier:
     """Return what tries candidates under the load that the study asks for."""
     if question.settings.load == CAPACITY:
@@ -196,15 +195,3 @@ class _Progress:
             self._told_s = time.monotonic()
             print(f"{self._count:,} candidates tried; the last: {tried.candidate.layout}, {tried.status}",
                   file=sys.stderr, flush=True)
-
-
-class _Watch:
-    """Says when no run is to begin any more: a signal, the time that was given."""
-
-    def __init__(self, options: argparse.Namespace):
-        self.interrupts = Interrupts((signal.SIGINT, signal.SIGTERM))
-        self._until_s = float("inf") if options.stop_after is None else time.monotonic() + options.stop_after
-
-    def is_over(self) -> bool:
-        """Say whether no run is to begin any more."""
-        return self.interrupts.signal_number is not None or time.monotonic() > self._until_s
