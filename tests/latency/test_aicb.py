@@ -203,6 +203,14 @@ def test_a_chunk_takes_at_least_what_it_takes_alone(tmp_path):
     assert aicb(tmp_path).breakdown(prefill=[(200, 200)])["attention"] == pytest.approx(1000 * NS)
 
 
+def test_one_token_behind_a_cached_prefix_is_a_decode(dense):
+    model = aicb(dense)
+
+    # By difference 2 x (200 ** 2 - 199 ** 2) at most; a decode with 200 tokens before it takes 2 x 220
+    assert model.breakdown(prefill=[(1, 200)])["attention"] >= 2 * 220 * NS
+    assert model.breakdown(prefill=[(1, 400)])["attention"] >= model.breakdown(decode=[401])["attention"]
+
+
 def test_prompts_and_decodes_of_a_batch_share_the_rest(dense):
     found = aicb(dense).breakdown(prefill=[(199, 0)], decode=[101])
 

@@ -101,6 +101,28 @@ def test_between_a_decode_and_the_dense_prompt_and_more_of_either_never_takes_le
         assert found <= attention(model, (new + cached, 0)) * (1 + 1e-12)
 
 
+@pytest.mark.parametrize(("hardware", "is_told"), [
+    ("h100-sxm-80gb", False), ("b200-sxm-180gb", False), ("a100-sxm-80gb", True), ("rtx-4090", True),
+    ("rtx-5090", True)])
+def test_what_is_not_split_among_cores_is_told(hardware, is_told):
+    model = roofline(hardware=hardware)
+
+    for chunk in ((2000, 8000), (16, 100), (5000, 0)):
+        model.predict([chunk])
+    assert not any("FlashAttention 2" in note for note in model.warnings())
+    model.predict([(16, 8000)])
+    assert any("FlashAttention 2" in note for note in model.warnings()) is is_told
+
+
+def test_that_latents_are_not_expanded_is_told():
+    model = roofline("deepseek-v2-lite")
+
+    model.predict([(2000, 8000)])
+    assert not any("expand" in note for note in model.warnings())
+    model.predict([(2, 8000)])
+    assert any("vLLM expands them from two tokens on" in note for note in model.warnings())
+
+
 # ---- operators
 
 @pytest.fixture

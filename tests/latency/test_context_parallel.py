@@ -66,6 +66,17 @@ def test_prompts_attend_as_without_it():
 
 # ---- roofline
 
+def test_prompts_of_one_new_token_each_are_decodes():
+    latent = shared(LATENT, 4)
+
+    # Whether their tokens come from a cache or were decoded: the same context is shared, the same is exchanged
+    for cached in ([16_383], [16_383, 99]):
+        one_more = [(1, context) for context in cached]
+        assert latent.predict(one_more, [500]) == latent.predict(decode=[context + 1 for context in cached] + [500])
+        assert sum(latent.breakdown(one_more).values()) == pytest.approx(latent.predict(one_more))
+    assert latent.predict([(2, 16_383)]) > 1.1 * latent.predict([(1, 16_383)])
+
+
 def shared(model, degree, tensor_parallel=4, backend="ag_rs", **ways):
     deployment = deploy(model, tensor_parallel=tensor_parallel, decode_context_parallel=degree, **ways)
     exchanges = context_exchanges(deployment, backend, 0.0, 1.0) if degree > 1 else ()

@@ -8,7 +8,8 @@ split into attention (A) and the rest (R: MLP, experts and their exchange, all-r
     mixed       sum over prompt chunks of A_p(chunk) + A_c(n, S) + R_p(m)
 
 with n decoding sequences, m all tokens computed, S the mean context before the iteration, and for a chunk of s tokens
-after x others A_p(chunk) = max(A_p(s), A_p(x + s) - A_p(x)), so that the chunks of a prompt add up to the prompt.
+after x others A_p(chunk) = max(A_p(s), A_p(x + s) - A_p(x), min(A_c(1, x + s), A_p(x + s))), so that the chunks of a
+prompt add up to the prompt, and one new token behind a cached prefix is a decode.
 Attention is by sequence and the rest by token, and prompts and decodes of a batch share one pass over the weights.
 Data-parallel ranks share a batch evenly; tables are of one rank, where all have as much. In lock step, where they do
 not, experts (the component moe) are looked up at the mean of the tokens that all ranks bring, all else at those of the
@@ -285,7 +286,12 @@ cdef class Aicb(LatencyModel):
         trust[0] = max(trust[0], place.trust)
         whole = value(&place, slice, ATTENTION)
         place = locate(self._prefill.rows, <double>chunk.context_tokens, self._stride)
-        return max(alone, whole - value(&place, slice, ATTENTION))
+        alone = max(alone, whole - value(&place, slice, ATTENTION))
+        if self._decode.num_rows == 0:
+            return alone
+        place = self._decode_place(1, <double>chunk.context_tokens + chunk.tokens - 1)
+        trust[0] = max(trust[0], place.trust)
+        return max(alone, min(whole, value(&place, slice, ATTENTION)))
 
     cdef double _prompts_ns(self, const BatchShape* shape, Places* places, Py_ssize_t slice) noexcept nogil:
         """Return the attention of all prompt chunks on one rank."""

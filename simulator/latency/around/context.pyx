@@ -37,7 +37,8 @@ cdef class ContextParallel(Around):
 
     Only sums over a batch are known. Of one decoding sequence the share is exact. Of m sequences with C tokens it is
     C / n + m I (n - 1) / (2 n), what rank 0 has in the mean if contexts end anywhere in a round of I n tokens: at most
-    m I (n - 1) / (2 n) from the truth. Prompts attend as without it.
+    m I (n - 1) / (2 n) from the truth. Prompts attend as without it; those of which one token each is left to compute,
+    all else being cached, are decodes, where a batch has no others and verifies no drafts.
 
     Parameters
     ----------
@@ -97,6 +98,16 @@ cdef class ContextParallel(Around):
         most = (most + 2 * self._degree - 1) // (2 * self._degree)
         return min(tokens, max(most, <int64_t>sequences))
 
+    cdef inline void _read(self, BatchShape* read, const BatchShape* shape) noexcept nogil:
+        """Take prompts of one new token each for the decodes that they are."""
+        read[0] = shape[0]
+        if shape.prefill_tokens == shape.num_chunks and shape.decode_tokens == shape.num_decodes:
+            read.num_decodes += shape.num_chunks
+            read.decode_tokens += shape.prefill_tokens
+            read.context_tokens += shape.prefill_context_tokens + shape.prefill_tokens
+            read.num_chunks, read.chunks = 0, NULL
+            read.prefill_tokens = read.prefill_context_tokens = read.prefill_token_pairs = 0
+
     cdef inline void _cut(self, BatchShape* cut, const BatchShape* shape) noexcept nogil:
         cut[0] = shape[0]
         cut.context_tokens = self._share(shape.context_tokens, shape.num_decodes)
@@ -130,26 +141,30 @@ cdef class ContextParallel(Around):
         return total
 
     cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
-        cdef BatchShape cut
+        cdef BatchShape read, cut
         cdef double ns
-        self._cut(&cut, shape)
+        self._read(&read, shape)
+        self._cut(&cut, &read)
         ns = self.model.batch_ns(&cut)
         self.note_fault()
-        return ns + self._exchange_ns(shape, self._copies)
+        return ns + self._exchange_ns(&read, self._copies)
 
     cdef double rank_ns(self, const BatchShape* shape, const Gathered* gathered, int32_t num_ranks) noexcept nogil:
-        cdef BatchShape cut
+        cdef BatchShape read, cut
         cdef double ns
-        self._cut(&cut, shape)
+        self._read(&read, shape)
+        self._cut(&cut, &read)
         ns = self.model.rank_ns(&cut, gathered, num_ranks)
         self.note_fault()
-        return ns + self._exchange_ns(shape, 1)
+        return ns + self._exchange_ns(&read, 1)
 
     cdef void stages_ns(self, const BatchShape* shape, double* ns) noexcept nogil:
-        cdef BatchShape cut
-        cdef double exchange_ns = self._exchange_ns(shape, self._copies)
+        cdef BatchShape read, cut
+        cdef double exchange_ns
         cdef int32_t i
-        self._cut(&cut, shape)
+        self._read(&read, shape)
+        self._cut(&cut, &read)
+        exchange_ns = self._exchange_ns(&read, self._copies)
         self.model.stages_ns(&cut, ns)
         self.note_fault()
         for i in range(self.num_stages):
@@ -157,13 +172,15 @@ cdef class ContextParallel(Around):
 
     def breakdown(self, prefill=(), decode=(), int tokens_per_decode=1) -> dict:
         """Return the parts of the model, with the context of a rank, and the exchange; arguments as `predict`."""
-        cut = list(decode)
+        cut, chunks = list(decode), list(prefill)
+        if chunks and tokens_per_decode == 1 and all(chunk[0] == 1 for chunk in chunks):
+            cut, chunks = cut + [chunk[1] + 1 for chunk in chunks], []
         count = len(cut)
         if count:
             context = self._share(sum(cut), count)
             cut = [context // count + (i < context % count) for i in range(count)]
-        parts = self.model.breakdown(prefill, cut, tokens_per_decode)
-        own = self.model.predict(prefill, cut, tokens_per_decode)
+        parts = self.model.breakdown(chunks, cut, tokens_per_decode)
+        own = self.model.predict(chunks, cut, tokens_per_decode)
         exchange = self.predict(prefill, decode, tokens_per_decode) - own
         return (parts or {"model": own}) | ({"context_exchange": exchange} if exchange else {})
 

@@ -16,6 +16,8 @@ MAX_DECODES = 2048
 BATCHES = tuple(2 ** i for i in range(12))      # of decodes, in all databases
 PROMPT_ROWS = 9                                 # 1 to 256 prompts
 MAX_PROMPT_TOKENS = 131_072
+EXPANSION = ("of prompts behind a cached prefix, the products that make keys and values of its latents anew are in no "
+             "table: left out")
 
 
 def decode_table(composer) -> Times:
@@ -64,6 +66,8 @@ def prefill_table(composer) -> Times:
             ns[i] += kind.layers * times.ns
             origins[i] = np.maximum(origins[i], times.origins)
         composer.database.hear_attention("prefill_attention", kind)
+        if kind.expands:
+            composer.database.notes.append(EXPANSION)
         composer.origins[f"{kind.name} prefill"] = "measured" if kind.is_measured("context") else (
             "interpolated" if count else "roofline")
     ns[:, 0] = 0.0
@@ -95,6 +99,7 @@ class _Recurrence:
     """Layers of linear attention, measured. What they add to a chunk is taken as attention's, by difference."""
 
     name = "linear_attention"
+    expands = False             # a prefix before it attends
 
     def __init__(self, composer):
         deployment = composer.deployment
@@ -140,6 +145,7 @@ class _Kind:
         ways = self._deployment.parallelism
         self._parts = {"context": part.shard(ways.tensor_parallel), "generation": part.shard(ways.query_parallel)}
         self._is_latent = isinstance(part, LatentAttention)
+        self.expands = self._is_latent and part.indexer is None
         self._kv_dtype = "fp8" if self._deployment.kv_cache_bytes == 1 else "bfloat16"
         if self._is_latent:
             self._latent = {phase: LatentTables(self._database, each, self._kv_dtype, composer.parameters.cuda_graph)

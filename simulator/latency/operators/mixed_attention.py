@@ -12,10 +12,8 @@ lengthened by the factors that these tables show: geometric means by the number 
 import numpy as np
 
 from simulator.latency.operators.curves import INTERPOLATED, Times
+from simulator.latency.roofline.laws import splits_no_prompts
 
-# Architectures on which vLLM runs FlashAttention 2; of Blackwell, those without NVLink (workstation cards).
-SPLIT_ALONE = ("Ampere", "Ada")
-WORKSTATION = "Blackwell"
 DECODES = np.array([1, 4, 16, 64, 128])
 CONTEXTS = np.array([16, 64, 256, 1024, 4096, 16384])
 # By query heads that share a KV head: how many times as long decodes take beside prompts of 128 to 2,048 tokens;
@@ -78,10 +76,8 @@ def factors_of(sharing: float, sequences: np.ndarray, contexts: np.ndarray) -> n
 
 def _is_one_call(composer) -> bool:
     """Say whether vLLM computes prompts and decodes in one call that does not split decodes."""
-    accelerator = composer.deployment.accelerator
-    is_workstation = accelerator.architecture == WORKSTATION and not accelerator.scaleup_bytes_per_s
     return (composer.database.is_of_vllm and hasattr(composer.deployment.model.attention, "num_kv_heads")
-            and (accelerator.architecture in SPLIT_ALONE or is_workstation))
+            and splits_no_prompts(composer.deployment.accelerator))
 
 
 def _measured(composer, decode: Times, contexts: np.ndarray) -> Times | None:

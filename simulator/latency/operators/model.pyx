@@ -26,6 +26,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from simulator.domain.batch cimport BatchShape, Chunk, rows_of
 from simulator.latency.base cimport LatencyModel
 from simulator.latency.batch_view cimport BatchView
+from simulator.latency.few_tokens cimport is_few_behind_many
 from simulator.latency.gathering cimport Gathered
 
 from typing import Annotated, Literal
@@ -47,6 +48,7 @@ from simulator.latency.operators.experts import NOTE, exchange_of, unevenly_load
 from simulator.latency.operators.unequal_contexts import SHARES
 from simulator.latency.roofline.model import Roofline
 from simulator.latency.roofline.costs import rates
+from simulator.latency.roofline.laws import UNSPLIT, splits_no_prompts
 
 Path = Annotated[str | None, Meta(extra={"path": True})]
 MUCH = 0.01                     # share of predictions beyond the tables that is worth a warning
@@ -169,6 +171,8 @@ cdef class Operators(LatencyModel):
     cdef const uint8_t[:, ::1] _decode_origins, _prefill_origins, _mixed_origins, _read_origins
     cdef const double[::1] _shares          # bounds of its last axis
     cdef const double[:, :, ::1] _unequal   # see unequal_contexts.py; only if it `prices_spread`
+    cdef bint _is_unsplit                   # see roofline/laws.py, splits_no_prompts
+    cdef bint _had_few
     cdef int64_t _num_drafting              # predictions with drafts, for which it says nothing
     cdef Line _line                         # of the last iteration of decodes alone
     cdef object _experts                    # ExpertPricing; None: loaded evenly
@@ -200,6 +204,7 @@ cdef class Operators(LatencyModel):
         self.origins, self._missing, self._notes = self.tables.origins, reading.missing, reading.notes
         self._num_spikes, self._cached = reading.num_spikes, reading.cached
         self._refuses = parameters.outside == "error"
+        self._is_unsplit = parameters.framework == "vllm" and splits_no_prompts(deployment.accelerator)
         self._ranks, self._hops = deployment.parallelism.token_ranks, deployment.parallelism.pipeline_parallel - 1
         self._sharers = deployment.parallelism.decode_context_parallel
         self._share_tables()
@@ -375,6 +380,7 @@ cdef class Operators(LatencyModel):
         cdef double share = <double>(prompts - in_row) / in_row if row < last_row else 0.0
         cdef double in_all = in_row * (1.0 + share), total = 0.0, ns, whole
         cdef const Chunk* chunk
+        self._had_few |= self._is_unsplit and is_few_behind_many(shape)
         for i in range(shape.num_chunks):
             chunk = &shape.chunks[i]
             ns = self._prompts_of(row, share, chunk.tokens, origin)
@@ -527,6 +533,7 @@ cdef class Operators(LatencyModel):
         """Return what the user should know about the predictions made so far, a sentence each."""
         notes = [*self._notes, *self._deployment.kv_cache_notes()]
         told = LatencyModel.warnings(self) + [f"operators: {note}" for note in notes]
+        told += [f"operators: {UNSPLIT}"] if self._had_few else []
         if self._experts is not None:
             told += [*self._experts.warnings(self._deployment, "operators"), f"operators: {NOTE}"]
         if self._num_spikes:

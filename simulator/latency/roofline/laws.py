@@ -23,6 +23,12 @@ ANY = "any"                     # the generation that stands for all that nobody
 # Of the least arithmetic for each byte that was measured: so far down padding is known to hold. H200's fp8 products by
 # the law of H100 alone, at 0.697, are 16 % off, and 30 % without idle rows: tools/derive_efficiency.py --leave-one-out.
 PADDED_FROM = 0.69
+# What is not in the prices of attention where `splits_no_prompts`. Source of the numbers: LLMServingSim at 5daddb2,
+# attention.csv, vLLM 0.19.0, Llama-3.1-8B: 369 and 520 us a layer for 16 tokens behind 16,384, 98 and 143 for 256
+# behind 4,096.
+UNSPLIT = ("few new tokens behind a long context were priced as if it were split among cores; FlashAttention 2, which "
+           "vLLM runs on this accelerator, does not split it: 16 tokens behind 16,384 attended 6 to 7 times as long "
+           "(RTX 4090, RTX PRO 6000), 256 behind 4,096 up to 1.3 times")
 # The law that stands in for a format without one: kernels of the same kind.
 INSTEAD = {"float16": "bfloat16", "float32": "bfloat16", "int8": "fp8", "fp4": "fp8", "fp8": "bfloat16",
            "weight_only": "bfloat16"}
@@ -200,6 +206,25 @@ def law_notes(deployment, efficiency: str) -> list[str]:
     if efficiency != SHARES and (isinstance(model.attention, LatentAttention) or model.num_linear_attention_layers):
         notes.append("latent attention and recurrences have no laws: they take one share of peak")
     return notes
+
+
+def few_tokens_notes(deployment) -> list[str]:
+    """Return what to know of few new tokens behind a long context, a sentence each."""
+    notes = [UNSPLIT] if splits_no_prompts(deployment.accelerator) else []
+    if isinstance(deployment.model.attention, LatentAttention):
+        notes.append("few new tokens behind a long context were taken to attend to its latents, where that is less "
+                     "arithmetic than to expand them; vLLM expands them from two tokens on")
+    return notes
+
+
+def splits_no_prompts(accelerator: AcceleratorSpec) -> bool:
+    """Say whether vLLM computes prompts with FlashAttention 2.
+
+    It splits the context of decodes alone among cores. Ampere, Ada, and of Blackwell workstation cards, without NVLink;
+    others run FlashAttention 3 or FlashInfer.
+    """
+    return accelerator.architecture in ("Ampere", "Ada") or (
+        accelerator.architecture == "Blackwell" and not accelerator.scaleup_bytes_per_s)
 
 
 def law_of(generation: Generation, operator: str, name: str) -> Law:

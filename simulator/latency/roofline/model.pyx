@@ -49,6 +49,7 @@ import msgspec
 from simulator.domain.batch cimport BatchShape, repeat_shape, rows_of
 from simulator.latency.base cimport LatencyModel
 from simulator.latency.batch_view cimport BatchView
+from simulator.latency.few_tokens cimport is_few_behind_many
 from simulator.latency.gathering cimport Gathered
 from simulator.collective.base cimport CollectiveModel
 from simulator.collective.per_iteration cimport IterationCollectives
@@ -59,7 +60,7 @@ from simulator.latency.roofline.costs import EXPERT_GROUPS, rates, roofline_cost
 from simulator.latency.roofline.curves import with_laws
 from simulator.latency.roofline.errors import law_tables, operator_errors, varied_costs
 from simulator.latency.roofline.experts import expert_costs
-from simulator.latency.roofline.laws import law_notes
+from simulator.latency.roofline.laws import few_tokens_notes, law_notes
 from simulator.latency.roofline.parameters import RooflineParameters, efficiency_by, reduce_law
 
 cdef struct Attention:          # of layers that see the same tokens; see AttentionCosts
@@ -172,6 +173,7 @@ cdef class Roofline(LatencyModel):
     cdef object _even_weights_ns                # of evenly loaded experts, by tokens
     cdef int64_t _data_ranks
     cdef Overlap _overlap
+    cdef bint _had_few                          # tokens behind many; only ever set, so that threads may
 
     def __init__(self, parameters, deployment, CollectiveModel collective=None, experts=None, factors=None):
         """Work the coefficients out.
@@ -333,6 +335,8 @@ cdef class Roofline(LatencyModel):
     cdef double _prefill_attention_ns(self, const BatchShape* shape) noexcept nogil:
         if shape.num_chunks == 0:
             return 0.0
+        if is_few_behind_many(shape):
+            self._had_few = True
         return (prefill_attention_ns(&self._costs.full_attention, shape)
                 + prefill_attention_ns(&self._costs.window_attention, shape))
 
@@ -441,6 +445,8 @@ cdef class Roofline(LatencyModel):
         """Return which formats the accelerator lacks, where laws are silent, and what is known of all else."""
         told = [f"roofline: {note}" for note in self._deployment.format_notes()]
         told += [f"roofline: {note}" for note in law_notes(self._deployment, self.efficiency)]
+        if self._had_few:
+            told += [f"roofline: {note}" for note in few_tokens_notes(self._deployment)]
         if self._experts is not None:
             told += self._experts.warnings(self._deployment, "roofline")
             if self._collective is None:
