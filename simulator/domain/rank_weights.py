@@ -32,7 +32,12 @@ class RankWeights(msgspec.Struct, frozen=True, kw_only=True):
         """Bytes stored."""
         head = 0.0 if self.is_head_shared else self.lm_head
         plain = self.unquantized + self.embedding + head + self.vision
-        return self.matrices * self.matrix_bytes + self.experts * self.expert_bytes + plain * self.unquantized_bytes
+        return self.matrices * self.matrix_bytes + self.expert_num_bytes + plain * self.unquantized_bytes
+
+    @property
+    def expert_num_bytes(self) -> float:
+        """Bytes of these that are projections of routed experts."""
+        return self.experts * self.expert_bytes
 
 
 def rank_weights(deployment: Deployment, layers: range | None = None) -> RankWeights:

@@ -53,6 +53,7 @@ import numpy as np
 
 from simulator.kv.radix import RadixKV as RadixCache
 from simulator.scheduling.base import SchedulerFacts
+from simulator.scheduling.engine_memory import sglang_needs
 from simulator.scheduling.sglang_arguments import (
     ADVICE, SglangParameters, faults, ignores_eos, label_faults, role_faults)
 
@@ -184,7 +185,12 @@ cdef class Sglang(SglangApart):
     @staticmethod
     def faults(parameters, engine):
         """See Scheduler."""
-        return faults(parameters, engine.block_size)
+        return faults(parameters, engine)
+
+    @classmethod
+    def memory(cls, parameters, deployment, max_model_len):
+        """See Scheduler."""
+        return sglang_needs(parameters, deployment)
 
     @staticmethod
     def label_faults(parameters, labels):
