@@ -134,7 +134,7 @@ def survey(experiment: Experiment) -> Site:
         memory = plan_within(exchanging(experiment, deployment), EngineLimits(
             block_size=engine.block_size, max_model_len=max_model_len, drafter=drafter, grouping=rules,
             max_num_batched_tokens=needs.max_num_batched_tokens, max_num_seqs=needs.max_num_seqs,
-            share=needs.share, has_old_kernels=needs.has_old_kernels), needs.reserve)
+            share=needs.share, has_old_kernels=needs.has_old_kernels, adapter_bytes=needs.adapter_bytes), needs.reserve)
     except ValueError as error:         # DoesNotFit, or a scheduler that does not say what it needs
         raise InputErrors([KeyFault(f"engine.num_gpu_blocks: {error}")]) from None
     return Site(deployment, max_model_len, memory.num_gpu_blocks, memory, layers, draft=draft)

@@ -32,6 +32,7 @@ class EngineLimits(msgspec.Struct, frozen=True, kw_only=True):
     drafter: DrafterMemory | None = None        # None: no drafter, or one that holds nothing
     share: KvShare | None = None                # None: vLLM's, of the deployment's gpu_memory_utilization
     has_old_kernels: bool = False               # those of vLLM 0.10
+    adapter_bytes: float = 0.0                  # room for LoRA adapters, of all layers of a tensor-parallel rank
 
 
 class DoesNotFit(ValueError):
@@ -47,6 +48,7 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     padding_bytes: float            # of these, what the checkpoint does not have
     kernel: str                     # that pads; "": none does
     drafter_bytes: float            # weights of what drafts, on the last stage
+    adapter_bytes: float            # room for LoRA adapters
     activation_bytes: float         # peak of a forward pass of max_num_batched_tokens, or of sampling for max_num_seqs
     exchange_bytes: float           # buffers by which tokens get to their experts
     graph_bytes: float              # estimate of CUDA graphs
@@ -75,6 +77,11 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
         return self.kv_cache_bytes / self.request_bytes if self.request_bytes else float("inf")
 
     @property
+    def loaded_bytes(self) -> float:
+        """All weights, of one accelerator: the model's, of what drafts, of adapters."""
+        return self.weights_bytes + self.drafter_bytes + self.adapter_bytes
+
+    @property
     def workspace_bytes(self) -> float:
         """All that is neither weights nor KV, of one accelerator."""
         return (self.activation_bytes + self.exchange_bytes + self.graph_bytes + self.non_torch_bytes
@@ -88,6 +95,7 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
         spent = [
             ("- weights", self.weights_bytes),
             ("- weights of the drafter", self.drafter_bytes),
+            ("- weights of adapters", self.adapter_bytes),
             ("- activations", self.activation_bytes),
             ("- exchange of tokens between experts", self.exchange_bytes),
             ("- estimate of CUDA graphs", self.graph_bytes),
@@ -190,11 +198,13 @@ def _stage(deployment: Deployment, layers: range, limits: EngineLimits, reserve:
                                              reserve),
         "exchange_bytes": exchange_bytes(deployment), "graph_bytes": reserve.graph_bytes,
         "non_torch_bytes": outside_bytes(deployment, reserve)}
-    kv_cache = share.kv_bytes(total, weights + drafter.weights_bytes + state, sum(passing.values()))
+    adapters = limits.adapter_bytes * len(layers) / deployment.model.num_layers
+    kv_cache = share.kv_bytes(total, weights + drafter.weights_bytes + adapters + state, sum(passing.values()))
     return MemoryPlan(
         total_bytes=total, budget_bytes=total if share.of == "free" else total * share.share, weights_bytes=weights,
         padding_bytes=padding, kernel=kernel,
-        drafter_bytes=drafter.weights_bytes, state_bytes=state, kv_cache_bytes=kv_cache, share=share,
+        drafter_bytes=drafter.weights_bytes, adapter_bytes=adapters, state_bytes=state, kv_cache_bytes=kv_cache,
+        share=share,
         kv_bytes_per_token=(layout.bytes_per_token + drafter.kv_bytes_per_token) / shared,
         drafter_kv_bytes_per_token=drafter.kv_bytes_per_token / shared, block_bytes=block,
         request_bytes=request, groups=groups,
@@ -225,6 +235,7 @@ def _no_block(deployment: Deployment, result: MemoryPlan) -> str:
     count = result.num_accelerators
     reserved = result.workspace_bytes if result.share.of != "static" else result.state_bytes
     drafter = f"those of the drafter {result.drafter_bytes * count / GB:.1f} GB, " * (result.drafter_bytes > 0)
+    drafter += f"those of adapters {result.adapter_bytes * count / GB:.1f} GB, " * (result.adapter_bytes > 0)
     return (f"{deployment.model.name}: weights need {result.weights_bytes * count / GB:.1f} GB, {drafter}"
             f"{_budget(result)} leave {result.budget_bytes * count / GB:.1f} GB, "
             f"activations and other reserves take {reserved * count / GB:.1f} GB: "
@@ -236,7 +247,7 @@ def _no_request(deployment: Deployment, result: MemoryPlan) -> str:
     return (f"{deployment.model.name}: one request of max_model_len = {result.max_model_len} tokens needs "
             f"{result.request_bytes * count / GB:.1f} GB of KV cache, {_budget(result)} leave "
             f"{result.kv_cache_bytes * count / GB:.1f} GB beside "
-            f"{(result.weights_bytes + result.drafter_bytes) * count / GB:.1f} GB of weights")
+            f"{result.loaded_bytes * count / GB:.1f} GB of weights")
 
 
 def _budget(result: MemoryPlan) -> str:

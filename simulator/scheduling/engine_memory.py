@@ -1,4 +1,5 @@
 """What engines tell the memory plan: their rule for KV, what they reserve, and the largest batch of the profile run."""
+from simulator.domain.adapter_size import slot_bytes
 from simulator.domain.deployment import Deployment
 from simulator.domain.kv_share import KvShare
 from simulator.domain.layer_spec import LatentAttention
@@ -20,7 +21,23 @@ def vllm_needs(parameters, deployment: Deployment) -> MemoryNeeds:
     graphs, version = parameters.cuda_graphs, parameters.vllm_version
     reserve = reserve_of(deployment.model, version, graphs is None or graphs.mode != "none")
     return MemoryNeeds(parameters.max_num_batched_tokens, parameters.max_num_seqs, reserve=reserve,
-                       has_old_kernels=version == OLD_SORTING)
+                       has_old_kernels=version == OLD_SORTING, adapter_bytes=_slots(parameters.lora, deployment))
+
+
+def _slots(lora, deployment: Deployment) -> float:
+    """Return the bytes of max_loras adapters on a rank that holds all layers.
+
+    Raises
+    ------
+    ValueError
+        Nothing tells their size.
+    """
+    if lora is None:
+        return 0.0
+    ranks = deployment.parallelism.tensor_parallel
+    if lora.adapter_mb is not None:             # which of its matrices are split is not known: as if all were
+        return lora.max_loras * lora.adapter_mb * 1e6 / ranks
+    return lora.max_loras * slot_bytes(deployment.model, lora.rank, ranks)
 
 
 def tensorrt_llm_needs(parameters) -> MemoryNeeds:

@@ -65,6 +65,7 @@ class MemoryNeeds(msgspec.Struct, frozen=True):
     share : KvShare, by which the engine counts KV blocks; None: vLLM's, of gpu_memory_utilization.
     reserve : MemoryReserve of its version; None: the newest vLLM's.
     has_old_kernels : whether it runs the kernels of vLLM 0.10.
+    adapter_bytes : room for adapters beside the weights, on a rank that holds all layers.
     """
 
     max_num_batched_tokens: int
@@ -72,6 +73,7 @@ class MemoryNeeds(msgspec.Struct, frozen=True):
     share: KvShare | None = None
     reserve: MemoryReserve | None = None
     has_old_kernels: bool = False
+    adapter_bytes: float = 0.0
 
 
 class KVPlan(msgspec.Struct, frozen=True):

@@ -15,6 +15,9 @@ in whole blocks, and those behind it what that leaves; EQUAL_PROGRESS gives each
 needs more than there is. A prompt that begins takes the blocks of all its text. With `batching_type = "STATIC"` nobody
 is added while anybody runs.
 
+KV blocks, of 32 tokens if not said otherwise, are counted by TensorRT-LLM's rule: free_gpu_memory_fraction of what
+weights and activations leave of the memory (tensorrt_llm/_torch/pyexecutor/_util.py).
+
 Source: TensorRT-LLM, cpp/tensorrt_llm/batch_manager/{capacityScheduler,microBatchScheduler}.cpp, and "Useful Runtime
 Options" of its performance tuning guide. No run of it was recorded: what is proven is that these rules are kept
 (tests/oracle/tensorrt_llm.py). Known to differ:

@@ -102,8 +102,7 @@ def _fit(asked: Asked, gpus: int, ways: dict[str, int]) -> Fit:
     kv_tokens = plan.num_gpu_blocks * plan.block_size * ranks
     if plan.groups is not None:                 # blocks of layers of several kinds: what whole requests hold
         kv_tokens = int(sequences * plan.max_model_len)
-    weights = plan.weights_bytes + plan.drafter_bytes
-    return Fit(gpus, ways, None, plan.max_model_len, weights / GB, plan.workspace_bytes / GB, kv_tokens,
+    return Fit(gpus, ways, None, plan.max_model_len, plan.loaded_bytes / GB, plan.workspace_bytes / GB, kv_tokens,
                sequences, plan.share.rule, tuple(site.explain()))
 
 
