@@ -17,7 +17,7 @@ from simulator.domain.iteration cimport Batch
 from simulator.domain.request cimport REJECTED
 from simulator.scheduling.vidur cimport VidurScheduler
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
@@ -27,6 +27,8 @@ from simulator.scheduling.vidur import ALONE, VidurParameters
 
 class LightllmParameters(VidurParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of Vidur's scheduler "lightllm", under its names."""
+
+    ENGINE_DEFAULTS: ClassVar[dict] = {"block_size": 1}     # it counts tokens
 
     max_tokens_in_batch: Annotated[int, Meta(ge=1, le=2**31 - 1, extra={"unit": "tokens"}, description=(
         "of a batch of prompts, at most; a longer prompt is refused"))] = 4096
