@@ -76,14 +76,19 @@ def _of_mixer(deployment: Deployment, mixer: str) -> int:
     if mixer not in ("full_attention", "sliding_attention"):
         return 0
     is_latent = isinstance(attention, LatentAttention)
-    quantized = (3 if is_latent else 2) * (deployment.matrix_dtype == "fp8")        # inputs of products
+    quantized = (3 if is_latent else 2) * _quantizes(deployment, deployment.matrix_dtype)       # inputs of products
     if is_latent:
         return LATENT_ATTENTION + quantized
     return ATTENTION + quantized + HEAD_NORMS * (attention.qk_norm != "none")
 
 
 def _of_network(deployment: Deployment, network: str) -> int:
-    dense = MLP + 2 * (deployment.matrix_dtype == "fp8")
-    experts = EXPERTS + 2 * (deployment.expert_dtype == "fp8")
+    dense = MLP + 2 * _quantizes(deployment, deployment.matrix_dtype)
+    experts = EXPERTS + 2 * _quantizes(deployment, deployment.expert_dtype)
     has_beside = network == "both" or (network == "moe" and deployment.model.moe.shared_expert is not None)
     return {"none": 0, "dense": dense}.get(network, experts) + BESIDE * has_beside
+
+
+def _quantizes(deployment: Deployment, dtype: str) -> bool:
+    """Return whether a kernel of its own quantises what is multiplied with such weights."""
+    return dtype == "fp8" and deployment.multiplies_fp8

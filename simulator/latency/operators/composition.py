@@ -155,7 +155,7 @@ class Composer:
         Inputs of the other products are quantised by the norm or activation before them, as vLLM compiles them.
         """
         width = output_width(part)
-        is_left_out = prices.QUANTIZING in self.parameters.without
+        is_left_out = prices.QUANTIZING in self.parameters.without or not self.deployment.multiplies_fp8
         if self.deployment.matrix_dtype != "fp8" or not self.database.is_of_vllm or is_left_out:
             return
         times = self.database.quantizing(width, self.tokens)
