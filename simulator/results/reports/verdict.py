@@ -56,7 +56,7 @@ def limits_of(material: Material) -> tuple[np.ndarray, np.ndarray]:
     engines = [pool.get("engine", {}) for pool in pools] or [material.experiment.get("engine", {})]
     found = [(engine.get("max_num_seqs", 0), engine.get("max_num_batched_tokens", 0)) for engine in engines]
     if len(set(found)) == 1:
-        rows = found * count
+        rows = found[:1] * count
     else:
         rows = [each for pool, each in zip(pools, found, strict=True)
                 for _ in range(pool.get("replicas", 0) * pool.get("topology", {}).get("data_parallel", 1))]
