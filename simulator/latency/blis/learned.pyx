@@ -5,7 +5,12 @@ from simulator.latency.blis.coefficients import choose
 
 
 cdef class LearnedModel(LatencyModel):
-    """A backend with fitted coefficients: a published set, or the user's own."""
+    """A backend with fitted coefficients: a published set, or the user's own.
+
+    context_note : what becomes of a prompt's context, as published; a subclass says it.
+    """
+
+    context_note = ""
 
     def __init__(self, dict sets, parameters, deployment, default):
         """Choose the coefficients.
@@ -34,5 +39,6 @@ cdef class LearnedModel(LatencyModel):
         return self.choice.provenance()
 
     def warnings(self) -> list:
-        """Return in what respects the deployment lies outside of what was fitted."""
-        return self.choice.warnings(self._deployment)
+        """Return in what respects deployment and batches lie outside of what was fitted."""
+        told = [self.context_note] if self._had_context else []
+        return self.choice.warnings(self._deployment) + told
