@@ -9,7 +9,8 @@ from simulator.workload.script import Group, Script
 def starts_ns(workload: Workload) -> np.ndarray:
     """Return when each request comes, or each play begins, int64.
 
-    NEVER_NS: that depends on slots, or on when others end. Requests that warm up come before time 0, as it were: times count from the beginning of the first group behind them.
+    NEVER_NS: that depends on slots, or on when others end. Requests that warm up come before time 0, as it were: times
+    count from the beginning of the first group behind them.
     """
     script = workload.script
     if script is None:
