@@ -5,11 +5,12 @@ from typing import Any
 
 import msgspec
 import tomli_w
+from msgspec.structs import replace
 
 from simulator import registry
 from simulator.config.checks import check_all
 from simulator.config.costs import unfold
-from simulator.config.experiment import Experiment
+from simulator.config.experiment import Experiment, Latency
 from simulator.config.fields import table_of
 from simulator.config.layers import Layers, read_layers
 from simulator.config.pools import overlay
@@ -78,7 +79,18 @@ def resolve(layers: Layers) -> Experiment:
         parameters = registry.load("scheduler", place.engine.scheduler).completed(
             place.engine.parameters, place.topology)
         msgspec.structs.force_setattr(place.engine, "parameters", parameters)
+        msgspec.structs.force_setattr(place, "latency", _with_host(place))
     return experiment
+
+
+def _with_host(place) -> Latency:
+    """Return [latency] of an experiment or a pool, which says whether delays of output tokens add up."""
+    latency, host = place.latency, place.latency.host
+    if host.output_token_accumulates is not None:
+        return latency
+    is_fitted = host.output_token_us == 0 and registry.load("latency", latency.backend).delays_add_up
+    adds_up = is_fitted or place.engine.scheduler == "blis"
+    return replace(latency, host=replace(host, output_token_accumulates=adds_up))
 
 
 def resolved_toml(experiment: Experiment) -> str:

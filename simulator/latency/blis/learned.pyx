@@ -5,7 +5,13 @@ from simulator.latency.blis.coefficients import choose
 
 
 cdef class LearnedModel(LatencyModel):
-    """A backend with fitted coefficients: a published set, or the user's own."""
+    """A backend with fitted coefficients: a published set, or the user's own.
+
+    The last alpha is part of each inter-token gap, not of an iteration: E2E is TTFT and the sum of gaps.
+    Source: inference-sim, docs/concepts/core-engine.md, Alpha Overhead; sim/simulator.go.
+    """
+
+    delays_add_up = True
 
     def __init__(self, dict sets, parameters, deployment, default):
         """Choose the coefficients.
