@@ -15,6 +15,7 @@ from simulator.config.fields import table_of
 from simulator.config.layers import Layers, read_layers
 from simulator.config.pools import overlay
 from simulator.config.reader import MISSING, Reader
+from simulator.config.scorers import fill_in_scorers
 from simulator.errors import InputErrors
 
 
@@ -80,6 +81,7 @@ def resolve(layers: Layers) -> Experiment:
             place.engine.parameters, place.topology)
         msgspec.structs.force_setattr(place.engine, "parameters", parameters)
         msgspec.structs.force_setattr(place, "latency", _with_host(place))
+    fill_in_scorers(experiment.cluster)
     return experiment
 
 
