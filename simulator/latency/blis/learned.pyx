@@ -7,9 +7,13 @@ from simulator.latency.blis.coefficients import choose
 cdef class LearnedModel(LatencyModel):
     """A backend with fitted coefficients: a published set, or the user's own.
 
-    context_note : what becomes of a prompt's context, as published; a subclass says it.
+    The last alpha is part of each inter-token gap, not of an iteration: E2E is TTFT and the sum of gaps.
+    Source: inference-sim, docs/concepts/core-engine.md, Alpha Overhead; sim/simulator.go.
+
+    context_note : how a prompt's context is priced, as published; a subclass states it.
     """
 
+    delays_add_up = True
     context_note = ""
 
     def __init__(self, dict sets, parameters, deployment, default):

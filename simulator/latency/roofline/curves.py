@@ -15,7 +15,7 @@ from simulator.domain.dtypes import DTYPE_BITS
 from simulator.domain.efficiency import KERNEL_LATENCY_US
 from simulator.domain.layer_spec import GatedDeltaNet, LatentAttention, LightningAttention, Mamba2, Mlp
 from simulator.domain.products import Product, head_product, products_of
-from simulator.domain.rank_weights import dense_parts, layer_kinds, moe_of
+from simulator.domain.rank_weights import dense_parts, layer_kinds, moe_of, named_parts
 from simulator.latency.roofline.costs import (
     AttentionCosts,
     Rates,
@@ -161,8 +161,8 @@ def _dense(pricer: Pricer, model, deployment: Deployment, rows: np.ndarray) -> n
     """Return what every token passes, routers included, over rows of a rank."""
     total = np.zeros(len(rows))
     for (mixer, network), count in layer_kinds(model).items():
-        parts = [part.shard(deployment.parallelism.tensor_parallel) for part in dense_parts(model, mixer, network)]
-        products = [product for part in parts for product in products_of(part, model.hidden_size)]
+        products = [product for name, part in named_parts(model, mixer, network).items() for product in products_of(
+            part.shard(deployment.parallelism.tensor_parallel), model.hidden_size, not deployment.leaves(name))]
         moe = moe_of(model, network)
         if moe:
             products.append(Product("router", moe.num_experts, model.hidden_size, is_quantized=False))
