@@ -71,7 +71,7 @@ def test_predict_says_so(tmp_path, capsys):
     file = tmp_path / "x.toml"
     file.write_text(EXPERIMENT % (4096, "blackbox"))
 
-    assert simulator.predict(file, prefill=[(100, 0)]).warnings == []
+    assert simulator.predict(file, prefill=[(100, 0)]).warnings == ()
     assert "blackbox: prompts had tokens" in simulator.predict(file, prefill=[(100, 50)]).warnings[0]
     assert cli.main(["predict", str(file), "--prefill", "100+50"]) == 0
     assert "warning: blackbox: prompts had tokens in the KV cache" in capsys.readouterr().err
