@@ -99,11 +99,14 @@ class Engine(Section, kw_only=True):
         "tokens of a request, prompt and output; default: the model's"))] = None
     allow_long_max_model_len: Annotated[bool, Meta(description=(
         "take a max_model_len above the model's maximum; vLLM's VLLM_ALLOW_LONG_MAX_MODEL_LEN"))] = False
-    block_size: Annotated[int, Meta(ge=1, le=2**20, description="tokens in a KV block")] = 16
+    block_size: Annotated[Annotated[int, Meta(ge=1, le=2**20)] | None, Meta(description=(
+        "tokens in a KV block; default: the engine's, 16, but 32 with tensorrt_llm, 1 with sglang and lightllm"
+        ))] = None
     num_gpu_blocks: Annotated[Annotated[int, Meta(ge=2, le=2**31 - 1)] | None, Meta(description=(
         "KV blocks, with those that the scheduler holds back (vllm: the null block); default: what "
-        "gpu_memory_utilization leaves beside the weights"))] = None
-    gpu_memory_utilization: Annotated[float, Meta(gt=0, le=1, description="share of memory the engine may use")] = 0.9
+        "the engine's rule leaves beside the weights, as `fit --explain` shows"))] = None
+    gpu_memory_utilization: Annotated[Annotated[float, Meta(gt=0, le=1)] | None, Meta(description=(
+        "share of memory that vLLM may use; default: 0.9; other engines have their own keys"))] = None
     enable_prefix_caching: Annotated[bool, Meta(description="requests share the KV blocks of equal prefixes")] = True
     fast_forward: Annotated[bool, Meta(description=(
         "advance runs of equal iterations at once; the results are the same"))] = True
@@ -113,6 +116,12 @@ class Engine(Section, kw_only=True):
         "how the ranks of a replica work side by side, where topology.data_parallel is above 1; absent: as vLLM's"
     ))] = None
     parameters: Annotated[Any, Meta(extra={"kind": "scheduler"})]
+
+    def __post_init__(self):
+        own = getattr(type(self.parameters), "ENGINE_DEFAULTS", {})     # of the engine whose scheduler this is
+        for key, usual in (("block_size", 16), ("gpu_memory_utilization", 0.9)):
+            if getattr(self, key) is None:
+                msgspec.structs.force_setattr(self, key, own.get(key, usual))
 
 
 class Collective(Section, kw_only=True):
@@ -207,8 +216,8 @@ class LegRouting(Section, kw_only=True):
     cache_signal_delay_s: Annotated[float, Meta(ge=0, le=1e6, description=(
         "age up to which what the router saw of prefix caches is reused; 0: always live"))] = 0.0
     latency_s: Annotated[float, Meta(ge=0, le=1e6, description="the decision takes that long")] = 0.0
-    scorers: Annotated[tuple[Scorer, ...], Meta(description=(
-        "what a policy that scores replicas adds up; other policies ignore it"))] = ()
+    scorers: Annotated[tuple[Scorer, ...], Meta(extra={"needs": "takes_scorers"}, description=(
+        "what the policy weighted adds up, or one of your own; default: those of its profile"))] = ()
     parameters: Annotated[Any, Meta(extra={"kind": "router"})]
 
 

@@ -67,7 +67,8 @@ class AcceleratorSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     confidence: Literal["datasheet", "secondary", "mixed", "unofficial", ""] = ""
     note: str = ""
 
-    memory_bytes: Positive                      # as the driver reports it
+    memory_bytes: Positive                      # as the driver's tool reports it (nvidia-smi), else nominal
+    usable_memory_bytes: Count = 0              # what the driver shows a process (cudaMemGetInfo); 0: not known
     memory_bandwidth_bytes_per_s: Rate
     l2_cache_bytes: Count = 0
     scaleup_link: str = ""                      # what joins accelerators: NVLink, Infinity Fabric, ICI, ...

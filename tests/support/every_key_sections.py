@@ -2,6 +2,7 @@
 from support.every_key import ABSENT, acts, predicts, refuses
 
 MODELLED = {"model__name": "llama-3.2-1b", "hardware__name": "h100-sxm-80gb", "latency__backend": "roofline"}
+PLANNED = MODELLED | {"engine__num_gpu_blocks": ABSENT}
 LARGE = MODELLED | {"model__name": "llama-3.1-70b", "topology__tensor_parallel": 2, "topology__node": "dgx-h100"}
 TIGHT = {"engine__num_gpu_blocks": 30}
 FULL = {"engine__max_num_seqs": 1}
@@ -75,7 +76,7 @@ GENERAL = {
     "topology.tensor_parallel": acts(1, 2, **MODELLED),
     "topology.pipeline_parallel": acts(1, 2, **MODELLED),
     "topology.expert_parallel": acts(1, 2, "memory", **MODELLED | {
-        "model__name": "qwen3-30b-a3b", "topology__tensor_parallel": 2, "engine__num_gpu_blocks": ABSENT,
+        "model__name": "mixtral-8x7b", "topology__tensor_parallel": 2, "engine__num_gpu_blocks": ABSENT,
         "engine__max_num_batched_tokens": 8192}),
     "topology.data_parallel": acts(1, 2),
     "topology.decode_context_parallel": acts(1, 2, topology__tensor_parallel=2),
