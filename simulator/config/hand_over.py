@@ -169,10 +169,12 @@ def _schedulers(pools: Sequence, kv_transfer) -> Iterator[Fault]:
         yield from _tiers_beside(i, pool)
         host = pool.latency.host
         if kv_transfer.upstream_compat and pool.role != "prefill" and (
-                host.queue_base_us + host.queue_per_prompt_token_us > 0):
+                host.queue_base_us + host.queue_per_prompt_token_us + host.front_end_us
+                + host.front_end_per_prompt_token_us > 0):
             yield ("pools", i, "latency", "host"), (
-                "expected no queue_base_us and no queue_per_prompt_token_us with kv_transfer.upstream_compat = true: a "
-                "request is in the queue of its decode replica when its prompt is done")
+                "expected no queue_base_us, queue_per_prompt_token_us, front_end_us nor front_end_per_prompt_token_us "
+                "with kv_transfer.upstream_compat = true: a request is in the queue of its decode replica when its "
+                "prompt is done")
         if pool.topology.pipeline_parallel > 1:
             yield ("pools", i, "topology", "pipeline_parallel"), (
                 f"expected 1, found {pool.topology.pipeline_parallel}: hand-overs are not settled with pipeline stages")

@@ -130,6 +130,7 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
         replicas += _replicas(pool, plan, shared, legs, delivery, len(replicas))
         hosts += [pool.host] * pool.places
     fleet = Fleet(replicas, hosts, legs, shared)
+    _open_front_ends(fleet, plan)
     gateways, gateway_of = _gateways(fleet, plan, shared)
     operations = []
     if plan.hand_over:
@@ -148,6 +149,18 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
     if plan.hand_over or not source.is_fixed:
         fleet.act_in_halves()
     return Cluster(fleet, gateways, gateway_of, operations, source, shared)
+
+
+def _open_front_ends(fleet: Fleet, plan: ClusterPlan) -> None:
+    """Put the processes that requests share before each replica, or the ranks that it chooses among."""
+    first = 0
+    for pool in plan.pools:
+        host, ranks = pool.host, pool.ranks_per_choice
+        if host.front_end_us + host.front_end_per_prompt_token_us > 0:
+            for index in range(first, first + pool.places, ranks):
+                fleet.share_front_end(index, ranks, host.api_server_count or ranks, host.front_end_us,
+                                      host.front_end_per_prompt_token_us)
+        first += pool.places
 
 
 def _delivery(pool: Pool, workload, recorder: Recorder, departures: Departures, sibling: Delivery | None) -> Delivery:

@@ -17,7 +17,7 @@ from simulator.domain.request cimport COMPLETED, REJECTED, TIMED_OUT, WAITING, D
 from simulator.domain.tables cimport ReplicaRow
 from simulator.domain.journey cimport LEG_COMPLETED, LEG_ENDED, NO_REPLICA
 from simulator.engine.gateway.gateway cimport Gateway
-from simulator.engine.fleet.events cimport ADMIT, ARRIVAL, DISPATCH, ENQUEUE, EXPIRE, RECALL, ROUTE, TIME_OUT
+from simulator.engine.fleet.events cimport ADMIT, ARRIVAL, DISPATCH, ENQUEUE, EXPIRE, FRONT_END, RECALL, ROUTE, TIME_OUT
 from simulator.engine.fleet.fleet cimport TICK, Fleet
 from simulator.engine.operations.base cimport Operation
 from simulator.engine.replica.replica cimport Replica
@@ -140,8 +140,9 @@ cdef class Cluster:
         return why_no_lanes(self._plan)
 
     def _delays_queue(self):
-        return any(self.fleet.seats[i].queue_base_ns > 0 or self.fleet.seats[i].queue_token_ns > 0
-                   for i in range(self.fleet.num_replicas))
+        return bool(self.fleet.front_ends) or any(
+            self.fleet.seats[i].queue_base_ns > 0 or self.fleet.seats[i].queue_token_ns > 0
+            for i in range(self.fleet.num_replicas))
 
     def stop(self):
         """Return the `Run` as far as it came, after an exception ended `run`."""
@@ -270,6 +271,8 @@ cdef class Cluster:
             return (<Operation>self._handlers[event.kind]).handle(&event)
         if event.kind == ENQUEUE:
             return self.fleet.enqueue(row, event.time_ns)
+        if event.kind == FRONT_END:
+            return self.fleet.leave_front_end(event.replica, event.time_ns)
         if event.kind == TIME_OUT:
             return self._time_out(row, event.time_ns)
         if event.kind == ADMIT:

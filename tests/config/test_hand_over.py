@@ -175,7 +175,8 @@ def test_faults_of_vidur_alibabacloud_are_those_of_its_protocol(load, faults):
         '--set: kv_transfer.upstream_compat: expected none, found true: protocol = "nixl": the faults that it follows '
         "are those of vidur-alibabacloud"]
     assert faults(load, POOLS, SYNC, MOVES, SIMAI, compat, "latency.host.queue_base_us = 3.0") == [
-        "--set: pools[1].latency.host: expected no queue_base_us and no queue_per_prompt_token_us with "
+        "--set: pools[1].latency.host: expected no queue_base_us, queue_per_prompt_token_us, "
+        "front_end_us nor front_end_per_prompt_token_us with "
         "kv_transfer.upstream_compat = true: a request is in the queue of its decode replica when its prompt is done"]
 
 

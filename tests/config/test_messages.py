@@ -5,7 +5,8 @@ FAULTS = [
     # unknown keys
     ("engine.max_num_seq = 3", "engine.max_num_seq: unknown key; did you mean max_num_seqs?"),
     ("engine.block_siz = 3", "engine.block_siz: unknown key; did you mean block_size?"),
-    ("latency.host.zzz = 3", "latency.host.zzz: unknown key; valid: completion_us, defaults, "
+    ("latency.host.zzz = 3", "latency.host.zzz: unknown key; valid: api_server_count, completion_us, "
+                             "defaults, front_end_per_prompt_token_us, front_end_us, "
                              "iteration_us, output_token_accumulates, output_token_us, queue_base_us, "
                              "queue_per_prompt_token_us, sequence_us"),
     ("nam = 'x'", "nam: unknown key; did you mean name?"),

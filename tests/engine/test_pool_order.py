@@ -55,6 +55,8 @@ VALUES = {
            ("first_byte_us", 500.0), ("contention", "fair"), ("kv_bytes_per_token", 5e4),
            ("secondary", [{"name": "nvme", "capacity_gib": 0.3}]))},
     "latency.backend": "linear", "latency.resolution_us": 500.0,
+    "latency.host.front_end_us": 4000.0, "latency.host.front_end_per_prompt_token_us": 20.0,
+    "latency.host.api_server_count": {"latency.host.front_end_us": 4000.0, "latency.host.api_server_count": 2},
     "latency.host.queue_base_us": 700.0, "latency.host.queue_per_prompt_token_us": 30.0,
     "latency.host.output_token_us": 9000.0, "latency.host.completion_us": 800.0, "latency.host.iteration_us": 900.0,
     "latency.host.sequence_us": 400.0, "latency.host.defaults": "vllm",

@@ -67,6 +67,9 @@ cdef class Fleet:
     cdef int64_t next_arrival_ns        # of the next request to come; NEVER_NS: no more
     cdef int64_t num_ticks              # events in the queue that repeat for ever, and count only while there is work
     cdef bint has_deadlines             # some request has one
+    cdef readonly list front_ends       # FrontEnd
+    cdef void** _front_of               # [replica] the FrontEnd before it, borrowed; NULL: none has one
+    cdef int32_t* _visits               # [row] of front ends so far; NULL likewise
     cdef int64_t* shifts_ns             # [replica] see HostParameters.shift_ns
     cdef bint shifts_differ             # some request has a deadline, and these are not all the same
     cdef public object mover            # Migration, for whoever wants to empty a replica; None: nobody moves requests
@@ -93,8 +96,14 @@ cdef class Fleet:
     # An event that repeats: it is dropped where the fleet is quiet.
     cdef int push_tick(self, int64_t time_ns, int kind, int64_t payload) except -1 nogil
 
-    # A request goes to a replica: it reaches its waiting queue now or after the host's delay.
+    # A request goes to a replica: it reaches its waiting queue now, or once its front end is through with it and after
+    # the host's delay.
     cdef int send(self, int32_t row, int32_t index, int64_t now_ns) except -1 nogil
+    cdef int _delay(self, int32_t row, int32_t index, int64_t now_ns) except -1 nogil
+
+    # An event FRONT_END: who is done goes on. And a replica has died: who is on the way through its front end is there.
+    cdef int leave_front_end(self, int32_t index, int64_t now_ns) except -1 nogil
+    cdef int empty_front_end(self, int32_t index, int64_t now_ns) except -1 nogil
     cdef int enqueue(self, int32_t row, int64_t now_ns) except -1 nogil
 
     cdef int _order(self, int32_t index, int order, int64_t now_ns) noexcept nogil

@@ -16,9 +16,12 @@ from simulator.engine.fleet.laggards cimport Laggards
 from simulator.engine.fleet.lookahead cimport (
     AHEAD, BEHIND, STARTED, Lookahead, bring, can_lag, next_departure_ns, post, take_in)
 from simulator.engine.fleet.events cimport ENQUEUE, HAND_OVER, RECALL, TIME_OUT
+from simulator.engine.fleet.front_end cimport FrontEnd
 from simulator.engine.fleet.live_view cimport LiveView
 from simulator.engine.replica.replica cimport Replica
 
+
+cdef int64_t ROW_BITS = 0xffffffff      # of an entry of a front end; above them the number of the visit
 
 cdef enum:
     MANY = 128                  # replicas: their states do not all stay in the nearer caches
@@ -88,6 +91,36 @@ cdef inline void note(Fleet fleet, int32_t index, Replica replica) noexcept nogi
         note_state(fleet, index, replica, replica.wake_ns)
 
 
+cdef int let_through(Fleet fleet, FrontEnd front, int64_t now_ns) except -1 nogil:
+    """Let those go on that their front end is through with."""
+    cdef int64_t entry
+    cdef int32_t row
+    if not front.is_due(now_ns):                # somebody came meanwhile, so that it takes longer
+        return 0
+    entry = front.next_done()
+    while entry >= 0:
+        row = <int32_t>(entry & ROW_BITS)
+        if entry >> 32 == fleet._visits[row] and fleet.requests[row].status < COMPLETED:
+            fleet._delay(row, fleet.requests[row].replica, now_ns)
+        entry = front.next_done()
+    return front.go_on(fleet.events, now_ns)
+
+
+cdef int let_all_through(Fleet fleet, FrontEnd front, int32_t index, int64_t now_ns) except -1 nogil:
+    """Let all go on at once whose replica this is; other ranks behind the same front end keep theirs."""
+    cdef int64_t i, taken = 0
+    cdef int32_t row
+    for i in range(front.heap.size):
+        row = <int32_t>(front.heap.entries[i].row & ROW_BITS)
+        if front.heap.entries[i].row >> 32 == fleet._visits[row] and fleet.requests[row].replica == index:
+            fleet._visits[row] += 1             # its place there is nobody's now
+            fleet.enqueue(row, now_ns)
+            taken += 1
+    if taken == front.heap.size:
+        front.clear()
+    return 0
+
+
 @cython.final
 cdef class Fleet:
     """Replicas side by side.
@@ -106,7 +139,7 @@ cdef class Fleet:
         cdef Seat* seat
         self.replicas = list(replicas)
         self.num_replicas = len(self.replicas)
-        self.workload, self.shared, self._views = workload, shared, []
+        self.workload, self.shared, self._views, self.front_ends = workload, shared, [], []
         self._num_rows, self.num_clients = len(requests), len(requests) - workload.num_prefill_legs
         self.seats = <Seat*>calloc(self.num_replicas, sizeof(Seat))
         self.shifts_ns = <int64_t*>calloc(self.num_replicas, sizeof(int64_t))
@@ -138,6 +171,8 @@ cdef class Fleet:
         free(self.seats)
         free(self.second_seats)
         free(self.shifts_ns)
+        free(self._front_of)
+        free(self._visits)
         free(self._between.rows)
 
     @property
@@ -161,6 +196,19 @@ cdef class Fleet:
             self.lookaheads = self._laggards.lookaheads
             for view in self._views:
                 view.lag(self._laggards)
+
+    def share_front_end(self, int32_t first, int32_t count, int32_t servers, double request_us, double token_us):
+        """Put `servers` processes before `count` replicas from `first` on; see FrontEnd."""
+        cdef FrontEnd front = FrontEnd(first, servers, request_us, token_us)
+        cdef int32_t index
+        if self._front_of == NULL:
+            self._front_of = <void**>calloc(self.num_replicas, sizeof(void*))
+            self._visits = <int32_t*>calloc(max(self._num_rows, 1), sizeof(int32_t))
+            if self._front_of == NULL or self._visits == NULL:
+                raise MemoryError()
+        self.front_ends.append(front)
+        for index in range(first, first + count):
+            self._front_of[index] = <void*>front
 
     def act_in_halves(self):
         """Let requests come between the end of an iteration and the beginning of the next."""
@@ -197,11 +245,6 @@ cdef class Fleet:
         return 0
 
     cdef int send(self, int32_t row, int32_t index, int64_t now_ns) except -1 nogil:
-        cdef const Seat* seat = &self.seats[index]
-        cdef double exact_ns = seat.queue_base_ns + seat.queue_token_ns * self.requests[row].prompt_tokens
-        cdef int64_t delay_ns = round_half_up(exact_ns)
-        if seat.resolution_ns > 0:
-            delay_ns = <int64_t>(exact_ns / seat.resolution_ns) * seat.resolution_ns
         self.requests[row].replica = index
         self.requests[row].status = WAITING
         if self.shifts_differ and self.demands[row].deadline_ns >= 0:
@@ -209,9 +252,29 @@ cdef class Fleet:
                 self.gate.leave(row, TIMED_OUT, -1)
                 return 0
             self.watch_deadline(row, index, now_ns)
+        if self._front_of != NULL and self._front_of[index] != NULL:
+            self._visits[row] += 1
+            return (<FrontEnd>self._front_of[index]).take(
+                self.events, <int64_t>self._visits[row] << 32 | row, self.requests[row].prompt_tokens, now_ns)
+        return self._delay(row, index, now_ns)
+
+    cdef int _delay(self, int32_t row, int32_t index, int64_t now_ns) except -1 nogil:
+        cdef const Seat* seat = &self.seats[index]
+        cdef double exact_ns = seat.queue_base_ns + seat.queue_token_ns * self.requests[row].prompt_tokens
+        cdef int64_t delay_ns = round_half_up(exact_ns)
+        if seat.resolution_ns > 0:
+            delay_ns = <int64_t>(exact_ns / seat.resolution_ns) * seat.resolution_ns
         if delay_ns > 0:
             return self.events.push(now_ns + delay_ns, ENQUEUE, ENQUEUE, index, row)
         return self.enqueue(row, now_ns)
+
+    cdef int leave_front_end(self, int32_t index, int64_t now_ns) except -1 nogil:
+        return let_through(self, <FrontEnd>self._front_of[index], now_ns)
+
+    cdef int empty_front_end(self, int32_t index, int64_t now_ns) except -1 nogil:
+        if self._front_of == NULL or self._front_of[index] == NULL:
+            return 0
+        return let_all_through(self, <FrontEnd>self._front_of[index], index, now_ns)
 
     cdef int enqueue(self, int32_t row, int64_t now_ns) except -1 nogil:
         cdef int32_t index = self.requests[row].replica

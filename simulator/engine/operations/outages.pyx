@@ -178,6 +178,7 @@ cdef class Outages:
             self._lifecycle.note(place, now_ns, DETECTION)
         self._lifecycle.review([place for place, _ in stopped], now_ns)
         for place, outage in stopped:
+            self._fleet.empty_front_end(place.replica.index, now_ns)
             self._take_off(place, outage, now_ns)
         self._send_elsewhere(now_ns)
         for place, outage in stopped:
