@@ -87,6 +87,25 @@ def test_links_decide_over_memory_outside_pytorch(asked):
     assert linked[1]["workspace_gb"] == pytest.approx(apart[1]["workspace_gb"])
 
 
+def test_without_graphs_there_is_no_estimate_of_them(asked):
+    plain = blocks_of(asked("validate", "llama-3.1-8b", "h100-sxm-80gb")[1])
+    _, told = asked("validate", "llama-3.1-8b", "h100-sxm-80gb", engine='cuda_graphs = {mode = "none"}')
+
+    assert "CUDA graphs" not in told
+    assert blocks_of(told) - plain == 2**29 / 2**21         # 0.5 GiB in blocks of 2 MiB
+
+
+@pytest.mark.parametrize("settings", [
+    ("engine.experts.all2all_backend=deepep_low_latency",),
+    ("latency.backend=operators", "latency.all2all_backend=deepep_low_latency")])
+def test_the_exchange_of_tokens_takes_its_buffers(asked, settings):
+    engine = "max_model_len = 16384\n[topology]\ndata_parallel = 8\nexpert_parallel = 8"
+    options = [text for setting in settings for text in ("--set", setting)]
+    _, told = asked("validate", "deepseek-v3", "h200-sxm-141gb", *options, engine=engine)
+
+    assert re.search(r"- exchange of tokens between experts +4\.89 GB", told)
+
+
 # ---- engines' own rules
 
 def test_tensorrt_llm_keeps_a_share_of_what_is_free(asked):
