@@ -33,6 +33,7 @@ from simulator.engine.plan import ClusterPlan, GatewayPlan, Hooks, Pool
 from simulator.errors import InputErrors, KeyFault, collect_faults
 from simulator.expert_assembly import exchanging, expert_shift
 from simulator.experts.faults import expert_faults
+from simulator.kernel_notes import kernel_notes
 from simulator.latency.readings import Readings
 from simulator.latency_assembly import errors_of, host_times, latency_model
 from simulator.model_assembly import model_of
@@ -344,7 +345,7 @@ def _pool(pool, readings: Readings, cluster) -> tuple[Site, Pool]:
         ranks_per_choice=ranks_per_choice(pool, per_node), lock_step=rules,
         model=pool.serves, role=pool.role, nodes_per_unit=pool.nodes_per_unit,
         cost_per_hour=pool.cost_per_hour / ranks, accelerators=gpus, layer_groups=site.layer_groups,
-        replicas_per_node=per_node)
+        replicas_per_node=per_node, notes=kernel_notes(pool, site.deployment))
 
 
 def _tier(pool, site: Site, cluster):

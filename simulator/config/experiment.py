@@ -79,7 +79,8 @@ class Topology(Section, kw_only=True):
     dcp_comm_backend: Annotated[Literal["ag_rs", "a2a"], Meta(description=(
         "how these combine what they have attended to: all-gather and reduce-scatter, or all-to-all"))] = "ag_rs"
     node: Annotated[str | None, Meta(extra={"facts": "node"}, description=(
-        "hardware/nodes/<name>.toml: GPUs per node, NVLink domain, NICs"))] = None
+        "hardware/nodes/<name>.toml: GPUs per node, NVLink domain, NICs; default: the accelerator's usual one, where a "
+        "replica has more accelerators than its links join"))] = None
     pd_node_ratio: Annotated[Annotated[float, Meta(gt=0, le=1)] | None, Meta(description=(
         "SimAI's key, instead of [[pools]]: the share of the replicas, rounded down, that compute prompts, a pool with "
         "role = \"prefill\"; the others are one with role = \"decode\"; 1: each does both"))] = None

@@ -59,6 +59,14 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
         return quantization.weight_dtype if is_quantized else self.activation_dtype
 
     @property
+    def multiplies_fp8(self) -> bool:
+        """Whether the accelerator multiplies in fp8.
+
+        Others unpack such weights, and quantise no activations.
+        """
+        return self.accelerator is not None and self.accelerator.dense_flops_per_s.fp8 > 0.0
+
+    @property
     def expert_dtype(self) -> str:
         """Format of the projections of routed experts."""
         return self.quantization.weight_dtype if self.quantization else self.activation_dtype

@@ -87,6 +87,11 @@ cdef class Lightllm(VidurScheduler):
             return ()
         return [("block_size", f'expected 1, since "lightllm" counts KV in tokens, found {engine.block_size}')]
 
+    def limits(self):
+        """See Scheduler."""
+        own = self._max_tokens, f"are longer than max_tokens_in_batch = {self._max_tokens:,}"
+        return own, *VidurScheduler.limits(self)
+
     cdef int8_t refusal(self, int32_t row) noexcept nogil:
         return REJECTED if self._requests[row].prompt_tokens > self._max_tokens else VidurScheduler.refusal(self, row)
 

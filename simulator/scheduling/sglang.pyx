@@ -232,6 +232,11 @@ cdef class Sglang(SglangApart):
 
     # ---- requests come and leave
 
+    def limits(self):
+        """See Scheduler."""
+        return ((self.longest_prompt, f"are longer than the {self.longest_prompt:,} tokens that max_model_len and the "
+                 "KV pool leave a prompt"), (-1, f"found max_queued_requests = {self._most_queued:,} waiting"))
+
     cdef int8_t refusal(self, int32_t row) noexcept nogil:
         cdef int8_t answer = Scheduler.refusal(self, row)
         if answer == PENDING and not self._by_priority and self._is_queue_full():

@@ -143,6 +143,12 @@ cdef class TensorrtLlm(InOrder):
         if not parameters.enable_chunked_context and parameters.context_chunking_policy == "EQUAL_PROGRESS":
             yield "context_chunking_policy", 'goes with enable_chunked_context = true, found "EQUAL_PROGRESS"'
 
+    def limits(self):
+        """See Scheduler."""
+        by_text = (self._max_model_len - 1, f"are longer than max_model_len = {self._max_model_len:,} allows")
+        return by_text, (self.longest_prompt, f"are longer than max_num_tokens = {self._token_budget:,}, which takes "
+                                              "prompts whole, for enable_chunked_context is off")
+
     cdef int8_t refusal(self, int32_t row) noexcept nogil:
         if not self._evicts and self._whole_blocks(row) > self.kv.num_blocks:
             return DROPPED

@@ -1,6 +1,7 @@
 """`python -m simulator predict EXPERIMENT.toml --prefill 512,2048 --decode 64x1024`: the time of one iteration."""
 import argparse
 import re
+import sys
 
 from simulator.config.load import load_experiment
 from simulator.errors import InputErrors, collect_faults, faults_of
@@ -35,6 +36,8 @@ def run(options: argparse.Namespace) -> int:
         prediction = predict_batch(pool, chunks, contexts)
     title = f"{experiment.name}, pool {pool.name}" if experiment.pools else experiment.name
     print(table(prediction, f"{title}, {pool.latency.backend}", chunks, contexts))
+    for warning in prediction.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
     return DONE
 
 

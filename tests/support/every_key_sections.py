@@ -96,8 +96,8 @@ GENERAL = {
     "engine.data_parallel.padding": acts(
         "vllm", "none", topology__data_parallel=2, engine__cuda_graphs__mode="full",
         latency__per_decode_token_us=100.0),
-    "topology.node": predicts(ABSENT, "dgx-h100", **MODELLED | {"topology__tensor_parallel": 16,
-                                                                "model__name": "llama-3.1-405b"}),
+    "topology.node": predicts("dgx-a100-40gb", "aws-p4d", **MODELLED | {
+        "topology__tensor_parallel": 16, "model__name": "llama-3.1-70b", "hardware__name": "a100-sxm-40gb"}),
     "engine.scheduler": acts("vllm", "blis", engine__num_gpu_blocks=16, **SLOW),
     "engine.max_model_len": acts(512, 140),
     "engine.allow_long_max_model_len": refuses(

@@ -156,7 +156,7 @@ class Composer:
         Inputs of the other products are quantised by the norm or activation before them, as vLLM compiles them.
         """
         width = output_width(part)
-        is_left_out = prices.QUANTIZING in self.parameters.without
+        is_left_out = prices.QUANTIZING in self.parameters.without or not self.deployment.multiplies_fp8
         if self.deployment.matrix_dtype != "fp8" or not self.database.is_of_vllm or is_left_out:
             return
         times = self.database.quantizing(width, self.tokens)
@@ -320,7 +320,10 @@ class Composer:
 
     def _collective(self, group: str, kind: str, ranks: int, elements_per_token: float,
                     tokens: np.ndarray | None = None) -> Times:
-        """Return the times of a collective of `elements_per_token` elements a token."""
+        """Return the times of a collective of `elements_per_token` elements a token.
+
+        Of a message between stages a link as slow as the slowest between any two.
+        """
         tokens = self.tokens if tokens is None else tokens
         num_bytes = tokens * elements_per_token * self.deployment.activation_bytes
         if self.collective is not None:
@@ -331,7 +334,8 @@ class Composer:
         if kind != "send_recv":         # no table has it
             self.missing[f"{group} {kind}"] = f"no {kind} of {ranks} ranks"
         shares = {"all_reduce": 2 * (1 - 1 / ranks), "send_recv": 1.0}      # of the bytes, sent by each rank
-        bandwidth = link_bytes_per_s(self.deployment, ranks) * 1e-9 * self.rate.link_efficiency
+        span = self.deployment.parallelism.num_accelerators if group == "pipeline" else ranks
+        bandwidth = link_bytes_per_s(self.deployment, span) * 1e-9 * self.rate.link_efficiency
         ns = num_bytes * shares.get(kind, 1 - 1 / ranks) / bandwidth + self.rate.collective_ns
         return Times(ns, np.full(len(tokens), ROOFLINE, dtype=np.uint8))
 
