@@ -1,10 +1,13 @@
 """Deployments whose memory servers or engines' own pages tell: what `validate` and `fit` say of them."""
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
 
 from simulator import cli
+from simulator.expert_assembly import exchanging
+from support.small_models import MIXTURE, deploy
 
 EXPERIMENT = """
 [model]
@@ -95,15 +98,21 @@ def test_without_graphs_there_is_no_estimate_of_them(asked):
     assert blocks_of(told) - plain == 2**29 / 2**21         # 0.5 GiB in blocks of 2 MiB
 
 
-@pytest.mark.parametrize("settings", [
-    ("engine.experts.all2all_backend=deepep_low_latency",),
-    ("latency.backend=operators", "latency.all2all_backend=deepep_low_latency")])
-def test_the_exchange_of_tokens_takes_its_buffers(asked, settings):
+def test_the_exchange_of_tokens_takes_its_buffers(asked):
     engine = "max_model_len = 16384\n[topology]\ndata_parallel = 8\nexpert_parallel = 8"
-    options = [text for setting in settings for text in ("--set", setting)]
+    options = ["--set", "engine.experts.all2all_backend=deepep_low_latency"]
     _, told = asked("validate", "deepseek-v3", "h200-sxm-141gb", *options, engine=engine)
 
     assert re.search(r"- exchange of tokens between experts +4\.89 GB", told)
+
+
+def test_so_it_does_where_latency_names_it():
+    parameters = SimpleNamespace(all2all_backend="deepep_low_latency")
+    experiment = SimpleNamespace(latency=SimpleNamespace(parameters=parameters))
+    ranks, alone = deploy(MIXTURE, data_parallel=2, expert_parallel=2), deploy(MIXTURE)
+
+    assert exchanging(experiment, ranks).experts.all2all_backend == "deepep_low_latency"
+    assert exchanging(experiment, alone) == alone
 
 
 # ---- engines' own rules
