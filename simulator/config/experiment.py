@@ -216,8 +216,8 @@ class LegRouting(Section, kw_only=True):
     cache_signal_delay_s: Annotated[float, Meta(ge=0, le=1e6, description=(
         "age up to which what the router saw of prefix caches is reused; 0: always live"))] = 0.0
     latency_s: Annotated[float, Meta(ge=0, le=1e6, description="the decision takes that long")] = 0.0
-    scorers: Annotated[tuple[Scorer, ...], Meta(description=(
-        "what a policy that scores replicas adds up; other policies ignore it"))] = ()
+    scorers: Annotated[tuple[Scorer, ...], Meta(extra={"needs": "takes_scorers"}, description=(
+        "what the policy weighted adds up, or one of your own; default: those of its profile"))] = ()
     parameters: Annotated[Any, Meta(extra={"kind": "router"})]
 
 

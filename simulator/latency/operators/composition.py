@@ -67,6 +67,7 @@ class IterationTables:
     state_sequence_ns: float                # linear attention: per sequence
     state_token_ns: float                   # and per prompt token
     origins: dict[str, str]                 # operator -> how its site was found
+    reading: Times | None = None            # of tokens before few new ones of a prompt, as `decode`; None: that
     unequal: np.ndarray | None = None       # see unequal_contexts.py; None: nobody measured it
 
 
