@@ -27,7 +27,7 @@ class MemoryReserve(msgspec.Struct, frozen=True, kw_only=True):
     # RTX A6000 and an L40S (0.10.2, 0.15). Pipeline stages of one accelerator each: 0.07 GiB (H100, 0.19). Ranks that
     # reduce over NVLink, with buffers of NCCL and of custom all-reduces: 2.06 to 2.13 GiB (H100, 2 and 4 ranks, 0.19),
     # 1.38 GiB (H200, 2 ranks, 0.10.2); over PCIe, where vLLM has no custom ones: 0.21 GiB (L40S, 8 ranks, 0.10.2); over
-    # two nodes: about 4 GiB (H100, 16 ranks).
+    # two nodes: about 4 GiB (H100, 16 ranks). Other makers' accelerators are taken as alike: no log of theirs is known.
     alone_bytes: float = 0.24 * GIB
     alone_before_hopper_bytes: float = 0.03 * GIB
     stages_bytes: float = 0.07 * GIB

@@ -1,10 +1,13 @@
 """Deployments whose memory servers or engines' own pages tell: what `validate` and `fit` say of them."""
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
 
 from simulator import cli
+from simulator.expert_assembly import exchanging
+from support.small_models import MIXTURE, deploy
 
 EXPERIMENT = """
 [model]
@@ -85,6 +88,31 @@ def test_links_decide_over_memory_outside_pytorch(asked):
     # tensor parallelism first, then stages; over NVLink 2.1 GiB, over PCIe 0.21, beside stages 0.07
     assert linked[0]["workspace_gb"] - apart[0]["workspace_gb"] == pytest.approx((2.1 - 0.21) * 1.073741824, abs=0.01)
     assert linked[1]["workspace_gb"] == pytest.approx(apart[1]["workspace_gb"])
+
+
+def test_without_graphs_there_is_no_estimate_of_them(asked):
+    plain = blocks_of(asked("validate", "llama-3.1-8b", "h100-sxm-80gb")[1])
+    _, told = asked("validate", "llama-3.1-8b", "h100-sxm-80gb", engine='cuda_graphs = {mode = "none"}')
+
+    assert "CUDA graphs" not in told
+    assert blocks_of(told) - plain == 2**29 / 2**21         # 0.5 GiB in blocks of 2 MiB
+
+
+def test_the_exchange_of_tokens_takes_its_buffers(asked):
+    engine = "max_model_len = 16384\n[topology]\ndata_parallel = 8\nexpert_parallel = 8"
+    options = ["--set", "engine.experts.all2all_backend=deepep_low_latency"]
+    _, told = asked("validate", "deepseek-v3", "h200-sxm-141gb", *options, engine=engine)
+
+    assert re.search(r"- exchange of tokens between experts +4\.89 GB", told)
+
+
+def test_so_it_does_where_latency_names_it():
+    parameters = SimpleNamespace(all2all_backend="deepep_low_latency")
+    experiment = SimpleNamespace(latency=SimpleNamespace(parameters=parameters))
+    ranks, alone = deploy(MIXTURE, data_parallel=2, expert_parallel=2), deploy(MIXTURE)
+
+    assert exchanging(experiment, ranks).experts.all2all_backend == "deepep_low_latency"
+    assert exchanging(experiment, alone) == alone
 
 
 # ---- engines' own rules
