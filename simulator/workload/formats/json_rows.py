@@ -6,6 +6,7 @@ import msgspec
 
 from simulator.errors import InputErrors
 from simulator.workload.reading.faults import Faults
+from simulator.workload.reading.files import MAX_LINE_BYTES
 from simulator.workload.reading.json_lines import numbered_lines, refuse
 
 EXPECTED = "arrived_at, num_prefill_tokens, num_decode_tokens, or usual names of these"
@@ -31,6 +32,9 @@ def as_csv(path: str, data: bytes, faults: Faults) -> bytes:
     decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
     rows, names = {}, {}
     for number, text in numbered_lines(data):
+        if len(text) > MAX_LINE_BYTES:
+            faults.add(number, f"a line of more than {MAX_LINE_BYTES:,} bytes")
+            continue
         try:
             rows[number] = decoder.decode(text)
         except (msgspec.DecodeError, RecursionError) as error:

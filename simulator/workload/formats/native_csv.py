@@ -13,7 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from simulator.domain.sessions import TraceSessions
-from simulator.errors import InputErrors, KeyFault
+from simulator.errors import InputErrors, KeyFault, number_of
 from simulator.workload.columns import FACTS, LABELS, Columns
 from simulator.workload.formats.json_rows import as_csv, is_json
 from simulator.workload.formats.native_names import Names, NativeParameters, kind_of_times, names_of
@@ -79,7 +79,7 @@ class NativeCsv:
         if "round" not in scan.values:
             self._refuse_rounds()
         if not isinstance(faults, LeftOut):
-            return replace(self._columns(scan, faults), notes=names.notes)
+            return replace(self._columns(scan, faults), notes=names.notes + self._notes(path, scan))
         total, unread = len({*scan.lines.tolist(), *faults.lines}), len(faults.lines)
         faults.note(total)
         scan = without_lines(scan, faults.lines)
@@ -87,7 +87,16 @@ class NativeCsv:
         notes = faults.note(total)
         if len(faults.lines) > unread:          # among those that can be read, some do not fit the others
             columns = self._columns(without_lines(scan, faults.lines), Faults(path))
-        return replace(columns, notes=(*names.notes, *notes))
+        return replace(columns, notes=(*names.notes, *self._notes(path, scan), *notes))
+
+    def _notes(self, path, scan: Scan) -> tuple[str, ...]:
+        """Say that requests of a session share nothing, where nothing says what they share."""
+        if self._sessions.accumulate or "prompt" in scan.values or "session" not in scan.values:
+            return ()
+        later = int(np.count_nonzero(scan.values["session"] != MISSING)) - len(scan.texts["session"])
+        how = ", or tell what each adds with a column round and sessions = {accumulate = true}"
+        return (f"{path}: {number_of(later, 'request')} that follow others of their session share no token with them, "
+                f"and no cache finds any: there is no column prompt; give one{how}.",) if later > 0 else ()
 
     def _columns(self, scan: Scan, faults: Faults) -> Columns:
         ids = _request_ids(scan)

@@ -28,6 +28,9 @@ class TraceParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     path: Annotated[str, Meta(extra={"path": True}, description=(
         "the file, plain or .gz; for formats that come as many files their directory"))]
     format: Annotated[str, Meta(description="how it is written")] = "csv"
+    max_bytes: Annotated[int, Meta(ge=0, le=2**50, description=(
+        "of text in a file, decompressed; 0: as many as a plain file has, of a compressed one a hundred times those it "
+        "takes, or 256 MiB"))] = 0
     max_requests: Annotated[int, Meta(ge=0, le=2**31 - 1, description="use the first ones only; 0: all")] = 0
     start_s: Annotated[Time | None, Meta(description=(
         "only requests from then on, in the trace's own time, and time begins there; of a trace that counts from 1970: "
@@ -134,10 +137,11 @@ class Trace:
             raise InputErrors(faults)
 
     def _read(self, path: str) -> Columns:
+        most = self.parameters.max_bytes
         if not os.path.isdir(path) and hasattr(self.reader, "read_pieces"):
-            return self.reader.read_pieces(path, read_pieces(path))
+            return self.reader.read_pieces(path, read_pieces(path, max_bytes=most))
         if not os.path.isdir(path):
-            return self.reader.read(path, read_bytes(path))
+            return self.reader.read(path, read_bytes(path, most))
         if not hasattr(self.reader, "read_files"):
             raise InputErrors([f'{path}: a directory; format = "{self.parameters.format}" reads one file'])
-        return self.reader.read_files(files_in(path, self.reader.SUFFIXES))
+        return self.reader.read_files(files_in(path, self.reader.SUFFIXES, most))

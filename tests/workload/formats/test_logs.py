@@ -162,3 +162,14 @@ def test_a_native_trace_stays_as_it_is():
     assert columns.arrival_ns.tolist() == [S // 2]
     assert columns.notes == ()
     assert isinstance(columns.arrival_ns, np.ndarray)
+
+
+def test_sessions_of_whole_prompts_say_that_they_share_nothing():
+    text = ("arrived_at,num_prefill_tokens,num_decode_tokens,session,round\n"
+            "0,10,1,a,0\n1,20,1,a,1\n2,30,1,a,2\n0,9,1,b,0\n")
+
+    assert read(text).notes == (
+        "log: 2 requests that follow others of their session share no token with them, and no cache finds any: "
+        "there is no column prompt; give one, or tell what each adds with a column round and "
+        "sessions = {accumulate = true}.",)
+    assert read("arrived_at,num_prefill_tokens,num_decode_tokens,session\n0,10,1,a\n1,20,1,b\n2,20,1,\n").notes == ()
