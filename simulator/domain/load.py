@@ -68,9 +68,10 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Measure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which requests count in the summary, [workload.measure].
+    """Which requests and what time count in the summary, [workload.measure].
 
-    All are simulated, and are in the request table.
+    All are simulated, and are in the request table. Latencies are those of the requests that count, throughputs, money
+    and energy those of the window of time.
     """
 
     warmup_requests: Annotated[Share, Meta(description="so many that come first do not")] = 0
