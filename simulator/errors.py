@@ -86,6 +86,15 @@ def collect_faults(*steps: Callable[[], Any]) -> list[Any]:
     return results
 
 
+def number_of(count: int, thing: str) -> str:
+    """Return a number of things in words: 1 row, 2 rows.
+
+    >>> number_of(1, "id"), number_of(0, "id")
+    ('1 id', '0 ids')
+    """
+    return f"{count} {thing}{'' if count == 1 else 's'}"
+
+
 def nearest(name: str, valid: Iterable[str]) -> str:
     """End a message about a wrong `name` with the nearest valid one, or nothing."""
     from difflib import get_close_matches  # only a refused input pays for it

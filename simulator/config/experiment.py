@@ -95,7 +95,7 @@ class Engine(Section, kw_only=True):
     """The serving engine, [engine], with the scheduler's own keys."""
 
     scheduler: Annotated[str, Meta(description="which requests run next")] = "vllm"
-    max_model_len: Annotated[Annotated[int, Meta(ge=1, le=2**31 - 1)] | None, Meta(description=(
+    max_model_len: Annotated[Annotated[int, Meta(ge=2, le=2**31 - 1)] | None, Meta(description=(
         "tokens of a request, prompt and output; default: the model's"))] = None
     allow_long_max_model_len: Annotated[bool, Meta(description=(
         "take a max_model_len above the model's maximum; vLLM's VLLM_ALLOW_LONG_MAX_MODEL_LEN"))] = False

@@ -1,6 +1,5 @@
 """Read a CSV file of measurements: columns of numbers, rows picked by what they were measured on."""
 import csv
-import gzip
 import io
 import zlib
 from collections.abc import Sequence
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from simulator.core.unpacking import unpacked
 from simulator.errors import InputErrors, nearest
 
 MAX_LISTED = 20                 # faults of one column that are told one by one
@@ -123,7 +123,7 @@ def file_bytes(path: str | Path) -> bytes:
     """
     try:
         raw = Path(path).read_bytes()
-        return gzip.decompress(raw) if str(path).endswith(".gz") else raw
+        return unpacked(raw) if str(path).endswith(".gz") else raw
     except (OSError, EOFError, zlib.error) as error:
         raise InputErrors([f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}"]) from error
 

@@ -10,7 +10,7 @@ MAX_COUNT = 2**31 - 1
 Seconds = Annotated[float, Meta(ge=0, le=MAX_S)]
 Positive = Annotated[float, Meta(gt=0, le=MAX_S)]
 Count = Annotated[int, Meta(ge=1, le=MAX_COUNT)]
-Rate = Annotated[float, Meta(gt=0, le=1e9)]
+Rate = Annotated[float, Meta(ge=1e-12, le=1e9)]           # one in 31,700 years
 Share = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
 
 

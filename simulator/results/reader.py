@@ -10,6 +10,7 @@ import tomli
 from simulator.domain import columns
 from simulator.errors import InputErrors
 from simulator.results import tables, traits
+from simulator.results.own_data import check_own
 from simulator.results.unpacked_columns import read_columns
 
 ALWAYS = ("replicas", "labels")
@@ -140,6 +141,7 @@ class Reader:
             raise self._fault(f"cannot be read as HDF5: {reason}") from error
         with file:
             try:
+                check_own(self._path, file)
                 yield file
             except (OSError, RuntimeError, KeyError, AttributeError, TypeError) as error:
                 raise self._fault(f"cannot be read: {_words(error)}") from error

@@ -59,7 +59,7 @@ class PlannerParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
 
 class Shape(NamedTuple):
-    """What requests are like: mean lengths, and what they saw over what the profiles say."""
+    """What requests are like: mean lengths; what they saw over what profiles say."""
 
     isl: float
     osl: float

@@ -83,7 +83,7 @@ class SloAttainment(Autoscaler):
 
 
 class Seen(NamedTuple):
-    """How many requests were there at a decision, and of these waited, at the gateway or at a replica."""
+    """How many requests were there at a decision, and how many of these waited."""
 
     time_ns: int
     there: int

@@ -15,6 +15,7 @@ from simulator.workload.formats.native_csv_writer import write_trace
 DONE = 0
 BARS = "▁▂▃▄▅▆▇█"
 SHOWN_LABELS = 8
+LEAD = '; time_origin = "trace" keeps the time before its first request'
 COLUMNS = ("mean", "min", "p50", "p90", "p99", "max")
 
 
@@ -57,8 +58,14 @@ def run(options: argparse.Namespace) -> int:
     print(text_of(f"{experiment.name}, seed {experiment.seed}", facts))
     if out:
         count = len(workload) - workload.num_warmups
-        print(f"\n{count:,} requests in {options.out}{_how_to_serve(workload, experiment.workload)}")
+        how = _how_to_serve(workload, experiment.workload) + _lead_of(workload)
+        print(f"\n{count:,} requests in {options.out}{how}")
     return DONE
+
+
+def _lead_of(workload: Workload) -> str:
+    """Say which key keeps the time before the first arrival, if there is any."""
+    return LEAD if min(times_ns(workload), default=0) > 0 else ""
 
 
 def _how_to_serve(workload: Workload, section) -> str:

@@ -94,6 +94,7 @@ class Columns(msgspec.Struct, frozen=True):
         clients with loads of their own aside.
     images : codes of the named streams that are images, ascending: pieces of prompts that encoders compute; None: there
         are none.
+    origin_ns : what a trace calls the time that is 0 here.
     has_times : False: nothing says when plays come, `arrival_ns` is 0; slots or lanes have to let them.
     """
 
@@ -117,6 +118,7 @@ class Columns(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
     is_guess: bool = False
     has_times: bool = True
+    origin_ns: int = 0
     images: np.ndarray | None = None
 
     def __len__(self):

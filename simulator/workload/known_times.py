@@ -18,7 +18,7 @@ def starts_ns(workload: Workload) -> np.ndarray:
     times_ns, begins = np.full(len(script.start_ns), records.NEVER_NS), []
     for index, group in enumerate(script.groups):
         begins.append(None if index == 0 and workload.num_warmups else _begin_ns(script, group, begins, workload))
-        if begins[-1] is not None and (group.has_times or (group.is_stage and group.slots is None)):
+        if begins[-1] is not None and (group.has_times or group.slots is None):
             times_ns[group.plays] = begins[-1] + script.start_ns[group.plays]
     return times_ns
 

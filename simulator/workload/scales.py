@@ -7,16 +7,17 @@ from simulator.workload.columns import Columns, Prompts, Waits, nearest
 from simulator.workload.limits import MAX_TIME_NS, MAX_TOKENS
 
 
-def scale(columns: Columns, time: float = 1.0, prefill: float = 1.0, decode: float = 1.0) -> Columns:
+def scale(columns: Columns, time: float = 1.0, prefill: float = 1.0, decode: float = 1.0,
+          since_zero: bool = False) -> Columns:
     """Return requests with times and lengths multiplied.
 
-    Lengths are rounded, and stay at least 1. The first arrival stays where it is; what passes between the requests of a
-    play is multiplied like what passes between plays. Segment boundaries are scaled as
+    Lengths are rounded, and stay at least 1. The first arrival stays where it is, or with `since_zero` the time 0; what
+    passes between the requests of a play is multiplied like what passes between plays. Segment boundaries are scaled as
     positions in the prompt, so equal prefixes stay equal and the segments still add up to the prompt. An output of 0
     tokens stays 0; a declared limit, a predicted length and what of an output is reasoning scale with the outputs.
     """
     if time != 1:
-        first_ns = columns.arrival_ns.min() if len(columns) else 0
+        first_ns = columns.arrival_ns.min() if len(columns) and not since_zero else 0
         since_first_ns = columns.arrival_ns - first_ns
         scaled_ns = _scaled(since_first_ns, time, MAX_TIME_NS - first_ns, "workload.time_scale", "ns of trace")
         columns = replace(columns, arrival_ns=first_ns + scaled_ns, waits=_scaled_waits(columns.waits, time))

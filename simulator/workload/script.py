@@ -70,8 +70,7 @@ class Group(msgspec.Struct, frozen=True):
     lasts_ns : those that follow it begin no earlier than so long after its beginning.
     client_delay_ns : from each end to whatever the client does because of it; None: as the script says.
     cancel_ns : from then on the clients of all that still runs give up; None: they never do.
-    has_times : `start_ns` says when its plays come, as far as slots let them; else slots alone do.
-    is_stage : it is one of [[workload.load.stages]]; without slots, `start_ns` says when its plays come, too.
+    has_times : `start_ns` says when its plays come, as far as slots let them; else slots alone do, where there are any.
     is_open_ended : only its end, or that of its slots, bounds it: there may be too few plays for it, or too many.
     """
 
@@ -87,7 +86,6 @@ class Group(msgspec.Struct, frozen=True):
     client_delay_ns: int | None = None
     cancel_ns: int | None = None
     has_times: bool = False
-    is_stage: bool = False
     is_open_ended: bool = False
 
 

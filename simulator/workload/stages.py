@@ -90,7 +90,7 @@ def groups_of(plans: list[StagePlan]) -> tuple[Group, ...]:
     for number, plan in enumerate(plans):
         before = plans[number - 1].stage if number else None
         groups.append(replace(
-            group_of(plan, np.arange(first, first + plan.count)), after=number - 1, is_stage=True,
+            group_of(plan, np.arange(first, first + plan.count)), after=number - 1,
             after_dispatch=before is not None and before.rate_per_s is not None and not before.drain))
         first += plan.count
     return tuple(groups)

@@ -31,7 +31,7 @@ hardware = {{name = "rtx-pro-6000-server"}}
 topology = {{tensor_parallel = {ranks}}}
 engine = {{max_num_batched_tokens = 2048, max_num_seqs = 128}}
 latency = {{backend = "operators", cache_directory = "cache"{more}}}
-workload = {{type = "trace", path = "requests.csv"}}
+workload = {{type = "trace", path = "requests.csv", time_origin = "trace"}}
 """
 COLLECTIVES = Path(__file__).parents[2] / "bench/accuracy/rtx_pro_6000_qwen3_32b/collectives.csv"
 PCIE = f', collective = {{backend = "table", files = ["{COLLECTIVES}"]}}'

@@ -9,7 +9,7 @@ import simulator
 from simulator import cli
 from simulator.config.load import load_experiment, resolved_toml
 from simulator.study.shared_prefixes import shared_tokens
-from simulator.study.workload_command import text_of
+from simulator.study.workload_command import LEAD, text_of
 from simulator.study.workload_facts import facts_of
 from simulator.workload.load import load as load_workload
 from support.every_key import read
@@ -168,7 +168,7 @@ sessions = {rounds = {distribution = "constant", value = 3}, new_tokens = {distr
 def test_the_trace_is_served_as_the_experiment_is(file, tmp_path, capsys, load):
     experiment = file(TOML + load)
     assert cli.main(["workload", experiment, "--out", str(tmp_path / "a.csv")]) == 0
-    replayed = "[workload]\ntype = 'trace'\npath = 'a.csv'\n"
+    replayed = "[workload]\ntype = 'trace'\npath = 'a.csv'\ntime_origin = 'trace'\n"
     (tmp_path / "b.toml").write_text(TOML.partition("[workload]")[0] + replayed + load)
 
     assert "50 requests in" in capsys.readouterr().out
@@ -210,10 +210,10 @@ def test_a_loop_without_an_end_is_described_and_not_written(file, tmp_path, caps
 
 
 @pytest.mark.parametrize(("load", "hint"), [
-    ("", ""),
+    ("", LEAD),
     (LOOP, "; arrivals depend on how fast requests are served, it has 0 for them; serve it with the same "
            "[workload.load]"),
-    ("[workload.load]\nmax_in_flight = 3\n", "; serve it with the same [workload.load]"),
+    ("[workload.load]\nmax_in_flight = 3\n", f"; serve it with the same [workload.load]{LEAD}"),
     ("[workload.load]\nmode = 'user_rate'\nusers = 5\nrate_per_s = 5.0\n",
      '; the pace of the users is in it: serve it with mode = "timestamps"')])
 def test_what_the_trace_does_not_hold_is_told(file, tmp_path, capsys, load, hint):
@@ -254,7 +254,8 @@ def test_what_a_preset_sends_can_be_served_from_its_trace(name, tmp_path, capsys
     result = simulator.run(tmp_path / "a.toml")
     filled = tomli.loads(resolved_toml(load_experiment(tmp_path / "a.toml")))["workload"]
     tables = {table: filled[table] for table in ("load", "measure", "warmup")}
-    again = simulator.run(read(given | {"workload": {"type": "trace", "path": str(trace), **tables}}))
+    again = simulator.run(read(given | {"workload": {
+        "type": "trace", "path": str(trace), "time_origin": "trace", **tables}}))
 
     for column in ("arrival_ns", "completed_ns", "prompt_tokens", "output_tokens", "status"):
         assert again.requests[column].tolist() == result.requests[column].tolist()

@@ -128,7 +128,7 @@ def _workload(case, folder):
         path = folder / "users.yaml"
         path.write_text(_users(case), encoding="utf-8")
         return {"type": "clients", "format": "blis", "path": str(path), "upstream_compat": True}
-    trace = {"type": "trace", "path": str(case.trace_path),
+    trace = {"type": "trace", "time_origin": "trace", "path": str(case.trace_path),
              "format": "support.blis_trace:UrgentBlisTrace" if case.held_back else "tracev2"}
     if case.is_closed_loop:
         trace |= {"header": str(case.file("trace-header")), "session_mode": "closed_loop", "upstream_compat": True,

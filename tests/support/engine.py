@@ -10,7 +10,7 @@ from simulator.scheduling.vllm import Vllm
 # An experiment in which every iteration takes 10 ms, whatever is in it; the trace is beside it.
 TEN_MS = """
 engine = {num_gpu_blocks = 100, max_model_len = 1000, async_scheduling = false}
-workload = {type = "trace", path = "trace.csv"}
+workload = {type = "trace", path = "trace.csv", time_origin = "trace"}
 [latency]
 backend = "linear"
 base_us = 10_000.0

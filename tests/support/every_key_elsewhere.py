@@ -38,7 +38,7 @@ SHOWN_IN = {
     "workload/clients/test_servegen.py": (
         "client_format:servegen", "path servegen.clients servegen.top servegen.start_s servegen.duration_s "
         "servegen.rate servegen.rate_scale servegen.rate_per_s servegen.max_rate_per_s servegen.correlation "
-        "servegen.missing_dataset"),
+        "servegen.missing_dataset servegen.counts"),
     "routing/test_llumnix_parts.py": ("router:llumnix", "data_parallel_size"),
     "workload/formats/test_bailian.py": ("trace_format:bailian", "mode gap"),
     "workload/formats/test_burstgpt.py": ("trace_format:burstgpt", "failures model_filter"),

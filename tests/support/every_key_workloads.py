@@ -240,6 +240,7 @@ DRAWN_WORKLOADS = PRESETS | RATES | VIDUR | {
 OF_BENCH = ("request_rate", "burstiness", "max_concurrency", "num_warmups", "ramp_up_strategy", "ramp_up_start_rps",
             "ramp_up_end_rps")
 FILE_KEYS = (
+    "workload:trace.time_origin", *(f"trace_format:csv.{key}" for key in ("columns", "time_unit", "on_bad_row")),
     *(f"preset:vllm_{dataset}.{key}" for dataset in ("burstgpt", "sharegpt") for key in OF_BENCH),
     "arrival:trace.path", "arrival:trace.column", "rate:counts.bin_s", "rate:counts.scale", "rate:counts.inside",
     "preset:vllm_burstgpt.seed", "preset:vllm_sharegpt.output_len", "preset:vllm_sharegpt.seed",
@@ -275,6 +276,21 @@ def multi_turn(path):
         "request_timeout_s": acts(0.05, 120.0, **turns())}
 
 
+def of_tables(written):
+    """Return the entries of tables of requests, which `written` writes."""
+    late = {"workload": {"type": "trace", "path": written("late.csv", [
+        "arrived_at,num_prefill_tokens,num_decode_tokens", "0.5,9,9", "0.6,9,9"])}}
+    log = {"workload": {"type": "trace", "path": written("log.csv", ["a,b,isl,osl", "0,0,9,9", "10,20,9,9"]),
+                        "columns": {"arrived_at": "a"}}}
+    bad = {"workload": {"type": "trace", "path": written("bad.csv", ["time,isl,osl", "0,9,9", "x,9,9"])}}
+    return {
+        **of("trace_format:csv", {
+            "columns": acts({"arrived_at": "a"}, {"arrived_at": "b"}, **log), "time_unit": acts("s", "ms", **log),
+            "on_bad_row": refuses("refuse", "expected a number of seconds", **bad)}),
+        "workload:trace.time_origin": acts("first_arrival", "trace", **late),
+    }
+
+
 def of_files(folder):
     """Return the entries of `FILE_KEYS`, whose files lie in a folder."""
     def written(name, lines):
@@ -292,6 +308,7 @@ def of_files(folder):
     del stamped["workload"]["num_requests"]
     talks = written("talks.json", [json.dumps(CONVERSATIONS)])
     return {
+        **of_tables(written),
         **of("workload:vllm_multi_turn", multi_turn(talks)),
         **of("arrival:trace", {"path": refuses("no-such.csv", "no-such.csv", **drawn(arrival={})),
                                "column": acts("arrived_at", "b", **times)}),

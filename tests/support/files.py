@@ -130,7 +130,7 @@ def _experiment(description):
         "latency": {"backend": "linear", "base_us": price_us["base"], "per_sequence_us": price_us["per_req"],
                     "per_prefill_token_us": price_us["per_token"], "per_decode_token_us": price_us["per_token"],
                     "per_context_token_us": 0.0},
-        "workload": {"type": "trace", "path": "trace.csv"},
+        "workload": {"type": "trace", "path": "trace.csv", "time_origin": "trace"},
         "output": {"token_times": True},
     }
 

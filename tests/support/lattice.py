@@ -42,7 +42,7 @@ def base_of(scheduler, trace):
                    "enable_prefix_caching": False},
         "topology": {"replicas": 2}, "model": {"name": "llama-3.1-8b"}, "hardware": {"name": "h100-sxm-80gb"},
         "latency": {"backend": "linear", "base_us": 5000.0, "per_sequence_us": 10.0, "per_prefill_token_us": 20.0},
-        "workload": {"type": "trace", "path": str(trace)},
+        "workload": {"type": "trace", "path": str(trace), "time_origin": "trace"},
     }
     for key, value in OWN.get(scheduler, {}).items():
         put(data, key, value)

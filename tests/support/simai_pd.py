@@ -165,7 +165,7 @@ def run(case, folder, upstream_compat):
         case.options["replica_config_pd_p2p_comm_dtype"]]
     asked, longest = case.asked, case.longest_text
     experiment = {
-        "workload": {"type": "trace", "path": str(folder / "t.csv")},
+        "workload": {"type": "trace", "path": str(folder / "t.csv"), "time_origin": "trace"},
         "engine": {"scheduler": case.options["replica_scheduler_config_type"], "max_model_len": longest,
                    "num_gpu_blocks": asked["batch_size_cap"] * longest // asked["block_size"],
                    "enable_prefix_caching": False, **{key: asked[key] for key in KEYS}},

@@ -7,7 +7,6 @@ with `engine_kwargs`, vLLM's arguments. Requests come when they were queued, wit
 TTFT and E2E count from queued_ts; TPOT is (last - first token) / (output tokens - 1) where there is more than one; the
 makespan is from the first arrival to the last token.
 """
-import gzip
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +14,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
+from simulator.core.unpacking import unpacked
 from simulator.errors import InputErrors
 from simulator.study.accuracy.case import Case
 from simulator.study.accuracy.published import summary_of
@@ -107,7 +107,7 @@ def _lines(path: Path, faults: list[str]) -> list[Line]:
 
 def _content(path: Path) -> bytes:
     try:
-        return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        return unpacked(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except (OSError, EOFError) as error:
         raise InputErrors([f"{path}: cannot be read: {error}"]) from error
 

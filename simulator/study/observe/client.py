@@ -22,6 +22,7 @@ except ImportError:
 KEEP_ALIVE_S = 4.0
 AFTER_DONE_S = 1.0              # for what ends a stream behind its last event
 ERROR_BYTES = 1 << 16
+MOST_BYTES = 1 << 24             # of an answer to a question: metrics of 100 engines take 2 MB
 HIDDEN = "(key)"                # what stands where a server repeats the key
 
 
@@ -82,7 +83,12 @@ class Client:
         try:
             async with asyncio.timeout(timeout_s), self._session.get(
                     url, headers=headers, allow_redirects=False) as response:
-                return response.status, await response.read()
+                content = bytearray()
+                async for chunk in response.content.iter_any():
+                    content += chunk
+                    if len(content) > MOST_BYTES:
+                        raise OSError(f"an answer of more than {MOST_BYTES:,} bytes")
+                return response.status, bytes(content)
         except TimeoutError:
             raise OSError(f"no answer within {timeout_s:g} s") from None
         except aiohttp.ClientError as error:

@@ -15,7 +15,7 @@ from simulator.errors import InputErrors, KeyFault, did_you_mean
 from simulator.workload.clients.cohorts import Cohort
 from simulator.workload.clients.draw import MAX_REQUESTS, Bounds, Client, draw_clients
 from simulator.workload.columns import Columns
-from simulator.workload.drawing.arrivals import Variation
+from simulator.workload.drawing.arrivals import LEAST, Variation
 from simulator.workload.drawing.choices import LengthChoice
 from simulator.workload.limits import MAX_TIME_NS, MAX_TOKENS, MISSING
 from simulator.workload.wanted import Wanted
@@ -96,7 +96,7 @@ class ListedClient(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class ListedParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Clients whose requests are drawn."""
 
-    rate_per_s: Annotated[Annotated[float, Meta(gt=0, le=1e9)] | None, Meta(description=(
+    rate_per_s: Annotated[Annotated[float, Meta(ge=LEAST, le=1e9)] | None, Meta(description=(
         "of all clients together that come at rates, while all are there; each cohort counts as one"))] = None
     num_requests: Annotated[Number | None, Meta(description=(
         "the first so many of the clients at rates; or of the only client"))] = None

@@ -11,16 +11,17 @@ import numpy as np
 from msgspec import Meta
 
 from simulator.core.random_streams import RandomStreams
-from simulator.errors import InputErrors, KeyFault
+from simulator.errors import InputErrors, KeyFault, number_of
 from simulator.workload.clients.servegen_files import Dataset, Trace, Window, client_numbers
 from simulator.workload.columns import Columns, nearest, stream_of
+from simulator.workload.drawing.arrivals import LEAST
 from simulator.workload.limits import MAX_TIME_NS, MAX_TOKENS
 from simulator.workload.wanted import Wanted
 
 MODALITIES = ("image", "audio", "video")
 MAX_REQUESTS = 10**9
 MAX_ITEMS = 10_000              # images, say, of a request
-Rate = Annotated[float, Meta(gt=0, le=1e9)]
+Rate = Annotated[float, Meta(ge=LEAST, le=1e9)]
 Seconds = Annotated[float, Meta(ge=0, le=MAX_TIME_NS / 1e9)]
 
 
@@ -40,6 +41,9 @@ class Span(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     rate_scale: Annotated[Annotated[float, Meta(gt=0, le=1e9)] | None, Meta(description="default: 1")] = None
     rate_per_s: Annotated[Rate | None, Meta(description="in every window")] = None
     max_rate_per_s: Annotated[Rate | None, Meta(description="in the window with most requests")] = None
+    counts: Annotated[Literal["upstream", "whole"], Meta(description=(
+        "requests of a client at rate r in a window: n - 1 of n = ceil(r x length), as ServeGen, which drops the last, "
+        "so that clients with few requests lose many; whole: n"))] = "upstream"
     correlation: Annotated[Literal["comonotone", "independent"], Meta(description=(
         "comonotone: one random number chooses all lengths of a request, as ServeGen has it; independent: one each"
     ))] = "comonotone"
@@ -111,8 +115,11 @@ class ServeGen:
                 drawn.append(each)
                 codes.append(np.full(len(each.arrival_s), code))
         if not sum(map(len, codes)):
-            raise InputErrors([KeyFault(
-                f"workload.servegen: nobody comes in {self.span.duration_s:g} s from {self.span.start_s:g} s on")])
+            made = _note_on_dropped(clients, rates, window_s, 0)
+            raise InputErrors([KeyFault(f"workload.servegen: no request comes in {self.span.duration_s:g} s from "
+                                        f"{self.span.start_s:g} s on{''.join(f' ({each})' for each in made)}")])
+        if self.span.counts == "upstream":
+            notes += _note_on_dropped(clients, rates, window_s, sum(map(len, codes)))
         return _columns(drawn, np.concatenate(codes), [client.name for client in clients], notes)
 
     def _clients(self) -> tuple[list[Measured], float, tuple[str, ...]]:
@@ -139,7 +146,8 @@ class ServeGen:
                    for number in chosen if datasets[number] is not None]
         if not clients:
             raise InputErrors([f"{self.path}: no chosen client has a dataset"])
-        notes = (f"{len(missing)} clients of {self.path} are left out, as they have no dataset: "
+        are = "are left out, as they have" if len(missing) > 1 else "is left out, as it has"
+        notes = (f"{number_of(len(missing), 'client')} of {self.path} {are} no dataset: "
                  f"{', '.join(map(str, missing))}.",) if missing else ()
         return clients, window_s, notes + _unused(clients)
 
@@ -158,7 +166,7 @@ class ServeGen:
         gaps, lengths, items = (streams.generator(stream_of(client.name, purpose))
                                 for purpose in ("arrivals", "lengths", "items"))
         for window, rate, start_s in zip(client.windows, rates.tolist(), starts_s.tolist(), strict=True):
-            times_s = arrivals_in_window(window, rate, window_s, gaps)
+            times_s = arrivals_in_window(window, rate, window_s, gaps, self.span.counts == "whole")
             if not len(times_s):
                 continue
             at = client.dataset.start_at(start_s)
@@ -182,13 +190,28 @@ def target_rates(span: Span, measured: np.ndarray) -> np.ndarray:
     return np.divide(target * measured, sums, out=np.zeros_like(measured), where=sums > 0)
 
 
-def arrivals_in_window(window: Window, rate_per_s: float, window_s: float, generator) -> np.ndarray:
+def _note_on_dropped(clients: list[Measured], rates: np.ndarray, window_s: float, sent: int) -> tuple[str, ...]:
+    """Say how many requests the rates make, and how many of them are sent."""
+    has_pattern = np.array([[bool(window.pattern) for window in client.windows] for client in clients])
+    made = int(np.ceil(rates * window_s)[has_pattern].sum())
+    if made == sent:
+        return ()
+    return (f"workload.servegen: of {number_of(made, 'request')} {sent} are sent: as in ServeGen, the last one of each "
+            'client in each window is left out; counts = "whole" sends all.',)
+
+
+def arrivals_in_window(window: Window, rate_per_s: float, window_s: float, generator,
+                       is_whole: bool = False) -> np.ndarray:
     """Return when requests arrive after a window's beginning, s.
 
     ceil(rate x window) gaps are stretched so that the last arrival is at the window's end, where it is not kept: only
     their shape matters.
+
+    is_whole : one gap more is drawn, so that all of these arrivals are kept.
     """
     count = math.ceil(rate_per_s * window_s)
+    if count and is_whole:
+        count += 1
     if not window.pattern or count < 2:
         return np.empty(0)
     draw = generator.standard_gamma if window.pattern == "Gamma" else generator.weibull
@@ -254,6 +277,6 @@ def _columns(drawn: list[Drawn], codes: np.ndarray, names: list[str], notes: tup
             raise InputErrors([f"a dataset has {tokens.max()} {field} tokens, at most {MAX_TOKENS} are possible"])
     empty = int((prompt_tokens < 1).sum())
     if empty:
-        notes = (*notes, f"{empty} prompts of 0 tokens have 1 instead.")
+        notes = (*notes, f"{number_of(empty, 'prompt')} of 0 tokens {'has' if empty == 1 else 'have'} 1 instead.")
     return Columns(nearest(arrival_s[order] * 1e9), np.maximum(prompt_tokens, 1), output_tokens,
                    labels={"tenant": (codes[order], names)}, notes=notes)

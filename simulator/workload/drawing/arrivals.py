@@ -10,8 +10,9 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-Positive = Annotated[float, Meta(gt=0, le=1e9)]
-Rate = Annotated[float, Meta(gt=0)]
+LEAST = 1e-12                   # one in 31,700 years
+Positive = Annotated[float, Meta(ge=LEAST, le=1e9)]
+Rate = Annotated[float, Meta(ge=LEAST)]
 Variation = Annotated[float, Meta(ge=0.001, le=100, description=(
     "coefficient of variation of the gaps: standard deviation / mean; 1 is poisson, above 1 is burstier"))]
 

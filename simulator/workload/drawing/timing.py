@@ -135,7 +135,8 @@ def in_ns(times_s: np.ndarray, duration_s: float | None, time_scale: float = 1.0
     if not len(times_s):
         nobody = "nobody arrives" if duration_s is None else f"no {noun} arrives before {duration_s:g} s"
         raise _fault("duration_s", nobody)
-    times_ns = times_s * time_scale * 1e9
+    with np.errstate(over="ignore"):            # what is too late is refused, however late
+        times_ns = times_s * time_scale * 1e9
     if times_ns[-1] > MAX_TIME_NS:
         raise _fault("arrival", f"the last {noun} arrives after {MAX_TIME_NS / 1e9:g} s")
     return nearest(times_ns)

@@ -47,7 +47,8 @@ class Azure:
         values = scan_pieces(path, pieces, COLUMNS, tuple(REQUIRED), faults).values
         faults.raise_if_any()
         times = values["TIMESTAMP"]
-        times -= times.min()
+        first_ns = int(times.min())
+        times -= first_ns
         images = values.get("NumImages")
         notes = notes_on_order(path, times)
         if images is not None and images.any():
@@ -55,4 +56,4 @@ class Azure:
                       "are in ContextTokens, their encoding takes no time here.",)
         return Columns(
             arrival_ns=times, prompt_tokens=values["ContextTokens"], output_tokens=values["GeneratedTokens"],
-            notes=notes)
+            notes=notes, origin_ns=first_ns)

@@ -76,7 +76,7 @@ class Bailian(JsonLines):
             output_tokens=np.array([line.output_length for line in lines], dtype=np.int64),
             labels={"session": (codes.astype(np.int64), [str(lines[row].chat_id) for row in chats])},
             prompts=block_prompts([line.hash_ids for line in lines], BLOCK_TOKENS, prompt_tokens),
-            waits=waits, notes=notes)
+            waits=waits, notes=notes, origin_ns=int(times.min()))
 
     def _waits(self, times: np.ndarray, parents: np.ndarray, codes: np.ndarray) -> Waits:
         targets = np.flatnonzero(parents >= 0)

@@ -77,7 +77,7 @@ class Burstgpt:
         return Columns(
             arrival_ns=times - times.min(), prompt_tokens=scan.values["Request tokens"][kept],
             output_tokens=scan.values["Response tokens"][kept], labels=labels,
-            notes=notes + notes_on_order(path, times))
+            notes=notes + notes_on_order(path, times), origin_ns=int(times.min()))
 
     def _kept(self, path, scan: Scan) -> tuple[np.ndarray, tuple[str, ...]]:
         """Return which rows are used, and what is told of the others."""

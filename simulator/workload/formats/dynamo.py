@@ -155,7 +155,8 @@ class Dynamo:
             faults.raise_if_any()
         replays = [entry.request.replay for entry in entries]
         return plays.columns(run_prompts([replay.input_sequence_hashes for replay in replays],
-                                         replays[0].trace_block_size, np.array(plays.prompt_tokens, np.int64))[0])
+                                         replays[0].trace_block_size, np.array(plays.prompt_tokens, np.int64))[0],
+                             origin_ns=entries[0].start_ms * 10**6)
 
 
 def _collect(data: bytes, faults: Faults, entries: list[Entry], tools: list) -> None:

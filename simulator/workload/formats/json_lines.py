@@ -1,7 +1,7 @@
 """What readers of JSON Lines share: a file is read, each line is checked, then all lines become columns."""
 from pathlib import Path
 
-from simulator.errors import InputErrors
+from simulator.errors import InputErrors, number_of
 from simulator.workload.columns import Columns
 from simulator.workload.reading.faults import Faults
 from simulator.workload.reading.files import check_text
@@ -59,5 +59,5 @@ def check_blocks(number: int, line, block_size: int, faults: Faults, advice: str
     """Say that a line has another number of `hash_ids` than its prompt has blocks."""
     blocks = -(-line.input_length // block_size)
     if len(line.hash_ids) != blocks:
-        faults.add(number, f"hash_ids: expected {blocks} ids, blocks of {block_size} tokens for input_length "
-                           f"{line.input_length}, found {len(line.hash_ids)}{advice}")
+        faults.add(number, f"hash_ids: expected {number_of(blocks, 'id')}, blocks of {block_size} tokens for "
+                           f"input_length {line.input_length}, found {len(line.hash_ids)}{advice}")

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
+from simulator.errors import number_of
 from simulator.workload.columns import Columns
 from simulator.workload.formats.blocks import run_prompts
 from simulator.workload.formats.json_lines import JsonLines
@@ -59,7 +60,8 @@ class LlmServingSim(JsonLines):
         for request in _requests(line):
             ids = request.input_tok_ids
             if ids is not None and len(ids) != request.input_toks:
-                faults.add(number, f"input_tok_ids: expected {request.input_toks} ids (input_toks), found {len(ids)}")
+                faults.add(number, f"input_tok_ids: expected {number_of(request.input_toks, 'id')} (input_toks), "
+                                   f"found {len(ids)}")
 
     def columns(self, lines: list[tuple[int, Line]], faults: Faults) -> Columns:
         plays, texts = Plays(), []

@@ -20,9 +20,11 @@ from simulator.workload.formats.blocks import block_prompts
 from simulator.workload.formats.json_lines import JsonLines, check_blocks
 from simulator.workload.formats.plays import Plays, coded, components, ns_of_ms
 from simulator.workload.limits import MAX_TIME_NS, MAX_TOKENS
+from simulator.workload.reading.epochs import epoch_unit_s
 from simulator.workload.reading.faults import Faults, quoted
 
 Milliseconds = Annotated[float, Meta(ge=0, le=MAX_TIME_NS / 1e6)]
+Timestamp = Annotated[float, Meta(ge=0, le=9e18)]
 PromptTokens = Annotated[int, Meta(ge=1, le=MAX_TOKENS)]
 OutputTokens = Annotated[int, Meta(ge=0, le=MAX_TOKENS)]
 HashId = Annotated[int, Meta(ge=-2**63, le=2**63 - 1)]
@@ -32,8 +34,8 @@ NEEDED = "timestamp, input_length, output_length"
 class Line(msgspec.Struct, gc=False):
     """One request."""
 
-    timestamp: Milliseconds | None = None
-    created_time: Milliseconds | None = None
+    timestamp: Timestamp | None = None
+    created_time: Timestamp | None = None
     input_length: PromptTokens | None = None
     input_tokens: PromptTokens | None = None
     output_length: OutputTokens | None = None
@@ -89,6 +91,8 @@ class Mooncake(JsonLines):
             check_blocks(number, line, block_size, faults, "; is block_size right?")
 
     def columns(self, lines: list[tuple[int, Line]], faults: Faults) -> Columns:
+        notes = in_milliseconds(lines, faults)
+        faults.raise_if_any()
         waits = {}
         if all(line.stands_alone() for _, line in lines):
             arrival_ns = nearest(np.array([line.timestamp for _, line in lines]) * 1e6)
@@ -99,7 +103,20 @@ class Mooncake(JsonLines):
         prompt_tokens = np.array([line.input_length for _, line in lines], dtype=np.int64)
         output_tokens = np.array([line.output_length for _, line in lines], dtype=np.int64)
         prompts = block_prompts([line.hash_ids for _, line in lines], self.parameters.block_size, prompt_tokens)
-        return Columns(arrival_ns, prompt_tokens, output_tokens, prompts=prompts, **named(lines), **waits)
+        return Columns(arrival_ns, prompt_tokens, output_tokens, prompts=prompts, **named(lines, notes), **waits)
+
+
+def in_milliseconds(lines: list[tuple[int, Line]], faults: Faults) -> tuple[str, ...]:
+    """Settle the unit of the timestamps; return what is told of it."""
+    given = [(number, line) for number, line in lines if line.timestamp is not None]
+    unit_s = epoch_unit_s(min((line.timestamp for _, line in given), default=0.0), "ms")
+    for number, line in given:
+        if unit_s != 1e-3:
+            line.timestamp *= unit_s * 1e3
+        if line.timestamp > MAX_TIME_NS / 1e6:
+            faults.add(number, f"timestamp: expected a number <= {MAX_TIME_NS / 1e6}, found {line.timestamp}")
+    told = f"{faults.path}: timestamp counts from 1970 in units of {unit_s:g} s, not in ms."
+    return () if unit_s == 1e-3 else (told,)
 
 
 def plays_of(lines: list[tuple[int, Line]], faults: Faults) -> Plays:
@@ -121,9 +138,9 @@ def plays_of(lines: list[tuple[int, Line]], faults: Faults) -> Plays:
     return plays
 
 
-def named(lines: list[tuple[int, Line]]) -> dict:
+def named(lines: list[tuple[int, Line]], notes: tuple[str, ...] = ()) -> dict:
     """Return the columns that only some files have: ids, labels, priorities, notes."""
-    columns = {"labels": {}}
+    columns = {"labels": {}, "notes": notes}
     if any(line.request_id is not None for _, line in lines):
         columns["request_ids"] = [str(row if line.request_id is None else line.request_id)
                                   for row, (_, line) in enumerate(lines)]
@@ -134,7 +151,7 @@ def named(lines: list[tuple[int, Line]]) -> dict:
     if any(line.priority for _, line in lines):
         columns["priority"] = -np.array([line.priority or 0 for _, line in lines], dtype=np.int64)
     if tiers := sum(bool(line.strict_priority) for _, line in lines):
-        columns["notes"] = (f"the trace gives {tiers} requests a strict_priority, which has no effect here",)
+        columns["notes"] += (f"the trace gives {tiers} requests a strict_priority, which has no effect here",)
     return columns
 
 

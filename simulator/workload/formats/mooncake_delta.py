@@ -6,7 +6,7 @@ turn is that of the one before, all that this generated, and then the tokens and
 from simulator.domain import records
 from simulator.workload.columns import Columns
 from simulator.workload.formats.blocks import coded_ids
-from simulator.workload.formats.mooncake import Line, Mooncake, named, plays_of
+from simulator.workload.formats.mooncake import Line, Mooncake, in_milliseconds, named, plays_of
 from simulator.workload.formats.plays import extended, length_of, output_of, own_of
 from simulator.workload.limits import MAX_TOKENS
 from simulator.workload.reading.faults import Faults
@@ -21,10 +21,12 @@ class MooncakeDelta(Mooncake):
             faults.add(number, "wait_for: a turn adds to the one before it in its session, and waits for no other")
 
     def columns(self, lines: list[tuple[int, Line]], faults: Faults) -> Columns:
+        notes = in_milliseconds(lines, faults)
+        faults.raise_if_any()
         plays = plays_of(lines, faults)
         plays.histories = self._histories(lines, faults)
         plays.prompt_tokens = [length_of(history) for history in plays.histories]
-        return plays.columns(**named(lines))
+        return plays.columns(**named(lines, notes))
 
     def _histories(self, lines: list[tuple[int, Line]], faults: Faults) -> list[list[tuple]]:
         counts, codes = coded_ids([line.hash_ids for _, line in lines])

@@ -1,22 +1,29 @@
 """`csv`: the native request trace, one row a request; the first line names the columns, in any order.
 
+Tables that call these by other names (`native_names`) are read, too, and JSON Lines of flat objects (`json_rows`).
+
 Columns: arrived_at, num_prefill_tokens, num_decode_tokens (these three are required), request_id, prompt, priority,
 max_tokens, deadline_s, slo_class, tenant, session, model, adapter; and for requests that wait for others round,
 think_time_s, play, wait_for, not_before_s; predicted_tokens, reasoning_tokens, num_images, image_tokens.
 """
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import replace
 
 from simulator.domain.sessions import TraceSessions
-from simulator.errors import InputErrors, KeyFault
+from simulator.errors import InputErrors, KeyFault, number_of
 from simulator.workload.columns import FACTS, LABELS, Columns
+from simulator.workload.formats.json_rows import as_csv, is_json
+from simulator.workload.formats.native_names import Names, NativeParameters, kind_of_times, names_of
 from simulator.workload.formats.native_waits import COLUMNS as WAITS
 from simulator.workload.formats.native_waits import turns_before, waits_of
 from simulator.workload.formats.prompts import image_facts, images_in, prompts_of, rows_by_id
 from simulator.workload.limits import MAX_TIME_NS, MISSING
-from simulator.workload.reading.csv_scan import Column, Kind, Scan
-from simulator.workload.reading.faults import Faults
+from simulator.workload.reading.csv_scan import Column, Kind, Scan, Scanner
+from simulator.workload.reading.faults import Faults, LeftOut
+from simulator.workload.reading.files import check_text
 from simulator.workload.reading.tables import scan_columns
 
 COLUMNS = {
@@ -42,12 +49,14 @@ REQUIRED = ("arrived_at", "num_prefill_tokens", "num_decode_tokens")
 
 
 class NativeCsv:
-    """The reader of native traces."""
+    """The reader of native traces, and of tables with other names."""
 
+    Parameters = NativeParameters
     takes_sessions = True
 
-    def __init__(self, parameters=None, sessions: TraceSessions = TraceSessions()):     # noqa: B008 (it is frozen)
-        self._sessions = sessions
+    def __init__(self, parameters: NativeParameters | None = None,
+                 sessions: TraceSessions = TraceSessions()):     # noqa: B008 (it is frozen)
+        self._given, self._sessions = parameters or NativeParameters(), sessions
 
     def read(self, path: str | Path, data: bytes) -> Columns:
         """Return the requests of a file that holds `data`, in file order.
@@ -57,10 +66,39 @@ class NativeCsv:
         InputErrors
             Everything that is wrong with the file, by line and column.
         """
-        faults = Faults(path)
-        scan = _scan(path, data)
+        has_objects, head = is_json(data), data[:data.find(b"\n") + 1] or data
+        check_text(path, data if has_objects or head.isspace() else head)      # a table is checked when it is scanned
+        first_line = 1 if has_objects else 2
+        faults = LeftOut(path, first_line) if self._given.on_bad_row == "skip" else Faults(path)
+        table = as_csv(path, data, faults) if has_objects else data
+        found = header_of(path, table)
+        names = names_of(str(path), found, COLUMNS, self._given.columns)
+        column = names.of_file.get("arrived_at")
+        kind = Kind.SECONDS if column is None else kind_of_times(table, found.index(column), self._given.time_unit)
+        scan = _scan(path, table, names, kind, first_line, faults)
         if "round" not in scan.values:
             self._refuse_rounds()
+        if not isinstance(faults, LeftOut):
+            return replace(self._columns(scan, faults), notes=names.notes + self._notes(path, scan))
+        total, unread = len({*scan.lines.tolist(), *faults.lines}), len(faults.lines)
+        faults.note(total)
+        scan = without_lines(scan, faults.lines)
+        columns = self._columns(scan, faults)
+        notes = faults.note(total)
+        if len(faults.lines) > unread:          # among those that can be read, some do not fit the others
+            columns = self._columns(without_lines(scan, faults.lines), Faults(path))
+        return replace(columns, notes=(*names.notes, *self._notes(path, scan), *notes))
+
+    def _notes(self, path, scan: Scan) -> tuple[str, ...]:
+        """Say that requests of a session share nothing, where nothing says what they share."""
+        if self._sessions.accumulate or "prompt" in scan.values or "session" not in scan.values:
+            return ()
+        later = int(np.count_nonzero(scan.values["session"] != MISSING)) - len(scan.texts["session"])
+        how = ", or tell what each adds with a column round and sessions = {accumulate = true}"
+        return (f"{path}: {number_of(later, 'request')} that follow others of their session share no token with them, "
+                f"and no cache finds any: there is no column prompt; give one{how}.",) if later > 0 else ()
+
+    def _columns(self, scan: Scan, faults: Faults) -> Columns:
         ids = _request_ids(scan)
         if "request_id" in scan.values:
             _check_ids(scan, faults)
@@ -97,16 +135,42 @@ class NativeCsv:
             raise InputErrors(faults)
 
 
-def _scan(path, data: bytes) -> Scan:
-    """Scan the file with integer request ids or, when one is not an integer, with ids as text."""
+def header_of(path, table: bytes) -> list[str]:
+    """Return the names in the first line."""
     faults = Faults(path)
-    scan = scan_columns(path, data, COLUMNS, REQUIRED, faults, strict=True)
-    if scan.ids_are_text:
-        faults = Faults(path)
-        as_text = COLUMNS | {"request_id": Column(Kind.TEXT, required=True)}
-        scan = scan_columns(path, data, as_text, REQUIRED, faults, strict=True)
+    names = Scanner(table[:table.find(b"\n") + 1] or table, faults).header()
     faults.raise_if_any()
-    return scan
+    return names
+
+
+def _scan(path, table: bytes, names: Names, kind_of_times: int, first_line: int, faults: Faults) -> Scan:
+    """Scan the table with integer request ids or, when one is not an integer, with ids as text."""
+    known = COLUMNS | {"arrived_at": COLUMNS["arrived_at"]._replace(kind=kind_of_times)}
+    required = tuple(names.of_file.get(name, name) for name in REQUIRED)
+    own = names if names.is_foreign else None
+    kept = faults if isinstance(faults, LeftOut) else Faults(path)
+    while True:
+        columns = {name: known[native] for name, native in names.native.items()} if own else known
+        scan = scan_columns(path, table, columns, required, kept, strict=not own, first_row=first_line)
+        if not scan.ids_are_text:
+            break
+        known |= {"request_id": Column(Kind.TEXT, required=True)}
+        kept = faults if isinstance(faults, LeftOut) else Faults(path)
+    kept.raise_if_any()
+    return scan._replace(
+        values={names.native.get(name, name): values for name, values in scan.values.items()},
+        texts={names.native.get(name, name): texts for name, texts in scan.texts.items()})
+
+
+def without_lines(scan: Scan, lines: Iterable[int]) -> Scan:
+    """Return a scan without the rows that begin on some lines."""
+    stays = ~np.isin(scan.lines, list(lines))
+    values, segments = scan.values, scan.segments
+    if "prompt" in values:
+        kept = np.repeat(stays, np.maximum(values["prompt"], 0))
+        segments = tuple(each[kept] for each in segments)
+    return scan._replace(values={name: each[stays] for name, each in values.items()}, segments=segments,
+                         lines=scan.lines[stays])
 
 
 def _check_ids(scan: Scan, faults: Faults) -> None:

@@ -89,7 +89,7 @@ class TraceLab(JsonLines):
                               extended(plays.histories[-1], output_of(row, line.output_tokens)))
         first_ns = min(plays.arrival_ns)
         plays.arrival_ns = [at_ns - first_ns for at_ns in plays.arrival_ns]
-        return plays.columns(notes=(f"{BEFORE_IT}: {num_unknown}",) if num_unknown else ())
+        return plays.columns(notes=(f"{BEFORE_IT}: {num_unknown}",) if num_unknown else (), origin_ns=first_ns)
 
 
 def _ns(time: datetime) -> int:

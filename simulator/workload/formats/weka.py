@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from simulator.errors import InputErrors
+from simulator.errors import InputErrors, number_of
 from simulator.workload.columns import Columns, Prompts
 from simulator.workload.formats.blocks import run_prompts
 from simulator.workload.formats.circles import in_circles
@@ -178,7 +178,8 @@ class Lowering:
             blocks = entry.prompt_tokens // self._trace.block_size
             if len(entry.hash_ids) > -(-entry.prompt_tokens // self._trace.block_size):
                 self._faults.add(self._number, (
-                    f"hash_ids: expected {blocks} ids at t = {entry.t:g}, blocks of {self._trace.block_size} tokens "
+                    f"hash_ids: expected {number_of(blocks, 'id')} at t = {entry.t:g}, blocks of "
+                    f"{self._trace.block_size} tokens "
                     f"for in {entry.prompt_tokens}, found {len(entry.hash_ids)}"))
         if entry.api_time is None:
             self._told[NO_API_TIME] += 1

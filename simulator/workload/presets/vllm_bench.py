@@ -13,7 +13,7 @@ from simulator.workload.drawing.arrivals import Constant, Gamma, RateAndVariatio
 from simulator.workload.drawing.ramps import ramped_times_s
 from simulator.workload.presets.base import Preset, PresetParameters, only
 
-PerSecond = Annotated[float, Meta(gt=0, le=1e9, extra={"unit": "requests/s"})]
+PerSecond = Annotated[float, Meta(ge=1e-12, le=1e9, extra={"unit": "requests/s"})]
 
 
 class VllmBenchParameters(PresetParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -24,8 +24,12 @@ cpdef enum Kind:                    # what the cells of a column hold
     TIMESTAMP                       # calendar time, scanned as ns since 1970
     TEXT                            # scanned as codes into a list of distinct texts
     IDENTITY                        # integers, or else `Scan.ids_are_text` is set: the column is to be scanned as TEXT
+    MILLISECONDS                    # scanned as ns, like the next
+    MICROSECONDS
+    NANOSECONDS
     PROMPT                          # stream:tokens/stream:tokens..., scanned as the number of segments
 
+_UNITS = {MILLISECONDS: "milliseconds", MICROSECONDS: "microseconds", NANOSECONDS: "nanoseconds"}
 BAD_QUOTES_MESSAGE = "a cell in quotes does not end, or text follows it; inside, quotes are doubled"
 
 cdef int64_t _MISSING = MISSING
@@ -88,6 +92,10 @@ cdef class Scanner:
         self._line = 1
         self.feed(data)
         self._at += 3 if data.startswith(b"\xef\xbb\xbf") else 0
+
+    def count_from(self, int64_t line):
+        """Say which line the next one is; a header that stands in no file has none."""
+        self._line = line
 
     def feed(self, bytes data):
         """Go on with the next piece of the text, which begins with a new row."""
@@ -211,7 +219,7 @@ cdef class Scanner:
     cdef int _read_row(self, Py_ssize_t row) except -1:
         cdef Cell cell
         cdef Ending ending = COMMA
-        cdef Py_ssize_t column = 0, num_columns = self._spec.shape[0]
+        cdef Py_ssize_t missing, column = 0, num_columns = self._spec.shape[0]
         cdef int64_t line = self._line
         cdef Py_ssize_t faults_before = self._num_faults
         while ending == COMMA:
@@ -219,6 +227,8 @@ cdef class Scanner:
             if ending != BAD_QUOTES and column < num_columns:
                 self._read_cell(row, column, &cell, line)
             column += 1
+        for missing in range(column - (ending == BAD_QUOTES), num_columns):
+            self._values[missing, row] = _MISSING       # for who leaves the row out
         if ending == BAD_QUOTES:
             self._refuse_row(line, faults_before, BAD_QUOTES_MESSAGE)
         elif column != num_columns:
@@ -235,6 +245,7 @@ cdef class Scanner:
     cdef int _read_cell(self, Py_ssize_t row, Py_ssize_t column, Cell* cell, int64_t line) except -1:
         cdef int64_t kind = self._spec[column, 0]
         cdef int64_t value = _MISSING
+        cdef Py_ssize_t first_segment = self._num_segments
         cdef Parse outcome
         if kind == IGNORE:
             return 0
@@ -248,6 +259,7 @@ cdef class Scanner:
         elif kind == PROMPT:
             value = self._read_prompt(column, cell)
             if value < 0:
+                self._num_segments = first_segment
                 self._refuse(column, cell, line, False)
         else:
             outcome = _parse(kind, cell, &value)
@@ -305,7 +317,10 @@ cdef inline Parse _parse(int64_t kind, const Cell* cell, int64_t* value) noexcep
         return parse_integer(cell.start, cell.stop, value)
     if kind == SECONDS:
         return parse_seconds(cell.start, cell.stop, value)
-    return parse_timestamp(cell.start, cell.stop, value)
+    if kind == TIMESTAMP:
+        return parse_timestamp(cell.start, cell.stop, value)
+    return parse_seconds(
+        cell.start, cell.stop, value, -3 if kind == MILLISECONDS else -6 if kind == MICROSECONDS else -9)
 
 
 cdef inline void _trim(Cell* cell) noexcept nogil:
@@ -326,6 +341,8 @@ def _expectation(kind, low, high, required, too_large):
         return f"an integer <= {high}" if too_large else f"an integer >= {low}"
     if kind == SECONDS:
         return f"at most {high / 1e9:g} s" if too_large else "a number of seconds >= 0"
+    if kind in _UNITS:
+        return f"at most {high / 1e9:g} s" if too_large else f"a number of {_UNITS[kind]} >= 0"
     if kind == TIMESTAMP:
         return "a time like 2023-11-16 18:15:46.6805900"
     if kind == PROMPT:

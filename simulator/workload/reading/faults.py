@@ -39,6 +39,45 @@ class Faults:
         raise InputErrors(self._messages + tail)
 
 
+class LeftOut(Faults):
+    """Faults of rows that are left out; those of the file as a whole still refuse it.
+
+    first_line : on which rows begin.
+    lines : of each row that cannot be read, and why.
+    """
+
+    def __init__(self, path: str, first_line: int):
+        super().__init__(path)
+        self.first_line, self.lines = first_line, {}
+
+    def add(self, line: int, text: str) -> None:
+        """Add a fault; of a row, note it."""
+        if line < self.first_line:
+            super().add(line, text)
+        else:
+            self.lines[line] = text
+
+    def forget_since(self, count: int) -> None:
+        """Keep all: the last fault of a row is the one that is told."""
+
+    def note(self, total: int) -> tuple[str, ...]:
+        """Say how many rows are left out; none: say nothing.
+
+        Raises
+        ------
+        InputErrors
+            All of them are.
+        """
+        if not self.lines:
+            return ()
+        first = min(self.lines)
+        told = f"the first: {self.path}:{first}: {self.lines[first]}"
+        if len(self.lines) >= total:
+            raise InputErrors([f"{self.path}: no row can be read; {told}"])
+        rows = "rows" if len(self.lines) > 1 else "row"
+        return (f"{self.path}: {len(self.lines)} {rows} of {total} cannot be read and were left out; {told}.",)
+
+
 def quoted(found: bytes | str) -> str:
     """Return a cell as messages show it: quoted, escaped, cut when long."""
     text = found.decode("utf-8", "backslashreplace") if isinstance(found, bytes) else found

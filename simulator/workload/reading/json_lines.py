@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from simulator.workload.reading.faults import Faults
+from simulator.workload.reading.files import MAX_LINE_BYTES
 
 PLAIN_WORDS = {"int": "an integer", "float": "a number", "array": "a list", "str": "text", "object": "an object",
                "bool": "true or false"}
@@ -31,6 +32,9 @@ def decoded_lines(data: bytes, kind, what: str, faults: Faults, after: int = 0) 
     decoded = []
     for number, text in numbered_lines(data):
         if number <= after:
+            continue
+        if len(text) > MAX_LINE_BYTES:
+            faults.add(number, f"a line of more than {MAX_LINE_BYTES:,} bytes")
             continue
         try:
             decoded.append((number, decoder.decode(text)))

@@ -75,8 +75,8 @@ cdef inline Parse nanoseconds_of(bytes_t at, bytes_t stop, int64_t place, int64_
     return PARSED
 
 
-cdef inline Parse parse_seconds(bytes_t at, bytes_t stop, int64_t* value) noexcept nogil:
-    """Read `[0-9]*.?[0-9]*([eE][+-]?[0-9]+)?` seconds, at least one digit, as the nearest nanosecond."""
+cdef inline Parse parse_seconds(bytes_t at, bytes_t stop, int64_t* value, int64_t unit=0) noexcept nogil:
+    """Read `[0-9]*.?[0-9]*([eE][+-]?[0-9]+)?` units of 10**unit s, at least one digit, as the nearest nanosecond."""
     cdef bytes_t mantissa_stop = at
     cdef bytes_t point = NULL
     cdef int64_t exponent = 0
@@ -94,7 +94,7 @@ cdef inline Parse parse_seconds(bytes_t at, bytes_t stop, int64_t* value) noexce
             return MALFORMED
     if point == NULL:
         point = mantissa_stop
-    return nanoseconds_of(at, mantissa_stop, (point - at) + exponent - 1, value)
+    return nanoseconds_of(at, mantissa_stop, (point - at) + exponent + unit - 1, value)
 
 
 cdef inline int64_t digits(bytes_t at, int count) noexcept nogil:
@@ -127,14 +127,21 @@ cdef inline Parse parse_date(bytes_t at, int64_t* days) noexcept nogil:
 
 
 cdef inline Parse parse_zone(bytes_t at, bytes_t stop, int64_t* offset_s) noexcept nogil:
-    """Read nothing, `Z` or `[+-]HH:MM`."""
-    cdef int64_t hours, minutes
+    """Read nothing, `Z`, `UTC` or `[+-]HH`, `[+-]HHMM`, `[+-]HH:MM`, behind a space or none."""
+    cdef int64_t hours, minutes = 0
     offset_s[0] = 0
-    if at == stop or (stop - at == 1 and at[0] == c'Z'):
+    at += at < stop and at[0] == c' '
+    if at == stop or (stop - at == 1 and (at[0] == c'Z' or at[0] == c'z')):
         return PARSED
-    if stop - at != 6 or (at[0] != c'+' and at[0] != c'-') or at[3] != c':':
+    if stop - at == 3 and at[0] == c'U' and at[1] == c'T' and at[2] == c'C':
+        return PARSED
+    if not (stop - at == 3 or stop - at == 5 or (stop - at == 6 and at[3] == c':')):
         return MALFORMED
-    hours, minutes = digits(at + 1, 2), digits(at + 4, 2)
+    if at[0] != c'+' and at[0] != c'-':
+        return MALFORMED
+    hours = digits(at + 1, 2)
+    if stop - at > 3:
+        minutes = digits(stop - 2, 2)
     if not (0 <= hours < 24 and 0 <= minutes < 60):
         return MALFORMED
     offset_s[0] = (hours * 60 + minutes) * (60 if at[0] == c'+' else -60)
@@ -142,7 +149,7 @@ cdef inline Parse parse_zone(bytes_t at, bytes_t stop, int64_t* offset_s) noexce
 
 
 cdef inline Parse parse_timestamp(bytes_t at, bytes_t stop, int64_t* value) noexcept nogil:
-    """Read `YYYY-MM-DD HH:MM:SS[.digits][Z|+HH:MM|-HH:MM]` (or `T` for the space) as ns since 1970, UTC by default."""
+    """Read `YYYY-MM-DD HH:MM:SS[.digits][zone]` (or `T` for the space, a comma for the point) as ns since 1970, UTC."""
     cdef int64_t days, hour, minute, second, offset_s, fraction_ns = 0
     cdef bytes_t end = at + 19
     if stop - at < 19 or parse_date(at, &days) != PARSED:
@@ -152,7 +159,7 @@ cdef inline Parse parse_timestamp(bytes_t at, bytes_t stop, int64_t* value) noex
         return MALFORMED
     if not (0 <= hour < 24 and 0 <= minute < 60 and 0 <= second < 60):
         return MALFORMED
-    if end < stop and end[0] == c'.':
+    if end < stop and (end[0] == c'.' or end[0] == c','):
         end += 1
         while end < stop and is_digit(end[0]):
             end += 1

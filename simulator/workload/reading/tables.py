@@ -11,13 +11,13 @@ from simulator.workload.reading.files import check_text
 
 
 def scan_columns(path: str | Path, data: bytes, known: dict[str, Column], required: tuple[str, ...], faults: Faults,
-                 strict: bool = False) -> Scan:
+                 strict: bool = False, first_row: int = 2) -> Scan:
     """Scan a CSV file that holds `data`, see `scan_pieces`."""
-    return scan_pieces(path, (data,), known, required, faults, strict)
+    return scan_pieces(path, (data,), known, required, faults, strict, first_row)
 
 
 def scan_pieces(path: str | Path, pieces: Iterable[bytes], known: dict[str, Column], required: tuple[str, ...],
-                faults: Faults, strict: bool = False) -> Scan:
+                faults: Faults, strict: bool = False, first_row: int = 2) -> Scan:
     """Scan a CSV file.
 
     Parameters
@@ -25,6 +25,7 @@ def scan_pieces(path: str | Path, pieces: Iterable[bytes], known: dict[str, Colu
     pieces : the file in pieces of whole rows, as `files.read_pieces` cuts it; only one of them is held at a time.
     known : the columns that are read; others are ignored, or with `strict` a fault.
     required : names of columns that must be there.
+    first_row : the line on which the rows begin.
 
     Raises InputErrors for a first line that does not fit and for a file without rows; collects faults of rows.
     """
@@ -33,6 +34,8 @@ def scan_pieces(path: str | Path, pieces: Iterable[bytes], known: dict[str, Colu
     check_text(path, first)
     scanner = Scanner(first, faults)
     names = scanner.header()
+    if first_row != 2:
+        scanner.count_from(first_row)
     _check_names(names, known, required, faults, strict)
     columns = [known.get(name, Column(Kind.IGNORE)) for name in names]
     scans = [scanner.rows(columns)]

@@ -5,6 +5,7 @@ from typing import Any
 from simulator.errors import InputErrors, MissingExtra
 from simulator.workload.reading.files import check_text, read_bytes
 
+MAX_NODES = 10**7               # a specification of 100,000 clients has 2 million
 INSTALL = "pip install 'simulator[blis]'"
 
 
@@ -27,10 +28,14 @@ def read_yaml(path: str | Path) -> Any:
     loader = yaml.SafeLoader(data)
     try:
         node = loader.get_single_node()
-        twice = _said_twice(node)
+        if _size_of(node, {}) > MAX_NODES:
+            raise InputErrors([f"{path}: its aliases stand for more than {MAX_NODES:,} values; write them out"])
+        twice = _said_twice(node, set())
         if twice is not None:
             raise InputErrors([f'{path}:{twice.start_mark.line + 1}: the key "{twice.value}" stands there twice'])
         return None if node is None else loader.construct_document(node)
+    except RecursionError:
+        raise InputErrors([f"{path}: no YAML: lists and mappings lie too deep inside each other"]) from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
@@ -39,19 +44,37 @@ def read_yaml(path: str | Path) -> Any:
         loader.dispose()
 
 
-def _said_twice(node: Any) -> Any:
-    """Return the node of a key that its mapping has twice; None: there is none."""
+def _size_of(node: Any, sizes: dict[int, int]) -> int:
+    """Return how many values a node holds with its aliases written out; more than any file has: it holds itself.
+
+    sizes : of the nodes that are known, by identity.
+    """
     if node is None or isinstance(node.value, str):
+        return 1
+    if id(node) not in sizes:
+        sizes[id(node)] = MAX_NODES + 1         # until it is known
+        parts = [part for entry in node.value for part in (entry if isinstance(entry, tuple) else (entry,))]
+        sizes[id(node)] = 1 + sum(_size_of(part, sizes) for part in parts)
+    return sizes[id(node)]
+
+
+def _said_twice(node: Any, known: set[int]) -> Any:
+    """Return the node of a key that its mapping has twice; None: there is none.
+
+    known : identities of nodes in which there is none.
+    """
+    if node is None or isinstance(node.value, str) or id(node) in known:
         return None
+    known.add(id(node))
     if not node.value or not isinstance(node.value[0], tuple):
-        return next(filter(None, map(_said_twice, node.value)), None)
+        return next(filter(None, (_said_twice(each, known) for each in node.value)), None)
     seen = set()
     for key, value in node.value:
         name = key.value if isinstance(key.value, str) else None
         if name in seen and name is not None:
             return key
         seen.add(name)
-        found = _said_twice(value)
+        found = _said_twice(value, known)
         if found is not None:
             return found
     return None

@@ -1,6 +1,6 @@
 """`trace`: requests read from a file."""
 import os
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -16,8 +16,10 @@ from simulator.workload.limits import MAX_TIME_NS
 from simulator.workload.reading.files import files_in, read_bytes, read_pieces
 from simulator.workload.scales import scale
 from simulator.workload.wanted import WANTED, Wanted
+from simulator.workload.windows import Window, placed
 
 Scale = Annotated[float, Meta(gt=0, le=1e9)]
+Time = Annotated[float, Meta(ge=0, le=MAX_TIME_NS / 1e9)]
 
 
 class TraceParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -26,7 +28,16 @@ class TraceParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     path: Annotated[str, Meta(extra={"path": True}, description=(
         "the file, plain or .gz; for formats that come as many files their directory"))]
     format: Annotated[str, Meta(description="how it is written")] = "csv"
+    max_bytes: Annotated[int, Meta(ge=0, le=2**50, description=(
+        "of text in a file, decompressed; 0: as many as a plain file has, of a compressed one a hundred times those it "
+        "takes, or 256 MiB"))] = 0
     max_requests: Annotated[int, Meta(ge=0, le=2**31 - 1, description="use the first ones only; 0: all")] = 0
+    start_s: Annotated[Time | None, Meta(description=(
+        "only requests from then on, in the trace's own time, and time begins there; of a trace that counts from 1970: "
+        "such a time, or seconds since its first arrival"))] = None
+    end_s: Annotated[Time | None, Meta(description="only requests before then, likewise")] = None
+    time_origin: Annotated[Literal["first_arrival", "trace"], Meta(description=(
+        "without start_s time begins at the first arrival, or at 0 of the trace, idle until that"))] = "first_arrival"
     duration_s: Annotated[Annotated[float, Meta(gt=0, le=MAX_TIME_NS / 1e9)] | None, Meta(description=(
         "no request comes at or after this time"))] = None
     time_scale: Annotated[Scale, Meta(description="multiplies the time between arrivals")] = 1.0
@@ -36,6 +47,12 @@ class TraceParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     sessions: Annotated[TraceSessions | bool, Meta(description=(
         "how rounds of a session follow each other; burstgpt: whether requests have their sessions"))] = TraceSessions()
     parameters: Annotated[Any, Meta(extra={"kind": "trace_format"})]
+
+    def __post_init__(self):
+        if self.start_s is not None and self.end_s is not None and self.end_s <= self.start_s:
+            raise ValueError(f"end_s = {self.end_s:g}: expected more than start_s = {self.start_s:g}")
+        if self.start_s is not None and self.time_origin != "first_arrival":
+            raise ValueError("time_origin: time begins at start_s; leave one of both out")
 
 
 class Trace:
@@ -81,12 +98,27 @@ class Trace:
             raise InputErrors([KeyFault(
                 f'workload.load.mode: "timestamps" needs times, which a trace of format = "{given.format}" does not '
                 'have; "lanes" and "concurrency" need none')])
-        if columns.waits is None and wanted.arrivals:
-            columns = in_arrival_order(columns)
-        columns = scale(columns, given.time_scale, given.prefill_scale, given.decode_scale)
+        columns = scale(columns, prefill=given.prefill_scale, decode=given.decode_scale)
         if columns.adds_to is not None:
             columns = composed(columns, given.sessions, wanted.longest_text and wanted.longest_text())
+        columns = self._placed(columns)
+        if columns.waits is None and wanted.arrivals:
+            columns = in_arrival_order(columns)
+        columns = scale(columns, given.time_scale, since_zero=given.start_s is not None)
         return replace(columns, most=given.max_requests)
+
+    def _placed(self, columns: Columns) -> Columns:
+        """Return the requests of the window that is asked for, on its clock."""
+        given = self.parameters
+        window = Window(given.start_s, given.end_s)
+        if columns.has_times:
+            return placed(columns, given.path, window, given.time_origin == "trace")
+        faults = [KeyFault(f'workload.{key}: a trace of format = "{given.format}" has no times; leave it out')
+                  for key in ("start_s", "end_s", "time_origin")
+                  if getattr(given, key) not in (None, "first_arrival")]
+        if faults:
+            raise InputErrors(faults)
+        return columns
 
     def _check_sessions(self) -> None:
         """Refuse keys of [workload.sessions] that the format has no use for."""
@@ -105,10 +137,11 @@ class Trace:
             raise InputErrors(faults)
 
     def _read(self, path: str) -> Columns:
+        most = self.parameters.max_bytes
         if not os.path.isdir(path) and hasattr(self.reader, "read_pieces"):
-            return self.reader.read_pieces(path, read_pieces(path))
+            return self.reader.read_pieces(path, read_pieces(path, max_bytes=most))
         if not os.path.isdir(path):
-            return self.reader.read(path, read_bytes(path))
+            return self.reader.read(path, read_bytes(path, most))
         if not hasattr(self.reader, "read_files"):
             raise InputErrors([f'{path}: a directory; format = "{self.parameters.format}" reads one file'])
-        return self.reader.read_files(files_in(path, self.reader.SUFFIXES))
+        return self.reader.read_files(files_in(path, self.reader.SUFFIXES, most))

@@ -381,7 +381,7 @@ def test_the_native_trace_beside_is_the_workload(experiment, observe):
         found = observe(experiment(arrivals(0.5, 0.7, prompt=10, output=4)), server)
 
     lines = (found.directory / "trace.csv").read_text().splitlines()
-    assert lines == ["request_id,arrived_at,num_prefill_tokens,num_decode_tokens", "0,0.5,10,4", "1,0.7,10,4"]
+    assert lines == ["request_id,arrived_at,num_prefill_tokens,num_decode_tokens", "0,0,10,4", "1,0.2,10,4"]
 
 
 def test_a_trace_v2_of_what_was_measured(experiment, observe):

@@ -184,7 +184,7 @@ def test_a_client_without_lengths_is_an_error_or_left_out(folder):
         columns_of(path, duration_s=600.0)
     columns = columns_of(path, duration_s=600.0, missing_dataset="drop")
     assert columns.labels["tenant"][1] == ["chunk-0"]
-    assert columns.notes == (f"1 clients of {path} are left out, as they have no dataset: 5.",)
+    assert columns.notes[0] == f"1 client of {path} is left out, as it has no dataset: 5."
 
 
 def test_prompts_of_no_token_have_one(folder):
@@ -192,7 +192,23 @@ def test_prompts_of_no_token_have_one(folder):
 
     columns = columns_of(path, duration_s=600.0)
     assert set(columns.prompt_tokens.tolist()) == {1}
-    assert columns.notes == ("5 prompts of 0 tokens have 1 instead.",)
+    assert columns.notes[-1] == "5 prompts of 0 tokens have 1 instead."
+
+
+def test_what_upstream_drops_is_told_and_can_be_sent(folder):
+    # 0.005/s in 600 s: 3 requests each of 3 clients, of which ServeGen sends 2; a fourth has 1, which it never sends
+    rows = {number: ([f"0,{rate},1,Gamma,1,1"], {"0": LANGUAGE})
+            for number, rate in ((0, 0.005), (1, 0.005), (2, 0.005), (3, 0.0005))}
+
+    upstream, whole = (columns_of(folder(rows), duration_s=600.0, counts=counts) for counts in ("upstream", "whole"))
+    assert np.bincount(upstream.labels["tenant"][0], minlength=4).tolist() == [2, 2, 2, 0]
+    assert upstream.notes == (
+        "workload.servegen: of 10 requests 6 are sent: as in ServeGen, the last one of each client in each window is "
+        'left out; counts = "whole" sends all.',)
+    assert np.bincount(whole.labels["tenant"][0]).tolist() == [3, 3, 3, 1]
+    assert whole.notes == () and whole.arrival_ns.max() < 600e9
+    with pytest.raises(InputErrors, match=r"no request comes in 600 s from 0 s on .*of 1 request 0 are sent"):
+        columns_of(folder(rows), duration_s=600.0, clients=(3,))
 
 
 @pytest.mark.parametrize(("rows", "dataset", "span", "message"), [
@@ -204,7 +220,7 @@ def test_prompts_of_no_token_have_one(folder):
     (["0,1,1,Gamma,1,1"], LANGUAGE, {"start_s": 600.0}, "chunk-0-trace.csv: no window begins at 600 s"),
     (["0,1,1,Gamma,1,1"], LANGUAGE, {"duration_s": 700.0}, "servegen.duration_s: expected a multiple of 600 s"),
     (["0,1,1,Gamma,1,1"], LANGUAGE, {"clients": (4,)}, "workload.servegen.clients: expected numbers of"),
-    (["0,0,1,,1,1"], LANGUAGE, {}, "workload.servegen: nobody comes"),
+    (["0,0,1,,1,1"], LANGUAGE, {}, "workload.servegen: no request comes"),
     (["0,1,1,Gamma,1,1"], LANGUAGE | {"input_tokens": "{1: 1, x}"}, {}, "input_tokens: expected {value: probability"),
     (["0,1,1,Gamma,1,1"], LANGUAGE | {"input_tokens": "{1: 0}"}, {}, "input_tokens: expected values and probabilities"),
     (["0,1,1,Gamma,1,1"], LANGUAGE | {"input_tokens": "{9e9: 1}"}, {}, "input_tokens: expected values and"),

@@ -59,7 +59,7 @@ def test_plays_run_by_ordinal():
     ([HEADER | {"version": 1}, row("a")], "1: version: Invalid enum value 1, found 1"),
     ([row("a")], "1: expected a JSON object with schema, version, block_size, hash_id_scope: Object missing required "
                  "field `schema`"),
-    ([HEADER, row("a", ids=[1, 2])], "2: hash_ids: expected 1 ids, blocks of 16 tokens for input_length 16, found 2"),
+    ([HEADER, row("a", ids=[1, 2])], "2: hash_ids: expected 1 id, blocks of 16 tokens for input_length 16, found 2"),
     ([HEADER, row("a"), row("b", [("x", "completion", 0, "join")])],
      '3: dependencies: expected the request_id of a line, found "x"'),
     ([HEADER, row("a"), row("b", [("a", "dispatch", 0, "join")])],

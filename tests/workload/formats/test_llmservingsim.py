@@ -22,7 +22,8 @@ def flat(at_ns=0, prompt=2, output=1, **others):
 
 
 def test_s5_flat_requests_share_what_their_ids_share(tmp_path):
-    played = play(tmp_path, shared("llmservingsim/example_trace.jsonl"), "llmservingsim", engine={"block_size": 1})
+    played = play(tmp_path, shared("llmservingsim/example_trace.jsonl"), "llmservingsim", engine={"block_size": 1},
+                  time_origin="trace")
 
     assert [played.ms(name)[0] for name in "012"] == [46.926808, 347.938952, 479.613521]
     assert [(played.of(name, "prompt_tokens"), played.of(name, "output_tokens")) for name in "012"] == [
@@ -38,7 +39,7 @@ def test_a_session_waits_for_its_tools(tmp_path):
         flat(6_000_000)))
     played = play(tmp_path, tmp_path / "l.jsonl", "llmservingsim", engine={"block_size": 1})
 
-    assert played.all_ms() == [(5, 8), (10.5, 11.5), (6, 7)]
+    assert played.all_ms() == [(0, 3), (5.5, 6.5), (1, 2)]      # since the first arrival
     assert played.of("1", "cached_tokens") == 3
 
 

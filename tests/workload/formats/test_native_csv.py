@@ -14,6 +14,7 @@ from simulator.errors import InputErrors
 from simulator.workload.build import build_workload
 from simulator.workload.columns import LABELS
 from simulator.workload.formats.native_csv import NativeCsv
+from simulator.workload.formats.native_names import NativeParameters
 from simulator.workload.limits import MAX_TIME_NS, MISSING
 from simulator.workload.reading.tables import read_integer_column
 from simulator.workload.types.trace import Trace, TraceParameters
@@ -102,10 +103,14 @@ def test_any_decimal_becomes_the_nearest_nanosecond(digits, exponent, notation):
         nearest = int((seconds * 10**9).quantize(Decimal(1), ROUND_HALF_UP)) if seconds < 10**12 else MAX_TIME_NS + 1
         text = f"{HEADER}\n{seconds:{notation}},1,1\n"
 
+    def read_seconds():
+        return NativeCsv(NativeParameters(time_unit="s")).read("t.csv", text.encode())
+
     if nearest <= MAX_TIME_NS:
-        assert read(text).arrival_ns.tolist() == [nearest]
+        assert read_seconds().arrival_ns.tolist() == [nearest]
     else:
-        assert "expected at most 9e+09 s" in fault(text)
+        with pytest.raises(InputErrors, match=r"expected at most 9e\+09 s"):
+            read_seconds()
 
 
 @pytest.mark.parametrize(("row", "message"), [
@@ -169,7 +174,8 @@ def test_two_faults_of_a_row_are_two():
     (f"{HEADER},tennant\n", ['traces/t.csv:1: unknown column "tennant"; did you mean tenant?']),
     (f"{HEADER},tenant,tenant\n", ['traces/t.csv:1: column "tenant" stands there 2 times']),
     ("arrived_at,num_prefill_tokens\n", [
-        'traces/t.csv:1: column "num_decode_tokens" is missing; found "arrived_at, num_prefill_tokens"']),
+        'traces/t.csv:1: column "num_decode_tokens" is missing; found "arrived_at, num_prefill_tokens"; [workload] '
+        'columns = {num_decode_tokens = "..."} says what it is called here']),
     (HEADER.encode() + b"\n0,1,1\n0,\xff,1", ["traces/t.csv:3: not UTF-8 text (byte 0xff)"]),
     (HEADER.encode() + b"\n0,1,1\n0,\x00,1", ["traces/t.csv:3: not UTF-8 text (byte 0x00)"]),
 ])
@@ -235,7 +241,7 @@ def test_text_ids_rank_as_text(tmp_path):
 
 
 def test_defaults_of_demands(tmp_path):
-    built = build(tmp_path, f"{HEADER},deadline_s,max_tokens\n1,1,0,,\n2,1,7,0.5,3\n3,1,7,9e9,\n")
+    built = build(tmp_path, f"{HEADER},deadline_s,max_tokens\n0,1,0,,\n2,1,7,0.5,3\n3,1,7,9e9,\n")
 
     assert built.demands["max_tokens"].tolist() == [1, 3, 7]    # at least 1; declared; the output length
     assert built.demands["deadline_ns"].tolist() == [-1, 2_500_000_000, 9_000_000_003 * 10**9]
@@ -247,9 +253,9 @@ def test_defaults_of_demands(tmp_path):
 
 
 def test_a_deadline_beyond_the_clock_is_its_end(tmp_path):
-    built = build(tmp_path, f"{HEADER},deadline_s\n9e9,1,1,9e9\n")
+    built = build(tmp_path, f"{HEADER},deadline_s\n0,1,1,1\n9e9,1,1,9e9\n")
 
-    assert built.demands["deadline_ns"].tolist() == [2**63 - 1]
+    assert built.demands["deadline_ns"].tolist() == [10**9, 2**63 - 1]
 
 
 def test_max_requests_takes_the_first_arrivals(tmp_path):

@@ -164,7 +164,7 @@ def test_the_written_trace_is_served_alike(tmp_path):
     replayed.write_text("""
         engine = {num_gpu_blocks = 60, max_model_len = 512, max_num_seqs = 8}
         latency = {backend = "linear"}
-        workload = {type = "trace", path = "a.csv"}
+        workload = {type = "trace", path = "a.csv", time_origin = "trace"}
         """)
     served = simulator.run(replayed)
 

@@ -201,7 +201,7 @@ def test_lines_of_one_file_are_traces():
     (trace(subagent(1, 1, request(0, [2])), request(5, [1])),
      'requests: subagent "a": no request comes before it, which could have called it'),
     (trace(request(0, [1]) | {"hash_ids": [1, 2, 3]}),
-     "hash_ids: expected 1 ids at t = 0, blocks of 64 tokens for in 64, found 3"),
+     "hash_ids: expected 1 id at t = 0, blocks of 64 tokens for in 64, found 3"),
     (trace({"t": 0, "type": "n", "in": 5}), "requests: the one at t = 0 has no `out`"),
     (trace(request(-1, [1])), None),
     (trace(request(0, [1]), hash_id_scope="global"),

@@ -1,0 +1,161 @@
+"""The time of a trace: where it begins, and the part of it that is served."""
+from typing import NamedTuple
+
+import numpy as np
+from msgspec.structs import replace
+
+from simulator.errors import InputErrors, KeyFault
+from simulator.workload.columns import Columns, Waits, first_rows, reordered
+
+CALENDAR_NS = 10**18            # a trace that begins later than 10**9 s (2001-09-09) counts from 1970
+LONG = 1000                     # median gaps
+MANY = 2**16                    # first arrivals whose gaps count
+
+
+class Window(NamedTuple):
+    """A part of a trace, in its own time, s; None: from its beginning, to its end."""
+
+    start_s: float | None = None
+    end_s: float | None = None
+
+
+def placed(columns: Columns, path: str, window: Window, keeps_lead: bool) -> Columns:
+    """Return the requests of a part of a trace, on a clock that begins with it.
+
+    Where no part is asked for, it begins at the first arrival. A request that waits for others belongs where it was
+    recorded, or where its waits put it if they had taken no time.
+
+    Parameters
+    ----------
+    path : of the trace, for notes.
+    keeps_lead : the clock begins at 0 of the trace instead.
+
+    Raises
+    ------
+    InputErrors
+        No request is left; a lead that counts from 1970.
+    """
+    first_ns = int(_roots(columns, columns.arrival_ns).min()) + columns.origin_ns
+    if keeps_lead and first_ns >= CALENDAR_NS:
+        raise InputErrors([KeyFault('workload.time_origin: "trace" keeps what is before the first arrival, and this '
+                                    "trace counts from 1970")])
+    if window == Window():
+        begin_ns, kept = (0 if keeps_lead else first_ns), columns
+    else:
+        own_ns = _recorded_ns(columns) + columns.origin_ns
+        kept, begin_ns = _cut(columns, own_ns, first_ns, path, window, keeps_lead)
+    times_ns = np.sort(_roots(kept, kept.arrival_ns) + columns.origin_ns)
+    notes = _notes_on_start(path, times_ns, begin_ns, window.start_s is None)
+    arrival_ns = np.maximum(kept.arrival_ns + (columns.origin_ns - begin_ns), 0)
+    return replace(kept, arrival_ns=arrival_ns, origin_ns=begin_ns, notes=(*kept.notes, *notes))
+
+
+def _recorded_ns(columns: Columns) -> np.ndarray:
+    """Return when each request was recorded, or came after those it waits for, at the earliest."""
+    waits = columns.waits
+    if waits is None:
+        return columns.arrival_ns
+    recorded_ns, followers = columns.arrival_ns.tolist(), [[] for _ in range(len(columns))]
+    for source, target, delay_ns in zip(waits.sources.tolist(), waits.targets.tolist(), waits.delays_ns.tolist(),
+                                        strict=True):
+        followers[source].append((target, delay_ns))
+    missing = np.bincount(waits.targets, minlength=len(columns)).tolist()
+    pending = [row for row, count in enumerate(missing) if count == 0]
+    while pending:
+        row = pending.pop()
+        for target, delay_ns in followers[row]:
+            recorded_ns[target] = max(recorded_ns[target], recorded_ns[row] + delay_ns)
+            missing[target] -= 1
+            if missing[target] == 0:
+                pending.append(target)
+    return np.array(recorded_ns, np.int64)
+
+
+def _roots(columns: Columns, own_ns: np.ndarray) -> np.ndarray:
+    """Return the times of requests that wait for no other."""
+    if columns.waits is None:
+        return own_ns
+    is_root = np.ones(len(columns), bool)
+    is_root[columns.waits.targets] = False
+    return own_ns[is_root]
+
+
+def _cut(columns: Columns, own_ns: np.ndarray, first_ns: int, path: str, window: Window,
+         keeps_lead: bool) -> tuple[Columns, int]:
+    """Return the requests inside the window, and where its clock begins."""
+    start_ns, end_ns = (_on_clock(each, first_ns) for each in window)
+    before = np.zeros(len(own_ns), bool) if start_ns is None else own_ns < start_ns
+    after = np.zeros(len(own_ns), bool) if end_ns is None else own_ns >= end_ns
+    is_left = ~(before | after)
+    asked = " and ".join(f"{key} = {value:.15g}" for key, value in window._asdict().items() if value is not None)
+    if not is_left.any():
+        raise InputErrors([KeyFault(f"workload.{'end_s' if window.start_s is None else 'start_s'}: with {asked} no "
+                                    f"request of {path} is left; they come from {first_ns / 1e9:.15g} to "
+                                    f"{own_ns.max() / 1e9:.15g} s")])
+    note = (f"{path}: {asked}: of {len(own_ns)} requests {int(before.sum())} are before and {int(after.sum())} after "
+            "that, and were left out.")
+    begin_ns = start_ns if start_ns is not None else 0 if keeps_lead else first_ns
+    kept = columns if is_left.all() else _only(columns, own_ns, is_left)
+    return replace(kept, notes=(*kept.notes, note)), begin_ns
+
+
+def _on_clock(time_s: float | None, first_ns: int) -> int | None:
+    """Return a time of the trace in ns.
+
+    Where it counts from 1970, a time that does not counts from the first arrival.
+    """
+    if time_s is None:
+        return None
+    is_since_first = first_ns >= CALENDAR_NS and time_s * 1e9 < CALENDAR_NS
+    return round(time_s * 1e9) + (first_ns if is_since_first else 0)
+
+
+def _only(columns: Columns, own_ns: np.ndarray, is_left: np.ndarray) -> Columns:
+    """Return some requests; those that waited for others come at their own times, or after those that are left."""
+    waits = columns.waits
+    if waits is not None:
+        columns = replace(columns, arrival_ns=own_ns - columns.origin_ns,
+                          waits=_shifted(waits, own_ns, is_left))
+    order = np.concatenate([np.flatnonzero(is_left), np.flatnonzero(~is_left)])
+    kept = first_rows(replace(reordered(columns, order), most=int(is_left.sum())))
+    if waits is None:
+        return kept
+    plays = np.unique(kept.waits.plays, return_inverse=True)[1]
+    return replace(kept, waits=replace(kept.waits, plays=plays))
+
+
+def _shifted(waits: Waits, own_ns: np.ndarray, is_left: np.ndarray) -> Waits:
+    """Return the waits with what counts from a play's start shortened where the play begins later."""
+    if waits.not_before_ns is None:
+        return waits
+    starts = np.full((2, int(waits.plays.max()) + 1), np.iinfo(np.int64).max)
+    np.minimum.at(starts[0], waits.plays, own_ns)
+    np.minimum.at(starts[1], waits.plays[is_left], own_ns[is_left])
+    later_ns = np.where(is_left, (starts[1] - starts[0])[waits.plays], 0)
+    return replace(waits, not_before_ns=np.maximum(waits.not_before_ns - later_ns, 0))
+
+
+def _notes_on_start(path: str, times_ns: np.ndarray, begin_ns: int, is_told: bool) -> tuple[str, ...]:
+    """Say that the trace begins with a gap of more than `LONG` median gaps: before its first arrival, or after.
+
+    times_ns : ascending, as `begin_ns` in the trace's own time.
+    is_told : that it begins there was not asked for.
+    """
+    different_ns = times_ns[:MANY] if times_ns[0] < times_ns[:MANY][-1] else times_ns
+    gaps_ns = np.diff(different_ns)
+    gaps_ns = gaps_ns[gaps_ns > 0]
+    if not len(gaps_ns):
+        return ()
+    median_ns, notes = float(np.median(gaps_ns)), ()
+    long = f"more than {LONG:,} times the median gap of {median_ns / 1e9:.6g} s"
+    lead_ns, idle_ns = int(times_ns[0]) if begin_ns and is_told else 0, int(times_ns[0]) - begin_ns
+    if idle_ns > LONG * median_ns:
+        notes = (f"{path}: no request comes in the first {idle_ns / 1e9:.6g} s, {long}; throughput and cost count "
+                 "them.",)
+    elif lead_ns > LONG * median_ns:
+        notes = (f"{path}: its first request comes at {lead_ns / 1e9:.15g} s, {long}; time begins there.",)
+    first_gap_ns = int(times_ns[np.searchsorted(times_ns, times_ns[0], "right")] - times_ns[0])
+    if first_gap_ns > LONG * median_ns:
+        notes += (f"{path}: after its first request none comes for {first_gap_ns / 1e9:.6g} s, {long}; start_s leaves "
+                  "that out.",)
+    return notes
