@@ -110,7 +110,7 @@ def test_a_collective_model_is_asked_for_any_number_of_tokens():
     deployment = deploy(tensor_parallel=2)
     model = Forest(Forest.Parameters(), deployment, AicbLinks(deployment, 1.0, 1.0, 0.0), Reading(tables()))
 
-    # 1001 tokens, rounded up to 1008, beyond the tables' 64: 128 bytes each, 4 times, with 20 us launch, which do not grow
+    # 1001 tokens, rounded up to 1008, beyond the tables' 64: 128 bytes each, 4 times, each with 20 us launch
     assert in_ns(model.breakdown(prefill=[(1001, 0)]))["all_reduce"] == pytest.approx(4 * (1008 * 128 + 20e3))
 
 

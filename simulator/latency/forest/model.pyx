@@ -13,8 +13,9 @@ pipeline stages, and host times by number of sequences, once a stage. Models wit
 attention over more than one sequence. Source: microsoft/vidur @ 7d47513 and arXiv 2405.05465, section 4.
 
 Beyond the last entry of a table, times grow with the work: with tokens, with b x a, with pairs of query and key. A
-forest alone would be flat there. [latency.collective] replaces all_reduce and send_recv, for any number of tokens; launch
-and skew are the host's, and are added to its all-reduces, as vidur-alibabacloud does under SimAI's. Embedding, output head and sampling are not in the profiles, nor in Vidur.
+forest alone would be flat there. [latency.collective] replaces all_reduce and send_recv, for any number of tokens;
+launch and skew are the host's, and are added to its all-reduces, as vidur-alibabacloud does under SimAI's. Embedding,
+output head and sampling are not in the profiles, nor in Vidur.
 """
 cimport cython
 from libc.math cimport rint, sqrt
