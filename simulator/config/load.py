@@ -13,6 +13,7 @@ from simulator.config.costs import unfold
 from simulator.config.experiment import Experiment, Latency
 from simulator.config.fields import table_of
 from simulator.config.layers import Layers, read_layers
+from simulator.config.nodes import with_node
 from simulator.config.pools import overlay
 from simulator.config.reader import MISSING, Reader
 from simulator.config.scorers import fill_in_scorers
@@ -76,11 +77,16 @@ def resolve(layers: Layers) -> Experiment:
     if faults := of_files + reader.faults:
         raise InputErrors(faults)
     experiment = Experiment(**sections)
-    for place in experiment.pools or (experiment,):
-        parameters = registry.load("scheduler", place.engine.scheduler).completed(
-            place.engine.parameters, place.topology)
+    for number, place in enumerate(experiment.pools or (experiment,)):
+        topology, fault = with_node(place)
+        if fault is not None:
+            reader.fault((*(("pools", number) if experiment.pools else ()), "topology", "node"), fault)
+        parameters = registry.load("scheduler", place.engine.scheduler).completed(place.engine.parameters, topology)
+        msgspec.structs.force_setattr(place, "topology", topology)
         msgspec.structs.force_setattr(place.engine, "parameters", parameters)
         msgspec.structs.force_setattr(place, "latency", _with_host(place))
+    if reader.faults:
+        raise InputErrors(reader.faults)
     fill_in_scorers(experiment.cluster)
     return experiment
 

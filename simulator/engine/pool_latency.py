@@ -36,7 +36,7 @@ def warnings_of(pools: Sequence[Pool]) -> list[str]:
     """
     who = {}
     for pool in pools:
-        for warning in pool.latency.warnings():
+        for warning in (*pool.latency.warnings(), *pool.notes):
             who.setdefault(warning, {})[pool.name] = None
     return [warning if len(names) == len(pools) else f"pool{'s' * (len(names) > 1)} {', '.join(names)}: {warning}"
             for warning, names in who.items()]

@@ -30,7 +30,8 @@ from simulator.kv.hybrid.cache import HybridKV
 from simulator.kv.hybrid.tables import unit_of
 from simulator.kv.paged import PagedKV
 from simulator.kv.sparse import SparseKV
-from simulator.scheduling.base import MemoryNeeds, SchedulerFacts
+from simulator.scheduling.base import SchedulerFacts
+from simulator.scheduling.engine_memory import vllm_needs
 from simulator.scheduling.vllm_around import around
 from simulator.scheduling.vllm_extras import new_encoder, new_grammars, new_tally
 from simulator.scheduling.vllm_arguments import (
@@ -173,7 +174,7 @@ cdef class Vllm(EncodingScheduler):
     @classmethod
     def memory(cls, parameters, deployment, max_model_len):
         """See Scheduler."""
-        return MemoryNeeds(parameters.max_num_batched_tokens, parameters.max_num_seqs)
+        return vllm_needs(parameters, deployment)
 
     @staticmethod
     def around(parameters, deployment):

@@ -129,7 +129,10 @@ def tables(draw, struct):
 
 def settle_scheduler(engine):
     """Replace options of a scheduler that do not go together by what does."""
-    keys = registry.parameters_of(registry.load("scheduler", engine["scheduler"])).__struct_fields__
+    chosen = registry.parameters_of(registry.load("scheduler", engine["scheduler"]))
+    keys = chosen.__struct_fields__
+    if "gpu_memory_utilization" in getattr(chosen, "ENGINE_DEFAULTS", ()):      # it has a share of its own
+        engine.pop("gpu_memory_utilization", None)
     settled = {"max_num_batched_tokens": 2**20, "long_prefill_token_threshold": 0, "reservation": "max_tokens",
                "enable_priority_scheduling": True, "chunked_prefill_size": 2**20, "prefill_decode_interval": 3}
     engine |= {key: value for key, value in settled.items() if key in keys}
