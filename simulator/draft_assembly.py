@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from simulator import registry
 from simulator.config.experiment import Model
 from simulator.domain.deployment import Deployment
-from simulator.domain.drafter_memory import DrafterMemory, of_draft_model, of_head, of_mtp_modules
+from simulator.domain.drafter_memory import DrafterMemory, of_draft_model, of_head, of_medusa_heads, of_mtp_modules
 from simulator.domain.layer_groups import LayerGroups
 from simulator.domain.model_spec import ModelSpec
 from simulator.domain.parallelism import Parallelism
@@ -101,6 +101,8 @@ def drafter_memory(pool, target: Deployment, draft: Deployment | None,
     try:
         if draft is not None:
             return of_draft_model(draft)
+        if given.method == "medusa":
+            return of_medusa_heads(target, given.num_tokens)
         return of_mtp_modules(target) if given.method == "mtp" else of_head(target, given.method)
     except ValueError as error:
         raise InputErrors([KeyFault(f"{KEY}.method: {error}; expected another method, or engine.num_gpu_blocks")

@@ -75,6 +75,21 @@ def of_head(deployment: Deployment, method: str) -> DrafterMemory:
                          kv_bytes_per_token=_last_token_bytes(deployment))
 
 
+def of_medusa_heads(deployment: Deployment, num_heads: int) -> DrafterMemory:
+    """Return what the heads of Medusa hold; they have no KV."""
+    return DrafterMemory(weights_bytes=num_heads * medusa_head_bytes(deployment), kv_bytes_per_token=0.0)
+
+
+def medusa_head_bytes(deployment: Deployment) -> float:
+    """Return what one of them holds on an accelerator.
+
+    A linear layer, of which each rank has all, and an output head, of which it has its share of words.
+    """
+    model, ranks = deployment.model, deployment.parallelism.tensor_parallel
+    count = model.hidden_size**2 + model.hidden_size * model.vocab_size / ranks
+    return count * deployment.activation_bytes
+
+
 def _last_token_bytes(deployment: Deployment) -> float:
     model = deployment.model
     return token_bytes(deployment, model.mixer(model.layer_types[-1]))

@@ -37,7 +37,8 @@ def metrics_of(run: Run) -> dict:
     end of a prefill to the first byte, 0 where parts of it move before, `duration_ms` from the first byte to the last;
     `local` counts requests that one replica did whole, be it in two parts. Transfers that came to nothing:
     `failed`, as the lease had run out or the prefill replica was lost; `cancelled`, as the decode replica was.
-    `expired` counts leases.
+    `expired` counts leases. `mean_depth_at_start` is the mean over transfers of how many are under way when one has
+    begun, as BLIS's mean transfer queue depth; parts that follow the first of the same prompt do not count again.
     """
     if run.transfers is None:
         return {}

@@ -1,10 +1,12 @@
 """Ways to draft: what others measured of them, and what a drafter costs."""
 from typing import Literal, NamedTuple
 
+from simulator.domain.deployment import Deployment
+from simulator.domain.drafter_memory import medusa_head_bytes
 from simulator.domain.model_spec import ModelSpec
 from simulator.scheduling.acceptance_table import AcceptanceTable
 
-Method = Literal["draft_model", "eagle", "eagle3", "mtp", "ngram"]
+Method = Literal["draft_model", "eagle", "eagle3", "medusa", "mtp", "ngram"]
 
 
 class Drafting(NamedTuple):
@@ -34,11 +36,15 @@ METHODS = {
     # 0.7165, 0.5120, 0.3337.
     "eagle3": Drafting(AcceptanceTable(per_position=(0.7296, 0.5208, 0.3545)),
                        "vLLM's tests, Llama-3.1-8B on MT-Bench: 2.60", 3),
+    # The same page and table, Medusa's own heads, whose drafts form a tree; vLLM drafts a chain, of which less is
+    # accepted.
+    "medusa": Drafting(AcceptanceTable(rates=(1 - 1 / 2.32,)), "Spec-Bench, Vicuna-7B, trees of drafts: 2.32"),
     # MT-Bench, greedy, one draft: mean length 1.882. Source: the same file, DeepSeek-V3. DeepSeek's own figure is 85 to
     # 90 %: DeepSeek-V3 Technical Report, arXiv 2412.19437, on multi-token prediction.
     "mtp": Drafting(AcceptanceTable(per_position=(0.882,)), "vLLM's tests, DeepSeek-V3 on MT-Bench: 1.882", 1),
 }
 OF_THE_MODEL = ("eagle", "eagle3", "mtp")       # one layer and the output head
+WITHOUT_SLOTS = (None, "medusa", "ngram")       # nothing is written to KV ahead of the text
 
 
 def acceptance_of(method: str, num_tokens: int) -> AcceptanceTable:
@@ -56,6 +62,15 @@ def notes_of(method: str, num_tokens: int) -> list[str]:
         0 < drafting.num_measured < num_tokens)
     return [f"speculative: acceptance was not given; taken over from others is that of {method} ({drafting.measured} "
             f"tokens a step){beyond}"]
+
+
+def head_us(deployment: Deployment) -> float:
+    """Return the time in which one of Medusa's heads is read.
+
+    A linear layer as wide as the model and an output head of its own, unquantised; all of them work side by side on the
+    last state of each sequence. Source: vLLM 0.32.0, vllm/model_executor/models/medusa.py, one hidden layer a head.
+    """
+    return 1e6 * medusa_head_bytes(deployment) / deployment.accelerator.memory_bandwidth_bytes_per_s
 
 
 def layer_share(model: ModelSpec) -> float:

@@ -5,7 +5,7 @@ import msgspec
 from msgspec import Meta
 
 from simulator.scheduling.acceptance_table import AcceptanceTable
-from simulator.scheduling.drafters import OF_THE_MODEL, Method, acceptance_of, notes_of
+from simulator.scheduling.drafters import OF_THE_MODEL, WITHOUT_SLOTS, Method, acceptance_of, notes_of
 
 Label = Literal["slo_class", "tenant", "session", "model", "adapter", "grammar"]
 Time = Annotated[float, Meta(ge=0, le=1e12)]
@@ -38,8 +38,8 @@ class SpeculativeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_un
         "unit": "accelerators"}, description=(
         "of the draft model: 1, or topology.tensor_parallel; default: the latter"))] = None
     num_lookahead_tokens: Annotated[Annotated[int, Meta(ge=0, le=1024)] | None, Meta(description=(
-        "slots reserved ahead: 0 for n-gram, num_tokens for EAGLE, MTP or a draft model; default: as the method has "
-        "it, without one 0"))] = None
+        "slots reserved ahead: 0 for n-gram and Medusa, num_tokens for EAGLE, MTP or a draft model; default: as the "
+        "method has it, without one 0"))] = None
     by_text: Annotated[tuple[TextAcceptance, ...], Meta(description=(
         "acceptance of requests with some label; of several that fit, the first goes"))] = ()
     acceptance: Annotated[AcceptanceCycle | AcceptanceTable | None, Meta(description=(
@@ -49,7 +49,8 @@ class SpeculativeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_un
         "a forward pass of the drafter takes such a share of the model's for the same tokens; default: for EAGLE and "
         "MTP by the weights of a layer and the head, but 0 beside drafter_forward_us"))] = None
     drafter_forward_us: Annotated[Time | None, Meta(description=(
-        "added to each forward pass of the drafter, one for each draft"))] = None
+        "added to each forward pass of the drafter, one for each draft; default: for Medusa what reading the weights "
+        "of a head takes"))] = None
     drafter_per_sequence_us: Annotated[Time | None, Meta(description=(
         "of the host for each sequence of a batch; has to be given for n-grams"))] = None
 
@@ -57,7 +58,7 @@ class SpeculativeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_un
         if fault := self._drafter_fault():
             raise ValueError(fault)
         if self.num_lookahead_tokens is None:
-            slots = self.num_tokens if self.method not in (None, "ngram") else 0
+            slots = self.num_tokens if self.method not in WITHOUT_SLOTS else 0
             msgspec.structs.force_setattr(self, "num_lookahead_tokens", slots)
         if self.acceptance is None:
             acceptance = acceptance_of(self.method, self.num_tokens) if self.method is not None else (0,)
@@ -87,6 +88,9 @@ class SpeculativeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_un
                 return f"{passes[0]}: expected none, n-grams are looked up without forward passes"
             return "" if given else (
                 "drafter_per_sequence_us: missing; expected a number, since nothing says how long a look-up takes")
+        if method == "medusa":
+            return "drafter_share: expected none, Medusa's heads make no pass over the batch" * (
+                "drafter_share" in given)
         if method not in OF_THE_MODEL and not self.has_price and not self.names_model:
             return ("drafter_share: missing; expected a number, or drafter_forward_us, or model: what a draft model "
                     "takes")

@@ -11,7 +11,8 @@ from simulator.latency.around.encoder import Encoder
 from simulator.latency.around.graphs import Graphs
 from simulator.latency.around.launches import Launching, launching, unpriced
 from simulator.latency.around.masks import Masks
-from simulator.scheduling.drafters import OF_THE_MODEL, layer_share
+from simulator.scheduling.drafters import OF_THE_MODEL, head_us, layer_share
+from simulator.scheduling.vllm_arguments import drops_last_hit
 
 NUM_DRAWS = 2**16           # masks whose times are drawn, once and for all
 MASK_SEED = 20
@@ -34,7 +35,7 @@ def around(parameters, deployment) -> tuple:
         found.append(partial(_with_masks, parameters))
     speculative = parameters.speculative
     if speculative is not None and speculative.method is not None and not speculative.names_model:
-        found.append(partial(_with_drafter, parameters.speculative, deployment))
+        found.append(partial(_with_drafter, parameters, deployment))
     return tuple(found)
 
 
@@ -110,7 +111,7 @@ def _with_masks(parameters, model):
     return Masks(model, times, max(given.cpus, 1), _drafts(parameters))
 
 
-def _with_drafter(given, deployment, model):
+def _with_drafter(parameters, deployment, model):
     """Return a model that drafts what the next iteration verifies.
 
     Raises
@@ -118,11 +119,26 @@ def _with_drafter(given, deployment, model):
     ValueError
         The drafter's time follows from the model, and there is none.
     """
-    share = given.drafter_share
+    given, share = parameters.speculative, parameters.speculative.drafter_share
     if share is None and given.method in OF_THE_MODEL and given.drafter_forward_us is None:
         if deployment is None:
             raise ValueError("speculative.drafter_share: missing; expected a number, or drafter_forward_us, since "
                              "there is no [model] whose layers tell it")
         share = layer_share(deployment.model)
-    return Drafter(model, given.num_tokens, share or 0.0, given.drafter_forward_us or 0.0,
-                   given.drafter_per_sequence_us or 0.0, given.notes)
+    forward_us = given.drafter_forward_us
+    if given.method == "medusa" and forward_us is None:
+        if deployment is None or deployment.accelerator is None:
+            raise ValueError("speculative.drafter_forward_us: missing; expected a number, since there is no [model] or "
+                             "no [hardware] that tells what reading a head takes")
+        forward_us = head_us(deployment)
+    return Drafter(model, given.num_tokens, share or 0.0, forward_us or 0.0,
+                   given.drafter_per_sequence_us or 0.0, given.notes + _hit_notes(parameters, deployment))
+
+
+def _hit_notes(parameters, deployment) -> list[str]:
+    """Return what is to be said of prefix hits of models with layers of several kinds."""
+    kinds = set(deployment.model.layer_types) - {"feed_forward"} if deployment is not None else set()
+    if not drops_last_hit(parameters.speculative) or len(kinds) < 2 or parameters.grouping.is_disabled:
+        return []
+    return [f"speculative: vLLM computes the last block of a prefix hit again for {parameters.speculative.method}; "
+            "with layers of several kinds that is not built, and hits are up to a block too long"]

@@ -2,7 +2,7 @@
 import pytest
 
 from simulator.domain.deployment import Deployment
-from simulator.domain.drafter_memory import of_draft_model, of_head, of_mtp_modules
+from simulator.domain.drafter_memory import of_draft_model, of_head, of_medusa_heads, of_mtp_modules
 from simulator.domain.facts import load_accelerator, load_model
 from simulator.domain.parallelism import Parallelism
 
@@ -28,6 +28,11 @@ def test_an_eagle_head_is_a_layer_and_a_projection():
     # A layer of 4096 x (4096 + 2 x 1024) + 4096 x 4096 + 3 x 4096 x 14,336 and 2 norms, and 2 x 4096 to 4096.
     found = of_head(deploy("llama-3.1-8b"), "eagle")
     assert found.weights_bytes == 2 * (4096 * 6144 + 4096**2 + 3 * 4096 * 14_336 + 2 * 4096 + 2 * 4096**2)
+
+
+def test_heads_of_medusa_are_a_linear_layer_and_an_output_head_each():
+    found = of_medusa_heads(deploy("llama-3.1-8b", 2), 5)
+    assert (found.weights_bytes, found.kv_bytes_per_token) == (5 * 2 * 4096 * (4096 + 128_256 // 2), 0)
 
 
 def test_ranks_share_all_but_the_projection():

@@ -73,6 +73,7 @@ def test_the_summary_counts_transfers(run):
 
     assert (told["count"], told["bytes"], told["failed"], told["local"]) == (1, 134_217_728, 0, 0)
     assert (told["wait_ms"]["max"], told["duration_ms"]["max"]) == (0.0, 3.755443)
+    assert (told["peak_concurrent"], told["mean_depth_at_start"]) == (1, 1.0)
     assert "kv_transfer" not in run(LINEAR).summary
 
 
@@ -83,6 +84,8 @@ def test_two_transfers_share_the_link(run):
     ends = {name: ms(run(trace=trace, overrides={"kv_transfer.contention": name}).requests["transfer_end_ns"])
             for name in ("fair", "none", "at_start", "fifo")}
 
+    told = run(trace=trace).summary["kv_transfer"]
+    assert (told["peak_concurrent"], told["mean_depth_at_start"]) == (2, 1.5)
     assert ends == {"fair": [53.090886] * 2, "none": [49.735443] * 2, "at_start": [49.735443, 53.090886],
                     "fifo": [49.735443, 53.490886]}
 

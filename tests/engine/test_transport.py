@@ -169,3 +169,14 @@ def test_links_are_numbered_once():
 
     assert np.allclose(links.capacities, [50, 50, 40, 40])
     assert links.ends[:, :4].tolist() == [[0, 1, -1, -1], [2, 3, -1, -1]]
+
+
+@pytest.mark.parametrize(("contention", "peak", "depths"), [
+    ("fair", 3, [1, 2, 3, 1]), ("at_start", 2, [1, 2, 2, 1]), ("none", 2, [1, 2, 2, 1]), ("fifo", 2, [1, 2, 2, 1])])
+def test_how_many_are_under_way_when_one_begins(contention, peak, depths):
+    # 1 GB at 50 GB/s takes 20 ms alone; they begin at 0, 10, 25 and 70. Fair: at 25 the first has 0.125 GB left, and
+    # three share the link; else it has ended at 20, and the second goes on beyond 25. All have ended before 70.
+    transport = Transport(network([50, 50]), contention, 0)
+    run(transport, [(0, 0, 1, 1e9), (10, 0, 1, 1e9), (25, 0, 1, 1e9), (70, 0, 1, 1e9)])
+
+    assert (transport.peak_under_way, transport.num_begun, transport.depths) == (peak, 4, sum(depths))

@@ -5,6 +5,7 @@ import pytest
 
 from simulator import assemble
 from simulator.config.load import load_experiment
+from simulator.domain.facts import load_accelerator, load_model
 from simulator.latency.around.adapters import Adapters
 from simulator.latency.around.drafter import Drafter
 from simulator.latency.linear import Linear
@@ -13,6 +14,7 @@ from simulator.scheduling.speculative import SpeculativeParameters
 from simulator.scheduling.vllm import VllmParameters
 from simulator.scheduling.vllm_around import around
 from support.engine import record
+from support.small_models import deploy
 from support.workloads import plain_workload
 
 PRICES = {"base_us": 1000.0, "per_sequence_us": 10.0, "per_prefill_token_us": 2.0, "per_decode_token_us": 3.0,
@@ -99,7 +101,7 @@ def test_the_last_stage_drafts():
 def test_a_method_has_slots_and_measured_acceptance(method):
     costs = {"draft_model": {"drafter_share": 0.1}, "ngram": {"drafter_per_sequence_us": 5.0}}.get(method, {})
     found = speculative(num_tokens=2, method=method, **costs)
-    assert found.num_lookahead_tokens == (0 if method == "ngram" else 2)
+    assert found.num_lookahead_tokens == (0 if method in ("medusa", "ngram") else 2)
     assert found.acceptance == acceptance_of(method, 2)
     assert len(found.weights) == 3
     given = speculative(num_tokens=2, method=method, acceptance=[1], num_lookahead_tokens=1, **costs)
@@ -107,7 +109,7 @@ def test_a_method_has_slots_and_measured_acceptance(method):
 
 
 @pytest.mark.parametrize(("method", "num_tokens", "length"), [
-    ("eagle", 4, 2.08), ("eagle3", 3, 2.60), ("mtp", 1, 1.882)])
+    ("eagle", 4, 2.08), ("eagle3", 3, 2.60), ("mtp", 1, 1.882), ("medusa", 64, 2.32)])
 def test_measured_acceptance_has_the_published_length(method, num_tokens, length):
     weights = acceptance_of(method, num_tokens).weights(num_tokens)
     assert 1 + sum(i * weight for i, weight in enumerate(weights)) == pytest.approx(length, abs=0.006)   # as printed
@@ -117,6 +119,7 @@ def test_measured_acceptance_has_the_published_length(method, num_tokens, length
     ({"drafter_share": 0.1}, "drafter_share: expected none without method"),
     ({"method": "ngram"}, "drafter_per_sequence_us: missing; expected a number"),
     ({"method": "ngram", "drafter_per_sequence_us": 1.0, "drafter_share": 0.1}, "drafter_share: expected none"),
+    ({"method": "medusa", "drafter_share": 0.1}, "drafter_share: expected none, Medusa's heads make no pass"),
     ({"method": "draft_model"}, "drafter_share: missing; expected a number, or drafter_forward_us")])
 def test_what_a_method_lacks_is_said(keys, message):
     with pytest.raises(msgspec.ValidationError, match=message):
@@ -128,6 +131,31 @@ def test_without_a_model_the_drafter_has_to_be_priced():
     (*_, go_around) = around(parameters, None)
     with pytest.raises(ValueError, match="drafter_share: missing; expected a number, or drafter_forward_us, since"):
         go_around(linear())
+
+
+def test_heads_of_medusa_are_read_once_a_step():
+    # 4096 x (4096 + 128,256) weights of 2 bytes at 3.35 TB/s, whatever the batch; two ranks share the words.
+    parameters = VllmParameters(speculative=speculative(num_tokens=3, method="medusa"))
+    model = load_model("llama-3.1-8b")
+    for ranks in (1, 2):
+        deployment = deploy(model, accelerator=load_accelerator("h100-sxm-80gb"), tensor_parallel=ranks)
+        drafter = around(parameters, deployment)[-1](linear())
+        head_us = 2e6 * 4096 * (4096 + 128_256 / ranks) / 3.35e12
+        for batch in ({"decode": [100]}, {"prefill": [(900, 0)], "decode": [7] * 9}):
+            assert drafter.drafting_us(**batch) == pytest.approx(3 * head_us)
+    with pytest.raises(ValueError, match="drafter_forward_us: missing; expected a number"):
+        around(parameters, None)[-1](linear())
+
+
+@pytest.mark.parametrize(("name", "method", "keys", "is_told"), [
+    ("gpt-oss-20b", "eagle3", {}, True), ("gpt-oss-20b", "eagle3", {"disable_hybrid_kv_cache_manager": True}, False),
+    ("gpt-oss-20b", "draft_model", {}, False), ("llama-3.1-8b", "eagle3", {}, False)])
+def test_hits_of_layers_of_several_kinds_are_told_to_be_too_long(name, method, keys, is_told):
+    parameters = VllmParameters(speculative=speculative(num_tokens=2, method=method, drafter_share=0.1), **keys)
+    deployment = deploy(load_model(name), accelerator=load_accelerator("h100-sxm-80gb"))
+    told = [warning for warning in around(parameters, deployment)[-1](linear()).warnings() if "prefix hit" in warning]
+
+    assert len(told) == is_told
 
 
 def test_runs_ahead_and_groups_change_nothing():

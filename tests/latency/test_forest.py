@@ -95,20 +95,30 @@ def test_tensor_parallelism_adds_two_all_reduces_a_layer_with_launch_and_skew():
 def test_a_collective_model_takes_the_place_of_the_tables():
     deployment = deploy(tensor_parallel=2, pipeline_parallel=2)
     links = AicbLinks(deployment, 1.0, 0.5, 0.0)        # 1 ns a byte all-reduced by two ranks, 2 ns a byte sent
-    model = Forest(Forest.Parameters(), deployment, links, Reading(tables()))
+    parameters = Forest.Parameters(nccl_cpu_launch_overhead_us=20.0, nccl_cpu_skew_overhead_us=1.0)
+    model = Forest(parameters, deployment, links, Reading(tables()))
 
     found = in_ns(model.breakdown(decode=[5]))
 
-    # 8 tokens x 64 x 2 bytes: 2 layers x 2 all-reduces, its launch included; one message
-    assert found["all_reduce"] == pytest.approx(4 * 1024) and found["send_recv"] == pytest.approx(2 * 1024)
+    # 8 tokens x 64 x 2 bytes: 2 layers x 2 all-reduces, each with 20 us launch and 2^1.25 us skew; one message
+    assert found["all_reduce"] == pytest.approx(4 * (1024 + 20e3 + 1e3 * 2 ** 1.25))
+    assert found["send_recv"] == pytest.approx(2 * 1024)
+    assert model.predict(decode=[5]) * 1e9 == pytest.approx(sum(found.values()))
 
 
 def test_a_collective_model_is_asked_for_any_number_of_tokens():
     deployment = deploy(tensor_parallel=2)
     model = Forest(Forest.Parameters(), deployment, AicbLinks(deployment, 1.0, 1.0, 0.0), Reading(tables()))
 
-    # 1001 tokens, rounded up to 1008, beyond the tables' 64: 128 bytes each, 4 times
-    assert in_ns(model.breakdown(prefill=[(1001, 0)]))["all_reduce"] == pytest.approx(4 * 1008 * 128)
+    # 1001 tokens, rounded up to 1008, beyond the tables' 64: 128 bytes each, 4 times, each with 20 us launch
+    assert in_ns(model.breakdown(prefill=[(1001, 0)]))["all_reduce"] == pytest.approx(4 * (1008 * 128 + 20e3))
+
+
+@pytest.mark.parametrize("key", ["all_reduce_file", "send_recv_file"])
+def test_profiles_of_what_a_collective_model_times_are_refused(key):
+    deployment = deploy(tensor_parallel=2, pipeline_parallel=2)
+    with pytest.raises(InputErrors, match=f"latency.{key}: expected none with .latency.collective., which times"):
+        Forest.read(Forest.Parameters(**{key: "profile.csv"}), deployment, AicbLinks(deployment, 1.0, 1.0, 0.0))
 
 
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 64)), min_size=1, max_size=8))

@@ -136,6 +136,10 @@ class PoolResults(Results):
                  for own in (range(prefill), range(prefill, prefill + decode))]
         found = {"Disaggregated Requests": len(moved), "Prefill Throughput": rates[0], "Decode Throughput": rates[1],
                  "Load Imbalance Ratio": max(rates) / min(rates)}
+        if self._case.is_on("pd-transfer-contention"):
+            told = self.result.summary["kv_transfer"]
+            found |= {"Peak Concurrent Transfers": told["peak_concurrent"],
+                      "Mean Transfer Queue Depth": told["mean_depth_at_start"] or 0.0}
         lines = {("PD Metrics", name): value for name, value in found.items()}
         for name, values in (("Parent TTFT (us)", [self.request(row)["ttft_us"] for row in split]),
                              ("KV Transfer Duration (us)", durations_us)):

@@ -678,7 +678,7 @@ cdef class HandOver(Operation):
         run.transfers = table
         run.transfer_counts = {"count": self.moved, "bytes": self.num_bytes, "failed": self.failed,
                                "cancelled": self.cancelled, "expired": self.expired,
-                               "local": int(table["is_local"].sum())}
+                               "local": int(table["is_local"].sum())} | self.transport.crowding()
         if run.journeys is not None:
             run.journeys = merged_journeys(run.journeys, len(table))
         if run.tier_use is not None:

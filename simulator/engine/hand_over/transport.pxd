@@ -42,6 +42,9 @@ cdef struct Transit:            # a transfer under way; known by its slot
 @cython.final
 cdef class Transport:
     cdef readonly int32_t num_under_way
+    cdef readonly int32_t peak_under_way
+    cdef readonly int64_t num_begun         # transfers, each once, in however many parts
+    cdef readonly int64_t depths            # sum over these: under way when it had begun, itself included
     cdef Contention _contention
     cdef int64_t _base_ns, _resolution_ns
     cdef Transit* _transits             # [slot]

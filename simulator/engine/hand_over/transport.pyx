@@ -50,6 +50,8 @@ cdef class Transport:
 
     cdef int32_t begin(self, int32_t row, int32_t source, int32_t destination, double num_bytes,
                        int64_t now_ns) except -1 nogil:
+        self.num_begun += 1
+        self.depths += self.num_under_way + 1
         return self._begin(row, source, destination, num_bytes, self._base_ns, now_ns)
 
     cdef int32_t go_on(self, int32_t row, int32_t source, int32_t destination, double num_bytes,
@@ -65,6 +67,7 @@ cdef class Transport:
         it.num_links = self._path(source, destination, it.links)
         it.rate = self._rate(it.links, it.num_links)
         self.num_under_way += 1
+        self.peak_under_way = max(self.peak_under_way, self.num_under_way)
         if self._contention == AT_START:
             it.rate /= <double>self.num_under_way
         if self._contention == FIFO:
@@ -186,6 +189,11 @@ cdef class Transport:
         self._free[self._num_free] = slot
         self._num_free += 1
         self.num_under_way -= 1
+
+    def crowding(self):
+        """Return what the summary says of how many transfers were under way at once."""
+        return {"peak_concurrent": self.peak_under_way,
+                "mean_depth_at_start": <double>self.depths / self.num_begun if self.num_begun else None}
 
     # ---- the face for tests and exploration
 

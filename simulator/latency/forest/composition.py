@@ -97,6 +97,11 @@ def launch_us(parameters, deployment: Deployment) -> float:
     return parameters.nccl_cpu_launch_overhead_us + parameters.nccl_cpu_skew_overhead_us * ranks ** SKEW_EXPONENT
 
 
+def is_launched(exchange) -> bool:
+    """Say whether that time is added to an exchange.Exchange."""
+    return (exchange.group, exchange.kind) == ("tensor", "all_reduce")
+
+
 def _rounded(tables: ForestTables) -> np.ndarray:
     """Return the entry of rounded operators for each number of tokens."""
     last = len(tables.tokens["attn_pre_proj"]) - 1

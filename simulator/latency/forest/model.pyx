@@ -13,8 +13,9 @@ pipeline stages, and host times by number of sequences, once a stage. Models wit
 attention over more than one sequence. Source: microsoft/vidur @ 7d47513 and arXiv 2405.05465, section 4.
 
 Beyond the last entry of a table, times grow with the work: with tokens, with b x a, with pairs of query and key. A
-forest alone would be flat there. [latency.collective] replaces all_reduce, with launch and skew, and send_recv, for any
-number of tokens. Embedding, output head and sampling are not in the profiles, nor in Vidur.
+forest alone would be flat there. [latency.collective] replaces all_reduce and send_recv, for any number of tokens;
+launch and skew are the host's, and are added to its all-reduces, as vidur-alibabacloud does under SimAI's. Embedding,
+output head and sampling are not in the profiles, nor in Vidur.
 """
 cimport cython
 from libc.math cimport rint, sqrt
@@ -35,10 +36,10 @@ from msgspec import Meta
 from simulator.errors import InputErrors, KeyFault
 from simulator.collective.exchanges import exchanges
 from simulator.latency.forest.cache import tables_of
-from simulator.latency.forest.composition import compose, launch_us
+from simulator.latency.forest.composition import compose, is_launched, launch_us
 from simulator.latency.forest.errors import operator_errors, varied
 from simulator.latency.forest.measured import measured_ranges, profile_facts
-from simulator.latency.forest.profiles import FILES, files_needed, subject_of, told_sources
+from simulator.latency.forest.profiles import FILES, files_needed, refuse_idle_files, subject_of, told_sources
 from simulator.latency.forest.synthetic import SyntheticProfiles
 from simulator.latency.forest.tables import ROUNDING
 
@@ -95,9 +96,10 @@ class ForestParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         "grouped KV heads, more than one decoding sequence"))] = 0.1
     attention_prefill_batching_overhead_fraction: Annotated[Fraction, Meta(description=(
         "grouped KV heads, more than one chunk"))] = 0.1
-    nccl_cpu_launch_overhead_us: Annotated[Microseconds, Meta(description="of each all-reduce")] = 20.0
+    nccl_cpu_launch_overhead_us: Annotated[Microseconds, Meta(description=(
+        "of each all-reduce, [latency.collective]'s too"))] = 20.0
     nccl_cpu_skew_overhead_us: Annotated[Microseconds, Meta(description=(
-        "of each all-reduce, x tensor_parallel^1.25"))] = 0.0
+        "of the same, x tensor_parallel^1.25"))] = 0.0
 
 
 class Reading(NamedTuple):
@@ -175,6 +177,7 @@ cdef class Forest(LatencyModel):
     cdef object _synthetic                  # what gave their times, where they are not measured
     cdef list _exchanges                    # what a collective model prices, and its prices; None: the tables do
     cdef IterationCollectives _collectives
+    cdef double _launch_ns, _launches_ns    # with that: of the host for an all-reduce, and for those of an iteration
     cdef bint _refuses                      # what lies outside the profiles
     cdef Py_ssize_t _granularity, _rounding
     cdef double _prefill_batching
@@ -206,7 +209,9 @@ cdef class Forest(LatencyModel):
         self.tables, self._deployment = tables, deployment
         self.terms = compose(tables, parameters, deployment, with_network=collective is None)
         if collective is not None:
+            self._launch_ns = 1e3 * launch_us(parameters, deployment)
             self._collective, self._exchanges = collective, exchanges(deployment)
+            self._launches_ns = sum(each.count * self._launch_ns for each in self._exchanges if is_launched(each))
             self._collectives = IterationCollectives(collective, self._exchanges)
         self._refuses = parameters.outside == "error"
         self._granularity, self._rounding = tables.kv_granularity, ROUNDING
@@ -219,6 +224,7 @@ cdef class Forest(LatencyModel):
         if deployment is None:
             raise ValueError("forest needs [model] and [hardware]")
         with_network, notes = collective is None, []
+        refuse_idle_files(parameters, with_network)
         tables, path = tables_of(parameters, deployment, with_network, notes=notes)
         files = files_needed(parameters, subject_of(parameters, deployment), with_network)
         return Reading(tables, str(path), notes, told_sources(files.values()),
@@ -363,7 +369,7 @@ cdef class Forest(LatencyModel):
             ns += self._host_ns[at.row] * at.factor
             worst = max(worst, at.covered)
         if self._collectives is not None:
-            ns += self._collectives.ns(self._rounded_tokens(shape))
+            ns += self._collectives.ns(self._rounded_tokens(shape)) + self._launches_ns
         self._counts[<int>worst] += 1
         if shape.num_chunks == 0 and worst != EXTRAPOLATED and not self.has_failed():   # outsiders: noted each time
             self._remember(shape, context, ns, worst)
@@ -390,7 +396,8 @@ cdef class Forest(LatencyModel):
             terms_ns |= {name: table[at.row] * at.factor for name, table in self.terms.host_ns.items()}
         if self._collectives is not None:
             seconds = self._collectives.seconds(self._rounded_tokens(&batch.shape))
-            terms_ns |= {each.kind: 1e9 * taken for each, taken in zip(self._exchanges, seconds)}
+            terms_ns |= {each.kind: 1e9 * taken + is_launched(each) * each.count * self._launch_ns
+                         for each, taken in zip(self._exchanges, seconds)}
         self.raise_if_failed()
         return {name: float(ns) * 1e-9 for name, ns in terms_ns.items()}
 

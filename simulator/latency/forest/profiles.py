@@ -25,6 +25,7 @@ HOST_TIMES = {                  # sub-model -> columns that may hold it: Vidur h
     "prepare_inputs_e2e": ("prepare_inputs_e2e_median",),
     "process_model_outputs": ("process_model_outputs_median",),
     "ray_comm_time": ("ray_comm_time_mean", "ray_comm_time_median")}
+NETWORK_FILES = ("all_reduce_file", "send_recv_file")
 FILES = ("compute_file", "attention_file", "all_reduce_file", "send_recv_file", "cpu_overhead_file")
 BYTES_PER_ELEMENT = 2           # network profiles count bytes; activations are 16 bit
 SOURCE = "source"               # column of synthetic profiles: what gave the times; Vidur's have none
@@ -79,6 +80,20 @@ def subject_of(parameters, deployment: Deployment) -> Subject:
         tensor_parallel=ways.tensor_parallel, pipeline_parallel=ways.pipeline_parallel,
         has_post_attention_norm=model.norms_per_layer > 1, block_size=parameters.profile_block_size,
         cpu_overhead_model=parameters.cpu_overhead_model or model.hf_id)
+
+
+def refuse_idle_files(parameters, with_network: bool) -> None:
+    """Refuse profiles of collectives that a collective model times.
+
+    Raises
+    ------
+    InputErrors
+        There are such.
+    """
+    idle = [key for key in NETWORK_FILES if not with_network and getattr(parameters, key) is not None]
+    if idle:
+        raise InputErrors([KeyFault(f"latency.{key}: expected none with [latency.collective], which times what the "
+                                    "file would tell; leave one of them out") for key in idle])
 
 
 def files_needed(parameters, subject: Subject, with_network: bool) -> dict[str, str]:

@@ -27,6 +27,7 @@ from simulator.study.measured.observed import PLANNED
 from simulator.study.sweep.study_file import laid_over
 
 NOT_WRITTEN = Output(iterations=False)
+ALL_COMPARED = "all of `measured` is held out, and nothing is fitted: it is compared as one, as if none of it were."
 
 
 class DataSet(NamedTuple):
@@ -98,7 +99,8 @@ def read_question(file: str | os.PathLike, overrides: Iterable[str] = (), is_fit
     """
     file, overrides = os.fspath(file), tuple(overrides)
     layers = read_layers(file, overrides, "--set")
-    settings = _settings(file, layers)
+    given = _settings(file, layers, is_fitted)
+    settings = given if is_fitted else _compared(given)
     layers.data.setdefault("name", os.path.basename(file).removesuffix(".toml"))
     faults: list[str] = []
     fit = read_keys(file, layers, settings.fit, faults) if is_fitted else {}
@@ -111,8 +113,9 @@ def read_question(file: str | os.PathLike, overrides: Iterable[str] = (), is_fit
     _raise(faults)
     level = _level(file, settings, sets, experiments, fit, faults)
     doubtful = [doubt for each in sets if each.requests is not None for doubt in doubts(each.requests)]
+    notes = [ALL_COMPARED] * (settings is not given) + doubtful
     question = Question(file, layers.data["name"], settings, layers, fit, tuple(sets), level,
-                        experiments[0].seed, tuple(doubtful))
+                        experiments[0].seed, tuple(notes))
     faults += _lacking(question)
     if not is_forced and (level == REQUESTS or question.by_requests()):
         faults += [f"{doubt}; --force takes it all the same" for doubt in doubtful]
@@ -125,7 +128,7 @@ def _raise(faults: list[str]) -> None:
         raise InputErrors(dict.fromkeys(faults))
 
 
-def _settings(file: str, layers: Layers) -> CalibrateTable:
+def _settings(file: str, layers: Layers, is_fitted: bool) -> CalibrateTable:
     """Return [study], which is taken out of the layers."""
     given = layers.data.pop("study", None)
     if not isinstance(given, dict):
@@ -141,13 +144,25 @@ def _settings(file: str, layers: Layers) -> CalibrateTable:
     _raise(reader.faults)
     faults = [f"{file}: study.held_out: {path}: not one of `measured`{did_you_mean(path, _paths(settings))}"
               for path in settings.held_out if path not in _paths(settings)]
-    held = [row for row in settings.measured if row.held_out or row.path in settings.held_out]
+    held = _held(settings)
     if settings.fraction is not None and held:
         faults.append(f"{file}: study.fraction: expected none where whole data sets are held out")
-    if len(held) == len(settings.measured):
+    if is_fitted and len(held) == len(settings.measured):
         faults.append(f"{file}: study.held_out: all of `measured` is held out: nothing is left to fit to")
     _raise(faults)
     return settings
+
+
+def _held(settings: CalibrateTable) -> list[MeasuredRow]:
+    return [row for row in settings.measured if row.held_out or row.path in settings.held_out]
+
+
+def _compared(settings: CalibrateTable) -> CalibrateTable:
+    """Return [study] of a comparison: what is all held out is held from nothing, and stands as one."""
+    if len(_held(settings)) < len(settings.measured):
+        return settings
+    rows = tuple(replace(row, held_out=False) for row in settings.measured)
+    return replace(settings, measured=rows, held_out=())
 
 
 def _paths(settings: CalibrateTable) -> list[str]:

@@ -65,6 +65,18 @@ def test_no_fit_only_compares(serve, calibrate, tmp_path):
     assert found["training"]["tpot"]["request_level"]["bias_direction"] == "under-predict"
 
 
+@pytest.mark.parametrize("keys", ['measured = ["measured"]\nheld_out = ["measured"]',
+                                  'measured = [{path = "measured", held_out = true}]'])
+def test_without_a_fit_all_may_be_held_out(serve, calibrate, tmp_path, keys):
+    serve(TRUTH, **SMALL)
+    status, out, err = calibrate(keys, BASE, "--no-fit")
+
+    assert status == 0
+    assert "held out, and nothing is fitted: it is compared as one" in out + err
+    found = read(tmp_path / "out/calibration.json")
+    assert (found["held_out"], found["training"]["ttft"]["n"]) == (None, 40)
+
+
 @pytest.mark.slow
 def test_a_fit_that_was_stopped_goes_on(serve, calibrate, tmp_path):
     serve(TRUTH, **SMALL)
