@@ -110,7 +110,8 @@ class BuildExtensions(build_ext):
         """Refuse SIM_ONLY where a module beside has C that is older than a header it reads: it would crash."""
         from Cython.Build.Dependencies import create_dependency_tree
 
-        chosen, tree, old = {source for each in self.extensions for source in each.sources}, create_dependency_tree(), []
+        chosen, old = {source for each in self.extensions for source in each.sources}, []
+        tree = create_dependency_tree()
         for source in sorted(map(str, ROOT.glob(EVERYTHING)) if ONLY != EVERYTHING else ()):
             source = os.path.relpath(source, ROOT)
             generated = (folder / source).with_suffix(".c")
@@ -119,8 +120,8 @@ class BuildExtensions(build_ext):
                 if any(tree.timestamp(each) > generated.stat().st_mtime for each in headers):
                     old.append(source)
         if old:
-            raise SystemExit(f'SIM_ONLY: "{ONLY}" leaves out modules that read changed headers and would crash beside it: '
-                             f'{", ".join(old)}; build without SIM_ONLY')
+            raise SystemExit(f'SIM_ONLY: "{ONLY}" leaves out modules that read changed headers and would crash beside '
+                             f'it: {", ".join(old)}; build without SIM_ONLY')
 
     @staticmethod
     def stamp(recipe):

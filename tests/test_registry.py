@@ -213,7 +213,7 @@ class Forgets(PythonLatencyModel):
         told.append(registry.blame(caught.value))
     assert told == [
         f'"my_faults:Divides", line 5 of {folder}/my_faults.py, raised ZeroDivisionError: division by zero',
-        '"my_faults:Divides" or "my_faults:Forgets", raised TypeError: must be real number, not NoneType']
+        '"my_faults:Forgets", raised TypeError: Forgets.batch_us: expected a number of microseconds, found None']
     sys.modules.pop("my_faults")
 
 

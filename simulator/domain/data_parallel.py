@@ -56,5 +56,6 @@ class DataParallel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def rules(self, behaviour: VllmBehaviour) -> LockStepRules:
         """Return the rules of ranks in lock step, as a version of vLLM has them."""
         interval = self.dp_sync_interval or behaviour.sync_interval
-        return LockStepRules(sync_interval=interval, agrees_at_first=behaviour.agrees_at_first, pads_alike=self.padding == "vllm",
-                             prefill_interval=self.prefill_schedule_interval, hop_ns=round(self.hop_us * 1e3))
+        return LockStepRules(sync_interval=interval, agrees_at_first=behaviour.agrees_at_first,
+                             pads_alike=self.padding == "vllm", prefill_interval=self.prefill_schedule_interval,
+                             hop_ns=round(self.hop_us * 1e3))

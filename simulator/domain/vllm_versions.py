@@ -1,7 +1,8 @@
-"""The behaviour of each version of vLLM: one row per version, without defaults, and the only place that tells them apart.
+"""The behaviour of each version of vLLM: a row per version without defaults.
 
-A new version is a row of VERSIONS; a row that lacks a field, and a table of facts by version that lacks a row, fail when
-they are imported. Sources: vLLM at tags v0.10.1 and v0.32.0; each field names the file.
+No other module tells versions apart. A new version is a row of VERSIONS; a row that lacks a field, and a table of facts
+by version that lacks a row, fail when they are imported. Sources: vLLM at tags v0.10.1 and v0.32.0, in the files named
+below.
 """
 from typing import Literal, NamedTuple, TypeVar
 
@@ -74,7 +75,7 @@ VllmVersion = Literal[tuple(VERSIONS)]
 
 
 def behaviour_of(version: str | None) -> VllmBehaviour:
-    """Return the row of a version; None: of an engine that has none, which is the newest.
+    """Return the row of a version; None: of the newest.
 
     KeyError: no such version.
     """
@@ -93,5 +94,8 @@ def complete(facts: dict[str, Value]) -> dict[str, Value]:
 
 
 def versions_that(quality: str) -> str:
-    """Return the versions that have a quality, a field of VllmBehaviour, as a message names them."""
+    """Return the versions that have a quality, as a message names them.
+
+    quality : a field of VllmBehaviour.
+    """
     return " or ".join(f'"{version}"' for version, row in VERSIONS.items() if getattr(row, quality))

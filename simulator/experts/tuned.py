@@ -21,7 +21,8 @@ BLOCKS_BY_FLASHINFER = complete({"0.32": True, "0.10": False})          # fp8_bl
 # 11 % (A100, pull request 40542), 0 to 5 % (H200, 44818), 2 to 24 % (H200, 35457), up to 93 % (H20, fp8, 54500). Before
 # 0.17 up to twice as long (H100, 34846, which changed the default); GLM-4.6 on MI300X served 15 % fewer tokens (27323).
 LONGER = complete({
-    "0.32": "0 to 24 % longer in most published comparisons, up to 93 % (H20, fp8), and up to twice as long before 0.17",
+    "0.32": "0 to 24 % longer in most published comparisons, up to 93 % (H20, fp8), and "
+            "up to twice as long before 0.17",
     "0.10": "up to twice as long in published comparisons"})
 
 

@@ -10,5 +10,5 @@ cdef int32_t ask(Router router, int32_t row, int64_t now_ns) except -2 nogil:
     if replica == -1 or (0 <= replica < router.num_replicas and router.view.accounts[replica].is_routable):
         return replica
     with gil:
-        raise BadAnswer(router, "route", f"-1 or the index of one of {router.num_replicas} replicas that can be routed to",
-                        replica)
+        raise BadAnswer(router, "route", (
+            f"-1 or the index of one of {router.num_replicas} replicas that can be routed to"), replica)

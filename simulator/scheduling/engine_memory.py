@@ -22,7 +22,8 @@ def vllm_needs(parameters, deployment: Deployment) -> MemoryNeeds:
     graphs, version = parameters.cuda_graphs, parameters.vllm_version
     reserve = reserve_of(deployment.model, version, graphs is None or graphs.mode != "none")
     return MemoryNeeds(parameters.max_num_batched_tokens, parameters.max_num_seqs, reserve=reserve,
-                       has_old_kernels=behaviour_of(version).has_old_kernels, adapter_bytes=_slots(parameters.lora, deployment))
+                       has_old_kernels=behaviour_of(version).has_old_kernels,
+                       adapter_bytes=_slots(parameters.lora, deployment))
 
 
 def _slots(lora, deployment: Deployment) -> float:

@@ -226,8 +226,9 @@ cdef class Vllm(EncodingScheduler):
                             parameters.scheduler_reserve_full_isl is not False)
         if not plan.with_identity:
             return CountingKV(plan.num_blocks, plan.block_size)
-        with_tables, rules = plan.with_tables, {"append_unhashed": behaviour_of(parameters.vllm_version).appends_unhashed,
-                                                "drops_last_hit": drops_last_hit(parameters.speculative)}
+        with_tables, behaviour = plan.with_tables, behaviour_of(parameters.vllm_version)
+        rules = {"append_unhashed": behaviour.appends_unhashed,
+                 "drops_last_hit": drops_last_hit(parameters.speculative)}
         if plan.tier is not None:       # under "priority" one who got a block may lose it in the same iteration
             with_tables = with_tables or plan.tier.names_blocks or parameters.policy != "fcfs"
         if plan.enable_prefix_caching and not with_tables:

@@ -164,8 +164,8 @@ def group_faults(parameters: VllmParameters, layers: LayerGroups | None,
     kinds = {group.kind for group in layers.groups}
     if not behaviour_of(parameters.vllm_version).has_layer_groups:
         yield "vllm_version", (
-            f"expected {versions_that('has_layer_groups')}, or disable_hybrid_kv_cache_manager = true: the block tables "
-            f"that {parameters.vllm_version} has for layers of several kinds are not built")
+            f"expected {versions_that('has_layer_groups')}, or disable_hybrid_kv_cache_manager = true: the block "
+            f"tables that {parameters.vllm_version} has for layers of several kinds are not built")
     if parameters.speculative is not None and "linear_attention" in kinds:
         yield "speculative", "expected none: what layers of linear attention keep of drafts is not built"
 
@@ -181,7 +181,8 @@ def drops_last_hit(speculative: SpeculativeParameters | None) -> bool:
 
 def why_no_tier(parameters: VllmParameters) -> str:
     """Say why the scheduler cannot work with KV beyond its blocks; empty: it can."""
-    unsettled = {f'vllm_version = "{parameters.vllm_version}"': not behaviour_of(parameters.vllm_version).has_connectors,
+    version = parameters.vllm_version
+    unsettled = {f'vllm_version = "{version}"': not behaviour_of(version).has_connectors,
                  "speculative decoding": parameters.speculative is not None}
     found = [name for name, is_given in unsettled.items() if is_given]
     return f"its rules for KV from elsewhere are not settled with {' and '.join(found)}" if found else ""

@@ -14,7 +14,8 @@ pytestmark = pytest.mark.slow
 EXPERIMENT = """
 latency = {backend = "linear"}
 engine = {max_model_len = 100, num_gpu_blocks = 100}
-cluster = {replicas = 3, routing = {policy = "least_loaded"}}
+topology = {replicas = 3}
+cluster = {routing = {policy = "least_loaded"}}
 workload = {type = "trace", path = "t.csv"}
 """
 
@@ -24,6 +25,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("doors")
     built([Path(__file__).parent / "compiled/wild_answers.pyx"], folder)
     (folder / "a.toml").write_text(EXPERIMENT)
+    (folder / "late.csv").write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n" + "5,10,50\n" * 4)
     (folder / "t.csv").write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n" + "0,10,50\n" * 4)
     yield folder
     registry._user_classes.pop("wild_answers", None)
@@ -45,8 +47,8 @@ def test_a_router_that_answers_no_replica_is_named(folder, answer):
 
 def test_a_router_that_answers_a_closed_replica_is_named(folder):
     told = refusal(folder, {
-        "cluster.routing.policy": "wild_answers:Routes", "cluster.routing.answer": 1, "cluster.failures.outages": [
-            {"replica": 1, "at_s": 0.0, "duration_s": 10.0}]})
+        "cluster.routing.policy": "wild_answers:Routes", "cluster.routing.answer": 1, "workload.path": str(folder / "late.csv"),
+        "failures": [{"kind": "stop", "target": "replica", "which": 1, "at_s": 0.0, "duration_s": 10.0}]})
 
     assert told.startswith('"wild_answers:Routes", raised BadAnswer') and told.endswith("found 1")
 
@@ -63,7 +65,7 @@ def test_a_detector_that_answers_no_number_is_named(folder):
 
 @pytest.mark.parametrize("answer", [-1, 0, 3])
 def test_a_rescheduler_that_moves_to_no_other_replica_is_named(folder, answer):
-    assert refusal(folder, {"cluster.rescheduling.policy": "wild_answers:Moves", "cluster.rescheduling.answer": answer,
-                            "workload.path": "t.csv"}) == (
+    assert refusal(folder, {"cluster.rescheduling": {
+            "policy": "wild_answers:Moves", "answer": answer, "kv_bytes_per_token": 1e5, "bandwidth_gb_per_s": 10.0}}) == (
         '"wild_answers:Moves", raised BadAnswer: Moves.plan: expected moves from one of 3 replicas to another, '
         f"found 0 to {answer}")

@@ -2,9 +2,10 @@
 from itertools import pairwise
 from typing import Annotated, Literal
 
-from simulator.domain.vllm_versions import behaviour_of
 import msgspec
 from msgspec import Meta
+
+from simulator.domain.vllm_versions import behaviour_of
 
 Tokens = Annotated[int, Meta(ge=1, le=2**20)]
 Price = Annotated[float, Meta(ge=0, le=1e9)]

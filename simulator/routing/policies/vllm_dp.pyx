@@ -36,8 +36,8 @@ class VllmDpParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         if self.client_index >= self.client_count:
             raise ValueError(f"client_index must be below client_count, {self.client_count}; found {self.client_index}")
         if self.client_index > 0 and not behaviour_of(self.vllm_version).router_sees_kv:
-            raise ValueError(f"client_index is of {versions_that('router_sees_kv')}: {self.vllm_version} begins each scan "
-                             "with the first engine")
+            raise ValueError(f"client_index is of {versions_that('router_sees_kv')}: {self.vllm_version} begins each "
+                             "scan with the first engine")
 
 
 cdef double score_0_10(int64_t waiting, int64_t running) noexcept nogil:

@@ -66,7 +66,8 @@ class Protocol:
         """
         parameters = engine.parameters
         if not behaviour_of(parameters.vllm_version).has_connectors:
-            yield "engine.vllm_version", f'expected {versions_that("has_connectors")}, found "{parameters.vllm_version}"'
+            yield "engine.vllm_version", (
+                f'expected {versions_that("has_connectors")}, found "{parameters.vllm_version}"')
         if parameters.speculative is not None:
             yield "engine.speculative", "expected none: its rules are not settled with drafts"
         if topology.pipeline_parallel > 1:
