@@ -13,7 +13,8 @@ from setuptools.modified import newer_group
 
 ROOT = Path(__file__).resolve().parent
 MODE = os.environ.get("SIM_BUILD", "release")
-ONLY = os.environ.get("SIM_ONLY", "simulator/**/*.pyx")     # a glob: build these modules alone
+EVERYTHING = "simulator/**/*.pyx"
+ONLY = os.environ.get("SIM_ONLY", EVERYTHING)               # a glob: build these modules alone
 JOBS = os.cpu_count() or 1
 STRICT = MODE != "release" or bool(os.environ.get("CI"))    # warnings are errors, but not on a user's unknown compiler
 SHARED = "simulator._cython"        # Cython's helpers, built once: its memory views alone are 15,000 lines of C
@@ -73,6 +74,7 @@ class BuildExtensions(build_ext):
         # Cython regenerates C when sources change, not when directives do: a folder for each set of them.
         # Coverage reads the generated C beside its source.
         folder = None if MODE == "coverage" else f"build/cython-{MODE}-{key}"
+        self.refuse_old_neighbours(Path(folder or "."))
         compiled = cythonize(self.extensions, compiler_directives=directives, build_dir=folder, nthreads=JOBS,
                              shared_utility_qualified_name=SHARED)
         for extension, generated in zip(self.extensions, compiled, strict=True):
@@ -103,6 +105,23 @@ class BuildExtensions(build_ext):
         own, time_of = os.path.dirname(os.path.abspath(Cython.__file__)), DependencyTree.timestamp
         DependencyTree.timestamp = lambda tree, name: (
             0 if os.path.abspath(name).startswith(own) else time_of(tree, name))
+
+    def refuse_old_neighbours(self, folder):
+        """Refuse SIM_ONLY where a module beside has C that is older than a header it reads: it would crash."""
+        from Cython.Build.Dependencies import create_dependency_tree
+
+        chosen, old = {source for each in self.extensions for source in each.sources}, []
+        tree = create_dependency_tree()
+        for source in sorted(map(str, ROOT.glob(EVERYTHING)) if ONLY != EVERYTHING else ()):
+            source = os.path.relpath(source, ROOT)
+            generated = (folder / source).with_suffix(".c")
+            if source not in chosen and generated.exists():
+                headers = (each for each in tree.all_dependencies(source) if each.endswith(".pxd"))
+                if any(tree.timestamp(each) > generated.stat().st_mtime for each in headers):
+                    old.append(source)
+        if old:
+            raise SystemExit(f'SIM_ONLY: "{ONLY}" leaves out modules that read changed headers and would crash beside '
+                             f'it: {", ".join(old)}; build without SIM_ONLY')
 
     @staticmethod
     def stamp(recipe):

@@ -36,6 +36,21 @@ class MissingExtra(InputErrors):
         return MissingExtra, (self.faults,)
 
 
+class BadAnswer(ValueError):
+    """A policy answered what its base does not allow.
+
+    Parameters
+    ----------
+    policy : the object that answered.
+    method : of it, as its base names it.
+    expected : the answers that are allowed.
+    """
+
+    def __init__(self, policy: Any, method: str, expected: str, found: Any):
+        self.answered = type(policy)
+        super().__init__(f"{self.answered.__name__}.{method}: expected {expected}, found {found}")
+
+
 class OutputError(OSError):
     """Results cannot be written; neither the input nor the program is to blame.
 

@@ -3,6 +3,7 @@ from simulator import registry
 from simulator.config.experiment import Experiment
 from simulator.config.ranks import hand_over_faults_in_lock_step
 from simulator.domain.data_parallel import DataParallel
+from simulator.domain.vllm_versions import NEWEST, behaviour_of
 from simulator.engine.plan import RankFront
 from simulator.errors import InputErrors, KeyFault
 from simulator.model_assembly import model_of
@@ -26,8 +27,8 @@ def lock_step(pool):
                  pool.topology.pipeline_parallel > 1, f"kv_tiers: {TIERS}": pool.kv_tiers is not None}
     if any(unsettled.values()):
         raise InputErrors([KeyFault(fault) for fault, is_there in unsettled.items() if is_there])
-    is_old = getattr(pool.engine.parameters, "vllm_version", None) == "0.10"
-    return (pool.engine.data_parallel or DataParallel()).rules(is_old)
+    behaviour = behaviour_of(getattr(pool.engine.parameters, "vllm_version", None))
+    return (pool.engine.data_parallel or DataParallel()).rules(behaviour)
 
 
 def is_in_lock_step(pool) -> bool:
@@ -90,7 +91,7 @@ def rank_front(experiment: Experiment) -> RankFront | None:
     from simulator.routing.ranks.two_routers import TwoRouters  # only those who want it load it
 
     router, engine = registry.load("router", "vllm_dp"), chosen[0].engine
-    parameters = router.Parameters(vllm_version=getattr(engine.parameters, "vllm_version", "0.32"))
+    parameters = router.Parameters(vllm_version=getattr(engine.parameters, "vllm_version", NEWEST))
     interval_s = (engine.data_parallel or DataParallel()).stats_interval_s
     return RankFront(TwoRouters, router, parameters, round(interval_s * 1e9))
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from simulator.errors import InputErrors, did_you_mean
+from simulator.errors import BadAnswer, InputErrors, did_you_mean
 from simulator.user_modules import import_beside
 
 
@@ -233,13 +233,13 @@ KINDS = {
 }
 
 
-# A user's module -> the class in it that was loaded last, "module:Class".
-_user_classes: dict[str, str] = {}
-# Modules of ours that do nothing but ask a user's class, by the base of that class.
-_ASKING = ("simulator.latency.python_model", "simulator.routing.python_router", "simulator.routing.scoring.python",
-           "simulator.routing.disaggregation.python_decider",
-           "simulator.engine.operations.scaling", "simulator.admission.python_admission",
-           "simulator.scheduling.python_scheduler")
+# A user's module -> the classes that were loaded from it, "module:Class" -> the class.
+_user_classes: dict[str, dict[str, type]] = {}
+# Modules of ours that do nothing but ask a user's class -> the module of that class's base.
+_ASKING = {name: name for name in (
+    "simulator.latency.python_model", "simulator.routing.python_router", "simulator.routing.scoring.python",
+    "simulator.routing.disaggregation.python_decider", "simulator.admission.python_admission",
+    "simulator.scheduling.python_scheduler")} | {"simulator.engine.operations.scaling": "simulator.scaling.base"}
 
 
 class NoParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -275,15 +275,36 @@ def parameters_of(chosen: type) -> type[msgspec.Struct]:
 
 def blame(error: BaseException) -> str | None:
     """Say which class of a user raised an error, what and where; None: none did."""
-    frame, place = error.__traceback__, None
-    while frame is not None:
-        module = frame.tb_frame.f_globals.get("__name__")
+    trace, place = error.__traceback__, None
+    while trace is not None:
+        frame = trace.tb_frame
+        module = frame.f_globals.get("__name__")
         if module in _user_classes:
-            place = f'"{_user_classes[module]}", line {frame.tb_lineno} of {frame.tb_frame.f_code.co_filename}'
-        elif module in _ASKING and _user_classes and place is None:
-            place = f'"{[*_user_classes.values()][-1]}"'
-        frame = frame.tb_next
+            place = f'"{_class_of(module, frame)}", line {trace.tb_lineno} of {frame.f_code.co_filename}'
+        elif module in _ASKING and place is None:
+            place = _asked(_ASKING[module], str(error))
+        trace = trace.tb_next
+    if place is None and isinstance(error, BadAnswer):
+        place = next((f'"{name}"' for classes in _user_classes.values() for name, each in classes.items()
+                      if each is error.answered), None)
     return place and f"{place}, raised {type(error).__name__}: {_one_line(error)}"
+
+
+def _class_of(module: str, frame) -> str:
+    """Return the name of the class of a user that a frame belongs to; the module, where several share the code."""
+    classes = _user_classes[module]
+    asked = [name for name, each in classes.items() if type(frame.f_locals.get("self")) is each]
+    words = frame.f_code.co_qualname.split(".")
+    found = asked or [name for name in classes if name.partition(":")[2] in words] or list(classes)
+    return found[0] if len(found) == 1 else module
+
+
+def _asked(base: str, text: str) -> str | None:
+    """Return the names of the classes of users that a module of ours asks; one, where the message begins with it."""
+    names = [name for classes in _user_classes.values() for name, each in classes.items()
+             if any(parent.__module__ == base for parent in each.__mro__)]
+    names = [name for name in names if text.startswith(f"{name.partition(':')[2]}.")] or names
+    return " or ".join(f'"{name}"' for name in names) or None
 
 
 def _load_from_user(kind: str, name: str, search: Iterable[str]) -> type:
@@ -306,7 +327,7 @@ def _load_from_user(kind: str, name: str, search: Iterable[str]) -> type:
         raise InputErrors([f'"{name}": its Parameters is not a msgspec.Struct'])
     if fault := fault_of(kind, chosen, base):
         raise InputErrors([f'"{name}" is no {KINDS[kind].title}: {fault}'])
-    _user_classes[module] = name
+    _user_classes.setdefault(module, {})[name] = chosen
     return chosen
 
 

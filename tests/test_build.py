@@ -14,10 +14,15 @@ MODULE = "simulator/answer" + sysconfig.get_config_var("EXT_SUFFIX")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not SETUP.exists(), reason="needs the sources")]
 
 
+def run_build(folder, *arguments, **environment):
+    return subprocess.run([sys.executable, "setup.py", "--quiet", "build_ext", *arguments], cwd=folder,
+                          env=os.environ | {"SIM_BUILD": "debug"} | environment, capture_output=True, text=True,
+                          check=False)
+
+
 def build(folder, *arguments):
     """Build as setup.py does; return when each object file was written."""
-    done = subprocess.run([sys.executable, "setup.py", "--quiet", "build_ext", *arguments], cwd=folder,
-                          env=os.environ | {"SIM_BUILD": "debug"}, capture_output=True, text=True, check=False)
+    done = run_build(folder, *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     return {path.name: path.stat().st_mtime_ns for path in (folder / "build").rglob("*.o")}
 
@@ -45,3 +50,27 @@ def test_one_build_serves_every_place_and_a_change_builds_what_changed(tmp_path)
     later = build(tmp_path, "--inplace")
     assert later["_cython.o"] == first["_cython.o"] and later["answer.o"] > first["answer.o"]
     assert answer(tmp_path) == "42\n"
+
+
+def test_a_part_is_not_built_where_a_header_that_others_read_has_changed(tmp_path):
+    shutil.copy(SETUP, tmp_path)
+    (tmp_path / "simulator").mkdir()
+    (tmp_path / "simulator/__init__.py").touch()
+    header = tmp_path / "simulator/record.pxd"
+    header.write_text("cdef class Record:\n    cdef int first\n")
+    (tmp_path / "simulator/record.pyx").write_text("cdef class Record:\n    pass\n")
+    (tmp_path / "simulator/reader.pyx").write_text(
+        "from simulator.record cimport Record\ndef read(Record record):\n    return record.first\n")
+    (tmp_path / "simulator/other.pyx").write_text("x = 1\n")
+    build(tmp_path, "--inplace")
+
+    assert run_build(tmp_path, "--inplace", SIM_ONLY="simulator/record.pyx").returncode == 0    # no header is newer
+    header.write_text("cdef class Record:\n    cdef int before, first\n")
+    done = run_build(tmp_path, "--inplace", SIM_ONLY="simulator/record.pyx")
+
+    assert done.returncode == 1
+    assert done.stderr.strip() == (
+        'SIM_ONLY: "simulator/record.pyx" leaves out modules that read changed headers and would crash beside it: '
+        "simulator/reader.pyx; build without SIM_ONLY")
+    build(tmp_path, "--inplace")
+    assert run_build(tmp_path, "--inplace", SIM_ONLY="simulator/record.pyx").returncode == 0

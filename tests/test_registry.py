@@ -206,14 +206,14 @@ class Forgets(PythonLatencyModel):
         pass
 """, "my_faults")
     told = []
-    for name in ("Divides", "Forgets"):
-        model = registry.load("latency", f"my_faults:{name}", [folder])()
+    models = [registry.load("latency", f"my_faults:{name}", [folder])() for name in ("Divides", "Forgets")]
+    for model in models:
         with pytest.raises((ZeroDivisionError, TypeError)) as caught:
             model.predict([(1, 0)])
         told.append(registry.blame(caught.value))
     assert told == [
         f'"my_faults:Divides", line 5 of {folder}/my_faults.py, raised ZeroDivisionError: division by zero',
-        '"my_faults:Forgets", raised TypeError: must be real number, not NoneType']
+        '"my_faults:Forgets", raised TypeError: Forgets.batch_us: expected a number of microseconds, found None']
     sys.modules.pop("my_faults")
 
 

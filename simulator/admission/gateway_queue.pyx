@@ -1,5 +1,6 @@
 """Where admitted requests wait until a replica can take them: lines of SLO classes in bands of priority."""
 cimport cython
+from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 
@@ -12,6 +13,7 @@ from simulator.core.index_list cimport NONE, IndexLinks, new_list
 import numpy as np
 
 from simulator.domain.gateway import GatewayQueueParameters
+from simulator.errors import BadAnswer
 
 cdef enum Order:
     FIFO = 0
@@ -124,6 +126,9 @@ cdef class GatewayQueue:
         if self.size == 0:
             return -1
         saturation = self._detector.saturation(now_ns)
+        if not 0.0 <= saturation < INFINITY:
+            with gil:
+                raise BadAnswer(self._detector, "saturation", "a finite number >= 0", saturation)
         if self._recalls and saturation >= 1.0:
             self.recalled = self._recallable()
             if self.recalled >= 0:

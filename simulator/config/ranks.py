@@ -5,6 +5,7 @@ from typing import Any
 from simulator import registry
 from simulator.config.layers import Path
 from simulator.domain.data_parallel import DataParallel
+from simulator.domain.vllm_versions import behaviour_of, versions_that
 
 Fault = tuple[Path, str]
 SECTION = ("engine", "data_parallel")
@@ -26,11 +27,12 @@ def rank_faults(topology, engine, kv_tiers, latency) -> Iterator[Fault]:
 
 
 def _keys(ranks: DataParallel, topology, engine, latency) -> Iterator[Fault]:
-    scheduler, modern = engine.scheduler, getattr(engine.parameters, "vllm_version", None) == "0.32"
-    if ranks.prefill_schedule_interval > 1 and not (scheduler == "vllm" and modern):
+    scheduler, version = engine.scheduler, getattr(engine.parameters, "vllm_version", None)
+    if ranks.prefill_schedule_interval > 1 and not (
+            scheduler == "vllm" and behaviour_of(version).has_prefill_interval):
         yield (*SECTION, "prefill_schedule_interval"), (
-            f'only vLLM 0.32 has it: expected 1 with scheduler "{scheduler}"'
-            + (' and vllm_version = "0.10"' if scheduler == "vllm" else ""))
+            f'only vLLM {versions_that("has_prefill_interval")} has it: expected 1 with scheduler "{scheduler}"'
+            + (f' and vllm_version = "{version}"' if scheduler == "vllm" else ""))
     if ranks.padding == "sglang" and not registry.load("latency", latency.backend).prices_gathered:
         yield (*SECTION, "padding"), (
             f'expected "none", found "sglang": latency.backend = "{latency.backend}" prices each rank by its own '

@@ -4,10 +4,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from simulator.domain.vllm_versions import NEWEST, VERSIONS, VllmBehaviour
+
 Interval = Annotated[int, Meta(ge=1, le=2**20)]
-# Source: vLLM 0.32.0, vllm/config/parallel.py, dp_sync_interval; 0.10.1, vllm/v1/engine/core.py, a constant.
-SYNC_INTERVALS = {"0.10": 32}
-SYNC_INTERVAL = 16
 
 
 class LockStepRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,7 +19,7 @@ class LockStepRules(msgspec.Struct, frozen=True, kw_only=True):
     pads_alike : where batches are padded to sizes of CUDA graphs, all ranks run the same.
     """
 
-    sync_interval: int = SYNC_INTERVAL
+    sync_interval: int = VERSIONS[NEWEST].sync_interval
     agrees_at_first: bool = True
     prefill_interval: int = 1
     hop_ns: int = 0
@@ -54,8 +53,9 @@ class DataParallel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         "vllm: where batches are padded to sizes of CUDA graphs, all ranks run that of the largest batch; sglang: of "
         "the tokens that are gathered before the experts; none: each rank by itself"))] = "vllm"
 
-    def rules(self, is_old: bool) -> LockStepRules:
-        """Return what ranks in lock step go by; `is_old` : vLLM 0.10."""
-        interval = self.dp_sync_interval or (SYNC_INTERVALS["0.10"] if is_old else SYNC_INTERVAL)
-        return LockStepRules(sync_interval=interval, agrees_at_first=not is_old, pads_alike=self.padding == "vllm",
-                             prefill_interval=self.prefill_schedule_interval, hop_ns=round(self.hop_us * 1e3))
+    def rules(self, behaviour: VllmBehaviour) -> LockStepRules:
+        """Return the rules of ranks in lock step, as a version of vLLM has them."""
+        interval = self.dp_sync_interval or behaviour.sync_interval
+        return LockStepRules(sync_interval=interval, agrees_at_first=behaviour.agrees_at_first,
+                             pads_alike=self.padding == "vllm", prefill_interval=self.prefill_schedule_interval,
+                             hop_ns=round(self.hop_us * 1e3))

@@ -7,10 +7,9 @@ import msgspec
 
 from simulator.domain.deployment import Deployment
 from simulator.domain.model_spec import ModelSpec
+from simulator.domain.vllm_versions import NEWEST, complete
 
 GIB = 2**30
-NEWEST = "0.32"
-OLD_SORTING = "0.10"
 # Ranks of a stage beyond which its all-reduces leave the scale-up domain, where no node says how large that is.
 DOMAIN_SIZE = 8
 SINCE_HOPPER = ("Hopper", "Blackwell", "Blackwell Ultra")
@@ -64,7 +63,8 @@ _WITH_GRAPHS = MemoryReserve(graph_bytes=0.5 * GIB)
 # token of a batch of Qwen3-8B (issue 48322, RTX 4090), which is what is counted for it.
 _SECOND_RUNNER = MemoryReserve(
     sampler_bytes_per_logit=6.0, sampler_state_bytes_per_logit=4.125, graph_bytes=0.5 * GIB)
-RESERVES = {"0.10": _SORTING, "0.19": _SAMPLING, "0.24": _WITH_GRAPHS, "0.32": _WITH_GRAPHS}
+RESERVES = complete({"0.10": _SORTING, "0.19": _SAMPLING, "0.24": _WITH_GRAPHS, "0.32": _WITH_GRAPHS})
+SECOND_RUNNER = complete({"0.10": False, "0.19": False, "0.24": False, "0.32": True})
 
 
 def reserve_of(model: ModelSpec, version: str = NEWEST, has_graphs: bool = True) -> MemoryReserve:
@@ -73,7 +73,7 @@ def reserve_of(model: ModelSpec, version: str = NEWEST, has_graphs: bool = True)
     has_graphs : it captures CUDA graphs.
     """
     reserve = RESERVES[version]
-    if version == NEWEST and model.moe is None:
+    if SECOND_RUNNER[version] and model.moe is None:
         reserve = _SECOND_RUNNER
     return reserve if has_graphs else msgspec.structs.replace(reserve, graph_bytes=0.0)
 

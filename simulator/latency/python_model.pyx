@@ -48,7 +48,10 @@ cdef class PythonLatencyModel(LatencyModel):
         cdef double us
         try:
             self._view.show(shape)
-            us = self.batch_us(self._view)
+            found = self.batch_us(self._view)
+            if not hasattr(found, "__float__"):
+                raise TypeError(f"{type(self).__name__}.batch_us: expected a number of microseconds, found {found!r}")
+            us = found
             if not 0.0 <= us < 1e15:
                 raise ValueError(f"{type(self).__name__}.batch_us: expected microseconds >= 0, found {us}")
             return us * 1e3

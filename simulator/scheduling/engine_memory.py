@@ -3,7 +3,8 @@ from simulator.domain.adapter_size import slot_bytes
 from simulator.domain.deployment import Deployment
 from simulator.domain.kv_share import KvShare
 from simulator.domain.layer_spec import LatentAttention
-from simulator.domain.memory_reserve import OLD_SORTING, RESERVES, reserve_of
+from simulator.domain.memory_reserve import RESERVES, reserve_of
+from simulator.domain.vllm_versions import behaviour_of
 from simulator.scheduling.questions import MemoryNeeds
 
 OF_VLLM = 'expected none, it is vLLM\'s; "{}" has {}'
@@ -21,7 +22,8 @@ def vllm_needs(parameters, deployment: Deployment) -> MemoryNeeds:
     graphs, version = parameters.cuda_graphs, parameters.vllm_version
     reserve = reserve_of(deployment.model, version, graphs is None or graphs.mode != "none")
     return MemoryNeeds(parameters.max_num_batched_tokens, parameters.max_num_seqs, reserve=reserve,
-                       has_old_kernels=version == OLD_SORTING, adapter_bytes=_slots(parameters.lora, deployment))
+                       has_old_kernels=behaviour_of(version).has_old_kernels,
+                       adapter_bytes=_slots(parameters.lora, deployment))
 
 
 def _slots(lora, deployment: Deployment) -> float:

@@ -25,6 +25,7 @@ from simulator.scheduling.waiting_queue cimport WaitingQueue
 
 from msgspec.structs import replace
 
+from simulator.domain.vllm_versions import behaviour_of
 from simulator.kv.counting import CountingKV
 from simulator.kv.hybrid.cache import HybridKV
 from simulator.kv.hybrid.tables import unit_of
@@ -81,7 +82,7 @@ cdef class Vllm(EncodingScheduler):
     cdef bint _chunk_continues          # a chunk of a prompt was scheduled among the running
 
     def __init__(self, parameters, context):
-        cdef bint modern = parameters.vllm_version == "0.32"
+        behaviour = behaviour_of(parameters.vllm_version)
         self.max_running = parameters.max_num_active_seqs or parameters.max_num_seqs
         # A running prompt's last chunk may not reach max_model_len; vLLM's server refuses such prompts at the door.
         # Unchunked, the scheduler computes them whole.
@@ -90,18 +91,18 @@ cdef class Vllm(EncodingScheduler):
         self._token_budget = min(parameters.max_num_scheduled_tokens or self._batched_tokens, self._batched_tokens)
         self._max_model_len = context.max_model_len
         self._threshold = parameters.long_prefill_token_threshold
-        self._threshold_adapts = parameters.long_prefill_token_threshold_adaptive and modern
-        self._threshold_when_alone = not modern
+        self._threshold_adapts = parameters.long_prefill_token_threshold_adaptive and behaviour.adapts_threshold
+        self._threshold_when_alone = behaviour.cuts_lone_prompts
         self._chunked_prefill = parameters.enable_chunked_prefill
-        self._skips_long_prompts = not modern
+        self._skips_long_prompts = behaviour.skips_long_prompts
         self._by_priority = parameters.policy == "priority"
-        self._mends_victims = modern
+        self._mends_victims = behaviour.mends_victims
         reserves = parameters.scheduler_reserve_full_isl
-        self._reserves_full_text = modern if reserves is None else reserves
+        self._reserves_full_text = behaviour.reserves_full_text if reserves is None else reserves
         self._watermark_blocks = int(parameters.watermark * (self.kv.num_blocks + 1))
         self._is_async = bool(parameters.async_scheduling)
-        self._avoids_extra_step = modern
-        self._take_drafts(parameters.speculative, modern)
+        self._avoids_extra_step = behaviour.avoids_extra_step
+        self._take_drafts(parameters.speculative, behaviour)
         self._queue_may_turn = context.prompts_use_outputs or (
             self._skips_long_prompts and not self._chunked_prefill)
         if self.tier is not None:
@@ -109,7 +110,7 @@ cdef class Vllm(EncodingScheduler):
         self.grouping = context.fast_forward and (self._num_drafts == 0 or not (
             self._is_async or context.num_stages > 1 or self.kv.tracks_identity or self.kv.is_hybrid)) and not (
             self.kv.is_hybrid and context.num_stages > 1)
-        if self._is_async and context.num_stages > 1 and not modern:
+        if self._is_async and context.num_stages > 1 and not behaviour.takes_async_stages:
             raise ValueError(f"async_scheduling with pipeline stages: {WHY_NO_ASYNC_STAGES}")
         if self._is_async or context.num_stages > 1:
             self.overlap(self._is_async, context.num_stages)
@@ -150,13 +151,13 @@ cdef class Vllm(EncodingScheduler):
         if self._grammars is not None or self.tracks_adapters:
             self.tally = new_tally(parameters, context, self.num_groups)
 
-    def _take_drafts(self, speculative, bint modern):
+    def _take_drafts(self, speculative, behaviour):
         cdef bint is_cut
         if speculative is None:
             return
         self._num_drafts, self._lookahead = speculative.num_tokens, speculative.num_lookahead_tokens
-        self._lookahead_at_admission = self._lookahead if modern else 0
-        self._pads_admissions, self._notes_turns = modern, True
+        self._lookahead_at_admission = self._lookahead if behaviour.looks_ahead_at_admission else 0
+        self._pads_admissions, self._notes_turns = behaviour.pads_admissions, True
         is_cut = 0 < self._threshold <= self._num_drafts
         self.verify(self._num_drafts, self._lookahead, self._max_model_len, 0 if is_cut else self._token_budget)
 
@@ -166,7 +167,7 @@ cdef class Vllm(EncodingScheduler):
         return SchedulerFacts(
             parameters.max_num_active_seqs or parameters.max_num_seqs, parameters.max_num_batched_tokens,
             bool(parameters.async_scheduling), parameters.speculative, takes_threads=True,
-            why_no_async_stages=WHY_NO_ASYNC_STAGES if parameters.vllm_version == "0.10" else "",
+            why_no_async_stages="" if behaviour_of(parameters.vllm_version).takes_async_stages else WHY_NO_ASYNC_STAGES,
             blocks_held_back=1,         # the null block
             grouping=parameters.grouping, why_no_tier=why_no_tier(parameters), encodes=parameters.encoder is not None,
             draft_valid_rate=parameters.draft_valid_rate)
@@ -225,8 +226,9 @@ cdef class Vllm(EncodingScheduler):
                             parameters.scheduler_reserve_full_isl is not False)
         if not plan.with_identity:
             return CountingKV(plan.num_blocks, plan.block_size)
-        with_tables, rules = plan.with_tables, {"append_unhashed": parameters.vllm_version == "0.10",
-                                                "drops_last_hit": drops_last_hit(parameters.speculative)}
+        with_tables, behaviour = plan.with_tables, behaviour_of(parameters.vllm_version)
+        rules = {"append_unhashed": behaviour.appends_unhashed,
+                 "drops_last_hit": drops_last_hit(parameters.speculative)}
         if plan.tier is not None:       # under "priority" one who got a block may lose it in the same iteration
             with_tables = with_tables or plan.tier.names_blocks or parameters.policy != "fcfs"
         if plan.enable_prefix_caching and not with_tables:

@@ -7,6 +7,7 @@ from msgspec import Meta
 
 from simulator.domain.items import Items
 from simulator.domain.layer_groups import GivenGroup, GroupRules, LayerGroups
+from simulator.domain.vllm_versions import NEWEST, VllmVersion, behaviour_of, versions_that
 from simulator.latency.around.capture import CudaGraphParameters
 from simulator.scheduling.drafters import OF_THE_MODEL
 from simulator.scheduling.speculative import SpeculativeParameters
@@ -42,7 +43,7 @@ class VllmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     watermark: Annotated[float, Meta(ge=0, le=1, description="share of blocks kept free at admission")] = 0.0
     async_scheduling: Annotated[bool | None, Meta(description=(
         "schedule an iteration while the one before it executes; default: true in 0.32, but for n-gram drafts"))] = None
-    vllm_version: Annotated[Literal["0.10", "0.32"], Meta(description="whose behaviour")] = "0.32"
+    vllm_version: Annotated[VllmVersion, Meta(description="whose behaviour")] = NEWEST
     speculative: Annotated[SpeculativeParameters | None, Meta(description="absent: no speculation")] = None
     lora: Annotated[LoraParameters | None, Meta(description="absent: a batch may use any adapters")] = None
     structured_outputs: Annotated[StructuredOutputParameters | None, Meta(description=(
@@ -82,7 +83,8 @@ def completed(parameters: VllmParameters, topology) -> VllmParameters:
     if parameters.async_scheduling is not None:
         return parameters
     has_n_grams = parameters.speculative is not None and parameters.speculative.num_lookahead_tokens == 0
-    return msgspec.structs.replace(parameters, async_scheduling=parameters.vllm_version == "0.32" and not has_n_grams)
+    is_async = behaviour_of(parameters.vllm_version).is_async_by_default and not has_n_grams
+    return msgspec.structs.replace(parameters, async_scheduling=is_async)
 
 
 # Source: vLLM 0.10.1, vllm/engine/arg_utils.py; so does the older model runner of 0.32, which nothing here calls for.
@@ -103,7 +105,7 @@ def start_up_faults(parameters: VllmParameters, max_model_len: int | None,
     Source: vllm-project/vllm, vllm/config/scheduler.py, SchedulerConfig.verify_max_model_len.
     """
     tokens, seqs = parameters.max_num_batched_tokens, parameters.max_num_seqs
-    if parameters.encoder is not None and parameters.vllm_version == "0.10":
+    if parameters.encoder is not None and not behaviour_of(parameters.vllm_version).has_encoder:
         yield "encoder", WHY_NO_OLD_ENCODER
     if parameters.draft_valid_rate < 1 and parameters.speculative is None:
         yield "structured_outputs.draft_valid_rate", (
@@ -160,10 +162,10 @@ def group_faults(parameters: VllmParameters, layers: LayerGroups | None,
     if layers is None:
         return
     kinds = {group.kind for group in layers.groups}
-    if parameters.vllm_version == "0.10":
+    if not behaviour_of(parameters.vllm_version).has_layer_groups:
         yield "vllm_version", (
-            "expected \"0.32\", or disable_hybrid_kv_cache_manager = true: the block tables that 0.10 has for layers "
-            "of several kinds are not built")
+            f"expected {versions_that('has_layer_groups')}, or disable_hybrid_kv_cache_manager = true: the block "
+            f"tables that {parameters.vllm_version} has for layers of several kinds are not built")
     if parameters.speculative is not None and "linear_attention" in kinds:
         yield "speculative", "expected none: what layers of linear attention keep of drafts is not built"
 
@@ -179,7 +181,8 @@ def drops_last_hit(speculative: SpeculativeParameters | None) -> bool:
 
 def why_no_tier(parameters: VllmParameters) -> str:
     """Say why the scheduler cannot work with KV beyond its blocks; empty: it can."""
-    unsettled = {'vllm_version = "0.10"': parameters.vllm_version != "0.32",
+    version = parameters.vllm_version
+    unsettled = {f'vllm_version = "{version}"': not behaviour_of(version).has_connectors,
                  "speculative decoding": parameters.speculative is not None}
     found = [name for name, is_given in unsettled.items() if is_given]
     return f"its rules for KV from elsewhere are not settled with {' and '.join(found)}" if found else ""

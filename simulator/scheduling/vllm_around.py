@@ -4,6 +4,7 @@ from functools import partial
 import numpy as np
 
 from simulator.domain.adapter_size import adapter_bytes
+from simulator.domain.vllm_versions import behaviour_of
 from simulator.latency.around.adapters import Adapters
 from simulator.latency.around.capture import CudaGraphParameters, sizes_of
 from simulator.latency.around.drafter import Drafter
@@ -58,7 +59,7 @@ def _with_graphs(parameters, deployment, model):
         raise ValueError(f"cuda_graphs: expected none, {type(model).__name__} cannot price padded batches: linear, "
                          "roofline and operators can")
     given = given or CudaGraphParameters()
-    mode = given.mode or ("piecewise" if parameters.vllm_version == "0.10" else "full_and_piecewise")
+    mode = given.mode or behaviour_of(parameters.vllm_version).graph_mode
     if (given.eager_us_per_layer or 0.0) + given.piecewise_us_per_layer > 0 and deployment is None:
         raise ValueError("cuda_graphs: eager_us_per_layer and piecewise_us_per_layer need [model], whose layers count")
     layers = deployment.model.num_layers if deployment is not None else 0

@@ -2,6 +2,7 @@
 import numpy as np
 
 from simulator.core.random_streams import RandomStreams
+from simulator.domain.vllm_versions import behaviour_of
 from simulator.kv.encoder_cache import EncoderCache
 from simulator.scheduling.adapter_slots import AdapterSlots
 from simulator.scheduling.grammars import Grammars
@@ -43,7 +44,7 @@ def new_encoder(parameters, context) -> EncoderCache | None:
     given, items = parameters.encoder, context.items
     if given is None or items is None or not len(items.table):
         return None
-    if parameters.vllm_version != "0.32":
+    if not behaviour_of(parameters.vllm_version).has_encoder:
         raise ValueError(f"encoder: {WHY_NO_OLD_ENCODER}")
     return EncoderCache(items, given.max_num_encoder_input_tokens or parameters.max_num_batched_tokens,
                         given.cache_tokens or parameters.max_num_batched_tokens, given.disable_chunked_mm_input,

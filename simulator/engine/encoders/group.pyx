@@ -6,6 +6,7 @@ cimport cython
 from simulator.core.errors cimport broken
 from simulator.domain.replica_state cimport ReplicaAccount
 from simulator.engine.gateway.gateway cimport Gateway
+from simulator.routing.door cimport ask
 from simulator.signals.view cimport View
 
 from simulator.routing.base import RoutingContext
@@ -40,7 +41,7 @@ cdef class Group:
         free(self._places)
 
     cdef int32_t send(self, int32_t job, int32_t embeddings, int64_t now_ns) except -1 nogil:
-        cdef int32_t place = self.router.route(job, now_ns)
+        cdef int32_t place = ask(self.router, job, now_ns)
         cdef ReplicaAccount* account
         if place < 0:
             return broken("a router chose no replica to encode an item, and all are open")

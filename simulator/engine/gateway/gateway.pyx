@@ -7,6 +7,7 @@ from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport free, malloc
 cimport cython
 
+from simulator.admission.base cimport Admission
 from simulator.admission.gateway_queue cimport REFUSED
 from simulator.core.clock cimport NEVER_NS
 from simulator.domain.journey cimport (
@@ -19,6 +20,18 @@ from simulator.engine.fleet.fleet cimport Fleet
 from simulator.engine.fleet.live_view cimport LiveView
 from simulator.engine.gateway.pairing_base cimport PairingBase
 from simulator.engine.gateway.stage_base cimport Stage
+from simulator.routing.door cimport ask
+
+from simulator.errors import BadAnswer
+
+
+cdef bint lets_in(Admission admission, int32_t row, int64_t now_ns) except -1 nogil:
+    """Return whether admission lets a request in, which it answers with 0 or 1."""
+    cdef int answer = admission.admit(row, now_ns)
+    if answer != 0 and answer != 1:
+        with gil:
+            raise BadAnswer(admission, "admit", "0 or 1", answer)
+    return answer
 
 
 cdef inline void add(Gateway gateway, ReplicaAccount* account, int32_t row) noexcept nogil:
@@ -155,8 +168,8 @@ cdef class Gateway:
     cdef int32_t place(self, int32_t row, int64_t now_ns) except -2 nogil:
         cdef int32_t replica
         cdef int8_t cause = CAUSE_ADMISSION
-        if self.admission is None or self.admission.admit(row, now_ns):
-            replica = self.router.route(row, now_ns)
+        if self.admission is None or lets_in(self.admission, row, now_ns):
+            replica = ask(self.router, row, now_ns)
             if replica >= 0:
                 if self._fleet.journeys != NULL:
                     self._fleet.journeys[row].admitted_ns = self._fleet.journeys[row].dispatched_ns = now_ns
@@ -169,7 +182,7 @@ cdef class Gateway:
     cdef int admit(self, int32_t row, int64_t now_ns) except -1 nogil:
         if self._fleet.requests[row].status >= COMPLETED:       # its client gave up meanwhile; likewise below
             return 0
-        if self.admission is not None and not self.admission.admit(row, now_ns):
+        if self.admission is not None and not lets_in(self.admission, row, now_ns):
             return self._fleet.refuse(row, REJECTED, CAUSE_ADMISSION, now_ns)
         if self._fleet.journeys != NULL:
             self._fleet.journeys[row].admitted_ns = now_ns
@@ -237,7 +250,7 @@ cdef class Gateway:
         return send(self, row, replica, ROLE_WHOLE, now_ns) if replica >= 0 else self.turn_away(row, now_ns)
 
     cdef int32_t choose(self, int32_t row, int64_t now_ns) except -2 nogil:
-        cdef int32_t replica = self.router.route(row, now_ns)
+        cdef int32_t replica = ask(self.router, row, now_ns)
         if self._tracer is not None:
             self._tracer.decided(self.router, row, replica, now_ns)
         return replica

@@ -16,7 +16,17 @@ from simulator.scheduling.base cimport Scheduler
 
 import numpy as np
 
+from simulator.errors import BadAnswer
 from simulator.routing.base import RoutingContext
+
+
+cdef int check_move(Rescheduler rescheduler, const Move* move) except -1:
+    """Raise BadAnswer unless a planned move is from one replica of the view to another."""
+    if not (0 <= move.source < rescheduler.num_replicas and 0 <= move.destination < rescheduler.num_replicas
+            and move.source != move.destination):
+        raise BadAnswer(rescheduler, "plan", f"moves from one of {rescheduler.num_replicas} replicas to another",
+                        f"{move.source} to {move.destination}")
+    return 0
 
 
 @cython.final
@@ -101,6 +111,7 @@ cdef class Migration(Operation):
         if all(self._fleet.seats[(<Transit>each).source].gateway != index for each in self.mover.transits.values()):
             rescheduler.plan(now_ns)
             for i in range(rescheduler.num_moves):
+                check_move(rescheduler, &rescheduler.moves[i])
                 self._carry_out(gateway, rescheduler, &rescheduler.moves[i], now_ns)
         return self._fleet.push_tick(now_ns + self._interval_ns(rescheduler), RESCHEDULE, index)
 
@@ -118,7 +129,11 @@ cdef class Migration(Operation):
         chosen = np.zeros((2, len(rows)), np.int32)
         count = rescheduler.select(move, &requests[0], <int32_t>len(rows), (
             <int64_t>replica.rank.kv.num_blocks * replica.rank.kv.block_size), &chosen[0, 0], &chosen[1, 0])
+        if not 0 <= count <= len(rows):
+            raise BadAnswer(rescheduler, "select", f"at most {len(rows)} requests", count)
         for i in range(count):
+            if not 0 <= chosen[0, i] < len(rows):
+                raise BadAnswer(rescheduler, "select", f"indices below {len(rows)}", chosen[0, i])
             self.mover.begin(requests[chosen[0, i]].row, slots[chosen[0, i]], source, destination, now_ns)
         return 0
 

@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from simulator.domain.vllm_versions import behaviour_of
+
 Tokens = Annotated[int, Meta(ge=1, le=2**20)]
 Price = Annotated[float, Meta(ge=0, le=1e9)]
 Mode = Literal["none", "piecewise", "full", "full_decode_only", "full_and_piecewise"]
@@ -43,9 +45,10 @@ def largest_size(parameters, query_tokens: int, is_newest_hardware: bool) -> int
 
     Source: vLLM 0.32.0, vllm/config/vllm.py, class VllmConfig; 0.10.1 likewise, without drafts.
     """
-    if parameters.vllm_version == "0.10":
-        return min(2 * parameters.max_num_seqs, 512, parameters.max_num_batched_tokens)
-    return min(2 * parameters.max_num_seqs * query_tokens, 1024 if is_newest_hardware else 512,
+    behaviour = behaviour_of(parameters.vllm_version)
+    tokens = query_tokens if behaviour.graphs_count_drafts else 1
+    return min(2 * parameters.max_num_seqs * tokens,
+               behaviour.largest_graph_newest if is_newest_hardware else behaviour.largest_graph,
                parameters.max_num_batched_tokens)
 
 
@@ -57,8 +60,8 @@ def default_sizes(parameters, query_tokens: int, is_newest_hardware: bool) -> li
     decoding sequences with drafts have sizes for as many sequences besides.
     """
     largest = largest_size(parameters, query_tokens, is_newest_hardware)
-    wide = 16 if parameters.vllm_version != "0.10" else 8
-    sizes = {1, 2, 4, *range(8, 256, 8), *range(256, largest + 1, wide)}
+    step = behaviour_of(parameters.vllm_version).graph_step
+    sizes = {1, 2, 4, *range(8, 256, 8), *range(256, largest + 1, step)}
     if query_tokens > 1:
         sizes |= {query_tokens * count for count in sizes}
     if parameters.max_num_batched_tokens == largest:

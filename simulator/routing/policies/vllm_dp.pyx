@@ -4,10 +4,12 @@ from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 cimport cython
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
+
+from simulator.domain.vllm_versions import NEWEST, VllmVersion, behaviour_of, versions_that
 
 from simulator.core.tied_minima cimport TiedMinima
 from simulator.routing.base cimport Router
@@ -24,7 +26,7 @@ class VllmDpParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     Source: vllm-project/vllm, vllm/v1/engine/core_client.py, DPLBAsyncMPClient.get_core_engine_for_request.
     """
 
-    vllm_version: Annotated[Literal["0.10", "0.32"], Meta(description="whose rule")] = "0.32"
+    vllm_version: Annotated[VllmVersion, Meta(description="whose rule")] = NEWEST
     client_count: Annotated[int, Meta(ge=1, le=1024, description=(
         "front ends that share the engines; each takes its own requests for that many"))] = 1
     client_index: Annotated[int, Meta(ge=0, le=1023, description=(
@@ -33,8 +35,9 @@ class VllmDpParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     def __post_init__(self):
         if self.client_index >= self.client_count:
             raise ValueError(f"client_index must be below client_count, {self.client_count}; found {self.client_index}")
-        if self.client_index > 0 and self.vllm_version == "0.10":
-            raise ValueError("client_index is of 0.32: 0.10 begins each scan with the first engine")
+        if self.client_index > 0 and not behaviour_of(self.vllm_version).router_sees_kv:
+            raise ValueError(f"client_index is of {versions_that('router_sees_kv')}: {self.vllm_version} begins each "
+                             "scan with the first engine")
 
 
 cdef double score_0_10(int64_t waiting, int64_t running) noexcept nogil:
@@ -78,7 +81,7 @@ cdef class VllmDp(Router):
         self._is_raised = self._was_moving + self.num_replicas
 
     def __init__(self, parameters, context):
-        self._is_old = parameters.vllm_version == "0.10"
+        self._is_old = not behaviour_of(parameters.vllm_version).router_sees_kv
         self._clients = parameters.client_count
         if not self._is_old:
             self._first = self.num_replicas * parameters.client_index // parameters.client_count

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from simulator.assemble import Site
 from simulator.config.experiment import Pool
+from simulator.domain.vllm_versions import FLAGS, behaviour_of
 
 NUMBERS = {         # key -> flag that takes its value
     "topology.tensor_parallel": "--tensor-parallel-size",
@@ -45,11 +46,6 @@ ALWAYS = ("topology.tensor_parallel", "topology.pipeline_parallel", "engine.max_
           "engine.max_num_batched_tokens", "engine.block_size",
           "engine.gpu_memory_utilization", "engine.policy", "model.kv_cache_dtype",
           "engine.enable_prefix_caching", "engine.enable_chunked_prefill", "engine.async_scheduling")
-NOT_IN_0_10 = frozenset({
-    "engine.max_num_scheduled_tokens", "engine.max_num_active_seqs", "engine.watermark",
-    "engine.scheduler_reserve_full_isl", "engine.long_prefill_token_threshold_adaptive",
-    "topology.decode_context_parallel", "topology.prefill_context_parallel", "topology.cp_kv_cache_interleave_size",
-    "topology.dcp_comm_backend"})
 FLOATS = ("bfloat16", "float16", "float32")
 GRAPH_MODES = {"piecewise": "PIECEWISE", "full": "FULL", "full_decode_only": "FULL_DECODE_ONLY",
                "full_and_piecewise": "FULL_AND_PIECEWISE"}
@@ -73,15 +69,15 @@ def flags_of(pool: Pool, values: dict, site: Site) -> Flags:
     values : key of the pool -> what it says: `told`.
     site : what the pool runs on: its longest text is said where it is the model's own, too.
     """
-    old = pool.engine.parameters.vllm_version == "0.10"
+    absent = FLAGS - behaviour_of(pool.engine.parameters.vllm_version).flags
     flags = Flags([], {"engine.scheduler", "engine.vllm_version"})
     known = {key: _value(pool, key) for key in ALWAYS} | values
     for key, flag in NUMBERS.items():
-        if key in known and not (old and key in NOT_IN_0_10):
+        if key in known and key not in absent:
             _say(flags, key, flag, _text(known[key]))
     _say(flags, "engine.max_model_len", "--max-model-len", str(site.max_model_len))
     for key, flag in SWITCHES.items():
-        if known.get(key) is not None and not (old and key in NOT_IN_0_10):
+        if known.get(key) is not None and key not in absent:
             _say(flags, key, flag if known[key] else f"--no-{flag[2:]}")
     if pool.topology.expert_parallel > 1:
         _say(flags, "topology.expert_parallel", "--enable-expert-parallel")

@@ -10,11 +10,11 @@ from simulator import assemble
 from simulator.config.experiment import Experiment, Pool
 from simulator.domain.deployment import Deployment
 from simulator.domain.rank_weights import rank_weights
+from simulator.domain.vllm_versions import behaviour_of
 from simulator.errors import InputErrors, KeyFault, collect_faults
 from simulator.study.deployment.flags import flags_of
 from simulator.study.deployment.told import told
 
-VERSIONS = {"0.10": "0.10.1", "0.32": "0.32.0"}     # that were modelled
 CONNECTORS = {"nixl": "NixlConnector", "mooncake": "MooncakeConnector"}
 KV_ROLES = {"NixlConnector": {"prefill": "kv_both", "decode": "kv_both"},
             "MooncakeConnector": {"prefill": "kv_producer", "decode": "kv_consumer"}}
@@ -109,7 +109,7 @@ def _server(experiment: Experiment, pool: Pool) -> tuple[Server, list[str]]:
     if pool.engine.num_gpu_blocks is None:
         left_out.append(f"{place}engine.num_gpu_blocks = {site.num_gpu_blocks}, as planned: a server measures its own")
     server = Server(pool.name, pool.role, pool.replicas, site.deployment.parallelism.num_accelerators, model.hf_id,
-                    VERSIONS[pool.engine.parameters.vllm_version], tuple(flags.arguments),
+                    behaviour_of(pool.engine.parameters.vllm_version).release, tuple(flags.arguments),
                     _weights_bytes(site.deployment), node.num_accelerators if node is not None else None)
     return server, left_out
 

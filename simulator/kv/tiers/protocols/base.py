@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from simulator.domain.host_kv import HostKv, host_kv_of
 from simulator.domain.layer_groups import LayerGroups
+from simulator.domain.vllm_versions import behaviour_of, versions_that
 from simulator.kv.tiers.group_offloading import GroupOffloadingTier
 from simulator.kv.tiers.lru import Lru
 from simulator.kv.tiers.offloading import OffloadingTier
@@ -64,8 +65,9 @@ class Protocol:
         engine, topology : sections of the experiment.
         """
         parameters = engine.parameters
-        if parameters.vllm_version != "0.32":
-            yield "engine.vllm_version", f'expected "0.32", found "{parameters.vllm_version}"'
+        if not behaviour_of(parameters.vllm_version).has_connectors:
+            yield "engine.vllm_version", (
+                f'expected {versions_that("has_connectors")}, found "{parameters.vllm_version}"')
         if parameters.speculative is not None:
             yield "engine.speculative", "expected none: its rules are not settled with drafts"
         if topology.pipeline_parallel > 1:

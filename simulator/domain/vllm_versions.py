@@ -1,0 +1,101 @@
+"""The behaviour of each version of vLLM: a row per version without defaults.
+
+No other module tells versions apart. A new version is a row of VERSIONS; a row that lacks a field, and a table of facts
+by version that lacks a row, fail when they are imported. Sources: vLLM at tags v0.10.1 and v0.32.0, in the files named
+below.
+"""
+from typing import Literal, NamedTuple, TypeVar
+
+Value = TypeVar("Value")
+
+
+class VllmBehaviour(NamedTuple):
+    """How one version differs from others.
+
+    Scheduler: vllm/v1/core/sched/scheduler.py. Arguments: vllm/engine/arg_utils.py, vllm/config.
+    """
+
+    release: str                        # the release that was modelled
+    # ---- arguments
+    is_async_by_default: bool           # async_scheduling, but with drafts that reserve no slots ahead
+    takes_async_stages: bool            # async_scheduling with pipeline stages
+    reserves_full_text: bool            # default of scheduler_reserve_full_isl
+    flags: frozenset[str]               # of FLAGS: the keys that its server has a flag for
+    # ---- scheduler
+    adapts_threshold: bool              # heeds long_prefill_token_threshold_adaptive
+    cuts_lone_prompts: bool             # long_prefill_token_threshold also holds while a prompt is alone
+    skips_long_prompts: bool            # without chunked prefill a prompt beyond the budget is passed over
+    mends_victims: bool                 # a victim of this iteration returns its tokens to the budget
+    avoids_extra_step: bool             # with async_scheduling, no step is scheduled beyond a request's last token
+    looks_ahead_at_admission: bool      # slots of drafts are reserved at admission, too
+    pads_admissions: bool               # an admission of one token is padded with dummy drafts
+    # ---- KV cache, encoders
+    appends_unhashed: bool              # freed blocks without a hash go to the tail of the free queue
+    has_layer_groups: bool              # block tables by kind of layer, as modelled
+    has_encoder: bool                   # an encoder cache by item, as modelled
+    has_connectors: bool                # KV from elsewhere, as modelled
+    has_old_kernels: bool               # mxfp4 experts on Hopper run on Marlin, whose padding its weights have
+    # ---- CUDA graphs: vllm/config/compilation.py
+    graph_mode: str                     # default mode
+    graphs_count_drafts: bool           # sizes grow with the tokens that a sequence verifies
+    largest_graph: int                  # tokens of the largest batch
+    largest_graph_newest: int           # the same on compute capability 10.x
+    graph_step: int                     # between sizes from 256 on
+    # ---- data-parallel ranks: vllm/config/parallel.py, vllm/v1/engine/{core,core_client,coordinator}.py
+    sync_interval: int                  # steps from one agreement of ranks in lockstep to the next
+    agrees_at_first: bool               # ranks agree after the first step of a wave, too
+    has_prefill_interval: bool          # prefill_schedule_interval
+    router_sees_kv: bool                # the front end weighs KV usage and requests in flight, and its scan rotates
+
+
+# Keys that not each version has a flag for.
+FLAGS = frozenset({
+    "engine.max_num_scheduled_tokens", "engine.max_num_active_seqs", "engine.watermark",
+    "engine.scheduler_reserve_full_isl", "engine.long_prefill_token_threshold_adaptive",
+    "topology.decode_context_parallel", "topology.prefill_context_parallel", "topology.cp_kv_cache_interleave_size",
+    "topology.dcp_comm_backend"})
+
+VERSIONS = {
+    "0.10": VllmBehaviour(
+        release="0.10.1", is_async_by_default=False, takes_async_stages=False, reserves_full_text=False,
+        flags=frozenset(), adapts_threshold=False, cuts_lone_prompts=True, skips_long_prompts=True,
+        mends_victims=False, avoids_extra_step=False, looks_ahead_at_admission=False, pads_admissions=False,
+        appends_unhashed=True, has_layer_groups=False, has_encoder=False, has_connectors=False, has_old_kernels=True,
+        graph_mode="piecewise", graphs_count_drafts=False, largest_graph=512, largest_graph_newest=512, graph_step=8,
+        sync_interval=32, agrees_at_first=False, has_prefill_interval=False, router_sees_kv=False),
+    "0.32": VllmBehaviour(
+        release="0.32.0", is_async_by_default=True, takes_async_stages=True, reserves_full_text=True,
+        flags=FLAGS, adapts_threshold=True, cuts_lone_prompts=False, skips_long_prompts=False,
+        mends_victims=True, avoids_extra_step=True, looks_ahead_at_admission=True, pads_admissions=True,
+        appends_unhashed=False, has_layer_groups=True, has_encoder=True, has_connectors=True, has_old_kernels=False,
+        graph_mode="full_and_piecewise", graphs_count_drafts=True, largest_graph=512, largest_graph_newest=1024,
+        graph_step=16, sync_interval=16, agrees_at_first=True, has_prefill_interval=True, router_sees_kv=True)}
+NEWEST = "0.32"
+VllmVersion = Literal[tuple(VERSIONS)]
+
+
+def behaviour_of(version: str | None) -> VllmBehaviour:
+    """Return the row of a version; None: of the newest.
+
+    KeyError: no such version.
+    """
+    return VERSIONS[NEWEST if version is None else version]
+
+
+def complete(facts: dict[str, Value]) -> dict[str, Value]:
+    """Return a table of facts by version.
+
+    ValueError: a version has no row in it.
+    """
+    missing = [version for version in VERSIONS if version not in facts]
+    if missing:
+        raise ValueError(f"vLLM {', '.join(missing)}: no row in a table of facts by version, which has {list(facts)}")
+    return facts
+
+
+def versions_that(quality: str) -> str:
+    """Return the versions that have a quality, as a message names them.
+
+    quality : a field of VllmBehaviour.
+    """
+    return " or ".join(f'"{version}"' for version, row in VERSIONS.items() if getattr(row, quality))
