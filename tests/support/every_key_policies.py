@@ -571,7 +571,7 @@ WORKLOADS = {
         "path": refuses("no-such.csv", "no-such.csv"), "format": refuses("azure", "TIMESTAMP"),
         "sessions.on_reject": refuses("continue", "no request of this workload waits for another"),
         "max_requests": acts(0, 5), "duration_s": acts(0.01, 10.0), "time_scale": acts(1.0, 2.0),
-        "prefill_scale": acts(1.0, 2.0),
+        "prefill_scale": acts(1.0, 2.0), "max_text_tokens": acts(ABSENT, 30),
         "decode_scale": acts(1.0, 2.0)}),
     **of("arrival:burst", {"size": acts(2, 5, **arrival(interval_s=0.01)), "interval_s": acts(
         0.01, 0.02, **arrival(size=2))}),
