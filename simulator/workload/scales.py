@@ -1,4 +1,4 @@
-"""Stretch a trace: the time between arrivals, the prompts, the outputs."""
+"""Stretch a trace: times, prompts and outputs; cut texts that are too long."""
 import numpy as np
 from msgspec.structs import replace
 
@@ -34,6 +34,46 @@ def scale(columns: Columns, time: float = 1.0, prefill: float = 1.0, decode: flo
     return columns
 
 
+def cut(columns: Columns, most: int) -> Columns:
+    """Return requests of whose texts none is longer.
+
+    Prompts lose what is too much, from their end, but for a token; outputs only what does not fit behind that.
+    Source: Vidur's trace replay, vidur/request_generator/trace_replay_request_generator.py, which takes all of it off
+    the prompt, of which less than nothing may remain.
+
+    Raises
+    ------
+    InputErrors
+        Prompts are what earlier rounds leave behind, and are not known yet; or they have images.
+    """
+    if columns.adds_to is not None or "image_tokens" in columns.facts:
+        why = "prompts grow from round to round" if columns.adds_to is not None else "prompts have images"
+        raise InputErrors([KeyFault(f"workload.max_text_tokens: expected none where {why}")])
+    outputs = np.minimum(columns.output_tokens, most - 1)
+    lengths = np.minimum(columns.prompt_tokens, most - outputs)
+    facts = columns.facts | {name: np.minimum(columns.facts[name], outputs) for name in ("reasoning_tokens",)
+                             if name in columns.facts}
+    return replace(columns, output_tokens=outputs, prompt_tokens=lengths, facts=facts,
+                   prompts=columns.prompts and _cut_prompts(columns.prompts, lengths))
+
+
+def _cut_prompts(prompts: Prompts, lengths: np.ndarray) -> Prompts:
+    """Cut segments off the ends of prompts; one without segments has none."""
+    owner, starts, ends = _places(prompts)
+    kept = starts < lengths[owner]
+    counts = np.bincount(owner[kept], minlength=len(prompts.num_segments))
+    return Prompts(counts, prompts.streams[kept], (np.minimum(ends, lengths[owner]) - starts)[kept])
+
+
+def _places(prompts: Prompts) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return of each segment whose it is, and where it begins and ends in that prompt."""
+    owner = np.repeat(np.arange(len(prompts.num_segments)), prompts.num_segments)
+    before_prompt = (np.cumsum(prompts.num_segments) - prompts.num_segments)[owner]
+    ends = np.cumsum(prompts.num_tokens)
+    starts = ends - prompts.num_tokens
+    return owner, starts - starts[before_prompt], ends - starts[before_prompt]
+
+
 def _scaled_facts(facts: dict, factor: float, names: tuple[str, ...]) -> dict:
     return facts | {name: _scaled_outputs(facts[name], factor) for name in names if name in facts}
 
@@ -49,12 +89,8 @@ def _scaled_waits(waits: Waits | None, factor: float) -> Waits | None:
 
 def _scale_prompts(prompts: Prompts, factor: float) -> Prompts:
     """Scale the boundaries of segments, as positions in their prompt; segments that vanish are dropped."""
-    owner = np.repeat(np.arange(len(prompts.num_segments)), prompts.num_segments)
-    before_prompt = (np.cumsum(prompts.num_segments) - prompts.num_segments)[owner]
-    ends = np.cumsum(prompts.num_tokens)
-    starts = ends - prompts.num_tokens
-    is_last = np.arange(len(owner)) - before_prompt == prompts.num_segments[owner] - 1
-    ends, starts = ends - starts[before_prompt], starts - starts[before_prompt]
+    owner, starts, ends = _places(prompts)
+    is_last = np.append(owner[1:] != owner[:-1], np.ones(min(len(owner), 1), bool))
     new_starts, new_ends = nearest(starts * factor), nearest(ends * factor)
     new_ends[is_last] = np.maximum(new_ends[is_last], 1)
     kept = new_ends > new_starts

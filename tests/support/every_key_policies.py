@@ -572,7 +572,7 @@ WORKLOADS = {
         "sessions.on_reject": refuses("continue", "no request of this workload waits for another"),
         "max_requests": acts(0, 5), "duration_s": acts(0.01, 10.0), "time_scale": acts(1.0, 2.0),
         "start_s": acts(0.0, 0.05), "end_s": acts(0.05, 10.0), "max_bytes": refuses(99, "more than 99 bytes of text"),
-        "prefill_scale": acts(1.0, 2.0),
+        "prefill_scale": acts(1.0, 2.0), "max_text_tokens": acts(ABSENT, 30),
         "decode_scale": acts(1.0, 2.0)}),
     **of("arrival:burst", {"size": acts(2, 5, **arrival(interval_s=0.01)), "interval_s": acts(
         0.01, 0.02, **arrival(size=2))}),

@@ -8,7 +8,7 @@ from simulator.domain.records import named_stream, own_stream
 from simulator.errors import InputErrors
 from simulator.workload.columns import Columns, Prompts
 from simulator.workload.limits import MISSING
-from simulator.workload.scales import scale
+from simulator.workload.scales import cut, scale
 
 
 def columns(arrival_ns=(0,), prompt=(1,), output=(1,), **others):
@@ -93,3 +93,21 @@ def test_scales_of_one_change_nothing():
     given_columns = columns([5, 6], [7, 8], [9, 10])
 
     assert scale(given_columns) is given_columns
+
+
+def test_what_is_too_long_is_cut_off_the_end_of_the_prompt():
+    sys, doc = named_stream(0), named_stream(1)
+    prompts = Prompts(np.array([2, 0, 2, 2]), np.array([sys, doc, sys, own_stream(2), sys, doc]),
+                      np.array([5, 3, 5, 100, 5, 3]))
+    found = cut(columns([0, 1, 2, 3], [8, 70, 105, 8], [2, 4, 4, 30], prompts=prompts), 10)
+
+    # 8 + 2 fit; 70 lose 64, 105 lose 99: 5 of the first stream and 1 of the own; 30 outputs are 9, behind one token
+    assert found.prompt_tokens.tolist() == [8, 6, 6, 1]
+    assert found.output_tokens.tolist() == [2, 4, 4, 9]
+    assert prompts_of(found) == [[(sys, 5), (doc, 3)], [], [(sys, 5), (own_stream(2), 1)], [(sys, 1)]]
+
+
+@pytest.mark.parametrize("others", [{"adds_to": np.array([-1])}, {"facts": {"image_tokens": np.array([3])}}])
+def test_prompts_that_grow_or_show_something_are_not_cut(others):
+    with pytest.raises(InputErrors, match=r"workload\.max_text_tokens: expected none where prompts"):
+        cut(columns(prompt=[100], **others), 10)

@@ -12,9 +12,9 @@ from simulator.domain.sessions import TraceSessions
 from simulator.errors import InputErrors, KeyFault
 from simulator.workload.columns import Columns, in_arrival_order
 from simulator.workload.history import composed
-from simulator.workload.limits import MAX_TIME_NS
+from simulator.workload.limits import MAX_TIME_NS, MAX_TOKENS
 from simulator.workload.reading.files import files_in, read_bytes, read_pieces
-from simulator.workload.scales import scale
+from simulator.workload.scales import cut, scale
 from simulator.workload.wanted import WANTED, Wanted
 from simulator.workload.windows import Window, placed
 
@@ -44,6 +44,9 @@ class TraceParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     prefill_scale: Annotated[Scale, Meta(description="multiplies prompt lengths, at least 1 token remains")] = 1.0
     decode_scale: Annotated[Scale, Meta(description=(
         "multiplies output lengths and max_tokens; at least 1 token remains where there was one"))] = 1.0
+    max_text_tokens: Annotated[Annotated[int, Meta(ge=2, le=MAX_TOKENS)] | None, Meta(description=(
+        "what a longer text, prompt and output, has too much is cut off its prompt, of which at least 1 token remains, "
+        "after scaling; Vidur's max_tokens, there 4096"))] = None
     sessions: Annotated[TraceSessions | bool, Meta(description=(
         "how rounds of a session follow each other; burstgpt: whether requests have their sessions"))] = TraceSessions()
     parameters: Annotated[Any, Meta(extra={"kind": "trace_format"})]
@@ -99,6 +102,8 @@ class Trace:
                 f'workload.load.mode: "timestamps" needs times, which a trace of format = "{given.format}" does not '
                 'have; "lanes" and "concurrency" need none')])
         columns = scale(columns, prefill=given.prefill_scale, decode=given.decode_scale)
+        if given.max_text_tokens is not None:
+            columns = cut(columns, given.max_text_tokens)
         if columns.adds_to is not None:
             columns = composed(columns, given.sessions, wanted.longest_text and wanted.longest_text())
         columns = self._placed(columns)
