@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+MOST_NAMES = 40         # that one message lists
+
 
 class InputErrors(ValueError):
     """The input cannot be used.
@@ -119,7 +121,7 @@ def nearest(name: str, valid: Iterable[str]) -> str:
 
 
 def did_you_mean(name: str, valid: Iterable[str]) -> str:
-    """End a message about an unknown `name` with the nearest valid one, or all.
+    """End a message about an unknown `name` with the nearest valid one, or all; the first of many.
 
     >>> did_you_mean("max_num_seq", ["max_num_seqs", "policy"])
     '; did you mean max_num_seqs?'
@@ -127,4 +129,6 @@ def did_you_mean(name: str, valid: Iterable[str]) -> str:
     '; valid: policy, seed'
     """
     valid = sorted(valid)
-    return nearest(name, valid) or (f"; valid: {', '.join(valid)}" if valid else "; none is valid here")
+    more = f" and {len(valid) - MOST_NAMES} more" if len(valid) > MOST_NAMES else ""
+    return nearest(name, valid) or (
+        f"; valid: {', '.join(valid[:MOST_NAMES])}{more}" if valid else "; none is valid here")

@@ -31,6 +31,8 @@ UNITS = {
     "_gib": "GiB", "_s": "s", "_ms": "ms", "_us": "us", "_ns": "ns", "_bytes": "B", "_watts": "W",
     "tokens": "tokens", "block_size": "tokens", "max_model_len": "tokens", "_token_threshold": "tokens",
 }
+WIDTH, INDENT = 80, "    "      # of a terminal
+LABELLED = ("default", "read by")     # the cells of a paragraph that are preceded by their heading
 HEADINGS = ("key", "allowed", "default", "unit", "meaning")
 FACTS = {"model": facts.load_model, "hardware": facts.load_accelerator, "node": facts.load_node}
 TITLES = {"model": "model", "hardware": "hardware", "node": "node", "table": "table", "key": "key"} | {
@@ -109,7 +111,7 @@ def plural(title: str) -> str:
 
 def _paragraph(kind: str) -> str:
     entries = names(kind)
-    lines = textwrap.wrap(", ".join(entries), 98, break_on_hyphens=False, break_long_words=False)
+    lines = textwrap.wrap(", ".join(entries), WIDTH - 2, break_on_hyphens=False, break_long_words=False)
     return "\n  ".join([f"{plural(TITLES[kind])} ({len(entries)})", *lines])
 
 
@@ -155,7 +157,7 @@ def _key(name: str) -> str:
     alike = {}              # a pool has tables of its own with the keys of the experiment's
     for path, rows in places.items():
         alike.setdefault(tuple(rows), []).append(path)
-    return "\n\n".join(f"{', '.join(paths)}\n{_columns([('read by', *HEADINGS[1:]), *rows])}"
+    return "\n\n".join(f"{_filled(', '.join(paths))}\n{_columns([('read by', *HEADINGS[1:]), *rows])}"
                        for rows, paths in alike.items())
 
 
@@ -173,7 +175,7 @@ def _entry(title: str, parameters: type[msgspec.Struct], text: str | None = None
     about = [inspect.cleandoc(part) for part in (text, parameters.__doc__) if part]
     rows = [row for field in table_of(parameters).fields for row in rows_of(field)]
     keys = _columns([HEADINGS, *rows]) if rows else "It has no keys of its own."
-    return "\n\n".join([title, *dict.fromkeys(about), keys])
+    return "\n\n".join([_filled(title), *map(_filled, dict.fromkeys(about)), keys])
 
 
 def doc_of(chosen: type) -> str:
@@ -207,7 +209,7 @@ def _facts(kind: str, name: str) -> str:
     entry = FACTS[kind](name)
     rows = [row for row in _leaves(entry) if row[0] not in ("name", "source", "note")]
     about = [part for part in (entry.note, entry.source and f"Source: {entry.source}") if part]
-    return "\n\n".join([f"{kind} {entry.name}", *about, _columns([("field", "value", "unit"), *rows])])
+    return "\n\n".join([f"{kind} {entry.name}", *map(_filled, about), _columns([("field", "value", "unit"), *rows])])
 
 
 def _leaves(struct: msgspec.Struct, prefix: str = "") -> Iterator[tuple[str, str, str]]:
@@ -230,6 +232,28 @@ def unit_of(name: str) -> str:
 
 
 def _columns(rows: list[tuple[Any, ...]]) -> str:
+    """Return a table; where that is too wide for a terminal, its rows as paragraphs, the last cell on lines of its own."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
-    return "\n".join(line.rstrip() for line in lines)
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    if max(map(len, lines)) > WIDTH:
+        lines = [line for row in rows[1:] for line in _paragraph_of(row, rows[0])]
+    return "\n".join(lines)
+
+
+def _paragraph_of(row: tuple[str, ...], headings: tuple[str, ...]) -> Iterator[str]:
+    """Yield the lines of a row: name and cells, and below these the last cell."""
+    name, *cells, last = (f"{heading} {cell}" if heading in LABELLED and cell not in ("", "required") else cell
+                          for heading, cell in zip(headings, row, strict=True))
+    yield from _wrapped("  ".join(filter(None, (name, *cells))))
+    yield from _wrapped(last, INDENT)
+
+
+def _wrapped(text: str, indent: str = "") -> list[str]:
+    """Return the lines of a text as wide as a terminal, all but the first indented."""
+    return [line for part in text.splitlines() for line in textwrap.wrap(
+        part, WIDTH, initial_indent=indent, subsequent_indent=INDENT, break_on_hyphens=False)]
+
+
+def _filled(text: str) -> str:
+    """Return paragraphs with the lines that are too wide wrapped."""
+    return "\n".join(line for part in text.splitlines() for line in (_wrapped(part) if len(part) > WIDTH else [part]))

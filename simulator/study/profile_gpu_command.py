@@ -44,7 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resume", action="store_true", help="go on with the profile in that folder")
     parser.add_argument("--dtypes", metavar="NAME,...", help=(
         f"weights of products, of {', '.join(DTYPES)}; default: as published"))
-    parser.add_argument("--kv-cache-dtype", choices=KvCacheDtype.__args__, default="auto", help="default auto")
+    parser.add_argument("--kv-cache-dtype", choices=KvCacheDtype.__args__, metavar="DTYPE", default="auto", help=(
+        f"{', '.join(KvCacheDtype.__args__)}; default auto"))
     parser.add_argument("--tables", metavar="NAME,...", help=f"of {', '.join(TABLES)}; default: all")
     parser.add_argument("--kernels", choices=KERNELS, default="auto", help=(
         "whose; default auto: vLLM's where it is installed, PyTorch's for what it lacks"))

@@ -29,8 +29,10 @@ def add_subject(parser: argparse.ArgumentParser, ways: tuple[str, ...]) -> None:
         "name in hardware/nodes/; default: the accelerator's, where its own links do not reach"))
     for name in ways:
         parser.add_argument(_option(name), type=int, default=1, metavar="N", help="default 1")
-    parser.add_argument("--dtype", choices=get_args(WeightFormat), help="of the weights; default: as published")
-    parser.add_argument("--kv-cache-dtype", choices=get_args(KvCacheDtype), default="auto", help="default auto")
+    parser.add_argument("--dtype", choices=get_args(WeightFormat), metavar="DTYPE", help=(
+        f"of the weights: {', '.join(get_args(WeightFormat))}; default: as published"))
+    parser.add_argument("--kv-cache-dtype", choices=get_args(KvCacheDtype), metavar="DTYPE", default="auto", help=(
+        f"{', '.join(get_args(KvCacheDtype))}; default auto"))
 
 
 def numbers(text: str) -> tuple[int, ...]:
