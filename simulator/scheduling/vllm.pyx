@@ -82,7 +82,9 @@ cdef class Vllm(EncodingScheduler):
     def __init__(self, parameters, context):
         cdef bint modern = parameters.vllm_version == "0.32"
         self.max_running = parameters.max_num_active_seqs or parameters.max_num_seqs
-        self.longest_prompt = context.max_model_len - 1         # vLLM's server refuses what leaves room for no token
+        # A running prompt's last chunk may not reach max_model_len. Unchunked, the scheduler computes them whole, and one
+        # token more; vLLM's server refuses such prompts at the door.
+        self.longest_prompt = context.max_model_len - (parameters.enable_chunked_prefill or context.behind_server)
         self._batched_tokens = parameters.max_num_batched_tokens
         self._token_budget = min(parameters.max_num_scheduled_tokens or self._batched_tokens, self._batched_tokens)
         self._max_model_len = context.max_model_len
