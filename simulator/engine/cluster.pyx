@@ -157,7 +157,8 @@ cdef class Cluster:
         cdef Replica replica
         for replica in self.replicas:
             replica.settle(self.clock_ns if self._stopped else self._horizon_ns + 1)
-        self._forget_behind_horizon()
+        if self._horizon_ns < NEVER_NS - 1:
+            self._forget_behind_horizon()
         if self._lanes is not None:
             self._lanes.close()
         if self._recorder.wants_iterations:
