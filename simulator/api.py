@@ -150,6 +150,7 @@ def _run(order: Order, interrupts: Interrupts, timings: Timings) -> Result:
             else:
                 result = _run_into_files(order, prepared, watch, timings)
     result.interrupted_by = watch.stopped_by if not result.summary["complete"] else None
+    result.stands_still = watch.stands_still
     return result
 
 
@@ -157,10 +158,12 @@ class _Watch:
     """What looks at the simulation while it runs, and may stop it.
 
     stopped_by : the signal for which it was stopped; None: it was not. A signal that comes later changes nothing.
+    stands_still : it was ended as it would never have ended, see Run.
     """
 
     def __init__(self, progress: Progress, interrupts: Interrupts, stop: Callable[[], bool] | None = None):
         self.stopped_by: int | None = None
+        self.stands_still = False
         self._progress = progress
         self._interrupts = interrupts
         self._stop = stop
@@ -190,6 +193,7 @@ class _Watch:
 
     def end(self, finished: Run) -> None:
         """Show what was reached."""
+        self.stands_still = finished.stands_still
         has_ended = finished.workload.requests["status"] > records.RUNNING
         self._progress.end(finished.clock_ns, int(has_ended.sum()))
 

@@ -345,7 +345,7 @@ def _pool(pool, readings: Readings, cluster) -> tuple[Site, Pool]:
         ranks_per_choice=ranks_per_choice(pool, per_node), lock_step=rules,
         model=pool.serves, role=pool.role, nodes_per_unit=pool.nodes_per_unit,
         cost_per_hour=pool.cost_per_hour / ranks, accelerators=gpus, layer_groups=site.layer_groups,
-        replicas_per_node=per_node, notes=kernel_notes(pool, site.deployment))
+        replicas_per_node=per_node, behind_server=True, notes=kernel_notes(pool, site.deployment))
 
 
 def _tier(pool, site: Site, cluster):

@@ -1,7 +1,8 @@
 """The command line: what people type, what they read, and the exit status.
 
-0 done; 2 the input is wrong, or the checkout not built; 1 a fault of the program; 128 + signal: interrupted, what was
-simulated so far is written.
+0 done; 2 the input is wrong, or the checkout not built; 1 a fault of the program, also where a run was ended because
+nothing in it moved any more: its results are written, marked incomplete, and their diagnosis names it;
+128 + signal: interrupted, what was simulated so far is written.
 """
 import argparse
 import os
@@ -103,6 +104,8 @@ def _run(options: argparse.Namespace) -> int:
             print(f"report in {told}")
     for note in [*notes(result.summary), *aged(result.summary, date.today())]:
         print(coloured(f"warning: {note}", sys.stderr), file=sys.stderr)
+    if result.stands_still:
+        return PROGRAM_FAULT
     return DONE if result.interrupted_by is None else SIGNAL + result.interrupted_by
 
 

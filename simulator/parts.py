@@ -124,6 +124,7 @@ def joined(parts: Iterable[Part], workload: Workload, sink) -> Run:
     first = runs[0]
     return Run(**first | {
         "workload": workload, "itl_ns": gaps, "complete": all(run["complete"] for run in runs),
+        "stands_still": any(run["stands_still"] for run in runs),
         "clock_ns": max(run["clock_ns"] for run in runs),
         "replicas": _by_replica(parts, "replicas"), "kv_tiers": _tiers(parts),
         "tier_use": _by_request(parts, "tier_use"), "encoded_tokens": _by_request(parts, "encoded_tokens"),

@@ -36,8 +36,10 @@ TITLES = {                      # page -> its title and what it says first
     "facts": ("Models, accelerators, nodes", "Names that `[model]`, `[hardware]` and `[topology] node` take. Each file "
               "names the source of its numbers; `python -m simulator describe model NAME` shows all of them."),
     "commands": ("Commands", "`python -m simulator COMMAND`, and the same as `simulator COMMAND`. Exit status: 0 done; "
-                 "1 a fault of the program; 2 the input is wrong, nothing was run; 128 + signal: interrupted, what was "
-                 "simulated so far is written."),
+                 "1 a fault of the program, also where a run was ended because nothing in it moved any more: what was "
+                 "simulated so far is written, and `diagnosis` names what stood still; 2 the input is wrong, nothing "
+                 "was run; 128 + signal: interrupted, what was simulated so far is written; a second signal ends the "
+                 "process at once, within 5 s at the latest."),
     "results": ("Results", "`results.h5` has a table for each section below; a column that does not apply to a run is "
                 "absent. Times are instants on the simulated clock unless they say \"duration\"; -1: it never "
                 "happened. Then come the keys of `summary.json`."),

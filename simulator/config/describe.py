@@ -232,7 +232,7 @@ def unit_of(name: str) -> str:
 
 
 def _columns(rows: list[tuple[Any, ...]]) -> str:
-    """Return a table; where that is too wide for a terminal, its rows as paragraphs, the last cell on lines of its own."""
+    """Return a table; where it is too wide for a terminal, a paragraph for each row."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     if max(map(len, lines)) > WIDTH:

@@ -15,6 +15,8 @@ class Run(msgspec.Struct):
     complete : nothing was left to do, or the horizon was reached. False: the simulation was asked to stop, or could not
         go on, which `diagnosis` explains.
     clock_ns : simulated time reached.
+    stands_still : so many turns followed each other at one instant that it would never have ended, a fault of the
+        program that `diagnosis` tells.
     replicas : structured array (replicas,), `records.REPLICA`, in order of `replica`.
     itl_ns : WeightedSamples: how far apart, in ns, two successive messages of a request were.
     journeys : structured array (requests,), `records.JOURNEY`; None: requests went to their replicas at once.
@@ -54,6 +56,7 @@ class Run(msgspec.Struct):
     replicas: np.ndarray
     itl_ns: WeightedSamples
     journeys: np.ndarray | None = None
+    stands_still: bool = False
     window: Window | None = None
     iteration_log: object = None
     latency: dict = {}

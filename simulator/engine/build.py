@@ -241,7 +241,7 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, workload, delivery:
             num_stages=pool.latency.num_stages, tier=tier,
             request_ids=workload.request_ids, labels=workload.labels, seed=plan.seed, items=workload.items,
             encoded_tokens=shared.encoded_tokens, grammar_drafts=new_grammar_drafts(),
-            fetches_items=_fetches_items(pool, plan))
+            fetches_items=_fetches_items(pool, plan), behind_server=pool.behind_server)
         rank = Rank(index, _scheduler(pool, context), setup, (index - first) % pool.ranks)
         replicas.append(Replica(index, rank, pool.latency, setup))
     if pool.marches:

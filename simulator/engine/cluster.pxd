@@ -51,6 +51,11 @@ cdef class Cluster:
     cdef int64_t _idle_since_ns         # the same, failures and repairs aside
     cdef int64_t _next_poll             # recorder.iterations at which the monitor is asked again
     cdef int64_t _poll_iterations       # between two such times
+    cdef int32_t _looks_in              # events until the loop looks whether anything moves
+    cdef int64_t _marks[4]              # clock, requests that have come and left, and iterations, at the last look
+    cdef int64_t _num_still             # events since they moved
+    cdef int64_t _most_still            # that end the run
+    cdef bint _stands_still             # they have
     cdef bint _stopped                  # by the monitor, a livelock or an exception
 
     # The gateway of a request; -1: nobody serves its model.
@@ -73,6 +78,9 @@ cdef class Cluster:
     cdef int _loop(self) except -1 nogil
     cdef int _drain(self) except -1 nogil
     cdef int _advance_all(self, int64_t until_ns) except -1 nogil
+
+    # So many events have passed: show progress, and stop if nothing moves any more.
+    cdef int _look(self, int64_t now_ns) except -1 nogil
 
     # What one event does.
     cdef int _arrive(self, int64_t now_ns) except -1 nogil

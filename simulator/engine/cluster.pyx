@@ -13,7 +13,7 @@ from simulator.core.clock cimport NEVER_NS
 from simulator.core.errors cimport out_of_memory
 from simulator.core.event_queue cimport Event
 from simulator.core.memory cimport prefetch
-from simulator.domain.request cimport COMPLETED, REJECTED, TIMED_OUT, WAITING, Demand, Request
+from simulator.domain.request cimport COMPLETED, REJECTED, RUNNING, TIMED_OUT, WAITING, Demand, Request
 from simulator.domain.tables cimport ReplicaRow
 from simulator.domain.journey cimport LEG_COMPLETED, LEG_ENDED, NO_REPLICA
 from simulator.engine.gateway.gateway cimport Gateway
@@ -28,7 +28,7 @@ import numpy as np
 
 from simulator.domain import records
 from simulator.domain.run import Run
-from simulator.engine.diagnosis import diagnose, diagnose_gateways, pool_cuts
+from simulator.engine.diagnosis import describe_standstill, diagnose, diagnose_gateways, pool_cuts
 from simulator.engine.lanes import lanes_for, why_no_lanes
 from simulator.engine.pool_latency import provenance_of, warnings_of
 from simulator.engine.unknown_names import diagnose_names
@@ -36,6 +36,9 @@ from simulator.engine.unknown_names import diagnose_names
 cdef enum:
     AHEAD = 8                           # arrivals for whose requests memory is asked before their turn
     POLL_ITERATIONS = 1 << 16           # a few milliseconds of work
+    LOOK_EVENTS = 1 << 14               # likewise
+    MOST_STILL = 1 << 20                # events at one instant, and MOST_OF_EACH for each request and replica besides,
+    MOST_OF_EACH = 64                   # that bring nothing: a request on its way has five
     SLICE_ARRIVALS = 1024               # per replica, of arrivals served at once
     SLICE_ITERATIONS = 2048             # per replica, whose rows are held; shorter turns cost more than they save
     MOST_POLL_ITERATIONS = 1 << 19      # 36 MB of rows
@@ -91,6 +94,8 @@ cdef class Cluster:
         self._give_up_ns, self._give_up_failing_ns = self._plan.give_up_ns, self._plan.give_up_failing_ns
         self._first, self._last = self._plan.serves or (0, fleet.num_replicas)
         self._next_poll = self._poll_iterations = POLL_ITERATIONS
+        self._looks_in = LOOK_EVENTS
+        self._most_still = MOST_STILL + MOST_OF_EACH * (self._num_requests + fleet.num_replicas)
 
     def __dealloc__(self):
         free(self._gateways)
@@ -153,6 +158,8 @@ cdef class Cluster:
         cdef Replica replica
         for replica in self.replicas:
             replica.settle(self.clock_ns if self._stopped else self._horizon_ns + 1)
+        if self._horizon_ns < NEVER_NS - 1:
+            self._forget_behind_horizon()
         if self._lanes is not None:
             self._lanes.close()
         if self._recorder.wants_iterations:
@@ -164,8 +171,13 @@ cdef class Cluster:
             diagnosis += diagnose_gateways(self.workload, self._gave_up_ns, self._gave_up_quietly)
         diagnosis += diagnose_names(self.workload, self._plan) + warnings_of(self._plan.pools)
         diagnosis += self.workload.notes
-        cannot_go_on = any(replica.rank.is_livelocked or replica.is_out_of_time for replica in self.replicas)
+        if self._stands_still:
+            diagnosis.append(describe_standstill(
+                self._num_still, self.clock_ns, self.fleet.events.top().kind if self.fleet.events.size > 0 else -1))
+        cannot_go_on = any(replica.rank.is_livelocked or replica.is_out_of_time or replica.stands_still
+                           for replica in self.replicas)
         run = Run(workload=self.workload, complete=not (self._stopped or cannot_go_on), clock_ns=self._end_of_time(),
+                  stands_still=self._stands_still or any(replica.stands_still for replica in self.replicas),
                   replicas=self._replica_table(), itl_ns=self._recorder.gaps, journeys=self._journeys,
                   latency=provenance_of(self._plan.pools), diagnosis=diagnosis,
                   legs=None if self.fleet.legs is None else self.fleet.legs.table(), kv_tiers=self._tier_table(),
@@ -176,6 +188,17 @@ cdef class Cluster:
             operation.report(run)
         return run
 
+    def _forget_behind_horizon(self):
+        """Take back what clients would have seen only behind the horizon: the host takes time after an iteration."""
+        cdef Replica replica
+        requests = self.workload.requests
+        requests["first_token_ns"][requests["first_token_ns"] > self._horizon_ns] = -1
+        late = np.flatnonzero((requests["status"] == COMPLETED) & (requests["completed_ns"] > self._horizon_ns))
+        requests["status"][late], requests["completed_ns"][late] = RUNNING, -1
+        for index, count in zip(*np.unique(requests["replica"][late], return_counts=True), strict=True):
+            replica = self.replicas[index]
+            replica.rank.row.completed -= count
+
     # ---- the loop
 
     cdef int _loop(self) except -1 nogil:
@@ -183,6 +206,10 @@ cdef class Cluster:
         cdef const Event* top
         cdef bint is_event
         while not self._stopped:
+            self._looks_in -= 1
+            if self._looks_in == 0:
+                self._look(self.clock_ns)
+                continue
             self.fleet.next_arrival_ns = arrival_ns = self.source.next_ns
             top = self.fleet.events.top()
             event_ns = top.time_ns if top != NULL else NEVER_NS
@@ -194,7 +221,8 @@ cdef class Cluster:
                 if self.fleet.departures.any():
                     self._hear_of_departures(reached_ns)
                     continue
-                if reached_ns < now_ns:
+                if reached_ns < now_ns:                 # many steps have passed
+                    self._look(reached_ns)
                     continue
             if now_ns > self._horizon_ns or now_ns == NEVER_NS:
                 break
@@ -203,10 +231,7 @@ cdef class Cluster:
                 break
             self.clock_ns = now_ns
             num_finished = self._recorder.finished
-            if is_event:
-                self._pop()
-            else:
-                self._arrive(now_ns)
+            self._pop() if is_event else self._arrive(now_ns)
             if self._recorder.finished > num_finished:
                 self._last_event_ns = now_ns
             if self.fleet.departures.any():
@@ -215,10 +240,27 @@ cdef class Cluster:
                 self._poll(now_ns)
         return 0
 
+    cdef int _look(self, int64_t now_ns) except -1 nogil:
+        cdef int64_t marks[4]
+        cdef bint has_moved = False
+        cdef int32_t i
+        marks[0], marks[1], marks[2] = now_ns, self.source.num_left, self._recorder.finished
+        marks[3] = self._recorder.iterations
+        for i in range(4):
+            has_moved = has_moved or marks[i] != self._marks[i]
+            self._marks[i] = marks[i]
+        self._num_still = 0 if has_moved else self._num_still + LOOK_EVENTS
+        self._looks_in = LOOK_EVENTS
+        if self._num_still > self._most_still:
+            self._stands_still = self._stopped = True
+            return 0
+        return self._poll(now_ns)
+
     cdef int _hear_of_departures(self, int64_t now_ns) except -1 nogil:
         cdef int32_t row, i
         cdef int8_t how
         self.clock_ns = max(self.clock_ns, now_ns)
+        self._last_event_ns = max(self._last_event_ns, now_ns)
         while self.fleet.departures.any():      # again: who is let pass now may be refused by its replica at once
             while self.fleet.departures.any():
                 row = self.fleet.departures.take()
@@ -247,7 +289,7 @@ cdef class Cluster:
         """
         cdef bint is_done = self._recorder.finished == self._num_requests, is_quiet = self.fleet.is_quiet()
         if self.fleet.next_arrival_ns < NEVER_NS or self.fleet.wakes.top_time() < NEVER_NS:
-            self._idle_since_ns = now_ns
+            self._idle_since_ns = self._quiet_since_ns = now_ns
             return False
         if is_done:
             return is_quiet or self._horizon_ns == NEVER_NS - 1

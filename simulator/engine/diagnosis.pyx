@@ -8,6 +8,8 @@ from simulator.scheduling.base cimport Scheduler
 
 import numpy as np
 
+REPORT_IT = "; that is a fault of the program, please report it as CONTRIBUTING.md says"
+
 
 def diagnose(replicas, workload, has_stopped):
     """Return a message for each replica that cannot go on.
@@ -26,12 +28,25 @@ def diagnose(replicas, workload, has_stopped):
         elif replica.is_out_of_time:
             messages.append(f"replica {replica.index}: an iteration would end after the last instant of the clock, "
                             "253 years; lower the prices of [latency]")
+        elif replica.stands_still:
+            messages.append(_describe_standing(replica))
         elif not has_stopped and replica.wake_ns == NEVER_NS and not replica.is_halted:
             if replica.rank.scheduler.num_running() > 0:
                 messages.append(_describe_left_alone(replica, workload))
             elif replica.rank.scheduler.num_waiting() > 0:
                 messages.append(_describe_stuck(replica, workload))
     return messages
+
+
+def describe_standstill(num_events, clock_ns, kind):
+    """Return what to say of events that follow each other at one instant for ever.
+
+    kind : EventKind of the next one; -1: there is none.
+    """
+    next_one = "no event comes next" if kind < 0 else f"the next event is of kind {kind}"
+    return (f"the run stood still at {clock_ns / 1e9:,.9f} s: {num_events:,} events in a row moved neither the clock, "
+            f"nor did a request come or leave, nor an iteration end; {next_one} (simulator/engine/fleet/events.pxd)"
+            + REPORT_IT)
 
 
 def pool_cuts(replicas, workload):
@@ -74,6 +89,13 @@ def _why_it_ended(gave_up_ns, is_quiet):
     key, what = (("give_up_after_s", "nothing else happened") if is_quiet else
                  ("give_up_failing_after_s", "nothing but failures and repairs happened"))
     return f"; the run ended since {what} for {gave_up_ns / 1e9:,.9g} s, [cluster] {key}"
+
+
+cdef object _describe_standing(Replica replica):
+    cdef Scheduler scheduler = replica.rank.scheduler
+    return (f"replica {replica.index}: stood still at {replica.still_ns / 1e9:,.9f} s: {scheduler.num_waiting()} "
+            f"requests wait and {scheduler.num_running()} run, and {replica.num_still:,} turns in a row at that "
+            "instant brought no tokens" + REPORT_IT)
 
 
 cdef object _describe_livelock(Replica replica, workload):

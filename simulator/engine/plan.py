@@ -29,6 +29,7 @@ class Pool(msgspec.Struct, frozen=True):
     role : "both", or "prefill" or "decode" alone, see `ClusterPlan.hand_over`.
     replicas_per_node : how many share a node, and fail with it. nodes_per_unit : likewise.
     cost_per_hour : of a replica, in any currency. accelerators : likewise.
+    behind_server : as `ReplicaContext` has it; False: the scheduler is driven by itself.
     ranks : how many consecutive replicas are the ranks of one (data parallelism).
     ranks_per_choice : consecutive ranks of a replica among which `GatewayPlan.ranks` chooses, instead of the router.
     lock_step : domain.data_parallel.LockStepRules of these; None: each is an engine by itself.
@@ -51,6 +52,7 @@ class Pool(msgspec.Struct, frozen=True):
     name: str = "default"
     model: str | None = None
     role: str = "both"
+    behind_server: bool = False
     replicas_per_node: int = 1
     nodes_per_unit: int = 1
     cost_per_hour: float = 0.0

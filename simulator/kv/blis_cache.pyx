@@ -198,12 +198,14 @@ cdef class BlisKV(BlockPool):
         if hits > self._room_own_hits:
             resize(&self._own_hits, 2 * <size_t>hits * sizeof(int32_t))
             self._room_own_hits = 2 * hits
-        memcpy(self._own_hits, self._hits, hits * sizeof(int32_t))
+        if hits > 0:
+            memcpy(self._own_hits, self._hits, hits * sizeof(int32_t))
         if self._reload(slot, row, <int32_t>(begin // self.block_size) if waits else 0) > 0:
             done = self._use_reloaded(slot, row, begin, slots, known_tokens)
             if done >= 0:
                 return done
-        memcpy(self._hits, self._own_hits, hits * sizeof(int32_t))
+        if hits > 0:
+            memcpy(self._hits, self._own_hits, hits * sizeof(int32_t))
         self._free_hits, self._hits_cursor = free_hits, cursor
         return self._allocate(slot, row, hits, slots, known_tokens)
 
@@ -387,7 +389,8 @@ cdef class BlisKV(BlockPool):
         if entry < 0:
             return False
         self._prepare(&self._tables[slot], kept.count, 0)
-        memcpy(self._tables[slot].blocks, kept.blocks, kept.count * sizeof(int32_t))
+        if kept.count > 0:
+            memcpy(self._tables[slot].blocks, kept.blocks, kept.count * sizeof(int32_t))
         self._tables[slot].row = row
         self._tables[slot].num_hashed = self._owned[slot] = kept.count
         kept.row = -1
@@ -404,7 +407,8 @@ cdef class BlisKV(BlockPool):
             self._num_kept += 1
         kept = &self._kept[entry]
         resize(&kept.blocks, self._owned[slot] * sizeof(int32_t))
-        memcpy(kept.blocks, self._tables[slot].blocks, self._owned[slot] * sizeof(int32_t))
+        if self._owned[slot] > 0:
+            memcpy(kept.blocks, self._tables[slot].blocks, self._owned[slot] * sizeof(int32_t))
         kept.row, kept.count = row, self._owned[slot]
         self._owned[slot] = 0
         return self._kept_by.put(key_of(row), entry)

@@ -166,7 +166,8 @@ cdef class SparseKV(KVCache):
             return 0
         blocks = self._cached.blocks
         holding.cursor = self._hits_cursor
-        memcpy(holding.shared, self._hits, self._public_hits * sizeof(int32_t))
+        if self._public_hits > 0:
+            memcpy(holding.shared, self._hits, self._public_hits * sizeof(int32_t))
         for i in range(self._public_hits):
             if blocks[self._hits[i]].references == 0:
                 self._cached.take_block(self._hits[i])

@@ -1,8 +1,15 @@
-"""SIGINT and SIGTERM end a run early, with results; a second one ends it at once."""
+"""SIGINT and SIGTERM end a run early, with results; a second one ends it at once.
+
+At once means: as soon as Python runs again, so that files are put in order. Where it does not within `GRACE_S`, since
+compiled code never comes back, the process ends all the same, with the same exit status.
+"""
 import signal
 import threading
 from collections.abc import Iterable
 
+from simulator.core import forced_end
+
+GRACE_S = 5                 # closing and removing what was written, on a slow file system
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -44,9 +51,13 @@ class Interrupts:
                 if previous not in (signal.SIG_IGN, None):      # None: a handler that Python cannot put back
                     self._previous[number] = previous
                     signal.signal(number, self._handle)
+        if self._previous:
+            forced_end.arm([int(number) for number in self._previous], GRACE_S)
         return self
 
     def __exit__(self, *exception):
+        if self._previous:
+            forced_end.disarm()
         for number, previous in self._previous.items():
             signal.signal(number, previous)
 

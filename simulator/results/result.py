@@ -15,6 +15,7 @@ class Result:
     summary : dict, as in summary.json.
     directory : where the results lie; None: they were not written.
     interrupted_by : number of the signal that ended the run early; None: none did.
+    stands_still : the run would never have ended, by a fault of the program that `summary["diagnosis"]` tells.
 
     Parameters
     ----------
@@ -25,13 +26,15 @@ class Result:
         self.summary = summary
         self.directory = directory
         self.interrupted_by: int | None = None
+        self.stands_still = False
         self._tables = tables
 
     def __getstate__(self):
         """Leave out of a pickle the tables that were read from files: they are read again."""
         if self.directory is None:
             return self.__dict__
-        return {name: self.__dict__[name] for name in ("summary", "directory", "interrupted_by", "_tables")}
+        kept = ("summary", "directory", "interrupted_by", "stands_still", "_tables")
+        return {name: self.__dict__[name] for name in kept}
 
     def __repr__(self):
         state = "complete" if self.summary["complete"] else "incomplete"

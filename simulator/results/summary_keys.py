@@ -72,7 +72,7 @@ _TIERS = {name: column for name, column in TABLES["kv_tiers"].items() if name no
 
 SUMMARY: dict[str, Column] = {
     **_keys(schema="version of this layout", name="of the experiment", seed="of the experiment",
-            complete="false: the run was interrupted"),
+            complete="false: the run was interrupted, or could not go on"),
     **_below("requests", {**_COUNTS, **_keys(not_sent="that never came; where requests wait for others",
                                              pool_capped="completed, cut where the KV pool ends; some engines")}),
     **_keys(by_cause__NAME__NAME="requests that were not completed, by status and cause"),

@@ -9,26 +9,25 @@ from simulator.domain.batch cimport BatchShape
 cdef class AdapterSlots:
     cdef int32_t _num_adapters
     cdef int32_t _limits[2]             # adapters on the accelerator, and in host memory
-    cdef int64_t* _used                 # [adapter] number of its last use; 0: never
+    cdef int64_t* _used                 # [adapter] the last batch that used it, from 1; 0: none did
     cdef int32_t* _held[2]              # [_limits] adapters that are there
     cdef int32_t _num_held[2]
-    cdef int64_t _now                   # uses so far
+    cdef readonly int32_t limit         # on the accelerator
     cdef int64_t loads, reads, evictions       # to the accelerator; of these, from the disk; from there
 
-    # A batch uses an adapter; -1: a request without one. It is loaded before, if need be.
-    cdef inline void use(self, int32_t adapter, BatchShape* shape) noexcept nogil:
-        if adapter >= 0 and self.has(adapter):
-            self.touch(adapter)
-        elif adapter >= 0:
+    # A batch of this number uses an adapter, which is loaded before, if need be.
+    cdef inline void use(self, int32_t adapter, int64_t batch, BatchShape* shape) noexcept nogil:
+        if not self.has(adapter):
             self._load(adapter, shape)
+        self._used[adapter] = max(self._used[adapter], batch)
 
-    # Is it on the accelerator? If it is, it is used now.
+    # Is it on the accelerator? If it is, a batch of this number used it.
     cdef inline bint has(self, int32_t adapter) noexcept nogil:
         return self._used[adapter] > 0 and self._holds(0, adapter)
 
-    cdef inline void touch(self, int32_t adapter) noexcept nogil:
-        self._now += 1
-        self._used[adapter] = self._now if self._used[adapter] > 0 else 0
+    cdef inline void touch(self, int32_t adapter, int64_t batch) noexcept nogil:
+        if self._used[adapter] > 0:
+            self._used[adapter] = max(self._used[adapter], batch)
 
     # All are gone.
     cdef void forget(self) noexcept nogil

@@ -1,7 +1,8 @@
 """Which LoRA adapters a worker holds, on the accelerator and in host memory.
 
 An adapter that a batch needs is loaded before it: from the disk to host memory, unless it is there, and from there to
-the accelerator. In both places those go that were not used for the longest time. Source: vLLM 0.32.0,
+the accelerator. In both places those go that were not used for the longest time, of several that one batch used last the
+first by number: upstream goes through a set, which has no order. Source: vLLM 0.32.0,
 vllm/lora/worker_manager.py, LRUCacheWorkerLoRAManager, vllm/lora/model_manager.py, LRUCacheLoRAModelManager.
 """
 from libc.stdint cimport int32_t, int64_t
@@ -23,6 +24,7 @@ cdef class AdapterSlots:
         cdef int level
         self._num_adapters = num_adapters
         self._limits[0], self._limits[1] = max_loras, max(max_cpu_loras, max_loras)
+        self.limit = max_loras
         self._used = <int64_t*>calloc(num_adapters + 1, sizeof(int64_t))
         for level in range(2):
             self._limits[level] = min(self._limits[level], max(num_adapters, 1))
@@ -58,8 +60,6 @@ cdef class AdapterSlots:
         self.evictions += self._put(0, adapter)
         self.loads += 1
         shape.num_loads += 1
-        self._now += 1
-        self._used[adapter] = self._now
 
     cdef bint _put(self, int level, int32_t adapter) noexcept nogil:
         """Add an adapter; True: another one goes for it."""
@@ -70,7 +70,8 @@ cdef class AdapterSlots:
             self._num_held[level] += 1
             return False
         for i in range(1, self._num_held[level]):
-            if self._used[held[i]] < self._used[held[oldest]]:
+            if self._used[held[i]] < self._used[held[oldest]] or (
+                    self._used[held[i]] == self._used[held[oldest]] and held[i] < held[oldest]):
                 oldest = i
         held[oldest] = adapter
         return True

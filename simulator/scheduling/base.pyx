@@ -488,7 +488,8 @@ cdef class Scheduler:
                     0 if batch.entries[i].is_partial else 1 + batch.entries[i].drafts))
         if self.tally.has_ranks and batch.shape.num_adapters > 0:
             batch.shape.largest_rank = self.tally.largest_rank()
-        if self.tally.slots is not None and batch.num_entries > 0:
+        if self.tally.slots is not None and (
+                batch.num_entries > 0 or batch.num_starved > 0 or self.tally.unsettled > 0):
             self.tally.load(batch)
 
     # ---- the group
@@ -569,6 +570,8 @@ cdef class Scheduler:
         self.iteration += count
         self.phase = <int32_t>(self.iteration % self.kv.num_phases)
         self.member_tokens += <int64_t>count * self.num_members
+        if self.tally is not None:
+            self.tally.repeat(self.group)
         return self.kv.step_run(first, count)
 
     cdef void repeat_of(self, int32_t group, int32_t num_ended, int32_t num_formed, int64_t ended_ns) noexcept nogil:
@@ -577,6 +580,8 @@ cdef class Scheduler:
         self.phase = <int32_t>(self.iteration % self.kv.num_phases)
         self.member_tokens += <int64_t>num_formed * self.num_members
         self.num_in_flight += num_formed - num_ended
+        if self.tally is not None and num_formed > 0:
+            self.tally.repeat(group)
         if num_ended > 0:
             self.ended_ns = ended_ns
 
@@ -585,6 +590,8 @@ cdef class Scheduler:
         self._in_flight[1] = self._in_flight[0]
         self._in_flight[0] = batch
         self.step = batch.step
+        if self.tally is not None:
+            self.tally.repeat(batch.group)
 
     # ---- members that stride: none, unless the policy is a StridingScheduler
 

@@ -117,6 +117,7 @@ class ReplicaContext(msgspec.Struct, frozen=True):
     encoded_tokens : int64 (n,), embeddings that encoders have computed for each request; who encodes adds to it.
     grammar_drafts : GrammarDrafts, which drafts grammars admit, and counts the others; None: all.
     fetches_items : other replicas have encoded all items, and they are fetched instead.
+    behind_server : prompts come through the engine's server, which refuses those that leave room for no token.
     """
 
     kv: Any
@@ -135,3 +136,4 @@ class ReplicaContext(msgspec.Struct, frozen=True):
     encoded_tokens: np.ndarray | None = None
     grammar_drafts: Any = None
     fetches_items: bool = False
+    behind_server: bool = False

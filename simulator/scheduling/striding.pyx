@@ -82,6 +82,8 @@ cdef class StridingScheduler(InOrder):
         for _ in range(count):
             self.begin_striding()
         self.num_in_flight -= count
+        if self.tally is not None:
+            self.tally.repeat(self.group)
         return 0
 
     cdef int dissolve(self) except -1 nogil:

@@ -21,7 +21,10 @@ cdef class Tally:
     cdef int32_t* _members              # [group, adapter] members with it
     cdef const int32_t[::1] _ranks      # [adapter]; None: nobody asks
     cdef int64_t* _counted              # [adapter] the batch that last had it visited
-    cdef int64_t _batch                 # its number
+    cdef int64_t _batch                 # number of the last one formed; a run of them is passed over as one
+    cdef int64_t* _latest               # [group] the last one with its members
+    cdef readonly int32_t unsettled     # others' adapters took the place of those of members of groups that are not at
+                                        # hand, which load them anew: for so many more batches they may not be alike
 
     # A sequence becomes a member of a group, or is one no more.
     cdef inline void join(self, int32_t row, int32_t group) noexcept nogil:
@@ -35,11 +38,21 @@ cdef class Tally:
     cdef void begin(self, BatchShape* shape, int32_t group, int32_t drafts, bint is_whole) noexcept nogil
     cdef void visit(self, BatchShape* shape, int32_t row, int32_t rows) noexcept nogil
 
-    # All were visited: adapters that the worker lacks are loaded for the entries.
+    # All were visited: adapters that the worker lacks are loaded.
     cdef void load(self, Batch* batch) noexcept nogil
+
+    # Batches of members of a group alone were formed, whose number does not matter.
+    cdef inline void repeat(self, int32_t group) noexcept nogil:
+        self._batch += 1
+        self._latest[group] = self._batch
 
     # All were visited: the largest rank among the adapters of the batch.
     cdef int32_t largest_rank(self) noexcept nogil
 
     cdef void _change(self, const Demand* demand, int32_t group, int32_t by) noexcept nogil
-    cdef bint _has_member(self, int32_t adapter) noexcept nogil
+    cdef bint _is_needed(self, int32_t adapter) noexcept nogil
+    cdef bint _has_all(self, const Batch* batch) noexcept nogil
+    cdef bint _lack_some(self) noexcept nogil
+    cdef void _touch_members(self, int32_t group) noexcept nogil
+    cdef inline int32_t _members_of(self, int32_t group, int32_t adapter) noexcept nogil:
+        return self._members[<int64_t>group * self._num_adapters + adapter]

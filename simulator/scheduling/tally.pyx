@@ -31,7 +31,8 @@ cdef class Tally:
         self._distinct = <int32_t*>calloc(num_groups, sizeof(int32_t))
         self._members = <int32_t*>calloc(<int64_t>num_groups * num_adapters + 1, sizeof(int32_t))
         self._counted = <int64_t*>calloc(num_adapters + 1, sizeof(int64_t))
-        if self._masked == NULL or self._distinct == NULL or self._members == NULL or self._counted == NULL:
+        self._latest = <int64_t*>calloc(num_groups, sizeof(int64_t))
+        if self._latest == NULL or self._masked == NULL or self._distinct == NULL or self._members == NULL or self._counted == NULL:
             raise MemoryError()
 
     def __dealloc__(self):
@@ -39,6 +40,7 @@ cdef class Tally:
         free(self._distinct)
         free(self._members)
         free(self._counted)
+        free(self._latest)
 
     cdef void _change(self, const Demand* demand, int32_t group, int32_t by) noexcept nogil:
         cdef int32_t* members
@@ -49,15 +51,20 @@ cdef class Tally:
         members[0] += by
         if by > 0:
             self._distinct[group] += members[0] == 1
+            if self.slots is not None and not self.slots.has(demand.adapter):
+                self.unsettled = self._num_groups + 1       # it went while the batch was in flight
         else:
             self._distinct[group] -= members[0] == 0
             if self.slots is not None:
-                self.slots.touch(demand.adapter)    # it was used up to now
+                self.slots.touch(demand.adapter, self._latest[group])       # it was used up to then
 
     cdef void begin(self, BatchShape* shape, int32_t group, int32_t drafts, bint is_whole) noexcept nogil:
+        if not is_whole and self.slots is not None:
+            self._touch_members(group)              # from now on, those with a turn are by themselves
         self._batch += 1
         self._group = group if is_whole else -1
         if is_whole:
+            self._latest[group] = self._batch
             shape.num_masks, shape.num_adapters = self._masked[group] * (1 + drafts), self._distinct[group]
 
     cdef void visit(self, BatchShape* shape, int32_t row, int32_t rows) noexcept nogil:
@@ -78,22 +85,50 @@ cdef class Tally:
                 largest = max(largest, self._ranks[i])
         return largest
 
-    cdef bint _has_member(self, int32_t adapter) noexcept nogil:
-        cdef int32_t group
-        for group in range(self._num_groups):
-            if self._members[<int64_t>group * self._num_adapters + adapter] > 0:
-                return True
-        return False
+    cdef bint _is_needed(self, int32_t adapter) noexcept nogil:
+        """Say whether the batch just visited uses an adapter."""
+        return self._counted[adapter] == self._batch or (
+            self._group >= 0 and self._members_of(self._group, adapter) > 0)
 
-    cdef void load(self, Batch* batch) noexcept nogil:
-        cdef int32_t adapter, i
-        cdef bint is_complete = True
+    cdef bint _has_all(self, const Batch* batch) noexcept nogil:
+        """Say whether nothing is to be loaded for a batch whose members lack nothing."""
+        cdef int32_t i, adapter
         for i in range(batch.num_entries):
             adapter = self._demands[batch.entries[i].row].adapter
-            is_complete = is_complete and (adapter < 0 or self.slots.has(adapter))
-        if not is_complete:                         # what the batch needs stays
+            if adapter >= 0 and batch.entries[i].tokens > 0:
+                if not self.slots.has(adapter):
+                    return False
+                self.slots.touch(adapter, self._batch)
+        return True
+
+    cdef void _touch_members(self, int32_t group) noexcept nogil:
+        cdef int32_t i
+        for i in range(self._num_adapters):
+            if self._members_of(group, i) > 0:
+                self.slots.touch(i, self._latest[group])
+
+    cdef void load(self, Batch* batch) noexcept nogil:
+        cdef int32_t group, i
+        if self.unsettled == 0 and self._group >= 0 and self._has_all(batch):
+            return
+        for group in range(self._num_groups):
+            self._touch_members(group)
+        for i in range(self._num_adapters):         # what the batch needs stays
+            if self._is_needed(i):
+                self.slots.touch(i, self._batch)
+        for i in range(self._num_adapters):
+            if self._is_needed(i):
+                self.slots.use(i, self._batch, &batch.shape)
+        if batch.num_entries + batch.num_members > 0:       # one of nothing leaves those in flight where they are
+            self.unsettled = max(self.unsettled - 1, 0)
+        if self._lack_some() or (batch.num_entries == 0 and batch.shape.num_loads > 0):
+            self.unsettled = self._num_groups + 1
+
+    cdef bint _lack_some(self) noexcept nogil:
+        """Say whether members lack their adapters."""
+        cdef int32_t group, i
+        for group in range(self._num_groups):
             for i in range(self._num_adapters):
-                if self._counted[i] == self._batch or self._has_member(i):
-                    self.slots.touch(i)
-        for i in range(batch.num_entries):
-            self.slots.use(self._demands[batch.entries[i].row].adapter, &batch.shape)
+                if self._members_of(group, i) > 0 and not self.slots.has(i):
+                    return True
+        return False

@@ -84,9 +84,9 @@ cdef class Vllm(EncodingScheduler):
     def __init__(self, parameters, context):
         behaviour = behaviour_of(parameters.vllm_version)
         self.max_running = parameters.max_num_active_seqs or parameters.max_num_seqs
-        # A running prompt's last chunk may not reach max_model_len; vLLM's server refuses such prompts at the door.
-        # Unchunked, the scheduler computes them whole.
-        self.longest_prompt = context.max_model_len - parameters.enable_chunked_prefill
+        # A running prompt's last chunk may not reach max_model_len. Unchunked, the scheduler computes them whole, and one
+        # token more; vLLM's server refuses such prompts at the door.
+        self.longest_prompt = context.max_model_len - (parameters.enable_chunked_prefill or context.behind_server)
         self._batched_tokens = parameters.max_num_batched_tokens
         self._token_budget = min(parameters.max_num_scheduled_tokens or self._batched_tokens, self._batched_tokens)
         self._max_model_len = context.max_model_len
@@ -244,6 +244,8 @@ cdef class Vllm(EncodingScheduler):
         # SGLang's rule reserves shrinks by each token of a member, the free blocks by a block at a time.
         if self.kv.is_hybrid and (self.kv.num_shared > 0 or (
                 self._running.size < self.max_running and self.num_waiting() > 0)):
+            return False
+        if self.tally is not None and self.tally.unsettled > 0:
             return False
         if self.num_groups > 1 and self._running.size < self.max_running:
             return self.num_waiting() == 0
@@ -464,7 +466,7 @@ cdef class Vllm(EncodingScheduler):
         cdef bint any_running = batch.num_members + batch.num_entries > 0
         cdef int32_t num_skipped = 0, row, outcome
         if self._adapters is not None:
-            self._note_adapters()
+            self._note_adapters(batch)
         if self._held.size > 0 and self._admit_held(batch, threshold, any_running) == STOP:
             return 0
         while self._budget > 0 and self._admissible() > 0 and self._running.size < self.max_running:
@@ -523,12 +525,15 @@ cdef class Vllm(EncodingScheduler):
     cdef inline bint _has_adapter(self, int32_t row) noexcept nogil:
         return self._adapters is None or self._adapters.has_room_for(self._demands[row].adapter)
 
-    cdef void _note_adapters(self) noexcept nogil:
+    cdef void _note_adapters(self, const Batch* batch) noexcept nogil:
         """Note the adapters of those that run in the batch being formed; who is certain to end has no tokens in it."""
         cdef int32_t slot = self._running.head
+        cdef const Sequence* sequence
         self._adapters.begin()
         while slot >= 0:
-            if (self._sequences[slot].is_member or self._sequences[slot].scheduled > 0
+            sequence = &self._sequences[slot]
+            if ((sequence.group == self.group and not (batch.num_starved > 0 and sequence.is_starved))
+                    if sequence.is_member else sequence.scheduled > 0
                     or (self.encoder is not None and self.encoder.lacks(        # held up, and going to go on
                         self._sequences[slot].row, self._sequences[slot].num_computed))):
                 self._adapters.use(self._demands[self._sequences[slot].row].adapter)

@@ -145,7 +145,8 @@ def test_columns_of_the_results_are_described_with_units_and_codes(faults):
 
     assert lines[0] == "/requests in results.h5"
     text = "\n".join(lines)
-    assert paragraph(text, "prompt_tokens") == ("prompt_tokens tokens length of the prompt", ["prompt_tokens", "tokens"])
+    assert paragraph(text, "prompt_tokens") == (
+        "prompt_tokens tokens length of the prompt", ["prompt_tokens", "tokens"])
     assert paragraph(text, "finish_reason")[0].endswith(
         "say length too: stop, length, max_model_len, timeout, error, abort, rejected, cancelled, kv_pool")
     assert describe.list_text("results tables").splitlines()[0] == "requests"

@@ -25,8 +25,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("doors")
     built([Path(__file__).parent / "compiled/wild_answers.pyx"], folder)
     (folder / "a.toml").write_text(EXPERIMENT)
-    (folder / "late.csv").write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n" + "5,10,50\n" * 4)
-    (folder / "t.csv").write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n" + "0,10,50\n" * 4)
+    (folder / "t.csv").write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n" + "0,10,50\n5,10,50\n")
     yield folder
     registry._user_classes.pop("wild_answers", None)
     shutil.rmtree(folder)
@@ -47,7 +46,7 @@ def test_a_router_that_answers_no_replica_is_named(folder, answer):
 
 def test_a_router_that_answers_a_closed_replica_is_named(folder):
     told = refusal(folder, {
-        "cluster.routing.policy": "wild_answers:Routes", "cluster.routing.answer": 1, "workload.path": str(folder / "late.csv"),
+        "cluster.routing.policy": "wild_answers:Routes", "cluster.routing.answer": 1,
         "failures": [{"kind": "stop", "target": "replica", "which": 1, "at_s": 0.0, "duration_s": 10.0}]})
 
     assert told.startswith('"wild_answers:Routes", raised BadAnswer') and told.endswith("found 1")
@@ -65,7 +64,8 @@ def test_a_detector_that_answers_no_number_is_named(folder):
 
 @pytest.mark.parametrize("answer", [-1, 0, 3])
 def test_a_rescheduler_that_moves_to_no_other_replica_is_named(folder, answer):
-    assert refusal(folder, {"cluster.rescheduling": {
-            "policy": "wild_answers:Moves", "answer": answer, "kv_bytes_per_token": 1e5, "bandwidth_gb_per_s": 10.0}}) == (
+    section = {"policy": "wild_answers:Moves", "answer": answer, "kv_bytes_per_token": 1e5, "bandwidth_gb_per_s": 10.0}
+
+    assert refusal(folder, {"cluster.rescheduling": section}) == (
         '"wild_answers:Moves", raised BadAnswer: Moves.plan: expected moves from one of 3 replicas to another, '
         f"found 0 to {answer}")

@@ -95,6 +95,10 @@ def missing_in_files(description):
         if group["kind"] == "mamba" and (group.get("mode", "align") == "align") != options.get(
                 "enable_prefix_caching", True):
             return "states that are kept otherwise than vLLM does on its own"
+    if options.get("enable_chunked_prefill") is False and any(
+            sum(piece[1] for piece in request["prompt"] if isinstance(piece[1], int)) >= options["max_model_len"]
+            for request in description["requests"]):
+        return "a prompt that vLLM's server refuses, given to the scheduler alone"
     return missing(description) or missing_of_tiers(description)
 
 

@@ -179,6 +179,7 @@ cdef class Lifecycle:
         self.enter(place, now_ns, OFF)
         for rank in place.ranks:
             rank.replica.rank.forget()
+            self._fleet.touched(rank.index)
         return 0
 
     def table(self, clock_ns):

@@ -152,6 +152,7 @@ cdef class Outages:
                 self._take_off(place, outage, now_ns)
             if outage.loses_kv:
                 place.replica.rank.forget()
+                self._fleet.touched(place.replica.index)
         self._send_elsewhere(now_ns)
         for place, outage in back:
             self._wake(place, outage, now_ns)

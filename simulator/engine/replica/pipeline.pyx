@@ -2,6 +2,7 @@
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free, malloc
 
+from simulator.core.clock cimport NEVER_NS
 from simulator.domain.iteration cimport Batch, StageVisit, free_batch, reserve_batch
 from simulator.latency.base cimport LatencyModel
 
@@ -63,12 +64,12 @@ cdef void put_off_batch(Batch* batch, int64_t since_ns, int64_t pause_ns, bint i
     """Let a batch that was in flight at `since_ns` end later."""
     cdef StageVisit* visit
     cdef int32_t i
-    batch.end_ns += pause_ns
+    batch.end_ns += pause_ns if batch.end_ns < NEVER_NS else 0      # in lock step, of one behind it is not known yet
     if batch.visits == NULL:
         batch.duration_ns += pause_ns if is_executing else 0
         return
     for i in range(batch.num_stages):
         visit = &batch.visits[i]
-        visit.start_ns += pause_ns if visit.start_ns >= since_ns else 0
+        visit.start_ns += pause_ns if visit.start_ns > since_ns else 0
         visit.end_ns += pause_ns if visit.end_ns >= since_ns else 0
     batch.duration_ns = batch.end_ns - batch.visits[0].start_ns

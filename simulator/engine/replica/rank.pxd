@@ -47,6 +47,9 @@ cdef class Rank:
     cdef RowList _ends_as                   # the RequestStatus of each
     cdef Lateness _lateness                 # of members
     cdef int64_t _fruitless                 # preemptions since a token was sampled
+    cdef int64_t _pauses_ns                 # taken off busy_ns for the batch that executed when row.iterations was
+    cdef int64_t _paused_in                 # this; with so many blocks in use
+    cdef int32_t _paused_blocks
     cdef int32_t _lone                      # since a request came or completed, those of one that had all blocks
 
     # ---- requests come and leave
@@ -100,7 +103,7 @@ cdef class Rank:
     # How many iterations the batch, of members only, may be repeated as it is, itself included.
     cdef inline int64_t num_alike(self) noexcept nogil:
         cdef int64_t most = self.next_complete()
-        return most if most > 1 and self.scheduler.repeats() else 1
+        return most if most > 1 and self.scheduler.failed.size == 0 and self.scheduler.repeats() else 1
 
     # ---- an iteration ends
 
@@ -132,8 +135,10 @@ cdef class Rank:
 
     # ---- what befalls it from outside; between iterations, or as far as its batches in flight have come
 
-    # The batch that executes takes longer by `pause_ns`.
+    # The batch that executes takes longer by `pause_ns`, in which nothing executed. It comes to nothing: it will not be
+    # counted, nor are its pauses.
     cdef void delay(self, const Batch* batch, int64_t pause_ns) noexcept nogil
+    cdef void forget_pauses(self) noexcept nogil
 
     # Take all requests off and add them to `rows`: those that run, in order of admission, then those that wait, in
     # order of the queue. They keep the tokens they got, WAITING in no queue; what they held is free. `executing`: the

@@ -384,7 +384,8 @@ cdef class Rank:
             changes = next_of_turn(rounds, k, depth) + rounds.num_turns * (
                 self.finish.top_iteration_of(rounds.turns[k].group) - group.iteration)
             most = min(most, changes - depth + 1)
-        return most if members == self.scheduler.num_running() and self.scheduler.repeats() else 1
+        return most if (members == self.scheduler.num_running() and self.scheduler.failed.size == 0
+                        and self.scheduler.repeats()) else 1
 
     cdef int end_rounds(self, RunAhead* run, Rounds* rounds, Pipeline* pipeline, int32_t count) except -1 nogil:
         cdef int32_t depth = pipeline.num_in_flight, num_turns = rounds.num_turns, k, ended, first
@@ -565,16 +566,26 @@ cdef class Rank:
     cdef void delay(self, const Batch* batch, int64_t pause_ns) noexcept nogil:
         cdef int32_t slot = self.scheduler.first_running() if batch.num_starved > 0 and not batch.stands_still else -1
         cdef Sequence* sequence
-        if not self.scheduler.ends_at_start:
-            self.row.busy_ns -= pause_ns                # it will be counted with the batch
+        if batch.shape.num_sequences > 0 and not self.scheduler.ends_at_start:      # it will be counted with the batch
+            self._pauses_ns = pause_ns + (self._pauses_ns if self._paused_in == self.row.iterations else 0)
+            self._paused_in, self._paused_blocks = self.row.iterations, batch.used_blocks
+            self.row.busy_ns -= pause_ns
+            self.row.used_block_ns -= <double>batch.used_blocks * <double>pause_ns
         while slot >= 0:                                # members without a turn are charged when an iteration begins
             sequence = self.scheduler.sequence(slot)
             if sequence.is_member and sequence.is_starved:
                 sequence.late_ns += pause_ns
             slot = self.scheduler.next_running(slot)
 
+    cdef void forget_pauses(self) noexcept nogil:
+        if self._pauses_ns > 0 and self._paused_in == self.row.iterations:
+            self.row.busy_ns += self._pauses_ns
+            self.row.used_block_ns += <double>self._paused_blocks * <double>self._pauses_ns
+        self._pauses_ns = 0
+
     cdef int empty(self, const Batch* executing, int64_t last_end_ns, RowList* rows) except -1 nogil:
         cdef int32_t slot, row
+        self.forget_pauses()
         if self._aborted.size > 0:
             self._collect_aborted()
         while self.scheduler.num_running() > 0:

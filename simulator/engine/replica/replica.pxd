@@ -35,6 +35,9 @@ cdef class Replica:
     cdef bint _heeds_arrivals               # see SchedulerFacts; with pipeline stages
     cdef bint _ends_plainly                 # not with those of a tier, and it takes effect then
     cdef readonly bint is_out_of_time       # an iteration would end after the last instant of the clock
+    cdef readonly bint stands_still         # it was to act at one instant for ever, see _note_still
+    cdef readonly int64_t still_ns                  # the instant of its last turn without tokens
+    cdef readonly int32_t num_still                 # turns without tokens at that instant
 
     # Shared for reading with what foresees and observes a replica (fleet/lookahead, observation, debug).
     cdef Pipeline pipeline                  # batches that execute or wait to
@@ -173,6 +176,10 @@ cdef class Replica:
     cdef inline int _end_iteration(self, Batch* batch) except -1 nogil:
         self.rank.end(batch, busy_ns(&self.pipeline, batch))
         return self._observe(True) if self._observer is not None and batch.shape.num_sequences > 0 else 0
+
+    # A turn brings no tokens: after too many at one instant the replica acts no more. What brings tokens ends some time,
+    # and needs no count.
+    cdef void _note_still(self, int64_t now_ns) noexcept nogil
 
     cdef int _end_at_start(self) except -1 nogil
     cdef bint _is_followed(self) noexcept nogil

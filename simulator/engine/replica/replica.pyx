@@ -20,6 +20,9 @@ from simulator.engine.replica.run_ahead cimport (
     plan_striding)
 from simulator.latency.base cimport LatencyModel
 
+cdef enum:
+    MOST_STILL = 10000          # turns without tokens at one instant: no policy needs more than a few
+
 
 cdef inline int end_of(Replica self) except -1 nogil:
     """Do what `end_oldest` does; the loop has it inline."""
@@ -123,6 +126,7 @@ cdef class Replica:
 
     cdef int settle(self, int64_t now_ns) except -1 nogil:
         self.settle_run(now_ns)
+        self.rank.forget_pauses()
         return self.rank.settle()
 
     cdef int _raise_latency_fault(self) except -1 nogil:
@@ -170,6 +174,8 @@ cdef class Replica:
         """Form batches where one of nothing takes a place in the queue, too, as long as there are requests."""
         cdef Batch* batch
         self.pipeline.num_blank = 0
+        if self.num_requests() == 0:
+            self.scheduler.opens_ns = NEVER_NS          # who waited for it has left, and the policy is not asked
         while self.num_requests() > 0 and not is_full(&self.pipeline, self.scheduler.step):
             batch = vacant_place(&self.pipeline)
             self.scheduler.step += 1
@@ -198,8 +204,10 @@ cdef class Replica:
             if self._observer is not None:
                 self.formed = batch
                 self._observe(False)
-            if self.is_out_of_time or (batch.shape.num_sequences + batch.num_preempted == 0
-                                       and not self.has_acted):
+            if batch.shape.num_sequences == 0:
+                self._note_still(now_ns)
+            if self.is_out_of_time or self.stands_still or (
+                    batch.shape.num_sequences + batch.num_preempted == 0 and not self.has_acted):
                 break
             if batch.shape.num_sequences > 0:
                 self.rank.start(batch)
@@ -290,8 +298,9 @@ cdef class Replica:
         """Act next when the oldest batch ends, or a run of them."""
         cdef const Batch* batch
         if self.pipeline.num_in_flight == 0 or self.rank.is_livelocked or self.is_out_of_time:
+            self._note_still(self.wake_ns)
             self.wake_ns = self.scheduler.awaited_ns()
-            if self.rank.is_livelocked or self.is_out_of_time:
+            if self.rank.is_livelocked or self.is_out_of_time or self.stands_still:
                 self.wake_ns = NEVER_NS
             return 0
         if not self._ends_plainly:
@@ -302,6 +311,13 @@ cdef class Replica:
                 and self._observer is None and self.wake_ns < self.scheduler.awaited_ns()):
             self._plan_run(min(horizon_ns, self.scheduler.awaited_ns()))
         return 0
+
+    cdef void _note_still(self, int64_t now_ns) noexcept nogil:
+        if self.stands_still:
+            return
+        self.num_still = self.num_still + 1 if now_ns == self.still_ns else 0
+        self.still_ns = now_ns
+        self.stands_still = self.num_still >= MOST_STILL
 
     cdef int _await_otherwise(self, int64_t horizon_ns) except -1 nogil:
         if self.scheduler.copies:

@@ -122,7 +122,8 @@ cdef class Search:
     cdef void close(self, LayerKind kind, int32_t begin, int32_t size) noexcept nogil:
         cdef int32_t i
         for i in range(kind.num_groups):
-            memset(self.blocks[kind.groups[i]], 0, begin * sizeof(int32_t))
+            if begin > 0:
+                memset(self.blocks[kind.groups[i]], 0, begin * sizeof(int32_t))
             self.sizes[kind.groups[i]] = size
 
 

@@ -33,7 +33,7 @@ cdef class AlignedState(LayerKind):
         cdef int32_t begin = <int32_t>(self.outdated(settled) // self.block_size)
         if table.begin != begin or (begin < table.size - 1 and table.blocks[begin] == NO_BLOCK):
             return 0
-        return INT64_MAX
+        return INT64_MAX if settled >= 1 else 1 + self.block_size       # the first state follows none
 
     cdef Run kept(self, int32_t begin, const Ends* ends) noexcept nogil:
         return next_tail(&self._tails, self.block_size, begin, ends)

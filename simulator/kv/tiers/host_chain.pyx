@@ -319,7 +319,8 @@ cdef class HostChain(Mirror):
             it.room = self._run.count
         self._episode_of.put(key_of(row), episode)
         self._free = it.following
-        memcpy(it.hashes, self._run.hashes, self._run.count * sizeof(uint64_t))
+        if self._run.count > 0:
+            memcpy(it.hashes, self._run.hashes, self._run.count * sizeof(uint64_t))
         it.count, it.level = self._run.count, self._run.level
         it.row, it.since_ns, it.stage = row, self._now_ns, LOOKS_UP
         return episode
