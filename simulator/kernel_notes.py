@@ -32,9 +32,9 @@ def launch_note(scheduler: str, deployment: Deployment) -> str:
         return ""
     number = num_launches(deployment)
     ms = LAUNCH_US * number * 1e-3
-    return (f"{scheduler}: {UNPRICED[scheduler]}, and what launching them takes is not counted: {ms:.0f} ms an "
-            f"iteration or more where the accelerator takes less, by the host of one published server ({number:,} launches of "
-            f"{LAUNCH_US} us)")
+    return (f"{scheduler}: {UNPRICED[scheduler]}, and what launching them takes is not counted: "
+            f"{ms:.0f} ms an iteration or more where the accelerator takes less, by the host of one published server "
+            f"({number:,} launches of {LAUNCH_US} us)")
 
 
 def sinks_note(deployment: Deployment) -> str:
