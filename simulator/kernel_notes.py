@@ -2,7 +2,12 @@
 from simulator import registry
 from simulator.domain.deployment import Deployment
 from simulator.experts.tuned import untuned_note
+from simulator.latency.around.launches import LAUNCH_US, num_launches
 
+# Which kernels have no graph. SGLang: those of prompts, unless it captures them (--enable-piecewise-cuda-graph);
+# TensorRT-LLM's PyTorch backend: the same, cuda_graph_config is of decodes.
+UNPRICED = {"sglang": "kernels of iterations with prompts are launched one by one",
+            "tensorrt_llm": "kernels of iterations with prompts are launched one by one"}
 WITHOUT_SINKS = ("Volta", "Turing", "Ampere", "Ada")     # FlashAttention 3 has them, which begins at Hopper
 
 
@@ -15,10 +20,21 @@ def kernel_notes(pool, deployment: Deployment | None) -> tuple[str, ...]:
     if deployment is None or deployment.accelerator is None or not (backend.takes_padding and backend.takes_collective):
         return ()
     version = getattr(pool.engine.parameters, "vllm_version", None)
-    notes = [sinks_note(deployment)]
+    notes = [sinks_note(deployment), launch_note(pool.engine.scheduler, deployment)]
     if pool.engine.scheduler == "vllm" and version is not None:
         notes.append(untuned_note(deployment, version))
     return tuple(filter(None, notes))
+
+
+def launch_note(scheduler: str, deployment: Deployment) -> str:
+    """Return that an engine other than vLLM launches what has no graph for nothing."""
+    if scheduler not in UNPRICED:
+        return ""
+    number = num_launches(deployment)
+    ms = LAUNCH_US * number * 1e-3
+    return (f"{scheduler}: {UNPRICED[scheduler]}, and what launching them takes is not counted: "
+            f"{ms:.0f} ms an iteration or more where the accelerator takes less, by the host of one published server "
+            f"({number:,} launches of {LAUNCH_US} us)")
 
 
 def sinks_note(deployment: Deployment) -> str:

@@ -9,7 +9,7 @@ from simulator.domain.deployment import Deployment
 from simulator.domain.facts import load_accelerator, load_model, names
 from simulator.domain.parallelism import Parallelism
 from simulator.experts.tuned import shape_of, tuned, untuned_note
-from simulator.kernel_notes import sinks_note
+from simulator.kernel_notes import launch_note, sinks_note
 from simulator.study.predict import predict
 
 EXPERIMENT = """
@@ -93,6 +93,14 @@ def test_runs_and_predictions_say_it(experiment):
         path = experiment(model, accelerator)
         assert any(told in line for line in simulator.run(path).summary["diagnosis"])
         assert any(told in line for line in predict(path, decode=[100]).warnings)
+
+
+@pytest.mark.parametrize(("scheduler", "is_told"), [("sglang", True), ("tensorrt_llm", True), ("orca", False)])
+def test_engines_whose_launches_have_no_price_are_told(scheduler, is_told):
+    # 80 layers of 2 norms, attention 5, MLP 3 and 4 for two all-reduces, and 6 once: 1,126 launches, 51 ms
+    note = launch_note(scheduler, on("h100-sxm-80gb", "llama-3.1-70b", tensor_parallel=8))
+
+    assert bool(note) == is_told and (not is_told or "51 ms an iteration or more" in note)
 
 
 def test_backends_that_were_given_iterations_say_nothing(experiment):
