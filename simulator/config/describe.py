@@ -19,6 +19,7 @@ from simulator.config.fields import (
     table_of,
     unit_in,
 )
+from simulator.config.huggingface.reader import read_config
 from simulator.config.keys import keys, named
 from simulator.config.words import allowed_in, show
 from simulator.domain import columns, facts
@@ -206,7 +207,7 @@ def cells_of(field: Field) -> tuple[str, ...]:
 
 
 def _facts(kind: str, name: str) -> str:
-    entry = FACTS[kind](name)
+    entry = read_config(name) if kind == "model" and name.endswith(".json") else FACTS[kind](name)
     rows = [row for row in _leaves(entry) if row[0] not in ("name", "source", "note")]
     about = [part for part in (entry.note, entry.source and f"Source: {entry.source}") if part]
     return "\n\n".join([f"{kind} {entry.name}", *map(_filled, about), _columns([("field", "value", "unit"), *rows])])

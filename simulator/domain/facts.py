@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from simulator.domain.hardware_spec import ANY, AcceleratorSpec, NodeSpec
 from simulator.domain.model_spec import ModelSpec
-from simulator.errors import InputErrors, KeyFault, did_you_mean
+from simulator.errors import InputErrors, KeyFault, did_you_mean, nearest
 
 _INSTALLED = Path(__file__).parents[1] / "_facts"       # in a wheel
 _CHECKOUT = Path(__file__).parents[2]
@@ -122,6 +122,8 @@ def _load(kind: str, name_or_path: str | Path, struct: type):
     path = path_of(kind, str(name_or_path))
     try:
         return _parsed(struct, path, path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InputErrors([f"{path}: no such file; expected a name in {FOLDERS[kind]}/ or the path of a .toml file"]) from error
     except (OSError, UnicodeDecodeError, tomli.TOMLDecodeError) as error:
         raise InputErrors([f"{path}: {getattr(error, 'strerror', None) or error}"]) from error
 
@@ -148,7 +150,9 @@ def path_of(kind: str, name: str) -> Path:
         return folder(kind) / f"{known}.toml" if known else Path(name)
     path = folder(kind) / f"{name}.toml"
     if not path.is_file() and name not in (known := names(kind)):
-        raise InputErrors([f'no {kind} "{name}" in {FOLDERS[kind]}/{did_you_mean(name, known)}'])
+        near = nearest(name, known)
+        raise InputErrors([f'no {kind} "{name}" in {FOLDERS[kind]}/' + (
+            near or f"{did_you_mean(name, known)}; or the path of a .toml file of your own")])
     return path
 
 

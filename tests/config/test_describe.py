@@ -1,4 +1,5 @@
 """`list` and `describe` tell what can be chosen."""
+import json
 import re
 
 import pytest
@@ -184,3 +185,29 @@ def test_nothing_that_is_described_is_wider_than_a_terminal():
             for line in describe.describe_text(kind, name).splitlines() if len(line) > 80}
 
     assert wide == {}
+
+
+def test_a_config_json_is_described(tmp_path):
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny/config.json").write_text(json.dumps({
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64,
+        "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100,
+        "max_position_embeddings": 512, "torch_dtype": "bfloat16"}))
+
+    text = describe.describe_text("model", str(tmp_path / "tiny/config.json"))
+
+    assert text.startswith("model tiny\n") and "\nnum_layers" in text
+
+
+@pytest.mark.parametrize(("name", "near"), [
+    ("h200", "h200-sxm-141gb"), ("b200", "b200-sxm-180gb"), ("h200-sxm", "h200-sxm-141gb"), ("rtx4090", "rtx-4090")])
+def test_the_nearest_accelerator_is_of_the_same_generation(faults, name, near):
+    assert faults(describe.describe_text, "hardware", name) == [
+        f'no hardware "{name}" in hardware/; did you mean {near}?']
+
+
+def test_a_path_that_is_missed_says_that_names_and_paths_are_taken(faults, tmp_path):
+    assert faults(describe.describe_text, "hardware", f"{tmp_path}/mine.toml") == [
+        f"{tmp_path}/mine.toml: no such file; expected a name in hardware/ or the path of a .toml file"]
+    (missed,) = faults(describe.describe_text, "hardware", "zzz")
+    assert missed.endswith("; or the path of a .toml file of your own")
