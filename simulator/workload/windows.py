@@ -44,9 +44,13 @@ def placed(columns: Columns, path: str, window: Window, keeps_lead: bool) -> Col
     else:
         own_ns = _recorded_ns(columns) + columns.origin_ns
         kept, begin_ns = _cut(columns, own_ns, first_ns, path, window, keeps_lead)
-    times_ns = np.sort(_roots(kept, kept.arrival_ns) + columns.origin_ns)
+    times_ns = _first_of(_roots(kept, kept.arrival_ns)) + columns.origin_ns
     notes = _notes_on_start(path, times_ns, begin_ns, window.start_s is None)
-    arrival_ns = np.maximum(kept.arrival_ns + (columns.origin_ns - begin_ns), 0)
+    arrival_ns = kept.arrival_ns
+    if columns.origin_ns != begin_ns:
+        arrival_ns = arrival_ns + (columns.origin_ns - begin_ns)
+    if columns.waits is not None:
+        arrival_ns = np.maximum(arrival_ns, 0)          # what waits for others may be said to come earlier
     return replace(kept, arrival_ns=arrival_ns, origin_ns=begin_ns, notes=(*kept.notes, *notes))
 
 
@@ -135,14 +139,23 @@ def _shifted(waits: Waits, own_ns: np.ndarray, is_left: np.ndarray) -> Waits:
     return replace(waits, not_before_ns=np.maximum(waits.not_before_ns - later_ns, 0))
 
 
+def _first_of(times_ns: np.ndarray) -> np.ndarray:
+    """Return the first `MANY` times, ascending, or all where these are one instant."""
+    first_ns = times_ns
+    if len(times_ns) > MANY:
+        is_ascending = np.all(times_ns[1:] >= times_ns[:-1])
+        first_ns = times_ns[:MANY] if is_ascending else np.partition(times_ns, MANY)[:MANY]
+    first_ns = np.sort(first_ns)
+    return first_ns if first_ns[0] < first_ns[-1] else np.sort(times_ns)
+
+
 def _notes_on_start(path: str, times_ns: np.ndarray, begin_ns: int, is_told: bool) -> tuple[str, ...]:
     """Say that the trace begins with a gap of more than `LONG` median gaps: before its first arrival, or after.
 
-    times_ns : ascending, as `begin_ns` in the trace's own time.
+    times_ns : the first ones, ascending, as `begin_ns` in the trace's own time.
     is_told : that it begins there was not asked for.
     """
-    different_ns = times_ns[:MANY] if times_ns[0] < times_ns[:MANY][-1] else times_ns
-    gaps_ns = np.diff(different_ns)
+    gaps_ns = np.diff(times_ns)
     gaps_ns = gaps_ns[gaps_ns > 0]
     if not len(gaps_ns):
         return ()
