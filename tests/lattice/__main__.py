@@ -25,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--no-minimise", action="store_true", help="write experiments as they were drawn")
     parser.add_argument("--with-known", action="store_true", help="tell known faults, too")
     args = parser.parse_args(arguments)
-    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))      # ends the processes, too
+    signal.signal(signal.SIGTERM, signal.default_int_handler)     # ends the processes, too
     counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder, Hunt(Path(folder), args.workers, args.limit) as hunt:
         seeds = range(args.seed, args.seed + args.count)
