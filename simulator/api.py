@@ -16,7 +16,8 @@ from simulator.latency.readings import Readings
 from simulator.parts import Stopped
 from simulator.results.directory import check_free, staged
 from simulator.results.interrupts import Aborted, Interrupts
-from simulator.results.measured import measured_rows
+from simulator.results.iteration_log import IterationLog
+from simulator.results.measured import log_for, measured_rows, narrowed, window_of
 from simulator.results.metrics import SCHEMA
 from simulator.results.progress import Progress
 from simulator.results.provenance import Timings, provenance
@@ -197,11 +198,11 @@ def _run_in_memory(order: Order, prepared: assemble.Prepared, watch: _Watch) -> 
     from simulator.results.memory import MemoryRecorder  # either this or the files are needed
 
     experiment = prepared.experiment
-    ledger = ledger_of(experiment)
-    recorder = MemoryRecorder(experiment.output, prepared.workload, ledger.meter)
+    ledger, log = _books(order, prepared)
+    recorder = MemoryRecorder(experiment.output, prepared.workload, _listeners(ledger, log))
     build = order.build or assemble.build
     finished = watch.run(build(prepared, recorder, watch.monitor, order.threads or available_cores()))
-    _measure(finished, order)
+    _measure(finished, order, log)
     watch.end(finished)
     made = recorder.finish(finished)
     return Result(_summary(order, finished, watch, ledger), made)
@@ -214,8 +215,8 @@ def _run_into_files(order: Order, prepared: assemble.Prepared, watch: _Watch, ti
     experiment, resolved = order.experiment, resolved_toml(order.experiment)
     attributes = {"schema": SCHEMA, "name": experiment.name, "seed": experiment.seed, "version": __version__,
                   "resolved_toml": resolved}
-    ledger = ledger_of(experiment)
-    recorder = FileRecorder(experiment.output, prepared.workload, attributes, ledger.meter)
+    ledger, log = _books(order, prepared)
+    recorder = FileRecorder(experiment.output, prepared.workload, attributes, _listeners(ledger, log))
     build = order.build or assemble.build
     cluster = build(prepared, recorder, watch.monitor, order.threads or available_cores())
     timings.end("load")
@@ -223,7 +224,7 @@ def _run_into_files(order: Order, prepared: assemble.Prepared, watch: _Watch, ti
         with recorder.into(directory):
             timings.end("write")
             finished = watch.run(cluster)
-            _measure(finished, order)
+            _measure(finished, order, log)
             timings.end("simulate")
             watch.end(finished)
             del cluster         # what only the engine needs is a tenth of all memory
@@ -241,10 +242,23 @@ def _run_into_files(order: Order, prepared: assemble.Prepared, watch: _Watch, ti
     return Result(summary, Reader(order.out / "results.h5"), order.out)
 
 
-def _measure(finished: Run, order: Order) -> None:
-    """Say which requests are measured."""
-    finished.workload.measured = measured_rows(finished, order.experiment.workload.measure)
+def _books(order: Order, prepared: assemble.Prepared) -> tuple[Ledger, IterationLog | None]:
+    """Return what keeps account of money and energy, and of iterations where a part of the run may be measured."""
+    log = log_for(prepared.workload, order.experiment.workload.measure, order.settle is not None)
+    return ledger_of(prepared.experiment, log is not None), log
+
+
+def _listeners(ledger: Ledger, log: IterationLog | None) -> tuple:
+    return tuple(each for each in (ledger.meter, log) if each is not None)
+
+
+def _measure(finished: Run, order: Order, log: IterationLog | None) -> None:
+    """Say which requests are measured, and when."""
+    measure = order.experiment.workload.measure
+    finished.workload.measured, finished.iteration_log = measured_rows(finished, measure), log
+    finished.window = window_of(finished, measure)
     if order.settle is not None and (counts := order.settle(finished)) is not None:
+        finished.window = narrowed(finished, counts)
         finished.workload.measured = counts
 
 
@@ -266,9 +280,10 @@ def _summary(order: Order, finished: Run, watch: _Watch, ledger: Ledger) -> dict
                           experiment.fitness, ledger)
 
     def summarise_again(run: Run) -> dict:
-        if order.settle is None:
-            _measure(run, order)
-        else:                       # what settles looks at one run: the same requests count in its replications
+        _measure(run, order._replace(settle=None), run.iteration_log)
+        if order.settle is not None and finished.workload.measured is not None:
+            # what settles looks at one run: the same requests count in its replications
+            run.window = narrowed(run, finished.workload.measured)
             run.workload.measured = finished.workload.measured
         return summarise(run)
 

@@ -15,6 +15,7 @@ from simulator.config.tiers import group_faults
 from simulator.context_assembly import block_tokens
 from simulator.cost_assembly import places
 from simulator.domain import records
+from simulator.domain.block_shapes import block_faults
 from simulator.domain.deployment import Deployment
 from simulator.domain.facts import load_accelerator, load_node, load_node_with
 from simulator.domain.hardware_spec import AcceleratorSpec, NodeSpec
@@ -30,8 +31,9 @@ from simulator.engine.build import build as build_cluster
 from simulator.engine.output.recorder import Recorder
 from simulator.engine.plan import ClusterPlan, GatewayPlan, Hooks, Pool
 from simulator.errors import InputErrors, KeyFault, collect_faults
-from simulator.expert_assembly import expert_shift
+from simulator.expert_assembly import exchanging, expert_shift
 from simulator.experts.faults import expert_faults
+from simulator.kernel_notes import kernel_notes
 from simulator.latency.readings import Readings
 from simulator.latency_assembly import errors_of, host_times, latency_model
 from simulator.model_assembly import model_of
@@ -130,9 +132,10 @@ def survey(experiment: Experiment) -> Site:
     drafter = drafter_memory(experiment, deployment, draft, layers)
     try:
         needs = scheduler.memory(engine.parameters, deployment, max_model_len)
-        memory = plan_within(deployment, EngineLimits(
+        memory = plan_within(exchanging(experiment, deployment), EngineLimits(
             block_size=engine.block_size, max_model_len=max_model_len, drafter=drafter, grouping=rules,
-            max_num_batched_tokens=needs.max_num_batched_tokens, max_num_seqs=needs.max_num_seqs))
+            max_num_batched_tokens=needs.max_num_batched_tokens, max_num_seqs=needs.max_num_seqs,
+            share=needs.share, has_old_kernels=needs.has_old_kernels, adapter_bytes=needs.adapter_bytes), needs.reserve)
     except ValueError as error:         # DoesNotFit, or a scheduler that does not say what it needs
         raise InputErrors([KeyFault(f"engine.num_gpu_blocks: {error}")]) from None
     return Site(deployment, max_model_len, memory.num_gpu_blocks, memory, layers, draft=draft)
@@ -342,7 +345,7 @@ def _pool(pool, readings: Readings, cluster) -> tuple[Site, Pool]:
         ranks_per_choice=ranks_per_choice(pool, per_node), lock_step=rules,
         model=pool.serves, role=pool.role, nodes_per_unit=pool.nodes_per_unit,
         cost_per_hour=pool.cost_per_hour / ranks, accelerators=gpus, layer_groups=site.layer_groups,
-        replicas_per_node=per_node)
+        replicas_per_node=per_node, notes=kernel_notes(pool, site.deployment))
 
 
 def _tier(pool, site: Site, cluster):
@@ -605,7 +608,8 @@ def _deployment(experiment: Experiment, accelerator: AcceleratorSpec | None,
     deployment = Deployment(
         model=spec, accelerator=accelerator, parallelism=parallelism, node=node,
         weight_dtype=model.dtype, kv_cache_dtype=model.kv_cache_dtype,
-        gpu_memory_utilization=experiment.engine.gpu_memory_utilization, experts=experiment.engine.experts)
+        gpu_memory_utilization=experiment.engine.gpu_memory_utilization or 1.0, experts=experiment.engine.experts)
+    faults += [f"topology: {fault}" for fault in block_faults(deployment)]
     faults += [f"model.{fault}" for fault in deployment.format_faults()]
     if faults:
         raise InputErrors(map(KeyFault, faults))

@@ -33,10 +33,13 @@ def power_of(experiment: Experiment) -> PowerFacts | None:
                       experiment.electricity, hour)
 
 
-def ledger_of(experiment: Experiment) -> Ledger:
-    """Return what one run's money and energy are reckoned with."""
+def ledger_of(experiment: Experiment, is_of_window: bool = False) -> Ledger:
+    """Return what one run's money and energy are reckoned with.
+
+    is_of_window : a part of the run may be measured.
+    """
     power = power_of(experiment)
-    meter = power and PowerMeter(tuple(map(_metered, experiment.all_pools())), power.starts_at_hour)
+    meter = power and PowerMeter(tuple(map(_metered, experiment.all_pools())), power.starts_at_hour, is_of_window)
     return Ledger(bill_of(experiment), power, meter)
 
 

@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from simulator.config.experiment import Experiment
 from simulator.domain.deployment import Deployment
+from simulator.domain.experts import Experts
 from simulator.errors import InputErrors, KeyFault
 from simulator.experts.pricing import ExpertPricing
 from simulator.experts.timeline import Arrangement, ExpertTimeline
@@ -60,6 +61,17 @@ def with_exchange(experiment: Experiment, backend: type):
     if faults:
         raise InputErrors(map(KeyFault, faults))
     return parameters
+
+
+def exchanging(experiment: Experiment, deployment: Deployment) -> Deployment:
+    """Return a deployment with the exchange of tokens that [latency] names.
+
+    Its buffers take memory. experiment : or one of its pools.
+    """
+    named, experts = getattr(experiment.latency.parameters, "all2all_backend", None), deployment.experts or Experts()
+    if named is None or experts.all2all_backend is not None or deployment.parallelism.data_parallel == 1:
+        return deployment
+    return replace(deployment, experts=replace(experts, all2all_backend=named))
 
 
 def expert_pricing(experiment: Experiment, deployment: Deployment | None, arrangement: Arrangement | None):

@@ -16,7 +16,7 @@ from simulator.core.weighted_samples import WeightedSamples
 from simulator.domain import records
 from simulator.domain.run import Run
 from simulator.errors import InputErrors
-from simulator.results.memory import GrowingTable
+from simulator.results.growing_table import GrowingTable
 from simulator.workload.base import Workload
 
 ROWS_AT_ONCE = 1 << 16

@@ -10,7 +10,8 @@ from functools import partial
 from simulator import assemble
 from simulator.config.experiment import Experiment
 from simulator.latency.readings import Readings
-from simulator.results.memory import NO_SINK
+from simulator.results.iteration_log import LogSink
+from simulator.results.measured import log_for
 from simulator.results.uncertainty import METRICS, Operator, TableFacts, section, value_of
 from simulator.uncertainty_assembly import Deployed, Varied, Watching, draws
 from simulator.workload.base import Workload
@@ -63,9 +64,11 @@ def _summary(experiment: Experiment, summarise: Callable, workload: Workload | N
     prepared = assemble.with_all_requests(prepared, monitor, readings)
     if prepared.workload.is_open_ended:
         raise Interrupted
-    finished = assemble.build(prepared, NO_SINK, monitor).run()
+    log = log_for(prepared.workload, experiment.workload.measure)
+    finished = assemble.build(prepared, LogSink(log), monitor).run()
     if monitor is not None and monitor(0, 0):
         raise Interrupted
+    finished.iteration_log = log
     return summarise(finished)
 
 

@@ -90,6 +90,21 @@ def test_experiment_runs_and_is_named_as_its_file(config, tmp_path):
     assert (requests["rejected"] > 0) == (config.stem in REFUSING)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("config", EXPERIMENTS, ids=name)
+def test_experiment_runs_with_a_report(config, tmp_path, capsys):
+    pytest.importorskip("matplotlib", reason="pictures are in the report extra")
+    overrides = brought(config, tmp_path)
+    if load_experiment(config).workload.type == "synthetic":
+        overrides |= {"workload.num_requests": 30, "workload.measure.warmup_s": 0.0}
+    settings = [f"--set={key}={value}" for key, value in overrides.items()]
+
+    assert cli.main([str(config), "--out", str(tmp_path / "out"), "--report", "--quiet", *settings]) == 0
+
+    capsys.readouterr()
+    assert f"<title>{config.stem}" in (tmp_path / "out" / "report.html").read_text()
+
+
 @pytest.mark.parametrize("config", EXPERIMENTS, ids=name)
 def test_experiment_is_valid(config, tmp_path, capsys):
     overrides = [f"--set={key}={value}" for key, value in brought(config, tmp_path).items()]

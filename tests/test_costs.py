@@ -158,12 +158,12 @@ def test_parts_of_a_run_draw_what_the_whole_does(tmp_path):
     file = experiment(tmp_path, trace, topology={"replicas": 3})
     whole, prepared = simulator.run(file).summary, assemble.prepare(load_experiment(file))
     ledger = ledger_of(prepared.experiment)
-    sink = MemoryRecorder(prepared.experiment.output, prepared.workload, ledger.meter)
+    sink = MemoryRecorder(prepared.experiment.output, prepared.workload, (ledger.meter,))
 
     tasks = [pickle.loads(pickle.dumps(task)) for task in parts.tasks_of(prepared, sink, 2)]
     run = parts.joined(map(parts.serve, tasks), prepared.workload, sink)
 
-    assert energy_of(run, ledger.power, ledger.meter) == whole["energy"]
+    assert energy_of(run, ledger.power, ledger.meter, whole["total_output_tokens"]) == whole["energy"]
 
 
 def test_encode_pools_are_refused_with_power():

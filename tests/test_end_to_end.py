@@ -256,7 +256,9 @@ def test_what_can_never_go_on_is_explained(tmp_path):
     result = simulator.run(write(tmp_path, PLAIN, trace=["0,100,50", "0,10,5"]), {"engine.num_gpu_blocks": 8})
     assert result.summary["requests"]["waiting"] == 2
     assert result.requests["output_tokens"].tolist() == [13, 0]
-    assert "stuck: request 0 " in result.summary["diagnosis"][0]
+    assert result.summary["verdict"] == "unserved"
+    assert result.summary["diagnosis"][0] == "of 2 requests none was served: 2 still waited at the end of the run"
+    assert "stuck: request 0 " in result.summary["diagnosis"][1]
 
 
 # ---- terminals, pipes and signals

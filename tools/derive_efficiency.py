@@ -19,7 +19,16 @@ from simulator.domain.efficiency import efficiency_of, matmul_efficiency
 from simulator.domain.facts import folder, load_accelerator
 from simulator.latency.operators.database import GEMM_BITS
 from simulator.latency.operators.files import find_tables, read_columns, version_of
-from simulator.latency.roofline.laws import ANY, FILE, DecodeLaw, ExpertLaw, PrefillLaw, ProductLaw, moved_between
+from simulator.latency.roofline.laws import (
+    ANY,
+    FILE,
+    DecodeLaw,
+    ExpertLaw,
+    PaddedLaw,
+    PrefillLaw,
+    ProductLaw,
+    moved_between,
+)
 
 # System -> (accelerator, generation). Intel's B60 is left out: its kernels were launched by the host.
 SYSTEMS = {
@@ -55,6 +64,11 @@ class Table:
         self.system, self.law = system, law
         self.ns = np.maximum(ns, least_ns)
         self.arguments, self.before_ns = arguments, before_ns
+
+    @property
+    def rates(self) -> tuple[float, float]:
+        """Return peak FLOPs and bytes per ns."""
+        return self.arguments[:2]
 
     def some(self, count: int) -> "Table":
         """Return at most so many rows, evenly spread."""
@@ -199,21 +213,25 @@ def fit(tables: list[Table]):
     """Return the law that is least far off in the logarithm of time, outliers damped; every table counts alike."""
     kind = tables[0].law
     names = list(START[kind])
+    known = {}
+    if issubclass(kind, PaddedLaw):     # whole, so that rounding leaves none of the tables below it
+        known["least_flops_per_byte"] = float(int(min(peak / bandwidth for peak, bandwidth in (
+            each.rates for each in tables))))
     rows = [each.some(ROWS) for each in tables]
     measured = np.log(np.concatenate([each.ns for each in rows]))
     weight = np.concatenate([np.full(len(each.ns), (ROWS / len(each.ns)) ** 0.5) for each in rows])
 
     def law(logs):
-        return kind(**dict(zip(names, np.exp(logs).tolist(), strict=True)))
+        return kind(**dict(zip(names, np.exp(logs).tolist(), strict=True)), **known)
 
     def residuals(logs):
         predicted = np.concatenate([law(logs).ns(*each.arguments) for each in rows])
         return (np.log(predicted) - measured) * weight
 
-    least = [np.log(SHARE[0])] * len(names)
+    lowest = [np.log(SHARE[0])] * len(names)
     most = [np.log(SHARE[1] if name.endswith("_frac") else 1e5) for name in names]
     start = np.log(list(START[kind].values()))
-    return law(least_squares(residuals, start, bounds=(least, most), loss="soft_l1", f_scale=0.1).x)
+    return law(least_squares(residuals, start, bounds=(lowest, most), loss="soft_l1", f_scale=0.1).x)
 
 
 def generation_laws(tables, systems) -> dict:
@@ -275,7 +293,8 @@ def _rounded(value: float) -> float:
 
 def as_table(laws) -> dict:
     """Return the laws of a generation as they stand in the file."""
-    return {operator: {name: {key: _rounded(value) for key, value in msgspec.structs.asdict(law).items()}
+    return {operator: {name: {key: value if key == "least_flops_per_byte" else _rounded(value)
+                              for key, value in msgspec.structs.asdict(law).items()}
                        for name, law in by_format.items()} for operator, by_format in laws.items()}
 
 

@@ -38,6 +38,6 @@ def groups_of(ways: Parallelism) -> dict[str, Group]:
 
 
 def node_size(deployment: Deployment | None) -> int:
-    """Return the number of accelerators that one scale-up fabric joins."""
+    """Return how many accelerators a scale-up fabric joins; without one, a server."""
     node = deployment.node if deployment else None
-    return node.scaleup_domain_size if node else ACCELERATORS_PER_NODE
+    return node.joined if node else ACCELERATORS_PER_NODE

@@ -12,6 +12,7 @@ from simulator.config.hand_over import hand_over_faults, kv_of
 from simulator.config.layers import Path
 from simulator.config.pools import prefill_replicas
 from simulator.config.ranks import conflicts_of_ranks, rank_faults
+from simulator.config.scorers import scorer_faults
 from simulator.config.tiers import tier_faults
 from simulator.errors import did_you_mean
 
@@ -66,9 +67,8 @@ def _check_pools(sections: Mapping[str, Any], fault: Callable[[Path, str], None]
         for path, message in hand_over_faults(pools, *(sections[name] for name in HAND_OVER_SECTIONS)):
             fault(path, message)
     if sections["cluster"] is not missing:
-        for path, message in _copied_blocks(sections["cluster"].rescheduling, pools):
-            fault(path, message)
-        for path, message in _shared_stores(pools):
+        for path, message in chain(scorer_faults(sections["cluster"]), _shared_stores(pools),
+                                   _copied_blocks(sections["cluster"].rescheduling, pools)):
             fault(path, message)
         tiers = {("pools", i, "kv_tiers"): pool.kv_tiers for i, pool in enumerate(pools)} or {
             ("kv_tiers",): sections["kv_tiers"]}

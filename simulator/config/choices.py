@@ -4,7 +4,7 @@ from collections.abc import Mapping
 import msgspec
 
 from simulator import registry
-from simulator.config.fields import Field, alternatives, bare, is_struct, table_of
+from simulator.config.fields import Field, alternatives, bare, extra_of, is_struct, table_of
 from simulator.errors import InputErrors
 
 
@@ -35,10 +35,21 @@ def forget(struct: type[msgspec.Struct], below: dict, above: Mapping, search: tu
     if old is None or new is None:      # refused when it is read
         return
     if old is not new:
-        own = {field.name for field in table.fields}
-        for key in _keys(old, below, search) - _keys(new, after, search) - own:
+        own = {field.name: goes_with(field, table.kind, _name(struct, after), search) for field in table.fields}
+        for key in _keys(old, below, search) - _keys(new, after, search) - own.keys():
+            below.pop(key, None)
+        for key in (key for key, goes in own.items() if not goes):
             below.pop(key, None)
     forget(new, below, above, search)
+
+
+def goes_with(field: Field, kind: str, name: str, search: tuple[str, ...] = ()) -> bool:
+    """Say whether a key of a table acts beside the class that it chooses.
+
+    One of a user's own may ask for all.
+    """
+    needs = extra_of(field.hint).get("needs")
+    return needs is None or ":" in name or getattr(registry.load(kind, name, search), needs)
 
 
 def _struct_of(field: Field) -> type[msgspec.Struct] | None:

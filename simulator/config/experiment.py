@@ -79,7 +79,8 @@ class Topology(Section, kw_only=True):
     dcp_comm_backend: Annotated[Literal["ag_rs", "a2a"], Meta(description=(
         "how these combine what they have attended to: all-gather and reduce-scatter, or all-to-all"))] = "ag_rs"
     node: Annotated[str | None, Meta(extra={"facts": "node"}, description=(
-        "hardware/nodes/<name>.toml: GPUs per node, NVLink domain, NICs"))] = None
+        "hardware/nodes/<name>.toml: GPUs per node, NVLink domain, NICs; default: the accelerator's usual one, where a "
+        "replica has more accelerators than its links join"))] = None
     pd_node_ratio: Annotated[Annotated[float, Meta(gt=0, le=1)] | None, Meta(description=(
         "SimAI's key, instead of [[pools]]: the share of the replicas, rounded down, that compute prompts, a pool with "
         "role = \"prefill\"; the others are one with role = \"decode\"; 1: each does both"))] = None
@@ -98,11 +99,14 @@ class Engine(Section, kw_only=True):
         "tokens of a request, prompt and output; default: the model's"))] = None
     allow_long_max_model_len: Annotated[bool, Meta(description=(
         "take a max_model_len above the model's maximum; vLLM's VLLM_ALLOW_LONG_MAX_MODEL_LEN"))] = False
-    block_size: Annotated[int, Meta(ge=1, le=2**20, description="tokens in a KV block")] = 16
+    block_size: Annotated[Annotated[int, Meta(ge=1, le=2**20)] | None, Meta(description=(
+        "tokens in a KV block; default: the engine's, 16, but 32 with tensorrt_llm, 1 with sglang and lightllm"
+        ))] = None
     num_gpu_blocks: Annotated[Annotated[int, Meta(ge=2, le=2**31 - 1)] | None, Meta(description=(
         "KV blocks, with those that the scheduler holds back (vllm: the null block); default: what "
-        "gpu_memory_utilization leaves beside the weights"))] = None
-    gpu_memory_utilization: Annotated[float, Meta(gt=0, le=1, description="share of memory the engine may use")] = 0.9
+        "the engine's rule leaves beside the weights, as `fit --explain` shows"))] = None
+    gpu_memory_utilization: Annotated[Annotated[float, Meta(gt=0, le=1)] | None, Meta(description=(
+        "share of memory that vLLM may use; default: 0.9; other engines have their own keys"))] = None
     enable_prefix_caching: Annotated[bool, Meta(description="requests share the KV blocks of equal prefixes")] = True
     fast_forward: Annotated[bool, Meta(description=(
         "advance runs of equal iterations at once; the results are the same"))] = True
@@ -112,6 +116,12 @@ class Engine(Section, kw_only=True):
         "how the ranks of a replica work side by side, where topology.data_parallel is above 1; absent: as vLLM's"
     ))] = None
     parameters: Annotated[Any, Meta(extra={"kind": "scheduler"})]
+
+    def __post_init__(self):
+        own = getattr(type(self.parameters), "ENGINE_DEFAULTS", {})     # of the engine whose scheduler this is
+        for key, usual in (("block_size", 16), ("gpu_memory_utilization", 0.9)):
+            if getattr(self, key) is None:
+                msgspec.structs.force_setattr(self, key, own.get(key, usual))
 
 
 class Collective(Section, kw_only=True):
@@ -206,8 +216,8 @@ class LegRouting(Section, kw_only=True):
     cache_signal_delay_s: Annotated[float, Meta(ge=0, le=1e6, description=(
         "age up to which what the router saw of prefix caches is reused; 0: always live"))] = 0.0
     latency_s: Annotated[float, Meta(ge=0, le=1e6, description="the decision takes that long")] = 0.0
-    scorers: Annotated[tuple[Scorer, ...], Meta(description=(
-        "what a policy that scores replicas adds up; other policies ignore it"))] = ()
+    scorers: Annotated[tuple[Scorer, ...], Meta(extra={"needs": "takes_scorers"}, description=(
+        "what the policy weighted adds up, or one of your own; default: those of its profile"))] = ()
     parameters: Annotated[Any, Meta(extra={"kind": "router"})]
 
 

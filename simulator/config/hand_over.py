@@ -92,7 +92,8 @@ def _for_one_phase(cluster, why: str) -> Iterator[Fault]:
     for table in ("routing", "rescheduling"):
         parameters = getattr(getattr(cluster, table), "parameters", None)
         for name in getattr(parameters, "FOR_ONE_PHASE", ()):
-            usual, given = getattr(type(parameters)(), name), getattr(parameters, name)
+            mode = {"mode": parameters.mode} if hasattr(parameters, "mode") else {}
+            usual, given = getattr(type(parameters)(**mode), name), getattr(parameters, name)
             if given != usual:
                 yield ("cluster", table, name), (
                     f"expected its default, {show(usual)}, found {show(given)}: {why}, and nothing else asks for it")
@@ -309,12 +310,9 @@ def _either_leg(pools: Sequence, kv_transfer, cluster, failures, autoscaling) ->
     if not does_either_leg(cluster):
         return
     routing, chosen, because = cluster.routing.parameters, cluster.disaggregation, "enable_adaptive_pd = true"
-    for key, needed, why in (
-            ("scheduling_policy", "slo", "other policies have no rule for it"),
-            ("mode", "full", "lite mode turns it off")):
-        if getattr(routing, key) != needed:
-            yield ("cluster", "routing", key), (
-                f'expected "{needed}" with {because}, found "{getattr(routing, key)}": {why}')
+    if routing.scheduling_policy != "slo":
+        yield ("cluster", "routing", "scheduling_policy"), (
+            f'expected "slo" with {because}, found "{routing.scheduling_policy}": other policies have no rule for it')
     if cluster.routing.snapshot_refresh_interval_s > 0:
         yield ("cluster", "routing", "snapshot_refresh_interval_s"), (
             f"expected 0 with {because}, found {show(cluster.routing.snapshot_refresh_interval_s)}: "

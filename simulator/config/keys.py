@@ -12,6 +12,8 @@ from simulator import registry
 from simulator.config.experiment import Experiment
 from simulator.config.fields import NAME, Field, alternatives, bare, element_of, is_struct, named_element_of, table_of
 
+ENGINES_NAMES = {"enforce_eager": "engine.cuda_graphs.mode"}    # flags of vLLM that are a value of a key of ours
+
 
 class Key(NamedTuple):
     """A key as one reader knows it.
@@ -41,6 +43,7 @@ def named(asked: str) -> list[Key]:
     list
         Empty: there are none.
     """
+    asked = ENGINES_NAMES.get(asked.lstrip("-").replace("-", "_"), asked)
     parts = [part for part in asked.split(".") if not part.isdecimal()]
     found = [key for key in keys() if _means(parts, key.name.split(".")[-len(parts):])]
     return [key for key in found if _means(parts, key.name.split("."))] or found

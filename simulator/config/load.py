@@ -5,15 +5,18 @@ from typing import Any
 
 import msgspec
 import tomli_w
+from msgspec.structs import replace
 
 from simulator import registry
 from simulator.config.checks import check_all
 from simulator.config.costs import unfold
-from simulator.config.experiment import Experiment
+from simulator.config.experiment import Experiment, Latency
 from simulator.config.fields import table_of
 from simulator.config.layers import Layers, read_layers
+from simulator.config.nodes import with_node
 from simulator.config.pools import overlay
 from simulator.config.reader import MISSING, Reader
+from simulator.config.scorers import fill_in_scorers
 from simulator.errors import InputErrors
 
 
@@ -74,11 +77,28 @@ def resolve(layers: Layers) -> Experiment:
     if faults := of_files + reader.faults:
         raise InputErrors(faults)
     experiment = Experiment(**sections)
-    for place in experiment.pools or (experiment,):
-        parameters = registry.load("scheduler", place.engine.scheduler).completed(
-            place.engine.parameters, place.topology)
+    for number, place in enumerate(experiment.pools or (experiment,)):
+        topology, fault = with_node(place)
+        if fault is not None:
+            reader.fault((*(("pools", number) if experiment.pools else ()), "topology", "node"), fault)
+        parameters = registry.load("scheduler", place.engine.scheduler).completed(place.engine.parameters, topology)
+        msgspec.structs.force_setattr(place, "topology", topology)
         msgspec.structs.force_setattr(place.engine, "parameters", parameters)
+        msgspec.structs.force_setattr(place, "latency", _with_host(place))
+    if reader.faults:
+        raise InputErrors(reader.faults)
+    fill_in_scorers(experiment.cluster)
     return experiment
+
+
+def _with_host(place) -> Latency:
+    """Return [latency] of an experiment or a pool, which says whether delays of output tokens add up."""
+    latency, host = place.latency, place.latency.host
+    if host.output_token_accumulates is not None:
+        return latency
+    is_fitted = host.output_token_us == 0 and registry.load("latency", latency.backend).delays_add_up
+    adds_up = is_fitted or place.engine.scheduler == "blis"
+    return replace(latency, host=replace(host, output_token_accumulates=adds_up))
 
 
 def resolved_toml(experiment: Experiment) -> str:

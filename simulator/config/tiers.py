@@ -6,6 +6,7 @@ import msgspec
 
 from simulator import registry
 from simulator.config.layers import Path
+from simulator.config.scorers import routing_tables
 from simulator.config.words import show
 
 Fault = tuple[Path, str]
@@ -13,13 +14,7 @@ Fault = tuple[Path, str]
 
 def lookers(cluster) -> Iterator[tuple[Path, type, Any]]:
     """Yield (path, class, parameters) of each router and scorer of [cluster]."""
-    chosen = cluster.disaggregation
-    tables = {("cluster", "routing"): cluster.routing,
-              ("cluster", "disaggregation", "prefill"): chosen and chosen.prefill,
-              ("cluster", "disaggregation", "decode"): chosen and chosen.decode}
-    for path, routing in tables.items():
-        if routing is None:
-            continue
+    for path, routing in routing_tables(cluster):
         yield path, registry.load("router", routing.policy), routing.parameters
         for i, scorer in enumerate(routing.scorers):
             yield (*path, "scorers", i), registry.load("scorer", scorer.name), scorer.parameters

@@ -15,6 +15,27 @@ def adapter_bytes(model: ModelSpec, rank: int) -> int:
     ValueError
         Layers other than multi-head attention with a dense MLP: which of their projections an adapter has is not known.
     """
+    whole, split = _widths(model)
+    return BYTES * rank * (whole + split) * model.num_layers
+
+
+def slot_bytes(model: ModelSpec, rank: int, tensor_parallel: int) -> float:
+    """Return the bytes that a tensor-parallel rank keeps free for an adapter.
+
+    Of a pair of matrices the one is split as the projection is, the other whole on every rank.
+    Source: vllm/lora/layers/{column,row}_parallel_linear.py (create_lora_weights), fully_sharded_loras = False.
+
+    Raises
+    ------
+    ValueError
+        As `adapter_bytes`.
+    """
+    whole, split = _widths(model)
+    return BYTES * rank * (whole + split / tensor_parallel) * model.num_layers
+
+
+def _widths(model: ModelSpec) -> tuple[int, int]:
+    """Return what the projections of a layer read and write: (the hidden state, what ranks split)."""
     attention, mlp, hidden = model.attention, model.mlp, model.hidden_size
     if model.moe is not None or set(model.layer_types) != {"full_attention"} or not isinstance(
             attention, MultiHeadAttention):
@@ -22,5 +43,4 @@ def adapter_bytes(model: ModelSpec, rank: int) -> int:
                          "linear attention its adapters have is not known")
     keys, values = attention.num_kv_heads * attention.head_dim, attention.num_kv_heads * attention.value_dim
     queries, outputs = attention.num_heads * attention.head_dim, attention.num_heads * attention.value_dim
-    widths = 4 * hidden + queries + keys + values + outputs + mlp.num_matrices * (hidden + mlp.intermediate_size)
-    return BYTES * rank * widths * model.num_layers
+    return (4 + mlp.num_matrices) * hidden, queries + keys + values + outputs + mlp.num_matrices * mlp.intermediate_size

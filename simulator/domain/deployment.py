@@ -59,6 +59,14 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
         return quantization.weight_dtype if is_quantized else self.activation_dtype
 
     @property
+    def multiplies_fp8(self) -> bool:
+        """Whether the accelerator multiplies in fp8.
+
+        Others unpack such weights, and quantise no activations.
+        """
+        return self.accelerator is not None and self.accelerator.dense_flops_per_s.fp8 > 0.0
+
+    @property
     def expert_dtype(self) -> str:
         """Format of the projections of routed experts."""
         return self.quantization.weight_dtype if self.quantization else self.activation_dtype
@@ -73,7 +81,18 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
         dtypes = dict.fromkeys((self.matrix_dtype, self.expert_dtype, self.activation_dtype))
         computed = {dtype: self.accelerator.compute_dtype(dtype) for dtype in dtypes}
         return [f"{self.accelerator.name} computes no {dtype}: products of {dtype} weights are priced as {instead}"
-                for dtype, instead in computed.items() if dtype not in (instead, "int4")] + self.kv_cache_notes()
+                for dtype, instead in computed.items() if dtype not in (instead, "int4")] + (
+                    self.kv_cache_notes() + self._left_notes())
+
+    def _unquantized(self) -> dict:
+        quantization = self.quantization
+        return quantization.unquantized.parts() if quantization and quantization.unquantized else {}
+
+    def _left_notes(self) -> list[str]:
+        """Return which parts are priced in another format than that of some of their layers."""
+        return [f"{part} of {len(layers)} of {self.model.num_layers} layers stays in {self.activation_dtype}, and is "
+                f"priced as {self.activation_dtype if self.leaves(part) else self.matrix_dtype} in all"
+                for part, layers in self._unquantized().items() if layers != "all" and layers]
 
     def kv_cache_notes(self) -> list[str]:
         """Return that `auto` follows the checkpoint, where it declares a format."""
@@ -81,6 +100,14 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
             return []
         return [f"{self.model.name} declares a KV cache in {self.kv_cache_format}: kv_cache_dtype = \"auto\" stores it "
                 "so, as vLLM does"]
+
+    def leaves(self, part: str) -> bool:
+        """Return whether a part stays in the model's dtype in most layers.
+
+        part : a name of `Quantization.unquantized`.
+        """
+        layers = self._unquantized().get(part, ())
+        return layers == "all" or 2 * len(layers) > self.model.num_layers
 
     @property
     def activation_bytes(self) -> float:

@@ -17,6 +17,7 @@ _INSTALLED = Path(__file__).parents[1] / "_facts"       # in a wheel
 _CHECKOUT = Path(__file__).parents[2]
 _HUB_ID = re.compile(r'^hf_id = "(.+)"$', re.MULTILINE)
 FOLDERS = {"model": "models", "hardware": "hardware", "node": "hardware/nodes"}
+MOST_UNNAMED = 8                # accelerators of a server of no known type: as many as any board or PCIe chassis holds
 MOST_KEPT = 64                  # files whose content is kept parsed: a study asks the same ones run after run
 
 
@@ -104,6 +105,17 @@ def load_node_with(accelerator: AcceleratorSpec | None, name_or_path: str | Path
     raise InputErrors([KeyFault(
         f"{key}: {node.name} holds {node.accelerator}, the accelerator is {accelerator.name}; {there}; "
         f'a node file of your own may say accelerator = "{accelerator.name}" or "{ANY}"')])
+
+
+def reach_of(accelerator: AcceleratorSpec) -> int:
+    """Return how many accelerators their own links join.
+
+    Those of a scale-up fabric; without one, of a server.
+    """
+    if not accelerator.node:
+        return MOST_UNNAMED
+    node = load_node(accelerator.node)
+    return node.scaleup_domain_size if accelerator.scaleup_bytes_per_s else node.joined
 
 
 def _load(kind: str, name_or_path: str | Path, struct: type):

@@ -67,13 +67,15 @@ class AcceleratorSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     confidence: Literal["datasheet", "secondary", "mixed", "unofficial", ""] = ""
     note: str = ""
 
-    memory_bytes: Positive                      # as the driver reports it
+    memory_bytes: Positive                      # as the driver's tool reports it (nvidia-smi), else nominal
+    usable_memory_bytes: Count = 0              # what the driver shows a process (cudaMemGetInfo); 0: not known
     memory_bandwidth_bytes_per_s: Rate
     l2_cache_bytes: Count = 0
     scaleup_link: str = ""                      # what joins accelerators: NVLink, Infinity Fabric, ICI, ...
     scaleup_bytes_per_s: OptionalRate = 0.0     # 0: no such link
     pcie_bytes_per_s: OptionalRate = 0.0
     scaleout_bytes_per_s: OptionalRate = 0.0    # typical network card per accelerator
+    node: str = ""                              # in hardware/nodes/: the usual one, where none is named; "": not known
     tdp_watts: OptionalRate = 0.0
 
     dense_flops_per_s: DenseFlops
@@ -112,6 +114,11 @@ class NodeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     num_nics: Count
     nic_bytes_per_s: OptionalRate               # one card
     scaleout_bytes_per_s: OptionalRate          # network bandwidth of one accelerator
+
+    @property
+    def joined(self) -> int:
+        """Accelerators that a scale-up fabric joins; without one, a server."""
+        return self.scaleup_domain_size if self.scaleup_domain_size > 1 else self.num_accelerators
 
     def holds(self, accelerator: AcceleratorSpec) -> bool:
         """Say whether the node is built of this accelerator."""

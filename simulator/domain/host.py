@@ -20,8 +20,9 @@ class HostParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     queue_per_prompt_token_us: Annotated[Microseconds, Meta(description="the same, per prompt token")] = 0.0
     output_token_us: Annotated[Microseconds, Meta(description=(
         "added to each observed token time; does not block the engine"))] = 0.0
-    output_token_accumulates: Annotated[bool, Meta(description=(
-        "output_token_us holds up all later tokens of the request, too: the k-th is seen k times as late"))] = False
+    output_token_accumulates: Annotated[bool | None, Meta(description=(
+        "output_token_us holds up all later tokens of the request, too: the k-th is seen k times as late; default: "
+        "true where it is BLIS's alpha: under scheduler blis, or of coefficients that latency.backend has"))] = None
     completion_us: Annotated[Microseconds, Meta(description=(
         "last token to completion, as the client sees it; does not block the engine"))] = 0.0
     iteration_us: Annotated[Microseconds, Meta(description="added to every iteration; blocks the engine")] = 0.0

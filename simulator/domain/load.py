@@ -27,7 +27,8 @@ PLACED = ("even_random", "poisson_seconds")     # processes that place so many r
 class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One of several loads that follow each other, one of [[workload.load.stages]].
 
-    The next one begins when the last request of this one has come, or with `concurrency` or `drain` has ended.
+    A rate with `duration_s` lasts so long, or until the last of `num_requests` has come if that is earlier. With
+    `concurrency` or `drain` the next one begins when all requests have ended, too. A stage may have no request.
     """
 
     concurrency: Annotated[Count | None, Meta(description=(
@@ -47,7 +48,8 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         "of a rate: the next stage begins when all of this one have ended, as with concurrency"))] = False
     num_requests: Annotated[Count | None, Meta(description="requests of the stage")] = None
     duration_s: Annotated[Positive | None, Meta(description=(
-        "nobody comes so long after its beginning, or later; of even_random and poisson_seconds: what it says there"
+        "nobody comes so long after its beginning, or later, and the next stage of a rate begins then; of even_random "
+        "and poisson_seconds: what it says there"
     ))] = None
     interval_s: Annotated[Seconds, Meta(description="pause before it begins")] = 0.0
 
@@ -66,9 +68,10 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Measure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which requests count in the summary, [workload.measure].
+    """Which requests and what time count in the summary, [workload.measure].
 
-    All are simulated, and are in the request table.
+    All are simulated, and are in the request table. Latencies are those of the requests that count, throughputs, money
+    and energy those of the window of time.
     """
 
     warmup_requests: Annotated[Share, Meta(description="so many that come first do not")] = 0

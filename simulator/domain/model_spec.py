@@ -36,6 +36,22 @@ class SlidingAttention(Part):
     sinks: bool = False
 
 
+Layers = Literal["all"] | tuple[Count, ...]
+
+
+class Unquantized(Part):
+    """Parts whose matrices stay in the model's dtype: of all layers, or of these."""
+
+    attention: Layers = ()                      # token mixers of any kind
+    mlp: Layers = ()                            # dense networks
+    shared_experts: Layers = ()
+    experts: Layers = ()
+
+    def parts(self) -> dict[str, Layers]:
+        """Return the layers of each part that has any."""
+        return {part: layers for part in self.__struct_fields__ if (layers := getattr(self, part))}
+
+
 class Quantization(Part):
     """How weight matrices are stored; embeddings, head, norms, router are not."""
 
@@ -45,6 +61,14 @@ class Quantization(Part):
     group_size: Count = 0                       # weights that share one scale; 0: scales are too few to count
     scale_bits: Count = 0                       # bits of scale (and zero point) per group
     kv_cache_dtype: Literal["fp8", "fp4"] | None = None     # that the checkpoint asks for; None: the model's dtype
+    unquantized: Unquantized | None = None      # what scope has, and stays in the model's dtype all the same
+
+    def leaves(self, part: str, layer: int) -> bool:
+        """Return whether a part of a layer stays in the model's dtype."""
+        if self.unquantized is None:
+            return False
+        layers = getattr(self.unquantized, part)
+        return layers == "all" or layer in layers
 
     @property
     def bits_per_weight(self) -> float:

@@ -39,6 +39,11 @@ class Parallelism(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return self.tensor_parallel * self.token_ranks
 
     @property
+    def expert_cuts(self) -> int:
+        """Ranks that share an expert; 0: expert_parallel does not divide the ranks."""
+        return 0 if self.expert_ranks % self.expert_parallel else self.expert_ranks // self.expert_parallel
+
+    @property
     def query_parallel(self) -> int:
         """Ranks over which heads are spread where decodes attend.
 
@@ -102,9 +107,7 @@ class Parallelism(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         split = [model.attention, model.windowed_attention, model.linear_attention, model.mlp]
         if model.moe:
             split.append(model.moe.shared_expert)
-            if self.expert_parallel == 1:
-                split.append(model.moe.expert)
-        faults = []
+        faults = self._expert_shard_faults(model)
         for part in split:
             try:
                 if part is not None:
@@ -112,6 +115,28 @@ class Parallelism(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             except ValueError as error:
                 faults.append(f"{model.name}: {error}")
         return list(dict.fromkeys(faults))
+
+    def _expert_shard_faults(self, model: ModelSpec) -> list[str]:
+        """Return why experts cannot be cut into as many parts as the ranks that share one.
+
+        Source: vLLM 0.33, vllm/model_executor/layers/fused_moe/config.py: each rank holds intermediate_size / parts.
+        """
+        if model.moe is None or not self.expert_cuts or model.moe.intermediate_size % self.expert_cuts == 0:
+            return []
+        width, parts, ranks = model.moe.intermediate_size, self.expert_cuts, self.expert_ranks
+        below, above = max(_divisors(width, 1, parts)), min(_divisors(width, parts, width))
+        advice = f"the nearest that go are {below} and {above}"
+        if model.moe.num_experts % ranks == 0:
+            advice += f", or expert_parallel = {ranks}, which deals out whole experts"
+        return [f"{model.name}: each expert is cut into {self._expert_ways()} = {parts} parts, which does not divide "
+                f"its intermediate_size = {width}; {advice}"]
+
+    def _expert_ways(self) -> str:
+        """Return the degrees that cut an expert, as a product."""
+        ways = {"tensor_parallel": self.tensor_parallel, "data_parallel": self.data_parallel,
+                "prefill_context_parallel": self.prefill_context_parallel}
+        product = " x ".join(name for name, degree in ways.items() if degree > 1)
+        return product + " / expert_parallel" * (self.expert_parallel > 1)
 
     def layers_of_stage(self, model: ModelSpec, stage: int) -> range:
         """Return the layers of a pipeline stage.
@@ -124,3 +149,8 @@ class Parallelism(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             sizes[-i] += 1
         start = sum(sizes[:stage])
         return range(start, start + sizes[stage])
+
+
+def _divisors(number: int, least: int, most: int) -> list[int]:
+    """Return the divisors of `number` from `least` to `most`."""
+    return [each for each in range(least, most + 1) if number % each == 0]

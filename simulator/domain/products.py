@@ -15,8 +15,12 @@ class Product(NamedTuple):
     is_quantized: bool = True
 
 
-def products_of(part, hidden: int) -> list[Product]:
+def products_of(part, hidden: int, is_quantized: bool = True) -> list[Product]:
     """Return the matrix products of a part, as one rank computes them."""
+    return [product._replace(is_quantized=is_quantized) for product in _products_of(part, hidden)]
+
+
+def _products_of(part, hidden: int) -> list[Product]:
     if isinstance(part, Mlp):
         inter = part.intermediate_size
         return [Product("up_gate", (part.num_matrices - 1) * inter, hidden), Product("down", hidden, inter)]

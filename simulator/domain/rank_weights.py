@@ -23,7 +23,7 @@ class RankWeights(msgspec.Struct, frozen=True, kw_only=True):
     is_head_shared: bool    # the head is the embedding on the same rank: stored once
     vision: float           # vision tower and projector
 
-    matrix_bytes: float     # of one weight, its share of scales included; likewise below
+    matrix_bytes: float     # of one weight in the mean, its share of scales included; likewise below
     expert_bytes: float
     unquantized_bytes: float
 
@@ -32,7 +32,12 @@ class RankWeights(msgspec.Struct, frozen=True, kw_only=True):
         """Bytes stored."""
         head = 0.0 if self.is_head_shared else self.lm_head
         plain = self.unquantized + self.embedding + head + self.vision
-        return self.matrices * self.matrix_bytes + self.experts * self.expert_bytes + plain * self.unquantized_bytes
+        return self.matrices * self.matrix_bytes + self.expert_num_bytes + plain * self.unquantized_bytes
+
+    @property
+    def expert_num_bytes(self) -> float:
+        """Bytes of these that are projections of routed experts."""
+        return self.experts * self.expert_bytes
 
 
 def rank_weights(deployment: Deployment, layers: range | None = None) -> RankWeights:
@@ -58,16 +63,18 @@ def rank_weights(deployment: Deployment, layers: range | None = None) -> RankWei
         plain += model.norm_parameters * model.embedding_norm
     if has_head:
         plain += model.norm_parameters + model.vocab_size * model.lm_head_bias / ways.tensor_parallel
+    matrices, experts = (sum(count[i] for count in counts) for i in (0, 1))
+    left_matrices, left_experts = (sum(left) for left in zip(*(_left(deployment, i) for i in layers), strict=True))
     return RankWeights(
-        matrices=sum(count[0] for count in counts),
-        experts=sum(count[1] for count in counts),
+        matrices=matrices,
+        experts=experts,
         unquantized=plain,
         embedding=rows * has_embedding,
         lm_head=rows * has_head,
         is_head_shared=model.tie_word_embeddings and has_embedding and has_head,
         vision=model.vision_parameters / ways.tensor_parallel * has_embedding,
-        matrix_bytes=deployment.matrix_bytes,
-        expert_bytes=deployment.expert_bytes,
+        matrix_bytes=_mean(matrices, deployment.matrix_bytes, left_matrices, deployment.activation_bytes),
+        expert_bytes=_mean(experts, deployment.expert_bytes, left_experts, deployment.activation_bytes),
         unquantized_bytes=deployment.activation_bytes)
 
 
@@ -75,8 +82,30 @@ def layer_bytes(deployment: Deployment, layer: int) -> float:
     """Return the bytes that one rank holds of a layer."""
     model = deployment.model
     matrices, experts, plain = _layer(deployment, model.layer_types[layer], model.feed_forward_types[layer])
-    return (matrices * deployment.matrix_bytes + experts * deployment.expert_bytes
-            + plain * deployment.activation_bytes)
+    left_matrices, left_experts = _left(deployment, layer)
+    return ((matrices - left_matrices) * deployment.matrix_bytes + (experts - left_experts) * deployment.expert_bytes
+            + (plain + left_matrices + left_experts) * deployment.activation_bytes)
+
+
+def _left(deployment: Deployment, layer: int) -> tuple[float, float]:
+    """Return (matrix, expert) parameters of a layer that stay in the model's dtype, of a rank."""
+    quantization, model, ways = deployment.quantization, deployment.model, deployment.parallelism
+    if quantization is None or not quantization.unquantized:
+        return 0.0, 0.0
+    network = model.feed_forward_types[layer]
+    matrices, experts = 0.0, 0.0
+    if quantization.scope == "linear":
+        matrices = sum(part.shard(ways.tensor_parallel).matrix_parameters(model.hidden_size)
+                       for name, part in named_parts(model, model.layer_types[layer], network).items()
+                       if quantization.leaves(name, layer))
+    if (moe := moe_of(model, network)) and quantization.leaves("experts", layer):
+        experts = deployment.num_expert_slots * moe.expert.matrix_parameters(model.hidden_size) / ways.expert_ranks
+    return matrices, experts
+
+
+def _mean(count: float, each_bytes: float, left: float, left_bytes: float) -> float:
+    """Return the bytes of a weight in the mean, where `left` of `count` take others."""
+    return ((count - left) * each_bytes + left * left_bytes) / count if left else each_bytes
 
 
 def _layer(deployment: Deployment, mixer: str, network: str) -> tuple[float, float, float]:
@@ -104,10 +133,15 @@ def layer_kinds(model: ModelSpec, layers: range | None = None) -> Counter:
 
 def dense_parts(model: ModelSpec, mixer: str, network: str) -> list:
     """Return what every token passes: token mixer, dense MLP, shared experts."""
+    return list(named_parts(model, mixer, network).values())
+
+
+def named_parts(model: ModelSpec, mixer: str, network: str) -> dict:
+    """Return the same by the names that `Quantization.unquantized` has for them."""
     moe = moe_of(model, network)
     mlp = model.mlp if network in ("dense", "both") else None
-    parts = [model.mixer(mixer), mlp, moe.shared_expert if moe else None]
-    return [part for part in parts if part is not None]
+    parts = {"attention": model.mixer(mixer), "mlp": mlp, "shared_experts": moe.shared_expert if moe else None}
+    return {name: part for name, part in parts.items() if part is not None}
 
 
 def moe_of(model: ModelSpec, network: str) -> Moe | None:

@@ -46,7 +46,7 @@ REPLICA_STATE = _record(
     time_ns="i8", iterations="i8", waiting_prefill_tokens="i8", running_prefill_tokens="i8",
     unallocated_prefill_tokens="i8", waiting_tokens="i8", running_tokens="i8", loading_tokens="i8", iteration_ns="i8",
     preemptions="i8", iteration_prefill_tokens="i4", waiting="i4", running="i4", loading="i4", used_blocks="i4",
-    num_blocks="i4", block_size="i4", max_running="i4", max_batched_tokens="i4", spare="i4")
+    num_blocks="i4", block_size="i4", max_running="i4", max_batched_tokens="i4", is_silent="i4")
 REPLICA_ACCOUNT = _record(
     in_flight_tokens="i8", expected_tokens="i8", dispatched="i8", up_since_ns="i8", in_flight="i4", replica="i4",
     pool="i4", node="i4", unit="i4", infer_type="i1", is_routable="i1", spare=("i1", 2))

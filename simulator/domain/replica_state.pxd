@@ -32,7 +32,7 @@ cdef struct ReplicaState:       # as the replica reports it
     int32_t block_size          # tokens per block
     int32_t max_running         # requests in the running list, at most
     int32_t max_batched_tokens  # tokens in an iteration, at most
-    int32_t spare
+    int32_t is_silent           # it stood still when it was looked at: it reports nothing, and the rest is from before
 
 
 cdef struct ReplicaAccount:     # as the gateway knows it by itself: always exact

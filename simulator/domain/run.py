@@ -4,6 +4,7 @@ import numpy as np
 
 from simulator.core.weighted_samples import WeightedSamples
 from simulator.domain.encoding import Encoding
+from simulator.domain.window import Window
 
 
 class Run(msgspec.Struct):
@@ -17,7 +18,9 @@ class Run(msgspec.Struct):
     replicas : structured array (replicas,), `records.REPLICA`, in order of `replica`.
     itl_ns : WeightedSamples: how far apart, in ns, two successive messages of a request were.
     journeys : structured array (requests,), `records.JOURNEY`; None: requests went to their replicas at once.
-    since_ns : instant from which throughputs count: 0, or the first arrival of those that are measured.
+    window : the stretch of time that is measured; None: from 0 to the last completion. The results fill it in, as the
+        next.
+    iteration_log : when iterations ran, simulator.results.iteration_log.IterationLog; None: nobody kept it.
     latency : where the durations of iterations came from, as the latency backend says; {} if it says nothing.
     incidents : what happened to replicas, in order of time, as (time_ns, replica, kind, text): "failure", "recovery",
         ...; replica -1: to none in particular. For the Chrome trace.
@@ -40,6 +43,8 @@ class Run(msgspec.Struct):
     first_answer_ns : int64 (requests,), when the first token behind each request's reasoning was seen, -1: there is
         none; None: nobody says what of the outputs is reasoning. The results fill it in.
     decisions : what the decisions of the routers amount to; None: they were not written down.
+    limits : of each replica, why its scheduler rejects requests, as `Scheduler.limits` says, and why it drops them;
+        empty: nobody says.
     diagnosis : what a reader of the results should know, one sentence each: a livelock, for instance.
     """
 
@@ -49,7 +54,8 @@ class Run(msgspec.Struct):
     replicas: np.ndarray
     itl_ns: WeightedSamples
     journeys: np.ndarray | None = None
-    since_ns: int = 0
+    window: Window | None = None
+    iteration_log: object = None
     latency: dict = {}
     incidents: list[tuple[int, int, str, str]] = []
     legs: np.ndarray | None = None
@@ -65,4 +71,5 @@ class Run(msgspec.Struct):
     encoding: Encoding | None = None
     first_answer_ns: np.ndarray | None = None
     decisions: dict | None = None
+    limits: list[tuple] = []
     diagnosis: list[str] = []

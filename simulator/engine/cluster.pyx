@@ -169,7 +169,8 @@ cdef class Cluster:
                   latency=provenance_of(self._plan.pools), diagnosis=diagnosis,
                   legs=None if self.fleet.legs is None else self.fleet.legs.table(), kv_tiers=self._tier_table(),
                   adapters=self._adapters(), given_way=self._given_way(), speculation=self._speculation(),
-                  tier_use=self._tier_use, encoded_tokens=self._encoded_tokens)
+                  tier_use=self._tier_use, encoded_tokens=self._encoded_tokens,
+                  limits=self._limits())
         for operation in self.operations:
             operation.report(run)
         return run
@@ -449,6 +450,13 @@ cdef class Cluster:
             return self._horizon_ns
         return max(self._last_event_ns, int(requests["completed_ns"].max(initial=0)),
                    *((<Replica>replica).pipeline.last_end_ns for replica in self.replicas))
+
+    def _limits(self):
+        """Return why each replica turns requests away, as `domain.run.Run` has it; empty where none was."""
+        if not np.isin(self.workload.requests["status"], (records.REJECTED, records.DROPPED)).any():
+            return []
+        schedulers = [(<Replica>replica).rank.scheduler for replica in self.replicas]
+        return [(each.limits(), each.why_dropped()) for each in schedulers]
 
     def _tier_table(self):
         """Return what the levels of all tiers did; None: there are none."""

@@ -34,6 +34,7 @@ class Pool(msgspec.Struct, frozen=True):
     lock_step : domain.data_parallel.LockStepRules of these; None: each is an engine by itself.
     tier : called with the workload, returns the KVTier of a replica; None: there is nothing beyond its blocks.
     layer_groups : LayerGroups, which have block tables of their own; None: all layers share one.
+    notes : what a reader has to know of the prices, beside what `latency` says.
     """
 
     scheduler: type
@@ -59,6 +60,7 @@ class Pool(msgspec.Struct, frozen=True):
     lock_step: LockStepRules | None = LockStepRules()
     tier: Callable | None = None
     layer_groups: LayerGroups | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def marches(self) -> bool:

@@ -15,12 +15,18 @@ def provenance_of(pools: Sequence[Pool]) -> dict:
 
 
 def _host(pool: Pool) -> dict:
-    """Return [latency.host] as it acts, in microseconds, where others' measurements stand in for what is not given."""
+    """Return [latency.host] as it acts, in microseconds.
+
+    Left out where it is as given: nobody's measurements stand in for it, and no delays of output tokens add up.
+    """
     host = pool.host
-    if host.defaults != "vllm":
+    adds_up = bool(host.output_token_accumulates and host.output_token_us)
+    if host.defaults != "vllm" and not adds_up:
         return {}
-    return {"host": {name: value for name in host.__struct_fields__
-                     if name.endswith("_us") and (value := getattr(host, name))} | {"defaults": "vllm"}}
+    acts = {name: value for name in host.__struct_fields__
+            if name.endswith("_us") and (value := getattr(host, name))}
+    return {"host": acts | ({"output_token_accumulates": True} if adds_up else {})
+            | ({"defaults": "vllm"} if host.defaults == "vllm" else {})}
 
 
 def warnings_of(pools: Sequence[Pool]) -> list[str]:
@@ -30,7 +36,7 @@ def warnings_of(pools: Sequence[Pool]) -> list[str]:
     """
     who = {}
     for pool in pools:
-        for warning in pool.latency.warnings():
+        for warning in (*pool.latency.warnings(), *pool.notes):
             who.setdefault(warning, {})[pool.name] = None
     return [warning if len(names) == len(pools) else f"pool{'s' * (len(names) > 1)} {', '.join(names)}: {warning}"
             for warning, names in who.items()]

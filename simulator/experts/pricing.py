@@ -63,7 +63,7 @@ def links_of(deployment: Deployment, default_domain: int = 8) -> Links:
     node, accelerator = deployment.node, deployment.accelerator
     if node is None:
         return Links(default_domain, accelerator.scaleup_bytes_per_s * 1e-9, accelerator.scaleout_bytes_per_s * 1e-9)
-    return Links(node.scaleup_domain_size, node.scaleup_bytes_per_s * 1e-9,
+    return Links(node.joined, node.scaleup_bytes_per_s * 1e-9,
                  (node.scaleout_bytes_per_s or accelerator.scaleout_bytes_per_s) * 1e-9)
 
 

@@ -30,11 +30,12 @@ cdef class PagedKV(BlockPool):
     content : the texts of the requests.
     enable_prefix_caching : full blocks are cached.
     append_unhashed : vLLM 0.10: freed blocks without a hash go to the back of the free queue like the others.
+    drops_last_hit : a drafter needs what the model has of the last block found, which is thus computed again.
     """
 
     def __cinit__(self, int32_t num_blocks, int32_t block_size, Content content, bint enable_prefix_caching=True,
-                  bint append_unhashed=False):
-        self._append_unhashed = append_unhashed
+                  bint append_unhashed=False, bint drops_last_hit=False):
+        self._append_unhashed, self._drops_last_hit = append_unhashed, drops_last_hit
         self.caches = enable_prefix_caching
         self.finds_outputs = enable_prefix_caching and content.has_public_outputs
         self._returning = ReturningBlocks()
@@ -59,7 +60,11 @@ cdef class PagedKV(BlockPool):
     # ---- prefix cache
 
     cdef int32_t lookup(self, int32_t row, int32_t num_tokens) except -1 nogil:
-        cdef int32_t most = (num_tokens - 1) // self.block_size, num_public, found = 0, i
+        cdef int32_t found = self._find(row, (num_tokens - 1) // self.block_size)
+        return self._find(row, found - 1) if found > 0 and self._drops_last_hit else found
+
+    cdef int32_t _find(self, int32_t row, int32_t most) except -1 nogil:
+        cdef int32_t num_public, found = 0, i
         self._free_hits = 0
         memset(&self._hits_cursor, 0, sizeof(Cursor))
         if not self._caching or most <= 0:
@@ -80,9 +85,9 @@ cdef class PagedKV(BlockPool):
         cdef int32_t most = (num_tokens - 1) // self.block_size
         if not self._caching:
             return 0
-        if self._content.has_been_preempted(row):
-            return most
-        return min(most, self._content.public_tokens(row) // self.block_size)
+        if not self._content.has_been_preempted(row):
+            most = min(most, self._content.public_tokens(row) // self.block_size)
+        return max(most - self._drops_last_hit, 0)
 
     cdef int cache(self, int32_t slot, int64_t known_tokens) except -1 nogil:
         cdef Table* table = &self._tables[slot]

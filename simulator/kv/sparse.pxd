@@ -39,6 +39,7 @@ cdef class SparseKV(KVCache):
     cdef Members _members       # of the group: those that may still fill blocks of shared text
     cdef int32_t _full_member   # slot: the next of them whose last block this iteration fills, to be cached; -1: none
     cdef bint _append_unhashed  # vLLM 0.10: blocks without a hash go to the back of the free queue too
+    cdef bint _drops_last_hit   # as EAGLE has it: the last block found is computed again
     cdef int32_t* _hits         # [_room_hits] blocks of shared text found by the last lookup: `_public_hits`
     cdef int32_t _room_hits
     cdef int32_t _public_hits
@@ -52,6 +53,8 @@ cdef class SparseKV(KVCache):
     @cython.final
     cdef int _cache(self, Holding* holding, int64_t known_tokens) except -1 nogil
 
+    # `lookup` among the first `most` blocks of a text.
+    cdef int32_t _find(self, int32_t row, int32_t most) except -1 nogil
     cdef int _lookup_public(self, int32_t row, int32_t num_public) except -1 nogil
     cdef int _begin(self, Holding* holding, int32_t row, int32_t hits) except -1 nogil
     cdef int _publish(self, Holding* holding, int32_t full) except -1 nogil

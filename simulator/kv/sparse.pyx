@@ -18,13 +18,14 @@ cdef class SparseKV(KVCache):
 
     num_blocks, block_size : as for KVCache.
     content : the texts of the requests.
-    append_unhashed : see PagedKV.
+    append_unhashed, drops_last_hit : see PagedKV.
     """
 
-    def __cinit__(self, int32_t num_blocks, int32_t block_size, Content content, bint append_unhashed=False):
+    def __cinit__(self, int32_t num_blocks, int32_t block_size, Content content, bint append_unhashed=False,
+                  bint drops_last_hit=False):
         self._content, self.caches = content, True
         self.finds_outputs = content.has_public_outputs
-        self._append_unhashed = append_unhashed
+        self._append_unhashed, self._drops_last_hit = append_unhashed, drops_last_hit
         self._cached = Stretches()
         self._members = Members(block_size)
         self._full_member = -1
@@ -60,7 +61,11 @@ cdef class SparseKV(KVCache):
     # ---- prefix cache
 
     cdef int32_t lookup(self, int32_t row, int32_t num_tokens) except -1 nogil:
-        cdef int32_t most = (num_tokens - 1) // self.block_size, num_public, found
+        cdef int32_t found = self._find(row, (num_tokens - 1) // self.block_size)
+        return self._find(row, found - 1) if found > 0 and self._drops_last_hit else found
+
+    cdef int32_t _find(self, int32_t row, int32_t most) except -1 nogil:
+        cdef int32_t num_public, found
         self._public_hits = self._free_hits = 0
         if most <= 0:
             return 0
@@ -92,9 +97,9 @@ cdef class SparseKV(KVCache):
 
     cdef int32_t most_hits(self, int32_t row, int32_t num_tokens) noexcept nogil:
         cdef int32_t most = (num_tokens - 1) // self.block_size
-        if self._content.has_been_preempted(row):
-            return most
-        return min(most, self._shared_blocks(row))
+        if not self._content.has_been_preempted(row):
+            most = min(most, self._shared_blocks(row))
+        return max(most - self._drops_last_hit, 0)
 
     cdef int32_t _shared_blocks(self, int32_t row) noexcept nogil:
         return self._content.public_tokens(row) // self.block_size

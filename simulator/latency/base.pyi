@@ -5,6 +5,7 @@ class LatencyModel:
     needs_deployment: bool
     takes_padding: bool
     knows_kernels: bool
+    delays_add_up: bool
     prices_spread: bool
     pads: bool
     takes_collective: bool

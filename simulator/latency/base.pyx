@@ -33,6 +33,7 @@ cdef class LatencyModel:
     prices_gathered = False             # `rank_ns` goes by the tokens of all ranks
     knows_errors = False                # how far its predictions are off, by operator: see uncertainty/README.md
     prices_any_model = False            # from its facts alone, so that another model is priced by the same parameters
+    delays_add_up = False               # output_token_us of its `host_terms` holds up all later tokens, too
     prices_context_parallel = False     # context of decodes and chunks of prompts have prices: ranks may have shares
 
     def __cinit__(self, *_, **__):

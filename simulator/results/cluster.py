@@ -7,7 +7,8 @@ from simulator.domain import records
 from simulator.domain.run import Run
 from simulator.results.distributions import distribution
 from simulator.results.journeys import Columns
-from simulator.results.uptime import PAID, SERVING, time_in_ns
+from simulator.results.uptime import PAID, SERVING, busy_in_ns, time_in_ns
+from simulator.results.window_events import Events
 
 NS_PER_HOUR = 3.6e12
 # The cause where none is noted.
@@ -63,18 +64,24 @@ def gateway(journeys: Columns | None) -> dict:
     }
 
 
-def fairness(run: Run) -> float | None:
+def fairness(run: Run, events: Events | None) -> float | None:
     """Return Jain's index of the output tokens that tenants got; None without tenants.
 
     (sum x)^2 / (n sum x^2), 1 if all are 0, over tenants of whom a request came; x are the output tokens of a tenant's
-    completed requests. Source: Jain, Chiu, Hawe, "A quantitative measure of fairness", DEC-TR-301, 1984.
+    completed requests, or those that came in the window that is measured, over tenants with a measured request or a
+    token there. Source: Jain, Chiu, Hawe, "A quantitative measure of fairness", DEC-TR-301, 1984.
+
+    events : what happened in the window; None: there is none.
     """
     requests, codes = run.workload.requests, run.workload.demands["tenant"]
     came = (codes >= 0) & records.has_come(requests["status"])
+    got = requests["output_tokens"] if events is None else events.output_tokens
+    if events is not None and run.workload.measured is not None:
+        came &= run.workload.measured | (got > 0)
     if not came.any():
         return None
-    served = came & (requests["status"] == records.COMPLETED)
-    tokens = np.bincount(codes[served], requests["output_tokens"][served], minlength=int(codes.max()) + 1)
+    served = came & (requests["status"] == records.COMPLETED) if events is None else came
+    tokens = np.bincount(codes[served], got[served], minlength=int(codes.max()) + 1)
     tokens = tokens[np.bincount(codes[came], minlength=len(tokens)) > 0]
     squares = float((tokens**2).sum())
     return float(tokens.sum())**2 / (len(tokens) * squares) if squares else 1.0
@@ -89,11 +96,11 @@ def replica_shares(run: Run, pools: tuple[PoolFacts, ...]) -> list[dict]:
     """
     if len(run.replicas) < 2 and run.journeys is None and not pools:
         return [{} for _ in run.replicas]
-    up_ns, paid_ns = time_in_ns(run, SERVING), time_in_ns(run, PAID)
+    up_ns, paid_ns, busy_ns = time_in_ns(run, SERVING), time_in_ns(run, PAID), busy_in_ns(run)
     pool_of = [pool for pool in pools for _ in range(pool.num_replicas)]
     shares = []
     for replica, (total_wait_ns, peak) in enumerate(_queues(run)):
-        up, busy = int(up_ns[replica]), int(run.replicas["busy_ns"][replica])
+        up, busy = int(up_ns[replica]), int(busy_ns[replica])
         share = {"up_s": up / 1e9, "utilisation": _utilisation(busy, up),
                  "mean_waiting": total_wait_ns / up if up else 0.0, "peak_waiting": peak}
         if pool_of:
@@ -105,11 +112,11 @@ def replica_shares(run: Run, pools: tuple[PoolFacts, ...]) -> list[dict]:
 
 def by_pool(run: Run, pools: tuple[PoolFacts, ...]) -> dict[str, dict]:
     """Add up the replicas of each pool."""
-    parts, first, up_ns, paid_ns = {}, 0, time_in_ns(run, SERVING), time_in_ns(run, PAID)
+    parts, first, up_ns, paid_ns, replicas = {}, 0, time_in_ns(run, SERVING), time_in_ns(run, PAID), within_window(run)
     for pool in pools:
         own = slice(first, first + pool.num_replicas)
         first += pool.num_replicas
-        rows, up, paid = run.replicas[own], int(up_ns[own].sum()), int(paid_ns[own].sum())
+        rows, up, paid = replicas[own], int(up_ns[own].sum()), int(paid_ns[own].sum())
         busy = int(rows["busy_ns"].sum())
         parts[pool.name] = {
             "replicas": pool.num_replicas // pool.ranks,
@@ -117,6 +124,42 @@ def by_pool(run: Run, pools: tuple[PoolFacts, ...]) -> dict[str, dict]:
             "up_s": up / 1e9, "utilisation": _utilisation(busy, up),
             "cost_per_hour": pool.cost_per_hour * pool.ranks, "cost": pool.cost_per_hour * paid / NS_PER_HOUR}
     return parts
+
+
+def within_window(run: Run) -> np.ndarray:
+    """Return `Run.replicas` as the window that is measured has them.
+
+    Busy time, and the requests sent and completed, are those of it alone; without a window nothing changes. A replica
+    of a pool for prefill completes a request when it has computed the prompt.
+    """
+    if run.window is None:
+        return run.replicas
+    rows = run.replicas.copy()
+    rows["busy_ns"], number = busy_in_ns(run), len(rows)
+    for name, (replica, times_ns) in _visits(run).items():
+        inside = (replica >= 0) & run.window.holds(times_ns)
+        if name == "requests":          # one that comes with the window is sent in it
+            inside |= (replica >= 0) & (times_ns == run.window.begin_ns) & (times_ns < run.window.end_ns)
+        rows[name] = np.bincount(replica[inside], minlength=number)
+    return rows
+
+
+def _visits(run: Run) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return which replicas requests were sent to, and which completed them, each with the time of that."""
+    requests, legs, moved = run.workload.requests, run.legs, run.transfers
+    ended_ns = np.where(requests["status"] == records.COMPLETED, requests["completed_ns"], records.NEVER_NS)
+    completed = requests["replica"], ended_ns
+    if legs is not None:
+        sent = legs["replica"], legs["sent_ns"]
+    else:
+        sent = requests["replica"], np.where(requests["enqueued_ns"] >= 0, requests["enqueued_ns"],
+                                             requests["arrival_ns"])
+    if moved is not None and legs is None:
+        apart = moved["is_local"] == 0
+        prefill = np.where(apart, moved["prefill_replica"], -1)
+        sent = np.append(sent[0], prefill), np.append(sent[1], requests["arrival_ns"])
+        completed = np.append(completed[0], prefill), np.append(ended_ns, moved["prefill_done_ns"])
+    return {"requests": sent, "completed": completed}
 
 
 def cost_by_node(pools: tuple[PoolFacts, ...], parts: dict[str, dict]) -> dict[str, dict[str, float]]:
@@ -152,7 +195,10 @@ def _queues(run: Run) -> list[tuple[int, int]]:
 
 
 def _queue(run: Run, rows: np.ndarray) -> tuple[int, int]:
-    """Return the sum of waiting times, and the most that waited at once; who leaves at an instant makes room at it."""
+    """Return the sum of waiting times, and the most that waited at once; who leaves at an instant makes room at it.
+
+    Both within the window, where there is one.
+    """
     requests = run.workload.requests
     entered_ns, left_ns, status = (requests[name][rows] for name in ("enqueued_ns", "scheduled_ns", "status"))
     never = left_ns < 0
@@ -161,6 +207,9 @@ def _queue(run: Run, rows: np.ndarray) -> tuple[int, int]:
     left_ns[gave_up] = run.workload.demands["deadline_ns"][rows[gave_up]]
     waited = left_ns >= entered_ns
     entered_ns, left_ns = entered_ns[waited], left_ns[waited]
+    if run.window is not None:
+        inside = (left_ns > run.window.begin_ns) & (entered_ns < run.window.end_ns)
+        entered_ns, left_ns = run.window.clipped(entered_ns[inside]), run.window.clipped(left_ns[inside])
     total_ns = int((left_ns - entered_ns).sum())
     left_ns.sort()
     entered_ns.sort()

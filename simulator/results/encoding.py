@@ -9,6 +9,7 @@ from simulator.domain.encoding import Encoding
 from simulator.domain.run import Run
 from simulator.results.distributions import distribution
 from simulator.results.trace_window import TraceWindow
+from simulator.results.uptime import measured_ns
 
 NS_PER_HOUR = 3.6e12
 _BATCH = ('{"ph":"X","cat":"encode","name":"encode","pid":%d,"tid":0,"ts":%d.%03d,"dur":%d.%03d,"args":{"items":%d,'
@@ -20,8 +21,10 @@ _NAMES = ('{"ph":"M","name":"process_name","pid":%d,"args":{"name":"encode repli
           '{"ph":"M","name":"thread_name","pid":%d,"tid":1,"args":{"name":"transfers"}}')
 
 
-def metrics_of(run: Run) -> dict:
+def metrics_of(run: Run, whole: Run) -> dict:
     """Return what the summary says of encode pools; nothing where there are none.
+
+    run : what is measured of the `whole` run.
 
     jobs : items of measured requests that came to a replica; completed : whose embeddings have come to where the prompt
         is computed; hits : of those that were encoded, what was in the cache already, or computed for another item of
@@ -30,12 +33,13 @@ def metrics_of(run: Run) -> dict:
         part of gateway_ms.
     queue_ms, transfer_ms : of an item, until the batch that has it begins; from its end until the embeddings have come.
     ttft_share : of the TTFT of completed requests with items that first, summed over them.
-    by_pool, replicas : over the whole run, of all requests; a replica costs from the beginning to the end.
+    by_pool, replicas : over the whole run, or the window that is measured, of all requests; a replica costs from the
+        beginning of that to its end.
     """
     done = run.encoding
     if done is None:
         return {}
-    jobs, pool_of = done.jobs, _pool_of(done)
+    jobs, pool_of, busy_ns, lasts_ns = done.jobs, _pool_of(done), _busy_ns(whole), measured_ns(whole)
     started, came = jobs["start_ns"] >= 0, jobs["transferred_ns"] >= 0
     sizes = np.array([pool.embedding_bytes for pool in done.pools])
     requests = run.workload.requests
@@ -50,9 +54,9 @@ def metrics_of(run: Run) -> dict:
         "queue_ms": distribution((jobs["start_ns"] - jobs["queued_ns"])[started] / 1e6),
         "transfer_ms": distribution((jobs["transferred_ns"] - jobs["end_ns"])[came] / 1e6),
         "ttft_share": float(wait_ns[counts].sum() / ttft_ns.sum()) if ttft_ns.sum() > 0 else None,
-        "by_pool": _by_pool(run, done, pool_of),
+        "by_pool": _by_pool(done, pool_of, busy_ns, lasts_ns),
         "replicas": [{"replica": i, "pool": done.pools[pool].name, "batches": int(done.batches[i]),
-                      "busy_s": int(done.busy_ns[i]) / 1e9, "utilisation": _share(int(done.busy_ns[i]), run.clock_ns)}
+                      "busy_s": int(busy_ns[i]) / 1e9, "utilisation": _share(int(busy_ns[i]), lasts_ns)}
                      for i, pool in enumerate(pool_of.tolist())]}}
 
 
@@ -61,7 +65,7 @@ def with_costs(costs: dict[str, dict[str, float]], run: Run) -> dict[str, dict[s
     for pool in run.encoding.pools if run.encoding is not None else ():
         total = costs.setdefault(pool.node, {"cost_per_hour": 0.0, "cost": 0.0})
         total["cost_per_hour"] += pool.cost_per_hour * pool.replicas
-        total["cost"] += pool.cost_per_hour * pool.replicas * run.clock_ns / NS_PER_HOUR
+        total["cost"] += pool.cost_per_hour * pool.replicas * measured_ns(run) / NS_PER_HOUR
     return costs
 
 
@@ -108,17 +112,28 @@ def _waits_ns(jobs: np.ndarray, num_requests: int) -> np.ndarray:
     return np.where(last_ns >= 0, last_ns - first_ns, -1)
 
 
-def _by_pool(run: Run, done: Encoding, pool_of: np.ndarray) -> dict[str, dict]:
+def _busy_ns(run: Run) -> np.ndarray:
+    """Return how long each replica encoded, int64, within the window where there is one."""
+    done = run.encoding
+    if run.window is None:
+        return done.busy_ns
+    jobs = done.jobs[done.jobs["end_ns"] >= 0]
+    batches = np.unique(jobs[["replica", "start_ns", "end_ns"]])
+    inside_ns = run.window.clipped(batches["end_ns"]) - run.window.clipped(batches["start_ns"])
+    return np.bincount(batches["replica"], inside_ns, len(done.busy_ns)).astype(np.int64)
+
+
+def _by_pool(done: Encoding, pool_of: np.ndarray, busy_of: np.ndarray, lasts_ns: int) -> dict[str, dict]:
     """Add up the replicas of each pool."""
     parts = {}
     for number, pool in enumerate(done.pools):
         own = pool_of == number
-        busy_ns = int(done.busy_ns[own].sum())
+        busy_ns = int(busy_of[own].sum())
         parts[pool.name] = {
             "replicas": pool.replicas, "batches": int(done.batches[own].sum()), "busy_s": busy_ns / 1e9,
-            "utilisation": _share(busy_ns, pool.replicas * run.clock_ns),
+            "utilisation": _share(busy_ns, pool.replicas * lasts_ns),
             "cost_per_hour": pool.cost_per_hour,
-            "cost": pool.cost_per_hour * pool.replicas * run.clock_ns / NS_PER_HOUR}
+            "cost": pool.cost_per_hour * pool.replicas * lasts_ns / NS_PER_HOUR}
     return parts
 
 

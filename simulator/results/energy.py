@@ -2,19 +2,19 @@
 
 E = sum over phases of P(phase) x time + P(idle) x the rest of the time that is paid for, from wanted to off. What is
 not measured is not 0: below 90 % of the time with known power there is no number, as in AISimulate
-(ai-dynamo/aisimulate, docs/power-model.md). It is of the whole run, warm-up included. A data-parallel rank that has no
-tokens and only keeps step with others has no iterations, and counts as idle.
+(ai-dynamo/aisimulate, docs/power-model.md). It is of the window where one is measured,
+else of the whole run. A data-parallel rank that has no tokens and only keeps step with others has no iterations, and
+counts as idle.
 """
 import math
 from typing import NamedTuple
 
 import numpy as np
 
-from simulator.domain import records
 from simulator.domain.costs import Carbon, Electricity, Power
 from simulator.domain.run import Run
 from simulator.results.power_meter import DECODE, PREFILL, PowerMeter, time_by_hour
-from simulator.results.uptime import PAID, stays
+from simulator.results.uptime import PAID, measured_ns, stays
 
 LEAST_COVERAGE = 0.9
 J_PER_KWH = 3.6e6
@@ -53,14 +53,16 @@ class _Watts(NamedTuple):
     accelerators: np.ndarray
 
 
-def energy_of(run: Run, facts: PowerFacts, meter: PowerMeter) -> dict:
+def energy_of(run: Run, facts: PowerFacts, meter: PowerMeter, tokens: int) -> dict:
     """Return the part `energy` of summary.json.
+
+    tokens : output tokens that it was spent on.
 
     Joules are those of what is known: `coverage` is the share of the accelerators' active time whose power is,
     `idle_coverage` of the idle time. `average_w` is that of all, `active_w_per_accelerator` of one while it works.
     `facility_kwh` has the pue in it; CO2 and electricity are of it.
     """
-    watts, active_ns = _watts(facts.pools), meter.active_ns
+    watts, active_ns = _watts(facts.pools), meter.within(run.window)
     replica, begin_ns, end_ns = stays(run, PAID)
     paid_ns = np.zeros((len(watts.idle), active_ns.shape[2]), np.int64)
     np.add.at(paid_ns, replica, time_by_hour(begin_ns, end_ns, facts.starts_at_hour))
@@ -74,7 +76,7 @@ def energy_of(run: Run, facts: PowerFacts, meter: PowerMeter) -> dict:
     is_known = min(coverage, idle_coverage) >= LEAST_COVERAGE
     all_j = active_j.sum(axis=1) + idle_j + (host_j if has_host else 0.0)           # (places, hours)
     total_j = _sum(all_j) if is_known else None
-    tokens, clock_s = _output_tokens(run), int(run.clock_ns) / 1e9
+    clock_s = measured_ns(run) / 1e9
     worked_s = int(active_ns.sum(axis=2)[~np.isnan(watts.active)].sum()) / 1e9
     return {
         "energy_j": {
@@ -143,12 +145,6 @@ def _sources(pools: tuple[PoweredPool, ...]) -> list[dict]:
     by_name = {pool.accelerator: pool.power for pool in pools if pool.power is not None}
     return [{"accelerator": name, "source": power.source, "host_source": power.host_source,
              "pue_source": power.pue_source} for name, power in by_name.items()]
-
-
-def _output_tokens(run: Run) -> int:
-    """Return the output tokens of completed requests, measured or not, as the energy is."""
-    requests = run.workload.requests
-    return int(requests["output_tokens"][requests["status"] == records.COMPLETED].sum(dtype=np.int64))
 
 
 def _sum(values: np.ndarray) -> float:

@@ -10,7 +10,6 @@ from simulator.domain.run import Run
 from simulator.results.chrome_trace import ChromeTrace
 from simulator.results.decisions import DecisionTotals
 from simulator.results.hdf5 import Writer
-from simulator.results.power_meter import PowerMeter
 from simulator.results.token_times import TokenTimes, most_tokens
 from simulator.results.trace_window import TraceWindow
 from simulator.results.traits import first_answers, has_reasoning
@@ -29,12 +28,12 @@ class FileRecorder:
     output : the Struct of [output], or an object with the same fields.
     workload : of the run.
     attributes : of the root of results.h5.
-    meter : takes iterations, too; None: there is none.
+    listeners : take iterations, too.
     """
 
-    def __init__(self, output, workload: Workload, attributes: dict, meter: PowerMeter | None = None):
-        self.wants_iterations = output.iterations or output.chrome_trace or meter is not None
-        self._meter = meter
+    def __init__(self, output, workload: Workload, attributes: dict, listeners: tuple = ()):
+        self.wants_iterations = output.iterations or output.chrome_trace or bool(listeners)
+        self._listeners = listeners
         self.wants_tokens = output.token_times or has_reasoning(workload)
         self.wants_samples = output.replica_samples_s > 0
         self.wants_decisions = output.decisions > 0
@@ -67,8 +66,8 @@ class FileRecorder:
     def iterations(self, rows: np.ndarray) -> None:
         """Take rows of `records.ITERATION`."""
         began_s = time.perf_counter()
-        if self._meter is not None:
-            self._meter.append(rows)
+        for listener in self._listeners:
+            listener.append(rows)
         if self._output.iterations:
             self._writer.append("iterations", rows)
         if self._trace:

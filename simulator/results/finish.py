@@ -36,9 +36,7 @@ def finish_codes(workload, journeys: np.ndarray | None = None, part: slice = sli
     codes = by_status[status]
     if journeys is not None:
         codes[(journeys["cause"][part] == RECALLED) & (status > records.COMPLETED)] = records.ABORT
-    if workload.script is not None and workload.script.cancels:
-        is_cancelled = workload.demands["deadline_ns"][part] != workload.demands["due_ns"][part]
-        codes[is_cancelled & (status == records.TIMED_OUT)] = records.CANCELLED
+    codes[cancelled(workload, part)] = records.CANCELLED
     ended = status == records.COMPLETED
     by_itself = tokens >= workload.outcomes["output_tokens"][part]
     at_limit = tokens >= workload.demands["max_tokens"][part]
@@ -47,6 +45,15 @@ def finish_codes(workload, journeys: np.ndarray | None = None, part: slice = sli
         reason[(reason == records.MAX_MODEL_LEN) & workload.pool_cuts[part]] = records.KV_POOL
     codes[ended] = reason[ended]
     return codes
+
+
+def cancelled(workload, part: slice = slice(None)) -> np.ndarray:
+    """Say which requests the load gave up when its time was over, bool (n,)."""
+    status = workload.requests["status"][part]
+    if workload.script is None or not workload.script.cancels:
+        return np.zeros(len(status), bool)
+    own = workload.demands["deadline_ns"][part] != workload.demands["due_ns"][part]
+    return own & (status == records.TIMED_OUT)
 
 
 def cut_short(workload, reason: int = records.MAX_MODEL_LEN) -> np.ndarray:

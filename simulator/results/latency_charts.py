@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simulator.results import metrics
 from simulator.results.figures.chart import Chart, Line, Mark, Panel, Rule, number, plural, table_of
 from simulator.results.figures.decimate import quantiles
+from simulator.results.slo import completed_of, latencies_ms
 
 MARKED = (50, 90, 99)
 SHOWN = 1.5             # times the 99th percentile: as far as the axis goes
@@ -73,9 +73,8 @@ def samples_ms(result, key: str, requests: np.ndarray | None = None) -> np.ndarr
     """
     if key == "itl_ms":
         return _gaps_ms(*result.token_times)
-    completed = metrics.completed_of(measured_requests(result) if requests is None else requests)
-    found = getattr(metrics, key)(completed)
-    return found[completed["output_tokens"] > 1] if key == "tpot_ms" else found
+    completed = completed_of(measured_requests(result) if requests is None else requests)
+    return latencies_ms(key, completed)
 
 
 def _gaps_ms(offsets: np.ndarray, times_ns: np.ndarray) -> np.ndarray:

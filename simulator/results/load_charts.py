@@ -39,7 +39,7 @@ def timeline(lanes: Lanes, requests: np.ndarray | None, num_columns: int = NUM_C
               for label, (x, y) in zip(("running", "waiting", "KV, %"), shown, strict=True)]
     peaks = [(int(totals[name].max()), times_s[int(totals[name].argmax())]) if len(lanes) else (0, 0.0)
              for name in ("running", "waiting")]
-    waits = f"{peaks[1][0]:,} wait (at {number(peaks[1][1])} s)" if peaks[1][0] else "nobody waits"
+    waits = f"{peaks[1][0]:,} wait (at {number(peaks[1][1])} s)" if peaks[1][0] else _brief_waits(requests)
     says = (f"At most {peaks[0][0]:,} run at once (at {number(peaks[0][1])} s) and {waits}; at most "
             f"{number(float(used.max(initial=0)))} % of the KV blocks are in use. Between its "
             "iterations a replica counts as empty.")
@@ -54,6 +54,17 @@ def timeline(lanes: Lanes, requests: np.ndarray | None, num_columns: int = NUM_C
                      *(values[rows] for values in (totals["running"], totals["waiting"], used)))
     return Chart("timeline", "Running, waiting, KV use and throughput", says, "time, s", tuple(panels),
                  table, (0, lanes.end_of_all_ns / 1e9 or 1))
+
+
+def _brief_waits(requests: np.ndarray | None) -> str:
+    """Return how long requests wait where each is in the next batch that is formed."""
+    if requests is None:
+        return "no batch leaves a request waiting"
+    began = requests[requests["scheduled_ns"] >= 0]
+    longest_ms = float((began["scheduled_ns"] - began["enqueued_ns"]).max(initial=0)) / 1e6
+    if not longest_ms:
+        return "no request waits"
+    return f"no batch leaves a request waiting: the longest wait for the next one is {number(longest_ms)} ms"
 
 
 def completions(requests: np.ndarray, until_ns: int) -> tuple[np.ndarray, np.ndarray]:

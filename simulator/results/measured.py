@@ -1,10 +1,28 @@
-"""Which requests count in the summary: [workload.measure] and [workload.warmup]."""
+"""What counts in the summary: [workload.measure], [workload.warmup] and the warm-up that studies cut.
+
+Two things follow of it. Latencies, and counts of requests, are those of the requests that are measured. Rates, sums of
+tokens, money, energy and the use of replicas are those of a window of time, with all that happened in it, whichever
+request it was of: in a closed loop measured requests share accelerators with others all along, and their tokens alone,
+divided by the time that they took, say what a part of the server did.
+"""
 import numpy as np
 from msgspec.structs import replace
 
 from simulator.domain import records
 from simulator.domain.load import Measure
 from simulator.domain.run import Run
+from simulator.domain.window import Window
+from simulator.results.iteration_log import IterationLog
+from simulator.workload.base import Workload
+
+
+def log_for(workload: Workload, measure: Measure, is_settled: bool = False) -> IterationLog | None:
+    """Return what is to keep when iterations run; None: all of the run is measured.
+
+    is_settled : who looks at the finished run may cut more of it.
+    """
+    is_part = is_settled or measure != Measure() or workload.num_warmups
+    return IterationLog() if is_part else None
 
 
 def measured_rows(run: Run, measure: Measure) -> np.ndarray | None:
@@ -16,19 +34,67 @@ def measured_rows(run: Run, measure: Measure) -> np.ndarray | None:
     requests = workload.requests
     if measure == Measure() and not workload.num_warmups:
         return None
-    counts = np.ones(len(requests), bool)
+    counts, sent = np.ones(len(requests), bool), _sent(run)
     counts[len(requests) - workload.num_warmups:] = False
-    sent = np.flatnonzero(counts & records.has_come(requests["status"]))
-    sent = sent[np.argsort(requests["arrival_ns"][sent], kind="stable")]
     counts[sent[:measure.warmup_requests]] = False
     counts[sent[len(sent) - min(measure.cooldown_requests, len(sent)):]] = False
-    began_ns = int(requests["arrival_ns"][sent[0]]) if len(sent) and workload.num_warmups else 0
-    counts[sent[requests["arrival_ns"][sent] < began_ns + round(measure.warmup_s * 1e9)]] = False
+    counts[sent[requests["arrival_ns"][sent] < _warm_ns(run, sent, measure)]] = False
     if measure.cooldown_s > 0:
         done = requests["status"] == records.COMPLETED
-        last_ns = int(requests["completed_ns"][done].max(initial=0))
-        counts[done & (requests["completed_ns"] > last_ns - round(measure.cooldown_s * 1e9))] = False
+        counts[done & (requests["completed_ns"] > _last_ns(run) - round(measure.cooldown_s * 1e9))] = False
     return counts
+
+
+def window_of(run: Run, measure: Measure) -> Window | None:
+    """Return the window of [workload.measure]; None: the whole run.
+
+    It begins with the first request that is measured, or `warmup_s` after the beginning of the load where that is
+    later; it ends with the last end of a request that `cooldown_requests` leaves, or `cooldown_s` before the last
+    completion where that is earlier. Where nothing completes, the end of the run stands for the last completion.
+    """
+    if measure == Measure() and not run.workload.num_warmups:
+        return None
+    requests, sent = run.workload.requests, _sent(run)
+    begin_ns, end_ns = _warm_ns(run, sent, measure), _last_ns(run)
+    if measure.warmup_requests:
+        left = sent[measure.warmup_requests:]
+        begin_ns = max(begin_ns, int(requests["arrival_ns"][left[0]]) if len(left) else end_ns)
+    if measure.cooldown_requests:
+        left = requests[sent[:max(len(sent) - measure.cooldown_requests, 0)]]
+        over_ns = np.where(left["status"] == records.COMPLETED, left["completed_ns"], left["arrival_ns"])
+        end_ns = min(end_ns, int(over_ns.max(initial=begin_ns)))
+    end_ns = min(end_ns, _last_ns(run) - round(measure.cooldown_s * 1e9))
+    return Window(begin_ns, max(begin_ns, end_ns))
+
+
+def narrowed(run: Run, counts: np.ndarray) -> Window:
+    """Return the window of a run where fewer requests are measured.
+
+    It begins with the first of them, and no earlier than it would.
+    """
+    window = run.window or Window(0, _last_ns(run))
+    arrival_ns = run.workload.requests["arrival_ns"][counts]
+    first_ns = int(arrival_ns[arrival_ns >= 0].min(initial=window.end_ns))
+    return window._replace(begin_ns=min(max(window.begin_ns, first_ns), window.end_ns))
+
+
+def _sent(run: Run) -> np.ndarray:
+    """Return the rows of the requests that came, in order of time, but for those that warm up."""
+    requests = run.workload.requests[:len(run.workload.requests) - run.workload.num_warmups]
+    sent = np.flatnonzero(records.has_come(requests["status"]))
+    return sent[np.argsort(requests["arrival_ns"][sent], kind="stable")]
+
+
+def _warm_ns(run: Run, sent: np.ndarray, measure: Measure) -> int:
+    """Return when `warmup_s` is over; what was sent to warm up comes before."""
+    began_ns = int(run.workload.requests["arrival_ns"][sent[0]]) if len(sent) and run.workload.num_warmups else 0
+    return began_ns + round(measure.warmup_s * 1e9)
+
+
+def _last_ns(run: Run) -> int:
+    """Return the last completion, or the end of the run where there is none."""
+    requests = run.workload.requests
+    return int(requests["completed_ns"].max(initial=0)) or int(run.clock_ns)
 
 
 def measured_part(run: Run) -> Run:
@@ -41,17 +107,26 @@ def measured_part(run: Run) -> Run:
         outcomes=workload.outcomes[counts], request_ids=_chosen(workload.request_ids, counts), num_warmups=0,
         measured=None, pool_cuts=workload.pool_cuts if workload.pool_cuts is None else workload.pool_cuts[counts],
         scheduled_ns=None if workload.scheduled_ns is None else workload.scheduled_ns[counts])
-    left_out = int(len(counts) - counts.sum())
-    note = (f"{left_out} of {len(counts)} requests are not measured ([workload.measure], [workload.warmup]): metrics "
-            "of requests leave them out; itl_ms, iterations, preemptions, caches and replicas count all")
-    empty = ["no request is measured: [workload.measure] leaves none"] if not counts.any() else []
-    came = part.requests["arrival_ns"][part.requests["arrival_ns"] >= 0]
     journeys, transfers, first_answer_ns = (
         None if each is None else each[counts] for each in (run.journeys, run.transfers, run.first_answer_ns))
     return replace(run, workload=part, journeys=journeys, transfers=transfers, first_answer_ns=first_answer_ns,
-                   encoding=run.encoding and run.encoding.of(counts),
-                   since_ns=int(came.min()) if len(came) else 0,
-                   diagnosis=[*run.diagnosis, note, *empty])
+                   encoding=run.encoding and run.encoding.of(counts), diagnosis=[*run.diagnosis, *_notes(run)])
+
+
+def _notes(run: Run) -> list[str]:
+    """Say what is left out of which numbers."""
+    counts, window = run.workload.measured, run.window
+    notes = [f"{int(len(counts) - counts.sum())} of {len(counts)} requests are not measured ([workload.measure], "
+             "[workload.warmup]): latencies and counts of requests leave them out; itl_ms, iterations, preemptions and "
+             "caches count all"]
+    if window is not None:
+        notes.append(f"throughput, goodput, cost, energy and the use of replicas are of the window from "
+                     f"{window.begin_ns / 1e9:,.3f} to {window.end_ns / 1e9:,.3f} s, with all requests that it holds")
+    if not counts.any():
+        notes.append("no request is measured: [workload.measure] leaves none")
+    if window is not None and window.duration_ns <= 0:
+        notes.append("the window that is measured is empty: rates are 0, for nothing can happen in it")
+    return notes
 
 
 def _chosen(ids, counts: np.ndarray):

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from simulator.domain.run import Run
 from simulator.results import tables
 from simulator.results.decisions import DecisionTotals
+from simulator.results.growing_table import GrowingTable
 from simulator.results.journeys import journeys_of
-from simulator.results.power_meter import PowerMeter
 from simulator.results.token_times import TokenTimes, most_tokens
 from simulator.results.traits import first_answers, has_reasoning, traits_of
 from simulator.workload.base import Workload
@@ -22,12 +22,12 @@ class MemoryRecorder:
     ----------
     output : the Struct of [output], or an object with the same fields.
     workload : of the run.
-    meter : takes iterations, too; None: there is none.
+    listeners : take iterations, too.
     """
 
-    def __init__(self, output, workload: Workload, meter: PowerMeter | None = None):
-        self.wants_iterations = output.iterations or meter is not None
-        self._meter = meter
+    def __init__(self, output, workload: Workload, listeners: tuple = ()):
+        self.wants_iterations = output.iterations or bool(listeners)
+        self._listeners = listeners
         self._keeps_tokens = output.token_times
         self.wants_tokens = output.token_times or has_reasoning(workload)
         self.wants_samples = output.replica_samples_s > 0
@@ -41,8 +41,8 @@ class MemoryRecorder:
 
     def iterations(self, rows: np.ndarray) -> None:
         """Take rows of `records.ITERATION`."""
-        if self._meter is not None:
-            self._meter.append(rows)
+        for listener in self._listeners:
+            listener.append(rows)
         if self._iterations is not None:
             self._iterations.append(rows)
 
@@ -83,38 +83,6 @@ class MemoryRecorder:
             self._tokens.close()
         streams = {name: table.rows() for name, table in self._streams.items()}
         return MemoryTables(run, iterations, token_times, streams)
-
-
-GROWTH = 4                      # of a table that is full
-
-
-class GrowingTable:
-    """Rows that come in pieces, in one array.
-
-    Parameters
-    ----------
-    dtype : of its rows; bytes of theirs that belong to no field are kept as they come.
-    """
-
-    def __init__(self, dtype: np.dtype):
-        self._dtype = dtype
-        self._raw = np.empty(0, f"V{dtype.itemsize}")       # records are copied field by field, and these whole
-        self._length = 0
-
-    def append(self, rows: np.ndarray) -> None:
-        """Take contiguous rows; their memory may be used again."""
-        end = self._length + len(rows)
-        if end > len(self._raw):
-            # Large steps: room that is not written to takes no memory, and the system gives new arrays large pages.
-            grown = np.empty(max(GROWTH * len(self._raw), end), self._raw.dtype)
-            grown[:self._length] = self._raw[:self._length]
-            self._raw = grown
-        self._raw[self._length:end] = rows.view(self._raw.dtype)
-        self._length = end
-
-    def rows(self) -> np.ndarray:
-        """Return all of them."""
-        return self._raw[:self._length].view(self._dtype)
 
 
 class MemoryTables:

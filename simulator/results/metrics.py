@@ -8,11 +8,10 @@ they happen, before anybody knows what becomes of the request: `itl_ms` holds th
 `not_completed` says of how many (`in_itl`).
 """
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 
-from simulator.domain import records, slo_classes
+from simulator.domain import records
 from simulator.domain.run import Run
 from simulator.results import cluster, encoding, hand_over, speculation
 from simulator.results.distributions import distribution, weighted_distribution_ms
@@ -20,9 +19,13 @@ from simulator.results.finish import cut_short
 from simulator.results.journeys import journeys_of
 from simulator.results.measured import measured_part
 from simulator.results.overload import load_of
+from simulator.results.rates import Rates
+from simulator.results.served import turned_away, unserved
+from simulator.results.slo import MEASURES, Verdicts, completed_of, latencies_ms, queue_ms, ttft_ms, verdicts_of
 from simulator.results.traits import metrics_of
 
 SCHEMA = 1
+LABELS = ("slo_class", "tenant", "model")      # columns that have a breakdown
 COUNTED = ("completed", "rejected", "dropped", "timed_out", "failed", "waiting", "running")
 
 
@@ -38,24 +41,27 @@ def summarise(run: Run, bounds, pools: tuple[cluster.PoolFacts, ...] = ()) -> di
         [slo] is one; so below.
     pools : as the experiment has them; empty: it has none.
     """
-    run = measured_part(run)
+    whole, verdicts, lost = run, verdicts_of(run, bounds), unserved(run, journeys_of(run))
+    rates, run = Rates(whole, verdicts), measured_part(run)
+    if whole.workload.measured is not None:
+        verdicts = verdicts.of(whole.workload.measured)
     requests, journeys = run.workload.requests, journeys_of(run)
-    duration_s = duration_s_of(requests, run.since_ns)
-    verdicts = verdicts_of(run, bounds)
     is_cut = np.zeros(len(requests), bool)
     is_cut[cut_short(run.workload)] = True
     return {
         "complete": bool(run.complete),
         "requests": count_by_status(requests, is_cut) | not_sent(run.workload) | pool_capped(run.workload),
         "by_cause": cluster.by_cause(requests, journeys),
-        "duration_s": duration_s,
+        "unserved": lost,
+        "duration_s": rates.duration_s,
         "clock_s": int(run.clock_ns) / 1e9,
-        **throughput(requests, duration_s, verdicts.num_good()),
-        **load_of(run, journeys),
+        **rates.of(),
+        "slo_attainment": attainment(verdicts.num_good(), requests),
+        **load_of(whole, journeys_of(whole)),
         **latencies(completed_of(requests)),
         **metrics_of(run),
         **hand_over.metrics_of(run),
-        **encoding.metrics_of(run),
+        **encoding.metrics_of(run, whole),
         "itl_ms": weighted_distribution_ms(run.itl_ns),
         "not_completed": not_completed(requests),
         **cluster.gateway(journeys),
@@ -66,17 +72,21 @@ def summarise(run: Run, bounds, pools: tuple[cluster.PoolFacts, ...] = ()) -> di
         **kv_tiers(run),
         **({} if run.adapters is None else {"adapters": run.adapters}),
         **speculation.metrics_of(run),
-        "by_slo_class": breakdown(run, "slo_class", verdicts, is_cut),
-        "by_tenant": breakdown(run, "tenant", verdicts, is_cut),
-        "by_model": breakdown(run, "model", verdicts, is_cut),
-        "fairness": cluster.fairness(run),
-        "by_pool": (parts := cluster.by_pool(run, pools)),
-        "cost_by_node": encoding.with_costs(cluster.cost_by_node(pools, parts), run),
-        "replicas": _replicas(run.replicas, cluster.replica_shares(run, pools)),
+        **{f"by_{each}": breakdown(run, whole, each, verdicts, is_cut, rates) for each in LABELS},
+        "fairness": cluster.fairness(whole, rates.events),
+        **_by_machine(whole, pools),
         **({} if run.decisions is None else {"decisions": run.decisions}),
         "latency": dict(run.latency),
-        "diagnosis": [*run.diagnosis, *remarks(run.workload, is_cut)],
+        "diagnosis": [*([lost] if lost else turned_away(whole)), *run.diagnosis, *rates.notes(),
+                      *remarks(run.workload, is_cut)],
     }
+
+
+def _by_machine(run: Run, pools: tuple[cluster.PoolFacts, ...]) -> dict:
+    """Return what pools, types of nodes and replicas did and cost."""
+    parts = cluster.by_pool(run, pools)
+    return {"by_pool": parts, "cost_by_node": encoding.with_costs(cluster.cost_by_node(pools, parts), run),
+            "replicas": _replicas(run, cluster.replica_shares(run, pools))}
 
 
 def preemptions(run: Run) -> dict:
@@ -140,128 +150,21 @@ def not_sent(workload) -> dict[str, int]:
     return {} if workload.script is None else {"not_sent": int(never.sum())}
 
 
-def completed_of(requests: np.ndarray) -> np.ndarray:
-    """Return the completed requests."""
-    return _only(requests, requests["status"] == records.COMPLETED)
-
-
-def duration_s_of(requests: np.ndarray, since_ns: int = 0) -> float:
-    """Return the time from `since_ns` to the last completion; 0 if nothing completed."""
-    completed = completed_of(requests)["completed_ns"]
-    return (int(completed.max()) - since_ns) / 1e9 if len(completed) else 0.0
-
-
-def throughput(requests: np.ndarray, duration_s: float, num_good: int | None) -> dict[str, float | int | None]:
-    """Return totals over completed requests, and the same per second of `duration_s`.
-
-    num_good : those that kept their bounds; None: there are none.
-    """
-    completed = completed_of(requests)
-    input_tokens = int(completed["prompt_tokens"].sum(dtype=np.int64))
-    output_tokens = int(completed["output_tokens"].sum(dtype=np.int64))
-
-    def per_second(count):
-        return count / duration_s if duration_s else 0.0
-
-    return {
-        "total_input_tokens": input_tokens,
-        "total_output_tokens": output_tokens,
-        "request_throughput": per_second(len(completed)),
-        "output_throughput": per_second(output_tokens),
-        "total_token_throughput": per_second(input_tokens + output_tokens),
-        "request_goodput": None if num_good is None else per_second(num_good),
-    }
-
-
-def ttft_ms(requests: np.ndarray) -> np.ndarray:
-    """Return arrival to first observed token; all requests must have one."""
-    return (requests["first_token_ns"] - requests["arrival_ns"]) / 1e6
-
-
-def e2el_ms(completed: np.ndarray) -> np.ndarray:
-    """Return arrival to last observed token of completed requests."""
-    return (completed["completed_ns"] - completed["arrival_ns"]) / 1e6
-
-
-def tpot_ms(completed: np.ndarray) -> np.ndarray:
-    """Return (E2EL - TTFT) / (output tokens - 1) of completed requests.
-
-    It is 0 where there is one token or none.
-    """
-    decode_ms = (completed["completed_ns"] - completed["first_token_ns"]) / 1e6
-    later_tokens = completed["output_tokens"] - 1
-    return np.divide(decode_ms, later_tokens, out=np.zeros(len(completed)), where=later_tokens > 0)
-
-
-def any_given(bounds) -> bool:
-    """Say whether there is a service level objective at all."""
-    return any(bound is not None for bound in (bounds.ttft_ms, bounds.tpot_ms, bounds.e2el_ms))
-
-
-def meets(completed: np.ndarray, bounds) -> np.ndarray:
-    """Say for each completed request whether every given bound holds.
-
-    What equals its bound is still good.
-    """
-    good = np.ones(len(completed), bool)
-    for bound, measure in ((bounds.ttft_ms, ttft_ms), (bounds.tpot_ms, tpot_ms), (bounds.e2el_ms, e2el_ms)):
-        if bound is not None:
-            good &= measure(completed) <= bound
-    return good
-
-
-class Verdicts(NamedTuple):
-    """Which requests keep the service level objectives of their class."""
-
-    is_asked: bool          # the bounds of [slo] ask for something
-    asked: np.ndarray       # bool (n,): there is a bound for the request
-    good: np.ndarray        # bool (n,): it completed within its bounds
-
-    def num_good(self, rows=slice(None)) -> int | None:
-        """Count those among `rows` that are good; None where nothing was asked of any."""
-        asked = self.asked[rows]
-        return int(self.good[rows].sum()) if (asked.any() if len(asked) else self.is_asked) else None
-
-
-def verdicts_of(run: Run, bounds) -> Verdicts:
-    """Return what became of the service level objectives of each request.
-
-    A request keeps the bounds of its SLO class, and those of [slo] where the class gives none. One of a class without
-    any is good once it has completed.
-    """
-    requests, codes = run.workload.requests, run.workload.demands["slo_class"]
-    good = requests["status"] == records.COMPLETED
-    asked = np.zeros(len(requests), bool)
-    classes = slo_classes.by_name(bounds.classes)
-    names = (None, *run.workload.labels.get("slo_class", ()))
-    by_code = [slo_classes.bounds_of(slo_classes.class_of(name, classes), bounds) for name in names]
-    distinct = list(dict.fromkeys(by_code))
-    group_of = np.array([distinct.index(each) for each in by_code])
-    for group, own in enumerate(distinct):
-        if any_given(own):
-            chosen = np.ones(len(requests), bool) if len(distinct) == 1 else group_of[codes + 1] == group
-            asked |= chosen
-            completed = chosen & good
-            good[completed] = meets(_only(requests, completed), own)
-    return Verdicts(any_given(bounds), asked, good)
-
-
 def latencies(completed: np.ndarray) -> dict[str, dict]:
     """Describe TTFT, TPOT, E2EL and queue time of completed requests.
 
-    TPOT is that of requests of more than one token.
+    TTFT is that of requests with an output token, TPOT that of requests of more than one.
     """
-    return {
-        "ttft_ms": distribution(ttft_ms(completed)),
-        "tpot_ms": distribution(tpot_ms(_only(completed, completed["output_tokens"] > 1))),
-        "e2el_ms": distribution(e2el_ms(completed)),
-        "queue_ms": distribution(queue_ms(completed)),
-    }
+    return {key: distribution(latencies_ms(key, completed)) for key in MEASURES}
 
 
-def queue_ms(scheduled: np.ndarray) -> np.ndarray:
-    """Return waiting queue to first scheduled; all requests must have come so far."""
-    return (scheduled["scheduled_ns"] - scheduled["enqueued_ns"]) / 1e6
+def attainment(num_good: int | None, requests: np.ndarray) -> float | None:
+    """Return the share of the requests that came which kept their bounds.
+
+    None without bounds, or any requests.
+    """
+    came = int(records.has_come(requests["status"]).sum())
+    return None if num_good is None or not came else num_good / came
 
 
 def not_completed(requests: np.ndarray) -> dict:
@@ -271,7 +174,7 @@ def not_completed(requests: np.ndarray) -> dict:
     `output_tokens` is what all of them got. TTFT and queue time are those of the requests that came so far.
     """
     others = requests[(requests["status"] != records.COMPLETED) & records.has_come(requests["status"])]
-    streamed = others[others["first_token_ns"] >= 0]
+    streamed = others[(others["first_token_ns"] >= 0) & (others["output_tokens"] > 0)]
     return {
         "requests": len(others),
         "streamed": len(streamed),
@@ -318,36 +221,42 @@ def kv_tiers(run: Run) -> dict[str, list[dict]]:
          "waited_s": int(rows["waited_ns"].sum()) / 1e9} for rows in levels]}
 
 
-def breakdown(run: Run, column: str, verdicts: Verdicts, is_cut: np.ndarray) -> dict[str, dict]:
+def breakdown(run: Run, whole: Run, column: str, verdicts: Verdicts, is_cut: np.ndarray, rates: Rates) -> dict:
     """Return counts, throughputs and latencies for each value of a label column.
 
     `slo_attainment` is the share of injected requests, rejected ones among them, that completed within the bounds of
     their class, None without bounds.
+
+    run : what is measured. whole : what `rates` were made of.
     """
     names = run.workload.labels.get(column, ())
     if not len(names):
         return {}
-    codes = run.workload.demands[column]
+    rows = _rows_by_code(run.workload.demands[column], len(names))
+    others = rows if whole is run else _rows_by_code(whole.workload.demands[column], len(names))
+    return {str(name): _part(run.workload.requests[own], rates.of(every), verdicts.num_good(own), is_cut[own])
+            for name, own, every in zip(names, rows, others, strict=True)}
+
+
+def _rows_by_code(codes: np.ndarray, number: int) -> list[np.ndarray]:
+    """Return the rows with each of so many codes."""
     order = np.argsort(codes, kind="stable")
-    starts = np.searchsorted(codes[order], range(len(names) + 1))
-    duration_s = duration_s_of(run.workload.requests, run.since_ns)
-    rows = [order[starts[code]:starts[code + 1]] for code in range(len(names))]
-    return {str(name): _part(run.workload.requests[own], duration_s, verdicts.num_good(own), is_cut[own])
-            for name, own in zip(names, rows, strict=True)}
+    starts = np.searchsorted(codes[order], range(number + 1))
+    return [order[starts[code]:starts[code + 1]] for code in range(number)]
 
 
-def _part(requests: np.ndarray, duration_s: float, num_good: int | None, is_cut: np.ndarray) -> dict:
-    counts = count_by_status(requests, is_cut)
+def _part(requests: np.ndarray, rates: dict, num_good: int | None, is_cut: np.ndarray) -> dict:
     return {
-        "requests": counts,
-        **throughput(requests, duration_s, num_good),
-        "slo_attainment": None if num_good is None or not counts["injected"] else num_good / counts["injected"],
+        "requests": count_by_status(requests, is_cut),
+        **rates,
+        "slo_attainment": attainment(num_good, requests),
         **latencies(completed_of(requests)),
     }
 
 
-def _replicas(rows: np.ndarray, shares: list[dict]) -> list[dict]:
+def _replicas(run: Run, shares: list[dict]) -> list[dict]:
     """Describe the replicas, of which each may have data-parallel ranks; these are rows of /replicas, too."""
+    rows = cluster.within_window(run)
     described = [_replica(rows[row:row + 1]) | share for row, share in enumerate(shares)]
     begins = [*np.flatnonzero(rows["rank"] == 0).tolist(), len(rows)]
     if len(begins) > len(rows):
@@ -359,7 +268,7 @@ def _replicas(rows: np.ndarray, shares: list[dict]) -> list[dict]:
 
 
 def _replica(row: np.ndarray) -> dict:
-    """Describe one replica; `row` is a table of length one."""
+    """Describe one replica; `row` is a table of length one, of what happened in the window."""
     names = ("replica", "requests", "completed", "iterations", "preemptions", "prefill_tokens", "decode_tokens")
     return {
         **{name: int(row[name][0]) for name in names},
@@ -367,8 +276,3 @@ def _replica(row: np.ndarray) -> dict:
         "kv_cache": kv_cache(row),
         "prefix_cache": prefix_cache(row),
     }
-
-
-def _only(requests: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """Return the chosen requests, without a copy where that is all of them."""
-    return requests if chosen.all() else requests[chosen]

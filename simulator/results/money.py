@@ -5,7 +5,7 @@ from typing import NamedTuple
 from simulator.domain.costs import Price
 from simulator.domain.run import Run
 from simulator.results.cluster import NS_PER_HOUR
-from simulator.results.uptime import PAID, time_in_ns
+from simulator.results.uptime import PAID, measured_ns, time_in_ns
 
 
 class PricedPool(NamedTuple):
@@ -32,14 +32,15 @@ class Bill(NamedTuple):
 def cost_of(run: Run, bill: Bill, summary: dict) -> dict:
     """Return the part `cost` of summary.json.
 
-    A replica costs from the moment it is wanted until it is off. Per million tokens: cost per hour x 1e6 / (3600 x
-    tokens per second), with the throughputs of the summary; likewise all else. None where nothing was got.
+    A replica costs from the moment it is wanted until it is off, within the window where one is measured. Per
+    million tokens: cost per hour x 1e6 / (3600 x tokens per second), with the throughputs of the summary; likewise all
+    else. None where nothing was got.
     """
-    paid_ns, first, parts = time_in_ns(run, PAID), 0, [bill.encode * int(run.clock_ns) / NS_PER_HOUR]
+    paid_ns, first, parts = time_in_ns(run, PAID), 0, [bill.encode * measured_ns(run) / NS_PER_HOUR]
     for pool in bill.pools:
         parts.append(pool.cost_per_hour * int(paid_ns[first:first + pool.places].sum()) / NS_PER_HOUR)
         first += pool.places
-    total, hours = math.fsum(parts), int(run.clock_ns) / NS_PER_HOUR
+    total, hours = math.fsum(parts), measured_ns(run) / NS_PER_HOUR
     per_hour = total / hours if hours else None
 
     def per(count: float, rate_per_s: float | None) -> float | None:

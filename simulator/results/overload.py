@@ -3,6 +3,9 @@ import numpy as np
 
 from simulator.domain import records
 from simulator.domain.run import Run
+from simulator.domain.window import Window
+from simulator.results.finish import cancelled
+from simulator.results.served import UNSERVED, is_unserved
 
 NUM_BATCHES, NUM_KEPT = 20, 18      # batch means; the first two are dropped, for the system starts empty
 LEAST_REQUESTS = 2 * NUM_BATCHES    # fewer tell nothing about growth
@@ -10,18 +13,24 @@ T_99 = 2.583487                     # quantile 0.99 of Student's t with NUM_KEPT
 LEAST_RISE = 0.2                    # of the mean
 MOST_UNSERVED = 0.05                # of what was offered
 TURNED_AWAY = [records.CAUSE_NAMES.index(name) for name in ("admission", "queue_full", "shed", "expired", "recalled")]
+BURST_NS = 1_000_000            # requests that come within so long come at once: no client offers a rate by that
+LEAST_STAYS = 5                 # times as long as the first requests stay: a shorter run tells nothing of a backlog
+TOO_SHORT = "too short to tell"
+_COLUMNS = ("arrival_ns", "first_token_ns", "completed_ns", "output_tokens", "status")
 _FOR_EVER_NS = np.iinfo(np.int64).max
 
 
 def load_of(run: Run, journeys: np.ndarray | None = None) -> dict:
     """Return offered rate, requests in the system and the verdict on them.
 
+    Where a window is measured, those count that came in it; what they found in the system is all that was there.
+
     Returns
     -------
     dict
         offered_throughput: requests that came per second, (n - 1) / (last arrival - first); None where that is no rate:
-        fewer than two, or all at one instant. verdict: see below. in_system: mean and peak number of requests that an
-        arriving request finds in the system, and growth_per_s, the slope of the regression; None without requests.
+        fewer than two, or all within `BURST_NS`. verdict: see below. in_system: mean and peak number of requests that
+        an arriving request finds in the system, and growth_per_s, the slope of the regression; None without requests.
         served_share: completions over arrivals while requests came, the first tenth of them left out; None where too
         few came.
 
@@ -29,9 +38,14 @@ def load_of(run: Run, journeys: np.ndarray | None = None) -> dict:
     -----
     The verdict is
 
+    - "unserved" if nothing was served, or fewer than half of all requests, and the load is not why: see `served`;
     - "overloaded" if the backlog grows and fewer than 95 % of the requests that came were completed while they came; or
       if more than 5 % of all gave up (timed out) or were turned away by the gateway, whatever the backlog does;
     - "growing" if the backlog grows, but what is served nearly keeps up: a load close to 1, or one that rises;
+    - "too short to tell" in place of these two, where the backlog decides and the run, from the first arrival to the
+      last completion, is less than `LEAST_STAYS` times as long as the first tenth of the requests stayed, in the mean:
+      until as many go as come every system fills, and nothing says where that would have ended. The first ones, since
+      a backlog that grows makes the later ones stay ever longer;
     - "stable" else.
 
     The backlog grows if, over 18 batch means in order of arrival (20, the first two dropped), the regressions of both
@@ -44,17 +58,22 @@ def load_of(run: Run, journeys: np.ndarray | None = None) -> dict:
     Two signals at once are the rule of GuideLLM for over-saturation; batch means and t quantiles are standard: Law,
     "Simulation Modeling and Analysis", section 9.5.
     """
-    came = Came(run)
+    everyone = Came(run)
+    came = everyone if run.window is None else everyone.within(run.window)
     span_ns = int(came.arrival_ns[-1] - came.arrival_ns[0]) if len(came.arrival_ns) > 1 else 0
-    found, counts, served_share, grows = in_system(came), None, None, False
-    if span_ns and len(found) >= LEAST_REQUESTS:
+    found, counts, served_share, grows = in_system(everyone, came), None, None, False
+    if span_ns > BURST_NS and len(found) >= LEAST_REQUESTS:
         counts = batch_means(found)
-        served_share = _served_share(came)
+        served_share = _served_share(came, everyone)
         grows = rises(counts) and _ttft_rises(came)
-    is_short = (grows and served_share < 1 - MOST_UNSERVED) or _unserved_share(run, journeys) > MOST_UNSERVED
+    gave_up = _gave_up_share(run, journeys) > MOST_UNSERVED
+    is_short = (grows and served_share < 1 - MOST_UNSERVED) or gave_up
+    verdict = "overloaded" if is_short else "growing" if grows else "stable"
+    if grows and not gave_up and came.is_short():
+        verdict = TOO_SHORT
     return {
-        "offered_throughput": (len(came.arrival_ns) - 1) * 1e9 / span_ns if span_ns else None,
-        "verdict": "overloaded" if is_short else "growing" if grows else "stable",
+        "offered_throughput": (len(came.arrival_ns) - 1) * 1e9 / span_ns if span_ns > BURST_NS else None,
+        "verdict": UNSERVED if is_unserved(run, nothing=verdict == "overloaded") else verdict,
         "in_system": {"mean": float(found.mean()) if len(found) else None,
                       "peak": int(found.max()) if len(found) else None,
                       "growth_per_s": None if counts is None else _growth_per_s(counts, came)},
@@ -75,21 +94,39 @@ class Came:
         if run.workload.script is not None:         # the table has them play by play
             rows = np.flatnonzero(status[came] >= 0) if isinstance(came, slice) else np.flatnonzero(came)
             came = rows[np.argsort(requests["arrival_ns"][rows], kind="stable")]
-        self.arrival_ns, self.first_token_ns = requests["arrival_ns"][came], requests["first_token_ns"][came]
-        self.completed_ns, self.status = requests["completed_ns"][came], status[came]
+        for name in _COLUMNS:
+            setattr(self, name, requests[name][came])
         self.deadline_ns = run.workload.demands["deadline_ns"][came]
         self.stays = ~np.isin(self.status, (records.REJECTED, records.DROPPED, records.FAILED))
+
+    def within(self, window: Window) -> "Came":
+        """Return those of them that came in a window."""
+        rows = slice(*np.searchsorted(self.arrival_ns, (window.begin_ns, window.end_ns + 1)).tolist())
+        part = object.__new__(Came)
+        for name, column in vars(self).items():
+            setattr(part, name, column[rows])
+        return part
 
     def of_those_that_stay(self, column: np.ndarray) -> np.ndarray:
         """Return a column of the requests that were let in and not lost."""
         return column if self.stays.all() else column[self.stays]
 
+    def is_short(self) -> bool:
+        """Say whether the first of them stayed so long that the run is over soon after."""
+        stays_ns, done = self.completed_ns - self.arrival_ns, self.status == records.COMPLETED
+        early = done[:-(-len(done) * (NUM_BATCHES - NUM_KEPT) // NUM_BATCHES)]
+        chosen = np.flatnonzero(early if early.any() else done)
+        length_ns = self.completed_ns.max(initial=0) - self.arrival_ns[0]
+        return bool(len(chosen)) and length_ns < LEAST_STAYS * float(stays_ns[chosen].mean())
 
-def in_system(came: Came) -> np.ndarray:
+
+def in_system(came: Came, looking: Came | None = None) -> np.ndarray:
     """Return how many requests each that was let in found when it came, int64.
 
     A request leaves with its last token or at its deadline; one that was refused or lost was never there; one that is
     not over stays.
+
+    looking : those of them that look; None: all.
     """
     left_ns = np.where(came.status == records.COMPLETED, came.completed_ns, _FOR_EVER_NS)
     gave_up = came.status == records.TIMED_OUT
@@ -97,9 +134,14 @@ def in_system(came: Came) -> np.ndarray:
     arrival_ns = came.of_those_that_stay(came.arrival_ns)
     left_ns = came.of_those_that_stay(left_ns)
     left_ns.sort()
+    found = np.arange(len(arrival_ns))
+    if looking is not None and looking is not came:
+        arrival_ns = looking.of_those_that_stay(looking.arrival_ns)
+        before = np.searchsorted(came.arrival_ns, arrival_ns[0]) if len(arrival_ns) else 0
+        first = int(came.stays[:before].sum())
+        found = found[first:first + len(arrival_ns)]
     gone = np.searchsorted(left_ns, arrival_ns, side="right")
     del left_ns                                 # here memory is at its peak
-    found = np.arange(len(arrival_ns))
     found -= gone
     return np.maximum(found, 0, out=found)      # who leaves when it comes was not there
 
@@ -121,7 +163,7 @@ def rises(means: np.ndarray) -> bool:
 
 
 def _ttft_rises(came: Came) -> bool:
-    has_token = came.first_token_ns >= 0
+    has_token = (came.first_token_ns >= 0) & ((came.output_tokens > 0) | (came.status != records.COMPLETED))
     waits = np.flatnonzero(~has_token & (came.status < records.COMPLETED))
     has_token[waits[0] if len(waits) else len(has_token):] = False
     if has_token.sum() < LEAST_REQUESTS:
@@ -129,18 +171,19 @@ def _ttft_rises(came: Came) -> bool:
     return rises(batch_means((came.first_token_ns - came.arrival_ns)[has_token] / 1e6))
 
 
-def _served_share(came: Came) -> float:
+def _served_share(came: Came, everyone: Came) -> float:
     """Return completions over arrivals, from the first arrival of the third batch to the last arrival."""
-    arrival_ns, ended_ns = map(came.of_those_that_stay, (came.arrival_ns, came.completed_ns))
+    arrival_ns = came.of_those_that_stay(came.arrival_ns)
+    ended_ns = everyone.of_those_that_stay(everyone.completed_ns)
     num_arrivals = NUM_KEPT * (len(arrival_ns) // NUM_BATCHES)
     since_ns, until_ns = arrival_ns[-num_arrivals], arrival_ns[-1]
     return int(((ended_ns > since_ns) & (ended_ns <= until_ns)).sum()) / num_arrivals
 
 
-def _unserved_share(run: Run, journeys: np.ndarray | None) -> float:
+def _gave_up_share(run: Run, journeys: np.ndarray | None) -> float:
     """Return the share of the requests that came which gave up, or were turned away by the gateway."""
     status = run.workload.requests["status"]
-    unserved = status == records.TIMED_OUT
+    unserved = (status == records.TIMED_OUT) & ~cancelled(run.workload)
     if journeys is not None:
         unserved |= (status > records.COMPLETED) & np.isin(journeys["cause"], TURNED_AWAY)
     came = int(records.has_come(status).sum())

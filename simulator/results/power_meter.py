@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from simulator.domain.costs import HOURS
+from simulator.domain.window import Window
 
 PREFILL, DECODE, OTHER = range(3)
 HOUR_NS = 3_600 * 10**9
@@ -34,9 +35,11 @@ class PowerMeter:
     ----------
     pools : in order.
     starts_at_hour : of the day, at simulated time 0; None: all hours are one.
+    is_of_window : only a part of the run will be asked for: what was spent is kept piece by piece until then.
     """
 
-    def __init__(self, pools: tuple[Metered, ...], starts_at_hour: int | None = None):
+    def __init__(self, pools: tuple[Metered, ...], starts_at_hour: int | None = None, is_of_window: bool = False):
+        self._kept = [] if is_of_window else None
         self._pools, self._starts_at_hour = pools, starts_at_hour
         self._pool_of = np.repeat(np.arange(len(pools)), [pool.places for pool in pools])
         self._accelerators = np.array([pool.stage_accelerators for pool in pools], np.int64)[self._pool_of]
@@ -59,8 +62,28 @@ class PowerMeter:
         self._add(rows, PREFILL, rows["begin_ns"], prefill_ns)
         self._add(rows, rest, rows["begin_ns"] + prefill_ns, total_ns - prefill_ns)
 
+    def within(self, window: Window | None) -> np.ndarray:
+        """Return accelerator time by replica, phase and hour, in ns.
+
+        window : that counts; None: the whole run. To be called once.
+        """
+        for replica, phase, begin_ns, end_ns in self._kept or ():
+            if window is not None:
+                begin_ns, end_ns = window.clipped(begin_ns), window.clipped(end_ns)
+            self._count(replica, phase, begin_ns, end_ns - begin_ns)
+        self._kept = None
+        return self.active_ns
+
     def _add(self, rows: np.ndarray, phase: np.ndarray | int, begin_ns: np.ndarray, duration_ns: np.ndarray) -> None:
-        replica = rows["replica"]
+        if self._kept is None:
+            self._count(rows["replica"], phase, begin_ns, duration_ns)
+            return
+        some = np.flatnonzero(duration_ns)
+        begin_ns, phase = begin_ns[some], np.broadcast_to(phase, len(rows))[some].astype(np.int8)
+        self._kept.append((rows["replica"][some], phase, begin_ns, begin_ns + duration_ns[some]))
+
+    def _count(self, replica: np.ndarray, phase: np.ndarray | int, begin_ns: np.ndarray,
+               duration_ns: np.ndarray) -> None:
         weight = self._accelerators[replica]
         if self._starts_at_hour is None:
             np.add.at(self.active_ns, (replica, phase, 0), duration_ns * weight)
@@ -68,7 +91,7 @@ class PowerMeter:
         hour, into_ns = np.divmod(begin_ns + self._starts_at_hour * HOUR_NS, HOUR_NS)
         within = into_ns + duration_ns <= HOUR_NS
         np.add.at(self.active_ns, (replica, phase, hour % HOURS), np.where(within, duration_ns * weight, 0))
-        phases = np.broadcast_to(phase, len(rows))
+        phases = np.broadcast_to(phase, len(replica))
         for row in np.flatnonzero(~within):             # few: an hour ends while it runs
             by_hour = time_by_hour(begin_ns[row:row + 1], begin_ns[row:row + 1] + duration_ns[row:row + 1],
                                    self._starts_at_hour)

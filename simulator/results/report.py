@@ -1,24 +1,33 @@
-"""The summary table: what people want to see first, in one screen."""
+"""The summary table: what people want to see first, in one screen of 80 columns."""
 from collections.abc import Iterator
 from datetime import date
+from textwrap import wrap
 
 LATENCIES = (("TTFT", "ttft_ms"), ("TTFAT", "ttfat_ms"), ("TPOT", "tpot_ms"), ("ITL", "itl_ms"), ("E2EL", "e2el_ms"),
              ("queue", "queue_ms"))
 COLUMNS = ("mean", "p50", "p90", "p95", "p99", "max")
 OLD_DAYS = 180                  # of a price
+COLUMNS_OF_A_SCREEN = 80
+INDENT = 13                     # of facts, behind their names
 UNFINISHED = ("rejected", "dropped", "timed_out", "failed", "waiting", "running", "not_sent")
 
 
 def summary_table(summary: dict) -> str:
     """Return the most important numbers of summary.json as lines of text."""
     lines = [f"{summary['name']}, seed {summary['seed']}" + ("" if summary["complete"] else ", INCOMPLETE"), ""]
-    lines += [f"{label:<13}{text}" for label, text in facts(summary)]
-    lines += ["", f"{'ms':<9}" + "".join(f" {column:>11}" for column in COLUMNS)]
-    lines += [f"{label:<9}" + "".join(f" {milliseconds(summary[key][column]):>11}" for column in COLUMNS)
+    lines += [line for label, text in facts(summary) for line in _wrapped(label, text)]
+    lines += ["", f"{'ms':<8}" + "".join(f" {column:>11}" for column in COLUMNS)]
+    lines += [f"{label:<8}" + "".join(f" {milliseconds(summary[key][column]):>11}" for column in COLUMNS)
               for label, key in LATENCIES if key in summary]
     if others := summary["not_completed"]["in_itl"]:
         lines += ["", f"of completed requests; ITL also holds the gaps of {_plural(others, 'other')}"]
     return "\n".join(lines)
+
+
+def _wrapped(label: str, text: str) -> list[str]:
+    """Return a fact as lines that fit the screen, as far as its words do."""
+    return wrap(text, COLUMNS_OF_A_SCREEN, initial_indent=f"{label:<{INDENT}}", subsequent_indent=" " * INDENT,
+                break_long_words=False, break_on_hyphens=False)
 
 
 def notes(summary: dict) -> list[str]:
@@ -46,18 +55,18 @@ def facts(summary: dict) -> list[tuple[str, str]]:
     counts += [f"{requests['length_capped']:,} cut at max_model_len"] if requests["length_capped"] else []
     counts += [f"{requests['pool_capped']:,} cut by the KV pool"] if requests.get("pool_capped") else []
     found = [
+        *([("unserved", summary["unserved"])] if summary.get("unserved") else []),
         ("requests", ", ".join(counts)),
         ("duration", f"{summary['duration_s']:,.3f} s, {_plural(summary['iterations'], 'iteration')}, "
                      f"{_plural(summary['preemptions'], 'preemption')}"),
         ("throughput", f"{summary['request_throughput']:,.2f} requests/s, "
                        f"{summary['output_throughput']:,.1f} output tokens/s, "
                        f"{summary['total_token_throughput']:,.1f} tokens/s"),
-    ]
-    found.append(("load", _load(summary)))
+        ("load", _load(summary))]
     if summary["request_goodput"] is not None:
         found.append(("goodput", f"{summary['request_goodput']:,.2f} requests/s"))
-    if "deadlines" in summary:
-        found.append(("deadlines", f"{summary['deadlines']['missed']:,} of {summary['deadlines']['given']:,} missed"))
+    if due := summary.get("deadlines"):
+        found.append(("deadlines", f"{due['missed']:,} of {due['given']:,} missed"))
     peak = cache["peak_used_blocks"] / cache["num_blocks"] if cache["num_blocks"] else 0.0
     found.append(("KV cache", f"{_plural(cache['num_blocks'], 'block')}, {cache['mean_usage']:.1%} used on average, "
                               f"{peak:.1%} at the peak"))
@@ -142,9 +151,11 @@ def _load(summary: dict) -> str:
     """Return what was offered, and the verdict on the backlog."""
     offered, growth = summary["offered_throughput"], summary["in_system"]["growth_per_s"]
     verdict = summary["verdict"]
-    if verdict != "stable" and growth is not None and growth > 0:
+    if verdict in ("growing", "overloaded") and growth is not None and growth > 0:
         verdict += f", {growth:,.2f} more requests in the system each second"
-    return f"{verdict}" if offered is None else f"{offered:,.2f} requests/s offered: {verdict}"
+    if offered is None:
+        return f"all at once: {verdict}" if summary["requests"]["injected"] > 1 else verdict
+    return f"{offered:,.2f} requests/s offered: {verdict}"
 
 
 def _plural(count: int, noun: str) -> str:

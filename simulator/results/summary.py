@@ -36,7 +36,7 @@ def summary_of(run: Run, name: str, seed: int, bounds, pools: tuple[PoolFacts, .
     if ledger.bill is not None:
         summary["cost"] = cost_of(run, ledger.bill, summary)
     if ledger.meter is not None:
-        summary["energy"] = energy_of(run, ledger.power, ledger.meter)
+        summary["energy"] = energy_of(run, ledger.power, ledger.meter, summary["total_output_tokens"])
         summary["diagnosis"] = [*summary["diagnosis"], *remarks(summary["energy"])]
     return summary if weights is None else summary | {"fitness": fitness(summary, weights)}
 

@@ -26,15 +26,19 @@ _COUNTS = _keys(
     waiting="that wait at the end of the run", running="that run at the end of the run",
     length_capped="of the completed, those whose output max_model_len cut")
 _RATES = {
-    **_keys("tokens", total_input_tokens="prompt tokens of completed requests",
-            total_output_tokens="output tokens of completed requests"),
-    **_keys("requests/s", request_throughput="completed requests over duration_s"),
-    **_keys("tokens/s", output_throughput="output tokens of completed requests over duration_s",
-            total_token_throughput="prompt and output tokens of completed requests over duration_s"),
-    **_keys("requests/s", request_goodput="completed requests that kept every bound of [slo] over duration_s; "
+    **_keys("tokens", total_input_tokens="prompt tokens of completed requests; with a window that is measured, of all "
+            "prompts whose first token came in it",
+            total_output_tokens="output tokens of completed requests; with a window, all that came in it"),
+    **_keys("requests/s", request_throughput="completed requests over duration_s; with a window, those that ended in "
+                                             "it, measured or not"),
+    **_keys("tokens/s", output_throughput="total_output_tokens over duration_s",
+            total_token_throughput="total_input_tokens and total_output_tokens over duration_s"),
+    **_keys("requests/s", request_goodput="of those in request_throughput, the ones that kept every bound of [slo]; "
                                           "null without bounds")}
+_ATTAINMENT = _keys(slo_attainment="share of the injected requests that completed within their bounds; null without "
+                                   "bounds")
 _LATENCIES = _keys(
-    "ms", ttft_ms=DISTRIBUTION + "arrival to first token, of completed requests",
+    "ms", ttft_ms=DISTRIBUTION + "arrival to first token, of completed requests with an output token",
     tpot_ms=DISTRIBUTION + "(E2EL - TTFT) / (output tokens - 1), of completed requests of more than one token",
     e2el_ms=DISTRIBUTION + "arrival to last token, of completed requests",
     queue_ms=DISTRIBUTION + "entry into the waiting queue to first scheduled, of completed requests")
@@ -47,15 +51,17 @@ _KV_CACHE = {
     **_keys(prefix_cache__hit_rate="hit_tokens / query_tokens")}
 _OF_A_LABEL = {
     **_below("requests", _COUNTS), **_RATES,
-    **_keys(slo_attainment="share of the injected requests that completed within their bounds; null without bounds"),
+    **_ATTAINMENT,
     **_LATENCIES}
 _SHARE = {
-    **_keys("s", up_s="time that it was there"), **_keys(utilisation="busy time over that"),
+    **_keys("s", up_s="time that it was there; of the window that is measured, as all of these"),
+    **_keys(utilisation="busy time over that"),
     **_keys("requests", mean_waiting="in its waiting queue, mean over that time", peak_waiting="the most of them"),
     **_keys(pool="the pool that it belongs to"),
     **_keys("currency", cost="what it cost; the pool's cost_per_hour x time")}
 _REPLICA = {
-    **_keys(replica="row in /replicas", requests="sent to it", completed="of these", iterations="forward passes",
+    **_keys(replica="row in /replicas", requests="sent to it", completed="by it; with a window that is "
+            "measured these two and busy_s are of it", iterations="forward passes",
             preemptions="times that a request of its lost its place"),
     **_keys("tokens", prefill_tokens="prompt tokens computed", decode_tokens="tokens generated after the first"),
     **_keys("s", busy_s="time during which iterations ran"), **_KV_CACHE, **_SHARE}
@@ -70,11 +76,14 @@ SUMMARY: dict[str, Column] = {
     **_below("requests", {**_COUNTS, **_keys(not_sent="that never came; where requests wait for others",
                                              pool_capped="completed, cut where the KV pool ends; some engines")}),
     **_keys(by_cause__NAME__NAME="requests that were not completed, by status and cause"),
-    **_keys("s", duration_s="from the start of what is measured to the last completion",
+    **_keys(unserved="where fewer than half of the requests that came were served: how many, and why; else null"),
+    **_keys("s", duration_s="from 0 to the last completion; with [workload.measure], of the window that is measured",
             clock_s="simulated time at the end"),
-    **_RATES,
+    **_RATES, **_ATTAINMENT,
     **_keys("requests/s", offered_throughput="requests that came, (n - 1) / (last arrival - first)"),
-    **_keys(verdict="stable, growing or overloaded: does the backlog grow"),
+    **_keys(verdict="stable, growing or overloaded: does the backlog grow; too short to tell: it does, in a run less "
+            "than five times as long as its first requests stayed; unserved: fewer than half of the requests were "
+            "served, and the load does not say why"),
     **_keys("requests", in_system__mean="found in the system by one that comes, mean",
             in_system__peak="the most found"),
     **_keys("requests/s", in_system__growth_per_s="slope of the regression on them; null: too few"),
@@ -142,7 +151,8 @@ SUMMARY: dict[str, Column] = {
                                "ranges, predictions inside and outside them"),
     **_keys(diagnosis="remarks that a reader of the numbers should know"),
     **_keys(cost__currency="of [prices]"),
-    **_keys("currency", cost__total="of the run", cost__per_hour="of what was there",
+    **_keys("currency", cost__total="of the run, or of the window that is measured; so all of cost and energy",
+            cost__per_hour="of what was there",
             cost__cost_per_million_output_tokens="at output_throughput",
             cost__cost_per_million_tokens="at total_token_throughput",
             cost__cost_per_thousand_requests="at request_throughput", cost__cost_per_good_request="at request_goodput"),

@@ -16,13 +16,44 @@ def time_in_ns(run: Run, stages: tuple[str, ...]) -> np.ndarray:
     return total_ns
 
 
+def busy_in_ns(run: Run) -> np.ndarray:
+    """Return how long each replica ran iterations, int64.
+
+    Where there is a window, within it. Where nobody kept when iterations ran, it has its share of the run.
+    """
+    busy_ns, window = run.replicas["busy_ns"], run.window
+    if window is None:
+        return busy_ns
+    if run.iteration_log is None:
+        share = window.duration_ns / int(run.clock_ns) if run.clock_ns else 0.0
+        return np.rint(busy_ns * share).astype(np.int64)
+    found = np.zeros(len(busy_ns), np.int64)
+    for lane in run.iteration_log.by_replica():
+        found[lane.replica] = lane.busy_ns(window)
+    return found
+
+
+def measured_ns(run: Run) -> int:
+    """Return how long what is measured lasts: the window, or the whole run."""
+    return int(run.clock_ns) if run.window is None else run.window.duration_ns
+
+
 def stays(run: Run, stages: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return when replicas were in some of `records.STAGE_NAMES`.
+
+    Where there is a window, within it.
 
     Returns
     -------
     Three arrays: the number of the replica, from when, until when, in ns.
     """
+    replica, begin_ns, end_ns = _stays(run, stages)
+    if run.window is None:
+        return replica, begin_ns, end_ns
+    return replica, run.window.clipped(begin_ns), run.window.clipped(end_ns)
+
+
+def _stays(run: Run, stages: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     if run.lifecycle is None:
         replica = np.arange(len(run.replicas) if "up" in stages else 0)
         return replica, np.zeros(len(replica), np.int64), np.full(len(replica), int(run.clock_ns), np.int64)

@@ -49,7 +49,13 @@ cdef class Router:
     """
 
     tier_keys = ()                      # of Parameters, that weigh what [kv_tiers] keep; 0: not at all
+    takes_scorers = False               # it adds up `RoutingContext.scorers`
     turns_away = False                  # who gets no replica for its prompt gets none for the whole request either
+
+    @staticmethod
+    def usual_scorers(parameters):
+        """Return (name, weight, keys) of the scorers that it adds up where an experiment gives none."""
+        return ()
 
     @classmethod
     def sees_tiers(cls, parameters):

@@ -3,7 +3,7 @@
 Source: ai-dynamo/dynamo@0a84cbe4, docs/design_docs/planner_design.md, its formulas with a constant forecast.
 """
 import math
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 import numpy as np
@@ -58,6 +58,20 @@ class PlannerParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
             raise ValueError("prefill_profile: give each prompt_tokens once")
 
 
+class Shape(NamedTuple):
+    """What requests are like: mean lengths, and what they saw over what the profiles say."""
+
+    isl: float
+    osl: float
+    prefill_correction: float = 1.0
+    decode_correction: float = 1.0
+
+    @property
+    def context(self) -> float:
+        """Return the mean context of a request that decodes."""
+        return self.isl + self.osl / 2
+
+
 class Planner(Autoscaler):
     """Prefill and decode replicas by the tokens that are to be computed and generated.
 
@@ -67,7 +81,12 @@ class Planner(Autoscaler):
     where isl and osl are mean lengths of the requests that completed in the interval; correction_p is their mean TTFT
     over the profile's, correction_d their mean ITL over that of the profile at the concurrency that they had. The best
     throughput within a bound is that of the largest concurrency; where no profiled one keeps it, that of the smallest.
-    Nothing is changed after an interval in which nothing completed.
+
+    After an interval in which nothing completed lengths and corrections are those of the last one in which something
+    did; with no request anywhere demand is 0, so that pools come down to their minimum, as with Dynamo's planner of
+    2026 (pull requests 9756 and 11624). Where requests are in flight, their answers take longer than an interval:
+    prefill replicas are for what came meanwhile, or waits if that is more, and decode replicas for a token of each
+    request every `itl_ms`. Before anything completed, the context of a request is what decode replicas hold for each.
     """
 
     Parameters = PlannerParameters
@@ -76,16 +95,26 @@ class Planner(Autoscaler):
 
     def __init__(self, parameters):
         super().__init__(parameters)
-        self._then_ns = 0
+        self._then_ns = self._were_there = 0
+        self._shape = None
 
     def decide(self, observation):
         """See Autoscaler."""
         interval_s, self._then_ns = (observation.now_ns - self._then_ns) / 1e9, observation.now_ns
         sides = {role: of_role(observation, role) for role in ("prefill", "decode")}
         done = observation.finished[observation.finished["status"] == records.COMPLETED]
-        if len(done) == 0 or interval_s <= 0:
+        are_there = observation.queued + sum(in_flight(side) for side in sides.values())
+        came, self._were_there = max(are_there - self._were_there, 0), are_there
+        if interval_s <= 0:
             return {}
-        wanted = self._within_budget(self._wanted(done, interval_s, sides), sides)
+        if len(done):
+            wanted = self._wanted(done, interval_s, sides)
+        elif are_there:
+            to_prefill = max(came, observation.queued + waiting(sides["prefill"]))
+            wanted = self._wanted_in_flight(to_prefill, interval_s, sides)
+        else:
+            wanted = dict.fromkeys(sides, 0)
+        wanted = self._within_budget(wanted, sides)
         changes = {}
         for role, side in sides.items():
             changes |= spread(side, wanted[role] - side.serving - side.starting)
@@ -93,15 +122,31 @@ class Planner(Autoscaler):
 
     def _wanted(self, done, interval_s, sides):
         isl, osl = float(done["prompt_tokens"].mean()), float(done["output_tokens"].mean())
-        context, rate = isl + osl / 2, len(done) / interval_s
-        prefill_correction, decode_correction = 1.0, 1.0
+        shape, rate = Shape(isl, osl), len(done) / interval_s
         if self.parameters.corrects:
-            prefill_correction = float((done["first_token_ns"] - done["arrival_ns"]).mean()) / 1e6 / self.ttft_ms(isl)
-            decode_correction = self._decode_correction(done, context, rate, sides["decode"])
-        prefill = rate * isl * min(1.0, prefill_correction) / self.prefill_tokens_per_s(isl)
-        decode = rate * osl / self.decode_tokens_per_s(self.parameters.itl_ms / decode_correction, context)
-        return {"prefill": math.ceil(prefill / _accelerators(sides["prefill"])),
-                "decode": math.ceil(decode / _accelerators(sides["decode"]))}
+            ttft_ms = float((done["first_token_ns"] - done["arrival_ns"]).mean()) / 1e6
+            shape = Shape(isl, osl, ttft_ms / self.ttft_ms(isl),
+                          self._decode_correction(done, shape.context, rate, sides["decode"]))
+        self._shape = shape
+        return {"prefill": self._prefill_replicas(rate, shape, sides["prefill"]),
+                "decode": self._decode_replicas(rate * osl, shape, sides["decode"])}
+
+    def _wanted_in_flight(self, requests, interval_s, sides):
+        """Return the replicas for requests of which none completed; `requests` are to be prefilled."""
+        per_s = in_flight(sides["decode"]) * 1e3 / self.parameters.itl_ms
+        shape = self._shape or Shape(held_tokens(sides["decode"]), 0.0)
+        if shape.context == 0:          # nothing is known of them: it stays as it is
+            return {role: max(side.serving + side.starting, 1) for role, side in sides.items()}
+        return {"prefill": max(self._prefill_replicas(requests / interval_s, shape, sides["prefill"]), 1),
+                "decode": max(self._decode_replicas(per_s, shape, sides["decode"]), 1)}
+
+    def _prefill_replicas(self, rate, shape, side):
+        tokens_per_s = rate * shape.isl * min(1.0, shape.prefill_correction)
+        return math.ceil(tokens_per_s / self.prefill_tokens_per_s(shape.isl) / _accelerators(side))
+
+    def _decode_replicas(self, tokens_per_s, shape, side):
+        most_per_s = self.decode_tokens_per_s(self.parameters.itl_ms / shape.decode_correction, shape.context)
+        return math.ceil(tokens_per_s / most_per_s / _accelerators(side))
 
     def _decode_correction(self, done, context, rate, side):
         """Return by how much longer tokens took than the profile says at the concurrency that there was."""
@@ -170,6 +215,23 @@ def of_role(observation: Observation, role: str) -> Observation:
     """Return what is seen of the pools of one role."""
     variants = tuple(variant for variant in observation.variants if variant.role == role)
     return Observation(observation.now_ns, variants, observation.queued, observation.finished)
+
+
+def in_flight(side: Observation) -> int:
+    """Return the requests that were sent to the replicas of a side and have not left."""
+    return int(side.accounts()["in_flight"].sum())
+
+
+def waiting(side: Observation) -> int:
+    """Return the requests that wait at the replicas of a side."""
+    return int(side.states()["waiting"].sum())
+
+
+def held_tokens(side: Observation) -> float:
+    """Return the tokens in KV caches for each request that runs; 0: none does."""
+    states = side.states()
+    running = int(states["running"].sum())
+    return float((states["used_blocks"].astype(int) * states["block_size"]).sum() / running) if running else 0.0
 
 
 def _accelerators(side: Observation) -> int:

@@ -1,13 +1,15 @@
 """`slo_attainment`: one replica more while too many requests miss their bounds, one less while nearly all keep them."""
-from typing import Annotated
+import collections
+from typing import Annotated, NamedTuple
 
 import msgspec
 import numpy as np
 from msgspec import Meta
 
 from simulator.domain import records
-from simulator.scaling.base import Autoscaler, spread
+from simulator.scaling.base import Autoscaler, Observation, spread
 
+SEEN = 10_000          # decisions that are remembered
 BoundMs = Annotated[float, Meta(gt=0)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 
@@ -31,15 +33,32 @@ class SloAttainmentParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_
 
 
 class SloAttainment(Autoscaler):
-    """A step at a time, by the requests that left since the last one."""
+    """A step at a time, by the requests that left since the last one.
+
+    Where none left and none is there, all bounds are kept. Where none left but some are in flight, those that have been
+    there for longer than a bound have missed it, and nothing else is known.
+    """
 
     Parameters = SloAttainmentParameters
     why_no_roles = "what requests keep or miss is the work of both their replicas"
     wants_finished = True
 
+    def __init__(self, parameters):
+        super().__init__(parameters)
+        self._seen = collections.deque(maxlen=SEEN)         # at each decision since a request left
+
     def decide(self, observation):
         """See Autoscaler."""
-        attained = attainment(observation.finished, self.parameters)
+        attained, now = attainment(observation.finished, self.parameters), Seen.at(observation)
+        if attained is None and now.there == 0:
+            return spread(observation, -1)
+        if observation.serving == 0:
+            return spread(observation, int(observation.starting == 0 and observation.queued > 0))
+        if attained is not None:
+            self._seen.clear()
+        self._seen.append(now)
+        if attained is None and self._some_missed(now):
+            attained = 0.0
         if attained is None:
             return {}
         if attained < self.parameters.target:
@@ -48,6 +67,33 @@ class SloAttainment(Autoscaler):
             return {}
         room = observation.states()["max_running"].sum() * (1 - 1 / observation.serving)
         return spread(observation, -1) if observation.accounts()["in_flight"].sum() <= room else {}
+
+
+    def _some_missed(self, now):
+        """Say whether a request that is there has missed a bound for certain; none left since the first decision."""
+        of_answers, of_first_tokens = (self._there_before(now, bound_ms)
+                                       for bound_ms in (self.parameters.e2el_ms, self.parameters.ttft_ms))
+        return of_answers > 0 or now.waiting > now.there - of_first_tokens
+
+    def _there_before(self, now, bound_ms):
+        """Return how many of the requests that are there have been for longer than a bound, at least."""
+        if bound_ms is None:
+            return 0
+        return max((then.there for then in self._seen if now.time_ns - then.time_ns > bound_ms * 1e6), default=0)
+
+
+class Seen(NamedTuple):
+    """How many requests were there at a decision, and of these waited, at the gateway or at a replica."""
+
+    time_ns: int
+    there: int
+    waiting: int
+
+    @classmethod
+    def at(cls, observation: Observation) -> "Seen":
+        """Return what a decision sees."""
+        there, waiting = observation.accounts()["in_flight"].sum(), observation.states()["waiting"].sum()
+        return cls(observation.now_ns, observation.queued + int(there), observation.queued + int(waiting))
 
 
 def attainment(requests: np.ndarray, bounds) -> float | None:

@@ -936,6 +936,17 @@ cdef class Scheduler:
         """
         return ADVICE[plight]
 
+    def limits(self):
+        """Return why requests are rejected: a limit of prompts in tokens and the end of a sentence, the first counts.
+
+        -1: it is no matter of length, and holds for those within all limits.
+        """
+        return ((self.longest_prompt, f"are longer than max_model_len = {self.longest_prompt + 1:,} allows"),)
+
+    def why_dropped(self):
+        """Return why requests are dropped before they wait, as the end of a sentence."""
+        return f"need more KV blocks than the {self.kv.num_blocks:,} of a replica"
+
     # ---- the debug face
 
     def check(self):

@@ -179,6 +179,11 @@ cdef class Blis(InOrder):
         self._occupy_parked(slot, row, num_tokens, 0)
         return slot
 
+    def why_dropped(self):
+        """See Scheduler."""
+        return f"are longer than max_model_len = {self._max_model_len:,} with all that they may generate, or larger " \
+               "than the KV pool"
+
     cdef int8_t refusal(self, int32_t row) noexcept nogil:
         cdef int64_t text = <int64_t>self._requests[row].prompt_tokens + self._demands[row].max_tokens
         return DROPPED if text > self._max_model_len else InOrder.refusal(self, row)

@@ -17,7 +17,7 @@ from simulator.domain.iteration cimport Batch
 from simulator.domain.request cimport REJECTED
 from simulator.scheduling.vidur cimport VidurScheduler
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
@@ -27,6 +27,8 @@ from simulator.scheduling.vidur import ALONE, VidurParameters
 
 class LightllmParameters(VidurParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of Vidur's scheduler "lightllm", under its names."""
+
+    ENGINE_DEFAULTS: ClassVar[dict] = {"block_size": 1}     # it counts tokens
 
     max_tokens_in_batch: Annotated[int, Meta(ge=1, le=2**31 - 1, extra={"unit": "tokens"}, description=(
         "of a batch of prompts, at most; a longer prompt is refused"))] = 4096
@@ -84,6 +86,11 @@ cdef class Lightllm(VidurScheduler):
         if engine.block_size == 1:
             return ()
         return [("block_size", f'expected 1, since "lightllm" counts KV in tokens, found {engine.block_size}')]
+
+    def limits(self):
+        """See Scheduler."""
+        own = self._max_tokens, f"are longer than max_tokens_in_batch = {self._max_tokens:,}"
+        return own, *VidurScheduler.limits(self)
 
     cdef int8_t refusal(self, int32_t row) noexcept nogil:
         return REJECTED if self._requests[row].prompt_tokens > self._max_tokens else VidurScheduler.refusal(self, row)

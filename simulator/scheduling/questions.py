@@ -5,7 +5,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from simulator.domain.kv_share import KvShare
 from simulator.domain.layer_groups import GroupRules, LayerGroups
+from simulator.domain.memory_reserve import MemoryReserve
 
 
 class SchedulerFacts(msgspec.Struct, frozen=True):
@@ -60,10 +62,18 @@ class MemoryNeeds(msgspec.Struct, frozen=True):
 
     max_num_batched_tokens : tokens in a batch, at most; activations are sized for them.
     max_num_seqs : sequences in a batch, at most; sampler and recurrent states are sized for them.
+    share : KvShare, by which the engine counts KV blocks; None: vLLM's, of gpu_memory_utilization.
+    reserve : MemoryReserve of its version; None: the newest vLLM's.
+    has_old_kernels : whether it runs the kernels of vLLM 0.10.
+    adapter_bytes : room for adapters beside the weights, on a rank that holds all layers.
     """
 
     max_num_batched_tokens: int
     max_num_seqs: int
+    share: KvShare | None = None
+    reserve: MemoryReserve | None = None
+    has_old_kernels: bool = False
+    adapter_bytes: float = 0.0
 
 
 class KVPlan(msgspec.Struct, frozen=True):

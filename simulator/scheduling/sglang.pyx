@@ -11,6 +11,9 @@ With host memory ([kv_tiers] protocol = "hicache") a prompt may be found there b
 accelerator: its tokens count as ones to be given pages, are loaded when it is admitted, and computed anew if they are
 fewer than ten or find no room (kv/radix_host.pyx, kv/tiers/hicache.pyx).
 
+KV, in pages of a token if not said otherwise, is counted by SGLang's rule: memory x mem_fraction_static less weights;
+the rest is for activations (engine_memory.py).
+
 A batch is chosen while the one before it executes, unless `disable_overlap_schedule`: what the latter samples is known
 one batch later, and so is a request's end token.
 
@@ -53,6 +56,7 @@ import numpy as np
 
 from simulator.kv.radix import RadixKV as RadixCache
 from simulator.scheduling.base import SchedulerFacts
+from simulator.scheduling.engine_memory import sglang_needs
 from simulator.scheduling.sglang_arguments import (
     ADVICE, SglangParameters, faults, ignores_eos, label_faults, role_faults)
 
@@ -184,7 +188,12 @@ cdef class Sglang(SglangApart):
     @staticmethod
     def faults(parameters, engine):
         """See Scheduler."""
-        return faults(parameters, engine.block_size)
+        return faults(parameters, engine)
+
+    @classmethod
+    def memory(cls, parameters, deployment, max_model_len):
+        """See Scheduler."""
+        return sglang_needs(parameters, deployment)
 
     @staticmethod
     def label_faults(parameters, labels):
@@ -222,6 +231,11 @@ cdef class Sglang(SglangApart):
         return ADVICE.get((plight, "decode") if self._role == DECODE else plight) or Scheduler.advice(self, plight)
 
     # ---- requests come and leave
+
+    def limits(self):
+        """See Scheduler."""
+        return ((self.longest_prompt, f"are longer than the {self.longest_prompt:,} tokens that max_model_len and the "
+                 "KV pool leave a prompt"), (-1, f"found max_queued_requests = {self._most_queued:,} waiting"))
 
     cdef int8_t refusal(self, int32_t row) noexcept nogil:
         cdef int8_t answer = Scheduler.refusal(self, row)

@@ -4,6 +4,8 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 from msgspec import Meta
 
+from simulator.scheduling.engine_memory import OF_VLLM
+
 Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
@@ -23,6 +25,7 @@ class SglangParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     page_size, max_total_tokens and context_length stand in [engine] as block_size, num_gpu_blocks and max_model_len.
     """
 
+    ENGINE_DEFAULTS: ClassVar[dict] = {"block_size": 1, "gpu_memory_utilization": None}     # page_size
     WHY_NOT: ClassVar[dict[str, str]] = {
         "speculative": "drafts change what SGLang reserves and retracts; its scheduler is built without them",
         "encoder": "SGLang encodes images before their prompts are cut, and its tree tells them apart by what they "
@@ -39,6 +42,9 @@ class SglangParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         "tokens of prompts in a batch, in chunks; -1 or 0: prompts are not cut"))] = 8192
     max_prefill_tokens: Annotated[Tokens, Meta(description=(
         "tokens of prompts after which a batch takes no other prompt"))] = 16384
+    mem_fraction_static: Annotated[Annotated[float, Meta(gt=0, lt=1)] | None, Meta(description=(
+        "share of memory for weights and KV, activations have the rest; default: as the server works it out from the "
+        "card's memory, chunked_prefill_size and ranks"))] = None
     prefill_max_requests: Annotated[Count | None, Meta(description="prompts in a batch; absent: no limit")] = None
     enable_mixed_chunk: Annotated[bool, Meta(description="prompts and decodes share a batch")] = False
     schedule_policy: Annotated[
@@ -81,9 +87,11 @@ class SglangParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             msgspec.structs.force_setattr(self, "routing_key", "session")
 
 
-def faults(parameters, block_size):
+def faults(parameters, engine):
     """Return (key of [engine], what is wrong with it) for what does not go together."""
-    found = []
+    found, block_size = [], engine.block_size
+    if engine.gpu_memory_utilization is not None:
+        found.append(("gpu_memory_utilization", OF_VLLM.format("sglang", "mem_fraction_static")))
     if not parameters.enable_priority_scheduling:
         for key, plain in (("schedule_low_priority_values_first", False), ("disable_priority_preemption", False),
                            ("priority_scheduling_preemption_threshold", 10), ("retraction_policy", "default")):

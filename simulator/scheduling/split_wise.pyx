@@ -59,6 +59,11 @@ cdef class SplitWise(WholeRequests):
             why_no_both="its batches are of prompts on some replicas and of decodes on others, and vidur-alibabacloud "
                         "stops on an assertion where a replica does both")
 
+    def limits(self):
+        """See Scheduler."""
+        own = self._max_new_tokens, f"are longer than max_tokens_in_batch = {self._max_new_tokens:,}"
+        return own, *WholeRequests.limits(self)
+
     cdef int8_t refusal(self, int32_t row) noexcept nogil:
         if self._requests[row].prompt_tokens > self._max_new_tokens:
             return REJECTED

@@ -15,6 +15,9 @@ in whole blocks, and those behind it what that leaves; EQUAL_PROGRESS gives each
 needs more than there is. A prompt that begins takes the blocks of all its text. With `batching_type = "STATIC"` nobody
 is added while anybody runs.
 
+KV blocks, of 32 tokens if not said otherwise, are counted by TensorRT-LLM's rule: free_gpu_memory_fraction of what
+weights and activations leave of the memory (tensorrt_llm/_torch/pyexecutor/_util.py).
+
 Source: TensorRT-LLM, cpp/tensorrt_llm/batch_manager/{capacityScheduler,microBatchScheduler}.cpp, and "Useful Runtime
 Options" of its performance tuning guide. No run of it was recorded: what is proven is that these rules are kept
 (tests/oracle/tensorrt_llm.py). Known to differ:
@@ -44,16 +47,19 @@ from simulator.scheduling.base cimport Sequence
 from simulator.scheduling.in_order cimport InOrder
 from simulator.scheduling.waiting_queue cimport BY_ARRIVAL, WaitingQueue
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
 
 from simulator.scheduling.base import SchedulerFacts
+from simulator.scheduling.engine_memory import OF_VLLM, tensorrt_llm_needs
 
 
 class TensorrtLlmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """TensorRT-LLM's options, under its names."""
+
+    ENGINE_DEFAULTS: ClassVar[dict] = {"block_size": 32, "gpu_memory_utilization": None}    # tokens_per_block
 
     max_batch_size: Annotated[int, Meta(ge=1, le=2**20, description="requests in a batch")] = 2048
     max_num_tokens: Annotated[int, Meta(ge=1, le=2**31 - 1, description="tokens in a batch")] = 8192
@@ -66,6 +72,8 @@ class TensorrtLlmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_un
         "whose chunk is cut where not all prompts fit: the later ones', or all alike"))] = "FIRST_COME_FIRST_SERVED"
     batching_type: Annotated[Literal["INFLIGHT", "STATIC"], Meta(description=(
         "INFLIGHT: requests join those that run; STATIC: when all of these are done"))] = "INFLIGHT"
+    free_gpu_memory_fraction: Annotated[float, Meta(gt=0, le=1, description=(
+        "share of the memory for KV that weights and activations leave free"))] = 0.9
 
 
 cdef struct Context:            # a prompt that the batch may compute a chunk of
@@ -119,14 +127,27 @@ cdef class TensorrtLlm(InOrder):
         return SchedulerFacts(parameters.max_batch_size, parameters.max_num_tokens, takes_stages=False,
                               takes_threads=True)
 
+    @classmethod
+    def memory(cls, parameters, deployment, max_model_len):
+        """See Scheduler."""
+        return tensorrt_llm_needs(parameters)
+
     @staticmethod
     def faults(parameters, engine):
         """See Scheduler."""
+        if engine.gpu_memory_utilization is not None:
+            yield "gpu_memory_utilization", OF_VLLM.format("tensorrt_llm", "free_gpu_memory_fraction")
         if parameters.enable_chunked_context and parameters.max_num_tokens < engine.block_size:
             yield "max_num_tokens", (f"chunks of contexts are whole blocks: expected at least block_size = "
                                      f"{engine.block_size}, found {parameters.max_num_tokens}")
         if not parameters.enable_chunked_context and parameters.context_chunking_policy == "EQUAL_PROGRESS":
             yield "context_chunking_policy", 'goes with enable_chunked_context = true, found "EQUAL_PROGRESS"'
+
+    def limits(self):
+        """See Scheduler."""
+        by_text = (self._max_model_len - 1, f"are longer than max_model_len = {self._max_model_len:,} allows")
+        return by_text, (self.longest_prompt, f"are longer than max_num_tokens = {self._token_budget:,}, which takes "
+                                              "prompts whole, for enable_chunked_context is off")
 
     cdef int8_t refusal(self, int32_t row) noexcept nogil:
         if not self._evicts and self._whole_blocks(row) > self.kv.num_blocks:

@@ -30,11 +30,12 @@ from simulator.kv.hybrid.cache import HybridKV
 from simulator.kv.hybrid.tables import unit_of
 from simulator.kv.paged import PagedKV
 from simulator.kv.sparse import SparseKV
-from simulator.scheduling.base import MemoryNeeds, SchedulerFacts
+from simulator.scheduling.base import SchedulerFacts
+from simulator.scheduling.engine_memory import vllm_needs
 from simulator.scheduling.vllm_around import around
 from simulator.scheduling.vllm_extras import new_encoder, new_grammars, new_tally
 from simulator.scheduling.vllm_arguments import (
-    ADVICE, WHY_NO_ASYNC_STAGES, VllmParameters, completed, group_faults, item_faults, label_faults,
+    ADVICE, WHY_NO_ASYNC_STAGES, VllmParameters, completed, drops_last_hit, group_faults, item_faults, label_faults,
     start_up_faults, why_no_tier)
 
 cdef enum:                      # what becomes of the head of the queue
@@ -173,7 +174,7 @@ cdef class Vllm(EncodingScheduler):
     @classmethod
     def memory(cls, parameters, deployment, max_model_len):
         """See Scheduler."""
-        return MemoryNeeds(parameters.max_num_batched_tokens, parameters.max_num_seqs)
+        return vllm_needs(parameters, deployment)
 
     @staticmethod
     def around(parameters, deployment):
@@ -224,13 +225,13 @@ cdef class Vllm(EncodingScheduler):
                             parameters.scheduler_reserve_full_isl is not False)
         if not plan.with_identity:
             return CountingKV(plan.num_blocks, plan.block_size)
-        appends, with_tables = parameters.vllm_version == "0.10", plan.with_tables
+        with_tables, rules = plan.with_tables, {"append_unhashed": parameters.vllm_version == "0.10",
+                                                "drops_last_hit": drops_last_hit(parameters.speculative)}
         if plan.tier is not None:       # under "priority" one who got a block may lose it in the same iteration
             with_tables = with_tables or plan.tier.names_blocks or parameters.policy != "fcfs"
         if plan.enable_prefix_caching and not with_tables:
-            return SparseKV(plan.num_blocks, plan.block_size, plan.content, append_unhashed=appends)
-        return PagedKV(plan.num_blocks, plan.block_size, plan.content, plan.enable_prefix_caching,
-                       append_unhashed=appends)
+            return SparseKV(plan.num_blocks, plan.block_size, plan.content, **rules)
+        return PagedKV(plan.num_blocks, plan.block_size, plan.content, plan.enable_prefix_caching, **rules)
 
     cdef bint repeats(self) noexcept nogil:
         # Members alone cannot make room for the head of the queue, unless what they generate is its prompt. They may

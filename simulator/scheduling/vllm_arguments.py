@@ -8,6 +8,7 @@ from msgspec import Meta
 from simulator.domain.items import Items
 from simulator.domain.layer_groups import GivenGroup, GroupRules, LayerGroups
 from simulator.latency.around.capture import CudaGraphParameters
+from simulator.scheduling.drafters import OF_THE_MODEL
 from simulator.scheduling.speculative import SpeculativeParameters
 from simulator.scheduling.vllm_tables import (
     WHY_NO_OLD_ENCODER,
@@ -165,6 +166,15 @@ def group_faults(parameters: VllmParameters, layers: LayerGroups | None,
             "of several kinds are not built")
     if parameters.speculative is not None and "linear_attention" in kinds:
         yield "speculative", "expected none: what layers of linear attention keep of drafts is not built"
+
+
+def drops_last_hit(speculative: SpeculativeParameters | None) -> bool:
+    """Say whether the last block of a hit in the prefix cache is computed again.
+
+    Drafters that read the model's hidden states have none of a block that is not computed. Source: vLLM 0.32.0 and
+    0.10.1, SpeculativeConfig.use_eagle and FullAttentionManager.find_longest_cache_hit.
+    """
+    return speculative is not None and speculative.method in OF_THE_MODEL
 
 
 def why_no_tier(parameters: VllmParameters) -> str:

@@ -9,6 +9,7 @@ from simulator.latency.around.capture import CudaGraphParameters, sizes_of
 from simulator.latency.around.drafter import Drafter
 from simulator.latency.around.encoder import Encoder
 from simulator.latency.around.graphs import Graphs
+from simulator.latency.around.launches import Launching, launching, unpriced
 from simulator.latency.around.masks import Masks
 from simulator.scheduling.drafters import OF_THE_MODEL, layer_share
 
@@ -57,17 +58,29 @@ def _with_graphs(parameters, deployment, model):
                          "roofline and operators can")
     given = given or CudaGraphParameters()
     mode = given.mode or ("piecewise" if parameters.vllm_version == "0.10" else "full_and_piecewise")
-    if given.eager_us_per_layer + given.piecewise_us_per_layer > 0 and deployment is None:
+    if (given.eager_us_per_layer or 0.0) + given.piecewise_us_per_layer > 0 and deployment is None:
         raise ValueError("cuda_graphs: eager_us_per_layer and piecewise_us_per_layer need [model], whose layers count")
     layers = deployment.model.num_layers if deployment is not None else 0
     is_newest = deployment is not None and deployment.accelerator is not None and (
         deployment.accelerator.name.split("-")[0] in NEWEST)
     drafts = _drafts(parameters)
     sizes = [] if mode == "none" else sizes_of(parameters, 1 + drafts, is_newest)
-    if mode == "none" and given.eager_us_per_layer == 0:
+    launch = _launching(given, deployment, model, mode, parameters.max_num_batched_tokens > max(sizes, default=0))
+    if mode == "none" and launch.us == 0 and not launch.notes:
         return model
-    return Graphs(model, mode, sizes, 1 + drafts, given.piecewise_us_per_layer * layers,
-                  given.eager_us_per_layer * layers)
+    return Graphs(model, mode, sizes, 1 + drafts, given.piecewise_us_per_layer * layers, launch.us, launch.notes)
+
+
+def _launching(given, deployment, model, mode, reaches_beyond) -> Launching:
+    """Return what launching the kernels of an iteration without graph takes.
+
+    reaches_beyond : batches may be larger than the largest graph.
+    """
+    if given.eager_us_per_layer is not None:
+        return Launching(given.eager_us_per_layer * (deployment.model.num_layers if deployment is not None else 0))
+    if deployment is None or not (model.takes_collective and reaches_beyond):
+        return Launching(0.0)       # whole iterations are given, or all have graphs
+    return launching(deployment) if mode == "none" else Launching(0.0, unpriced(deployment))
 
 
 def _with_adapters(lora, deployment, model):

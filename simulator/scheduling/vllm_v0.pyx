@@ -46,6 +46,11 @@ cdef class VllmV0(VidurScheduler):
         return SchedulerFacts(parameters.batch_size_cap, max(parameters.max_tokens_in_batch, parameters.batch_size_cap),
                               takes_threads=True, heeds_arrivals=True, why_no_tier=ALONE)
 
+    def limits(self):
+        """See Scheduler."""
+        own = self._max_tokens, f"are longer than max_tokens_in_batch = {self._max_tokens:,}"
+        return own, *VidurScheduler.limits(self)
+
     cdef int8_t refusal(self, int32_t row) noexcept nogil:
         return REJECTED if self._requests[row].prompt_tokens > self._max_tokens else VidurScheduler.refusal(self, row)
 

@@ -43,9 +43,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(content_of(found, base.name), indent=2, ensure_ascii=False))
     else:
-        hardware = pool.hardware.name
-        print(table_of(found, f"{pool.model.name or pool.model.config} on {hardware}, gpu_memory_utilization "
-                              f"{pool.engine.gpu_memory_utilization:g}"))
+        print(table_of(found, f"{pool.model.name or pool.model.config} on {pool.hardware.name}"))
         for each in found if options.explain else ():
             if each.refusal is None:
                 ways = ", ".join(f"{name} {degree}" for name, degree in each.ways.items() if degree > 1) or "one GPU"

@@ -20,12 +20,14 @@ class Prediction:
     breakdown : seconds of each operator, of which `seconds` is the sum; empty where the backend has no parts to tell.
     errors : how far each operator is off, root mean square of ln(predicted / measured), with [latency] uncertainty;
         None: nobody knows.
+    warnings : what a reader has to know of the prices, a sentence each, as `diagnosis` of a run has it.
     """
 
     seconds: float
     iteration_seconds: float
     breakdown: dict[str, float] = field(default_factory=dict)
     errors: dict[str, float | None] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
     @property
     def error_frac(self) -> float:
@@ -96,7 +98,9 @@ def predict_batch(experiment: Pool, chunks: list[tuple[int, int]], contexts: lis
     errors = {}
     if experiment.latency.uncertainty:
         errors = {name: error.error_frac for name, error in assemble.operator_errors(experiment, site).items()}
-    return Prediction(model.predict(*batch), model.predict_iteration_ns(*batch) / 1e9, breakdown, errors)
+    seconds, iteration_ns = model.predict(*batch), model.predict_iteration_ns(*batch)
+    notes = assemble.kernel_notes(experiment, site.deployment)
+    return Prediction(seconds, iteration_ns / 1e9, breakdown, errors, (*model.warnings(), *notes))
 
 
 def _drafts(experiment: Pool) -> int:

@@ -1,9 +1,11 @@
 """`python -m simulator predict EXPERIMENT.toml --prefill 512,2048 --decode 64x1024`: the time of one iteration."""
 import argparse
 import re
+import sys
 
 from simulator.config.load import load_experiment
 from simulator.errors import InputErrors, collect_faults, faults_of
+from simulator.results.colours import coloured
 from simulator.study.predict import Prediction, one_pool, predict_batch
 
 DONE = 0
@@ -35,6 +37,8 @@ def run(options: argparse.Namespace) -> int:
         prediction = predict_batch(pool, chunks, contexts)
     title = f"{experiment.name}, pool {pool.name}" if experiment.pools else experiment.name
     print(table(prediction, f"{title}, {pool.latency.backend}", chunks, contexts))
+    for note in prediction.warnings:
+        print(coloured(f"warning: {note}", sys.stderr), file=sys.stderr)
     return DONE
 
 

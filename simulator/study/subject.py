@@ -11,7 +11,7 @@ from simulator.config.layers import Source
 from simulator.config.reader import MISSING, Reader
 from simulator.domain.deployment import Deployment
 from simulator.domain.dtypes import KvCacheDtype, WeightFormat
-from simulator.domain.facts import load_accelerator, load_model, load_node_with
+from simulator.domain.facts import load_accelerator, load_model, load_node_with, reach_of
 from simulator.domain.parallelism import Parallelism
 from simulator.errors import InputErrors
 
@@ -25,7 +25,8 @@ def add_subject(parser: argparse.ArgumentParser, ways: tuple[str, ...]) -> None:
     parser.add_argument("hardware", metavar="HARDWARE", help="name in hardware/")
     parser.add_argument("--out", metavar="DIR", required=True, help="folder of the tables, a new or an empty one")
     parser.add_argument("--overwrite", action="store_true", help="replace tables that are there already")
-    parser.add_argument("--node", metavar="NAME", help="name in hardware/nodes/; default: one is not needed")
+    parser.add_argument("--node", metavar="NAME", help=(
+        "name in hardware/nodes/; default: the accelerator's, where its own links do not reach"))
     for name in ways:
         parser.add_argument(_option(name), type=int, default=1, metavar="N", help="default 1")
     parser.add_argument("--dtype", choices=get_args(WeightFormat), help="of the weights; default: as published")
@@ -56,9 +57,10 @@ def deployment_of(options: argparse.Namespace, ways: tuple[str, ...]) -> Deploym
     if faults:
         raise InputErrors(faults)
     accelerator = load_accelerator(options.hardware)
+    node = options.node or (accelerator.node if spread.num_accelerators > reach_of(accelerator) else "")
     deployment = Deployment(
         model=model, accelerator=accelerator, parallelism=spread,
-        node=load_node_with(accelerator, options.node, "--node") if options.node else None, weight_dtype=options.dtype,
+        node=load_node_with(accelerator, node, "--node") if node else None, weight_dtype=options.dtype,
         kv_cache_dtype=options.kv_cache_dtype)
     if faults := deployment.format_faults():
         raise InputErrors([f"--{fault}" for fault in faults])

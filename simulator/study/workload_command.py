@@ -67,7 +67,9 @@ def _how_to_serve(workload: Workload, section) -> str:
         return ""
     if section.load.mode == "user_rate":
         return '; the pace of the users is in it: serve it with mode = "timestamps"'
-    is_known = len(times_ns(workload)) == len(workload.script.start_ns)
+    is_known = len(times_ns(workload)) == len(workload.script.start_ns) - workload.num_warmups
+    if is_known and section.load.mode == "stages" and not workload.num_warmups:
+        return '; the times of the stages are in it: serve it with mode = "timestamps"'
     unknown = "" if is_known else f"; {UNKNOWN_TIMES}, it has 0 for them"
     if any(group.client_delay_ns is not None for group in workload.script.groups):     # of clients alone
         return f"{unknown}; the loads of clients are not in it"

@@ -4,6 +4,7 @@ import numpy as np
 from simulator.results.distributions import distribution
 from simulator.study.shared_prefixes import shared_tokens
 from simulator.workload.base import Workload
+from simulator.workload.known_times import starts_ns
 from simulator.workload.limits import MISSING
 
 WINDOWS = 10
@@ -49,11 +50,8 @@ def facts_of(workload: Workload, block_size: int) -> dict:
 
 def times_ns(workload: Workload) -> np.ndarray:
     """Return when requests, or plays, come that have times of their own, int64."""
-    script = workload.script
-    if script is None:
-        return workload.requests["arrival_ns"]
-    plays = [group.plays for group in script.groups if group.has_times]
-    return script.start_ns[np.concatenate(plays)] if plays else np.empty(0, np.int64)
+    known_ns = starts_ns(workload)
+    return known_ns[known_ns >= 0]
 
 
 def _whole(values: np.ndarray) -> dict:

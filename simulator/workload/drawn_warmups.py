@@ -13,9 +13,12 @@ from simulator.workload.warmup import before_all
 
 
 class Warmups(NamedTuple):
-    """Requests of which none waits for another, and how they come."""
+    """Requests of which none waits for another, and how they come.
 
-    columns: Columns
+    columns : None: the stage has none.
+    """
+
+    columns: Columns | None
     plan: StagePlan
 
 
@@ -24,11 +27,21 @@ def with_drawn(columns: Columns, script: Script, warmups: Warmups) -> tuple[Colu
 
     The others begin when all of these have ended.
     """
+    if warmups.columns is None:
+        note = f"workload.warmup.stage: no request comes in {warmups.plan.stage.duration_s:g} s of it."
+        return replace(columns, notes=(*columns.notes, note)), _later(script, warmups.plan)
     count = len(warmups.columns)
     start_ns = warmups.plan.start_ns[:count]
     columns = _appended(columns, _behind(columns, warmups.columns))
     return columns, before_all(
         columns, script, np.ones(count, np.int64), group_of(warmups.plan, np.arange(count)), start_ns)
+
+
+def _later(script: Script, plan: StagePlan) -> Script:
+    """Return a script that begins when a stage without requests is over."""
+    stage_ns = group_of(plan, np.empty(0, np.int64)).interval_ns + plan.lasts_ns
+    return replace(script, groups=tuple(
+        replace(group, interval_ns=group.interval_ns + stage_ns * (group.after < 0)) for group in script.groups))
 
 
 def _behind(columns: Columns, warmups: Columns) -> Columns:

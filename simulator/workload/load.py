@@ -20,7 +20,7 @@ from simulator.workload.open_ended import ENOUGH, Enough
 from simulator.workload.output_knowledge import with_knowledge
 from simulator.workload.private_prefixes import with_private_prefixes
 from simulator.workload.recycling import repeated
-from simulator.workload.stages import MAX_REQUESTS, StagePlan, plan_stage, plan_stages
+from simulator.workload.stages import MAX_REQUESTS, StagePlan, notes_on_empty, plan_stage, plan_stages
 from simulator.workload.wanted import FIRST_GUESS, Wanted
 
 
@@ -45,6 +45,7 @@ def load(section, seed: int, enough: Enough = ENOUGH,
     duration_s = getattr(parameters, "ends_s", getattr(parameters, "duration_s", None))
     bounded = getattr(parameters, "num_sessions" if hasattr(parameters, "num_sessions") else "num_requests", 1)
     stages = plan_stages(given.stages, streams.generator, enough.guess)
+    empty = notes_on_empty(stages)
     slots = 0 if given.recycle else given.concurrency or given.lanes or 0
     is_guess = slots > 0 and bounded is None and duration_s is not None
     count = enough.guess * slots if is_guess else sum(plan.count for plan in stages)
@@ -55,6 +56,7 @@ def load(section, seed: int, enough: Enough = ENOUGH,
     longest = longest_text and (lambda: longest_text() - given.private_prefix_tokens)
     columns = replace(source.columns(streams, Wanted(
         given.mode == "timestamps", count, longest, enough.guess, given.max_in_flight > 0)), is_guess=is_guess)
+    columns = replace(columns, notes=(*columns.notes, *empty))
     if is_guess:
         _check_plays(columns, count)
     if not math.isinf(given.tree_idle_cap_s):
@@ -139,6 +141,8 @@ def _warmups(section, source, seed: int) -> Warmups | None:
                                     "copies_of_first")])
     streams = RandomStreams(seed, "warmup ")
     plan = plan_stage(stage, streams.generator("stage"), FIRST_GUESS, "workload.warmup.stage")
+    if not plan.count:
+        return Warmups(None, plan)
     columns = source.drawn(streams, np.zeros(plan.count, np.int64))
     ids = -1 - np.arange(len(columns))
     return Warmups(_described(replace(columns, request_ids=ids), section, seed), plan)

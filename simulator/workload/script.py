@@ -63,12 +63,15 @@ class Group(msgspec.Struct, frozen=True):
     holds_play : a slot is held until its play is over; else each request holds one from its arrival to its end.
     turns : of its slot, of which there is one; None: a slot is for whoever is ready.
     ends_ns : nobody comes at or after it; None: no end.
-    after : index of the earlier group that must be over before this one begins; -1: it begins at 0.
+    after : index of the earlier group that must be over before this one begins; -1: it begins at 0. A group without
+        plays is over when it begins.
     after_dispatch : that one is over when its last request has come, not when all have ended.
     interval_ns : from then to the beginning.
+    lasts_ns : those that follow it begin no earlier than so long after its beginning.
     client_delay_ns : from each end to whatever the client does because of it; None: as the script says.
     cancel_ns : from then on the clients of all that still runs give up; None: they never do.
     has_times : `start_ns` says when its plays come, as far as slots let them; else slots alone do.
+    is_stage : it is one of [[workload.load.stages]]; without slots, `start_ns` says when its plays come, too.
     is_open_ended : only its end, or that of its slots, bounds it: there may be too few plays for it, or too many.
     """
 
@@ -80,9 +83,11 @@ class Group(msgspec.Struct, frozen=True):
     after: int = -1
     after_dispatch: bool = False
     interval_ns: int = 0
+    lasts_ns: int = 0
     client_delay_ns: int | None = None
     cancel_ns: int | None = None
     has_times: bool = False
+    is_stage: bool = False
     is_open_ended: bool = False
 
 

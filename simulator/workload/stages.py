@@ -28,6 +28,18 @@ class StagePlan(NamedTuple):
     start_ns: np.ndarray
 
     @property
+    def lasts_ns(self) -> int:
+        """How long it lasts at least.
+
+        A rate lasts its duration, unless the last of its number comes before.
+        """
+        stage = self.stage
+        is_timed = stage.rate_per_s is not None and stage.duration_s is not None
+        if not is_timed or (self.count and (stage.process in PLACED or self.count == stage.num_requests)):
+            return 0
+        return self.ends_ns
+
+    @property
     def ends_ns(self) -> int | None:
         """Its end, since its beginning, whether or not somebody comes later."""
         return None if self.stage.duration_s is None else round(self.stage.duration_s * 1e9)
@@ -45,15 +57,30 @@ def plan_stages(stages: tuple[Stage, ...], generator_of, guess: int) -> list[Sta
             for number, stage in enumerate(stages)]
 
 
+def notes_on_empty(plans: list[StagePlan]) -> tuple[str, ...]:
+    """Say which stages have no request.
+
+    Raises
+    ------
+    InputErrors
+        None of them has any.
+    """
+    empty = [number for number, plan in enumerate(plans) if not plan.count]
+    if plans and len(empty) == len(plans):
+        first = plans[0].stage
+        raise InputErrors([KeyFault(
+            f"workload.load.stages: no request comes in any of them, the first of {first.duration_s:g} s at "
+            f"{first.rate_per_s:g} requests/s; raise one of the two")])
+    return tuple(f"workload.load.stages[{number}]: no request comes in {plans[number].stage.duration_s:g} s at "
+                 f"{plans[number].stage.rate_per_s:g} requests/s." for number in empty)
+
+
 def plan_stage(stage: Stage, generator: np.random.Generator, guess: int, key: str) -> StagePlan:
     """Return one stage; see `plan_stages`. key : what messages call it."""
     if stage.concurrency is not None:
         count = stage.num_requests or guess * stage.concurrency
         return StagePlan(stage, count, np.zeros(count, np.int64))
     times_s = _times_s(stage, generator, key)
-    if not len(times_s):
-        raise InputErrors([KeyFault(
-            f"{key}: nobody comes in {stage.duration_s:g} s at {stage.rate_per_s:g} requests/s")])
     return StagePlan(stage, len(times_s), nearest(times_s * 1e9))
 
 
@@ -63,7 +90,7 @@ def groups_of(plans: list[StagePlan]) -> tuple[Group, ...]:
     for number, plan in enumerate(plans):
         before = plans[number - 1].stage if number else None
         groups.append(replace(
-            group_of(plan, np.arange(first, first + plan.count)), after=number - 1,
+            group_of(plan, np.arange(first, first + plan.count)), after=number - 1, is_stage=True,
             after_dispatch=before is not None and before.rate_per_s is not None and not before.drain))
         first += plan.count
     return tuple(groups)
@@ -81,7 +108,7 @@ def group_of(plan: StagePlan, plays: np.ndarray) -> Group:
     elif stage.max_in_flight:
         slots = Slots(np.zeros(min(stage.max_in_flight, plan.count), np.int64))
     return Group(plays, slots, ends_ns=None if stage.process in PLACED else plan.ends_ns,
-                 interval_ns=round(stage.interval_s * 1e9),
+                 interval_ns=round(stage.interval_s * 1e9), lasts_ns=plan.lasts_ns,
                  is_open_ended=stage.concurrency is not None and stage.num_requests is None)
 
 

@@ -6,17 +6,16 @@ from simulator import assemble
 from simulator.domain.kv_groups import plan_groups
 from simulator.domain.layer_groups import GivenGroup, GroupRules
 from simulator.domain.layer_spec import Indexer
-from simulator.domain.memory_plan import MemoryReserve, plan
+from simulator.domain.memory_plan import plan
 from simulator.domain.parallelism import Parallelism
-from support.small_models import DENSE, LATENT, RECURRENT, SLIDING, deploy
+from support.small_models import DENSE, LATENT, NO_RESERVE, RECURRENT, SLIDING, deploy
 
-NOTHING = MemoryReserve(driver_bytes=0, non_torch_bytes=0, non_torch_parallel_bytes=0, sampler_bytes_per_logit=0)
 TWO = "topology = {tensor_parallel = 4, decode_context_parallel = 2}"
 SHARED = "topology.decode_context_parallel"
 
 
 def planned(degree):
-    return plan(deploy(LATENT, tensor_parallel=4, decode_context_parallel=degree), 16, 512, 1000, 8, NOTHING)
+    return plan(deploy(LATENT, tensor_parallel=4, decode_context_parallel=degree), 16, 512, 1000, 8, NO_RESERVE)
 
 
 def test_as_many_blocks_hold_the_tokens_of_all_ranks():

@@ -11,7 +11,8 @@ from simulator.config.fields import table_of
 # Names of numbers without a unit: counts of what they name, and ratios.
 COUNTS = (r"num_\w+|\w+s|\w+s_per_\w+|\w+_(parallel|count|degree|gpu|size|split|index)|size|acceptance|"
           r"max_in_flight|copies_of_first|(\w+_)?(seed|depth|priority|concurrency|load|top_k|waiting)|which|start")
-RATIOS = (r"mfu_\w+|\w+_(efficiency|fraction|overlap|scale|utilization|share|factor|score|threshold|ceiling)|"
+RATIOS = (r"mfu_\w+|mem_fraction_static|"
+          r"\w+_(efficiency|fraction|overlap|scale|utilization|share|factor|score|threshold|ceiling)|"
           r"(\w+_)?watermark|efficiency|share|(\w+_)?weight|temperature|distribution|exponent|cv|beta|\w+_shape|"
           r"\w+_boundary|tolerance|target|comfortable|scale|factor|(\w+_)?ratio|peak_to_trough|theta|alpha|"
           r"threshold|\w+_value")        # these two in the unit of the metric, or of the rule, that they go with

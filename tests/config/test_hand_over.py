@@ -313,8 +313,6 @@ def test_any_replica_may_do_either_part(load):
     ("cluster.routing.scheduling_policy = 'load-balance'",
      f'cluster.routing.scheduling_policy: expected "slo" {BECAUSE}, found "load-balance": other policies have no rule '
      "for it"),
-    ("cluster.routing.mode = 'lite'",
-     f'cluster.routing.mode: expected "full" {BECAUSE}, found "lite": lite mode turns it off'),
     ("cluster.routing.snapshot_refresh_interval_s = 0.5",
      f"cluster.routing.snapshot_refresh_interval_s: expected 0 {BECAUSE}, found 0.5: status_push_interval_s and "
      "status_poll_interval_s say how old its statuses are"),

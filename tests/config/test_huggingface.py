@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from simulator.config.huggingface.families import FAMILIES
 from simulator.config.huggingface.reader import read_config
 from simulator.domain.facts import load_model
-from simulator.domain.model_spec import Quantization
+from simulator.domain.model_spec import Quantization, Unquantized
 from simulator.errors import InputErrors
 from support.published_configs import CONFIGS, FP8_BLOCKS
 
@@ -114,14 +114,30 @@ def test_modelopt_file_beside_the_config_is_read(tmp_path):
 
 
 @pytest.mark.parametrize(("ignored", "scope"), [
-    (["re:.*self_attn.*"], "experts"), (["model.layers.24.self_attn*"], "experts"), (["lm_head"], "linear"),
-    (["model.layers.0.self_attn*"], "linear"),
+    (["re:.*self_attn.*"], "experts"), ([f"model.layers.{i}.self_attn*" for i in range(48)], "experts"),
+    (["lm_head"], "linear"), (["model.layers.0.self_attn*"], "linear"),
 ])
 def test_mixture_whose_attention_is_left_out_is_quantised_in_its_experts(ignored, scope, tmp_path):
     section = {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ignored}
     config = CONFIGS["qwen3-30b-a3b"] | {"quantization_config": section}       # 48 layers
 
     assert read_config(write(tmp_path, config)).quantization.scope == scope
+
+
+@pytest.mark.parametrize(("section", "left"), [
+    ({"quant_method": "fbgemm_fp8", "modules_to_not_convert": [
+        "lm_head", *(f"model.layers.{i}.self_attn.{x}_proj" for i in range(32) for x in "qkvo"),
+        *(f"model.layers.{i}.mlp.{x}_proj" for i in (0, 31) for x in ("up", "gate", "down"))]},
+     Unquantized(attention="all", mlp=(0, 31))),
+    ({"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": {
+        "num_bits": 8, "type": "float"}}}, "ignore": ["lm_head", r"re:.*layers\.3[01]\.mlp.*"]},
+     Unquantized(mlp=(30, 31))),
+    ({"quant_method": "fp8", "modules_to_not_convert": ["model.layers.2"]}, Unquantized(attention=(2,), mlp=(2,))),
+    ({"quant_method": "modelopt", "quant_algo": "FP8", "exclude_modules": ["lm_head", "*.mlp.gate"]}, None)])
+def test_layers_that_a_checkpoint_leaves_alone_are_read(section, left, tmp_path):
+    model = read_config(write(tmp_path, LLAMA | {"quantization_config": section}))
+
+    assert model.quantization.unquantized == left
 
 
 def test_yarn_scaling_lengthens_the_context_as_in_vllm(tmp_path):

@@ -21,6 +21,7 @@ from simulator.config.fields import (
 from simulator.config.load import load_experiment, resolved_toml
 from simulator.domain import facts
 from simulator.errors import InputErrors
+from simulator.routing.llumnix.composition import USUAL
 from simulator.routing.llumnix.rescheduler import LlumnixReschedulerParameters
 from simulator.routing.llumnix.router import LlumnixParameters
 
@@ -128,7 +129,10 @@ def tables(draw, struct):
 
 def settle_scheduler(engine):
     """Replace options of a scheduler that do not go together by what does."""
-    keys = registry.parameters_of(registry.load("scheduler", engine["scheduler"])).__struct_fields__
+    chosen = registry.parameters_of(registry.load("scheduler", engine["scheduler"]))
+    keys = chosen.__struct_fields__
+    if "gpu_memory_utilization" in getattr(chosen, "ENGINE_DEFAULTS", ()):      # it has a share of its own
+        engine.pop("gpu_memory_utilization", None)
     settled = {"max_num_batched_tokens": 2**20, "long_prefill_token_threshold": 0, "reservation": "max_tokens",
                "enable_priority_scheduling": True, "chunked_prefill_size": 2**20, "prefill_decode_interval": 3}
     engine |= {key: value for key, value in settled.items() if key in keys}
@@ -167,6 +171,9 @@ def _for_whole_requests(cluster):
     for policy in (routing, cluster.get("rescheduling") or {}):
         for key in (*LlumnixParameters.FOR_ONE_PHASE, *LlumnixReschedulerParameters.FOR_ONE_PHASE):
             policy.pop(key, None)
+    unsettled = ("mode", *USUAL) if routing.get("policy") == "llumnix" else ()      # not every mode has every metric
+    for key in unsettled if routing.get("policy") == "weighted" else (*unsettled, "scorers"):
+        routing.pop(key, None)
     for composed in routing.get("infer_types", ()):
         composed["infer_type"] = "neutral"
     return routing
@@ -272,8 +279,8 @@ def test_time_after_the_end_of_the_clock_is_no_horizon(load):
     assert load("horizon_s=9e9").horizon_s == 9e9
 
 
-def test_scorers_are_read_whatever_the_policy(load):
-    experiment = load('cluster.routing.scorers=[{name = "prefix-affinity", weight = 3}]')
+def test_scorers_are_written_with_their_keys(load):
+    experiment = load('cluster.routing={policy = "weighted", scorers = [{name = "prefix-affinity", weight = 3}]}')
     assert [(scorer.name, scorer.weight) for scorer in experiment.cluster.routing.scorers] == [("prefix-affinity", 3.0)]
     assert tomli.loads(resolved_toml(experiment))["cluster"]["routing"]["scorers"] == [
         {"name": "prefix-affinity", "weight": 3.0, "capacity_blocks": 10_000, "max_blocks": 2**31 - 1}]

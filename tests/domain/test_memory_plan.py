@@ -6,16 +6,15 @@ from msgspec.structs import replace
 
 from simulator.domain.facts import load_accelerator, load_model
 from simulator.domain.layer_groups import GroupRules
-from simulator.domain.memory_plan import GIB, DoesNotFit, MemoryReserve, plan
-from support.small_models import ACCELERATOR, DENSE, LATENT, MIXTURE, RECURRENT, SLIDING, deploy
-
-NOTHING = MemoryReserve(driver_bytes=0, non_torch_bytes=0, non_torch_parallel_bytes=0, sampler_bytes_per_logit=0)
+from simulator.domain.memory_plan import DoesNotFit, plan
+from simulator.domain.memory_reserve import GIB
+from support.small_models import ACCELERATOR, DENSE, LATENT, MIXTURE, NO_RESERVE, RECURRENT, SLIDING, deploy
 
 
 def small(memory_bytes, model=DENSE, **deployment):
     """Plan blocks of 16 tokens, 1000 tokens an iteration, 8 sequences, with nothing reserved."""
     accelerator = replace(ACCELERATOR, memory_bytes=memory_bytes)
-    return plan(deploy(model, accelerator=accelerator, **deployment), 16, 512, 1000, 8, NOTHING)
+    return plan(deploy(model, accelerator=accelerator, **deployment), 16, 512, 1000, 8, NO_RESERVE)
 
 
 def real(model, accelerator, max_model_len=8192, max_num_batched_tokens=8192, max_num_seqs=256, **deployment):
@@ -38,7 +37,7 @@ def test_what_is_left_becomes_blocks():
 
 
 def test_utilisation_is_a_share_of_what_the_driver_leaves():
-    reserve = MemoryReserve(driver_bytes=1_000_000, non_torch_bytes=50_000, sampler_bytes_per_logit=0)
+    reserve = replace(NO_RESERVE, driver_bytes=1_000_000, alone_before_hopper_bytes=50_000)
     accelerator = replace(ACCELERATOR, memory_bytes=11_000_000)
 
     result = plan(deploy(accelerator=accelerator, gpu_memory_utilization=0.5), 16, 512, 1000, 8, reserve)
@@ -47,16 +46,24 @@ def test_utilisation_is_a_share_of_what_the_driver_leaves():
     assert result.kv_cache_bytes == 5_000_000 - 410_240 - 1_024_000 - 50_000
 
 
-def test_more_than_one_accelerator_reserves_for_communication():
-    reserve = MemoryReserve(driver_bytes=0, non_torch_bytes=1, non_torch_parallel_bytes=2, sampler_bytes_per_logit=0)
+@pytest.mark.parametrize(("ways", "changes", "number"), [
+    ({}, {"architecture": "Hopper"}, 1), ({}, {"architecture": "Ada"}, 2),
+    ({"pipeline_parallel": 2}, {}, 3),                                          # nothing is reduced
+    ({"tensor_parallel": 2}, {}, 4), ({"tensor_parallel": 2, "pipeline_parallel": 2}, {}, 4),
+    ({"tensor_parallel": 2}, {"scaleup_bytes_per_s": 0}, 5),
+    ({"tensor_parallel": 4}, {"scaleup_link": "NVLink3 bridge, pairs"}, 5),     # a bridge reaches one other
+    ({"tensor_parallel": 4, "prefill_context_parallel": 4}, {}, 6)])            # 16 in domains of 8
+def test_what_lies_outside_pytorch_depends_on_ranks_and_link(ways, changes, number):
+    reserve = replace(NO_RESERVE, alone_bytes=1, alone_before_hopper_bytes=2, stages_bytes=3, linked_bytes=4,
+                      without_link_bytes=5, beyond_domain_bytes=6)
+    deployment = deploy(accelerator=replace(ACCELERATOR, **changes), **ways)
 
-    assert plan(deploy(), 16, 512, 1000, 8, reserve).non_torch_bytes == 1
-    assert plan(deploy(tensor_parallel=2), 16, 512, 1000, 8, reserve).non_torch_bytes == 2
+    assert plan(deployment, 16, 512, 1000, 8, reserve).non_torch_bytes == number
 
 
 def test_sampling_may_be_the_peak():
     # 8 rows x 1024 logits x 200 bytes and 1000 hidden states of 128 bytes: more than the forward pass, 1,024,000
-    reserve = replace(NOTHING, sampler_bytes_per_logit=200)
+    reserve = replace(NO_RESERVE, sampler_bytes_per_logit=200)
 
     assert plan(deploy(), 16, 512, 1000, 8, reserve).activation_bytes == 1_638_400 + 128_000
 
@@ -86,11 +93,12 @@ def test_each_data_parallel_rank_has_blocks_of_its_own():
 
 
 def test_the_fullest_stage_decides():
-    # 3 layers on 2 stages: 2 and 1 layers. vLLM gives the odd layer to the first: 16 x 2 layers x 128 bytes a block
+    # 3 layers on 2 stages: 2 and 1 layers. vLLM gives the odd layer to the first: 16 x 2 layers x 128 bytes a block.
+    # Received and sent are a hidden state and a residual of 64 elements each: 1000 x 4 x 64 x 2
     result = small(10_000_000, replace(DENSE, num_layers=3), pipeline_parallel=2)
 
     assert result.block_bytes == 4096
-    assert result.num_gpu_blocks == (10_000_000 - 1_024_000 - 2 * (2 * 36_864 + 4 * 64 + 65_536)) // 4096
+    assert result.num_gpu_blocks == (10_000_000 - 1_024_000 - 512_000 - 2 * (2 * 36_864 + 4 * 64 + 65_536)) // 4096
 
 
 def test_concurrency_is_counted_in_longest_requests():
@@ -132,10 +140,11 @@ def test_weights_that_do_not_fit_are_refused_with_the_arithmetic():
     with pytest.raises(DoesNotFit) as refusal:
         real("llama-3.1-70b", "h100-sxm-80gb")
 
-    # 70.55e9 weights x 2 bytes; (85.52 - 0.46) x 0.9; 8192 x (2 x 8192 + 3 x 28672) x 2 + 0.17; a block 16 x 320 KiB
+    # 70.55e9 weights x 2 bytes; 79.19 GiB x 0.9; 8192 x (2 x 8192 + 3 x 28672) x 2, counts of 256 x 128,256 logits, 0.5
+    # and 0.24 GiB: 1.68 + 0.14 + 0.54 + 0.26; a block 16 x 320 KiB
     assert str(refusal.value) == (
-        "llama-3.1-70b: weights need 141.1 GB, 1 x 85.5 GB at 0.9 leave 76.6 GB, activations and other reserves take "
-        "1.8 GB: no room for one KV block of 5.2 MB per 16 tokens; use tensor_parallel >= 2 or dtype = int4")
+        "llama-3.1-70b: weights need 141.1 GB, 1 x 85.5 GB at 0.9 leave 76.5 GB, activations and other reserves take "
+        "2.6 GB: no room for one KV block of 5.2 MB per 16 tokens; use tensor_parallel >= 2 or dtype = int4")
 
 
 def test_a_request_that_does_not_fit_is_refused_with_the_longest_that_does():
@@ -153,17 +162,17 @@ def test_a_request_may_be_longer_than_the_pool_where_the_window_is_short():
     request_bytes = (32 + 8) * 16 * 128
     accelerator = replace(ACCELERATOR, memory_bytes=410_240 + 10_240 + request_bytes)
 
-    result = plan(deploy(SLIDING, accelerator=accelerator), 16, 512, 10, 8, NOTHING, GroupRules())
+    result = plan(deploy(SLIDING, accelerator=accelerator), 16, 512, 10, 8, NO_RESERVE, GroupRules())
 
     assert result.request_bytes == result.kv_cache_bytes == request_bytes
     assert result.num_gpu_blocks == 40
     with pytest.raises(DoesNotFit):
-        plan(deploy(SLIDING, accelerator=accelerator), 16, 512, 10, 8, NOTHING)     # one block table: 2 x 32 x 16 x 128
+        plan(deploy(SLIDING, accelerator=accelerator), 16, 512, 10, 8, NO_RESERVE)  # one block table: 2 x 32 x 16 x 128
 
 
 def test_states_are_blocks_of_the_pool_where_groups_share_one():
     # A state of 2,816 bytes is as large as 22 tokens of 128 bytes: blocks of 32 tokens, 4,096 bytes, for either layer
-    result = plan(deploy(RECURRENT), 16, 512, 1000, 8, NOTHING, GroupRules())
+    result = plan(deploy(RECURRENT), 16, 512, 1000, 8, NO_RESERVE, GroupRules())
 
     assert result.state_bytes == 0
     assert result.block_bytes == 4096
@@ -171,7 +180,7 @@ def test_states_are_blocks_of_the_pool_where_groups_share_one():
 
 
 def test_the_explanation_names_the_groups():
-    text = plan(deploy(SLIDING), 16, 512, 1000, 8, NOTHING, GroupRules()).explain()
+    text = plan(deploy(SLIDING), 16, 512, 1000, 8, NO_RESERVE, GroupRules()).explain()
 
     # 10^9 - 410,240 - 1,024,000 bytes; a request is 32 blocks in either layer
     assert text.splitlines()[-4:] == [

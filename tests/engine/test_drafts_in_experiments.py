@@ -94,3 +94,18 @@ def test_drafts_cut_at_max_model_len_are_none(run):
 def test_without_speculation_nothing_is_said(run):
     assert "speculation" in run(workload__num_requests=3).summary
     assert "speculation" not in run(workload__num_requests=3, text=BASE.replace(SPECULATIVE, "")).summary
+
+
+@pytest.mark.parametrize("version", ["0.32", "0.10"])
+@pytest.mark.parametrize(("method", "cached"), [
+    ("eagle", 64), ("eagle3", 64), ("mtp", 64), ("draft_model", 80), ("ngram", 80)])
+def test_drafters_that_read_hidden_states_compute_the_last_block_of_a_hit_again(tmp_path, method, cached, version):
+    # Of 83 tokens 82 may be found, 5 whole blocks of 16; of hidden states there are none for what is not computed.
+    (tmp_path / "trace.csv").write_text(
+        "arrived_at,num_prefill_tokens,num_decode_tokens,prompt\n0,83,4,a:83\n5,83,4,a:83\n9,83,4,a:83\n")
+    (tmp_path / "e.toml").write_text(BASE[:BASE.index("[workload]")] + (
+        f'method = "{method}"\ndrafter_per_sequence_us = 0.0\n' + 'drafter_share = 0.0\n' * (method != "ngram")
+        + '[workload]\ntype = "trace"\npath = "trace.csv"\n'))
+    found = simulator.run(tmp_path / "e.toml", overrides={"engine.vllm_version": version})
+
+    assert found.requests["cached_tokens"].tolist() == [0, cached, cached]

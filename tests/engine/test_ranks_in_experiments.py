@@ -143,7 +143,7 @@ def test_sglang_pads_what_experts_get(tmp_path, backend):
     for padding in ("none", "sglang"):
         rows = ["arrived_at,num_prefill_tokens,num_decode_tokens", *["0,1000,20"] * 60]
         (tmp_path / "trace.csv").write_text("\n".join(rows) + "\n")
-        settings = {"ranks": 7, "replicas": 1, "engine": f', data_parallel = {{padding = "{padding}"}}', "more": parts}
+        settings = {"ranks": 8, "replicas": 1, "engine": f', data_parallel = {{padding = "{padding}"}}', "more": parts}
         (tmp_path / "e.toml").write_text(text % settings)
         result = simulator.run(tmp_path / "e.toml", out=tmp_path / padding)
         durations.append(result.iterations["duration_ns"])

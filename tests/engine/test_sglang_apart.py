@@ -9,7 +9,7 @@ import simulator
 from simulator.errors import InputErrors
 
 APART = """
-engine = {scheduler = "sglang", max_model_len = 4096, num_gpu_blocks = 1000}
+engine = {scheduler = "sglang", max_model_len = 4096, block_size = 16, num_gpu_blocks = 1000}
 workload = {type = "trace", path = "t.csv"}
 model = {name = "llama-3.1-8b"}
 hardware = {name = "h100-sxm-80gb"}

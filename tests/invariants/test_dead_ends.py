@@ -61,7 +61,7 @@ def test_a_request_that_outgrows_the_cache_is_diagnosed(scheduler, fast_forward,
     # its text comes back only whole, and needs 8 blocks of 16
     (tmp_path / "trace.csv").write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n0,100,50\n0,10,3\n")
     (tmp_path / "experiment.toml").write_text(
-        engine.TEN_MS.replace("num_gpu_blocks = 100", f'scheduler = "{scheduler}", num_gpu_blocks = 8').replace(
+        engine.TEN_MS.replace("num_gpu_blocks = 100", f'scheduler = "{scheduler}", block_size = 16, num_gpu_blocks = 8').replace(
             ", async_scheduling = false", ""))
     known = {"workload.output_knowledge.predictor": "exact"} if scheduler == "sjf_aging" else {}
     result = simulator.run(tmp_path / "experiment.toml", {"engine.fast_forward": fast_forward} | known)

@@ -123,7 +123,7 @@ def test_requests_that_move_do_the_same(scene, caching, seed):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_whole_clusters_do_the_same(seed, tmp_path):
-    assert_same_experiment(tmp_path, seed, lambda rng: ['engine.scheduler = "sglang"'], (
+    assert_same_experiment(tmp_path, seed, lambda rng: ['engine.scheduler = "sglang"', "engine.block_size = 16"], (
         "engine.policy", "engine.max_num", "engine.enable_chunked", "engine.long_prefill", "engine.watermark"))
 
 

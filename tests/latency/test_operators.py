@@ -6,8 +6,10 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from simulator.collective.base import CollectiveModel
+from simulator.domain.efficiency import COLLECTIVE_LATENCY_US
 from simulator.domain.model_spec import Quantization
 from simulator.errors import InputErrors
 from simulator.latency.around.drafter import Drafter
@@ -20,7 +22,7 @@ from support.operator_profiles import (
     moe_rows,
     write_tables,
 )
-from support.small_models import DENSE, LATENT, MIXTURE, RECURRENT, SLIDING, deploy
+from support.small_models import DENSE, LATENT, MIXTURE, NODE, RECURRENT, SLIDING, deploy
 
 
 @pytest.fixture(scope="module")
@@ -306,6 +308,15 @@ def test_a_collective_model_times_all_communication(folder, tmp_path):
     assert found["send_recv"] == pytest.approx(1000)            # between 2 stages
     assert found["logits_all_gather"] == pytest.approx(1000)
     assert model.provenance()["operators"]["all_reduce"] == "collective"
+
+
+@pytest.mark.parametrize(("size", "bytes_per_ns"), [(4, 100), (2, 1)])
+def test_stages_that_lie_on_two_nodes_hand_over_between_them(build, size, bytes_per_ns):
+    node = replace(NODE, num_accelerators=size, scaleup_domain_size=size)
+    found = build(node=node, tensor_parallel=2, pipeline_parallel=2).breakdown(decode=[4] * 8)
+
+    # 8 tokens of 64 x 2 bytes at 0.6 of the link, and what every collective takes
+    assert in_ns(found)["send_recv"] == pytest.approx(1024 / (0.6 * bytes_per_ns) + COLLECTIVE_LATENCY_US * 1e3)
 
 
 # ---- properties

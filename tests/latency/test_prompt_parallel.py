@@ -10,14 +10,14 @@ from msgspec.structs import replace
 import simulator
 from simulator.collective.busbw.model import Busbw
 from simulator.domain.layer_spec import Indexer
-from simulator.domain.memory_plan import MemoryReserve, plan
+from simulator.domain.memory_plan import plan
 from simulator.latency.around.prompt_costs import prompt_gathers
 from simulator.latency.around.prompts import PromptParallel
 from simulator.latency.linear import Linear, LinearParameters
 from simulator.latency.operators.model import Operators
 from simulator.latency.roofline.model import Roofline, RooflineParameters
 from support.operator_profiles import write_tables
-from support.small_models import DENSE, LATENT, MIXTURE, NODE, RECURRENT, SLIDING, deploy
+from support.small_models import DENSE, LATENT, MIXTURE, NO_RESERVE, NODE, RECURRENT, SLIDING, deploy
 
 ONE_US_A_TOKEN = LinearParameters(base_us=0.0, per_sequence_us=0.0, per_prefill_token_us=1.0, per_context_token_us=0.0)
 QUIET = RooflineParameters(
@@ -251,8 +251,7 @@ def test_measured_experts_are_looked_up_at_the_rows_of_all_ranks(measured):
 # ---- memory and accelerators
 
 def planned(model, **ways):
-    reserve = MemoryReserve(driver_bytes=0, non_torch_bytes=0, non_torch_parallel_bytes=0, sampler_bytes_per_logit=0)
-    return plan(deploy(model, **ways), 16, 512, 1000, 8, reserve)
+    return plan(deploy(model, **ways), 16, 512, 1000, 8, NO_RESERVE)
 
 
 def test_each_rank_keeps_all_keys_and_values():

@@ -35,7 +35,8 @@ def roofline(model="llama-3.1-8b", hardware="h100-sxm-80gb", node=None, weight_d
 # ---- laws by hand
 
 def test_a_product_pads_its_tiles_and_has_a_floor():
-    law = ProductLaw(compute_frac=0.5, memory_frac=0.5, floor_us=2.0, pad_rows=6, pad_columns=10, pad_depth=20)
+    law = ProductLaw(compute_frac=0.5, memory_frac=0.5, floor_us=2.0, pad_rows=6, pad_columns=10, pad_depth=20,
+                     least_flops_per_byte=10)
 
     # 2 x (4 + 6) x (90 + 10) x (180 + 20) = 400,000 FLOPs at 50 a ns; (90 x 180 + 2 x 4 x 270) x 2 bytes / 5 a ns
     expected = np.cbrt(8000.0 ** 3 + ((90 * 180 * 2 + 2 * 4 * 270) / 5) ** 3) + 2000
@@ -43,7 +44,8 @@ def test_a_product_pads_its_tiles_and_has_a_floor():
 
 
 def test_each_needed_expert_pads_its_rows():
-    law = ExpertLaw(compute_frac=1.0, memory_frac=1.0, floor_us=0.0, pad_rows=8, activation_passes=2.0)
+    law = ExpertLaw(compute_frac=1.0, memory_frac=1.0, floor_us=0.0, pad_rows=8, activation_passes=2.0,
+                    least_flops_per_byte=0)
 
     # 2 x (10 + 5 x 8) x 100 = 10,000 FLOPs; memory too fast to matter but for 30 bytes twice
     assert law.ns(1.0, 1e4, 10, 5, 100, 0.0, 30) == pytest.approx(10_000 + 2 * 30 / 1e4)

@@ -7,7 +7,7 @@ from latency.test_aicb import moe_layers, write
 from simulator.domain.deployment import Deployment
 from simulator.domain.experts import Dbo, Eplb, Experts, Popularity
 from simulator.domain.facts import load_accelerator, load_model, load_node
-from simulator.domain.memory_plan import MemoryReserve, plan
+from simulator.domain.memory_plan import plan
 from simulator.domain.parallelism import Parallelism
 from simulator.domain.rank_weights import rank_weights
 from simulator.experts.deepep import H800, PUBLISHED
@@ -19,7 +19,7 @@ from simulator.latency.blis.trained_physics import TrainedPhysics
 from simulator.latency.operators.model import Operators
 from simulator.latency.roofline.model import Roofline
 from support.operator_profiles import moe_rows, nccl_rows, write_table, write_tables
-from support.small_models import MIXTURE, NODE, deploy
+from support.small_models import MIXTURE, NO_RESERVE, NODE, deploy
 
 LOADS = "800,100,100,100,60,60,40,40\n"
 ONE = replace(MIXTURE, moe=replace(MIXTURE.moe, experts_per_token=1))
@@ -261,6 +261,5 @@ def test_redundant_experts_take_memory():
 
     # a copy more on each rank: 6,144 weights of 2 bytes
     assert rank_weights(copied).num_bytes - rank_weights(plain).num_bytes == 6144 * 2
-    nothing = MemoryReserve(driver_bytes=0.0, non_torch_parallel_bytes=0.0)
-    before, after = (plan(each, 16, 1000, 1000, 10, nothing) for each in (plain, copied))
+    before, after = (plan(each, 16, 1000, 1000, 10, NO_RESERVE) for each in (plain, copied))
     assert before.kv_cache_bytes - after.kv_cache_bytes == 6144 * 2

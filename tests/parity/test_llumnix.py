@@ -9,7 +9,6 @@ import pytest
 from msgspec import ValidationError, structs
 
 from simulator.errors import InputErrors
-from simulator.routing.llumnix.composition import coerce
 from simulator.routing.llumnix.filters import filtered
 from simulator.routing.llumnix.hashes import chunk_keys
 from simulator.routing.llumnix.metrics import orders_before, value_of
@@ -306,7 +305,7 @@ def prefill_progress(given, upstream_compat):
 
 @outcome_of("verify_config")
 def verify_config(given, upstream_compat):
-    parameters = coerce(parameters_of(given["flags"], upstream_compat))
+    parameters = parameters_of(given["flags"], upstream_compat)
     keys = [f"dispatch-{kind}-load-metric" for kind in ("decode", "neutral", "prefill")] + [
         "enable-adaptive-pd", "enable-cache-aware-scheduling", "enable-instance-status-local-account",
         "enable-predictor-enhanced-scheduling"]

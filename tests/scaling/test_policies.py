@@ -77,8 +77,36 @@ def test_attainment_goes_a_step_at_a_time():
     assert policy.decide(observed(two, finished=[good, late])) == {}
     assert policy.decide(observed(two, finished=[good])) == {0: -1}                 # 10 in flight, the other takes 10
     assert policy.decide(observed(variant(0, (0, 0), in_flight=6), finished=[good])) == {}
-    assert policy.decide(observed(two)) == {}
+    assert policy.decide(observed(two)) == {}                                       # in flight, for how long?
     assert policy.decide(observed(variant(0, (0, 0), starting=1), finished=[late])) == {}
+
+
+def at(time_s, *variants, queued=0):
+    seen = observed(*variants, queued=queued)
+    return Observation(round(time_s * 1e9), seen.variants, queued, seen.finished)
+
+
+def test_with_no_request_left_replicas_go_one_by_one():
+    policy = SloAttainment(SloAttainmentParameters(ttft_ms=100.0))
+
+    assert policy.decide(observed(variant(0, (0, 0, 0)))) == {0: -1}
+    assert policy.decide(observed(variant(0, (0, 0), starting=1))) == {0: -1}
+    assert policy.decide(observed(variant(0, ()), queued=1)) == {0: 1}
+    assert policy.decide(observed(variant(0, (), starting=1), queued=1)) == {}
+
+
+def test_who_is_there_for_longer_than_a_bound_has_missed_it():
+    def policy(**bounds):
+        return SloAttainment(SloAttainmentParameters(**bounds))
+
+    answers, busy = policy(e2el_ms=15_000.0), variant(0, (0, 0), in_flight=3)
+    assert [answers.decide(at(time_s, busy)) for time_s in (10, 20, 30)] == [{}, {}, {0: 1}]
+    # Of 8 requests 2 wait at 20 s, as many as came since 0 s; at 30 s 4 do, of which 2 were there at 10 s.
+    first, tokens = policy(ttft_ms=15_000.0), policy(tpot_ms=1.0)
+    waits = [variant(0, (0, 0), in_flight=count, waiting=waiting)
+             for count, waiting in ((3, 1), (3, 1), (4, 1), (4, 2))]
+    assert [first.decide(at(10 * i, each)) for i, each in enumerate(waits)] == [{}, {}, {}, {0: 1}]
+    assert [tokens.decide(at(10 * i, each)) for i, each in enumerate(waits)] == [{}] * 4
 
 
 def test_attainment_needs_a_bound():

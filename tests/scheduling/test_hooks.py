@@ -6,6 +6,7 @@ import simulator
 from simulator import assemble, registry
 from simulator.config.load import load_experiment, resolved_toml
 from simulator.domain import records
+from simulator.domain.memory_reserve import reserve_of
 from simulator.errors import InputErrors
 from simulator.kv.counting import CountingKV
 from simulator.results.memory import NO_SINK
@@ -13,6 +14,7 @@ from simulator.scheduling.blis import Blis
 from simulator.scheduling.python_scheduler import PythonScheduler
 from simulator.scheduling.questions import MemoryNeeds, ReplicaContext, SchedulerFacts
 from simulator.scheduling.vllm import Vllm
+from support.small_models import DENSE, deploy
 
 SCHEDULERS = [registry.load("scheduler", name) for name in registry.KINDS["scheduler"].entries]
 PLIGHTS = ("livelock", "too large", "passed over", "left alone")
@@ -82,7 +84,7 @@ def test_requests_get_the_blocks_that_are_not_held_back(scheduler, usable, write
 def test_memory_is_planned_for_batches_not_for_the_running_list():
     parameters = Vllm.Parameters(max_num_seqs=64, max_num_active_seqs=8, max_num_batched_tokens=512)
 
-    assert Vllm.memory(parameters, None, 1000) == MemoryNeeds(512, 64)
+    assert Vllm.memory(parameters, deploy(), 1000) == MemoryNeeds(512, 64, reserve=reserve_of(DENSE))
     assert Blis.memory(Blis.Parameters(max_num_seqs=64), None, 1000) == MemoryNeeds(2048, 64)
 
 

@@ -1,6 +1,6 @@
 """As every_key_sections.py, for the keys of schedulers, front end, autoscaling and workloads."""
 from support.every_key import ABSENT, acts, refuses
-from support.every_key_sections import MOVES, SCALES, SLOW, TIERS
+from support.every_key_sections import MOVES, PLANNED, SCALES, SLOW, TIERS
 from support.every_key_workloads import DRAWN_WORKLOADS, of_files
 
 TIGHT = {"engine__num_gpu_blocks": 22}
@@ -37,8 +37,9 @@ def of_drawn_times(key, scale=1, **settings):
         f"{key}.values": acts([10.0 * scale], [100.0 * scale], **{name: {"distribution": "empirical"}}, **table)}
 
 
-SGLANG = at("engine", max_num_seqs=ABSENT, max_num_batched_tokens=ABSENT, num_gpu_blocks=24) | SLOW
+SGLANG = at("engine", max_num_seqs=ABSENT, max_num_batched_tokens=ABSENT, num_gpu_blocks=24, block_size=16) | SLOW
 KEYED = SGLANG | at("engine", schedule_policy="routing-key", max_running_requests=3)
+OWN_SHARE = PLANNED | at("engine", max_num_seqs=ABSENT, max_num_batched_tokens=ABSENT, gpu_memory_utilization=ABSENT)
 PREFERS = SGLANG | at("engine", enable_priority_scheduling=True, max_running_requests=2,
                       priority_scheduling_preemption_threshold=0)
 BLIS_LORA = at("engine__lora", adapter_capacity=2, load_base_latency_us=2000.0, load_bandwidth_bytes_us=100.0,
@@ -63,7 +64,8 @@ READERS = at("engine", max_num_seqs=2, expected_ttft_s=0.05, tokens_per_s=100.0,
 LIMITS = {"max_num_seqs": acts(1, 4), "max_num_batched_tokens": acts(64, 128),
           "long_prefill_token_threshold": acts(0, 16)}
 FORETOLD = {"workload__output_knowledge__predictor": "exact"}
-TENSORRT = at("engine", max_num_seqs=ABSENT, max_num_batched_tokens=ABSENT, max_num_tokens=190, num_gpu_blocks=200) | {
+TENSORRT = at("engine", max_num_seqs=ABSENT, max_num_batched_tokens=ABSENT, max_num_tokens=190, num_gpu_blocks=200,
+              block_size=16) | {
     "topology__replicas": 1, "latency__per_prefill_token_us": 100.0}
 STRUCTURED = at("engine__structured_outputs", fraction=0.5)
 LLAMA = {"model__name": "llama-3.1-8b", "hardware__name": "h100-sxm-80gb"}
@@ -149,6 +151,7 @@ SCHEDULERS = {
             "length_std": acts(0.0, 0.9, **by_text(label="tenant", name="t0"))})}),
     **of("scheduler:sglang", {
         "max_running_requests": acts(1, 4, **SGLANG), "max_queued_requests": acts(1, 100, **SGLANG),
+        "mem_fraction_static": acts(0.5, 0.8, "memory", **OWN_SHARE),
         "chunked_prefill_size": acts(32, 64, **SGLANG), "max_prefill_tokens": acts(32, 1000, **SGLANG),
         "prefill_max_requests": acts(1, 8, **SGLANG | {"engine__num_gpu_blocks": 60}),
         "enable_mixed_chunk": acts(False, True, **SGLANG),
@@ -211,7 +214,8 @@ SCHEDULERS = {
         "enable_chunked_context": acts(False, True, **TENSORRT),
         "context_chunking_policy": acts("FIRST_COME_FIRST_SERVED", "EQUAL_PROGRESS",
                                         engine__enable_chunked_context=True, **TENSORRT),
-        "batching_type": acts("INFLIGHT", "STATIC", **TENSORRT)}),
+        "batching_type": acts("INFLIGHT", "STATIC", **TENSORRT),
+        "free_gpu_memory_fraction": acts(0.5, 0.9, "memory", **OWN_SHARE)}),
 }
 
 GROWS = {key: value for key, value in SCALES.items()

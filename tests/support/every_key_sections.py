@@ -2,6 +2,7 @@
 from support.every_key import ABSENT, acts, predicts, refuses
 
 MODELLED = {"model__name": "llama-3.2-1b", "hardware__name": "h100-sxm-80gb", "latency__backend": "roofline"}
+PLANNED = MODELLED | {"engine__num_gpu_blocks": ABSENT}
 LARGE = MODELLED | {"model__name": "llama-3.1-70b", "topology__tensor_parallel": 2, "topology__node": "dgx-h100"}
 TIGHT = {"engine__num_gpu_blocks": 30}
 FULL = {"engine__max_num_seqs": 1}
@@ -75,7 +76,7 @@ GENERAL = {
     "topology.tensor_parallel": acts(1, 2, **MODELLED),
     "topology.pipeline_parallel": acts(1, 2, **MODELLED),
     "topology.expert_parallel": acts(1, 2, "memory", **MODELLED | {
-        "model__name": "qwen3-30b-a3b", "topology__tensor_parallel": 2, "engine__num_gpu_blocks": ABSENT,
+        "model__name": "mixtral-8x7b", "topology__tensor_parallel": 2, "engine__num_gpu_blocks": ABSENT,
         "engine__max_num_batched_tokens": 8192}),
     "topology.data_parallel": acts(1, 2),
     "topology.decode_context_parallel": acts(1, 2, topology__tensor_parallel=2),
@@ -95,8 +96,8 @@ GENERAL = {
     "engine.data_parallel.padding": acts(
         "vllm", "none", topology__data_parallel=2, engine__cuda_graphs__mode="full",
         latency__per_decode_token_us=100.0),
-    "topology.node": predicts(ABSENT, "dgx-h100", **MODELLED | {"topology__tensor_parallel": 16,
-                                                                "model__name": "llama-3.1-405b"}),
+    "topology.node": predicts("dgx-a100-40gb", "aws-p4d", **MODELLED | {
+        "topology__tensor_parallel": 16, "model__name": "llama-3.1-70b", "hardware__name": "a100-sxm-40gb"}),
     "engine.scheduler": acts("vllm", "blis", engine__num_gpu_blocks=16, **SLOW),
     "engine.max_model_len": acts(512, 140),
     "engine.allow_long_max_model_len": refuses(

@@ -1,14 +1,14 @@
 """The recorded decisions of the real Llumnix scheduler under ../shared/goldens/llumnix, in the terms of ours."""
 import json
 
-from msgspec import convert
+from msgspec import ValidationError, convert
 from msgspec.structs import fields, replace
 
 from simulator.core.draws import Draws
 from simulator.core.random_streams import RandomStreams
 from simulator.routing.llumnix.account import LocalAccount
 from simulator.routing.llumnix.candidates import Candidates
-from simulator.routing.llumnix.composition import FilterSpec, SelectorSpec, coerce, compose
+from simulator.routing.llumnix.composition import FilterSpec, SelectorSpec, compose
 from simulator.routing.llumnix.dispatcher import Dispatcher
 from simulator.routing.llumnix.names import INFER_TYPES, METRIC_NAMES, metric_code
 from simulator.routing.llumnix.predictor import OnlinePredictor
@@ -139,11 +139,18 @@ def keys_of(flags, parameters):
 
 
 def parameters_of(flags, upstream_compat, profiling=None):
-    """Return the LlumnixParameters that flags of upstream stand for."""
+    """Return the LlumnixParameters that flags of upstream stand for.
+
+    What a mode does not offer is refused by default; here it is then replaced, as upstream does.
+    """
     mode = "full" if flags.get("enable-full-mode-scheduling", True) else "lite"
     paths = ("ttft_profiling_data_path", "tpot_profiling_data_path") if profiling else ()
     keys = keys_of(flags, LlumnixParameters) | dict.fromkeys(paths, "given")
-    return convert(keys | {"mode": mode, "upstream_compat": upstream_compat}, LlumnixParameters)
+    try:
+        return convert(keys | {"mode": mode, "upstream_compat": upstream_compat}, LlumnixParameters)
+    except ValidationError:
+        replaced = convert(keys | {"mode": mode, "upstream_compat": True}, LlumnixParameters)
+        return replace(replaced, upstream_compat=upstream_compat)
 
 
 def rescheduler_parameters_of(flags):
@@ -163,7 +170,7 @@ class Scheduler:
     """A dispatcher over the instances of a case, as the router builds one over a view."""
 
     def __init__(self, given, upstream_compat):
-        parameters = coerce(parameters_of(given["flags"], upstream_compat, given.get("profiling")))
+        parameters = parameters_of(given["flags"], upstream_compat, given.get("profiling"))
         self.parameters = parameters
         self.ordered, self.index = indexed(given["instances"])
         self.candidates = candidates_of(given["instances"], given.get("profiling"))

@@ -5,6 +5,7 @@ from support.goldens import GOLDENS
 
 MODEL = GOLDENS.parent / "reference" / "vllm_model.py"
 SECOND_MODEL = MODEL.with_name("vllm_model_more.py")        # with KV offload and groups of layers, among other things
+THIRD_MODEL = MODEL.with_name("vllm_model_more_033.py")     # with EAGLE's hits as well, as the older version has them
 
 
 def judge(description, log, is_cut=False):
@@ -30,8 +31,8 @@ def judge_copies(description, log):
     return None
 
 
-def judge_groups(description, log, is_cut=False):
-    """Return what the second model holds against a log of ours with groups of layers, or None."""
+def judge_groups(description, log, is_cut=False, path=SECOND_MODEL):
+    """Return what a model holds against a log of ours with groups of layers, or None; `path`: of the model."""
     steps = [_as_recorded(step) for step in log["steps"]]
     if _is_async(description):
         steps = _without_empty(steps, {request["id"]: request.get("mm") for request in description["requests"]})
@@ -42,7 +43,7 @@ def judge_groups(description, log, is_cut=False):
         step["step"] = number
         if not step["scheduled"]:                   # nothing ran; only who cannot be served has ended
             step |= {"dur": 0.0, "finished": step.get("finished", []), "free_blocks_end": step["free_blocks"]}
-    model = _model(SECOND_MODEL)
+    model = _model(path)
     try:
         model.run(description | ({"max_steps": len(steps)} if is_cut else {}), {"steps": steps})
     except model.Diff as disagreement:

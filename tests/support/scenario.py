@@ -34,8 +34,9 @@ DEFAULTS = {"max_num_batched_tokens": 2048, "max_num_seqs": 128, "block_size": 1
             "enable_prefix_caching": True, "max_model_len": 8192, "scheduler_reserve_full_isl": True}
 CACHE_OPTIONS = {"num_blocks": "num_gpu_blocks", "block_size": "block_size", "max_model_len": "max_model_len",
                  "enable_prefix_caching": "enable_prefix_caching"}
+EAGLE = {"method": "eagle", "drafter_share": 0.0}       # drafts that take no time
 NOT_SCHEDULING = {"num_speculative_tokens", "spec_lookahead", "kv_connector", "kv_offload", "groups",
-                  "prefix_cache_retention_interval", *CACHE_OPTIONS}
+                  "prefix_cache_retention_interval", "eagle", *CACHE_OPTIONS}
 OF_ENCODERS = {"max_num_encoder_input_tokens": "max_num_encoder_input_tokens", "encoder_cache_size": "cache_tokens",
                "disable_chunked_mm_input": "disable_chunked_mm_input"}
 
@@ -153,7 +154,7 @@ def _parameters(options, description, structured_outputs):
     if options.get("num_speculative_tokens"):
         speculative = SpeculativeParameters(
             num_tokens=options["num_speculative_tokens"], num_lookahead_tokens=options.get("spec_lookahead", 0),
-            acceptance=tuple(description.get("spec_accept") or [0]))
+            acceptance=tuple(description.get("spec_accept") or [0]), **(EAGLE if options.get("eagle") else {}))
     scheduling = {key: value for key, value in options.items() if key not in NOT_SCHEDULING | OF_ENCODERS.keys()}
     limit = scheduling.pop("max_loras", None)
     lora = LoraParameters(max_loras=limit, step_factor=1.0) if limit else None

@@ -4,6 +4,7 @@ from msgspec.structs import replace
 from simulator.domain.deployment import Deployment
 from simulator.domain.hardware_spec import AcceleratorSpec, DenseFlops, NodeSpec
 from simulator.domain.layer_spec import GatedDeltaNet, LatentAttention, Mlp, Moe, MultiHeadAttention
+from simulator.domain.memory_reserve import MemoryReserve
 from simulator.domain.model_spec import ModelSpec, SlidingAttention
 from simulator.domain.parallelism import Parallelism
 
@@ -32,6 +33,11 @@ SLIDING = replace(DENSE, name="sliding", layer_pattern="SF", sliding_attention=S
 # One layer keeps 4 x 16 x 16 + (2 x 32 + 64) x 3 = 1,408 elements of state a sequence, one has attention.
 RECURRENT = replace(DENSE, name="recurrent", layer_pattern="LF", linear_attention=GatedDeltaNet(
     num_key_heads=2, num_value_heads=4, key_head_dim=16, value_head_dim=16, conv_kernel=4))
+
+# Nothing lies outside PyTorch, is estimated, or sampled with; experts' buffers are of one layer.
+NO_RESERVE = MemoryReserve(
+    driver_bytes=0, alone_bytes=0, alone_before_hopper_bytes=0, stages_bytes=0, linked_bytes=0, without_link_bytes=0,
+    beyond_domain_bytes=0, sampler_bytes_per_logit=0, hidden_copies=1, keeps_workspaces=False)
 
 
 def deploy(model=DENSE, node=None, accelerator=ACCELERATOR, weight_dtype=None, kv_cache_dtype="auto",

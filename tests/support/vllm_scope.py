@@ -11,7 +11,7 @@ KNOWN = {"max_num_batched_tokens", "max_num_scheduled_tokens", "max_num_seqs", "
          "num_blocks", "enable_prefix_caching", "max_model_len", "enable_chunked_prefill", "policy",
          "long_prefill_token_threshold", "long_prefill_token_threshold_adaptive", "scheduler_reserve_full_isl",
          "watermark", "async_scheduling", "num_speculative_tokens", "spec_lookahead", "kv_connector",
-         "kv_offload", "groups"}
+         "kv_offload", "groups", "eagle"}
 # Options that only act on what requests bring along, or on caches with several groups
 OF_ENCODERS = {"max_num_encoder_input_tokens", "encoder_cache_size", "disable_chunked_mm_input"}
 OF_REQUESTS = {"max_loras", "prefix_cache_retention_interval", *OF_ENCODERS}

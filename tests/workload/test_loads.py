@@ -317,8 +317,6 @@ def test_requests_that_warm_up_have_adapters_and_lengths_that_are_foretold(run):
     ("copies_of_first = 1\nstage = {concurrency = 1, num_requests = 2}", "give one of copies_of_first"),
     ("stage = {concurrency = 1, duration_s = 2.0}", "stage.num_requests: missing"),
     ("stage = {rate_per_s = 1.0, num_requests = 2, drain = true}", "stage.drain: the others come when all"),
-    ("stage = {rate_per_s = 0.001, process = \"constant\", duration_s = 2.0}",
-     "workload.warmup.stage: nobody comes in 2 s at 0.001 requests/s"),
     ("stage = {rate_per_s = 1.0, num_requests = 2}", 'type = "trace" does not draw them one by one')])
 def test_warm_ups_that_cannot_be_are_refused(run, warmup, message):
     workload = {"workload": DRAWN + "num_requests = 3\n"} if "trace" not in message else {"outputs": OUTPUTS}

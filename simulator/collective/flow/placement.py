@@ -35,7 +35,7 @@ def _node_fabric(deployment, num_gpus):
     node, accelerator = deployment.node, deployment.accelerator
     inside = node.scaleup_bytes_per_s if node else accelerator.scaleup_bytes_per_s
     outside = node.scaleout_bytes_per_s if node else accelerator.scaleout_bytes_per_s
-    per_server = node.scaleup_domain_size if node else num_gpus
+    per_server = node.joined if node else num_gpus
     if not inside or (num_gpus > per_server and not outside):
         place = "between servers" if inside else "inside a server"
         raise InputErrors([KeyFault(f"latency.collective: no link {place} is known for "

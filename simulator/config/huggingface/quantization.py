@@ -3,15 +3,14 @@
 Scales are those of the formats: https://huggingface.co/docs/transformers/quantization and vLLM's
 model_executor/layers/quantization, one module a method.
 """
-import re
 from collections.abc import Callable
-from fnmatch import fnmatchcase
 
 from msgspec.structs import replace
 
 from simulator.config.huggingface.keys import Keys
+from simulator.config.huggingface.left_out import left_out
 from simulator.config.words import show
-from simulator.domain.model_spec import Quantization
+from simulator.domain.model_spec import Quantization, Unquantized
 from simulator.errors import did_you_mean
 
 WHERE = "quantization_config"
@@ -37,8 +36,14 @@ def read_quantization(keys: Keys) -> Quantization | None:
     read = METHODS[method](keys, _unnested(table), method)
     if read is None:
         return None
-    scope = "experts" if _leaves_attention(keys, _unnested(table)) else read.scope
-    return replace(read, scope=scope, kv_cache_dtype=_kv_cache_dtype(_unnested(table), method))
+    left, has_experts = left_out(keys, _unnested(table)), _has_experts(keys)
+    if not has_experts:
+        left = {part: layers for part, layers in left.items() if "experts" not in part}
+    scope = "experts" if has_experts and left.get("attention") == "all" else read.scope
+    if scope == "experts":          # nothing else is quantised
+        left = {part: layers for part, layers in left.items() if part == "experts"}
+    return replace(read, scope=scope, kv_cache_dtype=_kv_cache_dtype(_unnested(table), method),
+                   unquantized=Unquantized(**left) if left else None)
 
 
 def _producer(table: dict) -> str | None:
@@ -53,25 +58,8 @@ def _unnested(table: dict) -> dict:
     return table | inner if isinstance(inner, dict) else table
 
 
-def _leaves_attention(keys: Keys, table: dict) -> bool:
-    """Return whether a mixture's attention is left as it was: then experts alone are counted as quantised."""
-    if not any(keys.get(name) for name in ("num_experts", "n_routed_experts", "num_local_experts")):
-        return False
-    layers = keys.get("num_hidden_layers")
-    module = f"model.layers.{layers // 2 if type(layers) is int else 1}.self_attn.o_proj"
-    ignored = table.get("ignore") or table.get("exclude_modules")
-    listed = [each for each in ignored if isinstance(each, str)] if isinstance(ignored, list) else []
-    return any(_matches(each, name) for each in listed for name in (module, f"language_model.{module}"))
-
-
-def _matches(pattern: str, module: str) -> bool:
-    # compressed-tensors marks regular expressions with "re:"; ModelOpt writes globs.
-    if not pattern.startswith("re:"):
-        return fnmatchcase(module, pattern)
-    try:
-        return re.match(pattern[3:], module) is not None
-    except re.error:
-        return False
+def _has_experts(keys: Keys) -> bool:
+    return any(keys.get(name) for name in ("num_experts", "n_routed_experts", "num_local_experts"))
 
 
 def _kv_cache_dtype(table: dict, method: str) -> str | None:

@@ -16,7 +16,6 @@ cdef class LiveView(View):
     cdef int64_t _taken_ns              # when the snapshot was taken
     cdef Outdated _outdated             # replicas that may be other than was seen; of no meaning where they lag
     cdef int8_t _closeness              # of looks: Closeness
-    cdef int8_t* _is_silent             # [replica] it stood still when it was read last
     cdef Laggards _laggards             # None: replicas are up to date whenever somebody looks
     cdef int8_t* _held                  # [replica x adapter] loaded when the snapshot was taken; NULL: nobody asks, or
                                         # looks are live

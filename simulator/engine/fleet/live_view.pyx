@@ -46,8 +46,7 @@ cdef class LiveView(View):
         cdef int32_t i
         self._interval_ns, self._cache_delay_ns = delays_ns
         self._replicas = <void**>calloc(num_replicas, sizeof(void*))
-        self._is_silent = <int8_t*>calloc(num_replicas, sizeof(int8_t))
-        if self._replicas == NULL or self._is_silent == NULL:
+        if self._replicas == NULL:
             raise MemoryError()
         replicas = list(replicas)
         self._replica_list, self._owners, self._departures = replicas, shared, shared.departures
@@ -61,7 +60,6 @@ cdef class LiveView(View):
 
     def __dealloc__(self):
         free(self._replicas)
-        free(self._is_silent)
         free(self._held)
 
     cdef int look(self, int64_t now_ns) except -1 nogil:
@@ -77,7 +75,7 @@ cdef class LiveView(View):
             return self._read_all(now_ns)
         self._read_changed(LEVELS, now_ns)
         for i in range(self.num_replicas):
-            if self._is_silent[i]:
+            if self.states[i].is_silent:
                 continue
             self.states[i].time_ns = now_ns
             if not self.is_moving[i]:
@@ -126,10 +124,13 @@ cdef class LiveView(View):
                 self._outdated.note(i)
 
     cdef int _read(self, int32_t replica, int64_t now_ns) except -1 nogil:
-        self._is_silent[replica] = (<Replica>self._replicas[replica]).is_halted
-        if self._is_silent[replica]:                            # it reports nothing: what was seen last grows old
-            if self.is_moving[replica]:
-                self.is_moving[replica], self.states[replica].time_ns = False, self.looked_ns
+        cdef bint was_silent = self.states[replica].is_silent
+        self.states[replica].is_silent = (<Replica>self._replicas[replica]).is_halted
+        if self.states[replica].is_silent:                      # it reports nothing: what was seen last grows old
+            if not was_silent:
+                self.states[replica].time_ns = (
+                    self.looked_ns if self.is_moving[replica] else (<Replica>self._replicas[replica]).halted_ns)
+                self.is_moving[replica] = False
                 self.mark(replica)
             return 0
         observe(<Replica>self._replicas[replica],

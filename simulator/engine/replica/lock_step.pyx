@@ -192,7 +192,7 @@ cdef class LockStep(Beat):
             return 0
         self.cut(now_ns)
         for i in range(self._num_ranks):
-            (<Replica>self._replicas[i]).halt_own()
+            (<Replica>self._replicas[i]).halt_own(now_ns)
         self._num_steps += self._run.length - 1
         self._num_executed += self._run.length - 1
         self._run.length = 1

@@ -28,6 +28,7 @@ cdef class Replica:
     cdef readonly int32_t first_sibling     # index of the first of these, itself without any, and how many there are
     cdef readonly int32_t num_siblings
     cdef readonly bint is_halted            # it stands still, see halt(); requests that come only wait
+    cdef readonly int64_t halted_ns         # since when
     cdef readonly bint has_ended            # see end_due(): at wake_ns, and the next iteration has not begun
     cdef readonly bint has_acted            # with a tier that copies: the step formed last is one, though of no tokens
     cdef bint _begins_plainly               # neither in steps with numbers nor with those of a tier that copies
@@ -153,7 +154,7 @@ cdef class Replica:
     cdef void cut_own(self, int64_t now_ns) noexcept nogil
 
     # All stand still, and go on where they stood still at `since_ns`.
-    cdef int halt_own(self) except -1 nogil
+    cdef int halt_own(self, int64_t now_ns) except -1 nogil
     cdef int resume_own(self, int64_t since_ns, int64_t now_ns) except -1 nogil
 
     cdef int _fill_otherwise(self, int64_t now_ns) except -1 nogil

@@ -495,12 +495,12 @@ cdef class Replica:
             return self.beat.halt(now_ns)
         self.cut(now_ns)
         self.has_ended, self.wake_ns = False, NEVER_NS
-        return self.halt_own()
+        return self.halt_own(now_ns)
 
-    cdef int halt_own(self) except -1 nogil:
+    cdef int halt_own(self, int64_t now_ns) except -1 nogil:
         if self.run.length > 1:
             self._end_ahead(self.run.length - 1)
-        self.is_halted = True
+        self.is_halted, self.halted_ns = True, now_ns
         return 0
 
     cdef int resume(self, int64_t since_ns, int64_t now_ns) except -1 nogil:

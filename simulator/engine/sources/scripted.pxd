@@ -33,6 +33,7 @@ cdef struct Group:              # of plays that share slots; see workload/script
     bint after_dispatch         # that one is over when its last request has come, not when all have ended
     bint is_followed            # another group begins when this one is over
     int64_t interval_ns         # from its end, or from 0, to the beginning
+    int64_t lasts_ns            # those that follow it begin no earlier than so long after its beginning
     int64_t client_delay_ns     # from an end to whatever the client does because of it
     int64_t length_ns           # from the beginning to the end; NEVER_NS: it has none
     int64_t cancel_ns           # from the beginning to when all that still runs is given up; NEVER_NS: nothing is

@@ -127,6 +127,7 @@ cdef class Scripted(Source):
             group.plays, group.holds_play = copied(given.plays, owners), given.holds_play
             group.is_followed = index in followed
             group.after, group.after_dispatch, group.interval_ns = given.after, given.after_dispatch, given.interval_ns
+            group.lasts_ns = given.lasts_ns
             group.client_delay_ns = (
                 self._script.client_delay_ns if given.client_delay_ns is None else given.client_delay_ns)
             group.length_ns = NEVER_NS if given.ends_ns is None else given.ends_ns
@@ -219,7 +220,8 @@ cdef class Scripted(Source):
         for i in range(group.num_slots):
             if group.reopens == NULL or not group.reopens[i]:
                 self._push_slot(group, i, group.begins_ns + group.opens_ns[i])
-        return self._note(index, now_ns)
+        self._note(index, now_ns)
+        return self._end_group(index, group.begins_ns)          # it may have no request at all
 
     cdef int _push_slot(self, Group* group, int32_t slot, int64_t time_ns) except -1 nogil:
         while group.closes_ns != NULL and time_ns >= group.begins_ns + group.closes_ns[slot]:
@@ -252,7 +254,7 @@ cdef class Scripted(Source):
         for i in range(self._num_groups):
             if (self._groups[i].after == index and self._groups[i].begins_ns == NEVER_NS
                     and (self._groups[i].after_dispatch or group.num_running == 0)):
-                self._begin_group(i, now_ns)
+                self._begin_group(i, max(now_ns, group.begins_ns + group.lasts_ns))
         return 0
 
     cdef int32_t _first_row(self, int64_t play) noexcept nogil:

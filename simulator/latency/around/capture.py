@@ -17,13 +17,15 @@ class CudaGraphParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     """
 
     mode: Annotated[Mode | None, Meta(description=(
-        "none at all; between attention layers; whole; whole where all sequences decode, else none; whole where all "
-        "decode, else piecewise; default: full_and_piecewise in 0.32, piecewise in 0.10"))] = None
+        "none at all, vLLM's enforce_eager; between attention layers; whole; whole where all sequences decode, else "
+        "none; whole where all decode, else piecewise; default: full_and_piecewise in 0.32, piecewise in 0.10"))] = None
     capture_sizes: Annotated[tuple[Tokens, ...], Meta(extra={"unit": "tokens"}, description=(
         "of graphs, ascending; empty: vLLM's own"))] = ()
     piecewise_us_per_layer: Annotated[Price, Meta(description="added to a batch of piecewise graphs")] = 0.0
-    eager_us_per_layer: Annotated[Price, Meta(description=(
-        "a batch without graphs takes at least that long for each layer: its kernels are launched one by one"))] = 0.0
+    eager_us_per_layer: Annotated[Price | None, Meta(description=(
+        "a batch without graphs takes at least that long for each layer: its kernels are launched one by one; default: "
+        "with mode = \"none\", vLLM's enforce_eager, 45.4 us for each kernel of a layer where the backend composes "
+        "iterations of kernels, see latency/around/launches.py; else 0"))] = None
 
     def __post_init__(self):
         sizes = self.capture_sizes

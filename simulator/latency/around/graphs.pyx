@@ -22,6 +22,7 @@ cdef class Graphs(Around):
     sizes : captured, in tokens, ascending.
     query_tokens : of a decoding sequence, 1 + drafts; whole graphs of such batches have sizes that it divides.
     piecewise_us, eager_us : added to a batch of piecewise graphs; the least that one without graphs takes.
+    notes : sentences for `warnings`.
     """
 
     cdef int32_t* _sizes            # [_largest + 1] by tokens: the size of the graph that has room; 0: none
@@ -30,10 +31,12 @@ cdef class Graphs(Around):
     cdef bint _has_pieces, _has_whole, _has_decodes
     cdef int32_t _query_tokens
     cdef double _piecewise_ns, _eager_ns
+    cdef object _notes
 
     def __init__(self, LatencyModel model, mode, sizes, int32_t query_tokens=1, double piecewise_us=0.0,
-                 double eager_us=0.0):
+                 double eager_us=0.0, notes=()):
         Around.__init__(self, model)
+        self._notes = notes
         self.pads = True
         self._has_pieces = mode in ("piecewise", "full_and_piecewise")
         self._has_whole, self._has_decodes = mode == "full", mode in ("full_decode_only", "full_and_piecewise")
@@ -80,6 +83,10 @@ cdef class Graphs(Around):
             shapes[i].graph, shapes[i].pad_tokens = graph, 0
             if graph != EAGER:
                 shapes[i].pad_tokens = <int32_t>(size - shapes[i].prefill_tokens - shapes[i].decode_tokens)
+
+    def warnings(self) -> list:
+        """Return those of the model, and what is told of launches."""
+        return [*self.model.warnings(), *self._notes]
 
     cdef double around_ns(self, const BatchShape* shape, double ns) noexcept nogil:
         if shape.graph == PIECEWISE:

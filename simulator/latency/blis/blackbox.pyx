@@ -32,6 +32,8 @@ cdef class Blackbox(LearnedModel):
     """Three prices; see `BlackboxParameters`."""
 
     Parameters = BlackboxParameters
+    context_note = ("blackbox: prompts had tokens in the KV cache, which cost nothing here, as published: what new "
+                    "tokens take to attend to them is left out")
 
     cdef double _iteration, _prefill, _decode           # us
 
@@ -40,6 +42,7 @@ cdef class Blackbox(LearnedModel):
         self._iteration, self._prefill, self._decode = self.choice.fit.beta
 
     cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
+        self.note_context(shape)
         return 1e3 * (self._iteration + self._prefill * <double>shape.prefill_tokens
                       + self._decode * <double>shape.decode_tokens)
 

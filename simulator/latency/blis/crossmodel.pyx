@@ -41,6 +41,8 @@ cdef class Crossmodel(LearnedModel):
     """Four coefficients for all models; see `CrossmodelParameters`."""
 
     Parameters = CrossmodelParameters
+    context_note = ("crossmodel: prompts had tokens in the KV cache, which cost nothing here, as published: what new "
+                    "tokens take to attend to them is left out")
     needs_deployment = True
 
     cdef double _layers, _decode, _kv_width, _expert_token, _barrier        # us; _kv_width: million elements
@@ -59,6 +61,7 @@ cdef class Crossmodel(LearnedModel):
 
     cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
         cdef double decodes = <double>shape.decode_tokens
+        self.note_context(shape)
         return 1e3 * (self._layers + self._decode * decodes * self._kv_width
                       + self._expert_token * (<double>shape.prefill_tokens + decodes) + self._barrier)
 

@@ -5,7 +5,16 @@ from simulator.latency.blis.coefficients import choose
 
 
 cdef class LearnedModel(LatencyModel):
-    """A backend with fitted coefficients: a published set, or the user's own."""
+    """A backend with fitted coefficients: a published set, or the user's own.
+
+    The last alpha is part of each inter-token gap, not of an iteration: E2E is TTFT and the sum of gaps.
+    Source: inference-sim, docs/concepts/core-engine.md, Alpha Overhead; sim/simulator.go.
+
+    context_note : how a prompt's context is priced, as published; a subclass states it.
+    """
+
+    delays_add_up = True
+    context_note = ""
 
     def __init__(self, dict sets, parameters, deployment, default):
         """Choose the coefficients.
@@ -34,5 +43,6 @@ cdef class LearnedModel(LatencyModel):
         return self.choice.provenance()
 
     def warnings(self) -> list:
-        """Return in what respects the deployment lies outside of what was fitted."""
-        return self.choice.warnings(self._deployment)
+        """Return in what respects deployment and batches lie outside of what was fitted."""
+        told = [self.context_note] if self._had_context else []
+        return self.choice.warnings(self._deployment) + told

@@ -92,6 +92,8 @@ cdef class TrainedPhysics(LearnedModel):
     """Roofline terms, each weighed by a learned coefficient; fitted on H100."""
 
     Parameters = TrainedPhysicsParameters
+    context_note = ("trained_physics: prompts had tokens in the KV cache, which are not read here, as published: new "
+                    "tokens are priced by the length of the prompt, wherever in it they lie")
     needs_deployment = True
     takes_experts = ("all2all_backend",)
     prices_gathered = True
@@ -182,6 +184,7 @@ cdef class TrainedPhysics(LearnedModel):
         cdef const Prices* price = &self._prices
         cdef double tokens = <double>(shape.prefill_tokens + shape.decode_tokens)
         cdef double us = 0.0
+        self.note_context(shape)
         if experts.prefill_tokens > 0:
             us = self._prefill_us(shape, experts)
         if experts.decode_tokens > 0:

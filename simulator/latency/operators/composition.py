@@ -26,7 +26,7 @@ from simulator.domain.products import (
     products_of,
     rotated_and_written,
 )
-from simulator.domain.rank_weights import dense_parts, layer_kinds, moe_of
+from simulator.domain.rank_weights import layer_kinds, moe_of, named_parts
 from simulator.errors import InputErrors, KeyFault
 from simulator.latency.operators import prices
 from simulator.latency.operators.attention import CONTEXT_NODES, decode_table, has_recurrences, prefill_table
@@ -67,6 +67,7 @@ class IterationTables:
     state_sequence_ns: float                # linear attention: per sequence
     state_token_ns: float                   # and per prompt token
     origins: dict[str, str]                 # operator -> how its site was found
+    reading: Times | None = None            # of tokens before few new ones of a prompt, as `decode`; None: that
     unequal: np.ndarray | None = None       # see unequal_contexts.py; None: nobody measured it
 
 
@@ -125,8 +126,8 @@ class Composer:
         model, ways = self.deployment.model, self.deployment.parallelism
         hidden, moe = model.hidden_size, moe_of(model, network)
         self._small("norms", model.norms_per_layer * 4 * hidden, count, kernels=model.norms_per_layer)
-        for part in dense_parts(model, mixer, network):
-            self._add_part(part.shard(ways.tensor_parallel), count)
+        for name, part in named_parts(model, mixer, network).items():
+            self._add_part(part.shard(ways.tensor_parallel), count, not self.deployment.leaves(name))
         if moe is not None:
             self._add_product(Product("router", moe.num_experts, hidden, is_quantized=False), count)
             self._add_experts(moe, count)
@@ -135,8 +136,8 @@ class Composer:
             times = self._collective("tensor", "all_reduce", ways.tensor_parallel, hidden)
             self._add("all_reduce", times, count * halves)
 
-    def _add_part(self, part, count: int) -> None:
-        for product in products_of(part, self.deployment.model.hidden_size):
+    def _add_part(self, part, count: int, is_quantized: bool) -> None:
+        for product in products_of(part, self.deployment.model.hidden_size, is_quantized):
             self._add_product(product, count)
         if isinstance(part, Mlp):
             self._small("activation", part.num_matrices * part.intermediate_size, count)
@@ -147,7 +148,8 @@ class Composer:
             self._small("rope_kv_write", rotated_and_written(part), count)
             if normed_heads(part) and prices.QK_NORM not in self.parameters.without:
                 self._small("qk_norm", 2 * normed_heads(part), count, kernels=2)
-            self._add_quantizing(part, count)
+            if is_quantized:
+                self._add_quantizing(part, count)
 
     def _add_quantizing(self, part, count: int) -> None:
         """Add what brings attention's outputs into the format of fp8 weights.
@@ -155,7 +157,7 @@ class Composer:
         Inputs of the other products are quantised by the norm or activation before them, as vLLM compiles them.
         """
         width = output_width(part)
-        is_left_out = prices.QUANTIZING in self.parameters.without
+        is_left_out = prices.QUANTIZING in self.parameters.without or not self.deployment.multiplies_fp8
         if self.deployment.matrix_dtype != "fp8" or not self.database.is_of_vllm or is_left_out:
             return
         times = self.database.quantizing(width, self.tokens)
@@ -319,7 +321,10 @@ class Composer:
 
     def _collective(self, group: str, kind: str, ranks: int, elements_per_token: float,
                     tokens: np.ndarray | None = None) -> Times:
-        """Return the times of a collective of `elements_per_token` elements a token."""
+        """Return the times of a collective of `elements_per_token` elements a token.
+
+        Of a message between stages a link as slow as the slowest between any two.
+        """
         tokens = self.tokens if tokens is None else tokens
         num_bytes = tokens * elements_per_token * self.deployment.activation_bytes
         if self.collective is not None:
@@ -330,7 +335,8 @@ class Composer:
         if kind != "send_recv":         # no table has it
             self.missing[f"{group} {kind}"] = f"no {kind} of {ranks} ranks"
         shares = {"all_reduce": 2 * (1 - 1 / ranks), "send_recv": 1.0}      # of the bytes, sent by each rank
-        bandwidth = link_bytes_per_s(self.deployment, ranks) * 1e-9 * self.rate.link_efficiency
+        span = self.deployment.parallelism.num_accelerators if group == "pipeline" else ranks
+        bandwidth = link_bytes_per_s(self.deployment, span) * 1e-9 * self.rate.link_efficiency
         ns = num_bytes * shares.get(kind, 1 - 1 / ranks) / bandwidth + self.rate.collective_ns
         return Times(ns, np.full(len(tokens), ROOFLINE, dtype=np.uint8))
 

@@ -223,10 +223,11 @@ def varied(tables, errors: dict[str, OperatorError], factors: dict[str, tuple[fl
         return ns * np.where(errors[name].is_outside, beyond, inside)
 
     attention = {"prefill": "prefill_attention", "decode": "decode_attention", "mixed": "decode_attention"}
-    state = factors.get("state", (1.0, 1.0))[0]
+    state, prefill = (factors.get(name, (1.0, 1.0))[0] for name in ("state", "prefill_attention"))
     return replace(
         tables, tokens_ns={name: of(name, ns) for name, ns in tables.tokens_ns.items()},
         samples_ns={name: of(name, ns) for name, ns in tables.samples_ns.items()},
         state_sequence_ns=tables.state_sequence_ns * state, state_token_ns=tables.state_token_ns * state,
+        reading=Times(tables.decode.ns * prefill, tables.decode.origins),
         **{field: Times(of(name, getattr(tables, field).ns), getattr(tables, field).origins)
            for field, name in attention.items()})

@@ -4,8 +4,10 @@ With T tokens computed, S rows sampled, n decoding sequences of the mean context
 after p_i others, an iteration takes
 
     tokens[T] + samples[S] + decode[n, c] + sum over chunks of max(prefill[q, s_i], prefill[q, p_i + s_i]
-    - prefill[q, p_i]) / q
+    - prefill[q, p_i], min(decode[q, p_i + s_i], prefill[q, p_i + s_i])) / q
 
+The last term holds behind a prefix alone: few new tokens read the keys and values of all tokens before them, as decodes
+do, and no chunk takes less than that. One new token is a decode.
 composition.py fills tokens and samples, for every T and S; attention.py the rest. Between the
 columns of decode, contexts of a power of two, time is linear in c; between the rows of prefill, a power of two prompts,
 in q. So an iteration of decodes alone is a line in the sum of contexts between two columns. Beyond the tables time
@@ -155,14 +157,16 @@ cdef class Operators(LatencyModel):
     cdef dict _cached                       # table -> points that were faster than memory, of how many
     cdef bint _refuses                      # what lies beyond the tables
     cdef int64_t _ranks                     # that share a batch
+    cdef int64_t _sharers                   # of the context of decodes; their table is that of the heads of all
     cdef int64_t _hops                      # hand-overs between stages
     cdef double _state_sequence_ns, _state_token_ns
     cdef const double[::1] _tokens_ns, _samples_ns
     cdef const double[::1] _own_ns, _gathered_ns    # of _tokens_ns, what goes by the tokens of a rank; of all ranks
     cdef const double[::1] _handover_ns     # of _tokens_ns, one hand-over between stages
     cdef const uint8_t[::1] _tokens_origins, _samples_origins
-    cdef const double[:, ::1] _decode_ns, _prefill_ns, _mixed_ns     # _mixed_ns: decodes beside prompts
-    cdef const uint8_t[:, ::1] _decode_origins, _prefill_origins, _mixed_origins
+    # _mixed_ns: decodes beside prompts. _read_ns: what is before new tokens of a prompt, read as decodes read it.
+    cdef const double[:, ::1] _decode_ns, _prefill_ns, _mixed_ns, _read_ns
+    cdef const uint8_t[:, ::1] _decode_origins, _prefill_origins, _mixed_origins, _read_origins
     cdef const double[::1] _shares          # bounds of its last axis
     cdef const double[:, :, ::1] _unequal   # see unequal_contexts.py; only if it `prices_spread`
     cdef int64_t _num_drafting              # predictions with drafts, for which it says nothing
@@ -197,6 +201,7 @@ cdef class Operators(LatencyModel):
         self._num_spikes, self._cached = reading.num_spikes, reading.cached
         self._refuses = parameters.outside == "error"
         self._ranks, self._hops = deployment.parallelism.token_ranks, deployment.parallelism.pipeline_parallel - 1
+        self._sharers = deployment.parallelism.decode_context_parallel
         self._share_tables()
 
     @staticmethod
@@ -247,6 +252,7 @@ cdef class Operators(LatencyModel):
         self._tokens_origins, self._samples_origins = tables.tokens_origins, tables.samples_origins
         self._decode_ns, self._decode_origins = tables.decode
         self._mixed_ns, self._mixed_origins = tables.mixed
+        self._read_ns, self._read_origins = tables.reading or tables.decode
         self._prefill_ns, self._prefill_origins = tables.prefill
         self._state_sequence_ns, self._state_token_ns = tables.state_sequence_ns, tables.state_token_ns
         self._line.sequences = -1
@@ -354,6 +360,13 @@ cdef class Operators(LatencyModel):
             ns *= (<double>tokens / last) * (<double>tokens / last)
         return ns
 
+    cdef double _reading_ns(self, int64_t prompts, const Chunk* chunk, Origin* origin) noexcept nogil:
+        """Return the attention of as many decodes as there are prompts, with the context of one of these."""
+        cdef int64_t tokens = prompts * share_of(<int64_t>chunk.context_tokens + chunk.tokens, self._sharers)
+        cdef Line line = self._line_in(self._read_ns, self._read_origins, prompts, tokens)
+        origin[0] = max(origin[0], line.node if tokens == line.begin else line.between)
+        return line.ns + line.slope * <double>(tokens - line.begin)
+
     cdef double _prefill(self, const BatchShape* shape, Origin* origin) noexcept nogil:
         cdef int64_t prompts = share_of(shape.num_chunks, self._ranks)
         cdef int last_row = <int>self._prefill_ns.shape[0] - 1
@@ -368,6 +381,7 @@ cdef class Operators(LatencyModel):
             if chunk.context_tokens:
                 whole = self._prompts_of(row, share, <int64_t>chunk.context_tokens + chunk.tokens, origin)
                 ns = max(ns, whole - self._prompts_of(row, share, chunk.context_tokens, origin))
+                ns = max(ns, min(whole, self._reading_ns(shape.num_chunks, chunk, origin)))
                 origin[0] = max(origin[0], INTERPOLATED)        # what a prefix costs was not measured
             total += ns / in_all
         if prompts > in_row and row == last_row:

@@ -55,11 +55,13 @@ class AttentionCosts(msgspec.Struct, frozen=True, kw_only=True):
     window: float = UNBOUNDED_TOKENS
     pair_ns: float = 0.0            # per (query, key) pair of prompts: arithmetic
     expand_ns: float = 0.0          # per context token of prompts: keys and values expanded from the latent (MLA)
-    prefill_kv_ns: float = 0.0      # per token of prompts' context, and per prompt token: memory
+    latent_pair_ns: float = 0.0     # per pair, where a prompt attends to latents instead (MLA)
+    prefill_kv_ns: float = 0.0      # per prompt token: its keys and values read
+    prefill_context_ns: float = 0.0     # per token of prompts' context, likewise
     context_flops_ns: float = 0.0   # per (decode query, context token): arithmetic
     context_kv_ns: float = 0.0      # per context token of decodes: memory
     # By laws, else 0:
-    tile_tokens: float = 0.0        # queries computed beyond those of a chunk
+    tile_tokens: float = 0.0        # queries computed beyond those of a chunk, against the chunk's own keys
     prefill_query_ns: float = 0.0   # per prompt token: queries read, outputs written
     prefill_floor_ns: float = 0.0   # where there are prompts
     sequence_ns: float = 0.0        # per decode: its work items
@@ -230,20 +232,24 @@ def _layer_costs(deployment: Deployment, rate: Rates, attention, num_layers: int
     Arithmetic per pair: 2 FLOPs per multiply-add of q.k and p.v, over all query heads. Memory: the KV cache of the
     context is read once per sequence. MLA: prompts expand the latents of their context to keys and values, 2 x kv_rank
     x heads x (nope + value) FLOPs a token; decodes work on the latents (DeepSeek-V2, arXiv 2405.04434, section 2.1).
+    So may few new tokens behind a long context, where that is less arithmetic.
     Ranks that share the context of decodes attend to their share with the heads of all of them.
     """
     ways = deployment.parallelism
     local, attending = attention.shard(ways.tensor_parallel), attention.shard(ways.query_parallel)
     layers = num_layers / ways.token_ranks
     kv_bytes = layers * local.kv_elements_per_token * deployment.kv_cache_bytes
-    expand = 0
+    expand = latent_flops = 0
     if isinstance(local, LatentAttention):
         expand = 2 * local.kv_rank * local.num_heads * (local.nope_head_dim + local.value_head_dim)
+        latent_flops = local.decode_flops_per_context_token
     return AttentionCosts(
         window=float(window),
         pair_ns=layers * local.flops_per_context_token / rate.attention_flops,
         expand_ns=layers * expand / rate.matrix_prefill_flops,
+        latent_pair_ns=layers * latent_flops / rate.attention_flops,
         prefill_kv_ns=kv_bytes / rate.memory_bytes,
+        prefill_context_ns=kv_bytes / rate.memory_bytes,
         context_flops_ns=layers * attending.decode_flops_per_context_token / rate.attention_flops,
         context_kv_ns=kv_bytes / rate.memory_bytes)
 
@@ -253,7 +259,8 @@ def _indexer_costs(deployment: Deployment, rate: Rates, indexer, num_layers: int
     layers = num_layers / deployment.parallelism.token_ranks
     flops_ns = layers * 2 * indexer.num_heads * indexer.head_dim / rate.attention_flops
     bytes_ns = layers * indexer.head_dim / rate.memory_bytes
-    return AttentionCosts(pair_ns=flops_ns, prefill_kv_ns=bytes_ns, context_flops_ns=flops_ns, context_kv_ns=bytes_ns)
+    return AttentionCosts(pair_ns=flops_ns, prefill_kv_ns=bytes_ns, prefill_context_ns=bytes_ns,
+                          context_flops_ns=flops_ns, context_kv_ns=bytes_ns)
 
 
 def _state_elements(deployment: Deployment) -> float:

@@ -11,10 +11,11 @@ import msgspec
 import numpy as np
 
 from simulator.domain.deployment import Deployment
+from simulator.domain.dtypes import DTYPE_BITS
 from simulator.domain.efficiency import KERNEL_LATENCY_US
 from simulator.domain.layer_spec import GatedDeltaNet, LatentAttention, LightningAttention, Mamba2, Mlp
 from simulator.domain.products import Product, head_product, products_of
-from simulator.domain.rank_weights import dense_parts, layer_kinds, moe_of
+from simulator.domain.rank_weights import dense_parts, layer_kinds, moe_of, named_parts
 from simulator.latency.roofline.costs import (
     AttentionCosts,
     Rates,
@@ -49,10 +50,16 @@ class Pricer:
         self._bandwidth = deployment.accelerator.memory_bandwidth_bytes_per_s * 1e-9
 
     def law(self, operator: str, stored: str) -> Law:
-        """Return the law of weights stored in a format, perhaps computed in another."""
+        """Return the law of weights stored in a format, perhaps computed in another.
+
+        Of weights narrower than what they are computed in, which no table holds but for experts, idle rows have no
+        price: kernels for them are made for few rows, which wait for the weights.
+        """
         computed = self._deployment.accelerator.compute_dtype(stored)
-        is_unpacked = operator == "experts" and stored in ("fp4", "int4") and computed != stored
-        return law_of(self._generation, operator, "weight_only" if is_unpacked else computed)
+        if operator == "experts" and stored in ("fp4", "int4") and computed != stored:
+            return law_of(self._generation, operator, "weight_only")
+        law = law_of(self._generation, operator, computed)
+        return msgspec.structs.replace(law, pad_rows=0.0) if DTYPE_BITS[computed] > DTYPE_BITS[stored] else law
 
     def product(self, product: Product, rows: np.ndarray) -> np.ndarray:
         """Return the ns of a product over `rows`."""
@@ -91,6 +98,7 @@ class Pricer:
         return msgspec.structs.replace(
             costs, pair_ns=layers * local.flops_per_context_token / (peak * prefill.compute_frac),
             tile_tokens=prefill.tile_tokens, prefill_kv_ns=kv_ns / prefill.memory_frac,
+            prefill_context_ns=kv_ns / decode.memory_frac,
             prefill_query_ns=moved / (self._bandwidth * prefill.memory_frac),
             prefill_floor_ns=num_layers * prefill.floor_us * 1e3,
             context_flops_ns=layers * attending.decode_flops_per_context_token / (peak * decode.compute_frac),
@@ -153,8 +161,8 @@ def _dense(pricer: Pricer, model, deployment: Deployment, rows: np.ndarray) -> n
     """Return what every token passes, routers included, over rows of a rank."""
     total = np.zeros(len(rows))
     for (mixer, network), count in layer_kinds(model).items():
-        parts = [part.shard(deployment.parallelism.tensor_parallel) for part in dense_parts(model, mixer, network)]
-        products = [product for part in parts for product in products_of(part, model.hidden_size)]
+        products = [product for name, part in named_parts(model, mixer, network).items() for product in products_of(
+            part.shard(deployment.parallelism.tensor_parallel), model.hidden_size, not deployment.leaves(name))]
         moe = moe_of(model, network)
         if moe:
             products.append(Product("router", moe.num_experts, model.hidden_size, is_quantized=False))

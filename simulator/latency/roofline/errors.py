@@ -21,7 +21,8 @@ COEFFICIENTS = {                # of RooflineCosts, by operator
     "activations": ("activation_token_ns",), "sampler": ("sampler_sample_ns",),
     "state": ("state_sequence_ns", "state_token_ns")}
 OF_ATTENTION = {                # of AttentionCosts
-    "prefill_attention": ("pair_ns", "expand_ns", "prefill_kv_ns", "prefill_query_ns", "prefill_floor_ns"),
+    "prefill_attention": ("pair_ns", "expand_ns", "latent_pair_ns", "prefill_kv_ns", "prefill_context_ns",
+                          "prefill_query_ns", "prefill_floor_ns"),
     "decode_attention": ("context_flops_ns", "context_kv_ns", "sequence_ns", "decode_floor_ns")}
 
 

@@ -13,7 +13,8 @@ sum of
     dense               max(2 W (P / rate + D / rate), bytes of W / bandwidth): projections, dense MLPs, shared experts
     experts             the same for routed experts, with the bytes of the E (1 - (1 - k/E)^T) distinct ones needed
     head                max(2 W S / rate, bytes of W / bandwidth)
-    prefill_attention   max(A x FLOPs a pair / rate + X x expansion of latents, (X + P) x KV bytes / bandwidth)
+    prefill_attention   max(min(A x FLOPs a pair / rate + X x expansion of latents, A x FLOPs a pair of latents / rate),
+                            (X + P) x KV bytes / bandwidth)
     decode_attention    max(C x FLOPs a pair / rate, C x KV bytes / bandwidth)
     state               n x recurrent state, read and written, / bandwidth + P x FLOPs a token / rate
     activations         T x bytes moved between matrix products / bandwidth
@@ -29,6 +30,10 @@ taken where the hardware takes it, within an operator. Prompts and decodes of a 
 but not attention. Against the roofline of whole phases, max(sum of FLOPs / peak, sum of bytes / bandwidth), nothing
 hides behind what it cannot run beside; and the shares of peak are those of single kernels, which are published, not
 those of a whole model, which must be fitted.
+
+New tokens behind a cached prefix attend to it as arithmetic and memory have it: one of them takes what a decode of the
+same context takes. By law the context is read as decodes read it, and the tile that small prompts fail to fill is
+computed against their own keys alone: it was fitted to prompts without context.
 
 Windows: only sums over the batch are known, so layers that see w tokens are charged min(C, w x decodes), min(X, w x
 chunks) and min(A, w P): exact while all sequences are on one side of the window, else an overestimate. A chunked window
@@ -61,7 +66,9 @@ cdef struct Attention:          # of layers that see the same tokens; see Attent
     double window
     double pair_ns
     double expand_ns
+    double latent_pair_ns
     double prefill_kv_ns
+    double prefill_context_ns
     double context_flops_ns
     double context_kv_ns
     double tile_tokens
@@ -114,10 +121,12 @@ cdef inline double prefill_attention_ns(const Attention* costs, const BatchShape
     cdef double tokens = <double>shape.prefill_tokens
     cdef double pairs = smaller(0.5 * <double>shape.prefill_token_pairs, costs.window * tokens)
     cdef double context = smaller(<double>shape.prefill_context_tokens, costs.window * shape.num_chunks)
-    cdef double seen = smaller(<double>shape.prefill_context_tokens + 0.5 * tokens, costs.window * shape.num_chunks)
+    cdef double seen = smaller(0.5 * tokens, costs.window * shape.num_chunks)
+    cdef double arithmetic_ns = costs.pair_ns * (pairs + costs.tile_tokens * seen) + costs.expand_ns * context
+    if costs.expand_ns > 0.0:
+        arithmetic_ns = smaller(arithmetic_ns, costs.latent_pair_ns * pairs)
     return costs.prefill_floor_ns + larger(
-        costs.pair_ns * (pairs + costs.tile_tokens * seen) + costs.expand_ns * context,
-        costs.prefill_kv_ns * (context + tokens) + costs.prefill_query_ns * tokens)
+        arithmetic_ns, costs.prefill_context_ns * context + (costs.prefill_kv_ns + costs.prefill_query_ns) * tokens)
 
 
 cdef inline double decode_attention_ns(const Attention* costs, const BatchShape* shape) noexcept nogil:

@@ -67,7 +67,7 @@ def reduce_law(parameters: RooflineParameters, deployment: Deployment,
     if generation is None or any(getattr(parameters, key) is not None for key in OF_LINKS):
         return None
     node, ranks = deployment.node, deployment.parallelism.tensor_parallel
-    if node is not None and ranks > node.scaleup_domain_size:
+    if node is not None and ranks > max(node.scaleup_domain_size, node.num_accelerators):
         return None
-    link = node.scaleup_bytes_per_s if node else deployment.accelerator.scaleup_bytes_per_s
-    return reduces_of(generation).get("scaleup" if link > 0.0 else "pcie")
+    joins = deployment.accelerator.scaleup_bytes_per_s > 0.0 and (node is None or ranks <= node.scaleup_domain_size)
+    return reduces_of(generation).get("scaleup" if joins else "pcie")

@@ -17,6 +17,7 @@ PANEL_POINTS, GRID_POINTS = 190, 150
 SMALL_PANEL_POINTS = 95         # where several stand one below the other
 LEFT, RIGHT, BELOW, ABOVE, BETWEEN = 68, 14, 42, 30, 18         # points
 BAR_POINTS = 24
+FEW_ROWS = 4                    # of a grid: each has a tick
 LEGEND_ROW = 16                 # height of another row of a legend
 ROWS = charts.Bars | charts.Spans | charts.Intervals
 FORMATS = ("png", "svg", "pdf")
@@ -286,13 +287,15 @@ def _grid(figure, ax, grid: charts.Grid) -> None:
     highest = float(values.max()) if values.count() else 0.0
     shown = ax.imshow(values, aspect="auto", interpolation="none", cmap=theme.HEAT, vmin=0, vmax=highest or 1.0,
                       extent=(*grid.x_range, len(grid.values) - 0.5, -0.5))
-    ax.yaxis.set_major_locator(_matplotlib().ticker.MaxNLocator(4, integer=True))
+    ticker, count = _matplotlib().ticker, len(grid.values)
+    ax.yaxis.set_major_locator(                         # of few rows MaxNLocator takes halves
+        ticker.FixedLocator(range(count)) if count <= FEW_ROWS else ticker.MaxNLocator(4, integer=True))
     box = ax.get_position()
     beside = figure.add_axes((box.x1 + 0.02, box.y0, 0.02, box.height))
     bar = figure.colorbar(shown, cax=beside)
     bar.outline.set_visible(False)
     beside.yaxis.set_major_formatter(ax.yaxis.get_major_formatter())
-    beside.yaxis.set_major_locator(_matplotlib().ticker.MaxNLocator(3))
+    beside.yaxis.set_major_locator(ticker.MaxNLocator(3))
     beside.set_title(grid.label, fontsize=11, loc="right")
 
 

@@ -1,9 +1,10 @@
 """Two sentences that are read before all else: what came of it, and what stood in the way."""
 import numpy as np
 
-from simulator.results import metrics
 from simulator.results.figures.chart import number
 from simulator.results.reports.material import Material
+from simulator.results.served import UNSERVED
+from simulator.results.slo import completed_of, latencies_ms
 
 KEPT = 0.99                 # of the requests that came: fewer within their bounds, and the SLO is missed
 FULL = 0.95                 # of the KV blocks
@@ -11,22 +12,25 @@ MOSTLY = 0.5                # of the busy time
 BUSY = 0.95                 # of the time from the first iteration to the last
 WAITS = 0.05                # of the busy time: with less nobody is held back
 BOUNDS = (("ttft_ms", "TTFT"), ("tpot_ms", "TPOT"), ("e2el_ms", "E2EL"))
+BACKLOGS = {"overloaded": "growing, overloaded", UNSERVED: "not told: most requests were not served"}
 LIMITS = (("kv", "KV full"), ("seqs", "max_num_seqs reached"), ("budget", "token budget reached"))
 
 
 def verdict(material: Material) -> str:
     """Return one line: whether the SLO was kept, the goodput, and the backlog."""
     summary = material.summary
-    goodput, injected = summary["request_goodput"], summary["requests"]["injected"]
-    backlog = summary["verdict"] if summary["verdict"] != "overloaded" else "growing, overloaded"
+    goodput = summary["request_goodput"]
+    backlog = BACKLOGS.get(summary["verdict"], summary["verdict"])
     if goodput is None:
         kept, good = "SLO none", "goodput not defined"
     else:
-        share = round(goodput * summary["duration_s"]) / injected if injected else 0.0
+        share = summary.get("slo_attainment") or 0.0
         kept = (f"SLO {'met' if share >= KEPT else 'missed'} ({share:.2%} of the requests kept it, {KEPT:.0%} are asked"
                 f"{_binding(material)})")
         good = f"goodput {number(goodput)} requests/s"
     lead = "" if summary["complete"] else "Incomplete: the run was interrupted, and what it did not reach is missing. "
+    if summary.get("unserved"):
+        lead += f"Not served: {summary['unserved']}. "
     return f"{lead}{kept}; {good}; backlog {backlog}."
 
 
@@ -34,8 +38,8 @@ def _binding(material: Material) -> str:
     """Return which bound of [slo] is broken most often."""
     if material.requests is None:
         return ""
-    completed = metrics.completed_of(material.requests)
-    broken = {label: int((getattr(metrics, key)(completed) > bound).sum()) for key, label in BOUNDS
+    completed = completed_of(material.requests)
+    broken = {label: int((latencies_ms(key, completed) > bound).sum()) for key, label in BOUNDS
               if (bound := material.bound_ms(key)) is not None}
     worst = max(broken, key=broken.get, default=None)
     return f"; {worst} breaks its bound most often, {broken[worst]:,} times" if worst and broken[worst] else ""
@@ -52,7 +56,7 @@ def limits_of(material: Material) -> tuple[np.ndarray, np.ndarray]:
     engines = [pool.get("engine", {}) for pool in pools] or [material.experiment.get("engine", {})]
     found = [(engine.get("max_num_seqs", 0), engine.get("max_num_batched_tokens", 0)) for engine in engines]
     if len(set(found)) == 1:
-        rows = found * count
+        rows = found[:1] * count
     else:
         rows = [each for pool, each in zip(pools, found, strict=True)
                 for _ in range(pool.get("replicas", 0) * pool.get("topology", {}).get("data_parallel", 1))]
@@ -105,6 +109,7 @@ def bottleneck(material: Material) -> str:
     for name, _ in LIMITS:
         if found[name] > MOSTLY:
             return f"{says[name]} {facts}"
-    if found["busy"] >= BUSY and (found["waiting"] >= WAITS or material.summary["verdict"] != "stable"):
+    grows = material.summary["verdict"] in ("growing", "overloaded")
+    if found["busy"] >= BUSY and (found["waiting"] >= WAITS or grows):
         return f"Compute-limited: replicas computed all the time, no other limit was reached for long. {facts}"
     return f"Arrival-limited: no limit was reached for long, so more load would be served. {facts}"

@@ -46,12 +46,12 @@ cdef struct Candidate:              # a cache line each for what every decision 
     int64_t step                    # iterations begun [update_id]
     int64_t lite_tokens             # lite mode: of texts, as the gateway counts them
     int32_t lite_requests
-    int32_t spare
+    int32_t is_silent               # its process stood still when it was looked at last
 
 
-# It takes requests and has none: that it lives is all that there is to report.
+# It lives, takes requests and has none: there is nothing else to report.
 cdef inline bint is_idle(const Candidate* c) noexcept nogil:
-    return c.is_schedulable and c.waiting == 0 and c.running == 0 and c.loading == 0
+    return c.is_schedulable and not c.is_silent and c.waiting == 0 and c.running == 0 and c.loading == 0
 
 
 cdef enum:

@@ -3,7 +3,7 @@
 Source of the built-in compositions: llumnix-project/llumnix at 8a693b4, the dispatch policy registry and
 utils.go:verifyConfig.
 """
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 import numpy as np
@@ -18,6 +18,12 @@ MetricName = Literal[tuple(name for name in METRIC_NAMES if name != "num_request
 InferTypeName = Literal["neutral", "prefill", "decode"]
 FailoverDomainName = Literal["instance", "node", "instance-unit", "node-unit"]
 MAX_SECONDS = 1e6
+# Load metrics of full mode, and what it has alone.
+USUAL = {"dispatch_neutral_load_metric": "all_prefills_tokens_num",
+         "dispatch_prefill_load_metric": "all_prefills_tokens_num",
+         "dispatch_decode_load_metric": "kv_cache_usage_ratio_projected"}
+FULL_ALONE = ("enable_cache_aware_scheduling", "enable_predictor_enhanced_scheduling", "enable_adaptive_pd",
+              "enable_instance_status_local_account")
 WholeSeconds = Annotated[int, Meta(ge=0, le=int(MAX_SECONDS))]
 
 
@@ -73,7 +79,7 @@ def compose(parameters: Any) -> dict[str, InferTypeSpec]:
 
     Parameters
     ----------
-    parameters : LlumnixParameters, coerced.
+    parameters : LlumnixParameters.
 
     Raises
     ------
@@ -95,26 +101,44 @@ def compose(parameters: Any) -> dict[str, InferTypeSpec]:
     return specs | given
 
 
-def coerce(parameters: Any) -> Any:
-    """Turn off and replace what a mode does not offer, as upstream does silently.
+def settled(parameters: Any) -> dict[str, Any]:
+    """Return the keys that the mode decides.
+
+    These are its defaults, and under `upstream_compat` what upstream puts instead of what it does not offer.
 
     Raises
     ------
-    InputErrors
-        A policy that needs full mode.
+    ValueError
+        What the mode does not offer was asked for; upstream turns it off or replaces it silently.
     """
-    keys = {kind: f"dispatch_{kind}_load_metric" for kind in ("neutral", "prefill", "decode")}
-    if parameters.mode == "full":
-        instead = {"prefill": "all_prefills_tokens_num"}
-        changes = {key: instead.get(kind, "kv_cache_usage_ratio_projected") for kind, key in keys.items()
-                   if getattr(parameters, key) in ("num_tokens", *PREDICTED)}
-        return replace(parameters, **changes)
-    if parameters.scheduling_policy != "load-balance":
-        raise InputErrors([KeyFault(f'cluster.routing.scheduling_policy: "{parameters.scheduling_policy}" needs '
-                                    'mode = "full"; lite mode offers "load-balance" alone')])
-    changes = {key: "num_tokens" for key in keys.values() if getattr(parameters, key) not in LITE}
-    return replace(parameters, enable_cache_aware_scheduling=False, enable_predictor_enhanced_scheduling=False,
-                   enable_adaptive_pd=False, enable_instance_status_local_account=False, **changes)
+    is_lite = parameters.mode == "lite"
+    if is_lite and parameters.scheduling_policy != "load-balance":
+        raise ValueError(f'scheduling_policy: "{parameters.scheduling_policy}" needs mode = "full"; lite mode offers '
+                         '"load-balance" alone')
+    given = {key: getattr(parameters, key) for key in USUAL}
+    foreign = [key for key, metric in given.items() if metric is not None and not _offers(metric, is_lite)]
+    beyond = [key for key in FULL_ALONE if is_lite and getattr(parameters, key)]
+    if (foreign or beyond) and not parameters.upstream_compat:
+        raise ValueError("; ".join([_is_foreign(key, given[key], is_lite) for key in foreign] + [
+            f'{key}: expected false in mode = "lite", which hears nothing from replicas, found true'
+            for key in beyond]))
+    found = {key: LITE[1] if is_lite else USUAL[key]
+             for key, metric in given.items() if metric is None or key in foreign}
+    if not is_lite and "dispatch_neutral_load_metric" in foreign:
+        found["dispatch_neutral_load_metric"] = "kv_cache_usage_ratio_projected"    # upstream's, not its default
+    if parameters.enable_instance_status_local_account is None:
+        found["enable_instance_status_local_account"] = not is_lite
+    return found | dict.fromkeys(beyond, False)
+
+
+def _offers(metric: str, is_lite: bool) -> bool:
+    """Say whether the policy load-balance may go by a metric."""
+    return metric in LITE if is_lite else metric not in (LITE[1], *PREDICTED)
+
+
+def _is_foreign(key: str, metric: str, is_lite: bool) -> str:
+    known = ", ".join(f'"{name}"' for name in METRIC_NAMES if name in get_args(MetricName) and _offers(name, is_lite))
+    return f'{key}: expected one of {known} in mode = "{"lite" if is_lite else "full"}", found "{metric}"'
 
 
 def slo_limit_ms(slo_ms: float, threshold: float) -> float:

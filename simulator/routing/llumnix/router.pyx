@@ -26,7 +26,7 @@ import msgspec
 from msgspec import Meta
 
 from simulator.routing.llumnix.composition import (
-    MAX_SECONDS, FailoverDomainName, InferTypeSpec, MetricName, coerce, compose)
+    MAX_SECONDS, FailoverDomainName, InferTypeSpec, MetricName, compose, settled)
 from simulator.routing.llumnix.profile_files import read_tables
 
 Seconds = Annotated[float, Meta(ge=0, le=MAX_SECONDS)]
@@ -53,12 +53,14 @@ class LlumnixParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         "full: statuses of the replicas; lite: the gateway's own counts"))] = "full"
     infer_types: Annotated[list[InferTypeSpec], Meta(max_length=3, description="own compositions")] = []
     dispatch_top_k: Annotated[int, Meta(ge=1, le=2**31 - 1, description="load-balance: draw one of the k best")] = 1
-    dispatch_neutral_load_metric: Annotated[MetricName, Meta(description="load-balance")] = "all_prefills_tokens_num"
+    dispatch_neutral_load_metric: Annotated[MetricName | None, Meta(description=(
+        "load-balance; default: all_prefills_tokens_num, lite: num_tokens"))] = None
     dispatch_neutral_load_threshold: Annotated[float, Meta(description="fuller ones only in a fallback")] = 8192.0
-    dispatch_prefill_load_metric: Annotated[MetricName, Meta(description="load-balance")] = "all_prefills_tokens_num"
+    dispatch_prefill_load_metric: Annotated[MetricName | None, Meta(description=(
+        "load-balance; default: all_prefills_tokens_num, lite: num_tokens"))] = None
     dispatch_prefill_load_threshold: Annotated[float, Meta(description="fuller ones only in a fallback")] = 2048.0
-    dispatch_decode_load_metric: Annotated[MetricName, Meta(description="load-balance")] = (
-        "kv_cache_usage_ratio_projected")
+    dispatch_decode_load_metric: Annotated[MetricName | None, Meta(description=(
+        "load-balance; default: kv_cache_usage_ratio_projected, lite: num_tokens"))] = None
     dispatch_decode_load_threshold: Annotated[float, Meta(description="fuller ones only in a fallback")] = 1.0
     failover_domain: Annotated[FailoverDomainName, Meta(description="what fails together")] = "instance-unit"
     data_parallel_size: Annotated[int, Meta(ge=1, le=2**31 - 1, description=(
@@ -70,8 +72,8 @@ class LlumnixParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     status_push_interval_s: Annotated[Seconds, Meta(description="replica to store")] = 0.04
     status_poll_interval_s: Annotated[Seconds, Meta(description=(
         "store to scheduler; 0: every decision sees the present"))] = 0.05
-    enable_instance_status_local_account: Annotated[bool, Meta(description=(
-        "count what is in flight until a status shows it"))] = True
+    enable_instance_status_local_account: Annotated[bool | None, Meta(description=(
+        "count what is in flight until a status shows it; default: true, lite: false"))] = None
     request_local_account_staleness_s: Annotated[int, Meta(ge=0, le=int(MAX_SECONDS), description=(
         "give up what no status shows after so many whole seconds"))] = 10
     enable_cache_aware_scheduling: Annotated[bool, Meta(description="load-balance: look up prefix hits")] = False
@@ -99,6 +101,10 @@ class LlumnixParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     requests_report_duration_s: Annotated[Seconds, Meta(description=(
         "lite: interval of reports of text lengths; 0: prompts alone count"))] = 0.0
     upstream_compat: Annotated[bool, Meta(description="repeat the faults of the original")] = False
+
+    def __post_init__(self):
+        for name, value in settled(self).items():
+            msgspec.structs.force_setattr(self, name, value)
 
 
 @cython.final
@@ -131,7 +137,6 @@ cdef class Llumnix(Router):
     cdef object _given                  # what it was made with
 
     def __init__(self, parameters, context):
-        given, parameters = parameters, coerce(parameters)
         specs = compose(parameters)
         ttft, tpot = read_tables(parameters)
         predictor = None
@@ -155,11 +160,11 @@ cdef class Llumnix(Router):
         self._min_tokens = max(1, parameters.cache_aware_min_tokens) if (
             parameters.enable_cache_aware_scheduling) else 2**62
         self._chunk_size, self._block_size = parameters.kvs_chunk_size, context.block_size
-        self._cold_misses_none = given.upstream_compat
+        self._cold_misses_none = parameters.upstream_compat
         self._is_adaptive = parameters.enable_adaptive_pd
         if parameters.enable_cache_aware_scheduling:
             self.view.wants_caches = True
-        self._row, self._given = -1, (given, context)
+        self._row, self._given = -1, (parameters, context)
         self._keep_standings(parameters)
 
     def _keep_standings(self, parameters):

@@ -139,7 +139,7 @@ cdef class StatusFeed:
     cdef void _take(self, int32_t i, const ReplicaState* state, int64_t now_ns) noexcept nogil:
         cdef Candidate* c = &self._candidates.items[i]
         cdef bint is_new_step = state.iterations > c.step
-        c.time_ns, c.step = state.time_ns, state.iterations
+        c.time_ns, c.step, c.is_silent = state.time_ns, state.iterations, state.is_silent
         c.total_tokens = <int64_t>state.num_blocks * state.block_size
         c.used_tokens = <int64_t>state.used_blocks * state.block_size
         c.waiting_prefill_tokens = state.waiting_prefill_tokens

@@ -23,11 +23,15 @@ cdef enum Picker:
     WEIGHTED_RANDOM = 2
 
 _PICKERS = {"max-score": MAX_SCORE, "random": RANDOM, "weighted-random": WEIGHTED_RANDOM}
+_SCORERS = {"precise-prefix-cache": PrecisePrefixCache, "queue-depth": QueueDepth, "kv-utilization": KvUtilisation,
+            "prefix-affinity": PrefixAffinity}
 # What a profile adds up: scorer, weight, its parameters.
 _PROFILES = {
-    "blis": [(PrecisePrefixCache, 2.0, {}), (QueueDepth, 1.0, {}), (KvUtilisation, 1.0, {})],
-    "blis-0.7.1": [(PrefixAffinity, 3.0, {}), (QueueDepth, 2.0, {"load": "effective"}), (KvUtilisation, 2.0, {})],
-    "llm-d": [(QueueDepth, 2.0, {}), (KvUtilisation, 2.0, {}), (PrefixAffinity, 3.0, {"capacity_blocks": 31_250})],
+    "blis": (("precise-prefix-cache", 2.0, {}), ("queue-depth", 1.0, {}), ("kv-utilization", 1.0, {})),
+    "blis-0.7.1": (("prefix-affinity", 3.0, {}), ("queue-depth", 2.0, {"load": "effective"}),
+                   ("kv-utilization", 2.0, {})),
+    "llm-d": (("queue-depth", 2.0, {}), ("kv-utilization", 2.0, {}),
+              ("prefix-affinity", 3.0, {"capacity_blocks": 31_250})),
 }
 
 
@@ -57,6 +61,7 @@ cdef class Weighted(Router):
     """The replica with the best weighted sum of scores."""
 
     Parameters = WeightedParameters
+    takes_scorers = True
 
     cdef readonly list scorers
     cdef Picker _picker
@@ -77,7 +82,8 @@ cdef class Weighted(Router):
         cdef Scorer scorer
         cdef int32_t i
         chosen = list(context.scorers) or [
-            (kind, weight, kind.Parameters(**keys)) for kind, weight, keys in _PROFILES[parameters.profile]]
+            (_SCORERS[name], weight, _SCORERS[name].Parameters(**keys))
+            for name, weight, keys in self.usual_scorers(parameters)]
         total = sum([weight for _, weight, _ in chosen])
         self.scorers = [kind(keys, context) for kind, _, keys in chosen]
         self._picker = _PICKERS[parameters.picker]
@@ -89,6 +95,11 @@ cdef class Weighted(Router):
             scorer = self.scorers[i]
             self._parts[i] = Part(<void*>scorer, chosen[i][1] / total, scorer.is_per_request, False)
         self.reads_state = self.has_scores = self.view.wants_in_flight = True
+
+    @staticmethod
+    def usual_scorers(parameters):
+        """See Router."""
+        return _PROFILES[parameters.profile]
 
     def __dealloc__(self):
         free(self._start)

@@ -91,6 +91,7 @@ cdef class Groups(View):
             total.time_ns = max(total.time_ns, state.time_ns)
             total.iterations = max(total.iterations, state.iterations)
             total.iteration_ns = max(total.iteration_ns, state.iteration_ns)
+            total.is_silent |= state.is_silent
             total.block_size = state.block_size
             total.waiting_prefill_tokens += state.waiting_prefill_tokens
             total.running_prefill_tokens += state.running_prefill_tokens

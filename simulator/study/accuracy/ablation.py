@@ -46,7 +46,8 @@ def all_prices() -> tuple[Price, ...]:
         Price(NOTHING, ()),
         Price("vLLM's host and front end", ('latency.host.defaults="none"',)),
         Price("asynchronous scheduling", ("engine.async_scheduling=false",)),
-        Price("padding to CUDA graphs", ('engine.cuda_graphs.mode="none"',)),
+        Price("padding to CUDA graphs", (
+            'engine.cuda_graphs.mode="none"', "engine.cuda_graphs.eager_us_per_layer=0")),
         Price("collectives as measured", ('latency.collective={backend="busbw"}',)),
         Price("skewed loads of experts", ('latency.expert_load="balanced"',)),
         Price("Marlin on Hopper", ('latency.expert_kernel="triton"',)),

@@ -60,7 +60,7 @@ REFUSED = (
     Flag("--self-timed", SWITCH, "a timed trace is [workload] type = \"trace\" of a run", ("serve",)),
     Flag("--async-engine", SWITCH, _LATER + ": [latency.host] has what the front end takes", ("throughput",)),
     Flag("--hf-max-batch-size", VALUE, "the engine is vLLM's", ("throughput",)),
-    Flag("--enforce-eager", SWITCH, "[engine.cuda_graphs] of the experiment says it", OFFLINE),
+    Flag("--enforce-eager", SWITCH, "[engine.cuda_graphs] mode = \"none\" of the experiment says it", OFFLINE),
     Flag("--quantization", VALUE, "[model] dtype says how weights are stored", OFFLINE),
     Flag("--speculative-config", VALUE, "[engine.speculative] of the experiment says it", OFFLINE),
     Flag("--hf-subset", VALUE, "data sets of the hub are not read", ("throughput", "serve")),

@@ -19,7 +19,7 @@ class Fit(NamedTuple):
     ways : by name of `WAYS`. refusal : why it cannot be; None: it fits, and what follows is known.
     weights_gb, workspace_gb : of one GPU; activations, what lies outside PyTorch, recurrent state.
     kv_tokens : that the replica keeps, all ranks together. sequences : of max_model_len that fit at once, likewise.
-    lines : the arithmetic of the memory plan.
+    rule : by which the engine gives memory to KV, with its share. lines : the arithmetic of the memory plan.
     """
 
     gpus: int
@@ -30,6 +30,7 @@ class Fit(NamedTuple):
     workspace_gb: float = 0.0
     kv_tokens: int = 0
     sequences: float = 0.0
+    rule: str = ""
     lines: tuple[str, ...] = ()
 
 
@@ -97,13 +98,13 @@ def _fit(asked: Asked, gpus: int, ways: dict[str, int]) -> Fit:
     except InputErrors as errors:
         return Fit(gpus, ways, "; ".join(_bare(fault, asked) for fault in dict.fromkeys(errors.faults)))
     plan, ranks = site.memory, ways["data_parallel"]
-    workspace = plan.activation_bytes + plan.non_torch_bytes + plan.state_bytes
     sequences = plan.max_concurrency * ranks
     kv_tokens = plan.num_gpu_blocks * plan.block_size * ranks
     if plan.groups is not None:                 # blocks of layers of several kinds: what whole requests hold
         kv_tokens = int(sequences * plan.max_model_len)
-    return Fit(gpus, ways, None, plan.max_model_len, (plan.weights_bytes + plan.drafter_bytes) / GB, workspace / GB,
-               kv_tokens, sequences, tuple(site.explain()))
+    return Fit(gpus, ways, None, plan.max_model_len, plan.loaded_bytes / GB, plan.workspace_bytes / GB, kv_tokens,
+               sequences, plan.share.rule, tuple(site.explain()))
+
 
 
 def _bare(fault: str, asked: Asked) -> str:
@@ -123,7 +124,7 @@ def content_of(found: Sequence[Fit], name: str) -> dict[str, Any]:
         {"gpus": each.gpus, **each.ways, "fits": each.refusal is None, "refusal": each.refusal,
          **({} if each.refusal is not None else {
              "max_model_len": each.max_model_len, "weights_gb": each.weights_gb, "workspace_gb": each.workspace_gb,
-             "kv_tokens": each.kv_tokens, "sequences": each.sequences})} for each in found]}
+             "kv_tokens": each.kv_tokens, "sequences": each.sequences, "rule": each.rule})} for each in found]}
 
 
 def table_of(found: Sequence[Fit], title: str) -> str:
@@ -141,6 +142,7 @@ def table_of(found: Sequence[Fit], title: str) -> str:
             number = refusals.setdefault(each.refusal, len(refusals) + 1)
             rows.append([*head, "-", "-", "-", f"no ({number})"])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [title, "of one GPU weights and workspace, of the replica the rest", ""]
+    rules = list(dict.fromkeys(each.rule for each in found if each.rule))
+    lines = [title, "of one GPU weights and workspace, of the replica the rest", *rules, ""]
     lines += ["  ".join(map(str.rjust, row, widths)) for row in rows]
     return "\n".join([*lines, *[""][:len(refusals)], *(f"({number}) {text}" for text, number in refusals.items())])

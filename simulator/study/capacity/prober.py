@@ -148,6 +148,5 @@ def check_first(study: Study, bounds: Bounds, point: dict[str, Any]) -> None:
 
 def _share_of(end: Finished) -> tuple[int, int]:
     """Return how many requests met every bound of [slo], and how many were injected."""
-    goodput = end.summary["request_goodput"]
-    good = 0 if goodput is None else round(goodput * end.summary["duration_s"])
-    return good, round(end.summary["requests.injected"])
+    injected = round(end.summary["requests.injected"])
+    return round((end.summary["slo_attainment"] or 0.0) * injected), injected

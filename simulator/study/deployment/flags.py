@@ -51,7 +51,7 @@ NOT_IN_0_10 = frozenset({
     "topology.decode_context_parallel", "topology.prefill_context_parallel", "topology.cp_kv_cache_interleave_size",
     "topology.dcp_comm_backend"})
 FLOATS = ("bfloat16", "float16", "float32")
-GRAPH_MODES = {"none": "NONE", "piecewise": "PIECEWISE", "full": "FULL", "full_decode_only": "FULL_DECODE_ONLY",
+GRAPH_MODES = {"piecewise": "PIECEWISE", "full": "FULL", "full_decode_only": "FULL_DECODE_ONLY",
                "full_and_piecewise": "FULL_AND_PIECEWISE"}
 
 
@@ -140,7 +140,10 @@ def _say_tables(flags: Flags, pool: Pool, site: Site) -> None:
         _say(flags, "engine.structured_outputs.backend", "--structured-outputs-config",
              json.dumps({"backend": backend}))
     graphs = pool.engine.parameters.cuda_graphs
-    if graphs is not None and (graphs.mode is not None or graphs.capture_sizes):
+    if graphs is not None and graphs.mode == "none":
+        _say(flags, "engine.cuda_graphs.mode", "--enforce-eager")
+        flags.said.add("engine.cuda_graphs.capture_sizes")
+    elif graphs is not None and (graphs.mode is not None or graphs.capture_sizes):
         said = {"cudagraph_mode": GRAPH_MODES[graphs.mode]} if graphs.mode is not None else {}
         said |= {"cudagraph_capture_sizes": list(graphs.capture_sizes)} if graphs.capture_sizes else {}
         _say(flags, "engine.cuda_graphs.mode", "--compilation-config", json.dumps(said))

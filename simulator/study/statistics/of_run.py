@@ -6,10 +6,12 @@ from collections.abc import Collection
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from simulator.domain import records
 from simulator.domain.run import Run
-from simulator.results.uptime import PAID, time_in_ns
+from simulator.results.measured import narrowed
+from simulator.results.uptime import PAID, measured_ns, time_in_ns
 from simulator.study.statistics.order_statistics import MIN_TAIL, is_thin, ranks_of
 from simulator.study.statistics.trend import backlog
 from simulator.study.statistics.warm_up import batch_means, mser_5
@@ -61,8 +63,14 @@ class Look:
                       "backlog": _backlog(requests)} | self._intervals(series)
         self.extra["too_short"] = not is_found or bool(self.extra["correlated"])
         self.extra["speed_gap_mean"] = gap_mean(*map(np.asarray, run.itl_ns.pairs()))
-        paid_ns = time_in_ns(run, PAID)
-        self.paid_share = paid_ns / int(run.clock_ns) if run.clock_ns else np.ones(len(paid_ns))
+        counts = self._counts(run, rows, num_cut)
+        part = run if counts is None else replace(run, window=narrowed(run, counts))
+        paid_ns, lasts_ns = time_in_ns(part, PAID), measured_ns(part)
+        self.paid_share = paid_ns / lasts_ns if lasts_ns else np.ones(len(paid_ns))
+        return counts
+
+    def _counts(self, run: Run, rows: np.ndarray, num_cut: int) -> np.ndarray | None:
+        """Return which requests are measured, the first ones cut; None: all that are measured anyway."""
         if num_cut == 0:
             return None
         measured = np.ones(len(run.workload.requests), bool) if run.workload.measured is None else run.workload.measured
@@ -78,7 +86,7 @@ class Look:
                 return min(int(self._warmup["requests"]), len(requests)), True
             until_ns = round(self._warmup["seconds"] * 1e9)
             return int(np.searchsorted(requests["arrival_ns"], until_ns)), True
-        seen = np.flatnonzero(requests["first_token_ns"] >= 0)
+        seen = np.flatnonzero((requests["first_token_ns"] >= 0) & (requests["output_tokens"] > 0))
         settled = mser_5((requests["first_token_ns"] - requests["arrival_ns"])[seen] / NS_PER_MS)
         return int(seen[settled.num_cut]) if settled.num_cut else 0, settled.is_found
 
@@ -134,6 +142,8 @@ def _series(name: str, requests: np.ndarray, is_done: np.ndarray) -> np.ndarray:
         spans_ns = np.divide(spans_ns, gaps, out=spans_ns, where=gaps >= 1)
     elif name != "e2el_ms":
         is_there = is_done & (ended >= 0)
+    if name == "ttft_ms":
+        is_there &= requests["output_tokens"] > 0       # without a token there is no first one
     return np.where(is_there, spans_ns / NS_PER_MS, np.nan)
 
 

@@ -9,6 +9,7 @@ from simulator.domain import records
 from simulator.errors import InputErrors
 from simulator.workload.base import Workload
 from simulator.workload.items import is_image
+from simulator.workload.known_times import starts_ns
 from simulator.workload.limits import MAX_TIME_NS, MISSING
 
 
@@ -53,12 +54,10 @@ def _seconds(values_ns: np.ndarray, absent: int | None = None) -> list[str]:
 
 def _starts(workload: Workload) -> list[str]:
     """Return when each request comes, or where it waits for others, when its play begins."""
-    script = workload.script
-    if script is None:
-        return _seconds(workload.requests["arrival_ns"])
-    if script.play_begins is None:
-        return _seconds(script.start_ns)
-    return _seconds(np.repeat(script.start_ns, np.diff(script.play_begins)))
+    script, known_ns = workload.script, np.maximum(starts_ns(workload), 0)
+    if script is None or script.play_begins is None:
+        return _seconds(known_ns)
+    return _seconds(np.repeat(known_ns, np.diff(script.play_begins)))
 
 
 def _demands(workload: Workload) -> dict[str, list[str]]:

@@ -1,10 +1,13 @@
 """Charts say what their data hold."""
+import re
+
 import numpy as np
 import pytest
 
-from results.fakes import small_run
-from results.reports.made import ITERATIONS, REPLICAS, lay_down
+from results.fakes import requests_of, small_run
+from results.reports.made import ITERATIONS, REPLICAS, iterations_of, lay_down
 from simulator.results.figures.chart import Mark, Rule, number, table_of
+from simulator.results.figures.draw import inline_svg
 from simulator.results.lanes import Lanes
 from simulator.results.latency_charts import MEASURES, latency_chart, samples_ms
 from simulator.results.load_charts import bin_width_s, completions, heat_maps, timeline, utilisation
@@ -76,6 +79,27 @@ def test_replicas_are_told_apart():
     assert utilisation(lanes).says.startswith("Replicas compute 40 % of the time on average; the least busy one 20 %")
     assert "largest on replica 0" in heat_maps(lanes).says
     assert [panel.marks[0].values.shape for panel in heat_maps(lanes).panels] == [(2, 120)] * 3
+
+
+@pytest.mark.parametrize(("count", "ticks"), [(1, "0 0 0"), (2, "0 1 0 1 0"), (4, "0 1 2 3 0 1 2 3"),
+                                              (50, "0 15 30 45 0 15 30 45")])
+def test_rows_of_a_heat_map_have_whole_numbers(count, ticks):
+    pytest.importorskip("matplotlib", reason="pictures are in the report extra")
+    lanes = Lanes(ITERATIONS[ITERATIONS["replica"] < count], np.repeat(REPLICAS, 25)[:count])
+
+    labels = re.findall(r">(-?[\d.,]+)</text>", inline_svg(heat_maps(lanes)))
+
+    assert labels[:len(ticks.split())] == ticks.split()         # then those of time
+
+
+@pytest.mark.parametrize(("requests", "says"), [
+    (None, "no batch leaves a request waiting"),
+    (requests_of([(0, 0, 95, 100, 120, 5, 2, 3)]), "the longest wait for the next one is 95 ms"),
+    (requests_of([(0, 5, 5, 100, 120, 5, 2, 3)]), "no request waits")])
+def test_a_queue_that_each_batch_empties_is_no_queue_without_a_wait(requests, says):
+    chart = timeline(Lanes(iterations_of((0, 0, 10, 8, 0, 0, 1, 9)), REPLICAS[:1]), requests)
+
+    assert says in chart.says
 
 
 def test_many_replicas_are_shown_as_groups():

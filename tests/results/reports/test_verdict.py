@@ -71,3 +71,18 @@ def test_pools_have_limits_of_their_own():
 
     material.experiment["pools"][1]["replicas"] = 9         # they do not add up to the rows
     assert [each.tolist() for each in limits_of(material)] == [[0, 0, 0], [0, 0, 0]]
+
+
+def test_pools_of_equal_limits_give_each_row_the_same():
+    material = material_of(ITERATIONS)
+    pool = {"replicas": 1, "engine": {"max_num_seqs": 8, "max_num_batched_tokens": 64}}
+    material.experiment["pools"] = [pool, pool]
+
+    assert [each.tolist() for each in limits_of(material)] == [[8, 8], [64, 64]]
+
+
+def test_a_run_that_serves_few_says_so_before_all_else(tmp_path):
+    material = Material(lay_down(tmp_path / "a"))
+    material.summary |= {"verdict": "unserved", "unserved": "of 5 requests none was served: 5 rejected"}
+
+    assert verdict(material).startswith("Not served: of 5 requests none was served: 5 rejected. SLO missed")

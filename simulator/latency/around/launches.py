@@ -1,0 +1,94 @@
+"""What the host takes to launch the kernels of an iteration one by one: their number times the time of a launch.
+
+The accelerator works meanwhile, so that the longer of the two counts. A launch is a call of PyTorch or Triton with the
+Python around it, as an engine's layers make it: far more than the few microseconds of the driver.
+
+`LAUNCH_US`: one new token of DeepSeek-V3 behind a cached prompt took SGLang 82.64 ms launched one by one, and 23.10 ms
+as a graph (sgl-project/sglang pull request 12160, October 2025): 1,821 launches as counted below at TP 8, the shared
+expert being one of the routed ones there.
+
+The counts are those of the layers of vLLM 0.32.0 (vllm/model_executor/models: llama, qwen3_moe, deepseek_v2;
+layers/fused_moe) with `enforce_eager`, which turns torch.compile off as well (vllm/config/vllm.py). With torch.compile
+on, kernels that run beyond the captured sizes are launched by generated code, whose time nobody has published.
+"""
+from collections import Counter
+from typing import NamedTuple
+
+from simulator.domain.deployment import Deployment
+from simulator.domain.layer_spec import LatentAttention
+
+LAUNCH_US = 45.4
+NORM = 1                        # with the residual that it adds
+ATTENTION = 5                   # qkv, positions, write to the cache, attention, output
+LATENT_ATTENTION = 11           # down, two norms, up, positions, write, two products with the latent, two more, output
+HEAD_NORMS = 2                  # of queries and keys
+MLP = 3                         # up with gate, activation, down
+EXPERTS = 8                     # router, choice, two to sort, up with gate, activation, down, sum
+BESIDE = 4                      # a shared expert or MLP beside the experts, and the sum
+ALL_REDUCE = 2                  # into the buffer that others read, and out of it
+ONCE = 6                        # embedding, last norm, head, gathering of logits, two to sample
+
+
+class Launching(NamedTuple):
+    """What launching the kernels of one iteration takes, and what is told of it."""
+
+    us: float
+    notes: tuple[str, ...] = ()
+
+
+def launching(deployment: Deployment) -> Launching:
+    """Return the time to launch those kernels of an iteration that are counted."""
+    number, linear = num_launches(deployment), deployment.model.num_linear_attention_layers
+    us = LAUNCH_US * number
+    notes = [f"cuda_graphs: without graphs an iteration takes at least {us * 1e-3:.1f} ms, {number:,} launches of "
+             f"{LAUNCH_US} us by the host of one published server (SGLang, DeepSeek-V3); measured ones go into "
+             "eager_us_per_layer"]
+    if linear:
+        notes.append(f"cuda_graphs: how many kernels the {linear} layers of linear attention launch is not known: "
+                     "their launches are not counted")
+    return Launching(us, tuple(notes))
+
+
+def unpriced(deployment: Deployment) -> tuple[str, ...]:
+    """Return what is told where torch.compile's code launches what has no graph."""
+    us = LAUNCH_US * num_launches(deployment)
+    return (f"cuda_graphs: what launching the kernels of a batch without graph takes is not known where torch.compile "
+            f"is on, and not counted; without it such a batch takes {us * 1e-3:.0f} ms or more. eager_us_per_layer "
+            "tells it",)
+
+
+def num_launches(deployment: Deployment) -> int:
+    """Return the kernels of an iteration whose number is known."""
+    model = deployment.model
+    kinds = Counter(zip(model.layer_types, model.feed_forward_types, strict=True))
+    return ONCE + sum(count * _of_layer(deployment, *kind) for kind, count in kinds.items())
+
+
+def _of_layer(deployment: Deployment, mixer: str, network: str) -> int:
+    model, halves = deployment.model, (mixer != "feed_forward") + (network != "none")
+    reduces = halves * ALL_REDUCE * (deployment.parallelism.tensor_parallel > 1)
+    return model.norms_per_layer * NORM + reduces + _of_mixer(deployment, mixer) + _of_network(deployment, network)
+
+
+def _of_mixer(deployment: Deployment, mixer: str) -> int:
+    model = deployment.model
+    attention = model.windowed_attention if mixer == "sliding_attention" else model.attention
+    if mixer not in ("full_attention", "sliding_attention"):
+        return 0
+    is_latent = isinstance(attention, LatentAttention)
+    quantized = (3 if is_latent else 2) * _quantizes(deployment, deployment.matrix_dtype)       # inputs of products
+    if is_latent:
+        return LATENT_ATTENTION + quantized
+    return ATTENTION + quantized + HEAD_NORMS * (attention.qk_norm != "none")
+
+
+def _of_network(deployment: Deployment, network: str) -> int:
+    dense = MLP + 2 * _quantizes(deployment, deployment.matrix_dtype)
+    experts = EXPERTS + 2 * _quantizes(deployment, deployment.expert_dtype)
+    has_beside = network == "both" or (network == "moe" and deployment.model.moe.shared_expert is not None)
+    return {"none": 0, "dense": dense}.get(network, experts) + BESIDE * has_beside
+
+
+def _quantizes(deployment: Deployment, dtype: str) -> bool:
+    """Return whether a kernel of its own quantises what is multiplied with such weights."""
+    return dtype == "fp8" and deployment.multiplies_fp8

@@ -1,0 +1,98 @@
+"""Which requests were not served, and why: a run that serves few of them says so before all else."""
+from collections import Counter
+
+import numpy as np
+
+from simulator.domain import records
+from simulator.domain.run import Run
+from simulator.results.finish import cancelled
+
+UNSERVED = "unserved"           # the verdict on such a run
+LEAST_SERVED = 0.5              # of the requests whose end is known, or that wait for a token
+CAUSES = {                      # what the gateway says, records.CAUSE_NAMES, in words
+    "admission": "by the admission policy", "queue_full": "since the queue of the gateway was full",
+    "shed": "since others had more right to its queue", "expired": "since they had waited too long there",
+    "recalled": "taken back by the gateway", "no_replica": "since no replica could take them",
+    "lost": "since a replica was lost", "kv_load_failed": "since their KV could not be loaded"}
+NAMES = {"rejected": "rejected", "dropped": "dropped by the engine", "timed_out": "timed out", "failed": "failed"}
+
+
+def is_unserved(run: Run, nothing: bool = False) -> bool:
+    """Say whether fewer than half of the requests were served, or `nothing` at all.
+
+    Those that came count, but for those that run when the run ends, or that the load cancelled at its end.
+    """
+    completed, over = _served(run)
+    return over > 0 and (not completed if nothing else completed < LEAST_SERVED * over)
+
+
+def unserved(run: Run, journeys) -> str | None:
+    """Say how many requests were not served, and why; None: half of them were.
+
+    Parameters
+    ----------
+    journeys : what `journeys_of` gave.
+    """
+    if not is_unserved(run):
+        return None
+    came, completed = int(records.has_come(run.workload.requests["status"]).sum()), _served(run)[0]
+    served = "none was" if not completed else f"{completed:,} {'were' if completed > 1 else 'was'}"
+    return f"of {came:,} request{'s' * (came > 1)} {served} served: {'; '.join(_why(run, journeys))}"
+
+
+def turned_away(run: Run) -> list[str]:
+    """Say, where most requests were served, how many replicas turned away, and why."""
+    found = [] if is_unserved(run) else _by_length(run, records.REJECTED) + _by_length(run, records.DROPPED)
+    came = int(records.has_come(run.workload.requests["status"]).sum())
+    return [f"of {came:,} requests some were not served: {'; '.join(found)}"] if found else []
+
+
+def _served(run: Run) -> tuple[int, int]:
+    """Return how many requests completed, and of how many."""
+    status = run.workload.requests["status"]
+    still = records.has_come(status) & ((status == records.RUNNING) | cancelled(run.workload))
+    return int((status == records.COMPLETED).sum()), int((records.has_come(status) & ~still).sum())
+
+
+def _why(run: Run, journeys) -> list[str]:
+    """Return what became of the requests that were not served, with how many each."""
+    status, found = run.workload.requests["status"], []
+    for name, words in NAMES.items():
+        code = records.STATUS_NAMES.index(name)
+        chosen = (status == code) & ~cancelled(run.workload)
+        own = _by_length(run, code) if code in (records.REJECTED, records.DROPPED) else []
+        counted = _turned_away(run, code) if own else np.zeros(len(status), bool)
+        found += own
+        rest = chosen & ~counted
+        causes = Counter(() if journeys is None else journeys["cause"][rest].tolist())
+        for cause, count in sorted(causes.items()) if causes else [(0, int(rest.sum()))]:
+            if count:
+                why = CAUSES.get(records.CAUSE_NAMES[cause], "")
+                found.append(f"{count:,} {words}{' ' * bool(why)}{why}")
+    waiting = int((status == records.WAITING).sum())
+    return found + ([f"{waiting:,} still waited at the end of the run"] if waiting else [])
+
+
+def _turned_away(run: Run, status: int) -> np.ndarray:
+    """Say which requests a replica turned away when they came to it, bool (n,)."""
+    requests = run.workload.requests
+    return (requests["status"] == status) & (requests["replica"] >= 0) & (requests["enqueued_ns"] < 0)
+
+
+def _by_length(run: Run, status: int) -> list[str]:
+    """Return how many requests replicas turned away for which limit; empty where nobody knows the limits."""
+    requests, counts, longest = run.workload.requests, Counter(), Counter()
+    rows = np.flatnonzero(_turned_away(run, status)) if run.limits else np.empty(0, np.int64)
+    replicas = requests["replica"][rows]
+    for replica in np.unique(replicas).tolist():
+        lengths = requests["prompt_tokens"][rows[replicas == replica]]
+        rejects, dropped = run.limits[replica]
+        for limit, words in rejects if status == records.REJECTED else ((-1, dropped),):
+            over = lengths > limit if limit >= 0 else np.ones(len(lengths), bool)
+            if over.any():
+                counts[words] += int(over.sum())
+                longest[words] = max(longest[words], int(lengths[over].max()))
+            lengths = lengths[~over]
+    verb = "rejected" if status == records.REJECTED else "dropped"
+    return [f"{count:,} {verb}, of up to {longest[words]:,} prompt tokens, which {words}"
+            for words, count in counts.items()]

@@ -1,0 +1,78 @@
+"""What engines tell the memory plan: their rule for KV, what they reserve, and the largest batch of the profile run."""
+from simulator.domain.adapter_size import slot_bytes
+from simulator.domain.deployment import Deployment
+from simulator.domain.kv_share import KvShare
+from simulator.domain.layer_spec import LatentAttention
+from simulator.domain.memory_reserve import OLD_SORTING, RESERVES, reserve_of
+from simulator.scheduling.questions import MemoryNeeds
+
+OF_VLLM = 'expected none, it is vLLM\'s; "{}" has {}'
+MIB = 2**20
+# No start-up log of TensorRT-LLM is known here: vLLM's figures without its estimate of CUDA graphs stand for it.
+TENSORRT_LLM = RESERVES["0.19"]
+
+# SGLang 0.5.23: card memory below so many GiB -> most sequences of a decode graph for fewer than 4 ranks, and for more.
+GRAPH_SEQUENCES = ((20, 8, 8), (35, 48, 160), (60, 32, 160), (160, 256, 512), (float("inf"), 512, 512))
+LARGE_CARD_GIB, LARGE_CARD_RESERVED = 60, 10_240
+
+
+def vllm_needs(parameters, deployment: Deployment) -> MemoryNeeds:
+    """Return what vLLM needs, as the version that is asked for."""
+    graphs, version = parameters.cuda_graphs, parameters.vllm_version
+    reserve = reserve_of(deployment.model, version, graphs is None or graphs.mode != "none")
+    return MemoryNeeds(parameters.max_num_batched_tokens, parameters.max_num_seqs, reserve=reserve,
+                       has_old_kernels=version == OLD_SORTING, adapter_bytes=_slots(parameters.lora, deployment))
+
+
+def _slots(lora, deployment: Deployment) -> float:
+    """Return the bytes of max_loras adapters on a rank that holds all layers.
+
+    Raises
+    ------
+    ValueError
+        Nothing tells their size.
+    """
+    if lora is None:
+        return 0.0
+    ranks = deployment.parallelism.tensor_parallel
+    if lora.adapter_mb is not None:             # which of its matrices are split is not known: as if all were
+        return lora.max_loras * lora.adapter_mb * 1e6 / ranks
+    return lora.max_loras * slot_bytes(deployment.model, lora.rank, ranks)
+
+
+def tensorrt_llm_needs(parameters) -> MemoryNeeds:
+    """Return what TensorRT-LLM needs."""
+    share = KvShare("free_gpu_memory_fraction", "TensorRT-LLM", parameters.free_gpu_memory_fraction, "free")
+    return MemoryNeeds(parameters.max_num_tokens, parameters.max_batch_size, share, TENSORRT_LLM)
+
+
+def sglang_needs(parameters, deployment: Deployment) -> MemoryNeeds:
+    """Return what SGLang needs."""
+    chunk = parameters.chunked_prefill_size
+    tokens = min(parameters.max_prefill_tokens, chunk) if chunk > 0 else parameters.max_prefill_tokens
+    frac = parameters.mem_fraction_static or static_frac(parameters, deployment)
+    share = KvShare("mem_fraction_static", "SGLang", frac, "static")
+    return MemoryNeeds(tokens, parameters.max_running_requests, share, RESERVES["0.19"])
+
+
+def static_frac(parameters, deployment: Deployment) -> float:
+    """Return mem_fraction_static as the server sets it where none is given.
+
+    Source: SGLang 0.5.23, ServerArgs.resolve_once, whose results of 90 command lines were recorded; the sizes of
+    prefill graphs, 8 MiB each, are counted from what these leave: 38 up to 1,024 tokens, then each 256, then each 512.
+    """
+    ways, memory = deployment.parallelism, deployment.accelerator.memory_bytes / MIB
+    chunk = parameters.chunked_prefill_size if parameters.chunked_prefill_size > 0 else parameters.max_prefill_tokens
+    few, many = next(row[1:] for row in GRAPH_SEQUENCES if memory / 1024 < row[0])
+    sequences = min(few if ways.tensor_parallel * ways.data_parallel < 4 else many, parameters.max_running_requests)
+    is_latent = isinstance(deployment.model.attention, LatentAttention)
+    graphs = 1536 if is_latent else 8 * _graph_sizes(chunk)
+    reserved = (512 + 1.5 * max(chunk, 2048) + 128 * ways.tensor_parallel * ways.data_parallel * ways.pipeline_parallel
+                + 2 * sequences + graphs)
+    if memory / 1024 > LARGE_CARD_GIB:
+        reserved = max(reserved, LARGE_CARD_RESERVED)
+    return max(round((memory - reserved) / memory, 3), 0.001)
+
+
+def _graph_sizes(chunk: int) -> int:
+    return 38 + -(-max(min(chunk, 4096) - 1024, 0) // 256) + -(-max(chunk - 4096, 0) // 512)
