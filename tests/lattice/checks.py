@@ -126,34 +126,44 @@ def summed_up(seen: Seen) -> Iterator[Fault]:
     """The summary's latencies, totals and throughputs are those of the request table."""
     summary, table = seen.result.summary, of_measured(seen.result.requests)
     done = table[table["status"] == records.COMPLETED]
-    measures = {
-        "ttft_ms": done["first_token_ns"] - done["arrival_ns"],
-        "e2el_ms": done["completed_ns"] - done["arrival_ns"],
-        "queue_ms": None,
-    }
-    for name, values_ns in measures.items():
-        if values_ns is None or not len(done):
-            continue
-        values = values_ns / 1e6
-        given = summary[name]
-        expected = {"mean": values.mean(), "min": values.min(), "max": values.max(),
-                    **{f"p{q}": np.percentile(values, q) for q in (50, 90, 95, 99)}}
-        for key, number in expected.items():
-            if given[key] is None or not np.isclose(given[key], number, rtol=1e-9, atol=1e-9):
-                yield "summary", f"{name}.{key} is {given[key]}, by the table {number}"
-                break
-        if not all(given[low] <= given[high] + 1e-9 for low, high in (
-                ("min", "p50"), ("p50", "p90"), ("p90", "p95"), ("p95", "p99"), ("p99", "max"))):
-            yield "summary", f"{name} does not rise with its percentile: {given}"
-    for key, total in (("total_input_tokens", done["prompt_tokens"]), ("total_output_tokens", done["output_tokens"])):
-        if summary[key] != int(total.sum(dtype=np.int64)):
-            yield "summary", f"{key} is {summary[key]}, by the table {int(total.sum(dtype=np.int64))}"
-    if summary["duration_s"] > 0 and not np.isclose(
-            summary["request_throughput"] * summary["duration_s"], len(done), rtol=1e-9):
-        yield "summary", f"request_throughput x duration_s is not {len(done)}"
-    if summary["duration_s"] < 0:
-        yield "summary", f"duration_s is {summary['duration_s']}"
+    answered, longer = done[done["output_tokens"] > 0], done[done["output_tokens"] > 1]
+    for name, rows, early, late, per in (
+            ("ttft_ms", answered, "arrival_ns", "first_token_ns", 1),
+            ("e2el_ms", done, "arrival_ns", "completed_ns", 1),
+            ("queue_ms", done, "enqueued_ns", "scheduled_ns", 1),
+            ("tpot_ms", longer, "first_token_ns", "completed_ns", longer["output_tokens"] - 1)):
+        if len(rows):
+            yield from described(name, summary[name], (rows[late] - rows[early]) / 1e6 / per)
+        elif summary[name]["mean"] is not None:
+            yield "summary", f"{name} of no request is {summary[name]}"
+    if "measured" not in table.dtype.names:
+        yield from totals(summary, done)
     yield from not_finite("summary", summary)
+
+
+def described(name: str, given: dict, values: np.ndarray) -> Iterator[Fault]:
+    """Mean, extremes and percentiles are those of the values."""
+    expected = {"mean": values.mean(), "std": values.std(), "min": values.min(), "max": values.max(),
+                **{f"p{q}": np.percentile(values, q) for q in (50, 90, 95, 99)}}
+    for key, number in expected.items():
+        if given[key] is None or not np.isclose(given[key], number, rtol=1e-9, atol=1e-6):
+            yield "summary", f"{name}.{key} is {given[key]}, by the table {number}"
+            return
+
+
+def totals(summary: dict, done: np.ndarray) -> Iterator[Fault]:
+    """Tokens and rates are those of the completed requests, where all that happens is measured."""
+    sums = {"total_input_tokens": int(done["prompt_tokens"].sum(dtype=np.int64)),
+            "total_output_tokens": int(done["output_tokens"].sum(dtype=np.int64))}
+    last_s = int(done["completed_ns"].max(initial=0)) / 1e9
+    for key, expected in (*sums.items(), ("duration_s", last_s)):
+        if summary[key] != expected:
+            yield "summary", f"{key} is {summary[key]}, by the table {expected}"
+    rates = {"request_throughput": len(done), "output_throughput": sums["total_output_tokens"],
+             "total_token_throughput": sum(sums.values())}
+    for key, expected in rates.items():
+        if last_s and not np.isclose(summary[key] * last_s, expected, rtol=1e-9):
+            yield "summary", f"{key} is {summary[key]}, by the table {expected / last_s}"
 
 
 def not_finite(path: str, value: Any) -> Iterator[Fault]:
@@ -186,7 +196,8 @@ def replicas_add_up(seen: Seen) -> Iterator[Fault]:
         cache = share["kv_cache"]
         if cache["peak_used_blocks"] > cache["num_blocks"]:
             yield "blocks", f"{where}: {cache}"
-        if cache["num_blocks"] and (cache["mean_usage"] or 0) * cache["num_blocks"] > cache["peak_used_blocks"] + 1e-6:
+        usage = cache["mean_usage"] or 0.0
+        if not 0 <= usage <= 1 or usage * cache["num_blocks"] > cache["peak_used_blocks"] + 1e-6:
             yield "mean above peak", f"{where}: {cache}"
         if share["prefix_cache"]["hit_tokens"] > share["prefix_cache"]["query_tokens"]:
             yield "prefix", f"{where}: {share['prefix_cache']}"
@@ -220,15 +231,19 @@ def iterations_are_those(seen: Seen, iterations: np.ndarray, rows: np.ndarray) -
 
 
 def tokens_come_in_order(seen: Seen) -> Iterator[Fault]:
-    """Each token of an answer has a time, none before the one ahead of it; what a restart made void stays there."""
+    """Each token of an answer has a time, none before the one ahead of it; what a restart made void stays there.
+
+    So does what BLIS's simulator streams again when a request was preempted (upstream_compat).
+    """
     table, times = seen.result.requests, table_of(seen.result, "token_times")
     if times is None:
         return
     offsets, times_ns = times
     restarts = table["retries"] > 0 if "retries" in table.dtype.names else np.zeros(len(table), bool)
+    again = any(getattr(pool.engine.parameters, "upstream_compat", False) for pool in seen.experiment.all_pools())
     for row, (begin, end) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):
         own, record = times_ns[begin:end], table[row]
-        if restarts[row] or record["status"] != records.COMPLETED:
+        if restarts[row] or (again and record["preemptions"]) or record["status"] != records.COMPLETED:
             continue
         if (np.diff(own) < 0).any():
             yield "token times", f"request {row}: tokens out of order"
@@ -256,6 +271,29 @@ def blocks_are_free(seen: Seen) -> Iterator[Fault]:
             continue
         if scheduler.kv.free_blocks != scheduler.kv.num_blocks:
             yield "leak", f"replica {number}: {scheduler.kv.free_blocks} of {scheduler.kv.num_blocks} blocks are free"
+
+
+def begins_alike(shorter: np.ndarray, longer: np.ndarray, horizon_ns: float) -> Iterator[Fault]:
+    """Nothing that happens before a horizon depends on what comes behind it.
+
+    Of requests that nothing takes back: what a preemption, a failure or a move repeats has the time of the last try.
+    """
+    if len(shorter) != len(longer):         # an open-ended load: there are as many as came
+        return
+    alike = longer["preemptions"] == 0
+    if "retries" in longer.dtype.names:
+        alike &= (longer["retries"] == 0) & (longer["migrations"] == 0)
+    for name in WAY:
+        if name in longer.dtype.names:
+            expected = np.where(longer[name] < horizon_ns - 1, longer[name], records.NEVER_NS)
+            found = np.where(shorter[name] < horizon_ns - 1, shorter[name], records.NEVER_NS)
+            if name == "arrival_ns":
+                came = records.has_come(shorter["status"])
+                expected, found = np.where(came, expected, 0), np.where(came, found, 0)
+            if (found != expected)[alike].any():
+                row = int(np.flatnonzero((found != expected) & alike)[0])
+                yield f"begins:{name}", f"request {row}: {shorter[row]} and without the horizon {longer[row]}"
+                return
 
 
 CHECKS = (conserved, in_order, within_limits, summed_up, replicas_add_up, tokens_come_in_order, blocks_are_free)

@@ -53,7 +53,7 @@ def draw(seed: int, refused: Callable[[Drawn], bool]) -> Drawn:
     rng = Random(f"lattice {seed}")
     drawn = Drawn(base_of(rng), random_trace(rng))
     layers = [rng.choice(WORKLOADS)(rng)] if rng.random() < 0.35 else []
-    layers += [random_layer(rng) for _ in range(rng.choice([2, 3, 4, 5, 6, 8]))]
+    layers += [random_layer(rng) for _ in range(rng.choice([3, 4, 5, 6, 8, 10]))]
     for layer in layers:
         changed = copy.deepcopy(drawn.data)
         try:

@@ -3,6 +3,7 @@ import csv
 import json
 import math
 import os
+import tempfile
 import traceback
 import warnings
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lattice import checks
 from lattice.checks import Fault, Seen, faults_of, table_of
 from lattice.draw import Drawn, draw
 from simulator import assemble
@@ -19,6 +21,8 @@ from support.every_key import put, read
 
 TABLES = ("requests", "iterations", "replicas", "token_times", "replica_samples", "decisions", "candidates",
           "lifecycle", "legs", "kv_tiers", "encode_jobs")
+NEARER = 0.6            # of the time that a run took, where it is run again with a horizon
+WRITTEN = 6             # one of so many is also written to files
 OF_ITSELF = "experiment.json"          # what is being run, for those who wait for it in vain
 
 
@@ -77,7 +81,33 @@ def examine(drawn: Drawn, folder: Folder) -> Examined:
     faults += outcome_of(lambda: faults.extend(faults_of(seen[0])))[1]
     for kind, changes, threads in (("twice", {}, 2), ("fast_forward", {"engine.fast_forward": False}, 1)):
         faults += _of_another_run(kind, with_changes(drawn.data, changes), threads, seen[0].result)
+    faults += outcome_of(lambda: faults.extend(_of_less(drawn.data, seen[0])))[1]
+    if drawn.data.get("seed", 0) % WRITTEN == 0:
+        faults += outcome_of(lambda: faults.extend(_of_files(drawn.data, seen[0].result)))[1]
     return Examined(drawn, None, faults)
+
+
+def _of_less(data: dict[str, Any], seen: Seen) -> list[Fault]:
+    """Return what changes where nobody looks, and what happened before a horizon that is nearer."""
+    unseen = run(data | {"output": {"iterations": False}}, 1)
+    found = [(f"watched:{where}", text) for where, text in differences(unseen.result, seen.result)
+             if where.startswith("requests") or (where.startswith("summary") and "decisions" not in where)][:1]
+    if math.isfinite(seen.experiment.horizon_s) or not seen.result.summary["complete"]:
+        return found
+    nearer_s = max(NEARER * seen.result.summary["clock_s"], 1e-9)
+    nearer = run(with_changes(data, {"horizon_s": nearer_s}), 1)
+    return found + list(checks.begins_alike(nearer.result.requests, seen.result.requests, nearer_s * 1e9))
+
+
+def _of_files(data: dict[str, Any], result) -> list[Fault]:
+    """Return how the results that are written, with all files that there are, differ from those in memory."""
+    with_tables = data.get("output", {}).get("iterations", True) and data.get("output", {}).get("requests", True)
+    more = {"output.chrome_trace": True, "output.vidur_csv": with_tables}
+    experiment = read(with_changes(data, more))
+    with tempfile.TemporaryDirectory() as folder:
+        written = run_ordered(Order(experiment, Path(folder, "out"), False, True, threads=1))
+        return [(f"files:{where}", text) for where, text in differences(result, written)
+                if where != "summary.diagnosis"][:1]
 
 
 def _of_another_run(kind: str, data: dict[str, Any], threads: int, result) -> list[Fault]:

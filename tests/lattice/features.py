@@ -23,10 +23,11 @@ from support.every_key_sections import SECTIONS
 from support.every_key_vidur import VIDUR
 
 Layer = dict[str, Any]
-# Those that read files, or are refused on purpose.
+# Neither those that read files or are refused on purpose, nor those that build models anew every few iterations.
 CASES = {key: case for key, case in (
     SECTIONS | LATENCY | POLICIES | LLUMNIX | CLIENTS | HAND_OVER | ENCODERS | VIDUR | COSTS).items()
-    if not case.refused and not key.startswith(("latency:forest", "client_format", "collective:external"))}
+    if not case.refused and not key.startswith(("latency:forest", "client_format", "collective:external"))
+    and not any(slow in f"{key} {case.settings}" for slow in schema.SLOW)}
 CASE_KEYS = sorted(CASES)
 # Tables drawn whole, as the schema has them; those of [output] and [workload] have functions of their own.
 WHOLE_TABLES = sorted(

@@ -27,6 +27,7 @@ FACTS = {"model": ("llama-3.1-8b", "llama-3.2-1b", "gemma-2-9b", "qwen3-30b-a3b"
 LEFT_OUT = {"latency": {"forest", "operators", "aicb"}, "collective": {"external", "table"},
             "workload": {"clients", "trace", "vllm_multi_turn"}, "arrival": {"trace"},
             "length_distribution": {"trace"}, "vidur_length": {"trace"}, "vidur_interval": {"trace"}}
+SLOW = ("drift_steps", "eplb")      # price the experts anew every few iterations
 WORDS = ("t0", "t1", "a0", "a1", "critical", "standard", "batch")
 MAX_DEPTH = 5
 
@@ -69,7 +70,7 @@ def choice(rng: Random, kind: str, density: float, depth: int = 0, name: str | N
 def value(rng: Random, field: Field, density: float, depth: int = 0) -> Any:
     """Return a random value of a key."""
     options = alternatives(field.hint)
-    if "path" in extra_of(field.hint) or depth > MAX_DEPTH or not options:
+    if "path" in extra_of(field.hint) or depth > MAX_DEPTH or not options or field.name in SLOW:
         raise Undrawable(field.name)
     if (facts := extra_of(field.hint).get("facts")) and bare(options[0]) is str:
         return rng.choice(FACTS[facts])
