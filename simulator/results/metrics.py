@@ -257,7 +257,8 @@ def _part(requests: np.ndarray, rates: dict, num_good: int | None, is_cut: np.nd
 def _replicas(run: Run, shares: list[dict]) -> list[dict]:
     """Describe the replicas, of which each may have data-parallel ranks; these are rows of /replicas, too."""
     rows = cluster.within_window(run)
-    described = [_replica(rows[row:row + 1]) | share for row, share in enumerate(shares)]
+    described = [_replica(rows[row:row + 1]) | {"kv_cache": kv_cache(run.replicas[row:row + 1])} | share
+                 for row, share in enumerate(shares)]       # blocks in use are those of the whole run, as its time is
     begins = [*np.flatnonzero(rows["rank"] == 0).tolist(), len(rows)]
     if len(begins) > len(rows):
         return described

@@ -146,6 +146,16 @@ def test_replicas_count_what_came_and_ended_in_the_window(run):
         assert replica["utilisation"] == replica["busy_s"] / replica["up_s"]
 
 
+def test_blocks_in_use_are_those_of_the_whole_run_beside_the_busy_time_of_a_window(run):
+    whole, measured = (run(measure, more="[topology]\nreplicas = 2").summary for measure in ("", BY_TIME))
+
+    assert [replica["kv_cache"] for replica in measured["replicas"]] == [
+        replica["kv_cache"] for replica in whole["replicas"]]
+    assert measured["kv_cache"] == whole["kv_cache"]
+    assert all(measured["busy_s"] < whole["busy_s"] for measured, whole in zip(
+        measured["replicas"], whole["replicas"], strict=True))
+
+
 def test_a_window_as_long_as_the_run_says_what_the_run_says(run):
     whole, window = run("").summary, run("warmup_s = 1e-9").summary         # all come at 0: none is measured
     window_of_all = run("cooldown_s = 1e-9").summary                         # ends before the last completion

@@ -1,0 +1,1 @@
+"""Whole random experiments over all that the simulator knows, and what must hold of each of their runs."""

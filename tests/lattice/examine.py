@@ -1,0 +1,209 @@
+"""One experiment, run in every way that must not matter, and what does not hold of it."""
+import csv
+import json
+import math
+import os
+import tempfile
+import traceback
+import warnings
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lattice import checks
+from lattice.checks import Fault, Seen, faults_of, table_of
+from lattice.draw import Drawn, draw
+from simulator import assemble
+from simulator.api import Order, run_ordered
+from simulator.errors import InputErrors
+from support.every_key import put, read
+
+TABLES = ("requests", "iterations", "replicas", "token_times", "replica_samples", "decisions", "candidates",
+          "lifecycle", "legs", "kv_tiers", "encode_jobs")
+NEARER = 0.6            # of the time that a run took, where it is run again with a horizon
+WRITTEN = 6             # one of so many is also written to files
+OF_ITSELF = "experiment.json"          # what is being run, for those who wait for it in vain
+
+
+class Examined(NamedTuple):
+    """What became of an experiment.
+
+    refused : the message; None: it ran.
+    faults : what does not hold.
+    """
+
+    drawn: Drawn
+    refused: str | None
+    faults: list[Fault]
+
+
+class Folder:
+    """Where a worker keeps the trace of the experiment in hand; it becomes the current directory."""
+
+    def __init__(self, path: Path):
+        path.mkdir(parents=True, exist_ok=True)
+        os.chdir(path)
+
+    def keep(self, drawn: Drawn) -> None:
+        """Write an experiment where it is found if this process ends."""
+        with open("requests.csv", "w", encoding="utf-8", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows(drawn.trace)
+        Path(OF_ITSELF).write_text(json.dumps(drawn._asdict()), encoding="utf-8")
+
+
+def examine_seed(seed: int, folder: Folder) -> Examined:
+    """Draw the experiment of a seed, and examine it."""
+    found: list[Fault] = []
+    at_fault: list[Drawn] = []
+
+    def is_refused(drawn: Drawn) -> bool:
+        folder.keep(drawn)
+        message, faults = outcome_of(lambda: assemble.prepare(read(drawn.data)))
+        if faults and not at_fault:
+            found.extend(faults)
+            at_fault.append(drawn)
+        return message is not None or bool(faults)
+
+    drawn = draw(seed, is_refused)
+    if at_fault:
+        return Examined(at_fault[0], None, found)
+    return examine(drawn, folder)
+
+
+def examine(drawn: Drawn, folder: Folder) -> Examined:
+    """Run an experiment in each way, and say what does not hold."""
+    folder.keep(drawn)
+    seen: list[Seen] = []
+    message, faults = outcome_of(lambda: seen.append(run(drawn.data, threads=1)))
+    if message is not None or faults:
+        return Examined(drawn, message, faults)
+    faults += outcome_of(lambda: faults.extend(faults_of(seen[0])))[1]
+    for kind, changes, threads in (("twice", {}, 2), ("fast_forward", {"engine.fast_forward": False}, 1)):
+        faults += _of_another_run(kind, with_changes(drawn.data, changes), threads, seen[0].result)
+    faults += outcome_of(lambda: faults.extend(_of_less(drawn.data, seen[0])))[1]
+    if drawn.data.get("seed", 0) % WRITTEN == 0:
+        faults += outcome_of(lambda: faults.extend(_of_files(drawn.data, seen[0].result)))[1]
+    return Examined(drawn, None, faults)
+
+
+def _of_less(data: dict[str, Any], seen: Seen) -> list[Fault]:
+    """Return what changes where nobody looks, and what happened before a horizon that is nearer."""
+    unseen = run(data | {"output": {"iterations": False}}, 1)
+    found = [(f"watched:{where}", text) for where, text in differences(unseen.result, seen.result)
+             if where.startswith("requests") or (where.startswith("summary") and "decisions" not in where)][:1]
+    if math.isfinite(seen.experiment.horizon_s) or not seen.result.summary["complete"]:
+        return found
+    nearer_s = max(NEARER * seen.result.summary["clock_s"], 1e-9)
+    nearer = run(with_changes(data, {"horizon_s": nearer_s}), 1)
+    return found + list(checks.begins_alike(nearer.result.requests, seen.result.requests, nearer_s * 1e9))
+
+
+def _of_files(data: dict[str, Any], result) -> list[Fault]:
+    """Return how the results that are written, with all files that there are, differ from those in memory."""
+    with_tables = data.get("output", {}).get("iterations", True) and data.get("output", {}).get("requests", True)
+    more = {"output.chrome_trace": True, "output.vidur_csv": with_tables}
+    experiment = read(with_changes(data, more))
+    with tempfile.TemporaryDirectory() as folder:
+        written = run_ordered(Order(experiment, Path(folder, "out"), False, True, threads=1))
+        return [(f"files:{where}", text) for where, text in differences(result, written)
+                if where != "summary.diagnosis"][:1]
+
+
+def _of_another_run(kind: str, data: dict[str, Any], threads: int, result) -> list[Fault]:
+    """Return what is wrong with another run of an experiment, and the first number that is another."""
+    again: list[Seen] = []
+    refusal, faults = outcome_of(lambda: again.append(run(data, threads)))
+    if refusal is not None:
+        return [(kind, f"refused: {refusal}")]
+    return faults + [(f"{kind}:{where}", text) for each in again
+                     for where, text in differences(result, each.result)[:1]]
+
+
+def with_changes(data: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Return a copy of plain data with other values."""
+    copied = json.loads(json.dumps(data))
+    for key, value in changes.items():
+        put(copied, key, value)
+    if changes:
+        for pool in copied.get("pools", ()):
+            for key in changes:
+                section, _, name = key.partition(".")
+                pool.get(section, {}).pop(name, None)
+    return copied
+
+
+def outcome_of(action) -> tuple[str | None, list[Fault]]:
+    """Return the message that refuses, and the faults of the program, of an action."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            action()
+    except InputErrors as error:
+        return str(error), improper(error)
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        places = [frame for frame in traceback.extract_tb(error.__traceback__) if "lattice" not in frame.filename
+                  or "/simulator/" in frame.filename]
+        where = f"{Path(places[-1].filename).name}:{places[-1].name}" if places else ""
+        return None, [(f"crash:{type(error).__name__}:{where}", "".join(traceback.format_exception(error))[-3000:])]
+    return None, []
+
+
+def improper(error: InputErrors) -> list[Fault]:
+    """Return what is wrong with a message: each fault names the key, in one line."""
+    return [("message", repr(fault)) for fault in error.faults or ("",)
+            if not fault.strip() or "\n" in fault or "fault of the program" in fault or "Traceback" in fault
+            or (": " not in fault and " " not in fault)]
+
+
+def run(data: dict[str, Any], threads: int) -> Seen:
+    """Run an experiment in memory."""
+    experiment, kept = read(data), []
+
+    def build(prepared, *rest):
+        kept[:] = [assemble.build(prepared, *rest), prepared.workload]
+        return kept[0]
+
+    result = run_ordered(Order(experiment, None, False, True, threads=threads, build=build))
+    return Seen(result, *kept, experiment)
+
+
+def differences(first, second) -> list[Fault]:
+    """Return the tables, columns and numbers in which two results differ."""
+    found = []
+    for name in TABLES:
+        one, two = table_of(first, name), table_of(second, name)
+        if (one is None) != (two is None):
+            found.append((name, "one has the table, one has not"))
+        elif one is not None:
+            found += _unlike(name, one, two)
+    found += list(_unequal("summary", first.summary, second.summary))
+    return found
+
+
+def _unlike(name: str, one, two) -> list[Fault]:
+    if isinstance(one, tuple):
+        return [fault for place, pair in enumerate(zip(one, two, strict=True))
+                for fault in _unlike(f"{name}[{place}]", *pair)]
+    if len(one) != len(two):
+        return [(name, f"{len(one)} rows and {len(two)}")]
+    columns = one.dtype.names or (None,)
+    for column in columns:
+        left, right = (one, two) if column is None else (one[column], two[column])
+        if left.tobytes() != right.tobytes():
+            row = int(np.flatnonzero(left != right)[0]) if (left != right).any() else -1
+            return [(f"{name}.{column}", f"row {row}: {left[row]} and {right[row]}")]
+    return []
+
+
+def _unequal(path: str, one: Any, two: Any):
+    if isinstance(one, dict) and isinstance(two, dict):
+        for key in one.keys() | two.keys():
+            yield from _unequal(f"{path}.{key}", one.get(key), two.get(key))
+    elif isinstance(one, list) and isinstance(two, list) and len(one) == len(two):
+        for left, right in zip(one, two, strict=True):
+            yield from _unequal(path, left, right)
+    elif one != two and not (isinstance(one, float) and isinstance(two, float) and math.isnan(one) and math.isnan(two)):
+        yield path, f"{one!r} and {two!r}"
