@@ -204,7 +204,7 @@ cdef class Cluster:
     cdef int _loop(self) except -1 nogil:
         cdef int64_t arrival_ns, event_ns, now_ns, reached_ns, num_finished
         cdef const Event* top
-        cdef bint is_event
+        cdef bint is_event, is_caught_up
         while not self._stopped:
             self._looks_in -= 1
             if self._looks_in == 0:
@@ -231,8 +231,9 @@ cdef class Cluster:
                 break
             self.clock_ns = now_ns
             num_finished = self._recorder.finished
+            is_caught_up = not is_event or top.kind != TIME_OUT      # else what ended before is seen only then
             self._pop() if is_event else self._arrive(now_ns)
-            if self._recorder.finished > num_finished:
+            if self._recorder.finished > num_finished and is_caught_up:
                 self._last_event_ns = now_ns
             if self.fleet.departures.any():
                 self._hear_of_departures(now_ns)
@@ -434,10 +435,13 @@ cdef class Cluster:
         cdef int32_t gateway = self._gateway_for(row), index = self._requests[row].replica
         if self._requests[row].status >= COMPLETED or now_ns < self._due_ns(row, gateway, index):
             return 0                                        # the latter: it came to another replica meanwhile
-        self._last_event_ns = now_ns
         if index >= 0:
-            return self.fleet.withdraw(row, TIMED_OUT, now_ns)
-        return (<Gateway>self._gateways[gateway]).give_up(row, now_ns)
+            self.fleet.withdraw(row, TIMED_OUT, now_ns)
+        else:
+            (<Gateway>self._gateways[gateway]).give_up(row, now_ns)
+        if self._requests[row].status != COMPLETED:         # a replica that lags behind may have ended it before
+            self._last_event_ns = now_ns
+        return 0
 
     cdef int _drain(self) except -1 nogil:
         """Run the replicas side by side, in slices of time, until none has work."""

@@ -73,3 +73,16 @@ def test_who_has_no_deadline_cannot_wait_beyond_it(tmp_path, run, load):
 
     with pytest.raises(InputErrors, match=r"workload\.cancel_at_deadline: no request of this workload has a deadline"):
         run(load, cancel_at_deadline=False)
+
+
+@pytest.mark.parametrize("decisions", [0, 1])
+def test_the_clock_does_not_wait_for_a_deadline_that_was_kept(tmp_path, decisions):
+    # A prompt of one token and two iterations of 5 ms: done after 10 ms, long before the client would give up.
+    (tmp_path / "kept.csv").write_text("arrived_at,num_prefill_tokens,num_decode_tokens,deadline_s\n0,1,2,3\n")
+    (tmp_path / "kept.toml").write_text(
+        'engine = {num_gpu_blocks = 10, max_model_len = 128}\nworkload = {type = "trace", path = "kept.csv"}\n'
+        f"output = {{decisions = {decisions}}}\n[latency]\nbackend = \"linear\"\nbase_us = 5000.0\n")
+
+    summary = simulator.run(tmp_path / "kept.toml").summary
+
+    assert summary["clock_s"] == summary["duration_s"] < 0.02

@@ -29,7 +29,7 @@ KNOWN: tuple[Known, ...] = (
     Known("fast_forward:", lambda data: "failing" in _text(data)),
     Known("fast_forward:|crash:RuntimeError:tables.pyx", lambda data: any(
         each in _text(data) for each in ("kv_cache_groups", "gemma", "gpt-oss", "qwen3-next"))),
-    Known("fast_forward:summary.(diagnosis|latency|uncertainty)", lambda data: True),
+    Known("(fast_forward|watched):summary.(diagnosis|latency|uncertainty)", lambda data: True),
     Known("busy|negative|mean above peak", lambda data: "'link'" in _text(data)),
     Known("horizon", lambda data: "horizon_s" in data),
     Known("crash:TypeError:build.py", _shortest),
