@@ -10,6 +10,7 @@ from simulator.results.directory import check_free, staged
 from simulator.results.export.formats import FORMATS
 from simulator.results.export.source import Source
 from simulator.results.progress import RowProgress
+from simulator.results.wild_values import refusing_wild_values
 from simulator.study.deployment.formats import FORMATS as DEPLOYMENTS
 from simulator.study.deployment.formats import text_of
 from simulator.study.deployment.lowering import lower
@@ -91,8 +92,9 @@ def _export_results(options: argparse.Namespace) -> int:
     chosen = FORMATS[options.format]
     out = options.out or directory.with_name(f"{directory.name}_{options.format}")
     check_free(out, options.overwrite, chosen.contents())       # before anything is read
-    source = Source(directory)
-    with staged(out, options.overwrite, chosen.contents()) as folder, RowProgress(options.quiet) as progress:
+    with (refusing_wild_values(directory / "results.h5"), RowProgress(options.quiet) as progress,
+          staged(out, options.overwrite, chosen.contents()) as folder):
+        source = Source(directory)
         notes = chosen.write(source, folder, progress.show)
     if not source.summary["complete"]:
         notes = ["the run was interrupted: what it did not reach is missing", *notes]

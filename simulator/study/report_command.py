@@ -15,6 +15,7 @@ from simulator.results.reports.material import Material
 from simulator.results.reports.page import page
 from simulator.results.reports.shell import FIRST_LINE
 from simulator.results.reports.verdict import bottleneck, verdict
+from simulator.results.wild_values import refusing_wild_values
 from simulator.study.reports.kinds import RUN, WORDS, check_pair, kind_of
 
 __all__ = ["add_arguments", "check_installed", "run", "write_page"]
@@ -56,14 +57,15 @@ def run(options: argparse.Namespace) -> int:
     if kind != RUN and options.request is not None:
         raise InputErrors([f"--request: {directory} holds {WORDS[kind]}, which keeps no requests; it shows the time of "
                            "a request of one run"])
-    found = (_OfRun(directory, against, options.request) if kind == RUN else _OfStudy(directory, against))
-    if options.plot:
-        _plot(found)
-        return DONE
-    if options.format == "html":
-        place = _write_page(found, directory, options.out)
-    else:
-        place = _write_pictures(found, directory, options)
+    with refusing_wild_values(directory / "results.h5"):
+        found = (_OfRun(directory, against, options.request) if kind == RUN else _OfStudy(directory, against))
+        if options.plot:
+            _plot(found)
+            return DONE
+        if options.format == "html":
+            place = _write_page(found, directory, options.out)
+        else:
+            place = _write_pictures(found, directory, options)
     if not options.quiet:
         print(f"report in {place}")
     return DONE
