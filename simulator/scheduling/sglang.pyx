@@ -128,7 +128,9 @@ cdef class Sglang(SglangApart):
 
     def __init__(self, parameters, context):
         ignoring = ignores_eos(parameters, context.labels)
-        self.grouping = context.fast_forward
+        # Behind a mixed batch those that decoded follow its prompts, and leave in that order; members leave as admitted.
+        self.grouping = context.fast_forward and not (
+            parameters.enable_mixed_chunk and parameters.chunked_prefill_size > 0)
         self._pages = context.kv
         self.max_running = parameters.max_running_requests
         self._take_parameters(parameters)
@@ -713,14 +715,6 @@ cdef class Sglang(SglangApart):
         if batch.num_members == 0 and self.overlaps == self._overlaps_batches:
             self.pass_over(batch)
         return 0
-
-    cdef void _cut_short(self, int32_t slot) noexcept nogil:
-        """Let a prompt that was cut, where a later one of its batch goes on instead, decode with the KV it has."""
-        cdef Sequence* sequence = &self._sequences[slot]
-        cdef int32_t missing = sequence.num_tokens - sequence.num_computed - sequence.scheduled
-        if missing > 0:
-            sequence.num_tokens -= missing
-            sequence.prompt_tokens -= missing
 
     # ---- the debug face
 
