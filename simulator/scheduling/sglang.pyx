@@ -24,6 +24,8 @@ Where SGLang does what it does not mean to do, `upstream_compat` follows it, and
   one whose answer the pool cut short never is, nor one put back that needs another page: all behind it wait.
 - A prompt joins others in a batch if max_prefill_tokens has room for it, or for what it is cut to; upstream one that
   may be cut joins as long as any are left.
+- One prompt is cut in a batch. Upstream, where a second one is, it alone goes on; the first decodes behind the part of
+  its prompt that it has.
 - Where decodes lack pages and an unfinished prompt holds some, that one is put back first. Upstream it keeps them, as
   it may do for long with prefill_decode_interval, and those who decode are put back, the last of them refused.
 - A decode replica that runs nobody looks for KV that has come even if retracted requests wait; see sglang_apart.
@@ -126,7 +128,9 @@ cdef class Sglang(SglangApart):
 
     def __init__(self, parameters, context):
         ignoring = ignores_eos(parameters, context.labels)
-        self.grouping = context.fast_forward
+        # Behind a mixed batch those that decoded follow its prompts, and leave in that order; members leave as admitted.
+        self.grouping = context.fast_forward and not (
+            parameters.enable_mixed_chunk and parameters.chunked_prefill_size > 0)
         self._pages = context.kv
         self.max_running = parameters.max_running_requests
         self._take_parameters(parameters)
@@ -562,7 +566,7 @@ cdef class Sglang(SglangApart):
             return self._joins(tokens[0])
         if self._paged(tokens[0]) <= self._left.chunk:
             return GO_ON if self._is_upstream else self._joins(tokens[0])
-        if self._chunked >= 0 and self._queue.policy() == SHORTEST_PREFILL:
+        if not self._may_cut() or (self._chunked >= 0 and self._queue.policy() == SHORTEST_PREFILL):
             return OTHER
         prefix += host
         tokens[0] = (prefix + self._left.chunk // page * page) // page * page - prefix
@@ -570,6 +574,10 @@ cdef class Sglang(SglangApart):
         if tokens[0] <= 0:
             return OTHER
         return GO_ON if self._is_upstream else self._joins(tokens[0])
+
+    cdef inline bint _may_cut(self) noexcept nogil:
+        """Say whether a prompt may be cut: upstream one may be though another of its batch was; see `_cut_short`."""
+        return self._is_upstream or self._left.chunk_slot < 0
 
     cdef inline Verdict _joins(self, int64_t tokens) noexcept nogil:
         """Say whether there is room in max_prefill_tokens; the first prompt has it at any length."""
@@ -596,7 +604,7 @@ cdef class Sglang(SglangApart):
 
     cdef Verdict _cut_fixed(self, int64_t* tokens, bint* is_cut) noexcept nogil:
         if self._is_chunking and tokens[0] > self._left.chunk:
-            if self._left.chunk <= 0:
+            if self._left.chunk <= 0 or not self._may_cut():
                 return OTHER
             tokens[0], is_cut[0] = self._left.chunk, True
         return GO_ON
@@ -693,6 +701,7 @@ cdef class Sglang(SglangApart):
             if slot == self._chunked:
                 self._drops_chunk = True
             else:
+                self._cut_short(slot)
                 add_row(&self._prefilled, slot)
                 self._progress[slot].pending = self._pages.tokens(slot)
         if self._is_mixing and self._decoding.size > 0:

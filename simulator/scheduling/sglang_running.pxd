@@ -128,6 +128,9 @@ cdef class SglangRunning(Scheduler):
     cdef int _publish(self, int32_t slot, int64_t tokens) except -1 nogil
     cdef int _publish_all(self, int32_t slot) except -1 nogil
 
+    # A prompt was cut, and a later one of its batch goes on instead (upstream_compat): it ends where it was cut.
+    cdef void _cut_short(self, int32_t slot) noexcept nogil
+
     # Take one off, `left` others run on; what it computed is lost but for the tree, and so is a token in flight.
     cdef int _put_back(self, Batch* batch, int32_t slot, int64_t left) except -1 nogil
 

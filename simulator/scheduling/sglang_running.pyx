@@ -96,6 +96,14 @@ cdef class SglangRunning(Scheduler):
         self._publish(slot, min(self._pages.tokens(slot), <int64_t>self._sequences[slot].num_tokens))
         return self._pages.release(slot, False)
 
+    cdef void _cut_short(self, int32_t slot) noexcept nogil:
+        """Let a prompt that was cut, where a later one of its batch goes on instead, decode with the KV it has."""
+        cdef Sequence* sequence = &self._sequences[slot]
+        cdef int32_t missing = sequence.num_tokens - sequence.num_computed - sequence.scheduled
+        if missing > 0:
+            sequence.num_tokens -= missing
+            sequence.prompt_tokens -= missing
+
     cdef int _put_back(self, Batch* batch, int32_t slot, int64_t left) except -1 nogil:
         """Take one off; what it computed is lost but for the tree, and so is a token in flight."""
         cdef int32_t row = self._row(slot)
@@ -281,7 +289,7 @@ cdef class SglangRunning(Scheduler):
         mine, theirs = self._written(slot), self._written(other)
         if mine != theirs:
             return mine > theirs
-        return self._sequences[slot].prompt_tokens < self._sequences[other].prompt_tokens
+        return self._requests[self._row(slot)].prompt_tokens < self._requests[self._row(other)].prompt_tokens
 
     cdef int _grow_own(self) except -1 nogil:
         resize(&self._progress, self.num_slots * sizeof(Progress))

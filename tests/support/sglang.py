@@ -1,6 +1,7 @@
 """Recorded runs of SGLang's scheduler: which of them the engine can run, how, and where the two differ first.
 
-A case is a scenario `CASE.json` with its log `CASE.log.json[.gz]` beside it, in any folder below `sglang`.
+A case is a scenario `CASE.json` with its log `CASE.log.json[.gz]` beside it, in any folder whose name begins
+with `sglang`, or below it.
 """
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -24,10 +25,12 @@ IGNORING = "ignores its end token"          # an SLO class
 
 
 def case_paths():
-    """Return the scenario files: those in the folder first, then those of its sub-folders."""
-    folder = GOLDENS / "sglang"
-    paths = (path for path in folder.rglob("*.json") if not path.name.endswith(".log.json") and log_path(path))
-    return sorted(paths, key=lambda path: (path.parent != folder, str(path)))
+    """Return the scenario files of each folder: its own first, then those of its sub-folders."""
+    found = []
+    for folder in sorted(GOLDENS.glob("sglang*/")):
+        paths = (path for path in folder.rglob("*.json") if not path.name.endswith(".log.json") and log_path(path))
+        found += sorted(paths, key=lambda path: (path.parent != folder, str(path)))
+    return found
 
 
 def options_of(description):
