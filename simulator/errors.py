@@ -123,7 +123,7 @@ def nearest(name: str, valid: Iterable[str]) -> str:
 
 
 def did_you_mean(name: str, valid: Iterable[str]) -> str:
-    """End a message about an unknown `name` with the nearest valid one, or the first 40.
+    """End a message about an unknown `name` with the nearest, or the first 40.
 
     >>> did_you_mean("max_num_seq", ["max_num_seqs", "policy"])
     '; did you mean max_num_seqs?'

@@ -1,8 +1,8 @@
 """A second signal ends the process even if Python never runs again.
 
 Python notes a signal and acts on it between two of its instructions: while compiled code runs, or waits, nothing comes
-of it. What is installed here is called by the system itself, hands each signal on to Python, and with the second sets an
-alarm that ends the process when it goes off.
+of it. The handler installed here is called by the system itself, hands each signal on to Python, and at the second sets
+an alarm that ends the process when it goes off.
 """
 from libc.string cimport memset
 

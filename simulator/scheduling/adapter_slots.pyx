@@ -1,8 +1,8 @@
 """Which LoRA adapters a worker holds, on the accelerator and in host memory.
 
 An adapter that a batch needs is loaded before it: from the disk to host memory, unless it is there, and from there to
-the accelerator. In both places those go that were not used for the longest time, of several that one batch used last the
-first by number: upstream goes through a set, which has no order. Source: vLLM 0.32.0,
+the accelerator. In both places those go that were not used for the longest time; of several that one batch used last,
+the first by number: upstream goes through a set, which has no order. Source: vLLM 0.32.0,
 vllm/lora/worker_manager.py, LRUCacheWorkerLoRAManager, vllm/lora/model_manager.py, LRUCacheLoRAModelManager.
 """
 from libc.stdint cimport int32_t, int64_t

@@ -32,7 +32,8 @@ cdef class Tally:
         self._members = <int32_t*>calloc(<int64_t>num_groups * num_adapters + 1, sizeof(int32_t))
         self._counted = <int64_t*>calloc(num_adapters + 1, sizeof(int64_t))
         self._latest = <int64_t*>calloc(num_groups, sizeof(int64_t))
-        if self._latest == NULL or self._masked == NULL or self._distinct == NULL or self._members == NULL or self._counted == NULL:
+        if (self._latest == NULL or self._masked == NULL or self._distinct == NULL or self._members == NULL
+                or self._counted == NULL):
             raise MemoryError()
 
     def __dealloc__(self):

@@ -84,8 +84,8 @@ cdef class Vllm(EncodingScheduler):
     def __init__(self, parameters, context):
         behaviour = behaviour_of(parameters.vllm_version)
         self.max_running = parameters.max_num_active_seqs or parameters.max_num_seqs
-        # A running prompt's last chunk may not reach max_model_len. Unchunked, the scheduler computes them whole, and one
-        # token more; vLLM's server refuses such prompts at the door.
+        # A running prompt's last chunk may not reach max_model_len. Unchunked, the scheduler computes them whole, and
+        # one token more; vLLM's server refuses such prompts at the door.
         self.longest_prompt = context.max_model_len - (parameters.enable_chunked_prefill or context.behind_server)
         self._batched_tokens = parameters.max_num_batched_tokens
         self._token_budget = min(parameters.max_num_scheduled_tokens or self._batched_tokens, self._batched_tokens)

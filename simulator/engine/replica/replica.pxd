@@ -177,8 +177,7 @@ cdef class Replica:
         self.rank.end(batch, busy_ns(&self.pipeline, batch))
         return self._observe(True) if self._observer is not None and batch.shape.num_sequences > 0 else 0
 
-    # A turn brings no tokens: after too many at one instant the replica acts no more. What brings tokens ends some time,
-    # and needs no count.
+    # Count a turn without tokens. After too many at one instant the replica acts no more; turns with tokens end anyway.
     cdef void _note_still(self, int64_t now_ns) noexcept nogil
 
     cdef int _end_at_start(self) except -1 nogil
