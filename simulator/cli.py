@@ -154,7 +154,8 @@ def _list(options: argparse.Namespace) -> int:
 
 def _describe(options: argparse.Namespace) -> int:
     from simulator.config.describe import describe_text
-    print(describe_text(" ".join(options.kind), options.name))
+    from simulator.config.huggingface.reader import read_config
+    print(describe_text(" ".join(options.kind), options.name, read_config))
     return DONE
 
 

@@ -117,7 +117,7 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     from difflib import get_close_matches  # only a refused input pays for it
 
     names, asked = [str(each) for each in valid], name[:200]
-    longer = [each for each in names if asked and each.startswith((f"{asked}-", f"{asked}."))]     # h200: h200-sxm-141gb
+    longer = [each for each in names if asked and each.startswith((f"{asked}-", f"{asked}."))]       # h200-sxm
     close = get_close_matches(asked, longer, n=1, cutoff=0) or get_close_matches(asked, names, n=1)
     return f"; did you mean {close[0]}?" if close else ""
 

@@ -27,7 +27,8 @@ def run_experiment(monkeypatch):
         stand_in.calls.append((experiment.name, experiment.seed, out, overwrite, quiet))
         if isinstance(stand_in.interrupted_by, BaseException):
             raise stand_in.interrupted_by
-        return types.SimpleNamespace(summary={}, directory=out, interrupted_by=stand_in.interrupted_by)
+        return types.SimpleNamespace(summary={}, directory=out, interrupted_by=stand_in.interrupted_by,
+                                     stands_still=False)
 
     stand_in.run_experiment = run
     results = types.ModuleType("simulator.results")

@@ -1,7 +1,7 @@
 """What can be chosen, and what a choice is made of, as text for people."""
 import inspect
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -19,7 +19,6 @@ from simulator.config.fields import (
     table_of,
     unit_in,
 )
-from simulator.config.huggingface.reader import read_config
 from simulator.config.keys import keys, named
 from simulator.config.words import allowed_in, show
 from simulator.domain import columns, facts
@@ -47,8 +46,10 @@ def list_text(kind: str | None = None) -> str:
     return "\n\n".join(_paragraph(each) for each in TITLES if each != "key")
 
 
-def describe_text(kind: str, name: str) -> str:
+def describe_text(kind: str, name: str, read_config: Callable | None = None) -> str:
     """Return what one entry is, its keys, and where it comes from.
+
+    read_config : returns the model of a config.json; None: such files are not read.
 
     Keys stand with what they allow, default, unit and meaning; facts with value and unit.
 
@@ -59,7 +60,8 @@ def describe_text(kind: str, name: str) -> str:
     """
     kind = kind_of(kind)
     if kind in FACTS:
-        return _facts(kind, name)
+        is_config = kind == "model" and read_config is not None and name.endswith(".json")
+        return _facts(kind, read_config(name) if is_config else FACTS[kind](name))
     if kind == "table":
         tables = {table: entry for table, *entry in tables_of(Experiment)}
         if name not in tables:
@@ -206,8 +208,7 @@ def cells_of(field: Field) -> tuple[str, ...]:
     return allowed_in(field), default, unit_in(field.hint) or unit_of(field.name), field.description
 
 
-def _facts(kind: str, name: str) -> str:
-    entry = read_config(name) if kind == "model" and name.endswith(".json") else FACTS[kind](name)
+def _facts(kind: str, entry: msgspec.Struct) -> str:
     rows = [row for row in _leaves(entry) if row[0] not in ("name", "source", "note")]
     about = [part for part in (entry.note, entry.source and f"Source: {entry.source}") if part]
     return "\n\n".join([f"{kind} {entry.name}", *map(_filled, about), _columns([("field", "value", "unit"), *rows])])

@@ -123,7 +123,8 @@ def _load(kind: str, name_or_path: str | Path, struct: type):
     try:
         return _parsed(struct, path, path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise InputErrors([f"{path}: no such file; expected a name in {FOLDERS[kind]}/ or the path of a .toml file"]) from error
+        expected = f"expected a name in {FOLDERS[kind]}/ or the path of a .toml file"
+        raise InputErrors([f"{path}: no such file; {expected}"]) from error
     except (OSError, UnicodeDecodeError, tomli.TOMLDecodeError) as error:
         raise InputErrors([f"{path}: {getattr(error, 'strerror', None) or error}"]) from error
 

@@ -28,13 +28,13 @@ def refusing_wild_values(path: Path) -> Iterator[None]:
         if not path.is_file():
             raise
         fault = first_wild(path) or (
-            f"its values cannot be worked with ({type(error).__name__}: {' '.join(str(error).split())}); if a run of this "
-            "version wrote them, report it as CONTRIBUTING.md says")
+            f"its values cannot be worked with ({type(error).__name__}: {' '.join(str(error).split())}); if a run of "
+            "this version wrote them, report it as CONTRIBUTING.md says")
         raise InputErrors([f"{path}: {fault}"]) from error
 
 
 def first_wild(path: Path) -> str | None:
-    """Return the table, column, row and value of the first value that no run writes; None: there is none."""
+    """Return where the first value stands that no run writes; None: there is none."""
     reader = Reader(path)
     names = reader.names()
     num_replicas = len(reader.replicas()) if "replicas" in names else None

@@ -128,7 +128,7 @@ cdef class Sglang(SglangApart):
 
     def __init__(self, parameters, context):
         ignoring = ignores_eos(parameters, context.labels)
-        # Behind a mixed batch those that decoded follow its prompts, and leave in that order; members leave as admitted.
+        # Behind a mixed batch those that decoded follow its prompts and leave in that order; members leave as admitted.
         self.grouping = context.fast_forward and not (
             parameters.enable_mixed_chunk and parameters.chunked_prefill_size > 0)
         self._pages = context.kv

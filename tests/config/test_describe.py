@@ -8,6 +8,7 @@ from simulator import registry
 from simulator.config import describe
 from simulator.config.experiment import Experiment
 from simulator.config.fields import table_of
+from simulator.config.huggingface.reader import read_config
 
 # Names of numbers without a unit: counts of what they name, and ratios.
 COUNTS = (r"num_\w+|\w+s|\w+s_per_\w+|\w+_(parallel|count|degree|gpu|size|split|index)|size|acceptance|"
@@ -194,7 +195,7 @@ def test_a_config_json_is_described(tmp_path):
         "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100,
         "max_position_embeddings": 512, "torch_dtype": "bfloat16"}))
 
-    text = describe.describe_text("model", str(tmp_path / "tiny/config.json"))
+    text = describe.describe_text("model", str(tmp_path / "tiny/config.json"), read_config)
 
     assert text.startswith("model tiny\n") and "\nnum_layers" in text
 

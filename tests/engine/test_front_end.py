@@ -15,7 +15,7 @@ EXPERIMENT = """
 engine = {max_model_len = 10000, num_gpu_blocks = 10000, max_num_seqs = 4}
 latency = {backend = "linear", base_us = 1000}
 """
-TRACE = '[workload]\ntype = "trace"\npath = "trace.csv"\n'
+TRACE = '[workload]\ntype = "trace"\npath = "trace.csv"\ntime_origin = "trace"\n'
 LOOP = """
 [workload]
 type = "synthetic"

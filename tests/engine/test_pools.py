@@ -192,6 +192,7 @@ def test_requests_of_unknown_models_are_counted_and_named(serve):
     result, _ = serve(pools, "0,10,1,x", "0,10,1,other", "0,10,1,another", "0,10,1,other", columns=",model")
     assert statuses(result) == ["completed", "rejected", "rejected", "rejected"]
     assert result.summary["diagnosis"] == [
+        "of 4 requests 1 was served: 3 rejected",
         'no pool serves model "another": rejected 1 request, 2',
         'no pool serves model "other": rejected 2 requests, 1 first']
 

@@ -50,6 +50,8 @@ def test_reasons_of_real_outputs(tmp_path):
     assert result.requests["output_tokens"].tolist() == [5, 5, 12, 12, 0]
     assert result.summary["requests"]["length_capped"] == 1
     assert result.summary["diagnosis"] == [
+        "of 5 requests some were not served: 1 rejected, of up to 512 prompt tokens, which are longer than "
+        "max_model_len = 512 allows",
         "1 output was cut at max_model_len, request 2 first: prompt and whole output are longer; they count as "
         "completed, with the tokens they got"]
 

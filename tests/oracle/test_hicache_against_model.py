@@ -62,7 +62,7 @@ def settings_of(keys, path):
                    "radix_eviction_policy": keys["policy"], "disable_overlap_schedule": keys["depth"] == 1},
         "latency": {"backend": "linear", "base_us": base_us, "per_sequence_us": sequence_us,
                     "per_prefill_token_us": token_us, "per_context_token_us": context_us},
-        "workload": {"type": "trace", "path": str(path)}, "kv_tiers": tiers}
+        "workload": {"type": "trace", "path": str(path), "time_origin": "trace"}, "kv_tiers": tiers}
 
 
 def write(path, lines):

@@ -45,7 +45,7 @@ def run(tmp_path):
     ('scheduler = "tensorrt_llm"', "which are longer than max_model_len = 4,096 allows"),
     ('scheduler = "tensorrt_llm"\nmax_num_tokens = 2048',
      "which are longer than max_model_len = 4,096 allows"),
-    ('scheduler = "sglang"', "are longer than the 4,089 tokens that max_model_len and the KV pool leave a prompt"),
+    ('scheduler = "sglang"', "are longer than the 993 tokens that max_model_len and the KV pool leave a prompt"),
     ('scheduler = "vllm_v0"', "which are longer than max_tokens_in_batch = 4,096"),
 ])
 def test_a_run_that_rejects_all_says_so_first_and_why(run, engine, why):

@@ -47,12 +47,11 @@ def test_the_first_wild_value_is_named(results, table, column, value):
 
 def test_an_error_without_a_wild_value_is_told_too_and_refusals_stay(results):
     file = results / "results.h5"
-    with pytest.raises(InputErrors, match=r"results\.h5: its values cannot be worked with \(KeyError: 'x'\)"):
-        with refusing_wild_values(file):
-            raise KeyError("x")
-    with pytest.raises(InputErrors, match="^no such request$"):
-        with refusing_wild_values(file):
-            raise InputErrors(["no such request"])
+    message = r"results\.h5: its values cannot be worked with \(KeyError: 'x'\)"
+    with pytest.raises(InputErrors, match=message), refusing_wild_values(file):
+        raise KeyError("x")
+    with pytest.raises(InputErrors, match=r"^no such request$"), refusing_wild_values(file):
+        raise InputErrors(["no such request"])
 
 
 @pytest.mark.slow

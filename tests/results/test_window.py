@@ -75,7 +75,8 @@ def test_the_throughput_of_a_closed_loop_is_that_of_all_who_share_it(run, measur
 ENGINES = {
     "plain": {}, "stepwise": {"engine": VLLM + "\nfast_forward = false"},
     "a client that sees tokens later": {"more": "host = {output_token_us = 2000.0, completion_us = 900.0}"},
-    "prompts alone in their batches": {"engine": 'scheduler = "sglang"\nmax_running_requests = 256'},
+    "prompts alone in their batches": {
+        "engine": 'scheduler = "sglang"\nblock_size = 16\nmax_running_requests = 256'},
     "two replicas": {"more": "[topology]\nreplicas = 2"},
 }
 

@@ -128,7 +128,7 @@ def context():
 def test_advice_of_vllm_is_given_by_vllm_alone(write):
     # 7 usable blocks hold 112 tokens, the prompt is 100: 13 outputs outgrow them
     grown = {"workload.output_tokens.tokens": 50, "workload.num_requests": 1}
-    told, = simulator.run(write(scheduler="vllm", num_gpu_blocks=8), grown).summary["diagnosis"]
+    _, told = simulator.run(write(scheduler="vllm", num_gpu_blocks=8), grown).summary["diagnosis"]
 
     assert told.endswith("it needs 8 KV blocks for 113 tokens, the replica has 7; vLLM refuses to start with such a "
                          "max_model_len: lower it or give more blocks")

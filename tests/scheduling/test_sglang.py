@@ -56,9 +56,9 @@ def test_who_ignores_the_end_token_and_is_cut_short_is_admitted_when_it_is_alone
 def test_upstream_it_waits_for_ever_without_a_tree(tmp_path):
     result = serve(tmp_path, enable_prefix_caching=False, ignore_eos=["batch"], upstream_compat=True)
     assert result.requests["status"].tolist() == [records.COMPLETED, records.WAITING, records.WAITING]
-    assert len(result.summary["diagnosis"]) == 1
-    assert "request 1 and 1 behind it wait for ever: give more blocks, or lower max_tokens" in (
-        result.summary["diagnosis"][0])
+    unserved, stuck = result.summary["diagnosis"]
+    assert unserved.startswith("of 3 requests 1 was served: ")
+    assert "request 1 and 1 behind it wait for ever: give more blocks, or lower max_tokens" in stuck
 
 
 def test_a_full_queue_refuses_the_newest_or_the_least_preferred(tmp_path):

@@ -44,7 +44,7 @@ def test_what_was_imported_runs_as_a_trace(load, tmp_path):
     assert "note: " in err and "times are shifted by -10.000000 s" in err
     assert [row["sent_s"] for row in rows_of(tmp_path / "out/observed.csv")] == ["0.5", "1.5", "2.5"]
     result = simulator.run(write_experiment(tmp_path))
-    assert result.requests["arrival_ns"].tolist() == [500_000_000, 1_500_000_000]
+    assert result.requests["arrival_ns"].tolist() == [0, 1_000_000_000]        # a trace begins at its first arrival
     assert result.summary["requests"]["completed"] == 2
     assert any("1 of 3 requests failed (1 timeout)" in note for note in result.summary["diagnosis"])
 
