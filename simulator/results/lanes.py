@@ -22,7 +22,7 @@ class Lanes:
 
     def __init__(self, iterations: np.ndarray | Mapping[str, np.ndarray], replicas: np.ndarray):
         self.replicas = replicas
-        self._table = iterations
+        self._table = iterations if isinstance(iterations, np.ndarray) else dict(iterations)
         self._columns: dict[str, np.ndarray] = {}
         chosen = None if not iterations["stage"].any() else np.flatnonzero(iterations["stage"] == 0)
         lane = iterations["replica"] if chosen is None else iterations["replica"][chosen]
@@ -42,6 +42,8 @@ class Lanes:
         """Return a column of the iterations, replica by replica."""
         if name not in self._columns:       # rows are dear to choose from: 60 ms for 2.8 million
             self._columns[name] = self._table[name][self._order]
+            if isinstance(self._table, dict) and name != "start_ns":
+                del self._table[name]       # one copy of a column is enough; of start_ns both orders are needed
         return self._columns[name]
 
     @cached_property

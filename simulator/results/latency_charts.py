@@ -52,9 +52,9 @@ def chosen_requests(result, names: Iterable[str]) -> np.ndarray:
     """
     columns = result.columns("requests", names)
     rows = np.empty(len(columns["status"]), [(name, column.dtype) for name, column in columns.items()])
-    for name, column in columns.items():
-        rows[name] = column
-    return rows[rows["measured"] == 1] if "measured" in columns else rows
+    for name in rows.dtype.names:
+        rows[name] = columns.pop(name)          # released as it is copied
+    return rows[rows["measured"] == 1] if "measured" in rows.dtype.names else rows
 
 
 def samples_ms(result, key: str, requests: np.ndarray | None = None) -> np.ndarray:

@@ -8,7 +8,7 @@ from results.fakes import requests_of, small_run
 from results.reports.made import ITERATIONS, REPLICAS, iterations_of, lay_down
 from simulator.results.figures.chart import Mark, Rule, number, table_of
 from simulator.results.figures.draw import inline_svg
-from simulator.results.lanes import Lanes
+from simulator.results.lanes import COLUMNS, Lanes
 from simulator.results.latency_charts import MEASURES, latency_chart, samples_ms
 from simulator.results.load_charts import bin_width_s, completions, heat_maps, timeline, utilisation
 from simulator.results.reports.batch_charts import batch_histograms, durations, outcomes
@@ -160,3 +160,14 @@ def test_long_tables_are_thinned_to_their_ends():
 def test_numbers_have_three_digits():
     assert [number(value) for value in (0.01234, 1.234, 12.34, 1234.5, 7, None)] == [
         "0.0123", "1.23", "12.3", "1,234", "7", "-"]
+
+
+def test_a_column_is_held_once():
+    columns = {name: ITERATIONS[name] for name in COLUMNS}
+    lanes = Lanes(columns, REPLICAS)
+    for name in COLUMNS:
+        lanes.column(name)
+    assert lanes.column("running").tolist() == Lanes(ITERATIONS, REPLICAS).column("running").tolist()
+
+    assert set(lanes._table) == {"start_ns"}        # whose order of time is needed, too
+    assert set(columns) == set(COLUMNS)             # the caller keeps what it has
