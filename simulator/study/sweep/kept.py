@@ -31,9 +31,9 @@ def keep(study: Study, directory: Path) -> None:
 
 
 def text_of(study: Study) -> str:
-    """Return a study file that asks for the same: base and overrides in it, all tables of [study] in their order.
+    """Return a study file that asks for the same, with base and overrides in it.
 
-    The order of the axes is that of the points, so a table among them, {from, to, steps}, stays on its line.
+    The axes keep their order, which is that of the points: a table among them, {from, to, steps}, stays on its line.
     """
     table = tomli_w.dumps(plain_value(dict(study.apart or {})) | plain(study.base))
     asked = _plain_study(study)
