@@ -26,9 +26,24 @@ def keep(study: Study, directory: Path) -> None:
     OutputError
         They cannot be written.
     """
-    table = plain_value(dict(study.apart or {})) | plain(study.base) | {"study": _plain_study(study)}
-    write(directory / STUDY, tomli_w.dumps(table))
+    write(directory / STUDY, text_of(study))
     keep_program(directory)
+
+
+def text_of(study: Study) -> str:
+    """Return a study file that asks for the same, with base and overrides in it.
+
+    The axes keep their order, which is that of the points: a table among them, {from, to, steps}, stays on its line.
+    """
+    table = tomli_w.dumps(plain_value(dict(study.apart or {})) | plain(study.base))
+    asked = _plain_study(study)
+    lines = [f"{_key(key)} = {_inline(value)}" for key, value in asked.items() if not isinstance(value, dict)]
+    parts = [table, "\n".join(["[study]", *lines, ""])]
+    for name, inner in asked.items():
+        if isinstance(inner, dict):
+            lines = [f"{_key(key)} = {_inline(value)}" for key, value in inner.items()]
+            parts.append("\n".join([f"[study.{_key(name)}]", *lines, ""]))
+    return "\n".join(parts)
 
 
 def keep_program(directory: Path) -> None:
@@ -47,3 +62,13 @@ def keep_program(directory: Path) -> None:
 def _plain_study(study: Study) -> dict[str, Any]:
     table = plain(study.settings) | {"seeds": list(study.seeds)}
     return {key: value for key, value in table.items() if value not in ((), [], {}, None)}
+
+
+def _key(name: str) -> str:
+    return tomli_w.dumps({name: 0}).removesuffix(" = 0\n")
+
+
+def _inline(value: Any) -> str:
+    """Return a value as TOML without sections of its own: the writer puts tables in an array inline, in their order."""
+    text = tomli_w.dumps({"x": [value]})
+    return text.removeprefix("x = [").removesuffix("]\n").strip().removesuffix(",")

@@ -1,6 +1,9 @@
 """A study file says which experiments are run, and every fault of it is told at once."""
+import itertools
+
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from simulator import cli
 from simulator.config.load import load_experiment
@@ -9,6 +12,7 @@ from simulator.errors import InputErrors
 from simulator.study.sweep.axes import axis_of
 from simulator.study.sweep.design import points_of
 from simulator.study.sweep.identity import hash_of, id_of
+from simulator.study.sweep.kept import text_of
 from simulator.study.sweep.plan import trials_of
 from simulator.study.sweep.study_file import check_points, read_study
 
@@ -190,3 +194,39 @@ def test_id_is_of_what_facts_and_classes_of_users_say(tmp_path, study, monkeypat
         (folder / "base.toml").write_text(base.read_text().replace('"synthetic"', '"mine_of_ids:Mine"'))
     ids = [id_of(load_experiment(tmp_path / str(number) / "base.toml")) for number in range(2)]
     assert ids[0] != ids[1]
+
+
+RANGE, WHOLE, LIST = {"from": 8.0, "to": 32.0, "steps": 3}, {"from": 2, "to": 8, "steps": 2, "scale": "log"}, [4, 16]
+TABLES = [{"gpu_memory_utilization": 0.8, "max_num_batched_tokens": 4096}, {"gpu_memory_utilization": 0.9}]
+OPEN = {"from": 8.0, "to": 32.0}
+AXES = {"workload.arrival.rate_per_s": RANGE, "engine.max_num_seqs": LIST, "engine": TABLES}
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(AXES)))
+def test_a_written_study_has_the_same_plan(study, tmp_path, order):
+    asked = read_study(study)
+    axes = {key: AXES[key] for key in order}
+    assert_survives(with_axes(asked, axes, "grid"), tmp_path)
+    assert_survives(with_axes(asked, axes | {"engine.max_num_seqs": WHOLE}, "grid"), tmp_path)
+    assert_survives(with_axes(asked, axes | {"workload.arrival.rate_per_s": OPEN}, "lhs", 5), tmp_path)
+
+
+def test_rules_and_listed_points_survive_being_written(study, tmp_path):
+    asked = with_axes(read_study(study), AXES, "grid")
+    drop = ({"engine": {"max_num_seqs": 4}}, {"workload.arrival.rate_per_s": 8.0})
+    assert_survives(asked._replace(settings=replace(asked.settings, exclude=drop)), tmp_path)
+    listed = ({"engine": {"max_num_seqs": 4}, "workload.arrival.rate_per_s": 8.0}, {"engine.max_num_seqs": 16})
+    assert_survives(with_axes(asked, {}, "list", listed), tmp_path)
+
+
+def with_axes(asked, axes, design, points=()):
+    made = tuple(axis_of(key, given, design == "lhs") for key, given in axes.items())
+    return asked._replace(axes=made, settings=replace(asked.settings, axes=axes, design=design, points=points))
+
+
+def assert_survives(asked, folder):
+    path = folder / "written.toml"
+    path.write_text(text_of(asked), encoding="utf-8")
+    again = read_study(path)
+    assert trials_of(again, again.points()) == trials_of(asked, asked.points())
+    assert [axis.key for axis in again.axes] == [axis.key for axis in asked.axes]
