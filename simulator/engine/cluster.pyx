@@ -502,7 +502,8 @@ cdef class Cluster:
 
     def _limits(self):
         """Return why each replica turns requests away, as `domain.run.Run` has it; empty where none was."""
-        if not np.isin(self.workload.requests["status"], (records.REJECTED, records.DROPPED)).any():
+        status = self.workload.requests["status"]
+        if not (status == records.REJECTED).any() and not (status == records.DROPPED).any():
             return []
         schedulers = [(<Replica>replica).rank.scheduler for replica in self.replicas]
         return [(each.limits(), each.why_dropped()) for each in schedulers]
