@@ -502,8 +502,12 @@ cdef class Cluster:
 
     def _limits(self):
         """Return why each replica turns requests away, as `domain.run.Run` has it; empty where none was."""
-        status = self.workload.requests["status"]
-        if not (status == records.REJECTED).any() and not (status == records.DROPPED).any():
+        cdef Replica replica
+        cdef int64_t completed = 0
+        for replica in self.replicas:
+            completed += replica.rank.row.completed
+        if completed == self._num_requests or not np.isin(
+                self.workload.requests["status"], (records.REJECTED, records.DROPPED)).any():
             return []
         schedulers = [(<Replica>replica).rank.scheduler for replica in self.replicas]
         return [(each.limits(), each.why_dropped()) for each in schedulers]
