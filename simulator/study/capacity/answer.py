@@ -71,6 +71,8 @@ def answer(prober: Prober, study: Study, varied: Varied, bounds: Bounds, start: 
     interval = None
     if found.good is not None and found.bad is not None:
         interval = interval_of(found.good, found.bad, varied.span, rules.confidence)
+    if interval is not None and value is not None:      # the answer itself passed: its runs are more, or it was stepped
+        interval = min(interval[0], value), max(interval[1], value)
     return Answer(value, interval, found, verdicts, checks, is_verified, curve_of(prober, verdicts, bounds),
                   figures_of(longer, value) if value is not None else {})
 

@@ -64,7 +64,7 @@ def test_c4_a_mean_of_two_milliseconds_is_where_theory_has_it(study, tmp_path):
                             "workload.num_requests=20000", "--set", 'study.slo={"ttft_ms.mean" = {max = 2.0}}')
 
     low, high = content["interval"]
-    assert status == 0 and low <= 666.67 <= high and high - low < 30
+    assert status == 0 and low <= 666.67 <= high and high - low < 30 and low <= content["answer"] <= high
     assert content["verified"]
 
 
