@@ -3,7 +3,9 @@
 A point that does not fit is refused, a class of a user's that raises makes it fail; neither ends the study.
 """
 import os
+import platform
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -48,10 +50,10 @@ class Bench:
         ----------
         stop : asked every few milliseconds; True: the run ends, and counts as one that took too long.
         """
-        began_s = time.perf_counter()
+        began, began_s = datetime.now(UTC).isoformat(timespec="milliseconds"), time.perf_counter()
         status, error, summary, extra = self._outcome(trial, _Clock(self._study.settings.run.timeout_s, stop))
         return Finished(trial.id, trial.index, trial.replication, trial.seed, status, error, 1, summary, extra,
-                        round(time.perf_counter() - began_s, 6))
+                        round(time.perf_counter() - began_s, 6), platform.node(), began)
 
     def _outcome(self, trial: Trial, clock: "_Clock") -> tuple[str, str | None, dict, dict]:
         statistics = self._study.settings.statistics

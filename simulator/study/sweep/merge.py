@@ -3,6 +3,8 @@
 table.h5 has /runs, a row for each line of the plan, and /points; table.csv the first; timings.csv what differs from
 machine to machine; summary.json how many ended how.
 """
+import csv
+import io
 import json
 import math
 import os
@@ -203,9 +205,12 @@ def _column(values: list) -> np.ndarray:
 
 
 def _timings(planned: list[Trial], ends: list[Finished | None]) -> str:
-    rows = ["id,wall_s,attempts", *(f"{trial.id},{end.wall_s!r},{end.attempts}"
-                                    for trial, end in zip(planned, ends, strict=True) if end is not None)]
-    return "\n".join(rows) + "\n"
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(["id", "wall_s", "attempts", "host", "began"])
+    rows.writerows((trial.id, repr(end.wall_s), end.attempts, end.host, end.began)
+                   for trial, end in zip(planned, ends, strict=True) if end is not None)
+    return text.getvalue()
 
 
 def _hdf5(path: Path, tables: dict[str, np.ndarray], attributes: dict[str, Any]) -> None:

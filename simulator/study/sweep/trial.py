@@ -30,7 +30,8 @@ class Finished(NamedTuple):
     status : one of `STATUSES`. error : why it is not done, a sentence; None: it is. attempts : to run it.
     summary : every scalar leaf of summary.json by its dotted name, "ttft_ms.p99"; None: there is nothing to measure.
     extra : what the run says of itself (`statistics.of_run.Look`), and "gpus".
-    wall_s : real seconds; the one thing that differs from machine to machine.
+    wall_s : real seconds. host, began : the machine's name, and when the run began, ISO 8601 in UTC; empty where no run
+        began, or in segments of older versions. These three differ from machine to machine.
     """
 
     id: str
@@ -43,6 +44,8 @@ class Finished(NamedTuple):
     summary: dict[str, float | None]
     extra: dict[str, Any]
     wall_s: float
+    host: str = ""
+    began: str = ""
 
     def result(self) -> tuple:
         """Return what must be equal wherever the trial runs."""

@@ -15,7 +15,7 @@ from simulator.study.sweep.design import flattened
 from simulator.study.sweep.names import FRONT, RANKING, TUNE, WINNERS
 from simulator.study.sweep.trial import DONE
 from simulator.study.sweep.writing import write
-from simulator.study.tuning.candidates import Candidate
+from simulator.study.tuning.candidates import TRANSFER, Candidate
 from simulator.study.tuning.findings import Findings
 from simulator.study.tuning.ranking import nearest_miss, ranked
 from simulator.study.tuning.table import Question
@@ -106,21 +106,31 @@ def winner_toml(question: Question, tried: Tried, place: int) -> str:
 
 
 def table_of(question: Question, told: Told, most: int = 10) -> str:
-    """Return the best candidates as a table to read."""
+    """Return the best candidates as a table to read, a column for each axis that one of them has."""
     has_pools = bool(question.study.base.pools)
     head = ["rank", *(each.key for each in question.objectives), "GPUs", "layout"]
-    assigned = [_assigned(each.candidate.assignment) for each in told.ranking]
-    keys = [key for key in dict.fromkeys(key for own in assigned for key in own)
-            if len({str(own[key]) for own in assigned if key in own}) > 1]
+    keys = list(dict.fromkeys(key for each in told.ranking for key in _assigned(each.candidate.assignment)
+                              if key not in TRANSFER))
     lines = [[*head, *_short([key if has_pools else _role(key) for key in keys])]]
     for place, each in enumerate(told.ranking[:most], 1):
         own = _assigned(each.candidate.assignment)
         star = "*" if each.candidate.number in told.on_front and len(question.objectives) > 1 else ""
         lines.append([f"{place}{star}", *(_number(value) for value in each.values), str(each.candidate.gpus),
-                      each.candidate.layout, *(str(own.get(key, "")) for key in keys)])
+                      each.candidate.layout, *(str(own[key] if key in own else _default(each.candidate, key)) for key in keys)])
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
                      for line in lines)
+
+
+def _default(candidate: Candidate, key: str) -> Any:
+    """Return what the experiment of a candidate has for a key that its assignment leaves out; empty: it has none."""
+    place = candidate.experiment
+    for part in key.split("."):
+        if part.isdecimal() and isinstance(place, tuple | list):
+            place = place[int(part)] if int(part) < len(place) else None
+        else:
+            place = getattr(place, part, getattr(getattr(place, "parameters", None), part, None))
+    return "" if place is None else _plain(place)
 
 
 def _role(key: str) -> str:
