@@ -7,6 +7,12 @@ from simulator.routing.base cimport Router
 cdef int32_t refuse_answer(Router router, int32_t replica) except -2 nogil      # BadAnswer
 
 
+# Router.route of a router whose view does not say which replicas can be routed to: -1 or any replica of its view.
+cdef inline int32_t ask_any(Router router, int32_t row, int64_t now_ns) except -2 nogil:
+    cdef int32_t replica = router.route(row, now_ns)
+    return replica if -1 <= replica < router.num_replicas else refuse_answer(router, replica)
+
+
 # Router.route, whose answer is -1 or a replica of its view that can be routed to. BadAnswer: it is neither.
 cdef inline int32_t ask(Router router, int32_t row, int64_t now_ns) except -2 nogil:
     cdef int32_t replica = router.route(row, now_ns)

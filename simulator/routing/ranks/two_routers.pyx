@@ -4,7 +4,7 @@ from libc.stdlib cimport calloc, free
 cimport cython
 
 from simulator.routing.base cimport Router
-from simulator.routing.door cimport ask
+from simulator.routing.door cimport ask_any
 from simulator.routing.ranks.views cimport Groups, Members
 
 from msgspec.structs import replace
@@ -50,10 +50,10 @@ cdef class TwoRouters(Router):
         free(self._views)
 
     cdef int32_t route(self, int32_t row, int64_t now_ns) except -2 nogil:
-        cdef int32_t group = ask(self.first, row, now_ns), rank
+        cdef int32_t group = ask_any(self.first, row, now_ns), rank
         if group < 0:
             return -1
-        rank = ask(<Router>self._seconds[group], row, now_ns)
+        rank = ask_any(<Router>self._seconds[group], row, now_ns)
         return self.groups.begin_of(group) + rank if rank >= 0 else -1
 
     cdef int sent(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
