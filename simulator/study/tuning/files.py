@@ -106,7 +106,7 @@ def winner_toml(question: Question, tried: Tried, place: int) -> str:
 
 
 def table_of(question: Question, told: Told, most: int = 10) -> str:
-    """Return the best candidates as a table to read, a column for each axis that one of them has."""
+    """Return the best candidates as a table, with a column for each axis."""
     has_pools = bool(question.study.base.pools)
     head = ["rank", *(each.key for each in question.objectives), "GPUs", "layout"]
     keys = list(dict.fromkeys(key for each in told.ranking for key in _assigned(each.candidate.assignment)
@@ -116,7 +116,8 @@ def table_of(question: Question, told: Told, most: int = 10) -> str:
         own = _assigned(each.candidate.assignment)
         star = "*" if each.candidate.number in told.on_front and len(question.objectives) > 1 else ""
         lines.append([f"{place}{star}", *(_number(value) for value in each.values), str(each.candidate.gpus),
-                      each.candidate.layout, *(str(own[key] if key in own else _default(each.candidate, key)) for key in keys)])
+                      each.candidate.layout,
+                      *(str(own[key] if key in own else _default(each.candidate, key)) for key in keys)])
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
                      for line in lines)
