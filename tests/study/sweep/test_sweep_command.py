@@ -3,6 +3,7 @@ import csv
 import io
 import json
 import os
+import platform
 
 import h5py
 import numpy as np
@@ -254,3 +255,11 @@ def _settled(study, out):
 def test_python_gets_the_tables(study):
     studied = simulator.sweep(study)
     assert len(studied.runs) == 8 and len(studied.points) == 4
+
+
+def test_timings_tell_where_and_when_each_run_began(study, tmp_path):
+    assert sweep(study, tmp_path / "out") == 0
+
+    head, *rows = [line.split(",") for line in (tmp_path / "out/timings.csv").read_text().splitlines()]
+    assert head == ["id", "wall_s", "attempts", "host", "began"]
+    assert rows and all(row[3] == platform.node() and row[4].endswith("+00:00") for row in rows)
