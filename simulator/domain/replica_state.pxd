@@ -23,6 +23,9 @@ cdef struct ReplicaState:       # as the replica reports it
     int64_t loading_tokens      # of requests whose KV is on the way to here
     int64_t iteration_ns        # duration of the iteration in progress, or of the last one
     int64_t preemptions         # so far
+    int64_t prefix_query_tokens  # of prompts, looked up in the prefix cache at first admissions, so far
+    int64_t prefix_hit_tokens   # of these, found
+    double cache_hit_rate       # their share, BLIS's CacheHitRate; 0 before any was looked up
     int32_t iteration_prefill_tokens    # prompt tokens in it
     int32_t waiting             # requests in the waiting queue
     int32_t running             # requests in the running list
@@ -33,6 +36,11 @@ cdef struct ReplicaState:       # as the replica reports it
     int32_t max_running         # requests in the running list, at most
     int32_t max_batched_tokens  # tokens in an iteration, at most
     int32_t is_silent           # it stood still when it was looked at: it reports nothing, and the rest is from before
+
+
+cdef inline double hit_rate_of(const ReplicaState* state) noexcept nogil:
+    return (<double>state.prefix_hit_tokens / <double>state.prefix_query_tokens if state.prefix_query_tokens > 0
+            else 0.0)
 
 
 cdef struct ReplicaAccount:     # as the gateway knows it by itself: always exact
