@@ -17,7 +17,8 @@ from simulator.domain.request cimport COMPLETED, REJECTED, RUNNING, TIMED_OUT, W
 from simulator.domain.tables cimport ReplicaRow
 from simulator.domain.journey cimport LEG_COMPLETED, LEG_ENDED, NO_REPLICA
 from simulator.engine.gateway.gateway cimport Gateway
-from simulator.engine.fleet.events cimport ADMIT, ARRIVAL, DISPATCH, ENQUEUE, EXPIRE, FRONT_END, RECALL, ROUTE, TIME_OUT
+from simulator.engine.fleet.events cimport (
+    ADMIT, ARRIVAL, DISPATCH, ENQUEUE, EXPIRE, FRONT_END, RECALL, ROUTE, SAMPLE, TIME_OUT)
 from simulator.engine.fleet.fleet cimport TICK, Fleet
 from simulator.engine.operations.base cimport Operation
 from simulator.engine.replica.replica cimport Replica
@@ -298,6 +299,8 @@ cdef class Cluster:
             self._idle_since_ns = now_ns
         if not is_quiet:
             return self._gives_up(now_ns - self._idle_since_ns, self._give_up_failing_ns, False)
+        if self.fleet.events.size == 1 and self.fleet.events.top().kind == SAMPLE:
+            return True                                 # who looks on does not wait
         if self._quiet_since_ns < self._last_event_ns:
             self._quiet_since_ns = now_ns
         return self._gives_up(now_ns - self._quiet_since_ns, self._give_up_ns, True)
