@@ -22,6 +22,7 @@ from simulator.engine.fleet.events cimport (
 from simulator.engine.fleet.fleet cimport TICK, Fleet
 from simulator.engine.operations.base cimport Operation
 from simulator.engine.replica.replica cimport Replica
+from simulator.kv.chunk_store cimport ChunkStore
 
 from itertools import zip_longest
 
@@ -518,6 +519,9 @@ cdef class Cluster:
     def _tier_table(self):
         """Return what the levels of all tiers did; None: there are none."""
         cdef Replica replica
+        cdef ChunkStore store
+        for store in self._stores.values():             # who shares it takes notice only when it uses it
+            store.settle(self._end_of_time())
         found = [(replica.index, row) for replica in self.replicas if replica.scheduler.tier is not None
                  for row in replica.scheduler.tier.rows()]
         found += [(-1, store.row()) for store in self._stores.values()]
