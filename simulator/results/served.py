@@ -27,7 +27,7 @@ def is_unserved(run: Run, nothing: bool = False) -> bool:
 
 
 def unserved(run: Run, journeys) -> str | None:
-    """Say how many requests were not served, and why, or that none came; None: half of them were served.
+    """Say why requests were not served, or that none came; None: half of them were.
 
     Parameters
     ----------
