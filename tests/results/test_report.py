@@ -41,7 +41,7 @@ def test_columns_stay_apart_however_long_the_numbers_are():
 
     line = next(line for line in summary_table(summary).splitlines() if line.startswith("E2EL"))
 
-    assert line.split() == ["E2EL", *["123,456,789,012.00"] * 6]
+    assert line.split() == ["E2EL", *["1.2346e+11"] * 6] and len(line) <= 80
 
 
 def test_an_empty_run_has_a_table():
