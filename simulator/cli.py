@@ -128,8 +128,12 @@ def _tell(text: str) -> None:
 
 
 def _validate(options: argparse.Namespace) -> int:
-    from simulator.config.load import load_experiment, resolved_toml
-    experiment = load_experiment(options.experiment, options.overrides, "--set")
+    from simulator.config.load import NoExperiment, load_experiment, resolved_toml
+    try:
+        experiment = load_experiment(options.experiment, options.overrides, "--set")
+    except NoExperiment as other:
+        print(_study(other.kind).validated(options.experiment, options.overrides), end="")
+        return DONE
     from simulator.assemble import build, prepare  # NumPy and the engine: after the file is known to be good
     from simulator.results.memory import NO_SINK
     with faults_of(options.experiment):
@@ -228,7 +232,8 @@ def parser_of(*chosen: str) -> argparse.ArgumentParser:
 
     _add_run(commands)
     validate = commands.add_parser(
-        "validate", help="check an experiment and print it with every default filled in", allow_abbrev=False)
+        "validate", allow_abbrev=False, help=(
+            "check an experiment, a study or a comparison without a run, and print it with every default filled in"))
     _add_experiment(validate)
 
     list_ = commands.add_parser("list", help="what can be chosen by name")
