@@ -9,6 +9,7 @@ from simulator.config import describe
 from simulator.config.experiment import Experiment
 from simulator.config.fields import table_of
 from simulator.config.huggingface.reader import read_config
+from simulator.domain import facts
 
 # Names of numbers without a unit: counts of what they name, and ratios.
 COUNTS = (r"num_\w+|\w+s|\w+s_per_\w+|\w+_(parallel|count|degree|gpu|size|split|index)|size|acceptance|"
@@ -209,7 +210,8 @@ def test_the_nearest_accelerator_is_of_the_same_generation(faults, name, near):
 
 def test_a_path_that_is_missed_says_that_names_and_paths_are_taken(faults, tmp_path):
     assert faults(describe.describe_text, "hardware", f"{tmp_path}/mine.toml") == [
-        f"{tmp_path}/mine.toml: no such file; expected a name in hardware/ or the path of a .toml file"]
+        f'no file "{tmp_path}/mine.toml"; valid: ' + ", ".join(facts.names("hardware")[:40])
+        + f" and {len(facts.names('hardware')) - 40} more"]
     (missed,) = faults(describe.describe_text, "hardware", "zzz")
     assert missed.endswith("; or the path of a .toml file of your own")
 
