@@ -4,6 +4,7 @@ Keys of a class that a table chooses stand in that table: `engine.chunk_size` is
 list is not numbered here: `pools.replicas`, where `--set` writes `pools.0.replicas`; `NAME` is one of the user's.
 """
 from collections.abc import Iterable, Iterator
+from functools import cache
 from itertools import chain
 from typing import NamedTuple
 
@@ -28,18 +29,20 @@ class Key(NamedTuple):
     field: Field
 
 
-def keys() -> Iterator[Key]:
-    """Yield all keys of experiments in the order of the file.
+@cache
+def keys() -> tuple[Key, ...]:
+    """Return all keys of experiments in the order of the file.
 
     A key that several classes read comes once for each.
     """
-    yield from _of(Experiment, "", "", ())
+    return tuple(_of(Experiment, "", "", ()))
 
 
-def all_keys() -> Iterator[Key]:
-    """Yield the keys of experiments, and those of [study] for each kind of study."""
+@cache
+def all_keys() -> tuple[Key, ...]:
+    """Return the keys of experiments, and those of [study] for each kind of study."""
     studies = (_of(registry.study_table(kind), "study.", f"study {kind}", ()) for kind in registry.STUDIES)
-    return chain(keys(), *studies)
+    return (*keys(), *chain.from_iterable(studies))
 
 
 def named(asked: str, known: Iterable[Key] | None = None) -> list[Key]:
