@@ -6,7 +6,6 @@ nothing in it moved any more: its results are written, marked incomplete, and th
 """
 import argparse
 import os
-import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -39,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments.insert(0, "run")
     try:
         options = parser_of(arguments[0]).parse_args(arguments, argparse.Namespace(began_s=began_s))
+        _refuse_line_breaks(options)
         run = COMMANDS.get(options.command) or _study(options.command).run
         status = run(options)
         sys.stdout.flush()
@@ -56,6 +56,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return DONE
     except (Exception, SystemExit) as error:    # a class of a user's may ask to end the program
         return _report(error)
+
+
+def _refuse_line_breaks(options: argparse.Namespace) -> None:
+    """Refuse names of files and folders that break lines; a setting may: it is TOML."""
+    from simulator.core.paths import fault_of_name
+    given = [value for value in vars(options).values() if isinstance(value, str) and "\0" not in value]
+    if faults := [fault for value in given if (fault := fault_of_name(value))]:
+        raise InputErrors(faults)
 
 
 def _replace_closed_streams() -> None:
@@ -173,6 +181,7 @@ def _schema(options: argparse.Namespace) -> int:
 
 def _example(options: argparse.Namespace) -> int:
     from simulator import examples
+    from simulator.core.paths import shell_word
     if options.example is None:
         if options.to is not None:
             raise InputErrors(["--to: goes with the NAME of an example; `simulator example` lists them"])
@@ -182,7 +191,7 @@ def _example(options: argparse.Namespace) -> int:
     print("\n".join(map(str, written)))
     for file in examples.lacking(options.example):
         print(f"{written[0]} reads {file}, which does not come along: its first lines say where it is")
-    print(f"\npython -m simulator {examples.command(options.example)} {shlex.quote(str(written[0]))}")
+    print(f"\npython -m simulator {examples.command(options.example)} {shell_word(written[0])}")
     return DONE
 
 

@@ -71,7 +71,7 @@ def experiment_layers(file: str | os.PathLike, overrides: Mapping[str, Any] | It
     if (kind := kind_of(layers)) is not None:
         noun = "a comparison" if kind == COMPARE else "a study"
         raise NoExperiment([f"{os.fspath(file)}: {noun}, not an experiment; `simulator {kind}` runs it"], kind)
-    layers.data.setdefault("name", os.path.basename(os.fspath(file)).removesuffix(".toml"))
+    layers.name_after(file)
     return layers
 
 

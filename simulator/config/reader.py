@@ -25,7 +25,7 @@ from simulator.config.fields import (
 )
 from simulator.config.layers import Path, Source
 from simulator.config.words import allowed_in, show, words
-from simulator.core.paths import special
+from simulator.core.paths import fault_of_name, special
 from simulator.domain import facts
 from simulator.domain.near_facts import end_of
 from simulator.errors import InputErrors, did_you_mean, nearest
@@ -200,6 +200,9 @@ class Reader:
     def _absolute(self, name: str, path: Path) -> Any:
         """Return the absolute path of a file that the file which says `path` calls `name`, or refuse it."""
         found = os.path.abspath(os.path.join(self._source_of(path).folder, os.path.expanduser(name)))
+        if (fault := fault_of_name(name)) is not None and "\0" not in name:
+            self.fault(path, fault)
+            return MISSING
         if kind := special(found):
             self.fault(path, f"expected a file, found {show(name)}, {kind}")
             return MISSING

@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from simulator.budget import least_bytes
+from simulator.core.paths import shell_word
 from simulator.errors import InputErrors, number_of
 from simulator.results.colours import coloured
 from simulator.study.distributed.option import add_dask, elsewhere
@@ -161,7 +162,7 @@ def _told(campaign: Campaign, ends: list[Finished], directory: Path, summary: di
                 lines.append(f"{summary[key]} of {summary['points']} points {words}")
         lines.append(f"tables in {directory}: table.csv, table.h5")
     else:
-        lines.append(f"segments in {directory}; `simulator study merge {directory}` makes its tables")
+        lines.append(f"segments in {directory}; `simulator study merge {shell_word(directory)}` makes its tables")
     return "\n".join(lines)
 
 

@@ -103,7 +103,7 @@ def read_question(file: str | os.PathLike, overrides: Iterable[str] = (), is_fit
     layers = read_layers(file, overrides, "--set")
     faults: list[str] = []
     given, fit = _settings(file, layers, is_fitted, faults)
-    layers.data.setdefault("name", os.path.basename(file).removesuffix(".toml"))
+    layers.name_after(file)
     if faults:
         faults += told_by([lambda: _faults_of_sets(file, layers, given, overrides)])
     _raise(faults)

@@ -236,7 +236,7 @@ def read_study(file: str | os.PathLike, overrides: Mapping[str, Any] | Iterable[
     if given.get("kind") != kind and given.get("kind") in registry.STUDIES:
         raise InputErrors([f'{file}: study.kind: "{given["kind"]}"; `simulator {given["kind"]}` does that'])
     apart = {key: layers.data.pop(key) for key in struct.set_apart(layers.data, given) if key in layers.data}
-    layers.data.setdefault("name", os.path.basename(file).removesuffix(".toml"))
+    layers.name_after(file)
     study, faults = _read(file, struct, given, layers, apart)
     if faults:
         raise InputErrors(dict.fromkeys(faults))
