@@ -1,6 +1,6 @@
 """What a report is made of: a result, what was asked for, and which tables are there."""
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from simulator.errors import InputErrors
 from simulator.results import request_passes
 from simulator.results.lanes import Lanes
 from simulator.results.load import load_results
+from simulator.results.progress import RowProgress
 from simulator.results.request_passes import Gaps, Requests, Sample
 
 VERSIONS = ("version", "git_revision", "python", "numpy")     # the same for equal runs; times and machine are not
@@ -20,10 +21,7 @@ LEFT_OUT = {"requests": "Charts of requests are left out: [output] requests = fa
             "itl_ms": "The distribution of ITL is left out: [output] token_times = false; the table above has its "
                       "percentiles.",
             "iterations": "Charts over time and of batches are left out: [output] iterations = false."}
-PASSES = {"requests": 2, "iterations": 3}       # over each table, or a few more
-
-Show = Callable[[int, int], None]
-
+PASSES = {"requests": 2, "iterations": 3, "token_times": 2}         # over each table, or a few more
 
 class Material:
     """A result with its experiment; tables are read when they are asked for.
@@ -37,7 +35,7 @@ class Material:
     Parameters
     ----------
     directory : of results.
-    show : is told how many rows were read, and how many there are to read in all.
+    progress : is told how many rows are to be read, and how many were; None: nobody is.
 
     Raises
     ------
@@ -45,15 +43,16 @@ class Material:
         There are none, or they are broken.
     """
 
-    def __init__(self, directory: str | Path, show: Show | None = None):
+    def __init__(self, directory: str | Path, progress: RowProgress | None = None):
         self.directory = Path(directory)
         self.result = load_results(directory)
         self.summary = self.result.summary
         self.experiment = _toml(self.directory / "resolved.toml")
         self.bounds: dict[str, float] = self.experiment.get("slo", {})
-        self._show = show
         self._absent: set[str] = set()
-        self._total = sum(passes * (self.result.num_rows(name) or 0) for name, passes in PASSES.items())
+        self._progress = progress or RowProgress(quiet=True)
+        for name in ("requests", "iterations"):
+            self._progress.expect(PASSES[name] * (self.result.num_rows(name) or 0))
 
     @property
     def absent(self) -> dict[str, str]:
@@ -83,7 +82,8 @@ class Material:
         except LookupError:
             self._absent.add("itl_ms")
             return None
-        return Gaps(self.result.token_time_blocks, offsets).sample
+        self._progress.expect(PASSES["token_times"] * int(offsets[-1]))
+        return Gaps(self._token_times, offsets).sample
 
     def sample(self, key: str) -> Sample | None:
         """Return one latency of all that completed; None: its table was not written."""
@@ -106,11 +106,15 @@ class Material:
             self._absent.add(table)
         return is_there
 
+    def _token_times(self) -> Iterator[np.ndarray]:
+        for block in self.result.token_time_blocks():
+            yield block
+            self._progress.show(len(block))
+
     def _blocks(self, table: str, names: tuple[str, ...]) -> Iterator[dict[str, np.ndarray]]:
         for block in self.result.column_blocks(table, names):
             yield block
-            if self._show is not None:
-                self._show(len(block[names[0]]), self._total)
+            self._progress.show(len(block[names[0]]))
 
     @property
     def resolved_toml(self) -> str:
