@@ -37,7 +37,7 @@ def charts_of(material: Material, against: Material | None = None, request: Requ
 def _latencies(material: Material, against: Material | None) -> list[Chart]:
     charts = []
     if against is not None:
-        against.bounds = material.bounds
+        against.stand_beside(material)
     for measure in MEASURES:
         if (own := material.sample(measure.key)) is None:
             continue

@@ -50,9 +50,12 @@ class Material:
         self.experiment = _toml(self.directory / "resolved.toml")
         self.bounds: dict[str, float] = self.experiment.get("slo", {})
         self._absent: set[str] = set()
+        self._is_beside = False
         self._progress = progress or RowProgress(quiet=True)
-        for name in ("requests", "iterations"):
-            self._progress.expect(PASSES[name] * (self.result.num_rows(name) or 0))
+
+    def stand_beside(self, other: "Material") -> None:
+        """Be what other results are compared with: by their bounds, and in latencies alone."""
+        self.bounds, self._is_beside = other.bounds, True
 
     @property
     def absent(self) -> dict[str, str]:
@@ -64,7 +67,8 @@ class Material:
         """Requests that count; None: the table was not written."""
         if not self._has("requests"):
             return None
-        until_ns = 0 if self.lanes is None else self.lanes.span.end_ns
+        self._expect("requests")
+        until_ns = 0 if self._is_beside or self.lanes is None else self.lanes.span.end_ns
         return Requests(lambda: self._blocks("requests", request_passes.COLUMNS), self.bounds, until_ns)
 
     @cached_property
@@ -72,6 +76,7 @@ class Material:
         """Iterations by replica; None: the table was not written."""
         if not self._has("iterations"):
             return None
+        self._expect("iterations")
         return Lanes(lambda names: self._blocks("iterations", names), self.result.replicas, self.limits())
 
     @cached_property
@@ -105,6 +110,9 @@ class Material:
         if not is_there:
             self._absent.add(table)
         return is_there
+
+    def _expect(self, table: str) -> None:
+        self._progress.expect(PASSES[table] * self.result.num_rows(table))
 
     def _token_times(self) -> Iterator[np.ndarray]:
         for block in self.result.token_time_blocks():

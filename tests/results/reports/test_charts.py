@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from results.fakes import requests_of, small_run
-from results.reports.made import ITERATIONS, REPLICAS, counted, iterations_of, lanes_of, lay_down, sample_of
+from results.reports.made import ITERATIONS, REPLICAS, RESOLVED, counted, iterations_of, lanes_of, lay_down, sample_of
 from simulator.results.figures.chart import Mark, Rule, number, table_of
 from simulator.results.figures.draw import inline_svg
 from simulator.results.latency_charts import MEASURES, latency_chart
@@ -27,6 +27,13 @@ def test_percentiles_are_marked_and_the_slo_is_a_line():
     assert [mark for mark in marks if isinstance(mark, Rule)] == [Rule(80.0, "SLO 80 ms")]
     assert "Half take up to 50 ms, 90 % up to 90 ms, 99 % up to 99 ms; the longest of 101 samples 100 ms." in chart.says
     assert "80.20% keep the SLO of 80 ms." in chart.says            # 0 to 80 of 101
+
+
+def test_what_results_are_compared_with_is_judged_by_their_bounds(tmp_path):
+    other = Material(lay_down(tmp_path / "b", resolved=RESOLVED.replace("ttft_ms = 20.0", "ttft_ms = 1.0")))
+    chart = charts_of(Material(lay_down(tmp_path / "a")), other)[0]
+
+    assert chart.says.count("50.00% keep the SLO of 20 ms.") == 2       # TTFT 10 and 25 ms, both runs
 
 
 def test_what_lies_beyond_the_axis_is_said():
