@@ -1,4 +1,4 @@
-"""What one iteration computes, as far as its duration can depend on it."""
+"""The work of one iteration, as far as its duration can depend on it."""
 from libc.stdint cimport int8_t, int32_t, int64_t
 
 
@@ -9,16 +9,16 @@ cdef struct Chunk:                      # the part of one prompt that an iterati
 
 
 cdef enum Graph:
-    UNSETTLED = 0                       # nobody has asked, or there are no graphs
+    UNSETTLED = 0                       # not decided yet, or there are no graphs
     EAGER = 1                           # kernels are launched one by one
-    PIECEWISE = 2                       # graphs of what lies between attention layers
+    PIECEWISE = 2                       # graphs of the parts between attention layers
     FULL = 3                            # one graph of everything
 
 
 cdef struct BatchShape:                 # sums over the batch; kept incrementally, never by a scan in steady state
     int32_t num_sequences               # scheduled sequences, prefilling and decoding
-    int32_t num_decodes                 # of these, decoding
-    int32_t num_chunks                  # of these, prefilling: length of `chunks`
+    int32_t num_decodes                 # decoding sequences among num_sequences
+    int32_t num_chunks                  # prefilling sequences among num_sequences: length of `chunks`
     int32_t num_samples                 # sequences that sample a token at the end: rows of the LM head
     int64_t prefill_tokens              # prompt tokens computed (recomputed tokens of resumed requests count here)
     int64_t decode_tokens               # tokens computed for decoding sequences: 1 each, 1 + drafts under speculation
@@ -38,9 +38,9 @@ cdef struct BatchShape:                 # sums over the batch; kept incrementall
     # What else an engine's features make of it, 0 where it has none: see simulator/latency/around.
     int32_t num_masks                   # rows of logits that a grammar restricts
     int32_t num_adapters                # LoRA adapters, each counted once
-    int32_t largest_rank                # of these, where ranks are known
+    int32_t largest_rank                # largest rank of the num_adapters adapters, where ranks are known
     int32_t num_loads                   # adapters that are copied to the accelerator before it begins
-    int32_t num_reads                   # of these, from the disk
+    int32_t num_reads                   # how many of the num_loads adapters come from disk
     int64_t encoder_tokens              # embeddings that encoders compute for it before it begins
 
 

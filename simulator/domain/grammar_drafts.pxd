@@ -1,4 +1,4 @@
-"""Which drafts a grammar admits."""
+"""Drafts that a grammar admits."""
 from libc.stdint cimport int32_t, int64_t, uint64_t
 cimport cython
 
@@ -9,7 +9,7 @@ from simulator.domain.request cimport Demand
 @cython.final
 cdef class GrammarDrafts:
     cdef const Demand* _demands
-    cdef const uint64_t[::1] _numbers   # [row] what tells a request from others, wherever it stands
+    cdef const uint64_t[::1] _numbers   # [row] number that identifies a request wherever it is served
     cdef object _owner                  # of _demands
     cdef uint64_t _key                  # of the random stream
     cdef uint64_t _bound                # drawn numbers of 53 bits below it are of tokens that a grammar admits

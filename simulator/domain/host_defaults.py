@@ -1,4 +1,4 @@
-"""What vLLM's front end and host take where nothing else is said, in microseconds.
+"""Default times of vLLM's front end and host, in microseconds.
 
 Sources, all beside accelerators:
 

@@ -1,4 +1,4 @@
-"""How much larger experts in MXFP4 are in memory than in the checkpoint: kernels round their sides up.
+"""Padding of MXFP4 experts in memory, beyond the checkpoint: kernels round their sides up.
 
 Source: vllm/model_executor/layers/quantization/mxfp4.py (create_weights, get_mxfp4_backend) and, since 2026,
 layers/fused_moe/oracle/mxfp4.py, which prefers FlashInfer's kernels on Blackwell, Triton's on Hopper, and Marlin's

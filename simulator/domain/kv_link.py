@@ -1,4 +1,4 @@
-"""Over what the KV cache of a replica can be copied to another, and how many bytes that are."""
+"""Links that copy the KV cache of a replica to another, and the number of bytes."""
 import msgspec
 
 from simulator.domain.deployment import Deployment
@@ -12,7 +12,7 @@ class KvLink(msgspec.Struct, frozen=True, kw_only=True):
     bytes_per_token: float
     scaleup_bytes_per_s: float          # 0: not known
     scaleout_bytes_per_s: float
-    replicas_per_domain: int            # that share a scale-up domain; with data parallelism ranks of them
+    replicas_per_domain: int            # replicas in a scale-up domain; with data parallelism: ranks
 
 
 def kv_link(deployment: Deployment) -> KvLink:
@@ -30,7 +30,7 @@ def kv_link(deployment: Deployment) -> KvLink:
 
 
 class KvWire(msgspec.Struct, frozen=True, kw_only=True):
-    """What a transfer from one deployment to another is made of."""
+    """Bytes and sender share of a KV transfer between two deployments."""
 
     bytes_per_token: float              # on the wire, repeated heads included
     bytes_per_request: float            # besides: the state of recurrent layers

@@ -59,7 +59,7 @@ class LayerGroups(msgspec.Struct, frozen=True, kw_only=True):
     def is_even(self) -> bool:
         """Whether blocks are of one size, and some layers need all of a text.
 
-        What is said of these layers fits the others then, as far as one may know without them.
+        A statement about these layers then holds for the others too, as far as one may know without them.
         """
         return len({group.block_size for group in self.groups}) == 1 and any(
             group.kind == "full_attention" for group in self.groups)
@@ -91,12 +91,12 @@ class GivenGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class GroupRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What an engine says of groups.
+    """An engine's settings of groups.
 
     enable_prefix_caching : states of linear attention are kept where blocks end.
     is_disabled : all layers share one block table where they can (disable_hybrid_kv_cache_manager).
     retention_interval : see LayerGroups.
-    given : instead of those of the model.
+    given : groups that replace the model's.
     """
 
     enable_prefix_caching: bool = True

@@ -1,10 +1,10 @@
 """The parts of a decoder layer, and how many weights each has.
 
-Every part answers the same questions, for a model of width `hidden_size`:
+Every part has these methods, for a model of width `hidden_size`:
 
 - `matrix_parameters(hidden_size)`: weights of its linear projections, the ones that quantisation shrinks;
-- `num_parameters(hidden_size)`: these plus biases, norms and other small tensors;
-- `shard(tensor_parallel)`: the same part as one tensor-parallel rank holds it.
+- `num_parameters(hidden_size)`: projections plus biases, norms and other small tensors;
+- `shard(tensor_parallel)`: the part as one tensor-parallel rank holds it.
 
 Attention parts also say what one token leaves in the KV cache, and how much work one query does per context token.
 """
@@ -32,7 +32,7 @@ def divide(count: int, ways: int, what: str) -> int:
 
 
 class MultiHeadAttention(Part, tag_field="kind", tag="multi_head"):
-    """Softmax attention whose KV heads serve groups of heads: MHA, GQA, MQA."""
+    """Softmax attention with one KV head per group of heads: MHA, GQA, MQA."""
 
     num_heads: Positive
     num_kv_heads: Positive

@@ -1,4 +1,4 @@
-"""How an accelerator's memory is spent, and how many KV blocks that leaves: what vLLM finds out by a profile run."""
+"""Use of an accelerator's memory, and the KV blocks that remain: vLLM finds both by a profile run."""
 from collections.abc import Sequence
 
 import msgspec
@@ -40,17 +40,17 @@ class DoesNotFit(ValueError):
 
 
 class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the memory of one accelerator goes; of the fullest pipeline stage."""
+    """Use of the memory of one accelerator, in the fullest pipeline stage."""
 
-    total_bytes: float              # what the driver leaves of the accelerator's memory
-    budget_bytes: float             # what all the following may take, by the engine's rule
+    total_bytes: float              # accelerator memory without the driver's part
+    budget_bytes: float             # limit on all of the following together, by the engine's rule
     weights_bytes: float            # as kernels hold them, padding included
-    padding_bytes: float            # of these, what the checkpoint does not have
-    kernel: str                     # that pads; "": none does
-    drafter_bytes: float            # weights of what drafts, on the last stage
+    padding_bytes: float            # part of weights_bytes that is not in the checkpoint
+    kernel: str                     # kernel that pads; "": none does
+    drafter_bytes: float            # weights of the drafter, on the last stage
     adapter_bytes: float            # room for LoRA adapters
     activation_bytes: float         # peak of a forward pass of max_num_batched_tokens, or of sampling for max_num_seqs
-    exchange_bytes: float           # buffers by which tokens get to their experts
+    exchange_bytes: float           # buffers for the exchange of tokens between experts
     graph_bytes: float              # estimate of CUDA graphs
     non_torch_bytes: float
     state_bytes: float              # recurrent state of max_num_seqs sequences, linear-attention layers
@@ -59,8 +59,8 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     kv_bytes_per_token: float       # in all layers of the stage, as long as no window has passed over it; of a shared
                                     # context the mean of the ranks
-    drafter_kv_bytes_per_token: float           # of these, the drafter's
-    block_bytes: float              # block_size tokens; with groups, what any of them needs for a block
+    drafter_kv_bytes_per_token: float           # the drafter's part of kv_bytes_per_token
+    block_bytes: float              # block_size tokens; with groups, bytes of a block of any group
     request_bytes: float            # KV cache of one request of max_model_len
     num_gpu_blocks: int             # of the replica, or of each of its data-parallel ranks; the null block included
 
@@ -113,7 +113,7 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
         return "\n".join(lines + self._blocks())
 
     def _blocks(self) -> list[str]:
-        """Return what KV blocks are, and what they hold."""
+        """Return lines on the number, size and capacity of KV blocks."""
         blocks = f"of {self.block_size} tokens" if self.groups is None else f"of {self.block_bytes:.0f} bytes"
         lines = [f"{self.num_gpu_blocks} blocks {blocks}, {self.kv_bytes_per_token:.0f} bytes a token, "
                  f"{self.max_concurrency:.2f} requests of {self.max_model_len} tokens"]
@@ -215,7 +215,7 @@ def _stage(deployment: Deployment, layers: range, limits: EngineLimits, reserve:
 
 
 def _weights(deployment: Deployment, layers: range, limits: EngineLimits) -> tuple[float, float, str]:
-    """Return (bytes of weights, of these the padding, the kernel that pads)."""
+    """Return (bytes of weights with padding, bytes of the padding, the kernel that pads)."""
     counts = rank_weights(deployment, layers)
     ratio, kernel = expert_padding(deployment, limits.has_old_kernels)
     padding = counts.expert_num_bytes * (ratio - 1)

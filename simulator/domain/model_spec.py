@@ -1,4 +1,4 @@
-"""What the simulator knows of a language model: its shape, and the counts that follow from it.
+"""Description of a language model: its shape, and the counts that follow from it.
 
 `ModelSpec` is also the schema of models/*.toml: one field is one key there.
 """
@@ -40,7 +40,7 @@ Layers = Literal["all"] | tuple[Count, ...]
 
 
 class Unquantized(Part):
-    """Parts whose matrices stay in the model's dtype: of all layers, or of these."""
+    """Parts whose matrices stay in the model's dtype: in all layers, or in the listed ones."""
 
     attention: Layers = ()                      # token mixers of any kind
     mlp: Layers = ()                            # dense networks
@@ -108,7 +108,7 @@ class Published(Part):
 
     parameters: Positive
     kind: Literal["exact", "rounded", "name"]   # an integer of hub or report; rounded; only in the name
-    includes: tuple[Literal["vision", "mtp"], ...] = ()     # what it counts beside the decoder
+    includes: tuple[Literal["vision", "mtp"], ...] = ()     # counted beside the decoder
     active: Count = 0                           # parameters one token uses, as advertised; 0: not given
     source: str = ""
 
@@ -186,7 +186,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def num_full_attention_layers(self) -> int:
-        """Layers whose KV cache grows with the whole context."""
+        """Number of layers that keep the KV of the whole context."""
         return self.layer_types.count("full_attention")
 
     @property

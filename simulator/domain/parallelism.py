@@ -1,4 +1,4 @@
-"""How one replica is spread over accelerators."""
+"""Distribution of one replica over accelerators."""
 from typing import Annotated
 
 import msgspec

@@ -1,4 +1,4 @@
-"""The weights that one accelerator holds: what a memory plan counts and an iteration reads."""
+"""Weights on one accelerator: bytes for a memory plan, and bytes that an iteration reads."""
 from collections import Counter
 
 import msgspec
@@ -20,10 +20,10 @@ class RankWeights(msgspec.Struct, frozen=True, kw_only=True):
     unquantized: float      # norms, biases, routers and other small tensors
     embedding: float        # input embedding
     lm_head: float          # output head; also where it is tied to the embedding
-    is_head_shared: bool    # the head is the embedding on the same rank: stored once
+    is_head_shared: bool    # the head is the embedding on that rank: stored once
     vision: float           # vision tower and projector
 
-    matrix_bytes: float     # of one weight in the mean, its share of scales included; likewise below
+    matrix_bytes: float     # mean of one weight, its share of scales included; as are the next two
     expert_bytes: float
     unquantized_bytes: float
 
@@ -36,7 +36,7 @@ class RankWeights(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def expert_num_bytes(self) -> float:
-        """Bytes of these that are projections of routed experts."""
+        """Bytes of projections of routed experts."""
         return self.experts * self.expert_bytes
 
 
