@@ -1,4 +1,4 @@
-"""Whether the prompt of a request is computed apart from what follows it: the one question a decider answers."""
+"""Base class of deciders: whether the prompt of a request is computed on a prefill replica."""
 from libc.stdint cimport int32_t, int64_t
 
 from simulator.domain.request cimport Demand, Request
@@ -7,7 +7,7 @@ from simulator.signals.view cimport View
 
 cdef class Decider:
     cdef readonly bint looks_at_prefill     # it must know which prefill replica would get the request; set in __init__
-    cdef readonly View prefill          # the replicas that compute prompts
+    cdef readonly View prefill          # replicas for decode legs, or all
     cdef readonly View decode           # those that do what follows, or all
     cdef const Request* requests        # [row] of the workload, borrowed, like demands
     cdef const Demand* demands

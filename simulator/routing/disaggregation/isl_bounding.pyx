@@ -11,7 +11,7 @@ from simulator.routing.disaggregation.conditional import ShortPrompts
 cdef class IslBounding(Conditional):
     """Splits all but short prompts.
 
-    What the decode replica has cached does not count.
+    Tokens cached by the decode replica do not count.
     """
 
     Parameters = ShortPrompts

@@ -40,13 +40,13 @@ cdef struct Choice:                 # candidates; -1: none, or not asked for
 cdef class Dispatcher:
     cdef readonly Candidates candidates
     cdef readonly LocalAccount account      # None: nothing in flight is counted
-    cdef readonly OnlinePredictor predictor     # None: what was computed since a status is not predicted
+    cdef readonly OnlinePredictor predictor     # None: progress since a status is not predicted
     cdef Draws draws
     cdef Pipeline pipelines[NUM_INFER_TYPES]
     cdef int32_t* members[NUM_INFER_TYPES]  # candidates that a pipeline looks at
     cdef int32_t num_members[NUM_INFER_TYPES]
     cdef int32_t num_typed[NUM_INFER_TYPES]     # candidates of each infer type
-    cdef int32_t* kept                      # those that passed the last filters
+    cdef int32_t* kept                      # members that passed the last filters
     cdef int32_t num_kept
     cdef bint _is_adaptive          # prefill and decode choose among all
     cdef bint _is_compatible        # upstream's prediction, which always comes out as 0
@@ -65,8 +65,8 @@ cdef class Dispatcher:
     # Filter and select; -1: none can take it.
     cdef int32_t pick(self, int8_t infer_type) except -2 nogil
 
-    # The whole of a call of the scheduler after `measure`; what is chosen is accounted for. For PD_STAGED `infer_type`
-    # says which stage it is.
+    # A whole call of the scheduler after `measure`; the chosen replicas are added to the account. For PD_STAGED
+    # `infer_type` is the stage.
     cdef int choose(self, DispatchMode mode, int8_t infer_type, int32_t row, int64_t prompt_tokens,
                     Choice* choice) except -1 nogil
 

@@ -1,4 +1,4 @@
-"""Which requests are where: records of dispatches, linked by replica and by request."""
+"""Requests at each replica: records of dispatches, linked by replica and by request."""
 from libc.stdint cimport int8_t, int32_t, int64_t
 
 

@@ -31,7 +31,7 @@ cdef bint rejects(Candidates candidates, const Filter* one, int32_t i) noexcept 
 
 
 cdef void flag_nodes(Candidates candidates, const int32_t* members, int32_t num_members) noexcept nogil:
-    """Flag all on the nodes of marked members; where no node is known, nobody."""
+    """Flag all members on the nodes of marked members; a marked member without a known node flags none."""
     cdef int32_t k, j, node
     for k in range(num_members):
         candidates.flags[members[k]] = 0

@@ -7,7 +7,7 @@ from simulator.routing.llumnix.dispatches cimport Dispatches
 
 cdef struct LiteCounts:             # of one replica
     int64_t tokens                  # of the texts of its requests, as far as reported
-    int64_t waiting_tokens          # of those whose first token has not come
+    int64_t waiting_tokens          # of requests without a first token
     int32_t requests
     int32_t waiting_requests
     int32_t version                 # of its registration; 0: not registered

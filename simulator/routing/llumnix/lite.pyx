@@ -12,7 +12,7 @@ from simulator.routing.llumnix.dispatches cimport Dispatch, Dispatches
 
 @cython.final
 cdef class LiteState(Dispatches):
-    """What the gateways count, of `num_rows` requests at `num_replicas` replicas."""
+    """The gateways' counts of `num_rows` requests at `num_replicas` replicas."""
 
     def __cinit__(self, int32_t num_replicas, int32_t num_rows):
         self.counts = <LiteCounts*>calloc(num_replicas, sizeof(LiteCounts))

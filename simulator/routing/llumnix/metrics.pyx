@@ -41,7 +41,7 @@ cdef float predicted_ttft(Candidates candidates, int32_t i, int64_t prompt_token
     cdef double result
     if backlog != backlog:
         return INFINITY
-    if age_ms > <int64_t>backlog:       # what it had is done by now
+    if age_ms > <int64_t>backlog:       # its backlog is done by now
         result = chunked_prefill_ms(
             candidates.ttft, c.in_flight_prefill_tokens + prompt_tokens, c.max_batched_tokens, decode)
     else:

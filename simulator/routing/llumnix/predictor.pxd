@@ -1,4 +1,4 @@
-"""How long a prefill iteration takes, learned while it runs, and what was computed since a status."""
+"""Duration of a prefill iteration, learned during the run, and the progress since a status."""
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
@@ -20,7 +20,7 @@ cdef class OnlinePredictor:
 
     cdef double predict_ms(self, double tokens) noexcept nogil
 
-    # Prefill tokens computed within `age_ms` after a status that shows `backlog` of them, `running` of these in an
-    # iteration that has begun, in iterations of up to `max_batched_tokens`.
+    # Prefill tokens computed within `age_ms` after a status that shows `backlog` tokens, `running` in an iteration that
+    # has begun, in iterations of up to `max_batched_tokens`.
     cdef int64_t computed_tokens(self, int64_t backlog, int64_t running, int64_t max_batched_tokens,
                                  double age_ms) noexcept nogil

@@ -1,8 +1,8 @@
 """The best candidate by one metric that no request changes, kept as statuses and accounts change.
 
 A decision of the dispatcher judges all candidates anew. Where the selector goes by one metric of the replica alone and
-takes the best, most of them stand where they stood: those are judged again that were sent a request, lost one, opened
-or closed, and all when statuses come. What this finds is what the dispatcher finds.
+takes the best, most candidates keep their rank: a candidate is judged again if it was sent a request, lost one, opened
+or closed, and all are when statuses arrive. The result is the dispatcher's.
 """
 from libc.math cimport INFINITY
 from libc.stdint cimport INT64_MAX, int8_t, int32_t

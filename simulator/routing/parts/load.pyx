@@ -1,4 +1,4 @@
-"""What "loaded" may mean, by name."""
+"""Measures of load, by name."""
 from simulator.signals.view cimport View
 
 from typing import Annotated, Literal

@@ -17,21 +17,23 @@ from simulator.routing.parts.prefix_router import Capacity
 
 
 class CacheAwareParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Two rules, and when which one holds; the load is the requests in flight.
+    """Two rules, and the conditions of each; the load is the requests in flight.
 
     If most - least > balance_abs_threshold and most > balance_rel_threshold x least: the least loaded. Else, if a
     replica was sent more than the share cache_threshold of the prompt: the one that was sent most of it, the least
     loaded of several. Else `otherwise`.
     Source: cache_aware of the SGLang router (sgl-project/sglang, sgl-model-gateway/src/policies/cache_aware.rs) and of
-    the vLLM router, whose thresholds these are. They compare characters of text; here it is whole blocks.
+    the vLLM router, which set the default thresholds. They compare characters of text; here it is whole blocks.
     """
 
     balance_abs_threshold: Annotated[int, Meta(ge=0, le=2**30, description=(
         "difference of requests in flight up to which the load is even"))] = 64
-    balance_rel_threshold: Annotated[float, Meta(ge=1, le=1e6, description="ratio up to which it is")] = 1.5
+    balance_rel_threshold: Annotated[float, Meta(ge=1, le=1e6, description=(
+        "ratio of requests in flight up to which the load is even"))] = 1.5
     cache_threshold: Annotated[float, Meta(ge=0, le=1, description="share of the prompt that makes the choice")] = 0.3
     otherwise: Annotated[Literal["smallest_tree", "least_loaded"], Meta(description=(
-        "the replica of which the fewest blocks are remembered, or SGLang's later choice"))] = "smallest_tree"
+        "smallest_tree: the replica with the fewest remembered blocks; least_loaded: SGLang's later "
+        "choice"))] = "smallest_tree"
     capacity_blocks: Capacity = 1_000_000
 
 

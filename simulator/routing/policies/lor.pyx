@@ -18,8 +18,8 @@ class LorParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """
 
     upstream_compat: Annotated[bool, Meta(description=(
-        "count as Vidur does those alone that wait at a replica, so that the first gets all as long as nobody waits; "
-        "else all that were sent there and have not left"))] = False
+        "as Vidur, count only requests that wait at a replica, so that the first replica gets all while none waits; "
+        "else all requests sent there that have not left"))] = False
 
 
 @cython.final

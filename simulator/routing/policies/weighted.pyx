@@ -25,7 +25,7 @@ cdef enum Picker:
 _PICKERS = {"max-score": MAX_SCORE, "random": RANDOM, "weighted-random": WEIGHTED_RANDOM}
 _SCORERS = {"precise-prefix-cache": PrecisePrefixCache, "queue-depth": QueueDepth, "kv-utilization": KvUtilisation,
             "prefix-affinity": PrefixAffinity}
-# What a profile adds up: scorer, weight, its parameters.
+# Scorers of a profile: scorer, weight, its parameters.
 _PROFILES = {
     "blis": (("precise-prefix-cache", 2.0, {}), ("queue-depth", 1.0, {}), ("kv-utilization", 1.0, {})),
     "blis-0.7.1": (("prefix-affinity", 3.0, {}), ("queue-depth", 2.0, {"load": "effective"}),
@@ -46,7 +46,8 @@ class WeightedParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     profile: Annotated[Literal["blis", "blis-0.7.1", "llm-d"], Meta(description=(
         "scorers and weights where [cluster.routing] scorers gives none: the defaults of that system"))] = "blis"
     picker: Annotated[Literal["max-score", "random", "weighted-random"], Meta(description=(
-        "the best sum; any replica; any, with a chance in proportion to its sum"))] = "max-score"
+        "max-score: the best sum; random: any replica; weighted-random: any, with a chance in proportion to its "
+        "sum"))] = "max-score"
 
 
 cdef struct Part:               # one scorer of the sum
