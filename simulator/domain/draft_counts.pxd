@@ -15,8 +15,8 @@ cdef class DraftCounts:
     cdef inline void count(self, int32_t drafts, int32_t accepted) noexcept nogil:
         self.num_draft_tokens += drafts
         self.steps[accepted] += 1
-# Undo the count of a regular turn that does not reach its end.
-    # A regular turn that was counted does not come to its end.
+
+    # Undo the count of a regular turn that does not reach its end.
     cdef inline void take_back(self, int32_t accepted) noexcept nogil:
         self.num_draft_tokens -= self.num_tokens
         self.steps[accepted] -= 1

@@ -45,8 +45,9 @@ class HostParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         "added to an iteration for each of its sequences; blocks the engine"))] = 0.0
 
     @property
-    """Return the delay from a token's exit from the engine to its arrival at the client.
+    def shift_ns(self) -> int:
+        """Return the delay from a token's exit from the engine to its arrival at the client.
 
-    0 where the delay accumulates.
+        0 where the delay accumulates.
         """
         return 0 if self.output_token_accumulates else round(self.output_token_us * 1e3)

@@ -14,7 +14,7 @@ from simulator.domain.layer_groups import GroupRules, LayerGroup, LayerGroups, c
 # Kinds with numbers of layers that differ by less than this factor have groups of the larger one, and one is padded;
 # else of the smaller number (kv_cache_utils.py, _get_kv_cache_groups_uniform_page_size; 1.25 until 2025).
 GROUP_SIZE_SLACK = 1.5
-# Attention kernels read blocks of a multiple of so many tokens (AttentionBackend.get_supported_kernel_block_sizes).
+# Attention kernels read blocks of multiples of this many tokens (AttentionBackend.get_supported_kernel_block_sizes).
 KERNEL_BLOCK_TOKENS = 16
 DEFAULT_RULES = GroupRules()
 

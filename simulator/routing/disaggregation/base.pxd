@@ -7,8 +7,8 @@ from simulator.signals.view cimport View
 
 cdef class Decider:
     cdef readonly bint looks_at_prefill     # it must know which prefill replica would get the request; set in __init__
-    cdef readonly View prefill          # replicas for decode legs, or all
-    cdef readonly View decode           # those that do what follows, or all
+    cdef readonly View prefill          # replicas for prefill legs
+    cdef readonly View decode           # replicas for decode legs, or all
     cdef const Request* requests        # [row] of the workload, borrowed, like demands
     cdef const Demand* demands
     cdef object _owners                 # the arrays these pointers borrow from
