@@ -1,6 +1,6 @@
 """A map from 64-bit hashes to indices: open addressing, linear probing, no tombstones.
 
-The keys must be well mixed already: their low bits are the home position as they stand. Every key is allowed, 0 too;
+The keys must be well mixed already: their low bits are the home position unchanged. Every key is allowed, 0 too;
 values are >= 0.
 """
 cimport cython

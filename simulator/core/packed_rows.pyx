@@ -1,6 +1,6 @@
 """Rows of a table as HDF5 stores a chunk that passed its filters shuffle, deflate and Fletcher32, at memory speed.
 
-The same bytes could come from HDF5 itself, which spends 200 to 400 ns on a row of 72 bytes; see results/README.md.
+HDF5 itself would write equal bytes, at 200 to 400 ns per row of 72 bytes; see results/README.md.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memset
@@ -50,9 +50,9 @@ cdef class RowPacker:
         self._bytes, self._out, self._matches = &byte_view[0], &out_view[0], <Match*>&match_view[0]
 
     def pack(self, rows):
-        """Return rows as a chunk, zeros behind them: an array of uint8 whose memory is used again.
+        """Return rows as a chunk, zeros after them: an array of uint8; the next call reuses its memory.
 
-        rows : contiguous, 1 to `chunk_rows` of them.
+        rows : contiguous array of 1 to `chunk_rows` rows.
         """
         cdef const uint8_t[::1] view = rows.view(f"V{self.row_bytes}").view(np.uint8)
         cdef int64_t num_rows = len(rows), size

@@ -1,8 +1,8 @@
-"""How much a compressed file may hold."""
+"""Limit on the size of a compressed file's content."""
 import gzip
 import io
 
-LEAST_LIMIT, MOST_FOLD = 2**28, 100         # text compresses to a tenth; what expands a hundredfold holds one thing
+LEAST_LIMIT, MOST_FOLD = 2**28, 100         # text compresses to a tenth; a hundredfold content is repetition
 
 
 def limit_of(compressed_bytes: int) -> int:
