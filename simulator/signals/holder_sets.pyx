@@ -1,4 +1,4 @@
-"""Which replicas hold the block of text with a given hash; a prompt is matched against all of them at once."""
+"""The set of replicas that hold each block of text; a prompt is matched against all replicas at once."""
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset

@@ -1,9 +1,9 @@
-"""What a policy written in Python may know of a request: what its client declared, never what time will tell."""
+"""The fields of a request that a policy written in Python may read: those declared by its client, no outcomes."""
 from simulator.domain.request cimport Demand, Request
 
 
 cdef class RequestView:
-    """One request, read-only; valid during the call that shows it: copy what you keep."""
+    """One request, read-only; valid during the call that receives it: copy values to keep them."""
 
     def __init__(self, workload):
         cdef const Request[::1] requests = workload.requests
@@ -44,12 +44,12 @@ cdef class RequestView:
 
     @property
     def expected_tokens(self) -> int:
-        """Output tokens that [workload.output_knowledge] foretells; -1: nothing is known."""
+        """Output tokens predicted by [workload.output_knowledge]; -1: no prediction."""
         return self._demands[self.row].expected_tokens
 
     @property
     def slo_class(self):
-        """Name of its SLO class, or None; the other labels likewise."""
+        """Name of its SLO class, or None; as for the other labels."""
         return self._label("slo_class", self._demands[self.row].slo_class)
 
     @property
