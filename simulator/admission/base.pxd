@@ -1,4 +1,4 @@
-"""Whether a request is let in: the one question an admission policy answers."""
+"""Base class of admission policies: whether a request is let in."""
 from libc.stdint cimport int32_t, int64_t
 
 from simulator.admission.class_table cimport ClassTable
@@ -17,6 +17,6 @@ cdef class Admission:
     # Whether request `row` is let in at `now_ns`: 1 or 0. Called once per request.
     cdef int admit(self, int32_t row, int64_t now_ns) except -1 nogil
 
-    # What became of one that was let in: it was sent to a replica; it is gone, completed or not.
+    # Notifications on a request that was let in: it was sent to a replica; it has left, completed or not.
     cdef int sent(self, int32_t row, int64_t now_ns) except -1 nogil
     cdef int left(self, int32_t row, int64_t now_ns) except -1 nogil

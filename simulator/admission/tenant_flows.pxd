@@ -1,4 +1,4 @@
-"""What each tenant has waiting, and whose turn it is."""
+"""Waiting requests of each tenant, and the next tenant."""
 cimport cython
 from libc.stdint cimport int32_t, int64_t
 
@@ -29,7 +29,7 @@ cdef class TenantFlows:
     cdef void push(self, int32_t row, int32_t line, int32_t band) noexcept nogil
     cdef void remove(self, int32_t row, int32_t line, int32_t band, int32_t first, int32_t end) noexcept nogil
 
-    # The tenant, by rank, whose turn it is after `last` (-1: the first) in a band where a row waits.
+    # The next tenant, by rank, after `last` (-1: the first) in a band where a row waits.
     cdef int32_t next_tenant(self, int32_t band, int32_t last) noexcept nogil
 
     # Raise RuntimeError if the links of a flow do not agree, or the flows do not hold `size` rows.

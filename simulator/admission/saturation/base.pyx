@@ -1,4 +1,4 @@
-"""How saturated the replicas behind a gate are: the base of all detectors."""
+"""Base of all saturation detectors: the saturation of the replicas behind a gate."""
 from libc.stdint cimport int64_t
 
 
