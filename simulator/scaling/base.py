@@ -1,6 +1,6 @@
-"""How many replicas there are to be: the one question an autoscaler answers.
+"""Base of autoscalers: the number of replicas of each pool.
 
-It is asked every few seconds, so that plain Python is fast enough: users' own policies are built like those here.
+An autoscaler is called every few seconds, so that plain Python is fast enough: users' own policies are built like ours.
 """
 import math
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ class Variant:
     starting : replicas that will serve soon.
     room : replicas that may be added.
     removable : replicas that may be taken away.
-    states : structured array (serving,), `records.REPLICA_STATE`, what the replicas that serve report.
-    accounts : structured array (serving,), `records.REPLICA_ACCOUNT`, what the gateway knows of them.
-    role : "both", or what part of requests its replicas do, "prefill" or "decode".
+    states : structured array (serving,), `records.REPLICA_STATE`, reports of the replicas that serve.
+    accounts : structured array (serving,), `records.REPLICA_ACCOUNT`, the gateway's accounts of the serving replicas.
+    role : "both", or the part of requests that its replicas do, "prefill" or "decode".
     accelerators : of a replica.
     """
 
@@ -44,7 +44,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Observation:
-    """What an autoscaler sees of the replicas that it decides on.
+    """An autoscaler's view of the replicas that it decides on.
 
     They serve one model, or do one part of its requests.
 

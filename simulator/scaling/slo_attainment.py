@@ -83,7 +83,7 @@ class SloAttainment(Autoscaler):
 
 
 class Seen(NamedTuple):
-    """How many requests were there at a decision, and how many of these waited."""
+    """Number of requests at a decision, and how many waited."""
 
     time_ns: int
     there: int
@@ -91,7 +91,7 @@ class Seen(NamedTuple):
 
     @classmethod
     def at(cls, observation: Observation) -> "Seen":
-        """Return what a decision sees."""
+        """Return the numbers at a decision."""
         there, waiting = observation.accounts()["in_flight"].sum(), observation.states()["waiting"].sum()
         return cls(observation.now_ns, observation.queued + int(there), observation.queued + int(waiting))
 
