@@ -1,4 +1,4 @@
-"""How long DeepEP's kernels take: its published times, and between and beyond them.
+"""Duration of DeepEP's kernels: its published times, and rules between and beyond them.
 
 Measured on H800, 8 in a node, NVLink of 200 GB/s and a network card of 50 GB/s each, 7168 wide, 8 experts a token, fp8
 there and bfloat16 back: low latency with 128 tokens on a rank, normal kernels with 4096 (deepseek-ai/DeepEP,

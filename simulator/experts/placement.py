@@ -1,4 +1,4 @@
-"""Which rank holds which experts.
+"""Placement of experts on ranks.
 
 A placement is an array (layers, slots): the expert in each physical slot. Slots are numbered rank by rank, equally many
 each, as vLLM numbers its physical experts.

@@ -1,9 +1,9 @@
-"""How the load of experts changes with the iterations of a replica: popularity drifts, vLLM's balancer follows.
+"""Load of experts over the iterations of a replica: popularity drifts, vLLM's balancer follows.
 
 Popularity is redrawn after each `drift_steps` iterations. The balancer rearranges after `step_interval // 4`
 iterations, at least one, and from then on after each `step_interval`: its counter begins at three quarters (vLLM,
-vllm/distributed/eplb/eplb_state.py). It goes by the loads of the last `window_size` iterations, here those that are
-expected of the popularity of that time, each iteration alike: of other tokens than expected it does not hear. Groups of
+vllm/distributed/eplb/eplb_state.py). It uses the loads of the last `window_size` iterations, here those expected from
+the popularity of that time, each iteration alike: it does not see the actual choices of tokens. Groups of
 experts are the model's (`num_groups`), nodes those over which the replica is spread (vLLM's get_node_count); without
 [topology] node it is one. Dummies of ranks in lock step count as iterations.
 
