@@ -6,13 +6,13 @@ from simulator.errors import MissingExtra
 
 SHELLS = ("bash", "zsh", "fish")
 INSTALL = "pip install 'simulator[completion]'"
-FOLDERS = ("DIR", "FOLDER")     # metavars of folders; files are those that end in one of these
+FOLDERS = ("DIR", "FOLDER")     # metavars of folders; metavars of files end in one of FILE_ENDINGS
 EXAMPLE = ("example", "NAME")   # destination and metavar of the argument that names one
 FILE_ENDINGS = ("FILE", ".toml", ".csv", ".json")
 
 
 def script(parser: argparse.ArgumentParser, shell: str) -> str:
-    """Return what a shell reads to complete the commands of a parser.
+    """Return the text that a shell reads to complete the commands of a parser.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ def script(parser: argparse.ArgumentParser, shell: str) -> str:
     except ImportError:
         raise MissingExtra([f"completion needs shtab: install it with {INSTALL}"]) from None
     for action in _actions(parser):
-        if (action.dest, action.metavar) == EXAMPLE:    # argparse is not told: it would not name the nearest
+        if (action.dest, action.metavar) == EXAMPLE:    # not known to argparse: its message would not name the nearest
             action.choices = examples.names()
         metavar = action.metavar if isinstance(action.metavar, str) else ""
         if metavar in FOLDERS:
