@@ -49,12 +49,12 @@ def check_memory(experiment) -> None:
 
 
 def check_time(experiment, workload) -> None:
-    """Refuse what repeats too often until the last request arrives.
+    """Refuse repetitions that occur too often until the last request arrives.
 
     Raises
     ------
     InputErrors
-        Each key that asks for more than `MOST_ROWS` rows or events.
+        One fault for each key that leads to more than `MOST_ROWS` rows or events.
     """
     last_s = float(workload.requests["arrival_ns"].max(initial=0)) * 1e-9
     span_s = min(last_s, experiment.horizon_s)
@@ -84,7 +84,7 @@ def memory_bytes() -> float:
 
 
 def _requests(drawn) -> float:
-    """Return the requests that a drawn workload has at most, those of its duration as many as its rate says."""
+    """Return an upper limit on the requests of a drawn workload; with a duration: by its rate."""
     given = getattr(drawn, "num_requests", None)
     if given is not None:
         return given

@@ -59,7 +59,7 @@ def record(workload, plan: ClusterPlan, *, details=True, blocks=True, max_iterat
 
     details : keep `steps`; iterations are then taken one at a time.
     blocks : keep block tables and queues of free blocks in them, 16 bytes a block and decision; else None.
-    max_iterations : stop after so many decisions that compute something; only with `details`.
+    max_iterations : stop after this many decisions that compute something; only with `details`.
     """
     tables, log = _Tables(), StepLog(max_iterations, blocks) if details else None
     hooks = Hooks(recorder=Recorder(tables, iterations=True, tokens=True), observer=log)

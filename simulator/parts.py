@@ -84,7 +84,7 @@ def tasks_of(prepared: assemble.Prepared, sink, count: int) -> list[Task]:
 
 
 def serve(task: Task, monitor: Callable[[int, int], bool] | None = None) -> Part:
-    """Simulate one part, in whatever process.
+    """Simulate one part, in any process.
 
     monitor : as `assemble.build` takes it.
     """

@@ -14,9 +14,9 @@ from simulator.user_modules import import_beside
 
 
 class Kind(NamedTuple):
-    """A sort of thing that is chosen by name."""
+    """A kind of component that is chosen by name."""
 
-    title: str                  # what one is called in a message
+    title: str                  # its name in messages
     key: str                    # the key of its table that holds the name
     entries: dict[str, str]     # name -> "module:Class"
     base: str | None = None     # "module:Class" that a user's class must inherit; None: methods are enough
@@ -300,7 +300,7 @@ def _class_of(module: str, frame) -> str:
 
 
 def _asked(base: str, text: str) -> str | None:
-    """Return the names of the classes of users that a module of ours asks; one, where the message begins with it."""
+    """Return the names of users' classes called by a module of ours; one, where the message begins with it."""
     names = [name for classes in _user_classes.values() for name, each in classes.items()
              if any(parent.__module__ == base for parent in each.__mro__)]
     names = [name for name in names if text.startswith(f"{name.partition(':')[2]}.")] or names

@@ -37,7 +37,7 @@ def import_beside(name: str, search: Iterable[str]) -> ModuleType:
 
 
 def _put_first(folders: Sequence[str]) -> None:
-    """Let modules that are imported later find these folders before those of other experiments."""
+    """Let later imports find these folders before those of other experiments."""
     others = [folder for folder in _folders if folder not in folders]
     known = [folder for folder in sys.path if folder not in _folders]
     _folders[:] = [folder for folder in folders if folder not in known] + others
@@ -50,7 +50,7 @@ def _find(top: str, folders: Sequence[str]) -> ModuleSpec | None:
 
 
 def _is_beside_another(name: str) -> bool:
-    """Say whether this is a module, or a whole package, in a folder in which modules of users were looked for."""
+    """Return whether this is a module, or a whole package, in a folder in which modules of users were looked for."""
     path = getattr(sys.modules[name], "__file__", None)
     if path is None or "." in name:
         return False

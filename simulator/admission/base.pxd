@@ -8,7 +8,7 @@ from simulator.signals.view cimport View
 
 cdef class Admission:
     cdef readonly View view             # the replicas behind the gate
-    cdef readonly bint reads_state      # it looks at them, or wants to hear when requests leave; set in __init__
+    cdef readonly bint reads_state      # it looks at them, or is notified when requests leave; set in __init__
     cdef const Request* requests        # [row] of the workload, borrowed, like demands
     cdef const Demand* demands
     cdef readonly ClassTable classes    # priorities of the requests

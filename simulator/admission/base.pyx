@@ -54,7 +54,7 @@ cdef class Admission:
     # The face for tests and exploration.
 
     def lets_in(self, row, now_ns):
-        """Say whether a request is let in, as the engine would."""
+        """Return whether a request is let in, as the engine calls it."""
         return bool(self.admit(row, now_ns))
 
     def note_sent(self, row, now_ns):

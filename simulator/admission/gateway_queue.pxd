@@ -42,8 +42,8 @@ cdef struct Band:               # classes of equal priority
 @cython.final
 cdef class GatewayQueue:
     cdef readonly int64_t size          # rows that wait
-    cdef readonly int64_t ttl_ns        # a request that waited so long is to be removed; 0: never
-    cdef readonly int64_t tick_ns       # a dispatch is tried every so often while rows wait; 0: no ticks
+    cdef readonly int64_t ttl_ns        # longest wait, then the request is to be removed; 0: no limit
+    cdef readonly int64_t tick_ns       # interval at which a dispatch is tried while rows wait; 0: no ticks
     cdef readonly bint tries_on_departure       # one dispatch is tried for each request that leaves a replica
     cdef readonly bint reads_state      # its detector looks at replicas
     cdef readonly bint recalls_queued_only      # a request on its way to the queue of its replica is recalled in vain
@@ -75,7 +75,7 @@ cdef class GatewayQueue:
     cdef Line* _lines                   # [line] the most urgent first
     cdef int32_t* _line_of              # [class]
     cdef int32_t _num_lines
-    cdef Band* _bands                   # [band] the most urgent first; behind them one of all lines
+    cdef Band* _bands                   # [band] the most urgent first; after them one of all lines
     cdef int32_t _num_bands
     cdef int64_t _places                # counted so far
 

@@ -37,7 +37,7 @@ cdef class PythonAdmission(Admission):
         self.view.wants_counts = self.view.wants_levels = self.view.wants_times = True
 
     def lets_pass(self, request, now_ns):
-        """Say whether `request`, a `RequestView`, is let in: True or False, nothing else."""
+        """Return whether `request`, a `RequestView`, is let in: True or False, nothing else."""
         raise NotImplementedError(f"{type(self).__name__} must override lets_pass")
 
     cdef int admit(self, int32_t row, int64_t now_ns) except -1 nogil:

@@ -60,7 +60,7 @@ cdef class TenantBudgets(Admission):
         self._limits, self._in_flight = &limits[0], &in_flight[0]
         self._sheddable_only = parameters.sheddable_only
         self.inner = context.make("admission", parameters.inner, context)
-        self.reads_state = True         # it must hear when requests leave
+        self.reads_state = True         # it must be notified when requests leave
 
     cdef int admit(self, int32_t row, int64_t now_ns) except -1 nogil:
         cdef int32_t tenant = self.demands[row].tenant + 1

@@ -14,9 +14,9 @@ cdef class TenantFlows:
     cdef object _owners                 # the arrays these pointers borrow from
     cdef const int32_t* _rank_of        # [tenant code + 1] order of the names
     cdef IndexLinks _links              # a row is in one flow at most
-    cdef IndexList* _flows              # [line x num_tenants + rank] rows that wait, in the order in which they came
+    cdef IndexList* _flows              # [line x num_tenants + rank] rows that wait, in order of arrival
     cdef int32_t _num_flows
-    cdef TenantRing _ring               # band x num_tenants + rank of the tenants of which a row waits in a band
+    cdef TenantRing _ring               # band x num_tenants + rank of each tenant with a waiting row in a band
 
     cdef inline int32_t rank(self, int32_t row) noexcept nogil:
         return self._rank_of[self._demands[row].tenant + 1]

@@ -15,7 +15,7 @@ UNNAMED = "default"     # BLIS's name (inference-sim, sim/cluster/gateway_queue.
 
 @cython.final
 cdef class TenantFlows:
-    """The flows of all tenants of a workload in so many lines, none waiting at first.
+    """The flows of all tenants of a workload in its lines, none waiting at first.
 
     workload : simulator.workload.base.Workload.
     num_lines, num_bands : lines, and the bands that they form.

@@ -24,7 +24,7 @@ class TokenBucketParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_un
 
 @cython.final
 cdef class TokenBucket(Admission):
-    """Prompt tokens at a rate, with bursts; what does not fit is rejected."""
+    """Prompt tokens at a rate, with bursts; a prompt that does not fit is rejected."""
 
     Parameters = TokenBucketParameters
 

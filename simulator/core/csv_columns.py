@@ -44,7 +44,7 @@ class ProfileCsv:
         return len(self._rows)
 
     def has(self, column: str) -> bool:
-        """Say whether the file has a column of this name."""
+        """Return whether the file has a column of this name."""
         return column in self.header
 
     def numbers(self, column: str, may_be_empty: bool = False, may_be_negative: bool = False) -> np.ndarray:

@@ -44,14 +44,14 @@ cdef inline int64_t deflate_bound(int64_t planes, int64_t length) noexcept nogil
 
 cdef void begin_stream(Deflate* stream, uint8_t* out, Match* matches) noexcept nogil
 
-# `length` times the same byte.
+# `length` times one byte.
 cdef void put_constant(Deflate* stream, uint8_t byte, int64_t length) noexcept nogil
 
 # A plane that is not constant.
 cdef void put_plane(Deflate* stream, Plane* plane) noexcept nogil
 
-# The same bytes as those of a plane that was put before.
+# The bytes of a plane that was put before, again.
 cdef void put_again(Deflate* stream, const Plane* plane) noexcept nogil
 
-# Nothing more comes: `size` is final.
+# End the stream: `size` is final.
 cdef void end_stream(Deflate* stream) noexcept nogil

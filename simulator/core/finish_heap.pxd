@@ -95,7 +95,7 @@ cdef class FinishHeap:
             hole = parent
         self._heap[hole] = entry
 
-    # The same downwards.
+    # Sift downwards.
     cdef inline void _sift_down(self, int32_t hole, const Finish* finish) noexcept nogil:
         cdef Finish* heap = self._heap
         cdef Finish entry = finish[0]

@@ -39,7 +39,7 @@ cdef void give_up(int number) noexcept nogil:
 
 
 cdef void note(int number) noexcept nogil:
-    """Count a signal, and let Python know of it; only what may be called at any instant is."""
+    """Count a signal, and pass it to Python; calls only async-signal-safe functions."""
     cdef sigaction_s action
     global num_signals, last_signal
     num_signals += 1

@@ -8,13 +8,13 @@ from libc.stdint cimport int32_t
 
 
 cdef enum:
-    OUT = -1                    # the count of an index that is not asked for
+    OUT = -1                    # the count of an excluded index
 
 
 @cython.final
 cdef class TiedCounts:
     cdef readonly int32_t size  # indices
-    cdef int32_t* _order        # [size] indices, those that are out first, then by count
+    cdef int32_t* _order        # [size] indices, excluded ones first, then by count
     cdef int32_t* _place        # [index] where in the order it is
     cdef int32_t* _level        # [index] its count + 1; 0: out
     cdef int32_t* _begin        # [level] first place with that level or a higher one

@@ -73,5 +73,5 @@ cdef class TiedMinima:
             i += node[i].key != least
         return i - self._num_leaves
 
-    # Raise RuntimeError if a node does not say what its children do.
+    # Raise RuntimeError if a node does not match its children.
     cpdef int check(self) except -1 nogil

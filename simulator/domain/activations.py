@@ -84,14 +84,14 @@ def _workspace_bytes(deployment: Deployment, layers: range, tokens: int, reserve
 
 
 def _backend(deployment: Deployment) -> str:
-    """Return the DeepEP kernels by which data-parallel ranks exchange tokens; "": they gather them."""
+    """Return the DeepEP kernels by which data-parallel ranks exchange tokens; "": tokens are gathered."""
     backend = deployment.experts.all2all_backend if deployment.experts else None
     is_deepep = deployment.parallelism.data_parallel > 1 and (backend or "").startswith("deepep")
     return backend if is_deepep else ""
 
 
 def exchange_bytes(deployment: Deployment) -> float:
-    """Return the buffers by which tokens get to their experts and back.
+    """Return the size of the buffers that carry tokens to their experts and back.
 
     Gathered tokens are among the activations. Low latency: four buffers, sent and received, in two halves that
     alternate, each with every expert's room for the tokens of a rank in bfloat16 with float32 scales of 128 elements

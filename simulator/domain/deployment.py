@@ -37,14 +37,14 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def quantization(self) -> Quantization | None:
-        """How matrices are quantised: as stored, or as `weight_dtype` asks."""
+        """Quantisation of matrices: as stored, or as `weight_dtype` sets it."""
         asked, stored = self.weight_dtype, self.model.quantization
         if asked is None or (stored is not None and stored.is_format(asked)):
             return stored
         return None if asked in UNQUANTIZED_DTYPES else named_format(asked)
 
     def format_faults(self) -> list[str]:
-        """Return why the weights cannot be stored as asked."""
+        """Return why the weights cannot be stored in the given format."""
         named = NAMED_FORMATS.get(self.weight_dtype)
         if named is None or named.scope != "experts" or self.model.moe is not None:
             return []

@@ -22,7 +22,7 @@ MOST_KEPT = 64                  # files kept parsed: a study reads them again in
 
 
 def shipped(folder: str) -> Path:
-    """Return a folder of the checkout where it lies, in a wheel, say.
+    """Return a folder of the checkout, or its copy in a wheel.
 
     folder : models, hardware or configs.
     """

@@ -13,13 +13,13 @@ cdef class GrammarDrafts:
     cdef object _owner                  # of _demands
     cdef uint64_t _key                  # of the random stream
     cdef uint64_t _bound                # drawn numbers of 53 bits below it are of tokens that a grammar admits
-    cdef readonly int64_t num_rejected  # drafts that a grammar has rejected, and those behind them
+    cdef readonly int64_t num_rejected  # drafts rejected by a grammar, and drafts after a rejected one
 
     # Does the answer of a request keep to a grammar?
     cdef inline bint has_grammar(self, int32_t row) noexcept nogil:
         return self._demands[row].grammar >= 0
 
-    # Of so many drafts that follow a text of `num_tokens`, those before the first one that the request's grammar
+    # Return how many of `drafts` drafts after a text of `num_tokens` precede the first one that the request's grammar
     # rejects; the others are counted.
     cdef inline int32_t admit(self, int32_t row, int64_t num_tokens, int32_t drafts) noexcept nogil:
         cdef int32_t admitted

@@ -35,5 +35,5 @@ cdef class GrammarDrafts:
     # The face for tests and exploration.
 
     def admitted_drafts(self, int32_t row, int64_t num_tokens, int32_t drafts):
-        """Return how many drafts behind a text are admitted, without counting the others."""
+        """Return how many drafts after a text are admitted, without counting the others."""
         return self._num_admitted(row, num_tokens, drafts) if self.has_grammar(row) else drafts

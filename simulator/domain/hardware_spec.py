@@ -121,5 +121,5 @@ class NodeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return self.scaleup_domain_size if self.scaleup_domain_size > 1 else self.num_accelerators
 
     def holds(self, accelerator: AcceleratorSpec) -> bool:
-        """Say whether the node is built of this accelerator."""
+        """Return whether the node holds this accelerator."""
         return self.accelerator in (accelerator.name, ANY)

@@ -45,7 +45,7 @@ cdef struct Batch:              # one iteration; owned by the engine, filled in 
     int32_t waiting             # requests after scheduling; also the two below
     int32_t running
     int32_t used_blocks         # the null block not counted
-    int32_t room                # sequences for which the three below have room: all that run
+    int32_t room                # capacity in sequences of the three arrays below: all that run
     Entry* entries              # [num_entries] in scheduled order; members that part while it is in flight become some
     Chunk* chunks               # [shape.num_chunks] in scheduled order
     Preempted* preempted        # [num_preempted] in order
@@ -69,7 +69,7 @@ cdef int reserve_batch(Batch* batch, int32_t num_stages) except -1
 # Give it room for `room` sequences; its content stays. -1 without memory.
 cdef int grow_batch(Batch* batch, int32_t room) except -1 nogil
 
-# Add an entry where its order says; there is room.
+# Insert an entry by its order; there is room.
 cdef void insert_entry(Batch* batch, const Entry* entry) noexcept nogil
 
 # Give its memory back.

@@ -44,7 +44,7 @@ def rounding_of(accelerator: AcceleratorSpec, is_old: bool = False) -> Rounding 
 def expert_padding(deployment: Deployment, is_old: bool = False) -> tuple[float, str]:
     """Return (bytes of experts in memory / in the checkpoint, the kernel).
 
-    (1, ""): they are the same.
+    (1, ""): without padding.
     """
     quantization, model = deployment.quantization, deployment.model
     is_mxfp4 = quantization is not None and (

@@ -43,8 +43,8 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
     def blocks_of_request(self, num_tokens: int, max_num_batched_tokens: int) -> int:
         """Return the blocks of a request, as vLLM's start-up check counts them.
 
-        A window holds the tokens of one iteration besides, and a block because it seldom begins at a block's edge; of
-        states kept where blocks end there are two.
+        A window also holds the tokens of one iteration, and one more block because it seldom begins at a block's edge;
+        of states kept where blocks end there are two.
         """
         return sum(_blocks_of_request(group, num_tokens, max_num_batched_tokens) for group in self.layers.groups)
 

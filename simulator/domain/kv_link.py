@@ -33,12 +33,12 @@ class KvWire(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes and sender share of a KV transfer between two deployments."""
 
     bytes_per_token: float              # on the wire, repeated heads included
-    bytes_per_request: float            # besides: the state of recurrent layers
+    bytes_per_request: float            # in addition: the state of recurrent layers
     source_frac: float                  # share of the ranks of the source that send
 
 
 def kv_wire(source: Deployment, destination: Deployment) -> KvWire:
-    """Return what moves so that each rank of the destination has its share.
+    """Return the bytes of a transfer that gives each rank of the destination its share.
 
     Each reads its KV heads, which tensor parallelism beyond their number repeats, so that the wire carries them as
     often: W = L max(1, TP_D / K); of MLA the whole latent, W = L TP_D. With as many ranks or more a rank reads from one

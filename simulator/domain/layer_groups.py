@@ -11,7 +11,7 @@ WORDS = {"full_attention": "full attention", "sliding_attention": "the last {win
 
 
 def counted(count: int, what: str) -> str:
-    """Return so many of something, in words."""
+    """Return a count and its noun, in words."""
     return f"{count} {what}{'s' * (count != 1)}"
 
 
@@ -31,7 +31,7 @@ class LayerGroup(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        """What its layers need of a text, and in what blocks."""
+        """Text that its layers need, and its blocks, in words."""
         blocks = f"blocks of {self.block_size} tokens"
         if self.kind == "linear_attention":
             blocks = f"one each {self.block_size} tokens, the newest kept" if self.aligned else "one a sequence"
@@ -41,7 +41,7 @@ class LayerGroup(msgspec.Struct, frozen=True, kw_only=True):
 class LayerGroups(msgspec.Struct, frozen=True, kw_only=True):
     """All groups of a model, in the order in which blocks are taken and given back.
 
-    chunk_alignment : tokens at multiples of which chunks of a prompt end; 0: anywhere.
+    chunk_alignment : chunks of a prompt end at multiples of this number of tokens; 0: anywhere.
     retention_interval : tokens from one place where a window or state is kept for others to the next; 0: only at the
         end of a prompt and where a shared prefix ends; None: wherever a hit may end.
     """

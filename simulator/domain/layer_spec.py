@@ -6,7 +6,7 @@ Every part has these methods, for a model of width `hidden_size`:
 - `num_parameters(hidden_size)`: projections plus biases, norms and other small tensors;
 - `shard(tensor_parallel)`: the part as one tensor-parallel rank holds it.
 
-Attention parts also say what one token leaves in the KV cache, and how much work one query does per context token.
+Attention parts also give the KV of one token, and the work of one query per context token.
 """
 from typing import Annotated, Literal
 
@@ -66,7 +66,7 @@ class MultiHeadAttention(Part, tag_field="kind", tag="multi_head"):
 
     @property
     def decode_flops_per_context_token(self) -> int:
-        """The same for a decode step; differs only for latent attention."""
+        """FLOPs per context token in a decode step; differs only for latent attention."""
         return self.flops_per_context_token
 
     def matrix_parameters(self, hidden_size: int) -> int:
@@ -149,7 +149,7 @@ class LatentAttention(Part, tag_field="kind", tag="multi_head_latent"):
 
     @property
     def decode_flops_per_context_token(self) -> int:
-        """The same for a decode step: up-projections absorbed, work on the latent."""
+        """FLOPs per context token in a decode step: up-projections absorbed, work on the latent."""
         return 2 * self.num_heads * (2 * self.kv_rank + self.rope_head_dim)
 
     def replicated_parameters(self, hidden_size: int) -> int:

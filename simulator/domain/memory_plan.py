@@ -78,7 +78,7 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def loaded_bytes(self) -> float:
-        """All weights, of one accelerator: the model's, of what drafts, of adapters."""
+        """All weights on one accelerator: of the model, the drafter and adapters."""
         return self.weights_bytes + self.drafter_bytes + self.adapter_bytes
 
     @property
@@ -139,7 +139,7 @@ def plan(deployment: Deployment, block_size: int, max_model_len: int, max_num_ba
     max_model_len, max_num_batched_tokens, max_num_seqs : int
         The engine's limits, under vLLM's names.
     reserve : MemoryReserve, optional
-        What neither weights nor KV cache takes; default: as the newest vLLM has it for the model.
+        Memory outside weights and KV cache; default: that of the newest vLLM for the model.
     grouping : GroupRules, optional
         How layers of unlike kinds have block tables of their own; None: all share one.
 
@@ -158,7 +158,7 @@ def plan(deployment: Deployment, block_size: int, max_model_len: int, max_num_ba
 
 
 def plan_within(deployment: Deployment, limits: EngineLimits, reserve: MemoryReserve | None = None) -> MemoryPlan:
-    """Plan the memory of one replica as `plan` does, with all that the engine says."""
+    """Plan the memory of one replica as `plan` does, by the engine's settings."""
     reserve = reserve or reserve_of(deployment.model)
     result = _plan(deployment, limits, reserve)
     if result.num_gpu_blocks < 1:

@@ -10,7 +10,7 @@ from simulator.domain.model_spec import ModelSpec
 from simulator.domain.vllm_versions import NEWEST, complete
 
 GIB = 2**30
-# Ranks of a stage beyond which its all-reduces leave the scale-up domain, where no node says how large that is.
+# Ranks of a stage beyond which its all-reduces leave the scale-up domain, unless a node gives the domain's size.
 DOMAIN_SIZE = 8
 SINCE_HOPPER = ("Hopper", "Blackwell", "Blackwell Ultra")
 
@@ -18,7 +18,7 @@ SINCE_HOPPER = ("Hopper", "Blackwell", "Blackwell Ultra")
 class MemoryReserve(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes, and bytes of a logit, as one version of the engine has them."""
 
-    # The driver keeps this much from every process where the accelerator's file does not say it: an H100 of 79.65 GiB
+    # The driver keeps this much from every process unless the accelerator's file has a number: an H100 of 79.65 GiB
     # shows vLLM 79.22 GiB (pull request 10511).
     driver_bytes: float = 0.43 * GIB
 
@@ -34,7 +34,7 @@ class MemoryReserve(msgspec.Struct, frozen=True, kw_only=True):
     without_link_bytes: float = 0.21 * GIB
     beyond_domain_bytes: float = 4.0 * GIB
 
-    # Bytes per row and vocabulary entry while sampling, and those that stay for as long as the server runs.
+    # Bytes per row and vocabulary entry while sampling, and bytes that stay for as long as the server runs.
     sampler_bytes_per_logit: float = 14.5
     sampler_state_bytes_per_logit: float = 0.0
     # Copies of the hidden states of all tokens that are there while sampling.

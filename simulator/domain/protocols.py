@@ -18,7 +18,7 @@ class Habits(NamedTuple):
     sends_token : the KV of the first token moves like that of a prompt token; else whole blocks move.
     resolution_us : transfer durations are multiples of this; 0: any duration.
     reserved_tokens : that a decode replica leaves free for each sequence; -1: it admits by its scheduler's own rule.
-    why_no_tiers : why replicas may have no KV tier of their own besides; empty: they may.
+    why_no_tiers : why replicas may have no KV tier of their own; empty: they may.
     """
 
     order: str = "source"
@@ -40,7 +40,7 @@ HABITS = {
     # token sent along is vLLM's pull request 51919
     "nixl": Habits(),
     "nixl_push": Habits(pushes=True),
-    # vLLM 0.32.0, .../v1/mooncake/mooncake_connector.py: the decode replica may come first, and waits
+    # vLLM 0.32.0, .../v1/mooncake/mooncake_connector.py: the decode replica may be ready first, and waits
     "mooncake": Habits(order="both", granularities=ANY_PIECES, pushes=True),
     # SGLang, python/sglang/srt/disaggregation/decode.py and prefill.py, and --num-reserved-decode-tokens
     "sglang": Habits(order="destination", first_tokens=("prefill",), granularities=("chunk", "prompt", "layer"),

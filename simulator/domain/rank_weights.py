@@ -43,8 +43,8 @@ class RankWeights(msgspec.Struct, frozen=True, kw_only=True):
 def rank_weights(deployment: Deployment, layers: range | None = None) -> RankWeights:
     """Count the weights of one rank.
 
-    Attention, dense MLPs and shared experts are split over tensor-parallel ranks and repeated over those that spread
-    tokens; routed experts are split over both, whether by expert or by width, as vLLM's FusedMoEParallelConfig does.
+    Attention, dense MLPs and shared experts are split over tensor-parallel ranks and repeated over the ranks that split
+    tokens; routed experts are split over both, by expert or by width, as in vLLM's FusedMoEParallelConfig.
 
     Parameters
     ----------
@@ -132,12 +132,12 @@ def layer_kinds(model: ModelSpec, layers: range | None = None) -> Counter:
 
 
 def dense_parts(model: ModelSpec, mixer: str, network: str) -> list:
-    """Return what every token passes: token mixer, dense MLP, shared experts."""
+    """Return the parts that every token passes: token mixer, dense MLP, shared experts."""
     return list(named_parts(model, mixer, network).values())
 
 
 def named_parts(model: ModelSpec, mixer: str, network: str) -> dict:
-    """Return the same by the names that `Quantization.unquantized` has for them."""
+    """Return these parts by their names in `Quantization.unquantized`."""
     moe = moe_of(model, network)
     mlp = model.mlp if network in ("dense", "both") else None
     parts = {"attention": model.mixer(mixer), "mlp": mlp, "shared_experts": moe.shared_expert if moe else None}

@@ -88,7 +88,7 @@ LIFECYCLE_CAUSES = ("start", "scaling", "failure", "detection", "recovery", "reo
 
 
 def has_come(status: np.ndarray) -> np.ndarray:
-    """Return which requests have come: not those that never will, or may yet."""
+    """Return which requests have arrived: not those that never will, or may yet."""
     return (status != PENDING) & (status != NOT_SENT)
 
 

@@ -18,7 +18,7 @@ class Run(msgspec.Struct):
     stands_still : the simulation processed so many steps at one instant that it would never have ended, a fault of the
         program that `diagnosis` describes.
     replicas : structured array (replicas,), `records.REPLICA`, in order of `replica`.
-    itl_ns : WeightedSamples: how far apart, in ns, two successive messages of a request were.
+    itl_ns : WeightedSamples: time in ns between two successive messages of a request.
     journeys : structured array (requests,), `records.JOURNEY`; None: requests went to their replicas at once.
     window : the stretch of time that is measured; None: from 0 to the last completion. Window and iteration_log are
         filled in by the results.

@@ -16,7 +16,7 @@ cdef struct IterationRow:       # /iterations in results.h5; waiting, running, u
     int32_t used_blocks         # the null block not counted
     int32_t preempted
     int32_t rank                # of a data-parallel replica: which one; 0 elsewhere
-    int32_t padded_tokens       # computed, those that pad the batch included
+    int32_t padded_tokens       # tokens computed, including padding of the batch
     int32_t encoder_tokens      # embeddings that encoders computed for it
     int64_t begin_ns            # the accelerator begins it in this stage: later than start_ns where others are ahead
 

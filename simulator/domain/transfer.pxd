@@ -10,7 +10,7 @@ cdef enum Stage:                # of a hand-over
     ASKED = 4                   # the decode replica has blocks for it, and it is about to move
     SHAKING_HANDS = 5           # the two replicas get to know each other first
     MOVING = 6                  # the KV is on its way
-    MOVED = 7                   # it has come; or none will any more
+    MOVED = 7                   # its KV has arrived; or none is expected any more
     NOT_COME = 8                # it was to be read, and is not; its decode replica has not noticed yet
 
 

@@ -7,7 +7,7 @@ import numpy as np
 class Window(NamedTuple):
     """From one instant to another, in ns.
 
-    What happens at `begin_ns` happened before it, at `end_ns` within it.
+    An event at `begin_ns` happened before it, one at `end_ns` within it.
     """
 
     begin_ns: int

@@ -50,14 +50,14 @@ PUBLISHED = tuple(
 
 
 class Links(NamedTuple):
-    """What joins the ranks of a group: bytes per ns, accelerator and direction."""
+    """Links between the ranks of a group: bytes per ns, accelerator and direction."""
 
-    domain_size: int            # accelerators that one scale-up fabric joins
+    domain_size: int            # accelerators in one scale-up fabric
     scaleup_bytes_per_ns: float
     scaleout_bytes_per_ns: float
 
     def num_domains(self, ranks: int) -> int:
-        """Return over how many domains so many ranks are spread."""
+        """Return the number of domains over which ranks are spread."""
         return -(-ranks // self.domain_size)
 
 
@@ -79,7 +79,7 @@ def kernel_ns(backend: str, what: str, tokens, site: Site, links: Links = H800):
 
 
 def is_beyond(backend: str, ranks: int, links: Links) -> bool:
-    """Say whether so many ranks lie beyond the published: the nearest speaks."""
+    """Return whether `ranks` lie beyond the published numbers, so that the nearest is used."""
     if backend == GATHER:
         return False
     known = [row.ranks for row in PUBLISHED if row.backend == backend]
@@ -100,7 +100,7 @@ def published_bytes(row: Row) -> float:
 
 
 def _slope(backend: str, what: str, ranks: int) -> float:
-    """Return the ns a byte of a kernel over so many ranks of H800."""
+    """Return the ns a byte of a kernel over `ranks` ranks of H800."""
     rows = [row for row in PUBLISHED if (row.backend, row.what) == (backend, what)]
     slopes = [(published_ns(row) - START_UP_NS[backend][what]) / published_bytes(row) for row in rows]
     return float(np.interp(math.log2(ranks), [math.log2(row.ranks) for row in rows], slopes))

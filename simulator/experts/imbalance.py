@@ -56,7 +56,7 @@ def expert_load(shares: np.ndarray, slot_fracs: np.ndarray, chosen: int) -> Expe
 
 
 def imbalance(shares: np.ndarray, choices: float) -> np.ndarray:
-    """Return the expected imbalance of each layer, (layers,), of so many choices."""
+    """Return the expected imbalance of each layer, (layers,), for a number of choices."""
     ranks = shares.shape[1]
     contending = np.arange(1, ranks + 1)
     sorted_shares = -np.sort(-shares, axis=1)

@@ -59,7 +59,7 @@ def _group_notes(deployment: Deployment) -> list[str]:
 
 
 def links_of(deployment: Deployment, default_domain: int = 8) -> Links:
-    """Return what joins the ranks of a deployment; 0 where no link is known."""
+    """Return the links between the ranks of a deployment; 0 where no link is known."""
     node, accelerator = deployment.node, deployment.accelerator
     if node is None:
         return Links(default_domain, accelerator.scaleup_bytes_per_s * 1e-9, accelerator.scaleout_bytes_per_s * 1e-9)
@@ -73,7 +73,7 @@ def exchange_ns(deployment: Deployment, backend: str, tokens: np.ndarray, link_b
 
     tokens : of all ranks together.
 
-    DeepEP as deepep.py says; gathered and scattered: bytes by the bandwidth of a link, and a start-up.
+    DeepEP as in deepep.py; gathered and scattered: bytes by the bandwidth of a link, and a start-up.
 
     Raises
     ------

@@ -7,7 +7,7 @@ the popularity of that time, each iteration alike: it does not see the actual ch
 experts are the model's (`num_groups`), nodes those over which the replica is spread (vLLM's get_node_count); without
 [topology] node it is one. Dummies of ranks in lock step count as iterations.
 
-All of it is a function of the number of iterations alone: equal for all replicas, whatever happens to them.
+All of it is a function of the number of iterations alone: equal for all replicas, independent of their requests.
 """
 from functools import lru_cache
 from typing import NamedTuple
@@ -51,7 +51,7 @@ class ExpertTimeline:
         return min(filter(None, (self._next_drift(step), self._next_rearrangement(step))), default=None)
 
     def arrangement(self, step: int) -> Arrangement:
-        """Return what iteration `step` begins with, where moving weights takes no time."""
+        """Return the arrangement at the begin of iteration `step`, where moving weights takes no time."""
         drift, balancer = self.experts.popularity.drift_steps, self.experts.eplb
         rearrangements = 0
         if balancer and step >= self._first_rearrangement():
@@ -81,7 +81,7 @@ class ExpertTimeline:
         return chosen_frac(loads, self.moe.experts_per_token)
 
     def _slots_after(self, rearrangements: int) -> np.ndarray:
-        """Return where experts are after so many rearrangements, (layers, slots)."""
+        """Return the placement after `rearrangements` rearrangements, (layers, slots)."""
         if rearrangements == 0:
             return placement.initial(self.experts.placement, self.moe.num_experts, self.experts.num_redundant,
                                      self.ranks, self.num_layers)

@@ -44,7 +44,7 @@ def sent_bytes(backend: str, what: str, tokens, site: Site):
 
 
 def distinct(destinations: int, chosen: int) -> float:
-    """Return how many of so many destinations `chosen` experts are expected to lie at."""
+    """Return the expected number of distinct destinations of `chosen` experts."""
     return destinations * (1 - (1 - 1 / destinations) ** chosen)
 
 

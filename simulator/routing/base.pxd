@@ -31,6 +31,6 @@ cdef class Router:
     cdef int opened(self, int32_t replica, int64_t now_ns) except -1 nogil
     cdef int closed(self, int32_t replica, int64_t now_ns) except -1 nogil
 
-    # Score all replicas for a request as `route` would, [num_replicas], without side effects; those that cannot be
+    # Score all replicas for a request as `route` would, [num_replicas], without side effects; replicas that cannot be
     # routed to get -inf. For decision traces of routers without `scored`; by default minus the effective load.
     cdef int score(self, int32_t row, int64_t now_ns, double* scores) except -1 nogil

@@ -100,7 +100,7 @@ cdef class Router:
         return 0
 
     def for_decodes(self):
-        """Return a router for what follows prompts that sees the same replicas and knows what this one does."""
+        """Return a router for decode legs that sees the replicas of this one and shares its records."""
         raise TypeError(f"{type(self).__name__} chooses replicas for one leg of requests alone")
 
     # The face for tests and exploration.

@@ -81,10 +81,10 @@ cdef class PythonRouter(Router):
         return [cached[i] for i in range(self.num_replicas)]
 
     def tier_blocks(self, request, now_ns):
-        """Return what each replica has of a prompt, as far as is known: (device, host, disk, shared) in blocks.
+        """Return the cached blocks of a prompt on each replica, as far as known: (device, host, disk, shared).
 
-        Leading blocks in its KV cache, those that follow in its host memory, behind these on disks of its own, and
-        those that follow the first in stores that it shares. For classes with `uses_tiers = True`.
+        Leading blocks in its KV cache, further blocks in its host memory, further blocks on disks of its own, and
+        blocks after the first part in stores that it shares. For classes with `uses_tiers = True`.
         """
         cdef const int32_t* found
         cdef int32_t row = request.row, i, medium

@@ -75,7 +75,7 @@ class Observation:
         return np.concatenate([variant.states for variant in self.variants])
 
     def accounts(self) -> np.ndarray:
-        """Return the accounts of the same."""
+        """Return the accounts of all replicas that serve."""
         return np.concatenate([variant.accounts for variant in self.variants])
 
 
@@ -83,7 +83,7 @@ class Autoscaler:
     """Base of all autoscalers, also of users': override `decide`.
 
     The experiment names the subclass: `policy = "my_lab.scaling:Nightly"`. There is one for each model that is served;
-    where prompts are computed apart, one for prefill and another for decode replicas, unless it `needs_roles`.
+    with disaggregation, one for prefill and another for decode replicas, unless it `needs_roles`.
     A frozen `msgspec.Struct` on the class as `Parameters` has keys of [autoscaling] read, checked and passed on.
 
         class Nightly(Autoscaler):
@@ -91,7 +91,7 @@ class Autoscaler:
                 is_night = observation.now_ns / 3.6e12 % 24 < 6
                 return spread(observation, (1 if is_night else 8) - observation.serving - observation.starting)
 
-    parameters : what [autoscaling] holds, as `Parameters`.
+    parameters : content of [autoscaling], as `Parameters`.
     """
 
     Parameters = None
@@ -124,7 +124,7 @@ def spread(observation: Observation, change: int) -> dict[int, int]:
 def in_proportion(observation: Observation, ratio: float, tolerance: float) -> dict[int, int]:
     """Return the change that brings a load `ratio` times its target to its target.
 
-    replicas = ceil(serving x ratio), nothing as long as |ratio - 1| <= tolerance; those that start count as there.
+    replicas = ceil(serving x ratio), no change while |ratio - 1| <= tolerance; starting replicas count as serving.
     Source: Kubernetes, Horizontal Pod Autoscaling, "Algorithm details".
     """
     if observation.serving == 0:

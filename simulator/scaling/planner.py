@@ -1,4 +1,4 @@
-"""`planner`: as many prefill and decode replicas as profiles say the tokens of the last interval take.
+"""`planner`: as many prefill and decode replicas as the tokens of the last interval need, by profiles.
 
 Source: ai-dynamo/dynamo@0a84cbe4, docs/design_docs/planner_design.md, its formulas with a constant forecast.
 """
@@ -153,7 +153,7 @@ class Planner(Autoscaler):
         return math.ceil(tokens_per_s / most_per_s / _accelerators(side))
 
     def _decode_correction(self, done, context, rate, side):
-        """Return by how much longer tokens took than the profile says at the concurrency that there was."""
+        """Return the latency of tokens over that of the profile at the actual concurrency."""
         several = done[done["output_tokens"] > 1]
         if len(several) == 0 or side.serving == 0:
             return 1.0

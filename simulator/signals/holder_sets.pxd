@@ -43,7 +43,7 @@ cdef class HolderSets:
     # How many leading blocks of `hashes` without a gap each replica holds: [num_replicas].
     cdef int match(self, const uint64_t* hashes, int32_t num_blocks, int32_t* matched) noexcept nogil
 
-    # The prompt's block `first` is held by `replica` alone; those in _alive hold all before it.
+    # The prompt's block `first` is held by `replica` alone; the replicas in _alive hold all blocks before it.
     cdef int _match_alone(self, const uint64_t* hashes, int32_t num_blocks, int32_t first, int32_t replica,
                           int32_t* matched) noexcept nogil
     cdef bint _holds(self, uint64_t hash, int32_t replica) noexcept nogil

@@ -148,7 +148,7 @@ cdef class HolderSets:
     # The face for tests and exploration.
 
     def note(self, uint64_t hash, int32_t replica, bint is_held):
-        """Note that a replica holds a block, or has it no more."""
+        """Note that a replica holds a block, or no longer holds it."""
         if is_held:
             self.add(hash, replica)
         else:

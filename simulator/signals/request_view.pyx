@@ -39,7 +39,7 @@ cdef class RequestView:
 
     @property
     def due_ns(self) -> int:
-        """By when the client wants the whole answer; -1: it does not say."""
+        """Time by which the client wants the whole answer; -1: none given."""
         return self._demands[self.row].due_ns
 
     @property
@@ -64,7 +64,7 @@ cdef class RequestView:
 
     @property
     def model(self):
-        """Name of the model that it asks for, or None."""
+        """Name of its model, or None."""
         return self._label("model", self._demands[self.row].model)
 
     @property

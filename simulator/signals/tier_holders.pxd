@@ -31,8 +31,8 @@ cdef class TierHolders:
     # A chunk can be read from now on by this replica, or by the readers of this store; or is gone.
     cdef int note(self, int32_t medium, uint64_t hash, int32_t holder, bint is_there) except -1 nogil
 
-    # How many leading blocks each replica has on DEVICE; how many follow in HOST; behind these on DISK; and how many
-    # follow in stores that are SHARED behind those on DEVICE. Of `media`, bit m: medium m; else 0.
+    # How many leading blocks each replica has on DEVICE; how many follow in HOST; after these on DISK; and how many
+    # follow in SHARED stores after those on DEVICE. For `media`, bit m: medium m; other media: 0.
     cdef void match_in_turn(self, const Leading* text, int32_t media) noexcept nogil
 
     # How many leading blocks each replica has at all, each counted at the first medium in `order` that has it;

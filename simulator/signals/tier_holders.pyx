@@ -14,10 +14,10 @@ from simulator.signals.media cimport DEVICE, DISK, HOST, NUM_MEDIA, SHARED
 
 @cython.final
 cdef class TierHolders:
-    """What replicas hold beyond the KV blocks that `device` knows of.
+    """Content of replicas beyond the KV blocks in `device`.
 
     device : HolderSets of all replicas.
-    members : replicas to be looked at, all of which have chunks of `chunk_blocks` blocks.
+    members : replicas that take part; all have chunks of `chunk_blocks` blocks.
     reach : for each store the members that read from it.
     """
 
@@ -183,7 +183,7 @@ cdef class TierHolders:
         return self._set_list[medium].held_by(holder)
 
     def matches(self, blocks, chunks, media=None, order=None):
-        """Return [medium][replica], counted in turn or, with an `order`, at the best; both are lists of media."""
+        """Return [medium][replica], counted by media or, with an `order`, at the best; both are lists of media."""
         cdef Leading text = Leading(NULL, NULL, len(blocks), len(chunks))
         cdef uint64_t* hashes = <uint64_t*>calloc(len(blocks) + len(chunks) + 1, sizeof(uint64_t))
         cdef int8_t ordered[NUM_MEDIA]

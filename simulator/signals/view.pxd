@@ -28,7 +28,7 @@ cdef class View:
     cdef int64_t looked_ns
     cdef int8_t* is_moving                  # [replica]
 
-    # Replicas of which a seen state, or an account, has changed since `forget_changes`, each once, in no special order.
+    # Replicas with a seen state or an account that changed since `forget_changes`, each once, in no special order.
     # Kept for consumers that update scores by changes.
     cdef int32_t* changed
     cdef readonly int32_t num_changed

@@ -13,6 +13,6 @@ cdef class Decider:
     cdef const Demand* demands
     cdef object _owners                 # the arrays these pointers borrow from
 
-    # Is the prompt of `row` computed apart? `prefill` and `decode`: the replicas that would get the legs, as numbered
+    # Does a prefill replica compute the prompt of `row`? `prefill`, `decode`: the replicas of the two legs, as numbered
     # in the views; -1: not chosen yet, or there is none.
     cdef bint splits(self, int32_t row, int32_t prefill, int32_t decode, int64_t now_ns) except -1 nogil

@@ -39,5 +39,5 @@ cdef class Decider:
         return True
 
     def decide(self, row, prefill, decode, now_ns):
-        """Return whether a request is split, as the engine would ask (for tests)."""
+        """Return whether a request is split, as the engine calls it (for tests)."""
         return self.splits(row, prefill, decode, now_ns)

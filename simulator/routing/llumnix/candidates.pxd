@@ -16,7 +16,7 @@ cdef struct Candidate:              # a cache line each for fields of every deci
     int32_t running                 # [num_running_requests]
     int32_t loading                 # requests with KV on its way [num_loading_requests]
     int8_t infer_type               # InferType
-    int8_t reserved                 # InferType for which adaptive P/D keeps it; NOT_RESERVED
+    int8_t reserved                 # InferType for which adaptive P/D reserves it; NOT_RESERVED
     int8_t is_schedulable           # it takes requests
     int8_t needs_failover           # found unschedulable or stale while this request is scheduled
     int32_t node                    # -1: unknown; so for unit

@@ -153,7 +153,7 @@ def below(metric: str, threshold: float, **more: Any) -> FilterSpec:
 
 
 def guarded(parameters: Any, *filters: FilterSpec) -> list[FilterSpec]:
-    """Return the filters of all full-mode policies around those of one."""
+    """Return the filters of a full-mode policy with those common to all full-mode policies."""
     return [FilterSpec(name="schedulability"),
             FilterSpec(name="staleness", instance_staleness_s=parameters.instance_staleness_s), *filters,
             FilterSpec(name="failover", failover_domain=parameters.failover_domain)]
@@ -207,7 +207,7 @@ def _flood(parameters: Any) -> list[InferTypeSpec]:
 
 
 def _completed(spec: InferTypeSpec, parameters: Any) -> InferTypeSpec:
-    """Fill in what filters leave to the policy."""
+    """Fill in the policy's values for keys that filters leave out."""
     filters = [replace(one, instance_staleness_s=(one.instance_staleness_s if one.instance_staleness_s is not None
                                                   else parameters.instance_staleness_s),
                        failover_domain=one.failover_domain or parameters.failover_domain) for one in spec.filters]

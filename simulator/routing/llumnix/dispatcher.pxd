@@ -29,11 +29,11 @@ cdef enum DispatchMode:
     PD_STAGED                       # in two calls
 
 
-cdef struct Choice:                 # candidates; -1: none, or not asked for
+cdef struct Choice:                 # candidates; -1: none, or not requested
     int32_t neutral
     int32_t prefill
     int32_t decode
-    int8_t was_tried                # 0: there are not the groups that the mode needs
+    int8_t was_tried                # 0: a group that the mode needs is missing
 
 
 @cython.final
@@ -49,7 +49,7 @@ cdef class Dispatcher:
     cdef int32_t* kept                      # members that passed the last filters
     cdef int32_t num_kept
     cdef bint _is_adaptive          # prefill and decode choose among all
-    cdef bint _is_compatible        # upstream's prediction, which always comes out as 0
+    cdef bint _is_compatible        # upstream's prediction, which is always 0
     cdef int64_t _max_batched_tokens
     cdef object _arrays
 
@@ -59,7 +59,7 @@ cdef class Dispatcher:
     # Compute the metrics of all groups for a request of `prompt_tokens`. Before it: candidates.begin, and hits.
     cdef void measure(self, int64_t prompt_tokens) noexcept nogil
 
-    # Filter a group into `kept`; says whether it took the second pass.
+    # Filter a group into `kept`; return whether it took the second pass.
     cdef bint sift(self, int8_t infer_type) except -1 nogil
 
     # Filter and select; -1: none can take it.

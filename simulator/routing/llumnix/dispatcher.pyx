@@ -121,7 +121,7 @@ cdef class Dispatcher:
         return 0
 
     cdef void _predict(self) noexcept nogil:
-        """Predict what replicas for prefills have computed since their status.
+        """Predict the progress of prefill replicas since their status.
 
         Upstream cuts the result off by the wrong variable, so that it is always 0.
         """

@@ -48,7 +48,7 @@ cdef bint rejects(Candidates candidates, const Filter* one, int32_t i) noexcept 
 cdef bint passes(Candidates candidates, const FilterChain* chain, bint is_fallback, int32_t i) noexcept nogil
 
 # Write those of `members` that pass all filters to `kept`, in their order, and return how many.
-# Every filter sees every member, since marks count; those that reject whole domains see all members.
+# Every filter sees every member, since marks count; filters that reject whole domains see all members.
 cdef int32_t apply_filters(Candidates candidates, const FilterChain* chain, const int32_t* members,
                            int32_t num_members, bint is_fallback, int32_t* kept) noexcept nogil
 

@@ -105,7 +105,7 @@ def _xxhash(chunks: list[Sequence[int]], chunk_size: int) -> Iterator[str]:
 
 
 def _cbor(value: object) -> bytes:
-    """Encode in canonical CBOR (RFC 8949, 4.2) what keys are made of."""
+    """Encode the content of a key in canonical CBOR (RFC 8949, 4.2)."""
     if value is None:
         return b"\xf6"
     if isinstance(value, int):

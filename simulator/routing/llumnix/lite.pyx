@@ -71,7 +71,7 @@ cdef class LiteState(Dispatches):
         counts.tokens -= one.tokens
         self.drop(index)
 
-    # The face for tests. What names a request that is not there, or a gateway that did not send it, is refused.
+    # The face for tests. An absent request, or a gateway that did not send it, is refused.
 
     def register_replica(self, replica, version):
         """Register a replica."""

@@ -24,7 +24,7 @@ cdef enum Metric:                   # METRIC_NAMES in names.py follows this orde
 # The value for a request of `prompt_tokens`; 0: for none.
 cdef float metric_value(Candidates candidates, int32_t metric, int32_t i, int64_t prompt_tokens) noexcept nogil
 
-# Fill candidates.metrics for those in `members`.
+# Fill candidates.metrics for the candidates in `members`.
 cdef void compute_metric(Candidates candidates, int32_t metric, const int32_t* members, int32_t num_members,
                          int64_t prompt_tokens) noexcept nogil
 

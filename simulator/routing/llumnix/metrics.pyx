@@ -108,5 +108,5 @@ def value_of(Candidates candidates, name, i, prompt_tokens=0, is_lite=False):
 
 
 def orders_before(name, a, b):
-    """Say whether value `a` of a metric is better than `b` (for Python and tests)."""
+    """Return whether value `a` of a metric is better than `b` (for Python and tests)."""
     return bool(is_less(metric_code(name), a, b))

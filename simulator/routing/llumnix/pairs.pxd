@@ -8,7 +8,7 @@ from simulator.routing.llumnix.candidates cimport Candidates
 cdef enum PairSelector:             # PAIR_SELECTORS in pairs.pyx follows this order
     METRIC_BALANCE                  # fullest to emptiest, second to second, .. as long as it goes downhill
     AGGREGATE                       # emptiest to fullest, .. as long as it goes uphill: to empty the emptiest
-    ROUND_ROBIN                     # sources in order, destinations in turn
+    ROUND_ROBIN                     # sources in order, destinations cyclically
     BINPACKING_MITIGATION           # the slowest to the slowest destination
     BINPACKING_CONSOLIDATION        # the fastest to the slowest destination: to empty the fastest
 

@@ -12,7 +12,7 @@ cdef class OnlinePredictor:
     cdef double _r[3][4]            # QR factorisation of the rows (1, x, x**2 | y) so far: R and Q'y
     cdef double _coefficients[3]
 
-    # Add an iteration of `tokens` that took `duration_ms`; the fit is no more valid.
+    # Add an iteration of `tokens` that took `duration_ms`; this invalidates the fit.
     cdef void add(self, double tokens, double duration_ms) noexcept nogil
 
     # Fit if there are samples enough.

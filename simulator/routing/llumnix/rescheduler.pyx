@@ -62,13 +62,18 @@ class LlumnixReschedulerParameters(msgspec.Struct, frozen=True, kw_only=True, fo
     status_poll_interval_s: Annotated[Seconds, Meta(description="as the router's status_poll_interval_s")] = 0.05
     enable_adaptive_pd: Annotated[bool, Meta(description=(
         "adds both bin-packing policies; replicas are reserved for prefill and decode"))] = False
-    tpot_slo_ms: Annotated[float, Meta(ge=0, le=1e9, description="binpacking_*")] = 50.0
-    tpot_slo_dispatch_threshold: Annotated[Fraction, Meta(description="destinations stay below this part")] = 0.85
-    tpot_migrate_out_ceil_threshold: Annotated[Fraction, Meta(description="mitigation: sources are above")] = 0.95
-    tpot_migrate_out_floor_threshold: Annotated[Fraction, Meta(description="consolidation: sources are below")] = 0.6
+    tpot_slo_ms: Annotated[float, Meta(ge=0, le=1e9, description=(
+        "binpacking_*: target of the time per output token"))] = 50.0
+    tpot_slo_dispatch_threshold: Annotated[Fraction, Meta(description=(
+        "binpacking_*: destinations stay below this part of tpot_slo_ms"))] = 0.85
+    tpot_migrate_out_ceil_threshold: Annotated[Fraction, Meta(description=(
+        "binpacking_mitigation: sources are above this part of tpot_slo_ms"))] = 0.95
+    tpot_migrate_out_floor_threshold: Annotated[Fraction, Meta(description=(
+        "binpacking_consolidation: sources are below this part of tpot_slo_ms"))] = 0.6
     tpot_profiling_data_path: Annotated[str, Meta(description="JSON of decode durations", extra={"path": True})] = ""
     ttft_profiling_data_path: Annotated[str, Meta(description="JSON of prefill durations", extra={"path": True})] = ""
-    max_num_batched_tokens: Annotated[int, Meta(ge=1, le=2**30, description="of replicas that do not say")] = 65536
+    max_num_batched_tokens: Annotated[int, Meta(ge=1, le=2**30, description=(
+        "tokens in an iteration of a replica that reports none"))] = 65536
 
     @property
     def num_profiling_steps(self):

@@ -205,7 +205,7 @@ cdef class Llumnix(Router):
         return 0
 
     cdef int8_t _first_role(self) noexcept nogil:
-        """Say in which role a request is to be sent first."""
+        """Return the role in which a request is to be sent first."""
         if self.dispatcher.num_typed[<int32_t>NEUTRAL] > 0:
             return NEUTRAL
         return PREFILL if self.dispatcher.num_typed[<int32_t>PREFILL] > 0 else DECODE
@@ -217,7 +217,7 @@ cdef class Llumnix(Router):
         return self.dispatcher.pick(DECODE)
 
     cdef int8_t prepare(self, int32_t row, int64_t now_ns) except -1 nogil:
-        """Measure everything for a request; says in which role it is to be sent first."""
+        """Measure everything for a request; return the role in which it is to be sent first."""
         cdef int64_t prompt_tokens = self.requests[row].prompt_tokens
         self._is_judged = False
         if self._status is not None:
@@ -244,7 +244,7 @@ cdef class Llumnix(Router):
 
     cdef int sent(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
         cdef int8_t role = self._role if row == self._row else self.candidates.items[replica].infer_type
-        if self.leg_counts is not None:         # what follows prompts is sent through the other face
+        if self.leg_counts is not None:         # decode legs are sent by LlumnixDecodes
             role = PREFILL
             self.leg_counts.sent(row, replica)
         return self.note_role(row, replica, role, now_ns)
@@ -266,7 +266,7 @@ cdef class Llumnix(Router):
             self.leg_counts.left(row, replica)
         return self.note_gone(row, replica)
 
-    # It is gone from there, in whatever role.
+    # It has left that replica, in any role.
     cdef int note_gone(self, int32_t row, int32_t replica) except -1 nogil:
         if self._lite is not None:
             self._lite.left(row, replica)
@@ -277,7 +277,7 @@ cdef class Llumnix(Router):
 
     cdef int opened(self, int32_t replica, int64_t now_ns) except -1 nogil:
         if self._account is not None and self.view.accounts[replica].up_since_ns == now_ns:
-            self._account.restart(replica)      # it came up, and is not only open again
+            self._account.restart(replica)      # it restarted, and was not only reopened
             self._judge(replica)
         return 0
 
@@ -288,7 +288,7 @@ cdef class Llumnix(Router):
     cdef int score(self, int32_t row, int64_t now_ns, double* scores) except -1 nogil:
         return self.score_in_role(self.prepare(row, now_ns), scores)
 
-    # Score by the metric that the selector looks at first; what filters reject gets -inf.
+    # Score by the selector's first metric; candidates that filters reject get -inf.
     cdef int score_in_role(self, int8_t role, double* scores) except -1 nogil:
         cdef const Selector* selector = &self.dispatcher.pipelines[role].selector
         cdef int32_t k, i, metric = -1
@@ -307,7 +307,7 @@ cdef class Llumnix(Router):
         return 0
 
     def for_decodes(self):
-        """See Router: the same scheduler makes both choices."""
+        """See Router: one scheduler makes both choices."""
         if not self._is_adaptive:
             raise ValueError("replicas do one leg each unless enable_adaptive_pd = true")
         return LlumnixDecodes(*self._given, self)

@@ -38,5 +38,5 @@ cdef class Standings:
 
     cdef double _key(self, int32_t i, bint is_fallback) noexcept nogil
 
-    # Raise RuntimeError unless the dispatcher would choose among the same.
+    # Raise RuntimeError unless the dispatcher would choose among these candidates.
     cpdef int check(self) except -1 nogil

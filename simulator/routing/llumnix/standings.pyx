@@ -28,7 +28,7 @@ cdef bint is_of_replica_alone(int32_t metric) noexcept nogil:
 
 @cython.final
 cdef class Standings:
-    """Those of a dispatcher's candidates of one infer type.
+    """Standings of a dispatcher's candidates of one infer type.
 
     data_parallel_size : of all candidates.
     """
@@ -52,7 +52,7 @@ cdef class Standings:
         free(self._is_member)
 
     cdef void _read_filters(self, bint has_units) noexcept nogil:
-        """Say whether the pipeline judges each candidate by itself."""
+        """Set `can_tell`: whether the pipeline judges each candidate by itself."""
         cdef int32_t f
         self.can_tell = (
             self._pipeline.is_defined and self._dispatcher.predictor is None

@@ -23,7 +23,7 @@ cdef class StatusFeed:
     cdef int64_t _push_ns, _poll_ns     # intervals; both 0: every look sees the present
     cdef int64_t _step_interval         # iterations from one status to the next; 0: it changes within them too
     cdef int64_t _num_profiled          # first iterations of a replica that the predictor learns from
-    cdef int32_t _max_batched_tokens    # of replicas that do not say
+    cdef int32_t _max_batched_tokens    # of replicas that report none
     cdef ReplicaState* _pushed          # [replica] as of _pushed_ns
     cdef int64_t _pushed_ns             # -1: nothing was pushed yet
     cdef int64_t _push_epoch, _poll_epoch

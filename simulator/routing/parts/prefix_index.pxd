@@ -16,7 +16,7 @@ from simulator.signals.holder_sets cimport HolderSets
 cdef struct Held:               # a block, or the rest of a run, in the LRU of one replica
     uint64_t hash
     int32_t num_blocks
-    int32_t is_whole            # 0: a run of which the beginning is gone, so that it cannot be hit
+    int32_t is_whole            # 0: a run without its beginning, which cannot be hit
 
 
 @cython.final

@@ -39,7 +39,7 @@ class CacheAwareParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
 
 @cython.final
 cdef class CacheAware(PrefixRouter):
-    """The replica that was sent the same beginning, while the load is even."""
+    """The replica that was sent this beginning of a prompt, while the load is even."""
 
     Parameters = CacheAwareParameters
 
@@ -47,7 +47,7 @@ cdef class CacheAware(PrefixRouter):
     cdef double _rel_threshold, _cache_threshold
     cdef bint _takes_smallest
     cdef TiedMinima _loads      # requests in flight, infinity: closed
-    cdef TiedMinima _most       # the same, negative
+    cdef TiedMinima _most       # requests in flight, negative
     cdef TiedMinima _sizes      # blocks remembered, infinity: closed
 
     def __init__(self, parameters, context):
@@ -93,7 +93,7 @@ cdef class CacheAware(PrefixRouter):
         return most - least <= self._abs_threshold or most <= self._rel_threshold * least
 
     cdef int32_t _pick_matched(self, int32_t best) noexcept nogil:
-        """Return the least loaded of the open replicas that have so many blocks, any of several."""
+        """Return the least loaded of the open replicas that have `blocks` blocks, any of several."""
         cdef double least = INFINITY
         cdef int32_t ties = 0, i
         for i in range(self.num_replicas):

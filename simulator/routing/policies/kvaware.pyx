@@ -81,7 +81,7 @@ cdef class Kvaware(Router):
         return 0
 
     cdef bint _has_match(self, int32_t row, int64_t now_ns, double* scores) except -1 nogil:
-        """Give each open replica the blocks that it has; say whether the most are enough."""
+        """Count the blocks that each open replica has; return whether the most are enough."""
         cdef const int32_t* cached
         cdef int32_t best = 0, count, i, medium
         self.view.look(now_ns)

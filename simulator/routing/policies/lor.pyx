@@ -12,7 +12,7 @@ from msgspec import Meta
 
 
 class LorParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What counts as a request of a replica.
+    """Choice of the requests that count as a replica's load.
 
     Source: the behaviour of microsoft/vidur at 7d47513, scheduler/global_scheduler/lor_global_scheduler.py.
     """

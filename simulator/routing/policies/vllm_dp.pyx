@@ -61,8 +61,8 @@ cdef class VllmDp(Router):
     cdef int32_t _clients
     cdef int32_t _first         # where the scan starts
     cdef TiedMinima _scores     # infinity: closed
-    cdef int32_t* _added        # [replica] waiting requests that we know of and its state does not
-    cdef int64_t* _on_ns        # [replica] time of the state to which they come on top
+    cdef int32_t* _added        # [replica] waiting requests sent since its state was reported
+    cdef int64_t* _on_ns        # [replica] time of the state to which they are added
     cdef int32_t* _raised       # [_num_raised] replicas that have, or had, such requests, each once
     cdef int8_t* _is_raised     # [replica]
     cdef int32_t _num_raised
@@ -122,10 +122,10 @@ cdef class VllmDp(Router):
         return 0
 
     cdef int _refresh(self, int64_t now_ns) except -1 nogil:
-        """Score the replicas that changed, and those that report again after we sent something."""
+        """Score replicas that changed, and replicas that report again after we sent requests."""
         cdef int32_t i, replica
         self.view.look(now_ns)
-        if self.view.looked_ns != self._scored_ns:      # those that move are seen anew
+        if self.view.looked_ns != self._scored_ns:      # moving replicas are seen anew
             self._review_raised()
         for i in range(self.view.num_changed):
             replica = self.view.changed[i]
@@ -135,7 +135,7 @@ cdef class VllmDp(Router):
                 self._forget_added(replica)
                 self._scores.set(replica, self._score_of(replica))
                 continue
-            if self._was_moving[replica]:           # it is scored no more
+            if self._was_moving[replica]:           # it is no longer scored
                 self._was_moving[replica], self._seen_ns[replica] = False, self._scored_ns
             self._scores.set(replica, INFINITY)
         self.view.forget_changes()

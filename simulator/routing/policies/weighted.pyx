@@ -54,7 +54,7 @@ cdef struct Part:               # one scorer of the sum
     void* scorer                # borrowed
     double weight
     int32_t is_per_request
-    int32_t is_zero             # its scores were all 0 when last asked
+    int32_t is_zero             # its last scores were all 0
 
 
 @cython.final
@@ -70,14 +70,14 @@ cdef class Weighted(Router):
     cdef Part* _parts
     cdef double* _start         # [replica] 0, or -infinity: closed
     cdef double* _totals        # [replica]
-    cdef bint _has_changed      # replicas, since the scorers that go by them were asked
+    cdef bint _has_changed      # replicas, since the scorers that depend on them were called
 
     def __cinit__(self, parameters, context):
         self._start = <double*>calloc(self.num_replicas, sizeof(double))
         self._totals = <double*>calloc(self.num_replicas, sizeof(double))
         if self._start == NULL or self._totals == NULL:
             raise MemoryError()
-        self.scored = self._totals          # scorers in Python may draw, or count how often they are asked
+        self.scored = self._totals          # scorers in Python may draw, or count their calls
 
     def __init__(self, parameters, context):
         cdef Scorer scorer

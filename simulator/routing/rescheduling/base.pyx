@@ -19,7 +19,7 @@ MOVABLE = np.dtype([("row", "i4"), ("tokens", "i4"), ("outputs", "i4"), ("is_run
 cdef class Rescheduler:
     """Base of all reschedulers; a policy overrides `plan`.
 
-    A rescheduler is built as `Policy(parameters, context)`, like a router, with the view of the same replicas.
+    A rescheduler is built as `Policy(parameters, context)`, like a router, with the view of its replicas.
     """
 
     def __cinit__(self, parameters, context, *_, **__):
@@ -63,7 +63,7 @@ cdef class Rescheduler:
 
 
 cdef inline bint may_move(const Movable* one, bint is_running) noexcept nogil:
-    """Say whether a request can be chosen by an order: running ones once they have an output token."""
+    """Return whether a request can be chosen by an order: running ones once they have an output token."""
     return one.is_running == is_running and not one.is_moving and (not is_running or one.outputs > 0)
 
 

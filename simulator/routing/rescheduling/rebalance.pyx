@@ -24,7 +24,7 @@ class RebalanceParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
 
 @cython.final
 cdef class Rebalance(Rescheduler):
-    """Every half second, unless `interval_s` says else; see `RebalanceParameters`."""
+    """Every half second, unless `interval_s` is given; see `RebalanceParameters`."""
 
     Parameters = RebalanceParameters
 

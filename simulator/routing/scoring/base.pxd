@@ -34,7 +34,7 @@ cdef class Scorer:
     cdef int closed(self, int32_t replica, int64_t now_ns) except -1 nogil
 
 
-# Scorers of one level per replica, of which the lowest of the open ones is worth 1 and the highest 0.
+# Scorers of one level per replica: the lowest level of an open replica is worth 1 and the highest 0.
 cdef class LowestBest(Scorer):
     cdef TiedMinima lows                # levels, infinity: closed
     cdef TiedMinima highs               # negative levels

@@ -56,7 +56,7 @@ cdef class Scorer:
     # The face for tests and exploration.
 
     def scores(self, row, now_ns):
-        """Return the score of each replica for a request, as `weighted` would ask; of closed ones: NaN."""
+        """Return the score of each replica for a request, as `weighted` uses it; of closed ones: NaN."""
         cdef int32_t i
         self.view.look(now_ns)
         for i in range(self.num_replicas):

@@ -17,7 +17,7 @@ Weight = Annotated[float, Meta(ge=0, le=1e6)]
 
 
 class LatencyHeadroomParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Score how much of the targets is left over.
+    """Score the margin left below the latency targets.
 
     Predicted TTFT = per_prefill_token_us x (prompt tokens that wait or run there + those of this request) + one step;
     predicted TPOT = one step = base_us + per_sequence_us x (waiting + running + 1).

@@ -35,7 +35,7 @@ class PrefixAffinityParameters(msgspec.Struct, frozen=True, kw_only=True, forbid
 
 @cython.final
 cdef class PrefixAffinity(Scorer):
-    """A replica that was sent the same beginning is better."""
+    """A replica that was sent this beginning of a prompt is better."""
 
     Parameters = PrefixAffinityParameters
 
@@ -143,7 +143,7 @@ cdef class PrecisePrefixCache(Scorer):
         return 1
 
     cdef int _count(self, int32_t row, int64_t now_ns) except -1 nogil:
-        """Count what each replica has of a prompt."""
+        """Count the blocks of a prompt on each replica."""
         cdef const int32_t* cached
         cdef int32_t i, k
         if self._num_ordered == 1 or not self.view.has_tiers:
