@@ -52,4 +52,4 @@ class GatewayQueueParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_u
     upstream_compat: Annotated[bool, Meta(description=(
         "as in BLIS, in_flight_eviction misses a request that is still on its way to the queue of its replica"
     ))] = False
-    saturation: Annotated[Saturation, Meta(description="when replicas are saturated, with the detector's keys")]
+    saturation: Annotated[Saturation, Meta(description="detector of saturated replicas, with its keys")]

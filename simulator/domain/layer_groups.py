@@ -78,11 +78,11 @@ class LayerGroups(msgspec.Struct, frozen=True, kw_only=True):
 class GivenGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A group of layers as an experiment gives it, [[engine.kv_cache_groups]]."""
 
-    kind: Annotated[Kind, Meta(description="of attention")]
+    kind: Annotated[Kind, Meta(description="kind of attention")]
     block_size: Annotated[Annotated[int, Meta(ge=1, le=2**20)] | None, Meta(description=(
         "tokens in its KV blocks; default: engine.block_size"))] = None
     window: Annotated[int, Meta(ge=0, le=2**31 - 1, extra={"unit": "tokens"}, description=(
-        "of sliding_attention and chunked_attention; 0: there is none"))] = 0
+        "window of sliding_attention and chunked_attention; 0: there is none"))] = 0
 
     def __post_init__(self):
         is_local = self.kind in ("sliding_attention", "chunked_attention")

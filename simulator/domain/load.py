@@ -148,7 +148,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     requests_per_slot: Annotated[Count | None, Meta(description=(
         "requests after which a slot with sessions_per_slot ends"))] = None
     ends_with: Annotated[Literal["last_session", "each_slot", "first_slot"], Meta(description=(
-        "of slots with sessions_per_slot, when there is no new session: last_session: each slot finishes the sessions "
+        "slots with sessions_per_slot, when there is no new session: last_session: each slot finishes the sessions "
         "that it has; each_slot: it leaves them; first_slot: all arrivals stop once a slot has no new session, has "
         "sent requests_per_slot, or gave up waiting"
         ))] = "last_session"

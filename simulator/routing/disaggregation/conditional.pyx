@@ -33,7 +33,7 @@ class ShortPrompts(DecodeGate, frozen=True, kw_only=True, forbid_unknown_fields=
         "a request may stay at its decode replica if the replica lacks fewer tokens of the prompt than this"),
         extra={"unit": "tokens"})] = 2048
     eff_isl_ratio_threshold: Annotated[Share, Meta(description=(
-        "and if it lacks a smaller share of the prompt than this"))] = 0.7
+        "a request may stay if its decode replica also lacks a smaller share of the prompt than this"))] = 0.7
 
 
 cdef class Conditional(Decider):

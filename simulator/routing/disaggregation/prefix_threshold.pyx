@@ -21,7 +21,7 @@ class PrefixThresholdParameters(msgspec.Struct, frozen=True, kw_only=True, forbi
 
     non_cached_tokens: Annotated[Tokens, Meta(description=(
         "split if the decode replica lacks at least this many tokens of the prompt; 0: never"))] = 16
-    prompt_tokens: Annotated[Tokens, Meta(description="and if the prompt has at least this many tokens")] = 0
+    prompt_tokens: Annotated[Tokens, Meta(description="split if, in addition, the prompt has this many tokens")] = 0
 
 
 @cython.final
