@@ -77,7 +77,7 @@ class OutputError(OSError):
 
 
 class KeyFault(str):
-    """A fault of a key, `key.path: fault`, raised by code that has no name of the file."""
+    """A fault of a key, `key.path: fault`, from code that does not know the file."""
 
 
 @contextmanager

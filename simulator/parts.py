@@ -102,7 +102,7 @@ def num_finished(part: Part) -> int:
 
 
 def joined(parts: Iterable[Part], workload: Workload, sink) -> Run:
-    """Return the run of which these are the parts; the rows that the parts wrote are passed on.
+    """Return the run made of the parts; the rows that they wrote are passed on.
 
     Parameters
     ----------

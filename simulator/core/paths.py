@@ -10,7 +10,7 @@ _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
 
 
 def special(path: str | os.PathLike) -> str | None:
-    """Return the kind of a path that is neither file nor folder; None: it is one, or absent."""
+    """Return the kind of a path that is neither file nor folder; None: other paths."""
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):       # reported by the code that opens it

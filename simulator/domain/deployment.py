@@ -134,7 +134,7 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def declared_kv_cache_dtype(self) -> str:
-        """Meaning of kv_cache_dtype: `auto` is the dtype that the checkpoint declares, if any.
+        """Resolved kv_cache_dtype: `auto` is the checkpoint's dtype, if it declares one.
 
         Source: vllm-project/vllm, vllm/utils/torch_utils.py at 959009b402c3 (resolve_kv_cache_dtype_string) for
         ModelOpt, vllm/model_executor/layers/attention/attention.py for kv_cache_scheme of compressed-tensors; the

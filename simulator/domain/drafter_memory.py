@@ -36,7 +36,7 @@ def of_draft_model(draft: Deployment) -> DrafterMemory:
 
 
 def of_mtp_modules(deployment: Deployment) -> DrafterMemory:
-    """Return the memory of a model's MTP modules, each a layer like the model's last one.
+    """Return the memory of MTP modules, each a layer like the model's last one.
 
     Each also has a projection of embedding and hidden state, which every rank holds whole, and 3 norms.
 

@@ -46,7 +46,7 @@ class HostParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     @property
     def shift_ns(self) -> int:
-        """Return the delay from a token's exit from the engine to its arrival at the client.
+        """Return the delay of a token from the engine to the client.
 
         0 where the delay accumulates.
         """

@@ -41,6 +41,6 @@ def host_kv_of_groups(deployment: Deployment, groups: GroupPlan) -> HostKv:
 
 
 def host_kv_of(token_bytes: float, tensor_parallel: int, block_size: int, link_bytes_per_s: float) -> HostKv:
-    """Return the size of KV blocks on the hosts, given the bytes of a token on all ranks."""
+    """Return the size of KV blocks on the hosts, given the bytes of a token."""
     return HostKv(block_bytes=token_bytes * block_size, rank_block_bytes=token_bytes * block_size / tensor_parallel,
                   link_bytes_per_s=link_bytes_per_s, num_layers=1)

@@ -38,7 +38,7 @@ class KvWire(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def kv_wire(source: Deployment, destination: Deployment) -> KvWire:
-    """Return the bytes of a transfer that gives each rank of the destination its share.
+    """Return the bytes that give each rank of the destination its share of the KV.
 
     Each reads its KV heads, which tensor parallelism beyond their number repeats, so that the wire carries them as
     often: W = L max(1, TP_D / K); of MLA the whole latent, W = L TP_D. With as many ranks or more a rank reads from one

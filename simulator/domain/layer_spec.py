@@ -149,7 +149,7 @@ class LatentAttention(Part, tag_field="kind", tag="multi_head_latent"):
 
     @property
     def decode_flops_per_context_token(self) -> int:
-        """FLOPs per context token in a decode step: up-projections absorbed, work on the latent."""
+        """FLOPs per context token in a decode step, on the latent (absorbed projections)."""
         return 2 * self.num_heads * (2 * self.kv_rank + self.rope_head_dim)
 
     def replicated_parameters(self, hidden_size: int) -> int:

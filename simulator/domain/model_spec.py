@@ -40,7 +40,7 @@ Layers = Literal["all"] | tuple[Count, ...]
 
 
 class Unquantized(Part):
-    """Parts whose matrices stay in the model's dtype: in all layers, or in the listed ones."""
+    """Parts with matrices in the model's dtype: in all layers, or in the listed ones."""
 
     attention: Layers = ()                      # token mixers of any kind
     mlp: Layers = ()                            # dense networks

@@ -132,7 +132,7 @@ def layer_kinds(model: ModelSpec, layers: range | None = None) -> Counter:
 
 
 def dense_parts(model: ModelSpec, mixer: str, network: str) -> list:
-    """Return the parts that every token passes: token mixer, dense MLP, shared experts."""
+    """Return the parts that all tokens pass: token mixer, dense MLP, shared experts."""
     return list(named_parts(model, mixer, network).values())
 
 

@@ -79,7 +79,7 @@ def kernel_ns(backend: str, what: str, tokens, site: Site, links: Links = H800):
 
 
 def is_beyond(backend: str, ranks: int, links: Links) -> bool:
-    """Return whether `ranks` lie beyond the published numbers, so that the nearest is used."""
+    """Return whether `ranks` lie beyond the published numbers: the nearest is used."""
     if backend == GATHER:
         return False
     known = [row.ranks for row in PUBLISHED if row.backend == backend]

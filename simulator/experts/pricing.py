@@ -96,7 +96,7 @@ def exchange_ns(deployment: Deployment, backend: str, tokens: np.ndarray, link_b
 
 
 def asked_ns(deployment: Deployment, backend: str, tokens: np.ndarray, predict: Callable) -> dict[str, np.ndarray]:
-    """Return dispatch and combine times by a collective model, evaluated at some sizes.
+    """Return dispatch and combine times by a collective model, from some sizes.
 
     DeepEP's bytes as an all-to-all; gathered and scattered bytes as such, with the size of the gathered buffer.
 

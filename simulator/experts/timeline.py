@@ -51,7 +51,7 @@ class ExpertTimeline:
         return min(filter(None, (self._next_drift(step), self._next_rearrangement(step))), default=None)
 
     def arrangement(self, step: int) -> Arrangement:
-        """Return the arrangement at the begin of iteration `step`, where moving weights takes no time."""
+        """Return the arrangement that iteration `step` begins with, if moves take no time."""
         drift, balancer = self.experts.popularity.drift_steps, self.experts.eplb
         rearrangements = 0
         if balancer and step >= self._first_rearrangement():

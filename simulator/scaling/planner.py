@@ -26,7 +26,7 @@ class PrefillPoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class DecodePoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Measured performance of a decode replica at one concurrency and one context length."""
+    """Measured performance of a decode replica at one concurrency and context."""
 
     context_tokens: Annotated[Tokens, Meta(description=(
         "context of each request; between two points values are interpolated"))]

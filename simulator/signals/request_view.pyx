@@ -3,7 +3,7 @@ from simulator.domain.request cimport Demand, Request
 
 
 cdef class RequestView:
-    """One request, read-only; valid during the call that receives it: copy values to keep them."""
+    """One request, read-only; valid during the call that receives it: copy values."""
 
     def __init__(self, workload):
         cdef const Request[::1] requests = workload.requests

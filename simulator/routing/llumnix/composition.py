@@ -153,7 +153,7 @@ def below(metric: str, threshold: float, **more: Any) -> FilterSpec:
 
 
 def guarded(parameters: Any, *filters: FilterSpec) -> list[FilterSpec]:
-    """Return the filters of a full-mode policy with those common to all full-mode policies."""
+    """Return a full-mode policy's filters and those common to all such policies."""
     return [FilterSpec(name="schedulability"),
             FilterSpec(name="staleness", instance_staleness_s=parameters.instance_staleness_s), *filters,
             FilterSpec(name="failover", failover_domain=parameters.failover_domain)]

@@ -39,7 +39,7 @@ class CacheAwareParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
 
 @cython.final
 cdef class CacheAware(PrefixRouter):
-    """The replica that was sent this beginning of a prompt, while the load is even."""
+    """The replica that was sent this prefix, while the load is even."""
 
     Parameters = CacheAwareParameters
 

@@ -35,7 +35,7 @@ class PrefixAffinityParameters(msgspec.Struct, frozen=True, kw_only=True, forbid
 
 @cython.final
 cdef class PrefixAffinity(Scorer):
-    """A replica that was sent this beginning of a prompt is better."""
+    """A replica that was sent this prefix is better."""
 
     Parameters = PrefixAffinityParameters
 
