@@ -1,9 +1,9 @@
-"""Count the instructions of the event loop for each iteration, under valgrind: repeatable on a busy machine.
+"""Counts the instructions of the event loop for each iteration, under valgrind: repeatable on a busy machine.
 
     python bench/instructions.py
 
-prints the table of bench/README.md in a minute or two; test_modes.py counts those of the modes. Needs valgrind; the
-lower bound is left out where it is missing.
+prints the table of bench/README.md in a minute or two; test_modes.py counts the modes. Needs valgrind; the lower
+bound is left out if it is missing.
 """
 import os
 import re
@@ -78,7 +78,7 @@ def run(name):
 
 
 def build_limit(folder):
-    """Return the lower bound; None where it cannot be built."""
+    """Return the lower bound; None if it cannot be built."""
     try:
         return Limit(folder)
     except Unavailable as reason:
@@ -102,7 +102,7 @@ def count_limit(limit, case, folder):
 
 
 def callgrind(options, command, folder):
-    """Run a command; return what it prints and how many instructions were counted."""
+    """Run a command; return its output and the number of instructions counted."""
     counts = Path(folder, "callgrind.out")
     output = subprocess.check_output(
         ["valgrind", "--tool=callgrind", "--quiet", f"--callgrind-out-file={counts}", *options, *command], text=True,

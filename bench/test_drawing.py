@@ -1,4 +1,4 @@
-"""Drawn workloads: from parameters to the requests as the engine takes them."""
+"""Drawn workloads: from parameters to the requests in the engine's form."""
 import csv
 import json
 import time

@@ -11,7 +11,7 @@ import tomli_w
 import simulator
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(simulator.__file__).parents[1])}
-# getrusage counts what a process had before it called exec, a copy of its parent: a small parent stands between.
+# getrusage counts the memory of a process before exec, a copy of its parent's: so its parent is a small process.
 BETWEEN = "import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:]))"
 pytestmark = pytest.mark.benchmark(group="memory")
 
@@ -54,7 +54,7 @@ def test_memory_of_ten_million_requests(benchmark, report, tmp_path):
 
 
 def crowd(replicas, requests):
-    """Return requests with shared prompts to replicas of 28,000 blocks, a minute's worth whatever their number."""
+    """Return requests with shared prompts to replicas of 28,000 blocks, a minute's worth for any number of replicas."""
     return {
         **experiment(requests), "topology": {"replicas": replicas},
         "engine": {"num_gpu_blocks": 28_000, "max_model_len": 16_384},

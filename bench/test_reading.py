@@ -1,4 +1,4 @@
-"""From a trace file to the requests as the engine takes them."""
+"""From a trace file to the requests in the engine's form."""
 import gzip
 import json
 import os
@@ -30,7 +30,7 @@ def csv(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def jsonl(tmp_path_factory):
-    """Return 100k lines in Mooncake's format: 64 users, each prompt a part of what its user says in all."""
+    """Return 100k lines in Mooncake's format: 64 users, each prompt a part of its user's whole text."""
     path = tmp_path_factory.mktemp("traces") / "mooncake.jsonl"
     traffic = chat(100_000, 100.0)
     user = np.random.default_rng(2).integers(0, 64, len(traffic.arrival_ns))
