@@ -40,7 +40,7 @@ class NoSink:
 
 @dataclass(frozen=True)
 class Case:
-    """One measurement; the defaults are those of the lower bound.
+    """One measurement; by default that of the lower bound.
 
     rate_per_s : requests a second at each replica. 25 are 0.8 of a replica's capacity with these lengths.
     ranks : number of replicas in lock step.

@@ -40,7 +40,7 @@ CASES = {       # name: case, wants_iterations
     "system prompts, KV pressure": (Case(20_000, num_gpu_blocks=3500, **SHARED), False),
 }
 WHOLE = Case(64_000, 64, front=LEAST_LOADED, num_gpu_blocks=24_000)
-APART = {       # name: case, the same with whole requests
+APART = {       # name: case, its counterpart with whole requests
     "32 + 32 replicas": (replace(WHOLE, decode_replicas=32), WHOLE),
     "32 + 32 replicas, light load": (replace(WHOLE, decode_replicas=32, num_requests=16_000, rate_per_s=2.0),
                                      replace(WHOLE, num_requests=16_000, rate_per_s=2.0)),

@@ -16,7 +16,7 @@ class Report:
         self.rows = []
 
     def add(self, what, measured, target="", detail=""):
-        """Add a row of texts; a following row of the same name is joined to it.
+        """Add a row of texts; a following row with this name is joined to it.
 
         target : the promised value, if there is one.
         """

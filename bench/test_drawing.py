@@ -1,4 +1,4 @@
-"""Drawn workloads: from parameters to the requests in the engine's form."""
+"""Drawing of workloads, to requests in the engine's form."""
 import csv
 import json
 import time

@@ -117,7 +117,7 @@ def site_errors(curves, light_ns, num_sites, is_root):
 
 
 def batch_errors(by_batch, num_sites):
-    """Return the errors of inner batch sizes, linear between the next smaller and larger at the same length."""
+    """Return the errors of inner batch sizes, linear between the next smaller and larger at equal length."""
     batches, errors = sorted(by_batch), []
     for low, middle, high in zip(batches, batches[1:], batches[2:]):
         share = (middle - low) / (high - low)

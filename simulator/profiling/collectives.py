@@ -2,8 +2,8 @@
 
 The processes of a group live until another number of ranks is needed. A call takes the time of the slowest rank;
 rank 0 sets the number of calls in a repeat, and of repeats, so that all ranks do equal work. On GPUs calls are
-replayed from a CUDA graph if the library can be captured. Buffers are reused and may be in a cache, like those of a
-serving engine: activations were written just before.
+replayed from a CUDA graph if the library can be captured. Buffers are reused and may be in a cache, as in a serving
+engine: activations were written just before.
 
 Bytes count as in nccl-tests and collective/base.pxd; elements are bfloat16.
 """

@@ -1,7 +1,7 @@
 """Points to measure: the rows that a model needs in the tables, without their times.
 
-Sites (products, heads, widths) are those that the backend `operators` looks up; sizes are points of its
-interpolation: about two an octave where kernels change, contexts at powers of two.
+Sites (products, heads, widths) are the look-ups of the backend `operators`; sizes are points of its interpolation:
+about two an octave where kernels change, contexts at powers of two.
 """
 import math
 from collections.abc import Iterable, Iterator

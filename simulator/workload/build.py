@@ -1,4 +1,4 @@
-"""From columns to the records that the engine takes."""
+"""Conversion of columns to the engine's records."""
 import numpy as np
 
 from simulator.domain import records

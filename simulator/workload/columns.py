@@ -19,7 +19,7 @@ LABELS = ("slo_class", "tenant", "session", "model", "adapter", "grammar")
 class Prompts(msgspec.Struct, frozen=True):
     """Prompts made of pieces of token streams.
 
-    Codes are defined in `records.SEGMENT`; own and output streams hold the row numbers of these columns.
+    Codes are defined in `records.SEGMENT`; own and output streams hold row numbers.
 
     num_segments : int64 (n,), for each request.
     streams, num_tokens : int64 (m,), the segments of all requests, one after the other.

@@ -1,4 +1,4 @@
-"""Warm-up requests drawn separately, sent before those of the workload: [workload.warmup] stage."""
+"""Warm-up requests drawn separately, sent before the workload: [workload.warmup] stage."""
 from typing import NamedTuple
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""From the section [workload] of an experiment to the requests."""
+"""Requests of the section [workload] of an experiment, read or drawn."""
 import math
 from collections.abc import Callable
 

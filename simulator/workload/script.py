@@ -47,7 +47,7 @@ class Slots(msgspec.Struct, frozen=True):
 
     opens_ns : int64, when each slot opens.
     closes_ns : int64, from then on the slot releases no play; plays that have begun go on. None: never.
-    reopens : bool, this is no new slot, but the one before it, which opens once more; None: each is a slot.
+    reopens : bool, an entry is no new slot: the slot before opens once more; None: each entry is a slot.
     """
 
     opens_ns: np.ndarray

@@ -99,7 +99,7 @@ def groups_of(plans: list[StagePlan]) -> tuple[Group, ...]:
 def group_of(plan: StagePlan, plays: np.ndarray) -> Group:
     """Return the group of one stage, which begins at 0.
 
-    plays : int64 (count,), those of the stage.
+    plays : int64 (count,), plays of the stage.
     """
     stage = plan.stage
     slots = None

@@ -1,7 +1,7 @@
 """`blis`: clients described by BLIS's workload YAML.
 
 The rules are BLIS's: gaps and lengths are whole and at least 1, a rate is divided by shares. Random numbers are ours,
-not those that Go's generators give BLIS for the same seed; the recorded workload of constant gaps and lengths agrees.
+not those of Go's generators, which BLIS uses; the recorded workload of constant gaps and lengths agrees.
 Source: inference-sim (BLIS) at f90a1e3a, sim/workload/generator.go, distribution.go, arrival.go, client.go, cohort.go.
 """
 import math

@@ -1,4 +1,4 @@
-"""From clients to requests: each client draws its requests from random streams of its own."""
+"""Requests of clients: each client draws its requests from random streams of its own."""
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
@@ -51,7 +51,7 @@ class Client:
     process : its arrivals at the rate of its share, while it is busy; None: it has no rate.
     prompt_tokens, output_tokens : distributions of lengths; the prefix of its group is not among the first.
     labels : by column, where it has one.
-    prefix_group : prompts of one group begin alike; "": nothing is shared.
+    prefix_group : prompts of one group share a prefix; "": nothing is shared.
     timeout_ns : time after each arrival at which it gives up; MISSING: never.
     load : its own; None: [workload.load].
     num_requests : for a load without times; None: all that it sends until its end.

@@ -55,7 +55,7 @@ class ListedClient(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     arrival: Annotated[ClientArrival, Meta(description="when its requests arrive")]
     prompt_tokens: Annotated[LengthChoice, Meta(description="prompt lengths, the prefix not counted")]
     output_tokens: Annotated[LengthChoice, Meta(description="output lengths")]
-    prefix_group: Annotated[str, Meta(description="prompts of one group begin alike")] = ""
+    prefix_group: Annotated[str, Meta(description="prompts of one group share a prefix")] = ""
     prefix_length: Annotated[Annotated[int, Meta(ge=1, le=MAX_TOKENS, extra={"unit": "tokens"})] | None, Meta(
         description=f"prefix before prompt_tokens; default: {DEFAULT_PREFIX} in a group")] = None
     load: Annotated[Load | None, Meta(description="the client's own load; default: [workload.load]")] = None

@@ -123,7 +123,7 @@ class ServeGen:
         return _columns(drawn, np.concatenate(codes), [client.name for client in clients], notes)
 
     def _clients(self) -> tuple[list[Measured], float, tuple[str, ...]]:
-        """Return the chosen clients, the length of a window, and notes on what was left out."""
+        """Return the chosen clients, the length of a window, and notes on left-out data."""
         paths = client_numbers(self.path)
         unknown = [number for number in self.span.clients if number not in paths]
         if unknown:

@@ -1,4 +1,4 @@
-"""Conversations drawn like those that vLLM's multi-turn benchmark generates from a JSON file, with equal lengths.
+"""Conversations from a JSON file, drawn as by vLLM's multi-turn benchmark, with equal lengths.
 
 Source: vllm-project/vllm, benchmarks/multi_turn/bench_dataset.py, commit 0fdcab7e, and README.md. Random numbers are
 those of NumPy's global generator, seeded by the tool's --seed: turns of all conversations, then the prefixes of all,

@@ -1,4 +1,4 @@
-"""Lengths from given counts: a distribution of token counts, like those of lengths.py."""
+"""Lengths from given counts: a distribution of token counts, as in lengths.py."""
 from typing import Annotated
 
 import numpy as np

@@ -1,7 +1,7 @@
 """Lengths of prompts and outputs: distributions of token counts.
 
 A distribution is built as `Distribution(parameters)` and has one method, `draw(generator, count)`: `count` token
-counts, int64. All of them round to the nearest integer, then move values outside [min, max] to the nearer end.
+counts, int64. All distributions round to the nearest integer, then move values outside [min, max] to the nearer end.
 """
 from typing import Annotated
 

@@ -1,6 +1,6 @@
 """`csv`: the native request trace, one row a request; the first line names the columns, in any order.
 
-Tables with other names of these columns (`native_names`) are read, too, and JSON Lines of flat objects (`json_rows`).
+Tables with other column names (`native_names`) are read, too, and JSON Lines of flat objects (`json_rows`).
 
 Columns: arrived_at, num_prefill_tokens, num_decode_tokens (these three are required), request_id, prompt, priority,
 max_tokens, deadline_s, slo_class, tenant, session, model, adapter; and for requests that wait for others round,

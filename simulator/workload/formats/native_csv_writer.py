@@ -78,7 +78,7 @@ def _demands(workload: Workload) -> dict[str, list[str]]:
 
 
 def _timeouts(workload: Workload) -> np.ndarray:
-    """Return the time after arrival in which each client wants the answer, `MISSING`: not given."""
+    """Return the time after arrival until which each client waits, `MISSING`: not given."""
     if workload.script is not None:
         given = workload.script.timeout_ns
         return np.full(len(workload), MISSING) if given is None else given

@@ -109,7 +109,7 @@ def _by_round(scan: Scan) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _add_rounds(scan: Scan, plays: np.ndarray, sessions: TraceSessions, edges: Edges, faults: Faults) -> np.ndarray:
-    """Let each round of a session wait for the one before it; return the later rounds."""
+    """Let each round of a session wait for its predecessor; return the later rounds."""
     rounds = scan.values["round"]
     think_ns = scan.values.get("think_time_s", np.full(len(rounds), MISSING))
     has_session = scan.values["session"] != MISSING if "session" in scan.values else np.zeros(len(rounds), bool)

@@ -99,4 +99,4 @@ class Preset(ABC):
 
     @abstractmethod
     def draw(self, streams: RandomStreams, count: int) -> Drawn:
-        """Return the requests, `count` of them, or fewer, with a note."""
+        """Return `count` requests, or fewer, with a note."""

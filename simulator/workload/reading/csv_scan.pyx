@@ -124,7 +124,7 @@ cdef class Scanner:
         return names
 
     def rows(self, columns):
-        """Return the rows of the text, or of the piece that was fed last, as a `Scan`; texts are those of all pieces.
+        """Return the rows of the text, or of the last piece fed, as a `Scan`; `texts` covers all pieces.
 
         Parameters
         ----------

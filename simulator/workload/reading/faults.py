@@ -1,4 +1,4 @@
-"""Collector of an input file's faults, which refuses the file once, with all of them."""
+"""Collector of an input file's faults, which refuses the file once, with all faults."""
 import msgspec
 
 from simulator.errors import InputErrors

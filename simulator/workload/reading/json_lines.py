@@ -24,7 +24,7 @@ def decoded_lines(data: bytes, kind, what: str, faults: Faults, after: int = 0) 
     Parameters
     ----------
     kind : a msgspec.Struct, the content of a line.
-    what : keys of a line, for the message if none of them is there.
+    what : keys of a line, for the message if all are missing.
     faults : collects the faults of lines that cannot be decoded.
     after : the number of a header's line; lines up to it are skipped.
     """

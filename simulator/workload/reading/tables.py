@@ -78,7 +78,7 @@ def _check_names(names: list[str], known: dict[str, Column], required: tuple[str
 
 
 def _joined(scans: list[Scan]) -> Scan:
-    """Return the rows of all pieces; texts have the codes of the last piece, which has all of them."""
+    """Return the rows of all pieces; texts have the codes of the last piece, which has all codes."""
     last = scans[-1]
     return Scan(
         values={name: np.concatenate([scan.values[name] for scan in scans]) for name in last.values},

@@ -87,7 +87,7 @@ class Trace:
             self.reader = kind(parameters.parameters, *[sessions] * self._has_rounds)
 
     def columns(self, streams: RandomStreams, wanted: Wanted = WANTED) -> Columns:
-        """Return the requests; no part of them is random.
+        """Return the requests; none is random.
 
         Raises
         ------

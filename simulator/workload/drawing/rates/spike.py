@@ -44,5 +44,5 @@ class Spikes(Changing):
         self.mean_per_s = parameters.base_per_s
 
     def course(self, generator):
-        """Return the steps; no part of them is random."""
+        """Return the steps; no step is random."""
         return self._segments
