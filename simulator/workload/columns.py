@@ -59,7 +59,7 @@ class Clients(msgspec.Struct, frozen=True):
     opens_ns : for each client, int64, when its slots open, from its first stay on; None: as its load says.
     stays_ns : for each client, int64 (w, 2), the intervals in which its slots send requests, ascending and disjoint;
         None: always.
-    are_guesses : for each client, whether only the end bounds its requests, so that there are too few or too many.
+    are_guesses : for each client, whether only the end bounds its requests, so there may be too few or too many.
     """
 
     codes: np.ndarray
@@ -90,7 +90,7 @@ class Columns(msgspec.Struct, frozen=True):
     duration_s : all arrivals are before this time, where the source itself sets an end; None: it does not.
     from_engine : clients react to a request's end in the engine, not to the last token that they see.
     notes : data that was left out or replaced, a sentence each, for the diagnosis.
-    is_guess : only the end of [workload.load] bounds the requests, so that there are too few or too many; requests of
+    is_guess : only the end of [workload.load] bounds the requests, so there may be too few or too many; requests of
         clients with loads of their own aside.
     images : codes of the named streams that are images, ascending: pieces of prompts that encoders compute; None: there
         are none.
