@@ -32,6 +32,7 @@ from simulator.study.sweep.laboratory import Laboratory
 from simulator.study.sweep.names import CAPACITY, CURVE, LOOK
 from simulator.study.sweep.study_file import Study, check_points, read_study
 from simulator.study.sweep.writing import write
+from simulator.study.telling.screen import show
 
 DONE, SOME_FAILED, NOTHING = 0, 1, 3
 FILE = CAPACITY
@@ -51,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_dask(parser)
     parser.add_argument("--json", action="store_true", help="print the content of capacity.json, not a table")
     parser.add_argument("--report", action="store_true", help="write report.html into DIR, too (extra `report`)")
-    parser.add_argument("--quiet", action="store_true", help="no lines while it searches")
+    parser.add_argument("--quiet", action="store_true", help="the answer alone, and warnings on stderr")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -81,8 +82,10 @@ def run(options: argparse.Namespace) -> int:
     except ProbeFailed as failed:
         print(f"{study.file}: {failed}\nresults in {directory}", file=sys.stderr)
         return SOME_FAILED
+    content |= where.said.content()
     _write(directory, content)
     print(json.dumps(content, indent=2, allow_nan=False) if options.json else f"{text}\n\nresults in {directory}")
+    show(print, where.said, study.base, options.quiet or options.json)
     if options.report:
         place = write_page(directory)
         if not options.json:

@@ -1,5 +1,6 @@
 """Studies from Python."""
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,14 +12,20 @@ from simulator.study.sweep.merge import runs_table
 from simulator.study.sweep.study_file import read_study
 
 
-class Studied(NamedTuple):
-    """The tables of a study.
-
-    runs, points : structured arrays, as /runs and /points of table.h5.
-    """
+class Tables(NamedTuple):
+    """Structured arrays, as /runs and /points of table.h5."""
 
     runs: np.ndarray
     points: np.ndarray
+
+
+class Studied(Tables):
+    """The tables of a study, and what its runs say.
+
+    said : as summary.json has it, `telling.said`: diagnosis and accuracy.
+    """
+
+    said: Mapping[str, Any] = {}
 
 
 def sweep(file: str | os.PathLike, overrides: Any = None, *, out: str | os.PathLike | None = None, jobs: int = 1,
@@ -61,4 +68,6 @@ def load_study(directory: str | os.PathLike) -> Studied:
 
 def _tables(campaign: Campaign) -> Studied:
     ends = [campaign.known.get(trial.id) for trial in campaign.planned]
-    return Studied(runs_table(campaign.planned, ends), campaign.points())
+    studied = Studied(runs_table(campaign.planned, ends), campaign.points())
+    studied.said = campaign.said().content()
+    return studied

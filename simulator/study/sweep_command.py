@@ -21,6 +21,7 @@ from simulator.study.sweep.progress import SweepProgress
 from simulator.study.sweep.shards import restarts, shard_of
 from simulator.study.sweep.study_file import ALL_CHECKED, Study, check_points, read_study
 from simulator.study.sweep.trial import STATUSES, Finished, Trial
+from simulator.study.telling.screen import show
 from simulator.study.watch import Watch
 
 DONE, SOME_FAILED, RUN_AGAIN, SIGNAL = 0, 1, 75, 128
@@ -49,7 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fail-fast", action="store_true", help="stop at the first run that fails")
     parser.add_argument("--allow-failures", action="store_true", help="exit with 0 even if runs failed")
     parser.add_argument("--report", action="store_true", help="write report.html into DIR, too (extra `report`)")
-    parser.add_argument("--quiet", action="store_true", help="no progress, no summary")
+    parser.add_argument("--quiet", action="store_true", help=(
+        "the points alone, and warnings on stderr"))
 
 
 def run(options: argparse.Namespace) -> int:
@@ -112,6 +114,9 @@ def _conclude(campaign: Campaign, directory: Path, ends: list[Finished], options
     failed = failures(list({end.id: end for end in ends}.values()))
     if not options.quiet:
         print(_told(campaign, ends, directory, summary))
+    elif summary is not None and (table := _table(campaign)):
+        print(table)
+    show(print, campaign.said(), campaign.study.base, options.quiet)
     if options.report:
         place = write_page(directory)
         if not options.quiet:
@@ -133,7 +138,7 @@ def _told(campaign: Campaign, ends: list[Finished], directory: Path, summary: di
     missing = len({trial.id for trial in campaign.missing()})
     lines = [f"{told}{f', {missing:,} missing' if missing else ''}"]
     if summary is not None:
-        table = text_of(campaign.points(), campaign.study.settings.statistics.metrics)
+        table = _table(campaign)
         lines = [table, ""] * bool(table) + lines
         for key, words in (("growing_points", "have no steady state: their queue grows"),
                            ("thin_points", "have percentiles of too few requests (thin)")):
@@ -143,6 +148,10 @@ def _told(campaign: Campaign, ends: list[Finished], directory: Path, summary: di
     else:
         lines.append(f"segments in {directory}; `simulator study merge {directory}` makes its tables")
     return "\n".join(lines)
+
+
+def _table(campaign: Campaign) -> str:
+    return text_of(campaign.points(), campaign.study.settings.statistics.metrics)
 
 
 def _dry_run(study: Study, options: argparse.Namespace) -> int:

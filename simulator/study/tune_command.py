@@ -17,6 +17,7 @@ from simulator.study.sweep.machine import fitting, free_bytes, usable_cores
 from simulator.study.sweep.names import LOOK
 from simulator.study.sweep.study_file import read_study
 from simulator.study.sweep.writing import write
+from simulator.study.telling.screen import show
 from simulator.study.tuning.auto_tune import RESULT, auto_tune
 from simulator.study.tuning.candidates import Candidates
 from simulator.study.tuning.files import Told, table_of, told_of, write_all
@@ -50,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "search as vLLM's auto_tune.sh does, by its environment variables (MODEL, NUM_SEQS_LIST, ...), and write its "
         "result.txt"))
     parser.add_argument("--report", action="store_true", help="write report.html into DIR, too (extra `report`)")
-    parser.add_argument("--quiet", action="store_true", help="no progress, no summary")
+    parser.add_argument("--quiet", action="store_true", help="the best candidate alone, and warnings on stderr")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -87,10 +88,10 @@ def run(options: argparse.Namespace) -> int:
         number = watch.interrupts.signal_number
         print(f"stopped; runs so far are in {directory}, run again to go on", file=sys.stderr)
         return RUN_AGAIN if number is None else SIGNAL + number
-    told = told_of(question, outcome)
+    told = told_of(question, outcome, trier.said)
     write_all(question, outcome, told, directory)
-    if not options.quiet:
-        print(f"{_text(question, told)}\n\nresults in {directory}")
+    print(_answer(question, told) if options.quiet else f"{_text(question, told)}\n\nresults in {directory}")
+    show(print, trier.said, question.study.base, options.quiet)
     if options.report:
         place = write_page(directory)
         if not options.quiet:
@@ -127,11 +128,21 @@ def _text(question: Question, told: Told) -> str:
         return "\n".join(lines)
     lines += [f"{status.replace('_', ' ')}: {why}" + (f" (and {count - 1} more)" if count > 1 else "")
               for status, reasons in told.summary["reasons"].items() for why, count in reasons.items()]
-    if (miss := told.summary["nearest_miss"]) is not None:
-        lines.append(f"nothing qualifies; nearest: {miss['layout']}, {miss['assignment']}: {miss['why']}")
-    else:
-        lines.append("nothing qualifies")
-    return "\n".join(lines)
+    return "\n".join([*lines, _nothing(told)])
+
+
+def _answer(question: Question, told: Told) -> str:
+    """Return the answer alone: the best candidate, or that nothing qualifies."""
+    if told.ranking:
+        return table_of(question, told, most=1)
+    return _nothing(told)
+
+
+def _nothing(told: Told) -> str:
+    """Say that nothing qualifies, and what misses by least."""
+    if (miss := told.summary["nearest_miss"]) is None:
+        return "nothing qualifies"
+    return f"nothing qualifies; nearest: {miss['layout']}, {miss['assignment']}: {miss['why']}"
 
 
 def _dry_run(question: Question, candidates: Candidates | None) -> int:
@@ -158,8 +169,7 @@ def _as_auto_tune(options: argparse.Namespace) -> int:
     name, lines, is_found = auto_tune(options.study, options.overrides, os.environ, tell)
     directory = _directory(options, None, f"{name}-auto_tune")
     write(directory / RESULT, "".join(f"{line}\n" for line in lines))
-    if not options.quiet:
-        print("\n".join(lines) + f"\n\nresults in {directory}")
+    print(lines[-1] if options.quiet else "\n".join(lines) + f"\n\nresults in {directory}")
     return DONE if is_found else NOTHING
 
 

@@ -13,11 +13,13 @@ from simulator.study.reports.failures import counted, failures_table
 from simulator.study.reports.kinds import files_of, json_of, origin_of, toml_of
 from simulator.study.reports.mixes import mix_told
 from simulator.study.reports.runs import is_numeric, is_wide
+from simulator.study.reports.said import said_section
 from simulator.study.reports.texts import estimate, figure, label_of, plain, short_keys, words
 from simulator.study.reports.told import Section, Told, section, shortened
 from simulator.study.sweep.names import CAPACITY as CAPACITY_JSON
 from simulator.study.sweep.names import STUDY
 from simulator.study.sweep.segments import checked, read_all
+from simulator.study.telling.said import Said
 
 VERDICTS = (("pass", 2), ("fail", 1), ("pass, undecided", 4), ("fail, undecided", 3))      # word, style
 MOST_POINTS = 12                # of a study with axes, whose searches are drawn
@@ -35,7 +37,8 @@ def capacity_told(directory: Path, against: Path | None) -> Told:
     """
     content, asked = json_of(directory / CAPACITY_JSON), toml_of(directory / STUDY)
     ends = list(checked(read_all(directory)).finished.values())
-    after = (failures_table(ends), _provenance(directory, asked, ends))
+    after = (failures_table(ends), said_section(content or Said().add_ends(ends).content()),
+             _provenance(directory, asked, ends))
     name = str(content.get("name", asked.get("name", directory.name)))
     if not content:
         return Told(name, f"Incomplete: the search has not come to an end; {plural(len(ends), 'run')}: "

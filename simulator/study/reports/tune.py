@@ -13,11 +13,13 @@ from simulator.results.figures.chart import Bars, Chart, Intervals, Panel, plura
 from simulator.study.reports.candidates import against_charts, against_tables, effect_charts, pareto_charts
 from simulator.study.reports.failures import counted
 from simulator.study.reports.kinds import files_of, json_of, origin_of, toml_of
+from simulator.study.reports.said import said_section
 from simulator.study.reports.texts import estimate, figure, label_of, short_keys, words
 from simulator.study.reports.told import Section, Told, section, shortened
 from simulator.study.sweep.names import RANKING, STUDY
 from simulator.study.sweep.names import TUNE as SUMMARY
 from simulator.study.sweep.segments import checked, read_all
+from simulator.study.telling.said import Said
 from simulator.study.tuning.table import DISAGGREGATED
 
 FEASIBLE = "feasible"
@@ -107,7 +109,8 @@ def tune_told(directory: Path, against: Path | None) -> Told:
     if not (directory / SUMMARY).is_file():
         name = str(asked.get("name", directory.name))
         return Told(name, f"Incomplete: the search has not come to an end; {plural(len(ends), 'run')}: "
-                          f"{counted(ends)}.", "Run it again to go on.", False, (), (), (provenance,), (),
+                          f"{counted(ends)}.", "Run it again to go on.", False, (), (),
+                    (said_section(Said().add_ends(ends).content()), provenance), (),
                     files_of(directory))
     tuned = Tuned(directory)
     other = None if against is None else Tuned(against)
@@ -117,7 +120,8 @@ def tune_told(directory: Path, against: Path | None) -> Told:
         charts += against_charts(tuned, other)
     charts += _objectives(tuned) + effect_charts(tuned) + [_outcomes(tuned)]
     return Told(tuned.name, _verdict(tuned), _more(tuned), bool(tuned.ranked) and tuned.content["complete"],
-                tuple(before), tuple(charts), (_others(tuned), provenance), (), files_of(directory))
+                tuple(before), tuple(charts), (_others(tuned), said_section(tuned.content), provenance), (),
+                files_of(directory))
 
 
 def _verdict(tuned: Tuned) -> str:

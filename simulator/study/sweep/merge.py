@@ -22,6 +22,7 @@ from simulator.study.sweep.design import flattened
 from simulator.study.sweep.lengthening import current_of
 from simulator.study.sweep.study_file import Statistics, Study
 from simulator.study.sweep.trial import DONE, STATUSES, Finished, Trial
+from simulator.study.telling.said import Said
 
 SCHEMA = 1
 BACKLOGS = ("stable", "growing", "unknown")
@@ -119,7 +120,7 @@ def summary_of(study: Study, planned: list[Trial], ends: list[Finished | None], 
             "complete": counts.get("missing", 0) == 0,
             "growing_points": int((points["backlog"] == BACKLOGS.index("growing")).sum()),
             "thin_points": int(points["thin"].sum()), "deterministic_points": int(points["deterministic"].sum()),
-            "errors": dict(sorted(errors.items()))}
+            "errors": dict(sorted(errors.items())), **Said().add_ends(ends).content()}
 
 
 def csv_of(table: np.ndarray) -> str:

@@ -15,6 +15,7 @@ from simulator.study.sweep.design import flattened
 from simulator.study.sweep.names import FRONT, RANKING, TUNE, WINNERS
 from simulator.study.sweep.trial import DONE
 from simulator.study.sweep.writing import write
+from simulator.study.telling.said import Said
 from simulator.study.tuning.candidates import TRANSFER, Candidate
 from simulator.study.tuning.findings import Findings
 from simulator.study.tuning.ranking import nearest_miss, ranked
@@ -40,8 +41,11 @@ class Told(NamedTuple):
     summary: dict[str, Any]
 
 
-def told_of(question: Question, outcome: Findings) -> Told:
-    """Return what a search has come to."""
+def told_of(question: Question, outcome: Findings, said: Said) -> Told:
+    """Return what a search has come to.
+
+    said : what its runs say.
+    """
     ranking, on_front = ranked(question, outcome.tried)
     statuses = Counter(each.status for each in outcome.tried)
     statuses[ELIMINATED] = len(outcome.eliminated)
@@ -63,7 +67,7 @@ def told_of(question: Question, outcome: Findings) -> Told:
         "best": _brief(question, ranking[0]) if ranking else None,
         "nearest_miss": None if miss is None else {
             "layout": miss.candidate.layout, "assignment": _assigned(miss.candidate.assignment), "why": miss.why,
-            "margin": miss.margin}}
+            "margin": miss.margin}, **said.content()}
     return Told(ranking, on_front, summary)
 
 

@@ -16,6 +16,7 @@ from simulator.study.sweep.pool import Rules, Served, serve
 from simulator.study.sweep.store import known_in
 from simulator.study.sweep.study_file import Study
 from simulator.study.sweep.trial import FAILED, KILLED, Finished
+from simulator.study.telling.said import Said
 from simulator.study.tuning.candidates import Candidate
 from simulator.study.tuning.store import KIND
 from simulator.study.tuning.table import Question
@@ -27,6 +28,8 @@ COARSE_TOLERANCE = 0.1                  # of a rate in a round of halving
 
 class AtCapacity:
     """Tries candidates at their largest rates.
+
+    said : what the runs say that it asked for.
 
     Parameters
     ----------
@@ -40,6 +43,7 @@ class AtCapacity:
         self._searcher = Searcher(question, directory, laboratory)
         self._num_processes, self._stop, self._tell = laboratory.num_processes, stop, tell
         self._retries = question.settings.run.retries
+        self.said = Said()
 
     def try_all(self, candidates: Iterable[Candidate], num_requests: int | None = None) -> list[Tried]:
         """Return what becomes of candidates, in their order.
@@ -58,7 +62,9 @@ class AtCapacity:
         asked = [(candidate, num_requests) for candidate in candidates]
         found: dict[int, Tried] = {}
         for tried in self._each(asked):
-            found[tried.candidate.number] = tried
+            if tried.said is not None:
+                self.said.merge(tried.said)
+            found[tried.candidate.number] = tried._replace(said=None)
             self._tell(tried)
         if len(found) < len(asked):
             raise Stopped
@@ -93,6 +99,10 @@ class Searcher:
         num_requests : searched coarsely, with one seed; None: as `capacity` does.
         """
         prober = self._prober(candidate, num_requests)
+        self._laboratory.said = Said()
+        return self._found(prober, candidate, num_requests)._replace(said=self._laboratory.said)
+
+    def _found(self, prober: Prober, candidate: Candidate, num_requests: int | None) -> Tried:
         tried = Tried(candidate, MISSED, assignment=candidate.assignment, num_requests=num_requests)
         try:
             value, found, is_verified = self._largest(prober, candidate, num_requests)
