@@ -39,7 +39,9 @@ TITLES = {                      # page -> its title and what it says first
                  "1 a fault of the program, also where a run was ended because nothing in it moved any more: what was "
                  "simulated so far is written, and `diagnosis` names what stood still; 2 the input is wrong, nothing "
                  "was run; 128 + signal: interrupted, what was simulated so far is written; a second signal ends the "
-                 "process at once, within 5 s at the latest."),
+                 "process at once, within 5 s at the latest. Of studies besides: 1 a run failed; 3 no answer: nothing "
+                 "passes (`capacity`), qualifies (`tune`) or fits (`fit`); 4 no answer of `capacity`, as what might "
+                 "pass is thin: too few requests to tell; 75 stopped, run it again."),
     "results": ("Results", "`results.h5` has a table for each section below; a column that does not apply to a run is "
                 "absent. Times are instants on the simulated clock unless they say \"duration\"; -1: it never "
                 "happened. Then come the keys of `summary.json`."),

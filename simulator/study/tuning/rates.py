@@ -7,8 +7,9 @@ from msgspec.structs import replace
 from simulator.errors import InputErrors
 from simulator.study.capacity.answer import answer, rules_of
 from simulator.study.capacity.estimate import estimated_rate
-from simulator.study.capacity.prober import THIN, ProbeFailed, Prober
+from simulator.study.capacity.prober import ProbeFailed, Prober
 from simulator.study.capacity.search import Found, Search, Span
+from simulator.study.capacity.thin import Thin, thin_values
 from simulator.study.capacity.varied import RATE, RATE_SCALE, Varied
 from simulator.study.capacity.verdict import Observation, Probe, Verdict, judge
 from simulator.study.sweep.laboratory import Laboratory
@@ -105,11 +106,14 @@ class Searcher:
     def _found(self, prober: Prober, candidate: Candidate, num_requests: int | None) -> Tried:
         tried = Tried(candidate, MISSED, assignment=candidate.assignment, num_requests=num_requests)
         try:
-            value, found, is_verified = self._largest(prober, candidate, num_requests)
+            value, found, is_repeated, thin = self._largest(prober, candidate, num_requests)
+            if value is None and thin is not None:
+                return tried._replace(why=f"{thin_values(thin)} {self._unit()} is thin: too few requests for "
+                                          f"{thin.sentence}")
             if value is None:
                 return tried._replace(why=f"even {found.bad.value:.6g} {self._unit()} misses: {found.bad.sentence}",
                                       margin=found.bad.margin)
-            if is_verified is False:
+            if is_repeated is False:
                 return tried._replace(why="no rate holds with new seeds and longer runs", rate=value)
             ends = self._runs(prober, value)
         except ProbeFailed as failed:
@@ -135,17 +139,20 @@ class Searcher:
                       point=candidate.assignment, num_requests=num_requests)
 
     def _largest(self, prober: Prober, candidate: Candidate, num_requests: int | None) -> tuple[
-            float | None, Found, bool | None]:
-        """Return the largest rate, the search that found it, and whether new runs agree; None: none were asked."""
+            float | None, Found, bool | None, Thin | None]:
+        """Return the largest rate, the search that found it, whether new runs agree, and what could not be judged.
+
+        None: no new runs were asked; all was judged.
+        """
         question, varied = self._question, varied_of(self._question, candidate)
         start = varied.span.within((estimated_rate(candidate.experiment) if varied.is_rate else None) or 1.0)
         if num_requests is None:
             found = answer(prober, question.study, varied, question.bounds, start, _nothing)
-            return found.value, found.found, found.is_verified
+            return found.value, found.found, found.is_repeated, found.thin
         rules = rules_of(_coarse(question.study, num_requests), question.bounds)
         span = varied.span._replace(rel_tol=max(COARSE_TOLERANCE, varied.span.rel_tol))
         found = Search(lambda value: judge(value, _though_thin(prober), rules), span).run(start)
-        return found.answer, found, None
+        return found.answer, found, None, None
 
     def _runs(self, prober: Prober, value: float) -> tuple[Finished, ...]:
         """Return the runs with a rate, all of them as long as the last that were asked for."""
@@ -188,8 +195,7 @@ def varied_of(question: Question, candidate: Candidate) -> Varied:
 def _though_thin(prober: Prober) -> Probe:
     """Return a probe whose percentiles may be those of few requests."""
     def probe(value: float, seeds: Sequence[int]) -> list[Observation]:
-        return [each._replace(faults=tuple(fault for fault in each.faults if not fault.startswith(THIN)))
-                for each in prober(value, seeds)]
+        return [each._replace(thin=()) for each in prober(value, seeds)]
 
     return probe
 
