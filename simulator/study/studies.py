@@ -9,6 +9,7 @@ import numpy as np
 from simulator.study.distributed.trials import at_workers
 from simulator.study.sweep.campaign import Campaign, How, study_in
 from simulator.study.sweep.merge import runs_table
+from simulator.study.sweep.needs import check_metrics
 from simulator.study.sweep.study_file import read_study
 
 
@@ -45,6 +46,7 @@ def sweep(file: str | os.PathLike, overrides: Any = None, *, out: str | os.PathL
         Everything that is wrong with the study, one line each.
     """
     study = read_study(file, overrides)
+    check_metrics(study)
     how = How(jobs, elsewhere=None if client is None else at_workers(client))
     campaign = Campaign(study, None if out is None else Path(out).absolute(), how)
     for _ in campaign.run():

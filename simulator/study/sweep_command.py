@@ -16,6 +16,7 @@ from simulator.study.report_command import check_installed, write_page
 from simulator.study.sweep.bench import Bench
 from simulator.study.sweep.campaign import Campaign, How, failures
 from simulator.study.sweep.machine import fitting, free_bytes, usable_cores
+from simulator.study.sweep.needs import check_metrics
 from simulator.study.sweep.points_text import text_of
 from simulator.study.sweep.progress import SweepProgress
 from simulator.study.sweep.shards import restarts, shard_of
@@ -64,6 +65,7 @@ def run(options: argparse.Namespace) -> int:
     """
     _check_report(options)
     study = read_study(options.study, options.overrides, label="--set")
+    check_metrics(study)
     shard = shard_of(options.shard, os.environ) if options.shard is not None else None
     if options.dask is not None and shard is not None:
         raise InputErrors(["--dask: expected none beside --shard: the workers of Dask share the runs themselves"])
@@ -144,6 +146,8 @@ def _told(campaign: Campaign, ends: list[Finished], directory: Path, summary: di
                            ("thin_points", "have percentiles of too few requests (thin)")):
             if summary[key]:
                 lines.append(f"{summary[key]} of {summary['points']} points {words}")
+        lines += [f"{metric}: there is nothing to measure at {count} of {summary['points']} points"
+                  for metric, count in summary["unmeasured_points"].items()]
         lines.append(f"tables in {directory}: table.csv, table.h5")
     else:
         lines.append(f"segments in {directory}; `simulator study merge {directory}` makes its tables")

@@ -161,11 +161,12 @@ def figures_of(prober: Prober, value: float) -> dict[str, Any]:
 
 
 def cost_per_hour(experiment: Experiment) -> float | None:
-    """Return the price of all replicas, in the file's currency; None: none is given."""
-    if not experiment.pools:
-        return None
+    """Return the price of all replicas, in the file's currency; None: none is given.
+
+    As their pools say, else by [prices] of their accelerators.
+    """
     total = sum(pool.cost_per_hour * (pool.topology.replicas if pool.replicas is None else pool.replicas)
-                for pool in experiment.all_pools())
+                for pool in (*experiment.all_pools(), *experiment.encode_pools()))
     return total or None
 
 

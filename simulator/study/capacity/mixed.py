@@ -45,7 +45,7 @@ def _kind(study: Study, bounds: Bounds, varied: Varied, laboratory: Laboratory, 
     """Search the capacity of one replica of a pool alone."""
     row, alone = asked
     single = study._replace(base=study.experiment_of(alone))
-    pool = next(each for each in single.base.pools if each.name == row.pool)
+    pool = next(each for each in single.base.all_pools() if each.name == row.pool)
     prober = Prober(laboratory, single, varied, bounds, point=alone)
     start = start_of(single, varied, lambda: estimated_rate(single.base))
     what = f"1 x {row.pool}: {varied.key}"

@@ -11,6 +11,7 @@ from simulator.config.words import show
 from simulator.errors import InputErrors, collect_faults
 from simulator.study.capacity.bounds import GOODPUT_SHARE, Bounds, read_bounds
 from simulator.study.capacity.varied import DEFAULTS, RATE, Varied, value_at, varied_of
+from simulator.study.sweep.needs import missing_of
 from simulator.study.sweep.study_file import Share, Statistics, Study, StudyTable
 
 ESTIMATE = "estimate"
@@ -63,9 +64,15 @@ def check(study: Study) -> tuple[Bounds, Varied]:
     """
     place = f"{study.file}: study"
     bounds, varied, _ = collect_faults(
-        lambda: read_bounds(study.settings.slo, f"{place}.slo"), lambda: varied_of(study, place),
-        lambda: _refuse(list(_faults(study, place))))
+        lambda: _bounds(study, place), lambda: varied_of(study, place), lambda: _refuse(list(_faults(study, place))))
     return bounds, varied
+
+
+def _bounds(study: Study, place: str) -> Bounds:
+    """Return the bounds; those of what no run of the experiment has are refused."""
+    bounds = read_bounds(study.settings.slo, f"{place}.slo")
+    _refuse(list(missing_of(study, (each.key for each in bounds.bounds), f"{place}.slo")))
+    return bounds
 
 
 def as_vidur(study: Study) -> Study:
@@ -99,10 +106,6 @@ def _faults(study: Study, place: str):
         yield f"{place}.mix: expected none with vary = {show(given.vary)}: one of the two is asked"
     if any(axis.key == given.vary for axis in study.axes):
         yield f"{place}.axes: {show(given.vary)} is what is varied"
-    asked = study.base.slo
-    asks = any(getattr(asked, key) is not None for key in ("ttft_ms", "tpot_ms", "e2el_ms")) or bool(asked.classes)
-    if GOODPUT_SHARE in given.slo and not asks:
-        yield f"{place}.slo.{GOODPUT_SHARE}: the experiment has no [slo], which says which requests are good"
     yield from _mix_faults(study, place)
     if given.compat is not None:
         yield from _compat_faults(study, place)

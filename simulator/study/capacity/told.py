@@ -162,7 +162,10 @@ def mix_table(chosen: Chosen, kinds: Sequence[Kind], target_per_s: float) -> str
     else:
         best = chosen.answer
         end = f"{told(best, kinds)}: {best.gpus} GPUs, {best.price_per_hour:g} per hour, at {target_per_s:g} requests/s"
-    return f"{fitted(rows)}\n{chosen.num_skipped} mixes skipped by their bound\n\n{lines_of(end)}"
+    lines = f"{chosen.num_skipped} mixes skipped by their bound"
+    if not any(kind.price_per_hour for kind in kinds):
+        lines += "\nno price is known, of [prices] or of [[pools]] with cost_per_hour: fewer GPUs are better"
+    return f"{fitted(rows)}\n{lines_of(lines)}\n\n{lines_of(end)}"
 
 
 def _value(verdict: Verdict | None) -> float | None:

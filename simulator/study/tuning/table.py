@@ -9,7 +9,8 @@ from simulator.config.experiment import Count, Section
 from simulator.config.words import show
 from simulator.domain.load import Measure, Warmup
 from simulator.errors import InputErrors
-from simulator.study.capacity.bounds import BACKLOG, GOODPUT_SHARE, Bounds, read_bounds
+from simulator.study.capacity.bounds import BACKLOG, Bounds, read_bounds
+from simulator.study.sweep.needs import missing_of
 from simulator.study.sweep.study_file import Share, Statistics, Study, StudyTable
 from simulator.study.tuning.objectives import BY_CONCURRENCY, Objective, read_objectives
 
@@ -94,7 +95,7 @@ def check(study: Study) -> Question:
     bounds = _read(lambda: read_bounds(given.slo, f"{place}.slo") if given.slo else NO_BOUNDS, faults)
     faults += _faults(study, place)
     faults += [] if objectives is None else _faults_of_objectives(study, objectives, place)
-    faults += [] if bounds is None else _faults_of_share(study, bounds, place)
+    faults += [] if bounds is None else missing_of(study, (each.key for each in bounds.bounds), f"{place}.slo")
     if faults:
         raise InputErrors(faults)
     if given.load == CONCURRENCY:               # a closed loop has no backlog
@@ -187,20 +188,12 @@ def _faults_of_search(study: Study, place: str):
         yield f"{place}.exclude: expected none, nor only, with search = \"optuna\""
 
 
-def _faults_of_share(study: Study, bounds: Bounds, place: str):
-    given = study.base.slo
-    asks = any(getattr(given, key) is not None for key in ("ttft_ms", "tpot_ms", "e2el_ms")) or bool(given.classes)
-    if bounds.wants_share and not asks:
-        yield f"{place}.slo.{GOODPUT_SHARE}: the experiment has no [slo], which says which requests are good"
-
-
 def _faults_of_objectives(study: Study, objectives: tuple[Objective, ...], place: str):
     given = study.settings
+    yield from missing_of(study, (each.key for each in objectives), f"{place}.objectives")
     for each in objectives:
         if each.key == "rate" and given.load != CAPACITY:
             yield f'{place}.objectives.rate: goes with load = "capacity"; other loads are as they are offered'
-        if each.key == "cost_per_hour" and not any(pool.cost_per_hour for pool in study.base.pools):
-            yield f"{place}.objectives.cost_per_hour: the experiment has no [[pools]] with cost_per_hour"
         closed = given.load == CONCURRENCY or study.base.workload.load.concurrency
         if each.key == BY_CONCURRENCY and not closed:
             yield (f'{place}.objectives.{BY_CONCURRENCY}: takes a number of users: load = "concurrency", or '

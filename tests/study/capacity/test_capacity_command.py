@@ -353,3 +353,14 @@ def test_each_probe_is_told_while_it_searches(study, tmp_path, capsys):
 
     told = words(capsys.readouterr().err)
     assert told.startswith("workload.arrival.rate_per_s = 500: pass, ttft_ms.p99 1 +- 0 (3 seeds x 1,000 requests) ")
+
+
+def test_prices_by_accelerator_are_what_the_answer_costs(tmp_path):
+    # 2 accelerators a replica at 2.5 an hour each
+    text = SERVER + '[hardware]\nname = "h100-sxm-80gb"\n[topology]\ntensor_parallel = 2\n' + (
+        '[prices]\n"h100-sxm-80gb" = {per_gpu_hour = 2.5, currency = "USD", date = "2026-11-01", source = "a list"}\n')
+    _, content = asked(written(tmp_path, text), tmp_path / "out", "--slo", "ttft_ms.mean=3", *ROUGH)
+
+    assert content["cost_per_hour"] == 5.0
+    assert content["cost_per_million_output_tokens"] == pytest.approx(
+        5.0 * 1e6 / (3600 * content["output_tokens_per_s"]))
