@@ -15,8 +15,9 @@ from simulator.study.telling.said import Said, aged_prices
 GAP = "  "
 MOST_HEAD_LINES = 4             # of a head that is broken so that a table fits; a wider one is cut into parts
 HEAD_LINES = 2                  # of a head in these
+MOST_KEYS = 4                   # columns that each part repeats
 WORD = 16                       # letters of a piece of a head that is not broken
-PIECE = re.compile(r".[^ ._,/=+-]*[ ._,/=+-]*")         # where a text may be broken: behind these
+PIECE = re.compile(r".[^ ._,=+-]*[ ._,=+-]*")         # where a text may be broken: behind these
 
 Rows = Sequence[Sequence[str]]
 
@@ -24,7 +25,8 @@ Rows = Sequence[Sequence[str]]
 def show(tell: Callable[..., None], said: Said, base: Experiment, is_quiet: bool, **how: Any) -> None:
     """Tell what runs say below the answer of a study.
 
-    With --quiet the warnings alone, on stderr, as `run` does.
+    With --quiet the warnings alone, on stderr, as `run` does; there are prices that are old, too, always: that depends
+    on the day.
 
     Parameters
     ----------
@@ -33,13 +35,15 @@ def show(tell: Callable[..., None], said: Said, base: Experiment, is_quiet: bool
         another tool's.
     """
     is_apart = how.pop("is_apart", False)
-    lines = [*(said.warnings(**how) if is_quiet else said.lines(**how)), *aged_prices(base, date.today())]
+    lines = said.warnings(**how) if is_quiet else said.lines(**how)
     stream = sys.stderr if is_quiet or is_apart else sys.stdout
     if lines:
         tell(coloured("\n".join(["", *lines][stream is sys.stderr:]), stream), file=stream)
+    for line in aged_prices(base, date.today()):
+        tell(coloured(line, sys.stderr), file=sys.stderr)
 
 
-def table_of(rows: Rows, keys: int = 1, left: Sequence[int] = (), most: int = COLUMNS_OF_A_SCREEN) -> str:
+def table_of(rows: Rows, keys: int = 1, left: Sequence[int] = (), beside: Sequence[int] = ()) -> str:
     """Return rows as a table that fits a screen.
 
     As it is, where it fits; else with heads, and cells, of several lines; else in parts below each other, each with the
@@ -47,10 +51,14 @@ def table_of(rows: Rows, keys: int = 1, left: Sequence[int] = (), most: int = CO
 
     Parameters
     ----------
-    rows : the first is the head. keys : first columns, that each part has. left : columns whose cells stand to the
-        left, the others to the right.
+    rows : the first is the head. keys : first columns, of which each part has the first four.
+    left : columns whose cells stand to the left, the others to the right.
+    beside : those that stay with the one before them, where a part has room.
     """
+    most = COLUMNS_OF_A_SCREEN
     rows = [[_on_a_line(cell) for cell in row] for row in rows]
+    if not any(row[-1] for row in rows) and len(rows[0]) > 1:       # remarks that nothing has
+        rows = [row[:-1] for row in rows]
     head, *body = rows
     natural = [max(map(width_of, column)) for column in zip(*rows, strict=True)]
     if _total(natural) <= most:
@@ -60,12 +68,14 @@ def table_of(rows: Rows, keys: int = 1, left: Sequence[int] = (), most: int = CO
         widths = [_least(text, least, lines, most) for text, least in zip(head, bodies, strict=True)]
         if _total(widths) <= most:
             return _drawn(rows, widths, range(len(head)), left)
-    keys = min(keys, len(head) - 1)
-    share = (most - len(GAP) * keys) // (2 * max(keys, 1))      # keys take half of a screen at most
+    keys = min(keys, len(head) - 1, MOST_KEYS)
     widths = [_least(text, least, HEAD_LINES, most) for text, least in zip(head, bodies, strict=True)]
-    widths = [min(width, share) for width in widths[:keys]] + [
-        min(width, most // 2 - len(GAP) if keys else most) for width in widths[keys:]]
-    parts = _parts(widths, keys, most)
+    widths = [*widths[:keys], *(min(width, most // 2 - len(GAP) if keys else most) for width in widths[keys:])]
+    room = most - max(widths[keys:]) - len(GAP)                 # for the keys of each part
+    if keys and _total(widths[:keys]) > room:
+        share = room // keys - len(GAP)
+        widths = [*(min(width, share) for width in widths[:keys]), *widths[keys:]]
+    parts = _parts(widths, keys, beside)
     return "\n\n".join(_drawn(rows, widths, part, left) for part in parts)
 
 
@@ -111,13 +121,22 @@ def _least(text: str, least: int, lines: int, most: int) -> int:
     return width
 
 
-def _parts(widths: list[int], keys: int, most: int) -> list[list[int]]:
+def _parts(widths: list[int], keys: int, beside: Sequence[int]) -> list[list[int]]:
     """Return the columns of each part: the keys, and as many others as fit beside them."""
-    parts: list[list[int]] = []
+    def fits(columns: Sequence[int]) -> bool:
+        return _total([widths[each] for each in columns]) <= COLUMNS_OF_A_SCREEN
+
+    first, groups = list(range(keys)), []
     for column in range(keys, len(widths)):
-        if not parts or _total([widths[each] for each in (*parts[-1], column)]) > most:
-            parts.append(list(range(keys)))
-        parts[-1].append(column)
+        if column in beside and groups and fits([*first, *groups[-1], column]):
+            groups[-1].append(column)
+        else:
+            groups.append([column])
+    parts: list[list[int]] = []
+    for group in groups:
+        if not parts or not fits([*parts[-1], *group]):
+            parts.append(first.copy())
+        parts[-1] += group
     return parts
 
 

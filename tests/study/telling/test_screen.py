@@ -17,7 +17,7 @@ def tables(draw):
     return draw(st.lists(st.lists(CELLS, min_size=columns, max_size=columns), min_size=1, max_size=5))
 
 
-@given(tables(), st.integers(0, 3))
+@given(tables(), st.integers(0, 14))
 def test_no_line_is_wider_than_a_screen_and_nothing_is_lost(rows, keys):
     told = table_of(rows, keys)
 
