@@ -233,6 +233,14 @@ KINDS = {
 }
 
 
+# Kind of study -> "module:Struct" of its table [study], which the parser, `validate`, `describe`, reference read.
+STUDIES = {
+    "sweep": "simulator.study.sweep.study_file:SweepTable",
+    "capacity": "simulator.study.capacity.table:CapacityTable",
+    "tune": "simulator.study.tuning.table:TuneTable",
+    "calibrate": "simulator.study.calibration.table:CalibrateTable",
+}
+
 # A user's module -> the classes that were loaded from it, "module:Class" -> the class.
 _user_classes: dict[str, dict[str, type]] = {}
 # Modules of ours that do nothing but ask a user's class -> the module of that class's base.
@@ -266,6 +274,11 @@ def load(kind: str, name: str, search: Iterable[str] = ()) -> type:
     if ":" not in name:
         raise InputErrors([f'no {KINDS[kind].title} "{name}"{did_you_mean(name, KINDS[kind].entries)}'])
     return _load_from_user(kind, name, search)
+
+
+def study_table(kind: str) -> type[msgspec.Struct]:
+    """Return the Struct of [study] of a kind of study."""
+    return _import(STUDIES[kind])
 
 
 def parameters_of(chosen: type) -> type[msgspec.Struct]:

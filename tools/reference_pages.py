@@ -14,10 +14,6 @@ from simulator.config.experiment import Experiment
 from simulator.config.fields import is_struct, table_of
 from simulator.domain import columns, facts
 from simulator.results.summary_keys import DISTRIBUTION, STATISTICS, SUMMARY
-from simulator.study.calibration.table import CalibrateTable, FitKey
-from simulator.study.capacity.table import CapacityTable
-from simulator.study.sweep.study_file import StudyTable, SweepTable
-from simulator.study.tuning.table import TuneTable
 
 FOLDER = Path(__file__).parents[1] / "docs/reference"
 MADE = "Made by `python tools/reference_pages.py`: change the code, not this page."
@@ -53,8 +49,6 @@ KINDS = {                       # page -> kinds of the registry on it
     "workload": ("workload", "trace_format", "client_format", "arrival", "rate", "preset", "length_distribution",
                  "time_distribution", "vidur_interval", "vidur_length"),
 }
-STUDIES = {"sweep": SweepTable, "capacity": CapacityTable, "tune": TuneTable, "calibrate": CalibrateTable}
-UNDER_NAMES = {"calibrate": {"fit.NAME.": FitKey}}      # tables that stand under keys of the user's choice
 
 
 def pages() -> dict[str, str]:
@@ -97,16 +91,16 @@ def _experiment() -> Iterator[str]:
 
 
 def _studies() -> Iterator[str]:
-    common = {row for field in table_of(SweepTable).fields for row in describe.rows_of(field)}
-    for kind, struct in STUDIES.items():
+    sweep = registry.study_table("sweep")
+    common = {row for field in table_of(sweep).fields for row in describe.rows_of(field)}
+    for kind in registry.STUDIES:
+        struct = registry.study_table(kind)
         rows = [row for field in table_of(struct).fields for row in describe.rows_of(field)]
         yield f"## `[study]` with `kind = \"{kind}\"`"
         yield from about(struct.__doc__)
-        if kind != "sweep" and issubclass(struct, StudyTable):
+        if kind != "sweep" and set(rows) & common:
             yield "It has the keys of a sweep, too, unless they stand here with another meaning."
             rows = [row for row in rows if row not in common]
-        rows += [row for name, inner in UNDER_NAMES.get(kind, {}).items() for field in table_of(inner).fields
-                 for row in describe.rows_of(field, name)]
         yield table(KEYS, ((code(f"study.{key}"), *cells(row)) for key, *row in rows))
 
 

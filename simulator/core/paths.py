@@ -1,9 +1,12 @@
 """Paths that people type: which of them can be read, and where results can lie."""
 import os
+import shlex
 import stat
 from collections.abc import Callable
 
 from simulator.errors import InputErrors
+
+FIRST_PRINTED, DELETE = 0x20, "\x7f"
 
 _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
     (stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device"), (stat.S_ISBLK, "a device"))
@@ -18,15 +21,35 @@ def special(path: str | os.PathLike) -> str | None:
     return next((name for is_kind, name in _KINDS if is_kind(mode)), None)
 
 
+def shell_word(path: str | os.PathLike) -> str:
+    """Return a path as one word of a shell's command line, never an option."""
+    name = os.fspath(path)
+    return shlex.quote(f"./{name}" if name.startswith("-") else name)
+
+
+def fault_of_name(path: str | os.PathLike) -> str | None:
+    """Say why a file or folder cannot be called so; None: it can.
+
+    Messages, logs and tables of results have a line for each thing that they name.
+    """
+    name = os.fspath(path)
+    if any(ord(each) < FIRST_PRINTED or each == DELETE for each in name):
+        return f"{name!a}: a line break or another control character in a name"
+    return None
+
+
 def readable(path: str | os.PathLike) -> str:
     """Return the path of an input, `~` expanded.
 
     Raises
     ------
     InputErrors
-        It is a FIFO, a device or a socket: input is read again by `compare`, hashed, and named in results.
+        It is a FIFO, a device or a socket: input is read again by `compare`, hashed, and named in results; so a name
+        has no control characters.
     """
     name = os.path.expanduser(os.fspath(path))
+    if fault := fault_of_name(name):
+        raise InputErrors([fault])
     if kind := special(name):
         raise InputErrors([f"{name}: {kind}, expected a file"])
     return name
@@ -42,6 +65,8 @@ def place_of(directory: str | os.PathLike) -> str:
     """
     name = os.path.expanduser(os.fspath(directory))
     shown = name.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
+    if "\0" not in name and (fault := fault_of_name(name)):
+        raise InputErrors([fault])
     try:
         name.encode()
     except UnicodeEncodeError:

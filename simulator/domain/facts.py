@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from simulator.domain.hardware_spec import ANY, AcceleratorSpec, NodeSpec
 from simulator.domain.model_spec import ModelSpec
-from simulator.errors import InputErrors, KeyFault, did_you_mean, nearest
+from simulator.domain.near_facts import end_of, near, near_file
+from simulator.errors import InputErrors, KeyFault, did_you_mean
 
 _INSTALLED = Path(__file__).parents[1] / "_facts"       # in a wheel
 _CHECKOUT = Path(__file__).parents[2]
@@ -62,9 +63,10 @@ def name_of_hub_id(kind: str, hub_id: str) -> str | None:
     """
     if kind != "model" or hub_id in hub_ids():
         return hub_ids().get(hub_id) if kind == "model" else None
-    near = did_you_mean(hub_id, hub_ids())
-    if "did you mean" in near and not hub_id.endswith(".toml") and not Path(hub_id).expanduser().exists():
-        raise InputErrors([f'no {kind} "{hub_id}" in {FOLDERS[kind]}/{near}'])
+    if hub_id.endswith(".toml") or Path(hub_id).expanduser().exists():
+        return None
+    if (meant := near(hub_id, hub_ids())) is not None:
+        raise InputErrors([f'no {kind} "{hub_id}" in {FOLDERS[kind]}/; did you mean {meant}?'])
     return None
 
 
@@ -123,8 +125,7 @@ def _load(kind: str, name_or_path: str | Path, struct: type):
     try:
         return _parsed(struct, path, path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        expected = f"expected a name in {FOLDERS[kind]}/ or the path of a .toml file"
-        raise InputErrors([f"{path}: no such file; {expected}"]) from error
+        raise InputErrors([missing(kind, str(name_or_path), path)]) from error
     except (OSError, UnicodeDecodeError, tomli.TOMLDecodeError) as error:
         raise InputErrors([f"{path}: {getattr(error, 'strerror', None) or error}"]) from error
 
@@ -151,10 +152,21 @@ def path_of(kind: str, name: str) -> Path:
         return folder(kind) / f"{known}.toml" if known else Path(name)
     path = folder(kind) / f"{name}.toml"
     if not path.is_file() and name not in (known := names(kind)):
-        near = nearest(name, known)
-        raise InputErrors([f'no {kind} "{name}" in {FOLDERS[kind]}/' + (
-            near or f"{did_you_mean(name, known)}; or the path of a .toml file of your own")])
+        raise InputErrors([f'no {kind} "{name}" in {FOLDERS[kind]}/{end_of(name, known)}'])
     return path
+
+
+def missing(kind: str, name: str, path: Path) -> str:
+    """Return a message that a user's file of a kind is not there.
+
+    Parameters
+    ----------
+    name : as it was given. path : where that is.
+    """
+    close = near_file(path)
+    told = f"; did you mean {path.with_name(close)}?" if close else end_of(name, names(kind))
+    or_repository = ", nor a repository on the hub that is known" if kind == "model" and path.suffix != ".toml" else ""
+    return f'no file "{path}"{or_repository}{told}'
 
 
 def read_table(table: dict, struct: type, file: str | Path):

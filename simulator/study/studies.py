@@ -6,9 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from simulator.errors import did_you_mean
+from simulator.results.frames import pandas_of
 from simulator.study.distributed.trials import at_workers
 from simulator.study.sweep.campaign import Campaign, How, study_in
-from simulator.study.sweep.merge import runs_table
+from simulator.study.sweep.merge import LABELS, runs_table
 from simulator.study.sweep.needs import check_metrics
 from simulator.study.sweep.study_file import read_study
 
@@ -18,6 +20,26 @@ class Tables(NamedTuple):
 
     runs: np.ndarray
     points: np.ndarray
+
+    def to_pandas(self, table: str = "points"):
+        """Return a table as a pandas.DataFrame.
+
+        Status and backlog are categorical, `frame[frame.status == "done"]`; a run that has not ended has none.
+
+        Parameters
+        ----------
+        table : "points" or "runs".
+
+        Raises
+        ------
+        ImportError
+            pandas is not installed.
+        ValueError
+            There is no such table.
+        """
+        if table not in self._fields:
+            raise ValueError(f"no table {table!r}{did_you_mean(table, self._fields)}")
+        return pandas_of(getattr(self, table), LABELS)
 
 
 class Studied(Tables):

@@ -42,7 +42,7 @@ cdef class Conditional(Decider):
         gate = parameters.decode_busy_threshold
         self._decode_busy = -1.0 if gate is None else gate
         self._block_size = context.block_size
-        self.decode.wants_blocks = gate is not None
+        self.decode.wants_blocks = self.decode.wants_blocks or gate is not None
 
     cdef bint stays(self, int32_t row, int32_t prefill, int32_t decode, int64_t now_ns) except -1 nogil:
         return False

@@ -71,7 +71,7 @@ cdef class Dynamo(PrefixRouter):
         self.view.wants_counts = self.view.wants_blocks = True
         if not self._is_approximate:
             self.view.wants_caches = True
-            self.view.wants_tiers = self._media != 0
+            self.view.wants_tiers = self.view.wants_tiers or self._media != 0
 
     @classmethod
     def sees_tiers(cls, parameters):

@@ -87,7 +87,7 @@ cdef class VllmDp(Router):
             self._first = self.num_replicas * parameters.client_index // parameters.client_count
         self.reads_state = self.has_scores = True
         self.view.wants_counts = self.view.wants_in_flight = True
-        self.view.wants_blocks = not self._is_old
+        self.view.wants_blocks = self.view.wants_blocks or not self._is_old
 
     def __dealloc__(self):
         free(self._added)

@@ -51,5 +51,5 @@ def _kind(study: Study, bounds: Bounds, varied: Varied, laboratory: Laboratory, 
     what = f"1 x {row.pool}: {varied.key}"
     found = answer(prober, single, varied, bounds, start, lambda verdict: tell(verdict, what))
     capacity_per_s = math.inf if found.word == THIN else found.value or 0.0
-    return Kind(row.pool, row.replicas.get("from", 0), row.replicas["to"], capacity_per_s, pool.cost_per_hour,
+    return Kind(row.pool, getattr(row.replicas, "from"), row.replicas.to, capacity_per_s, pool.cost_per_hour,
                 num_gpus(single.base))

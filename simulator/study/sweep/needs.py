@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from simulator.config.experiment import Experiment
-from simulator.errors import InputErrors, did_you_mean
-from simulator.results.summary_keys import DISTRIBUTION, STATISTICS, SUMMARY, described
+from simulator.errors import InputErrors
 from simulator.study.sweep.design import flattened
 from simulator.study.sweep.study_file import Study
 
@@ -79,20 +78,17 @@ def missing(study: Study, key: str) -> str | None:
 
 
 def check_metrics(study: Study) -> None:
-    """Refuse metrics of a sweep that no run has.
+    """Refuse metrics of a sweep whose table the experiment lacks.
+
+    A study that was run before is read all the same.
 
     Raises
     ------
     InputErrors
-        Every one of them, with the nearest key that there is, or with the table that the experiment lacks.
+        Every one of them.
     """
-    place, faults = f"{study.file}: study.statistics.metrics", []
-    for key in study.settings.statistics.metrics:
-        if not _is_known(key):
-            faults.append(f'{place}: summary.json has no number "{key}"{did_you_mean(key, _numbers())}')
-        elif why := missing(study, key):
-            faults.append(f'{place}: "{key}": {why}')
-    if faults:
+    metrics = study.settings.statistics.metrics
+    if faults := list(missing_of(study, metrics, f"{study.file}: study.statistics.metrics")):
         raise InputErrors(faults)
 
 
@@ -113,19 +109,3 @@ def _assigned(study: Study) -> Iterator[str]:
             yield from flattened({axis.key: value})
     for point in study.settings.points if isinstance(study.settings.points, tuple) else ():
         yield from flattened(point)
-
-
-def _is_known(key: str) -> bool:
-    """Say whether summary.json may have a number of this name."""
-    table, _, last = key.rpartition(".")
-    column = described(table) if last in STATISTICS else None
-    return described(key) is not None or (column is not None and column.text.startswith(DISTRIBUTION))
-
-
-def _numbers() -> list[str]:
-    """Return the keys that a metric may be, but for those with names of an experiment in them."""
-    found = []
-    for path, column in SUMMARY.items():
-        if "NAME" not in path and "[]" not in path and "*" not in path:
-            found += [f"{path}.{each}" for each in STATISTICS] if column.text.startswith(DISTRIBUTION) else [path]
-    return found

@@ -16,7 +16,7 @@ MOST_SHOWN = 10                 # ranks
 MOST_REASONS = {True: 5, False: 10}     # why candidates are out, by whether any is in
 
 
-def text_of(question: Question, outcome: Findings, told: Told) -> str:
+def screen_of(question: Question, outcome: Findings, told: Told) -> str:
     """Return the best, how many were what, and why others are not among them."""
     counts = ", ".join(f"{count:,} {status.replace('_', ' ')}" for status, count in told.summary["counts"].items())
     lines = [f"{told.summary['candidates']:,} candidates: {counts}"

@@ -15,7 +15,7 @@ from simulator.study.tuning.candidates import Candidate, Dropped
 from simulator.study.tuning.files import Told
 from simulator.study.tuning.findings import Findings
 from simulator.study.tuning.objectives import Objective
-from simulator.study.tuning.told import answer_of, table_of, text_of
+from simulator.study.tuning.told import answer_of, screen_of, table_of
 from simulator.study.tuning.tried import Tried
 
 ONE = ('tokens_per_s_per_user = "max"\n', "")
@@ -241,5 +241,5 @@ def test_all_that_is_printed_fits_a_screen(keys, data):
     outcome = Findings("exhaustive", [*tried, miss], [Dropped(candidate(9), "forbidden", "no " * 60)], [], True)
     told = Told(tried, {0, 1}, {"counts": {"feasible": 1, "infeasible": 1}, "candidates": 3, "complete": True}, miss)
 
-    for text in (table_of(question, told), text_of(question, outcome, told), answer_of(question, told)):
+    for text in (table_of(question, told), screen_of(question, outcome, told), answer_of(question, told)):
         assert max(map(width_of, text.split("\n"))) <= 80
