@@ -23,7 +23,8 @@ def never_runs(monkeypatch):
 
 @pytest.mark.parametrize(("key", "fault"), [
     ("ttft_ms.p98", 'summary.json has no number "ttft_ms.p98"; did you mean ttft_ms.p99?'),
-    ("ttft_ms", 'summary.json has no number "ttft_ms"'), ("kv_cache.mean_usage", None), ("by_tenant.a.ttft_ms.p99", None),
+    ("ttft_ms", 'summary.json has no number "ttft_ms"'), ("kv_cache.mean_usage", None),
+    ("by_tenant.a.ttft_ms.p99", None),
     ("request_goodput", f"study.statistics.metrics.request_goodput: {NO_SLO}"), ("by_tenant.a.request_goodput", NO_SLO),
     ("slo_attainment", NO_SLO), ("cost.total", "the experiment has no [prices] of its accelerators"),
     ("by_pool.default.cost", "the experiment has no [prices]"), ("energy.kwh", "the experiment has no [power]"),
