@@ -277,6 +277,20 @@ def test_tables_are_data_frames(study, tmp_path, monkeypatch):
         studied.to_pandas()
 
 
+def test_a_sweep_of_which_nothing_can_run_says_why(study, tmp_path, capsys):
+    """It ended with 0 and `8 refused`, and no word of why."""
+    base = study.with_name("base.toml")
+    base.write_text(base.read_text().partition("[workload]")[0] + '[workload]\ntype = "trace"\npath = "t.csv"\n')
+    study.with_name("t.csv").write_text("")
+    axes = ("--set", 'study.axes={"workload.time_scale"=[1.0]}')
+    study.write_text(study.read_text().replace('"workload.arrival.rate_per_s" = [10.0, 30.0]\n', ""))
+
+    assert sweep(study, tmp_path / "out", *axes) == 2
+    assert capsys.readouterr().err.endswith(f"refused: 4 runs: {tmp_path}/t.csv: the file is empty\n")
+    assert cli.main(["validate", str(study)]) == 2
+    assert f"{tmp_path}/t.csv: the file is empty" in capsys.readouterr().err
+
+
 def test_timings_tell_where_and_when_each_run_began(study, tmp_path):
     assert sweep(study, tmp_path / "out") == 0
 
