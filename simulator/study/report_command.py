@@ -5,6 +5,7 @@ import shutil
 from importlib import import_module
 from pathlib import Path
 
+from simulator.core.paths import remove
 from simulator.errors import InputErrors, OutputError
 from simulator.results.directory import PICTURES, REPORT
 from simulator.results.figures.chart import Chart
@@ -172,7 +173,7 @@ def _put(place: Path, content: bytes) -> None:
         partial.write_bytes(content)
         os.replace(partial, place)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        remove(partial)
         if error.errno in OutputError.ERRNOS:
             raise OutputError(place, error) from error
         raise InputErrors([f"{place}: cannot be written: {error.strerror}"]) from error

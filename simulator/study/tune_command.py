@@ -114,7 +114,8 @@ def validated(file: str, overrides: list[str]) -> str:
     question = check(study)
     candidates = feasible_of(question)
     first = [] if candidates is None else [each.assignment for each in candidates.kept]
-    return commented([*_counted(question, candidates), _runs(question, candidates), *not_run(study, first)]) + text_of(study)
+    told = [*_counted(question, candidates), _runs(question, candidates), *not_run(study, first)]
+    return commented(told) + text_of(study)
 
 
 def _runs(question: Question, candidates: Candidates | None) -> str:

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import platform
+import subprocess
 import sys
 
 import h5py
@@ -289,6 +290,17 @@ def test_a_sweep_of_which_nothing_can_run_says_why(study, tmp_path, capsys):
     assert capsys.readouterr().err.endswith(f"refused: 4 runs: {tmp_path}/t.csv: the file is empty\n")
     assert cli.main(["validate", str(study)]) == 2
     assert f"{tmp_path}/t.csv: the file is empty" in capsys.readouterr().err
+
+
+def test_a_table_that_cannot_be_written_is_told(study, tmp_path):
+    """HDF5 itself crashed at exit after a failed write."""
+    limited = ("import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (4_000, 4_000)); "
+               "from simulator import cli; sys.exit(cli.main(sys.argv[1:]))")
+    sweep(study, tmp_path / "out")
+    done = subprocess.run([sys.executable, "-c", limited, "study", "merge", str(tmp_path / "out")],
+                          capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, f"{tmp_path}/out/table.h5: cannot be written: File too large\n")
+    assert sorted(path.name for path in (tmp_path / "out").glob("*.partial")) == []
 
 
 def test_timings_tell_where_and_when_each_run_began(study, tmp_path):
