@@ -107,7 +107,7 @@ def _run(options: argparse.Namespace) -> int:
     if not options.quiet:
         print(f"{coloured(summary_table(result.summary), sys.stdout)}\n\nresults in {out}")
     if options.report:
-        told = _study("report").write_page(out)
+        told = _study("report").write_page(out, options.quiet)
         if not options.quiet:
             print(f"report in {told}")
     for note in [*notes(result.summary), *aged(result.summary, date.today())]:

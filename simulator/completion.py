@@ -6,7 +6,7 @@ from simulator.errors import MissingExtra
 
 SHELLS = ("bash", "zsh", "fish")
 INSTALL = "pip install 'simulator[completion]'"
-FOLDERS = ("DIR", "DIR2", "FOLDER", "DATA")     # metavars of folders; files are those that end in one of these
+FOLDERS = ("DIR", "DIR2", "FOLDER", "DATA")     # metavars of folders; metavars of files end in one of FILE_ENDINGS
 EXAMPLE = ("example", "NAME")   # destination and metavar of the argument that names one
 FILE_ENDINGS = ("FILE", ".toml", ".csv", ".json", "WORKLOAD")
 # (Destination, metavar) of an argument -> what it names, as `completion_names.completers` has it.
@@ -17,7 +17,7 @@ NAMED = {("model", "MODEL"): "model", ("hardware", "HARDWARE"): "hardware", ("no
 
 
 def script(parser: argparse.ArgumentParser, shell: str) -> str:
-    """Return what a shell reads to complete the commands of a parser.
+    """Return the text that a shell reads to complete the commands of a parser.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def script(parser: argparse.ArgumentParser, shell: str) -> str:
         named = NAMED.get((action.dest, action.metavar if isinstance(action.metavar, str) else ""))
         if named == "setting":
             setting.append(command)
-        if (action.dest, action.metavar) == EXAMPLE:    # argparse is not told: it would not name the nearest
+        if (action.dest, action.metavar) == EXAMPLE:    # not known to argparse: its message would not name the nearest
             action.choices = examples.names()
         elif named is not None and shell in known[named]:
             action.complete = known[named]

@@ -1,4 +1,4 @@
-"""Paths that people type: which of them can be read, and where results can lie."""
+"""Paths given by users: checks that they can be read, or can hold results."""
 import os
 import shlex
 import stat
@@ -14,10 +14,10 @@ _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
 
 
 def special(path: str | os.PathLike) -> str | None:
-    """Say what a path leads to that is neither file nor folder; None: nothing."""
+    """Return the kind of a path that is neither file nor folder; None: other paths."""
     try:
         mode = os.stat(path).st_mode
-    except (OSError, ValueError):       # told by who opens it
+    except (OSError, ValueError):       # reported by the code that opens it
         return None
     return next((name for is_kind, name in _KINDS if is_kind(mode)), None)
 
@@ -82,7 +82,7 @@ def place_of(directory: str | os.PathLike) -> str:
         os.lstat(name)
     except UnicodeEncodeError:
         raise InputErrors([f"{shown}: the locale has no such letters: LC_ALL=C.UTF-8 has"]) from None
-    except (FileNotFoundError, NotADirectoryError):     # the second is told when it is to be made
+    except (FileNotFoundError, NotADirectoryError):     # NotADirectoryError is reported when it is made
         pass
     except (OSError, ValueError) as error:
         what = getattr(error, "strerror", None) or "a name cannot hold NUL"

@@ -1,4 +1,4 @@
-"""Find and read the fact files: models/, hardware/ and hardware/nodes/, or a user's file of the same form."""
+"""Find and read the fact files: models/, hardware/ and hardware/nodes/, or a user's file in that format."""
 import re
 import types
 from functools import cache, lru_cache
@@ -19,11 +19,11 @@ _CHECKOUT = Path(__file__).parents[2]
 _HUB_ID = re.compile(r'^hf_id = "(.+)"$', re.MULTILINE)
 FOLDERS = {"model": "models", "hardware": "hardware", "node": "hardware/nodes"}
 MOST_UNNAMED = 8                # accelerators of a server of no known type: as many as any board or PCIe chassis holds
-MOST_KEPT = 64                  # files whose content is kept parsed: a study asks the same ones run after run
+MOST_KEPT = 64                  # files kept parsed: a study reads them again in every run
 
 
 def shipped(folder: str) -> Path:
-    """Return a folder of the checkout where it lies, in a wheel, say.
+    """Return a folder of the checkout, or its copy in a wheel.
 
     folder : models, hardware or configs.
     """
@@ -54,12 +54,12 @@ def hub_ids() -> dict[str, str]:
 
 
 def name_of_hub_id(kind: str, hub_id: str) -> str | None:
-    """Return the name in models/ of a repository on the hub, None: none of these.
+    """Return the name in models/ of a repository on the hub; None: it has none.
 
     Raises
     ------
     InputErrors
-        No file lies there either, and the text is near a repository: which one.
+        There is no such file either, and the text resembles a repository, which is named.
     """
     if kind != "model" or hub_id in hub_ids():
         return hub_ids().get(hub_id) if kind == "model" else None
@@ -92,12 +92,12 @@ def load_node(name_or_path: str | Path) -> NodeSpec:
 
 
 def load_node_with(accelerator: AcceleratorSpec | None, name_or_path: str | Path, key: str) -> NodeSpec:
-    """Return a node type that holds `accelerator`; None: whatever it holds.
+    """Return a node type that holds `accelerator`; None: any accelerator.
 
     Raises
     ------
     InputErrors
-        It is built of another accelerator, so that its links are not those; named `key`, with the nodes that fit.
+        The node holds another accelerator, so that its links do not apply; named `key`, with the nodes that fit.
     """
     node = load_node(name_or_path)
     if accelerator is None or node.holds(accelerator):
@@ -132,7 +132,7 @@ def _load(kind: str, name_or_path: str | Path, struct: type):
 
 @lru_cache(MOST_KEPT)
 def _parsed(struct: type, path: Path, text: str):
-    """Return what a file holds; a run asks five times, and a study of a thousand runs each time."""
+    """Return the content of a file; cached, since a run asks five times, and so does each run of a study."""
     facts = read_table(tomli.loads(text), struct, path)
     return facts if facts.name else replace(facts, name=path.stem)
 

@@ -84,6 +84,10 @@ class Source:
         """Return the names of the tables that were written."""
         return self._reader.names()
 
+    def num_rows(self, name: str) -> int:
+        """Return how many rows a table has; of token_times, tokens; 0: no table."""
+        return self._reader.num_rows("token_times/times_ns" if name == "token_times" else name) or 0
+
     def blocks(self, name: str, num_rows: int) -> Iterator[np.ndarray]:
         """Yield a table in blocks of at most so many rows, at least one block.
 
