@@ -3,6 +3,7 @@ import os
 import shlex
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 
 from simulator.errors import InputErrors
 
@@ -19,6 +20,12 @@ def special(path: str | os.PathLike) -> str | None:
     except (OSError, ValueError):       # reported by the code that opens it
         return None
     return next((name for is_kind, name in _KINDS if is_kind(mode)), None)
+
+
+def remove(path: str | os.PathLike) -> None:
+    """Remove what is left of a file that could not be written; where that cannot be done either, it stays."""
+    with suppress(OSError):
+        os.unlink(path)
 
 
 def shell_word(path: str | os.PathLike) -> str:

@@ -5,6 +5,7 @@ import shutil
 from importlib import import_module
 from pathlib import Path
 
+from simulator.core.paths import remove
 from simulator.errors import InputErrors, OutputError
 from simulator.results.directory import PICTURES, REPORT
 from simulator.results.figures.chart import Chart
@@ -183,7 +184,7 @@ def _put(place: Path, content: bytes) -> None:
             raise OutputError(place, error) from error
         raise InputErrors([f"{place}: cannot be written: {error.strerror}"]) from error
     finally:                    # after Ctrl-C, too
-        partial.unlink(missing_ok=True)
+        remove(partial)
 
 
 def _plotted(found: _OfRun | _OfStudy) -> str:

@@ -2,6 +2,7 @@
 import argparse
 import os
 import sys
+from collections import Counter
 from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import islice
@@ -24,11 +25,11 @@ from simulator.study.sweep.preview import commented, not_run
 from simulator.study.sweep.progress import SweepProgress
 from simulator.study.sweep.shards import restarts, shard_of
 from simulator.study.sweep.study_file import ALL_CHECKED, Study, check_points, read_study
-from simulator.study.sweep.trial import STATUSES, Finished, Trial
+from simulator.study.sweep.trial import REFUSED, STATUSES, Finished, Trial
 from simulator.study.telling.screen import show
 from simulator.study.watch import Watch
 
-DONE, SOME_FAILED, RUN_AGAIN, SIGNAL = 0, 1, 75, 128
+DONE, SOME_FAILED, NOTHING_RAN, RUN_AGAIN, SIGNAL = 0, 1, 2, 75, 128
 SHOWN = 3                       # sentences of failed runs
 RETRIED = tuple(status for status in STATUSES if status != "done")
 
@@ -59,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run what has not ended yet; return the exit status.
+    """Run what has not ended yet; return the exit status, 2 where no point can run.
 
     Raises
     ------
@@ -149,11 +150,16 @@ def _conclude(campaign: Campaign, directory: Path, ends: list[Finished], options
         print(coloured(f"{end.status}: id {end.id}, seed {end.seed}: {end.error}", sys.stderr), file=sys.stderr)
     if len(failed) > SHOWN:
         print(f"and {len(failed) - SHOWN} more", file=sys.stderr)
+    refused = Counter(end.error for end in campaign.known.values() if end.status == REFUSED)
+    for error, count in refused.most_common(SHOWN):
+        print(coloured(f"refused: {number_of(count, 'run')}: {error}", sys.stderr), file=sys.stderr)
     if watch.interrupts.signal_number is not None:
         return SIGNAL + watch.interrupts.signal_number
     if campaign.missing() and not (options.fail_fast and failed):
         return RUN_AGAIN
-    return SOME_FAILED if failed and not options.allow_failures else DONE
+    if failed and not options.allow_failures:
+        return SOME_FAILED
+    return NOTHING_RAN if campaign.known and refused.total() == len(campaign.known) else DONE
 
 
 def _told(campaign: Campaign, ends: list[Finished], directory: Path, summary: dict | None) -> str:

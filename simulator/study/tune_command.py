@@ -16,7 +16,7 @@ from simulator.study.sweep.kept import text_of
 from simulator.study.sweep.laboratory import Laboratory
 from simulator.study.sweep.machine import fitting, free_bytes, usable_cores
 from simulator.study.sweep.names import LOOK
-from simulator.study.sweep.preview import commented
+from simulator.study.sweep.preview import commented, not_run
 from simulator.study.sweep.study_file import read_study
 from simulator.study.sweep.writing import write
 from simulator.study.telling.screen import lines_of, show
@@ -116,7 +116,9 @@ def validated(file: str, overrides: list[str]) -> str:
     study = read_study(file, overrides, TuneTable, "--set")
     question = check(study)
     candidates = feasible_of(question)
-    return commented([*_counted(question, candidates), _runs(question, candidates)]) + text_of(study)
+    first = [] if candidates is None else [each.assignment for each in candidates.kept]
+    told = [*_counted(question, candidates), _runs(question, candidates), *not_run(study, first)]
+    return commented(told) + text_of(study)
 
 
 def _runs(question: Question, candidates: Candidates | None) -> str:

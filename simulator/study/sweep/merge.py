@@ -16,6 +16,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from simulator.core.hdf5_target import new_hdf5
+from simulator.core.paths import remove
 from simulator.errors import OutputError
 from simulator.study.statistics.intervals import Estimate, of_pairs, of_replications
 from simulator.study.sweep.design import flattened
@@ -223,9 +225,7 @@ def _timings(planned: list[Trial], ends: list[Finished | None]) -> str:
 
 
 def _hdf5(path: Path, tables: dict[str, np.ndarray], attributes: dict[str, Any]) -> None:
-    import h5py
-
-    with h5py.File(path, "w") as file:
+    with new_hdf5(path) as file:
         file.attrs.update(attributes)
         for name, table in tables.items():
             dataset = file.create_dataset(name, data=table, track_times=False, chunks=True if len(table) else None,
@@ -241,5 +241,5 @@ def _write(path: Path, write: Callable[[Path], Any]) -> None:
         write(staged)
         os.replace(staged, path)
     except OSError as error:
-        staged.unlink(missing_ok=True)
+        remove(staged)
         raise OutputError(path, error) from error

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from simulator.core.paths import remove
 from simulator.errors import InputErrors, OutputError
 from simulator.study.sweep.design import Point
 from simulator.study.sweep.identity import Ids
@@ -89,7 +90,7 @@ def write(path: Path, trials: Iterable[Trial]) -> None:
             os.fsync(stream.fileno())
         os.replace(staged, path)
     except OSError as error:
-        staged.unlink(missing_ok=True)
+        remove(staged)
         raise OutputError(path, error) from error
 
 

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import platform
+import subprocess
 import sys
 
 import h5py
@@ -275,6 +276,31 @@ def test_tables_are_data_frames(study, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match="to_pandas needs pandas: pip install pandas"):
         studied.to_pandas()
+
+
+def test_a_sweep_of_which_nothing_can_run_says_why(study, tmp_path, capsys):
+    """It ended with 0 and `8 refused`, and no word of why."""
+    base = study.with_name("base.toml")
+    base.write_text(base.read_text().partition("[workload]")[0] + '[workload]\ntype = "trace"\npath = "t.csv"\n')
+    study.with_name("t.csv").write_text("")
+    axes = ("--set", 'study.axes={"workload.time_scale"=[1.0]}')
+    study.write_text(study.read_text().replace('"workload.arrival.rate_per_s" = [10.0, 30.0]\n', ""))
+
+    assert sweep(study, tmp_path / "out", *axes) == 2
+    assert capsys.readouterr().err.endswith(f"refused: 4 runs: {tmp_path}/t.csv: the file is empty\n")
+    assert cli.main(["validate", str(study)]) == 2
+    assert f"{tmp_path}/t.csv: the file is empty" in capsys.readouterr().err
+
+
+def test_a_table_that_cannot_be_written_is_told(study, tmp_path):
+    """HDF5 itself crashed at exit after a failed write."""
+    limited = ("import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (4_000, 4_000)); "
+               "from simulator import cli; sys.exit(cli.main(sys.argv[1:]))")
+    sweep(study, tmp_path / "out")
+    done = subprocess.run([sys.executable, "-c", limited, "study", "merge", str(tmp_path / "out")],
+                          capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, f"{tmp_path}/out/table.h5: cannot be written: File too large\n")
+    assert sorted(path.name for path in (tmp_path / "out").glob("*.partial")) == []
 
 
 def test_timings_tell_where_and_when_each_run_began(study, tmp_path):
