@@ -64,6 +64,7 @@ def _totals(source: Source, rows: np.ndarray, gaps_ns: np.ndarray) -> dict[str, 
         **_described("itl", gaps_ns),
         "scheduling_delay_p99_ms": _described("", (rows["scheduled_ns"] - rows["arrival_ns"])[
             rows["scheduled_ns"] >= 0])["_p99_ms"],
+        **({"kv_allocation_failures": failures} if (failures := source.summary.get("kv_allocation_failures")) else {}),
         "preemption_count": source.summary["preemptions"],
         "cache_hit_rate": source.summary["prefix_cache"]["hit_rate"] or 0,
         "dropped_unservable": dropped,

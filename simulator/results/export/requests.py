@@ -19,10 +19,11 @@ class RequestTimes:
     Parameters
     ----------
     requests : rows of /requests that came.
-    execution_ns : how long the batches of each executed; NaN: it is not known.
+    execution_ns, preempted_ns : how long the batches of each executed, and what passed between them; NaN: it is not
+        known, and they are together as long as it was served.
     """
 
-    def __init__(self, requests: np.ndarray, execution_ns: np.ndarray):
+    def __init__(self, requests: np.ndarray, execution_ns: np.ndarray, preempted_ns: np.ndarray):
         self._requests = requests
         self._is_done = requests["status"] == records.COMPLETED
         self.prompt_tokens = requests["prompt_tokens"].astype(float)
@@ -39,8 +40,9 @@ class RequestTimes:
         self.prefill_time = self._seconds(prefill_ns - scheduled_ns)
         self.decode_time = self._seconds(completed_ns - prefill_ns)
         self.execution_time = self._seconds(execution_ns)
-        self.execution_plus_preemption_time = self._seconds(completed_ns - scheduled_ns)
-        self.preemption_time = self._seconds(completed_ns - scheduled_ns - execution_ns)
+        self.execution_plus_preemption_time = self._seconds(
+            np.where(np.isnan(execution_ns), completed_ns - scheduled_ns, execution_ns + preempted_ns))
+        self.preemption_time = self._seconds(preempted_ns)
 
     @property
     def restarts(self) -> np.ndarray:

@@ -1,7 +1,8 @@
-"""Files of Vidur: request_metrics.csv, SimAI's with more columns, batch_metrics.csv and chrome_trace.json.
+"""Files of Vidur: request_metrics.csv, SimAI's with more columns, batch_metrics.csv, chrome_trace.json.
 
-Times are seconds, in the trace microseconds. Columns and their order are those of microsoft/vidur 7d47513 and of
-vidur-alibabacloud in SimAI cef83f9d; `tbt` is in SimAI's description and not in its code, and stands last.
+What is in event_trace.json is told by `event_trace`. Times are seconds, in the trace microseconds. Columns and their
+order are those of microsoft/vidur 7d47513 and of vidur-alibabacloud in SimAI cef83f9d; `tbt` is in SimAI's description
+and not in its code, and stands last.
 """
 import json
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from simulator.results.export.batches import NEVER, Batches, Lane
+from simulator.results.export.event_trace import write_event_trace
 from simulator.results.export.requests import SECOND, RequestTimes
 from simulator.results.export.source import Source
 from simulator.results.export.text import BLOCK_ROWS, write_csv
@@ -44,6 +46,7 @@ def _write(source: Source, folder: Path, show: Show, columns_of) -> list[str]:
     notes = _write_csv(source, folder, show, columns_of, batches)
     if unnamed := _write_trace(folder / "chrome_trace.json", source, batches, show):
         notes.append(f"chrome_trace.json has no request_ids for {unnamed} batches: {UNKNOWN}")
+    write_event_trace(source, batches, folder, show)
     text = json.dumps(config_of(source), indent=4, ensure_ascii=False)
     (folder / "config.json").write_text(f"{text}\n", encoding="utf-8", newline="\n")
     return notes
@@ -54,7 +57,7 @@ def _batches_of(source: Source) -> Batches:
 
 
 def _write_csv(source: Source, folder: Path, show: Show, columns_of, batches: Batches) -> list[str]:
-    times = RequestTimes(source.requests, batches.execution_ns())
+    times = RequestTimes(source.requests, *batches.spent_ns())
     write_csv(folder / "request_metrics.csv", columns_of(source, times), show)
     batch_columns = _batch_columns(source.iterations, batches)
     write_csv(folder / "batch_metrics.csv", batch_columns, show)
@@ -68,7 +71,7 @@ def _notes(times: RequestTimes, batch_columns: dict[str, np.ndarray]) -> Iterato
         yield f"request_metrics.csv: {late} requests did not complete: their times and output lengths are blank"
     if unknown := int((is_done & np.isnan(times.execution_time)).sum()):
         yield (f"request_metrics.csv: execution and preemption times of {unknown} of {done} completed requests are "
-               f"blank: {UNKNOWN}")
+               f"blank: {UNKNOWN}; a run with output.vidur_csv = true adds them up")
     if lost := int(np.isnan(batch_columns["batch_execution_time"]).sum()):
         yield f"batch_metrics.csv: {lost} batches did not pass all pipeline stages: their batch_execution_time is blank"
 
