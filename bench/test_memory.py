@@ -12,7 +12,7 @@ import simulator
 from simulator.results.load import load_results
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(simulator.__file__).parents[1])}
-# getrusage counts what a process had before it called exec, a copy of its parent: a small parent stands between.
+# getrusage counts the memory of a process before exec, a copy of its parent's: so its parent is a small process.
 BETWEEN = "import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:]))"
 PEAK = ("import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True); "
         "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
@@ -80,7 +80,7 @@ def peak_of(command):
 
 
 def crowd(replicas, requests):
-    """Return requests with shared prompts to replicas of 28,000 blocks, a minute's worth whatever their number."""
+    """Return requests with shared prompts to replicas of 28,000 blocks, a minute's worth for any number of replicas."""
     return {
         **experiment(requests), "topology": {"replicas": replicas},
         "engine": {"num_gpu_blocks": 28_000, "max_model_len": 16_384},

@@ -1,7 +1,7 @@
-"""Make docs/score.json, docs/accuracy.md and README.md's words about backends from the data sets of bench/accuracy.
+"""Writer of docs/score.json, docs/accuracy.md and README.md's scores of backends, from the data sets of bench/accuracy.
 
-`python tools/accuracy_page.py [--root FOLDER]` simulates everything, and all again without each price of `operators` in
-turn; with `--page` the pages alone are made again.
+`python tools/accuracy_page.py [--root FOLDER]` simulates all data sets, and again without each price of `operators`,
+one at a time; with `--page` only the pages are written again.
 """
 import argparse
 import os
@@ -41,7 +41,7 @@ def main():
 
 
 def committed(found: Score) -> Score:
-    """Return a score whose bytes repeat: four decimals, no wall times."""
+    """Return a reproducible score: four decimals, no wall times."""
     rows = tuple(rounded(msgspec.structs.replace(row, wall_s=None)) for row in found.rows)
     return msgspec.structs.replace(found, rows=rows, overall=tuple(overall_of(rows)),
                                    ablations=tuple(map(rounded, found.ablations)))
@@ -54,7 +54,7 @@ def rounded(row: msgspec.Struct) -> msgspec.Struct:
 
 
 def quoting(readme: str, found: Score) -> str:
-    """Return README.md with what the score says of backends, between its marks."""
+    """Return README.md with the score's text on backends between its marks."""
     return QUOTED.sub(
         lambda mark: f"<!-- score {mark['backend']} -->{in_short(found, mark['backend'])}<!-- -->", readme)
 

@@ -14,7 +14,7 @@ from simulator.study.capacity.estimate import estimated_rate
 from simulator.study.capacity.mixed import mixed
 from simulator.study.capacity.prober import ProbeFailed, Prober, check_first
 from simulator.study.capacity.store import opened
-from simulator.study.capacity.table import CapacityTable, as_vidur, check
+from simulator.study.capacity.table import CapacityTable, as_vidur, check, forecast
 from simulator.study.capacity.told import (
     SCHEMA,
     content_of,
@@ -28,8 +28,10 @@ from simulator.study.capacity.varied import Varied
 from simulator.study.capacity.verdict import Verdict
 from simulator.study.distributed.option import add_dask, elsewhere
 from simulator.study.report_command import check_installed, write_page
+from simulator.study.sweep.kept import text_of
 from simulator.study.sweep.laboratory import Laboratory
 from simulator.study.sweep.names import CAPACITY, CURVE, LOOK
+from simulator.study.sweep.preview import commented, not_run
 from simulator.study.sweep.study_file import Study, check_points, read_study
 from simulator.study.sweep.writing import write
 
@@ -88,6 +90,22 @@ def run(options: argparse.Namespace) -> int:
         if not options.json:
             print(f"report in {place}")
     return DONE if found else NOTHING
+
+
+def validated(file: str, overrides: list[str]) -> str:
+    """Return what a study would run, and the study with all defaults.
+
+    Nothing is run.
+
+    Raises
+    ------
+    InputErrors
+        Everything that is wrong with it.
+    """
+    study = read_study(file, overrides, CapacityTable, "--set")
+    (_, varied), points = collect_faults(lambda: check(study), lambda: check_points(study))
+    _check_ends(study, varied, points[0])
+    return commented([*forecast(study, points), *not_run(study, points)]) + text_of(study)
 
 
 def _check_ends(study: Study, varied: Varied, point: dict[str, Any]) -> None:

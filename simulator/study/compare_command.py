@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from simulator.config.load import resolved_toml
 from simulator.core.cores import available_cores
+from simulator.errors import number_of
 from simulator.results.interrupts import Aborted
 from simulator.study.compare import FILE, Measured, Plan, measure, prepare, table, write
 from simulator.study.compare_file import read_comparison
+from simulator.study.sweep.preview import commented
 
 DONE = 0
 WORTH_PROCESSES = 200_000       # requests: they take the second that processes save or lose by their beginning
@@ -53,6 +56,24 @@ def run(options: argparse.Namespace) -> int:
         write(Path(options.out, FILE), results, plan.unavailable)
         print(f"\nresults in {options.out}")
     return DONE
+
+
+def validated(file: str, overrides: list[str]) -> str:
+    """Return what a comparison would run, and each variant with all defaults.
+
+    Nothing is run.
+
+    Raises
+    ------
+    InputErrors
+        Everything that is wrong with any variant.
+    """
+    comparison = read_comparison(file, overrides, "--set")
+    plan = prepare(comparison, None, False)
+    told = [f"{number_of(len(plan.experiments), 'variant')}: as many runs of {len(plan.workload):,} requests"]
+    told += [f"not available: {name}: {why}" for name, why in plan.unavailable.items()]
+    return commented(told) + "\n".join(f"# variant {name}\n{resolved_toml(experiment)}"
+                                       for name, experiment in comparison.experiments.items())
 
 
 def _run_all(plan: Plan, options: argparse.Namespace) -> dict[str, Measured]:

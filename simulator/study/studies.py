@@ -5,9 +5,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from simulator.errors import did_you_mean
+from simulator.results.frames import pandas_of
 from simulator.study.distributed.trials import at_workers
 from simulator.study.sweep.campaign import Campaign, How, study_in
-from simulator.study.sweep.merge import runs_table
+from simulator.study.sweep.merge import LABELS, runs_table
 from simulator.study.sweep.study_file import read_study
 
 
@@ -19,6 +21,26 @@ class Studied(NamedTuple):
 
     runs: np.ndarray
     points: np.ndarray
+
+    def to_pandas(self, table: str = "points"):
+        """Return a table as a pandas.DataFrame.
+
+        Status and backlog are categorical, `frame[frame.status == "done"]`; a run that has not ended has none.
+
+        Parameters
+        ----------
+        table : "points" or "runs".
+
+        Raises
+        ------
+        ImportError
+            pandas is not installed.
+        ValueError
+            There is no such table.
+        """
+        if table not in self._fields:
+            raise ValueError(f"no table {table!r}{did_you_mean(table, self._fields)}")
+        return pandas_of(getattr(self, table), LABELS)
 
 
 def sweep(file: str | os.PathLike, overrides: Any = None, *, out: str | os.PathLike | None = None, jobs: int = 1,

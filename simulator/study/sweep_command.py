@@ -8,15 +8,18 @@ from itertools import islice
 from pathlib import Path
 
 from simulator.budget import least_bytes
-from simulator.errors import InputErrors
+from simulator.core.paths import shell_word
+from simulator.errors import InputErrors, number_of
 from simulator.results.colours import coloured
 from simulator.study.distributed.option import add_dask, elsewhere
 from simulator.study.durations import duration_s
 from simulator.study.report_command import check_installed, write_page
 from simulator.study.sweep.bench import Bench
 from simulator.study.sweep.campaign import Campaign, How, failures
+from simulator.study.sweep.kept import text_of as text_of_study
 from simulator.study.sweep.machine import fitting, free_bytes, usable_cores
 from simulator.study.sweep.points_text import text_of
+from simulator.study.sweep.preview import commented, not_run
 from simulator.study.sweep.progress import SweepProgress
 from simulator.study.sweep.shards import restarts, shard_of
 from simulator.study.sweep.study_file import ALL_CHECKED, Study, check_points, read_study
@@ -80,6 +83,24 @@ def run(options: argparse.Namespace) -> int:
     return _conclude(campaign, directory, ends, options, watch, whole=shard is None)
 
 
+def validated(file: str, overrides: list[str]) -> str:
+    """Return what a study would run, and the study with all defaults.
+
+    Nothing is run.
+
+    Raises
+    ------
+    InputErrors
+        Everything that is wrong with it.
+    """
+    study = read_study(file, overrides, label="--set")
+    points = check_points(study)
+    runs = f"{number_of(len(points), 'point')} x {number_of(len(study.seeds), 'seed')}"
+    more = "; more where study.statistics.precision asks for them" if study.settings.statistics.precision else ""
+    told = f"{runs}: {number_of(len(points) * len(study.seeds), 'run')}{more}"
+    return commented([told, *not_run(study, points)]) + text_of_study(study)
+
+
 def _check_report(options: argparse.Namespace) -> None:
     """Refuse a report where there will be none, before anything runs."""
     if options.report and (options.dry_run or options.shard is not None):
@@ -141,7 +162,7 @@ def _told(campaign: Campaign, ends: list[Finished], directory: Path, summary: di
                 lines.append(f"{summary[key]} of {summary['points']} points {words}")
         lines.append(f"tables in {directory}: table.csv, table.h5")
     else:
-        lines.append(f"segments in {directory}; `simulator study merge {directory}` makes its tables")
+        lines.append(f"segments in {directory}; `simulator study merge {shell_word(directory)}` makes its tables")
     return "\n".join(lines)
 
 

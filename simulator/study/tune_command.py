@@ -8,13 +8,15 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from simulator.errors import InputErrors
+from simulator.errors import InputErrors, number_of
 from simulator.study.distributed.option import add_dask, elsewhere
 from simulator.study.durations import duration_s
 from simulator.study.report_command import check_installed, write_page
+from simulator.study.sweep.kept import text_of
 from simulator.study.sweep.laboratory import Laboratory
 from simulator.study.sweep.machine import fitting, free_bytes, usable_cores
 from simulator.study.sweep.names import LOOK
+from simulator.study.sweep.preview import commented
 from simulator.study.sweep.study_file import read_study
 from simulator.study.sweep.writing import write
 from simulator.study.tuning.auto_tune import RESULT, auto_tune
@@ -98,6 +100,33 @@ def run(options: argparse.Namespace) -> int:
     return _status(outcome, told)
 
 
+def validated(file: str, overrides: list[str]) -> str:
+    """Return what a study would try, and the study with all defaults.
+
+    Nothing is run.
+
+    Raises
+    ------
+    InputErrors
+        Everything that is wrong with it.
+    """
+    study = read_study(file, overrides, TuneTable, "--set")
+    question = check(study)
+    candidates = feasible_of(question)
+    return commented([*_counted(question, candidates), _runs(question, candidates)]) + text_of(study)
+
+
+def _runs(question: Question, candidates: Candidates | None) -> str:
+    """Return how many runs there will be, in words."""
+    given = question.settings
+    most = given.max_trials if candidates is None else min(len(candidates.kept), given.max_trials)
+    if given.load == CAPACITY:
+        return (f"for each the search of `capacity`, {given.min_seeds} to {given.max_seeds} runs a rate: at least "
+                f"{number_of(most * given.min_seeds, 'run')}")
+    runs = most * len(question.study.seeds) * max(len(given.users), 1)
+    return f"at most {number_of(runs, 'run')} of full length"
+
+
 def _trier(question: Question, laboratory: Laboratory, directory: Path, watch: Watch,
            tell: Callable[[Tried], None]) -> Trier:
     """Return what tries candidates under the load that the study asks for."""
@@ -136,16 +165,18 @@ def _text(question: Question, told: Told) -> str:
 
 def _dry_run(question: Question, candidates: Candidates | None) -> int:
     """Print how many candidates there are."""
+    print("\n".join(_counted(question, candidates)))
+    return DONE
+
+
+def _counted(question: Question, candidates: Candidates | None) -> list[str]:
     if candidates is None:
-        print(f"{question.study.count():,} points; search = \"{OPTUNA}\", {question.settings.max_trials:,} at most")
-        return DONE
+        return [f'{question.study.count():,} points; search = "{OPTUNA}", {question.settings.max_trials:,} at most']
     kinds: dict[str, list[str]] = {}
     for each in candidates.dropped:
         kinds.setdefault(each.kind, []).append(each.why)
-    print(f"{len(candidates.kept):,} candidates, search = \"{chosen_search(question, len(candidates.kept))}\"")
-    for kind, reasons in kinds.items():
-        print(f"{len(reasons):,} dropped, {kind.replace('_', ' ')}: {reasons[0]}")
-    return DONE
+    return [f'{len(candidates.kept):,} candidates, search = "{chosen_search(question, len(candidates.kept))}"', *(
+        f"{len(reasons):,} dropped, {kind.replace('_', ' ')}: {reasons[0]}" for kind, reasons in kinds.items())]
 
 
 def _as_auto_tune(options: argparse.Namespace) -> int:

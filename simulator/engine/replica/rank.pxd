@@ -103,7 +103,7 @@ cdef class Rank:
     # How many iterations the batch, of members only, may be repeated as it is, itself included.
     cdef inline int64_t num_alike(self) noexcept nogil:
         cdef int64_t most = self.next_complete()
-        return most if most > 1 and self.scheduler.failed.size == 0 and self.scheduler.repeats() else 1
+        return most if most > 1 and self.scheduler.repeats() else 1
 
     # ---- an iteration ends
 

@@ -49,5 +49,5 @@ def _kind(study: Study, bounds: Bounds, varied: Varied, laboratory: Laboratory, 
     start = start_of(single, varied, lambda: estimated_rate(single.base))
     what = f"1 x {row.pool}: {varied.key}"
     found = answer(prober, single, varied, bounds, start, lambda verdict: tell(verdict, what))
-    return Kind(row.pool, row.replicas.get("from", 0), row.replicas["to"], found.value or 0.0, pool.cost_per_hour,
+    return Kind(row.pool, getattr(row.replicas, "from"), row.replicas.to, found.value or 0.0, pool.cost_per_hour,
                 num_gpus(single.base))

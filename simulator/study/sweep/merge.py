@@ -25,6 +25,7 @@ from simulator.study.sweep.trial import DONE, STATUSES, Finished, Trial
 
 SCHEMA = 1
 BACKLOGS = ("stable", "growing", "unknown")
+LABELS = {"status": STATUSES, "backlog": BACKLOGS}      # names behind codes
 NAN = math.nan
 LEADING = ("index", "id", "replication", "seed", "status")
 
@@ -124,12 +125,11 @@ def summary_of(study: Study, planned: list[Trial], ends: list[Finished | None], 
 
 def csv_of(table: np.ndarray) -> str:
     """Return a table as CSV: enums by name, shortest floats, nothing for NaN."""
-    names = {"status": STATUSES, "backlog": BACKLOGS}
     columns = []
     for name in table.dtype.names:
         column = table[name]
-        if name in names:
-            columns.append(["" if code < 0 else names[name][code] for code in column.tolist()])
+        if name in LABELS:
+            columns.append(["" if code < 0 else LABELS[name][code] for code in column.tolist()])
         elif column.dtype.kind == "S":
             columns.append([_quoted(value.decode()) for value in column.tolist()])
         elif column.dtype.kind == "f":
@@ -216,13 +216,12 @@ def _timings(planned: list[Trial], ends: list[Finished | None]) -> str:
 def _hdf5(path: Path, tables: dict[str, np.ndarray], attributes: dict[str, Any]) -> None:
     import h5py
 
-    enums = {"status": STATUSES, "backlog": BACKLOGS}
     with h5py.File(path, "w") as file:
         file.attrs.update(attributes)
         for name, table in tables.items():
             dataset = file.create_dataset(name, data=table, track_times=False, chunks=True if len(table) else None,
                                           compression="gzip" if len(table) > 1000 else None)
-            for column, labels in enums.items():
+            for column, labels in LABELS.items():
                 if column in table.dtype.names:
                     dataset.attrs[f"{column}_names"] = list(labels)
 

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import platform
+import sys
 
 import h5py
 import numpy as np
@@ -255,6 +256,25 @@ def _settled(study, out):
 def test_python_gets_the_tables(study):
     studied = simulator.sweep(study)
     assert len(studied.runs) == 8 and len(studied.points) == 4
+
+
+def test_tables_are_data_frames(study, tmp_path, monkeypatch):
+    pytest.importorskip("pandas")
+    sweep(study, tmp_path / "out", "--set", "cluster.routing.policy=round_robin", "--set",
+          'study.axes={"engine.max_num_seqs"=[2, 8], "cluster.routing.policy"=["round_robin", "random"]}')
+    studied = simulator.load_study(tmp_path / "out")
+    points, runs = studied.to_pandas(), studied.to_pandas("runs")
+    assert points["cluster.routing.policy"].tolist() == ["round_robin", "random"] * 4
+    assert points["ttft_ms.mean"].tolist() == studied.points["ttft_ms.mean"].tolist()
+    assert runs["status"].tolist() == ["done"] * 16 and set(runs["backlog"]) <= {"stable", "growing", "unknown"}
+    assert runs["id"].tolist() == [each.decode() for each in studied.runs["id"]]
+    begun = simulator.load_study(_settled(study, tmp_path / "begun")).to_pandas("runs")
+    assert begun["status"].isna().all()             # none has ended
+    with pytest.raises(ValueError, match=r"no table 'point'; did you mean points\?"):
+        studied.to_pandas("point")
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match="to_pandas needs pandas: pip install pandas"):
+        studied.to_pandas()
 
 
 def test_timings_tell_where_and_when_each_run_began(study, tmp_path):
