@@ -54,7 +54,7 @@ class Material:
         self._progress = progress or RowProgress(quiet=True)
 
     def stand_beside(self, other: "Material") -> None:
-        """Be what other results are compared with, by their bounds, in latencies."""
+        """Serve as the base of a comparison: with the bounds of `other`, latencies alone."""
         self.bounds, self._is_beside = other.bounds, True
 
     @property
