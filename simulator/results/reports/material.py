@@ -35,7 +35,7 @@ class Material:
     Parameters
     ----------
     directory : of results.
-    progress : is told how many rows are to be read, and how many were; None: nobody is.
+    progress : is told how many rows are to be read, and how many were; None: no bar is shown.
 
     Raises
     ------
