@@ -10,8 +10,8 @@ PENDING, WAITING, RUNNING, COMPLETED, REJECTED, DROPPED, TIMED_OUT, FAILED, NOT_
 
 CAUSE_NAMES = ("", "admission", "queue_full", "shed", "expired", "recalled", "no_replica", "lost", "kv_load_failed")
 
-# Why an output ended: vLLM's FinishReason (vllm/v1/engine/__init__.py: stop, length, abort, error), and what it has no
-# word for. It says length for max_model_len too.
+# Why an output ended: vLLM's FinishReason (vllm/v1/engine/__init__.py: stop, length, abort, error), and reasons that
+# vLLM does not distinguish: it says length for max_model_len too.
 FINISH_NAMES = ("", "stop", "length", "max_model_len", "timeout", "error", "abort", "rejected", "cancelled",
                 "kv_pool")
 UNENDED, STOP, LENGTH, MAX_MODEL_LEN, TIMEOUT, ERROR, ABORT, REFUSED, CANCELLED, KV_POOL = range(10)
@@ -90,7 +90,7 @@ LIFECYCLE_CAUSES = ("start", "scaling", "failure", "detection", "recovery", "reo
 
 
 def has_come(status: np.ndarray) -> np.ndarray:
-    """Return which requests have come: not those that never will, or may yet."""
+    """Return which requests have arrived: not those that never will, or may yet."""
     return (status != PENDING) & (status != NOT_SENT)
 
 

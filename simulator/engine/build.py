@@ -119,7 +119,7 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
         workload=workload, content=Content(legs, _prompts_return(plan)), recorder=hooks.recorder,
         observer=hooks.observer, monitor=hooks.monitor, departures=departures, gate=gates[0], plan=plan,
         horizon_ns=plan.horizon_ns,
-        journeys=_journeys(len(legs)) if plan.keeps_journeys or plan.hand_over else None,
+        journeys=_journeys(len(legs)) if plan.keeps_journeys or plan.hand_over or plan.encode else None,
         legs=LegBook(len(legs)) if plan.keeps_legs or plan.hand_over else None,
         tier_use=np.zeros(len(legs), records.TIER_USE) if any(pool.tier for pool in plan.pools) else None,
         encoded_tokens=_encoded_tokens(plan, len(legs)),

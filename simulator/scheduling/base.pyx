@@ -893,7 +893,7 @@ cdef class Scheduler:
         return min(self.transfers.next_ns(), self.tier.next_end_ns())
 
     cdef int64_t quiet_until_ns(self) noexcept nogil:
-        if not self.transfers.is_quiet():
+        if self._put_off.size > 0 or not self.transfers.is_quiet():
             return 0
         if self.tier.may_lag():
             return self.transfers.next_ns()

@@ -95,6 +95,8 @@ def _export_results(options: argparse.Namespace) -> int:
     with (refusing_wild_values(directory / "results.h5"), RowProgress(options.quiet) as progress,
           staged(out, options.overwrite, chosen.contents()) as folder):
         source = Source(directory)
+        for name in source.table_names() if chosen.tables is None else chosen.tables:
+            progress.expect(source.num_rows(name))
         notes = chosen.write(source, folder, progress.show)
     if not source.summary["complete"]:
         notes = ["the run was interrupted: what it did not reach is missing", *notes]

@@ -160,21 +160,20 @@ def stays_of(requests: np.ndarray, legs: np.ndarray | None) -> Stays | None:
 
 
 def _at_one_replica(requests: np.ndarray, rows: np.ndarray) -> Stays:
-    chosen = requests[rows]
-    return Stays(rows, chosen["replica"], chosen["scheduled_ns"], _completed_ns(chosen), np.full(len(rows), NEVER))
+    return Stays(rows, requests["replica"][rows], requests["scheduled_ns"][rows], _completed_ns(requests)[rows],
+                 np.full(len(rows), NEVER))
 
 
 def _handed_over(requests: np.ndarray) -> Stays:
     """Return stays where some requests have one at a prefill replica, and one where they decode."""
     scheduled, moved = requests["scheduled_ns"] >= 0, requests["prefill_replica"] >= 0
     rows = np.flatnonzero(scheduled & moved)
-    chosen = requests[rows]
-    prefill = Stays(rows, chosen["prefill_replica"], chosen["scheduled_ns"], chosen["prefill_done_ns"],
-                    np.full(len(rows), NEVER))
+    prefill = Stays(rows, requests["prefill_replica"][rows], requests["scheduled_ns"][rows],
+                    requests["prefill_done_ns"][rows], np.full(len(rows), NEVER))
     rows = np.flatnonzero(scheduled & moved & (requests["transfer_end_ns"] >= 0))
-    chosen = requests[rows]
-    token_ns = np.where(chosen["first_token_ns"] > chosen["transfer_end_ns"], chosen["first_token_ns"], NEVER)
-    decode = Stays(rows, chosen["replica"], chosen["transfer_end_ns"], _completed_ns(chosen), token_ns)
+    first_ns, moved_ns = requests["first_token_ns"][rows], requests["transfer_end_ns"][rows]
+    decode = Stays(rows, requests["replica"][rows], moved_ns, _completed_ns(requests)[rows],
+                   np.where(first_ns > moved_ns, first_ns, NEVER))
     whole = _at_one_replica(requests, np.flatnonzero(scheduled & ~moved))
     return Stays(*map(np.concatenate, zip(prefill, decode, whole, strict=True)))
 
