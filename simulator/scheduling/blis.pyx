@@ -43,9 +43,10 @@ from simulator.kv.blis_sparse import SparseBlisKV
 from simulator.kv.counting import CountingKV
 from simulator.scheduling.base import SchedulerFacts
 from simulator.scheduling.blis_lora import BlisLoraParameters, around, label_faults, new_loads, new_tally
-from simulator.scheduling.blis_scores import AGE_WEIGHT
+from simulator.scheduling.blis_scores import AGE_WEIGHT, Scores
 
 Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+Score = Annotated[float, Meta(ge=-1e9, le=1e9)]
 
 
 class BlisParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -65,8 +66,9 @@ class BlisParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     age_weight: Annotated[float, Meta(ge=-1e6, le=1e6, extra={"unit": "1/us"}, description=(
         "slo-based: score = base + age_weight x age, inverted-slo: base - age_weight x age, the highest is the most "
         "urgent; without a base only its sign matters, as all grow older alike"))] = AGE_WEIGHT
-    base: Annotated[dict[str, Annotated[float, Meta(ge=-1e9, le=1e9)]], Meta(description=(
-        "the same: by SLO class, 0 for others; BLIS's is one for all, which orders nobody"))] = {}
+    base: Annotated[Score | dict[str, Score], Meta(description=(
+        "base of these scores, by SLO class, 0 for other classes; or one number for all requests, as in BLIS, which "
+        "changes no order"))] = {}
     blis_version: Annotated[Literal["0.7", "head"], Meta(description=(
         "whose behaviour; in 0.7 a request that starts over keeps the time of its first token"))] = "head"
     upstream_compat: Annotated[bool, Meta(description=(
@@ -77,7 +79,7 @@ class BlisParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     def __post_init__(self):
         if not self.scores:
             return
-        key = "base" if self.base else "age_weight"
+        key = "base" if self.base != {} else "age_weight"
         if self.priority_policy not in ("slo-based", "inverted-slo"):
             raise ValueError(f'{key}: expected none with priority_policy = "{self.priority_policy}": scores are those '
                              'of "slo-based" and "inverted-slo"')
@@ -88,7 +90,12 @@ class BlisParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     @property
     def scores(self):
         """Say whether urgency is other than by age alone."""
-        return bool(self.base) or self.age_weight != AGE_WEIGHT
+        return self.base != {} or self.age_weight != AGE_WEIGHT
+
+    @property
+    def bases(self):
+        """Return the base of each SLO class that has one of its own."""
+        return self.base if isinstance(self.base, dict) else {}
 
     @property
     def reads_expected_tokens(self):
@@ -166,7 +173,7 @@ cdef class Blis(InOrder):
     def _score(self, parameters, context):
         """Go by scores, in the queue too where its policy asks for urgency."""
         weight = -parameters.age_weight if self._oldest_last else parameters.age_weight
-        self._scores = Scores(context, parameters.base, weight, parameters.policy == "reverse-priority")
+        self._scores = Scores(context, parameters.bases, weight, parameters.policy == "reverse-priority")
         if parameters.policy in ("priority-fcfs", "reverse-priority"):
             self.waiting = WaitingQueue(context.requests, context.demands, BY_RANKING)
             self.waiting.rank_by(self._scores)
@@ -188,7 +195,7 @@ cdef class Blis(InOrder):
         """See Scheduler."""
         known = {str(name) for name in labels.get("slo_class", ())}
         return [*label_faults(parameters.lora, labels.get("adapter", ())),
-                *(("base", f'no request is of SLO class "{name}"') for name in parameters.base if name not in known)]
+                *(("base", f'no request is of SLO class "{name}"') for name in parameters.bases if name not in known)]
 
     def adapter_counts(self):
         """See Scheduler."""

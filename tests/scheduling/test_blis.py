@@ -113,6 +113,8 @@ def test_prompts_that_cannot_fit_the_cache_are_dropped():
     ("priority-fcfs", "slo-based", 2e-6, {"batch": -2.5e-3}, [0, 2, 1, 3]),     # of twice the weight: 1.25 ms
     ("priority-fcfs", "slo-based", 0.0, {}, [0, 1, 2, 3]),                      # all alike
     ("priority-fcfs", "slo-based", 0.0, {"critical": 1.0}, [0, 2, 1, 3]),       # by class alone
+    ("priority-fcfs", "slo-based", 1e-6, 3.0, [0, 1, 2, 3]),                    # one base for all, BLIS's
+    ("reverse-priority", "slo-based", 1e-6, 3.0, [0, 3, 2, 1]),
     ("priority-fcfs", "slo-based", -1e-6, {}, [0, 3, 2, 1]),                    # the younger the more
     ("priority-fcfs", "inverted-slo", -1e-6, {}, [0, 1, 2, 3]),
     ("priority-fcfs", "inverted-slo", 1e-6, {"critical": 1.5e-3}, [0, 2, 3, 1]),
