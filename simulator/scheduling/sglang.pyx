@@ -45,7 +45,7 @@ from simulator.core.memory cimport resize
 from simulator.core.row_list cimport RowList, add_row, has_row
 from simulator.domain.batch cimport clear_shape
 from simulator.domain.iteration cimport Batch
-from simulator.domain.request cimport PENDING, REJECTED
+from simulator.domain.request cimport DROPPED, PENDING, REJECTED
 from simulator.kv.tiers.hicache cimport HicacheTier
 from simulator.scheduling.base cimport Scheduler, Sequence
 from simulator.scheduling.sglang_apart cimport DECODE, PREFILL, SglangApart
@@ -123,7 +123,7 @@ cdef class Sglang(SglangApart):
     cdef HicacheTier _hicache           # host memory; None: there is none
     cdef bint _prefetches               # from a store below it
     cdef bint _is_forming               # a pass is under way
-    cdef RowList _waiting_on            # rows that were passed over in this pass, for KV that is prefetched
+    cdef RowList _waiting_on            # rows passed over in this pass: their KV is prefetched, or they are to leave
     cdef int64_t _carried               # of the one that the running batch grew from; hrrn counts them with each decode
 
     def __init__(self, parameters, context):
@@ -136,6 +136,7 @@ cdef class Sglang(SglangApart):
         self._take_parameters(parameters)
         self.waiting = WaitingQueue(context.requests, context.demands, FIRST_COME)
         self._queue, self._owing = SglangQueue(parameters, context, self.waiting), Owed()
+        self._queue.follow(&self.failed)
         self.longest_prompt = max(self._queue.longest - 6, 1)
         self._chunked = -1
         self._take_role()
@@ -242,13 +243,15 @@ cdef class Sglang(SglangApart):
                  "KV pool leave a prompt"), (-1, f"found max_queued_requests = {self._most_queued:,} waiting"))
 
     cdef int8_t refusal(self, int32_t row) noexcept nogil:
-        cdef int8_t answer = Scheduler.refusal(self, row)
-        if answer == PENDING and not self._by_priority and self._is_queue_full():
+        cdef int64_t prompt = self._requests[row].prompt_tokens, text = prompt + self._outputs(row)
+        if prompt > self.longest_prompt or text > self._queue.longest:
             return REJECTED
-        return answer
+        if self.kv.whole_blocks(text) > self.kv.num_blocks:
+            return DROPPED
+        return REJECTED if not self._by_priority and self._is_queue_full() else PENDING
 
     cdef inline bint _is_queue_full(self) noexcept nogil:
-        return self.waiting.size - self.failed.size >= self._most_queued
+        return self._queue.size() >= self._most_queued
 
     cdef int enqueue(self, int32_t row) except -1 nogil:
         cdef int32_t worst = row
@@ -257,7 +260,7 @@ cdef class Sglang(SglangApart):
         self._queue.enter(row)
         if is_full:
             if self._by_priority:
-                worst = self._queue.least(&self.failed)
+                worst = self._queue.least()
             add_row(&self.failed, worst)
         if self._prefetches and self._is_forming:
             self._ask(row)
@@ -270,7 +273,7 @@ cdef class Sglang(SglangApart):
     cdef int _ask(self, int32_t row) except -1 nogil:
         """Prefetch what the store has of a text that has entered the queue."""
         cdef Candidate* it = self._queue.candidate(row)
-        if self.failed.size > 0 and has_row(&self.failed, row):
+        if self._queue.is_leaving(row):
             return 0
         it.text = <int32_t>(self._requests[row].prompt_tokens + self._outputs(row))
         self._queue.adopt(row, it.text - 1)
@@ -343,7 +346,7 @@ cdef class Sglang(SglangApart):
             self._deferrals = self._interval
         if batch.num_entries + batch.num_members > 0:
             self._queue.processed += self._extended if is_prefill else self._carried if self._is_upstream else 0
-        elif self._running.size + self.num_waiting() + self.num_in_flight + self.num_standing == 0:
+        elif self._running.size + self.num_waiting() - self.failed.size + self.num_in_flight + self.num_standing == 0:
             self._ratio = self._first_ratio
         self._had_decodes = self._decoding.size > 0
         self._known_orders = self._next_order
@@ -399,7 +402,7 @@ cdef class Sglang(SglangApart):
         cdef int32_t i
         if self._may_preempt or self._decoding.size == 0:
             self._is_full = False
-        if (self._is_full or self.waiting.size == 0) and self._chunked < 0:
+        if (self._is_full or self._queue.size() == 0) and self._chunked < 0:
             return False
         self._admitted.size = self._victims.size = 0
         self._left.goes_on = False
@@ -499,8 +502,11 @@ cdef class Sglang(SglangApart):
         cdef Candidate* it
         while self.waiting.size > 0:
             row = self.waiting.top()
-            if self._verdict() == OTHER or (self.failed.size > 0 and has_row(&self.failed, row)):
+            if self._verdict() == OTHER:
                 break
+            if self._queue.is_leaving(row):
+                add_row(&self._waiting_on, self.waiting.pop())
+                continue
             if self._admitted.size >= self._slots_left(self._left.goes_on):
                 self._is_full = True
             if self._is_full and not (self._may_preempt and self._make_room(batch, row)):
@@ -722,6 +728,6 @@ cdef class Sglang(SglangApart):
         """Return how the policy stands, by SGLang's names: rows, tokens."""
         return {"running": [self._row(self._decoding.rows[i]) for i in range(self._decoding.size)],
                 "chunked": self._row(self._chunked) if self._chunked >= 0 else None,
-                "waiting": [row for row in self.waiting.rows() if not has_row(&self.failed, row)],
+                "waiting": [row for row in self.waiting.rows() if not self._queue.is_leaving(row)],
                 "batch_is_full": self._is_full, "ratio": self._ratio,
                 "tokens": self._pages.tokens_free, "evicted": self._pages.tree.evicted}

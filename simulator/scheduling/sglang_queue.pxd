@@ -1,8 +1,8 @@
 """The order in which SGLang's scheduler looks at those that wait."""
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
-from simulator.core.row_list cimport RowList
-from simulator.domain.request cimport Demand, Request
+from simulator.core.row_list cimport RowList, has_row
+from simulator.domain.request cimport WAITING, Demand, Request
 from simulator.kv.base cimport blocks_for
 from simulator.kv.radix cimport RadixKV
 from simulator.scheduling.waiting_queue cimport WaitingQueue
@@ -61,6 +61,8 @@ cdef class SglangQueue:
     cdef SortKey* _keys                 # [_num_keys]
     cdef int32_t _num_keys
     cdef int32_t _room
+    cdef const RowList* _leaving        # rows of `waiting` that nobody serves any more; the scheduler's
+    cdef RowList _aside                 # those of them that were taken
     cdef RowList _remembered            # rows that others are compared with
     cdef uint64_t _seed                 # of random orders
     cdef uint64_t _shuffles             # so far
@@ -84,6 +86,19 @@ cdef class SglangQueue:
             return max(0, most)
         return max(0, min(max(0, most), self.pool - blocks_for(prompt, self._kv.block_size) * page - page - 1))
 
+    # Who waits, and is not about to leave. `follow`: rows that are; they stay the scheduler's.
+    cdef inline void follow(self, const RowList* leaving) noexcept nogil:
+        self._leaving = leaving
+
+    cdef inline bint is_leaving(self, int32_t row) noexcept nogil:
+        return self._leaving.size > 0 and has_row(self._leaving, row)
+
+    cdef inline int32_t size(self) noexcept nogil:
+        cdef int32_t size = self._waiting.size, i
+        for i in range(self._leaving.size):             # clients of some may have given up since
+            size -= self._requests[self._leaving.rows[i]].status == WAITING
+        return size
+
     # A request enters the queue. The queue is sorted in place, for a pass that may admit.
     cdef void enter(self, int32_t row) noexcept nogil
     cdef int sort(self) except -1 nogil
@@ -105,7 +120,7 @@ cdef class SglangQueue:
     cdef int64_t shorter_work(self, int64_t rest, int64_t most) except -1 nogil
 
     # The least preferred, newest one that waits, of those that are not about to leave.
-    cdef int32_t least(self, const RowList* leaving) except -1 nogil
+    cdef int32_t least(self) except -1 nogil
 
     cdef int64_t _work(self, int32_t row) noexcept nogil
     cdef int _take_all(self) except -1 nogil

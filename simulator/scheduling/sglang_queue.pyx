@@ -9,7 +9,7 @@ from libc.string cimport memset
 
 from simulator.core.draws cimport mix
 from simulator.core.memory cimport resize
-from simulator.core.row_list cimport RowList, add_row, has_row
+from simulator.core.row_list cimport add_row
 from simulator.domain.request cimport Demand, Request
 from simulator.kv.base cimport blocks_for
 
@@ -82,6 +82,7 @@ cdef class SglangQueue:
         free(self._keys)
         free(self._remembered.rows)
         free(self._order.rows)
+        free(self._aside.rows)
         free(self._weights)
         free(self._key_ranks)
         free(self._key_counts)
@@ -117,28 +118,35 @@ cdef class SglangQueue:
     # ---- all at once
 
     cdef int _take_all(self) except -1 nogil:
-        cdef int32_t i
-        self._num_keys = self._waiting.size
-        if self._num_keys > self._room:
-            resize(&self._keys, 2 * <size_t>self._num_keys * sizeof(SortKey))
-            self._room = 2 * self._num_keys
-        for i in range(self._num_keys):
-            self._keys[i].row = self._waiting.pop()
+        cdef int32_t row, _
+        if self._waiting.size > self._room:
+            resize(&self._keys, 2 * <size_t>self._waiting.size * sizeof(SortKey))
+            self._room = 2 * self._waiting.size
+        self._num_keys = self._aside.size = 0
+        for _ in range(self._waiting.size):
+            row = self._waiting.pop()
+            if self.is_leaving(row):
+                add_row(&self._aside, row)
+            else:
+                self._keys[self._num_keys].row = row
+                self._num_keys += 1
         return 0
 
     cdef int _put_back(self) except -1 nogil:
         cdef int32_t i
         for i in range(self._num_keys):
             self._waiting.push(self._keys[i].row)
+        for i in range(self._aside.size):
+            self._waiting.push(self._aside.rows[i])
         return 0
 
     cdef int sort(self) except -1 nogil:
         cdef int policy = self._policy
         cdef bint refreshes
         cdef int32_t i
-        if (policy == LPM or policy == HRRN) and self._waiting.size > LONG_QUEUE:
+        if (policy == LPM or policy == HRRN) and self.size() > LONG_QUEUE:
             policy = FCFS
-        refreshes = self._refreshes and not looks_at_tree(policy) and self._waiting.size > 0
+        refreshes = self._refreshes and not looks_at_tree(policy) and self.size() > 0
         self._refreshes_due += refreshes
         refreshes = refreshes and self._refreshes_due % REFRESH_INTERVAL == 1
         if policy == FCFS and not (self._policy == FCFS and self._by_priority):
@@ -162,10 +170,11 @@ cdef class SglangQueue:
 
     cdef int _refresh_head(self) except -1 nogil:
         """Do so where nothing is sorted."""
-        cdef int32_t i = min(self._waiting.size, <int32_t>LONG_QUEUE)
+        cdef int32_t i = min(self._waiting.size, <int32_t>LONG_QUEUE + self._leaving.size)
         while i > 0:
             i -= 1
-            self._note_use(self._waiting.at(i))
+            if not self.is_leaving(self._waiting.at(i)):
+                self._note_use(self._waiting.at(i))
         return 0
 
     cdef int sort_for_decoding(self) except -1 nogil:
@@ -327,13 +336,11 @@ cdef class SglangQueue:
         self._put_back()
         return reserved
 
-    cdef int32_t least(self, const RowList* leaving) except -1 nogil:
+    cdef int32_t least(self) except -1 nogil:
         cdef int32_t i, worst = -1, row
         self._take_all()
         for i in range(self._num_keys):
             row = self._keys[i].row
-            if has_row(leaving, row):
-                continue
             if worst < 0 or self.sign * <int64_t>self._demands[row].priority > self.sign * <int64_t>(
                     self._demands[worst].priority) or (
                     self._demands[row].priority == self._demands[worst].priority
