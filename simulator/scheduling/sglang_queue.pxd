@@ -55,6 +55,7 @@ cdef class SglangQueue:
     cdef int64_t _entries
     cdef int64_t pool                   # tokens of KV
     cdef int64_t longest                # text that a request may have, with a token to spare
+    cdef int64_t longest_prompt         # one token stands for longer ones
     cdef int64_t processed              # tokens that batches have had
     cdef int32_t sign                   # 1: low priorities go first, -1: high ones
     cdef Candidate* _candidates         # [row]
@@ -77,6 +78,18 @@ cdef class SglangQueue:
 
     cdef inline Candidate* candidate(self, int32_t row) noexcept nogil:
         return &self._candidates[row]
+
+    # Tokens of a prompt as it is computed, and of its text.
+    cdef inline int64_t prompt(self, int32_t row) noexcept nogil:
+        cdef int64_t tokens = self._requests[row].prompt_tokens
+        return tokens if tokens <= self.longest_prompt else 1
+
+    cdef inline int64_t text(self, int32_t row) noexcept nogil:
+        return self.prompt(row) + self._requests[row].output_tokens
+
+    # From now on one token stands for longer prompts.
+    cdef inline void cut_prompts(self, int64_t longest) noexcept nogil:
+        self.longest_prompt, self._kv.tree.longest_prompt = longest, <int32_t>longest
 
     # Tokens that the answer of a request may have.
     cdef inline int64_t most(self, int32_t row) noexcept nogil:

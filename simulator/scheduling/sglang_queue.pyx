@@ -3,7 +3,7 @@
 Source: sglang 0.5.23, managers/schedule_policy.py, SchedulePolicy. The order stays for later passes.
 """
 from libc.math cimport INFINITY
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
@@ -52,6 +52,7 @@ cdef class SglangQueue:
         self._refreshes = parameters.radix_eviction_policy == "lru" and self._kv.caches
         self.pool = <int64_t>self._kv.num_blocks * self._kv.block_size
         self.longest = min(<int64_t>context.max_model_len, self.pool) - 1
+        self.longest_prompt = INT64_MAX
         self.sign = 1 if parameters.schedule_low_priority_values_first else -1
         self._candidates = <Candidate*>calloc(len(requests) + 1, sizeof(Candidate))
         if self._candidates == NULL:
@@ -104,7 +105,7 @@ cdef class SglangQueue:
 
     cdef int adopt(self, int32_t row, int64_t num_tokens) except -1 nogil:
         cdef Candidate* it = &self._candidates[row]
-        cdef int64_t text = <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens
+        cdef int64_t text = self.text(row)
         it.prefix = self._kv.find(row, num_tokens, &it.node)
         it.host, it.host_node = <int32_t>self._kv.tree.host_tokens, self._kv.tree.host_node
         it.matched = <int32_t>min(<int64_t>it.prefix + it.host, max(text - 1, 0))
@@ -112,7 +113,7 @@ cdef class SglangQueue:
 
     cdef int64_t _work(self, int32_t row) noexcept nogil:
         """Return the tokens that one still has to compute."""
-        return max(1, <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens
+        return max(1, self.text(row)
                    - self._candidates[row].matched)
 
     # ---- all at once
@@ -203,7 +204,7 @@ cdef class SglangQueue:
         if it.code == 0:
             it.code = self._kv.tree.first_code(row)
         if self._kv.tree.may_begin(it.code):
-            self._kv.find(row, <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens, &node)
+            self._kv.find(row, self.text(row), &node)
         return 0
 
     cdef int _match_all(self) except -1 nogil:
@@ -212,7 +213,7 @@ cdef class SglangQueue:
         self._remembered.size = 0
         for i in range(self._num_keys):
             row = self._keys[i].row
-            self.adopt(row, <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens)
+            self.adopt(row, self.text(row))
             is_late = False
             if self._candidates[row].prefix <= SHORT_PREFIX:
                 is_late = self._repeats_another(row)
@@ -223,11 +224,11 @@ cdef class SglangQueue:
 
     cdef bint _repeats_another(self, int32_t row) except -1 nogil:
         """Say whether one that was remembered begins alike: what it computes will be found."""
-        cdef int64_t text = <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens
+        cdef int64_t text = self.text(row)
         cdef int32_t i, other
         for i in range(self._remembered.size if text >= SHORT_PREFIX else 0):
             other = self._remembered.rows[i]
-            if (<int64_t>self._requests[other].prompt_tokens + self._requests[other].output_tokens >= SHORT_PREFIX
+            if (self.text(other) >= SHORT_PREFIX
                     and self._kv.tree.common(row, 0, other, 0, SHORT_PREFIX) == SHORT_PREFIX):
                 return True
         return False
@@ -244,7 +245,7 @@ cdef class SglangQueue:
         elif self._policy == LPM:
             key.first = INFINITY if is_late else -<double>it.matched
         elif self._policy == HRRN:
-            left = max(0, <int64_t>self._requests[key.row].prompt_tokens - it.matched)
+            left = max(0, self.prompt(key.row) - it.matched)
             key.second = self._demands[key.row].tie_rank
             key.first = INFINITY if is_late else -INFINITY
             if not is_late and left > 0:

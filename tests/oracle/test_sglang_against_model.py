@@ -35,6 +35,13 @@ def test_who_is_refused_stands_in_nobody_s_way(options):
     assert sum(compared) > 12
 
 
+@pytest.mark.parametrize("options", [
+    {}, {"page_size": 16}, {"page_size": 1, "disable_radix_cache": True}, {"page_size": 1, "chunked_prefill_size": 32},
+    {"disable_overlap_schedule": False, "page_size": 1, "max_running_requests": 16, "schedule_conservativeness": 0.02}])
+def test_one_token_stands_for_a_prompt_that_is_too_long(options):
+    assert sum(assert_agrees(random_scene(seed, has_long=True, **options)) for seed in range(25)) > 12
+
+
 @pytest.mark.parametrize("mixed", [False, True])
 @pytest.mark.parametrize("page", [1, 16])
 def test_scenes_short_of_kv_agree(mixed, page):

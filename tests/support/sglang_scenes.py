@@ -5,11 +5,16 @@ POLICIES = ["fcfs"] * 3 + ["lpm", "lof", "hrrn", "dfs-weight", "shortest-prefill
 EVICTIONS = ["lru"] * 3 + ["lfu", "fifo", "mru", "filo", "priority", "slru"]
 
 
-def random_scene(seed, **options):
-    """Return a scenario; `options` : of the scheduler, in place of those that are drawn."""
+def random_scene(seed, has_long=None, **options):
+    """Return a scenario.
+
+    has_long : some prompts are about as long as the server takes them, or longer; None: in some scenes.
+    options : of the scheduler, in place of those that are drawn.
+    """
     rng = Random(f"{seed}: scene")
     drawn = _options(rng) | options
-    return {"name": f"scene {seed}", "max_steps": 20_000, "options": drawn, "requests": _requests(rng, drawn),
+    has_long = rng.random() < 0.25 if has_long is None else has_long
+    return {"name": f"scene {seed}", "max_steps": 20_000, "options": drawn, "requests": _requests(rng, drawn, has_long),
             "step_time": {"base": rng.choice([0.005, 0.01, 0.02]), "per_token": rng.choice([0, 0.0001, 0.0003]),
                           "per_req": rng.choice([0, 0.0005])}}
 
@@ -41,9 +46,9 @@ def _options(rng):
     return options
 
 
-def _requests(rng, options):
-    """Draw 6 to 36 requests: some share text, some go on with an earlier answer, in some scenes some are too long."""
-    has_long, requests, arrival = rng.random() < 0.25, [], 0.0
+def _requests(rng, options, has_long):
+    """Draw 6 to 36 requests: some share text, some go on with an earlier answer."""
+    requests, arrival = [], 0.0
     for number in range(rng.randint(6, 36)):
         if rng.random() < 0.5:
             arrival = round(arrival + rng.expovariate(20), 4)
