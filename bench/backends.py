@@ -1,6 +1,6 @@
 """Latency backends and collective models for Llama-3.1-8B on H100s.
 
-Profiles are made up, operator tables read where they are.
+Profiles are made up, operator tables are read from their folder.
 """
 import os
 import stat
@@ -36,7 +36,7 @@ AICB_BATCHES, AICB_LENGTHS = tuple(2**i for i in range(9)), tuple(2**i for i in 
 
 
 def deployment(tensor_parallel=1):
-    """Return the model on so many accelerators of a node."""
+    """Return the model on `tensor_parallel` accelerators of a node."""
     return Deployment(
         model=load_model("llama-3.1-8b"), accelerator=load_accelerator("h100-sxm-80gb"), node=load_node("dgx-h100"),
         parallelism=Parallelism(tensor_parallel=tensor_parallel))
@@ -78,7 +78,7 @@ def external(folder):
 
 
 def roofline_with(collective):
-    """Return a maker of a roofline whose all-reduces a collective model prices."""
+    """Return a maker of a roofline with all-reduces priced by a collective model."""
     return lambda folder: Roofline(Roofline.Parameters(), deployment(tensor_parallel=2), collective(folder))
 
 
@@ -88,7 +88,7 @@ def forest(folder):
 
 
 def forest_with_collectives(folder):
-    """Return the same whose all-reduces a collective model prices."""
+    """Return a forest with all-reduces priced by a collective model."""
     return Forest(Forest.Parameters(), deployment(tensor_parallel=2), busbw(folder), Reading(forest_tables()))
 
 
@@ -102,14 +102,14 @@ def aicb(folder):
 
 
 def operators(folder):
-    """Return measured operators; raise Unavailable where they are not here."""
+    """Return measured operators; raise Unavailable if they are not here."""
     if not OPERATORS.is_dir():
         raise Unavailable(f"no operator tables: {OPERATORS}")
     return Operators(Operators.Parameters(path=str(OPERATORS), cache_directory=str(folder)), deployment())
 
 
 def forest_tables():
-    """Return tables that grow with the work, about as the roofline does; milliseconds of one of 32 layers."""
+    """Return tables that grow with the work, about like the roofline; milliseconds of one of 32 layers."""
     tokens, contexts = np.arange(LAST_TOKENS + 1.0), np.arange(0.0, LAST_CONTEXT + 1, GRANULARITY)
     products = np.maximum(0.15, 5e-4 * tokens) / len(ROUNDED_OPERATORS)
     found = {

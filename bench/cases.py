@@ -1,4 +1,4 @@
-"""What is measured: an engine, its policies and its traffic, ready to run as often as wanted."""
+"""The measured cases: an engine, its policies and its traffic, ready for any number of runs."""
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,7 +25,7 @@ LINK = Port(outer_bytes_per_s=37.5e9)
 
 
 class NoSink:
-    """Takes the rows that are wanted and forgets them: what remains is the cost of producing them."""
+    """Takes rows and discards them: the remaining cost is that of producing them."""
 
     def __init__(self, wants_iterations=False, wants_tokens=False):
         self.wants_iterations = wants_iterations
@@ -40,19 +40,19 @@ class NoSink:
 
 @dataclass(frozen=True)
 class Case:
-    """One measurement; the defaults are those of the lower bound.
+    """One measurement; by default that of the lower bound.
 
-    rate_per_s : requests a second at each replica. 25 are 0.8 of what a replica can sustain with these lengths.
-    ranks : of the replicas, how many are in lock step.
+    rate_per_s : requests a second at each replica. 25 are 0.8 of a replica's capacity with these lengths.
+    ranks : number of replicas in lock step.
     num_gpu_blocks : of each replica, with `block_size` tokens. system_prompts : see `traffic.chat`.
     engine : further fields of ClusterPlan.
-    front : what stands before the replicas; None: round robin.
+    front : the gateway's plan; None: round robin.
     backend : "linear" or "roofline" (Llama-3.1-8B on one H100; the linear prices are close to it).
     scheduler, parameters : of each replica. stages : pipeline stages, of equal length; "linear" only.
     layer_groups : LayerGroups with block tables of their own; None: all layers share one.
     tier : makes the KV tier of a replica; None: there is none.
-    labels : "adapter" and "grammar": how many there are; each request has one of them.
-    decode_replicas : of these replicas, those that take over prompts which the others have computed.
+    labels : number of names of "adapter" and "grammar"; each request has one.
+    decode_replicas : number of replicas that decode prompts computed by the others.
     """
 
     num_requests: int = 100_000
@@ -144,7 +144,7 @@ def _labelled(workload, counts):
 
 
 def _apart(plan, decode_replicas):
-    """Return the plan with a pool for each role and a hand-over between them, as vLLM's nixl has it."""
+    """Return the plan with a pool for each role and a KV transfer between them, as in vLLM's nixl."""
     pool, front = plan.pools[0], plan.front
     pools = (replace(pool, name="prefill", role="prefill", replicas=pool.replicas - decode_replicas),
              replace(pool, name="decode", role="decode", replicas=decode_replicas))

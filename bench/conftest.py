@@ -1,4 +1,4 @@
-"""Make the helpers importable, build what is compared with, and print the table of results."""
+"""Makes the helpers importable, builds the lower bound and loops, and prints the table of results."""
 import os
 import subprocess
 import sys

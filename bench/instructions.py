@@ -1,9 +1,9 @@
-"""Count the instructions of the event loop for each iteration, under valgrind: repeatable on a busy machine.
+"""Counts the instructions of the event loop for each iteration, under valgrind: repeatable on a busy machine.
 
     python bench/instructions.py
 
-prints the table of bench/README.md in a minute or two; test_modes.py counts those of the modes. Needs valgrind; the
-lower bound is left out where it is missing.
+prints the table of bench/README.md in a minute or two; test_modes.py counts the modes. Needs valgrind; the lower
+bound is left out if it is missing.
 """
 import os
 import re
@@ -40,7 +40,7 @@ CASES = {       # name: case, wants_iterations
     "system prompts, KV pressure": (Case(20_000, num_gpu_blocks=3500, **SHARED), False),
 }
 WHOLE = Case(64_000, 64, front=LEAST_LOADED, num_gpu_blocks=24_000)
-APART = {       # name: case, the same with whole requests
+APART = {       # name: case, its counterpart with whole requests
     "32 + 32 replicas": (replace(WHOLE, decode_replicas=32), WHOLE),
     "32 + 32 replicas, light load": (replace(WHOLE, decode_replicas=32, num_requests=16_000, rate_per_s=2.0),
                                      replace(WHOLE, num_requests=16_000, rate_per_s=2.0)),
@@ -78,7 +78,7 @@ def run(name):
 
 
 def build_limit(folder):
-    """Return the lower bound; None where it cannot be built."""
+    """Return the lower bound; None if it cannot be built."""
     try:
         return Limit(folder)
     except Unavailable as reason:
@@ -102,7 +102,7 @@ def count_limit(limit, case, folder):
 
 
 def callgrind(options, command, folder):
-    """Run a command; return what it prints and how many instructions were counted."""
+    """Run a command; return its output and the number of instructions counted."""
     counts = Path(folder, "callgrind.out")
     output = subprocess.check_output(
         ["valgrind", "--tool=callgrind", "--quiet", f"--callgrind-out-file={counts}", *options, *command], text=True,

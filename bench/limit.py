@@ -1,4 +1,4 @@
-"""The lower bound: a C program that does the least work that still gives exact results, built from $SIM_LIMIT."""
+"""The lower bound: a C program that does the least work for exact results, built from $SIM_LIMIT."""
 import json
 import os
 import shutil
@@ -13,12 +13,12 @@ CPU_CLOCK = "#include <time.h>\n#undef CLOCK_MONOTONIC\n#define CLOCK_MONOTONIC 
 
 
 class Unavailable(Exception):
-    """There is no such program here; says why."""
+    """There is no such program here; the message has the reason."""
 
 
 @dataclass(frozen=True)
 class LimitResult:
-    """What one run of the program reports; `loop_s` is CPU time of its event loop."""
+    """The report of one run of the program; `loop_s` is CPU time of its event loop."""
 
     loop_s: float
     iterations: int

@@ -1,4 +1,4 @@
-"""The modes of a replica that real deployments run, each on the traffic of the plain event loop."""
+"""The modes of a replica in real deployments, each on the traffic of the plain event loop."""
 from typing import NamedTuple
 
 from cases import Case
@@ -36,7 +36,7 @@ QWEN = LayerGroups(groups=(*[LayerGroup(kind="linear_attention", block_size=544,
 
 
 class Mode(NamedTuple):
-    """What runs, and the promise: times the plain event loop with the same requests."""
+    """A case, and its target: multiples of the plain event loop with equal requests."""
 
     case: Case
     target: str

@@ -87,10 +87,10 @@ cdef class FinishHeapLoop(Loop):
 
 
 cdef class WaitingQueueLoop(Loop):
-    """Take the first of `size` rows and put another in, each row in turn; by priority, the later one goes last."""
+    """Take the first of `size` rows and add another, each row in turn; by priority, the later row goes last."""
 
     cdef WaitingQueue queue
-    cdef object workload        # whose records the queue borrows
+    cdef object workload        # the queue borrows its records
     cdef int32_t row
 
     def __init__(self, workload, int32_t size, bint by_priority):
@@ -141,7 +141,7 @@ cdef class AllocatorLoop(Loop):
 
 
 cdef class LookupLoop(Loop):
-    """Look up the prompts of random rows in a prefix cache that holds the first `num_cached` of them."""
+    """Look up the prompts of random rows in a prefix cache that holds the first `num_cached` prompts."""
 
     cdef PagedKV kv
     cdef int32_t tokens

@@ -1,8 +1,8 @@
-"""Time two programs in turns: the machine may be busy, but it is equally busy for both."""
+"""Timing of two programs in turns: the machine may be busy, but it is equally busy for both."""
 import time
 from statistics import median
 
-SHORT_REQUESTS = 64_000     # a run of fewer takes a few milliseconds
+SHORT_REQUESTS = 64_000     # a run of fewer requests takes a few milliseconds
 
 
 class Pair:
@@ -17,7 +17,7 @@ class Pair:
 
 
 class Pairs:
-    """One benchmark, run in rounds; CPU time of the process, so that what others run hardly counts."""
+    """One benchmark, run in rounds; CPU time of the process, so that other programs hardly count."""
 
     def __init__(self, benchmark):
         self._benchmark = benchmark
@@ -58,7 +58,7 @@ class Pairs:
 
 
 def repeated_cpu_s(prepared):
-    """Return the CPU time of a run of a `cases.Prepared`: the mean of a few if it is short."""
+    """Return the CPU time of a run of a `cases.Prepared`: the mean of a few runs if it is short."""
     times = max(1, SHORT_REQUESTS // prepared.case.num_requests)
     return sum(cpu_s(prepared.ready()) for _ in range(times)) / times
 

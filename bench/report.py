@@ -1,4 +1,4 @@
-"""What the benchmarks found, as one table at the end of the session."""
+"""The results of the benchmarks, as one table at the end of the session."""
 from typing import NamedTuple
 
 
@@ -16,9 +16,9 @@ class Report:
         self.rows = []
 
     def add(self, what, measured, target="", detail=""):
-        """Add a row of texts; what follows under the same name joins it.
+        """Add a row of texts; a following row with this name is joined to it.
 
-        target : what is promised, if anything is.
+        target : the promised value, if there is one.
         """
         found = Row(what, measured, target, detail)
         if self.rows and self.rows[-1].what == what:

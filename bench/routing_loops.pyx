@@ -12,7 +12,7 @@ from simulator.signals.view cimport View
 cdef class GatewayLoop:
     """Route the requests of a workload in turn; each is gone when `in_flight` more have been sent.
 
-    What is in flight waits or runs on its replica in equal parts, and holds KV blocks.
+    Requests in flight wait or run on their replica in equal parts, and hold KV blocks.
     """
 
     cdef Router router
@@ -21,7 +21,7 @@ cdef class GatewayLoop:
     cdef object owner
     cdef int32_t num_requests
     cdef int32_t in_flight
-    cdef int32_t* replicas      # [in_flight] to which the latest were sent; -1: none yet
+    cdef int32_t* replicas      # [in_flight] the replicas of the latest requests; -1: none yet
     cdef int32_t row
     cdef int64_t now_ns
 

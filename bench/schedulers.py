@@ -6,9 +6,9 @@ from cases import Case
 
 from simulator.registry import KINDS, load
 
-MOST_RUNNING, MOST_TOKENS = 256, 8192       # the longest prompt is that long
-OVERLAP = "sglang, overlap"                 # `sglang` as it comes: a batch is chosen while the one before it executes
-NAMES = (*(name for name in KINDS["scheduler"].entries if name != "split_wise"), OVERLAP)       # that needs two pools
+MOST_RUNNING, MOST_TOKENS = 256, 8192       # the longest prompt has this length
+OVERLAP = "sglang, overlap"                 # `sglang` by default: a batch is chosen while the one before executes
+NAMES = (*(name for name in KINDS["scheduler"].entries if name != "split_wise"), OVERLAP)       # it needs two pools
 LIMITS = {"max_num_seqs": MOST_RUNNING, "max_num_batched_tokens": MOST_TOKENS}
 IN_BATCHES = {"batch_size_cap": MOST_RUNNING}
 OF_WHOLE_PROMPTS = IN_BATCHES | {"max_tokens_in_batch": MOST_TOKENS}
@@ -24,7 +24,7 @@ KEYS = {
     "tensorrt_llm": {"max_batch_size": MOST_RUNNING, "max_num_tokens": MOST_TOKENS},
     "vllm_v0": OF_WHOLE_PROMPTS,
 }
-LOADS = {       # 25 requests/s keep some hundred decoding while prompts come; or all have come when it begins
+LOADS = {       # 25 requests/s keep some hundred decoding while prompts come; or all have come at the start
     "steady": Case(20_000),
     "at once": Case(20_000, rate_per_s=inf),
 }

@@ -1,4 +1,4 @@
-"""Whole runs behind routers: against round robin on the same requests, as replicas become more, and their memory."""
+"""Whole runs behind routers: against round robin on equal requests, with growing numbers of replicas; memory."""
 import time
 from dataclasses import replace
 from statistics import median
@@ -13,12 +13,12 @@ from simulator import registry
 from simulator.engine.plan import GatewayPlan
 
 ROUNDS = 5
-COUPLED = {"coupled": True}         # round robin that keeps replicas up to date, as who looks at them has to
+COUPLED = {"coupled": True}         # round robin with replicas kept up to date, as routers that read them need
 pytestmark = pytest.mark.benchmark(group="cluster", timer=time.process_time)
 
 
 def front(policy, scorers=(), **keys):
-    """Return what stands before the replicas: a router by its name, and its scorers with their weights."""
+    """Return the gateway's plan: a router by its name, and its scorers with their weights."""
     kind = registry.load("router", policy)
     chosen = [(registry.load("scorer", name), weight) for name, weight in scorers]
     return GatewayPlan(
@@ -29,13 +29,13 @@ PLAIN = Case(400_000, 64)
 # System prompts and blocks as in "system prompts" of test_kv.
 SHARED = Case(200_000, 64, rate_per_s=16.0, system_prompts=(8, 512), num_gpu_blocks=8000)
 AFFINITY = front("weighted", (("prefix-affinity", 3.0), ("queue-depth", 2.0)))
-ROUTERS = {     # name: case, what stands before the replicas, target against round robin
+ROUTERS = {     # name: case, gateway's plan, target against round robin
     "least_loaded": (PLAIN, front("least_loaded"), "<= 1.5 x"),
     "least_loaded, effective": (PLAIN, front("least_loaded", metric="effective"), "<= 1.5 x"),
     "weighted, queue-depth": (PLAIN, front("weighted", (("queue-depth", 1.0),)), ""),
     "weighted, prefix-affinity and queue-depth": (SHARED, AFFINITY, "<= 6 x"),
 }
-LOOKING = {     # name: what stands before the replicas; all look at states or caches of replicas with system prompts
+LOOKING = {     # name: gateway's plan; all read states or caches of replicas with system prompts
     "least_loaded by waiting": front("least_loaded", metric="waiting"),
     "least_loaded by kv": front("least_loaded", metric="kv"),
     "vllm_dp": front("vllm_dp"),
@@ -64,7 +64,7 @@ ROUTINGS = {
 
 
 def medians_s(cases, benchmark):
-    """Return the CPU time of each case, run in turns, and the cases as they were run."""
+    """Return the CPU time of each case, run in turns, and the cases after their runs."""
     prepared = [Prepared(case) for case in cases]
     rounds = []
     benchmark.pedantic(lambda: rounds.append([repeated_cpu_s(each) for each in prepared]), rounds=ROUNDS)

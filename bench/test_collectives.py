@@ -1,4 +1,4 @@
-"""What a collective costs whose size was never asked before; in the loop, test_backends has them."""
+"""The cost of collectives of new sizes; in the loop, test_backends has collectives."""
 import itertools
 import time
 
@@ -12,7 +12,7 @@ ROUNDS, SIZES, RUNS = 7, 20_000, 20
 
 
 def asks(model, sizes):
-    """Return a function that asks for all-reduces of these sizes."""
+    """Return a function that predicts all-reduces of the sizes."""
     def ask():
         for num_bytes in sizes:
             model.predict("tensor", "all_reduce", num_bytes)
@@ -32,7 +32,7 @@ def test_new_sizes_against_the_formula(make, pairs, report, tmp_path):
     pair = pairs.against(lambda: cpu_s(asks(formula, octaves(0.5 / (1 + next(rounds))))),
                          lambda: asks(model, octaves(0.5 / (1 + next(rounds)))), rounds=ROUNDS)
 
-    # The first round simulates what `flow` interpolates between in the others.
+    # The first round simulates sizes, between which `flow` interpolates in later rounds.
     report.add(f"{make.__name__}, new sizes", f"{pair.ratio:.2f} x busbw", "", f"{pair} for {SIZES:,}")
 
 

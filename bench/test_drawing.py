@@ -1,4 +1,4 @@
-"""Drawn workloads: from parameters to the requests as the engine takes them."""
+"""Drawing of workloads, to requests in the engine's form."""
 import csv
 import json
 import time

@@ -1,4 +1,4 @@
-"""Cost of a request as there are more of them, and as there are more replicas under the same load each."""
+"""Cost of a request with growing numbers of requests, and of replicas under equal load each."""
 import time
 from statistics import median
 

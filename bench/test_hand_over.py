@@ -1,4 +1,4 @@
-"""Prompts computed apart from what follows them, against replicas that do whole requests."""
+"""Disaggregated prefill, against replicas that serve whole requests."""
 import shutil
 import time
 from statistics import median

@@ -1,6 +1,6 @@
 """The event loop with prefix caching and preemptions, against the lower bound on the same lengths.
 
-The bound knows no blocks and shares nothing: it says what the requests alone cost.
+The bound has no blocks and shares nothing: it is the cost of the requests alone.
 """
 import time
 from dataclasses import replace

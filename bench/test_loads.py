@@ -1,4 +1,4 @@
-"""Requests that come because others ended, against the same requests at times known beforehand."""
+"""Requests released by the end of others, against equal requests at times known beforehand."""
 import os
 import time
 
@@ -19,7 +19,7 @@ NUM_REQUESTS = 1_000_000 if os.environ.get("SIM_BENCH_LARGE") else 100_000
 
 
 def scripted(case, script):
-    """Return a case whose requests come as a script says."""
+    """Return a case with requests released by a script."""
     prepared = Prepared(case)
     prepared.workload.requests["arrival_ns"] = records.NEVER_NS
     prepared.workload = replace(

@@ -1,4 +1,4 @@
-"""Peak memory of whole processes; SIM_BENCH_LARGE=1 adds ten million requests, 100,000 replicas."""
+"""Peak memory of whole processes; SIM_BENCH_LARGE=1 adds more requests and replicas."""
 import json
 import os
 import subprocess
@@ -9,10 +9,13 @@ import pytest
 import tomli_w
 
 import simulator
+from simulator.results.load import load_results
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(simulator.__file__).parents[1])}
-# getrusage counts what a process had before it called exec, a copy of its parent: a small parent stands between.
+# getrusage counts the memory of a process before exec, a copy of its parent's: so its parent is a small process.
 BETWEEN = "import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:]))"
+PEAK = ("import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True); "
+        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
 pytestmark = pytest.mark.benchmark(group="memory")
 
 
@@ -53,8 +56,31 @@ def test_memory_of_ten_million_requests(benchmark, report, tmp_path):
     report.add("10M requests", f"{found['peak_memory_bytes'] / 1e9:.2f} GB", "< 4 GB", timings)
 
 
+@pytest.mark.parametrize("num_requests", [1_000_000, 5_000_000])
+def test_memory_of_a_report(num_requests, benchmark, report, tmp_path):
+    """As users have it: /requests and /iterations, which are the default; `export --as csv` of the same."""
+    pytest.importorskip("matplotlib", reason="pictures are in the report extra")
+    if num_requests > 1_000_000 and os.environ.get("SIM_BENCH_LARGE") != "1":
+        pytest.skip("SIM_BENCH_LARGE=1 runs five million requests")
+    provenance_of_run(experiment(num_requests) | {"output": {}}, tmp_path)
+
+    page = benchmark.pedantic(peak_of, (["report", tmp_path / "out"],), rounds=1)
+    tables = peak_of(["export", tmp_path / "out", "--as", "csv", "--out", tmp_path / "csv"])
+
+    rows = len(load_results(tmp_path / "out").columns("iterations", ["stage"])["stage"])
+    report.add(f"report of {num_requests:,} requests", f"{page / 1e6:.0f} MB", "<= 1 GB",
+               f"{rows:,} iterations; `export --as csv`: {tables / 1e6:.0f} MB")
+
+
+def peak_of(command):
+    """Return the peak memory of a command, bytes."""
+    called = [sys.executable, "-c", PEAK, sys.executable, "-m", "simulator", *command, "--quiet"]
+    found = subprocess.run(called, check=True, env=ENVIRONMENT, capture_output=True, text=True)
+    return int(found.stdout) * (1024 if sys.platform == "linux" else 1)
+
+
 def crowd(replicas, requests):
-    """Return requests with shared prompts to replicas of 28,000 blocks, a minute's worth whatever their number."""
+    """Return requests with shared prompts to replicas of 28,000 blocks, a minute's worth for any number of replicas."""
     return {
         **experiment(requests), "topology": {"replicas": replicas},
         "engine": {"num_gpu_blocks": 28_000, "max_model_len": 16_384},

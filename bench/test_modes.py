@@ -1,7 +1,7 @@
-"""The modes of a replica that real deployments run: against the plain event loop and the lower bound; instructions.
+"""The modes of a replica in real deployments: against the plain event loop and the lower bound; instructions.
 
-The bound always is that of plain iterations, which are not the same in each mode: with stages there are more of them,
-with speculation fewer.
+The bound always has plain iterations, but modes have other numbers of iterations: with stages more, with speculation
+fewer.
 """
 import shutil
 import time

@@ -1,6 +1,6 @@
-"""How late `observe` sends, and what it takes: on one core, against the stand-in of the tests on another.
+"""The lag of `observe`, and its CPU time: on one core, against the tests' server on another.
 
-Lag is a matter of the machine, too: what else runs there takes the core away. So nothing is asserted of it.
+Lag depends on the machine, too: other programs take the core away. So nothing is asserted of it.
 """
 import json
 import os
@@ -22,7 +22,7 @@ MANNERS = {"ttft_s": 0.02, "tpot_s": 0.005}
 
 
 def experiment(output_tokens):
-    """Return requests of a constant rate, of prompts that are as long as those of chats."""
+    """Return requests of a constant rate, with prompts as long as in chats."""
     return {"engine": {"scheduler": "vllm", "max_num_seqs": 100, "max_model_len": 4000, "num_gpu_blocks": 1000},
             "latency": {"backend": "linear"},
             "workload": {"type": "synthetic", "num_requests": RATE_PER_S * SECONDS,
@@ -41,7 +41,7 @@ def stand_in():
 
 
 def keep_to(place):
-    """Let this process use one of its cores, where the system has a word for that."""
+    """Restrict this process to one of its cores, if the system supports that."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[place]})
 

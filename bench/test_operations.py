@@ -15,7 +15,7 @@ pytestmark = pytest.mark.benchmark(group="operations", timer=time.process_time)
 
 
 def workload(num_requests, prompt_tokens=16, num_prompts=0):
-    """Return requests 1 ns apart; each prompt is one of `num_prompts`, in turn, or 0: its own."""
+    """Return requests 1 ns apart; each prompt is one of `num_prompts`, in turn, or for 0 its own."""
     rows = np.arange(num_requests)
     tokens = np.full(num_requests, prompt_tokens)
     prompts = None

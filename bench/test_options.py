@@ -1,4 +1,4 @@
-"""What a choice costs: each against the plain event loop on the same requests."""
+"""The cost of options: each against the plain event loop on equal requests."""
 import time
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ SINKS = {       # name: case, rows that are produced, target
     "iteration table, light load": (LIGHT, NoSink(wants_iterations=True), "<= 3 x"),
     "token times": (PLAIN, NoSink(wants_tokens=True), ""),
 }
-OUTPUTS = {     # name: case, what is kept or written, target
+OUTPUTS = {     # name: case, tables kept or written, target
     "iteration table": (PLAIN, {"iterations": True}, "<= 2 x"),
     "iteration table, light load": (LIGHT, {"iterations": True}, "<= 3 x"),
     "token times": (SMALL, {"token_times": True}, {"kept": "<= 6 x", "written": "<= 60 ns a token"}),
@@ -48,7 +48,7 @@ def test_roofline_against_linear(pairs, report):
 
 
 def test_ranks_in_lock_step_against_one(pairs, report):
-    # Steps of eight last longer: at these rates as many requests come and go in an iteration of either.
+    # Steps of eight last longer: at these rates an iteration of either has equally many arrivals and completions.
     one = Prepared(Case(5_000, rate_per_s=34, engine={"coupled": True}))
     eight = Prepared(Case(40_000, 8, ranks=8))
 
@@ -113,7 +113,7 @@ def only(tables):
 
 
 def keeping(prepared, output):
-    """Return a function that runs the event loop and keeps in memory what `output` asks for."""
+    """Return a function that runs the event loop and keeps the tables of `output` in memory."""
     recorder = MemoryRecorder(output, prepared.workload)
     run = prepared.ready(recorder)
 
@@ -125,7 +125,7 @@ def keeping(prepared, output):
 
 
 def writing(prepared, output, folder):
-    """Return a function that runs the event loop and writes what `output` asks for."""
+    """Return a function that runs the event loop and writes the tables of `output`."""
     recorder = FileRecorder(output, prepared.workload, {})
     run = prepared.ready(recorder)
 

@@ -18,17 +18,17 @@ import simulator
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(simulator.__file__).parents[1]), "OPENBLAS_NUM_THREADS": "1"}
 ENVIRONMENT.pop("PYTHONDONTWRITEBYTECODE", None)        # some containers set it: each process compiles all modules anew
-LEAST = ("-c", "import numpy, h5py, msgspec")           # what no run does without
+LEAST = ("-c", "import numpy, h5py, msgspec")           # imports of every run
 IMPORTS = ("simulator.cli", "simulator.config.load", "simulator.api", "simulator.results.files",
            "simulator.workload.types.synthetic", "simulator.scheduling.vllm", "simulator.latency.linear",
-           "simulator.routing.policies.round_robin")         # what a run of configs/linear.toml loads
+           "simulator.routing.policies.round_robin")         # modules loaded by a run of configs/linear.toml
 ROUNDS = 7
 pytestmark = pytest.mark.benchmark(group="process")
 
 
 @pytest.fixture
 def measure(benchmark, tmp_path):
-    """Return what runs Python with arguments; it returns the median of CPU times in s, and words about the rest."""
+    """Return a function that runs Python with arguments; it returns the median CPU time in s and a text on the rest."""
     environment = ENVIRONMENT | {"PYTHONPYCACHEPREFIX": str(tmp_path / "bytecode")}     # filled by the first round
 
     def spent_s(arguments):
@@ -54,13 +54,13 @@ def measure(benchmark, tmp_path):
 
 
 def children_s():
-    """Return the CPU time of all processes that this one has started and waited for."""
+    """Return the CPU time of all finished child processes."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
 
 def timings(folder):
-    """Return what provenance.json says about the time of the last run, in words."""
+    """Return the timings of the last run in provenance.json, as a text."""
     return ", ".join(f"{phase} {1e3 * seconds:.0f} ms" for phase, seconds in provenance(folder)["timings_s"].items())
 
 

@@ -1,4 +1,4 @@
-"""From a trace file to the requests as the engine takes them."""
+"""Reading of trace files, to requests in the engine's form."""
 import gzip
 import json
 import os
@@ -30,7 +30,7 @@ def csv(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def jsonl(tmp_path_factory):
-    """Return 100k lines in Mooncake's format: 64 users, each prompt a part of what its user says in all."""
+    """Return 100k lines in Mooncake's format: 64 users, each prompt a part of its user's whole text."""
     path = tmp_path_factory.mktemp("traces") / "mooncake.jsonl"
     traffic = chat(100_000, 100.0)
     user = np.random.default_rng(2).integers(0, 64, len(traffic.arrival_ns))
@@ -45,7 +45,7 @@ def jsonl(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def waiting_csv(tmp_path_factory):
-    """Return a native trace of 100k rows, ten requests a play, each waiting for the one before."""
+    """Return a native trace of 100k rows, ten requests a play, each waiting for its predecessor."""
     path = tmp_path_factory.mktemp("traces") / "waiting.csv"
     rows = (f"{row},{row / 100:.2f},100,10,p{row // 10},{f'{row - 1}:end+1.5' if row % 10 else ''}\n"
             for row in range(100_000))

@@ -1,4 +1,4 @@
-"""What a routing decision costs, over 64 and 512 replicas, in a loop of a gateway without an engine."""
+"""The cost of a routing decision, over 64 and 512 replicas, in a loop of a gateway without an engine."""
 import importlib.util
 import os
 import shutil

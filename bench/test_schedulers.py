@@ -1,7 +1,7 @@
 """All built-in schedulers on the same requests, against `vllm`: CPU time and instructions of the event loop.
 
-The same requests are not the same iterations: prompts in batches of their own, or batches that nobody joins, take more.
-Nor are they the same admissions: who lets those that run give way admits them again, so both ratios stand in the table.
+Equal requests do not mean equal iterations: separate batches of prompts, or batches that no request joins, take more.
+Nor equal admissions: a scheduler that preempts running requests admits them again, so the table has both ratios.
 """
 import shutil
 import time
@@ -31,7 +31,7 @@ def test_against_vllm(name, load, pairs, report):
 
 
 def admissions_of(prepared):
-    """Return how often requests were admitted in the last run: once, and once more for each preemption."""
+    """Return the number of admissions in the last run: one a request, and one more for each preemption."""
     return prepared.case.num_requests + prepared.total("preemptions")
 
 

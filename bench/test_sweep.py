@@ -1,4 +1,4 @@
-"""What a study adds to its runs: 1,000 runs against a bare loop, the first run, 100,000 rows merged."""
+"""The cost of a study beyond its runs: 1,000 runs against a bare loop, the first run, 100,000 rows merged."""
 import json
 import resource
 import time

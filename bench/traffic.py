@@ -1,4 +1,4 @@
-"""Chat-like traffic with a fixed seed: the same requests as a workload of the engine and as a trace file."""
+"""Chat-like traffic with a fixed seed: requests as a workload of the engine and as a trace file."""
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ MAX_PROMPT_TOKENS, MAX_OUTPUT_TOKENS = 8192, 2048
 
 @dataclass(frozen=True)
 class Traffic:
-    """Arrays (n,), int64, in order of arrival; `prompts` tells who shares what, None: nobody."""
+    """Arrays (n,), int64, in order of arrival; `prompts` has shared parts, None: there are none."""
 
     arrival_ns: np.ndarray
     prompt_tokens: np.ndarray
@@ -20,12 +20,12 @@ class Traffic:
     prompts: Prompts | None = None
 
     def workload(self):
-        """Return it as the engine takes it."""
+        """Return the workload in the engine's form."""
         columns = Columns(self.arrival_ns, self.prompt_tokens, self.output_tokens, prompts=self.prompts)
         return build_workload(in_arrival_order(columns))
 
     def write_trace(self, path):
-        """Write it as a native trace without its `prompts`."""
+        """Write the traffic as a native trace without its `prompts`."""
         columns = (*np.divmod(self.arrival_ns, 10**9), self.prompt_tokens, self.output_tokens)
         rows = zip(*(column.tolist() for column in columns), strict=True)
         with open(path, "w", encoding="ascii") as file:
@@ -36,7 +36,7 @@ class Traffic:
 def chat(num_requests, rate_per_s, system_prompts=(0, 0), seed=1):
     """Return Poisson arrivals with lognormal lengths, cut at a model's limits.
 
-    system_prompts : how many there are, and how long each is; every request begins with one of them.
+    system_prompts : their number, and the length of each; every request begins with one.
     """
     generator = np.random.default_rng(seed)
     arrival_s = np.cumsum(generator.exponential(1 / rate_per_s, num_requests))

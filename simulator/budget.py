@@ -1,4 +1,4 @@
-"""Whether an experiment fits into memory and time, by estimates that are never too high: refused before it is run."""
+"""Checks that an experiment fits into memory and time, by lower bounds, before it is run."""
 import math
 import os
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ def check_memory(experiment) -> None:
     Raises
     ------
     InputErrors
-        Each of them, with the arithmetic.
+        One fault for requests and one for replicas, with the arithmetic.
     """
     limit = memory_bytes()
     drawn = experiment.workload.parameters
@@ -49,12 +49,12 @@ def check_memory(experiment) -> None:
 
 
 def check_time(experiment, workload) -> None:
-    """Refuse what repeats too often until the last request arrives.
+    """Refuse repetitions that occur too often until the last request arrives.
 
     Raises
     ------
     InputErrors
-        Each key that asks for more than `MOST_ROWS` rows or events.
+        One fault for each key that leads to more than `MOST_ROWS` rows or events.
     """
     last_s = float(workload.requests["arrival_ns"].max(initial=0)) * 1e-9
     span_s = min(last_s, experiment.horizon_s)
@@ -68,7 +68,7 @@ def check_time(experiment, workload) -> None:
 def memory_bytes() -> float:
     """Return the memory that this process may use.
 
-    The least of what the machine, its control group and its resource limit say.
+    The least of the limits of the machine, its control group and its resource limit.
     """
     limits = [math.inf]
     with suppress(AttributeError, ValueError, OSError):     # not a POSIX system
@@ -84,7 +84,7 @@ def memory_bytes() -> float:
 
 
 def _requests(drawn) -> float:
-    """Return the requests that a drawn workload has at most, those of its duration as many as its rate says."""
+    """Return an upper limit on the requests of a drawn workload; with a duration: by its rate."""
     given = getattr(drawn, "num_requests", None)
     if given is not None:
         return given
@@ -97,7 +97,7 @@ def _requests(drawn) -> float:
 
 
 def _due(rate, duration_s: float) -> float:
-    """Return the requests of a changing rate; 0 where only a file or chance tells."""
+    """Return the requests of a changing rate; 0 where they depend on a file or on chance."""
     import numpy as np  # few experiments have a rate
 
     from simulator.workload.drawing.rates.base import Changing
@@ -115,7 +115,7 @@ def _most(pool) -> int:
 
 
 def _repeated(experiment, span_s: float) -> Iterator[tuple[str, float, str]]:
-    """Yield key, number and name of what comes again and again, as often as it must at least."""
+    """Yield key, number and name of each repeated row or event, as a lower bound."""
     replicas = sum(pool.topology.replicas if pool.replicas is None else pool.replicas
                    for pool in experiment.all_pools())
     period_s = experiment.output.replica_samples_s

@@ -6,7 +6,6 @@ nothing in it moved any more: its results are written, marked incomplete, and th
 """
 import argparse
 import os
-import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -39,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments.insert(0, "run")
     try:
         options = parser_of(arguments[0]).parse_args(arguments, argparse.Namespace(began_s=began_s))
+        _refuse_line_breaks(options)
         run = COMMANDS.get(options.command) or _study(options.command).run
         status = run(options)
         sys.stdout.flush()
@@ -56,6 +56,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return DONE
     except (Exception, SystemExit) as error:    # a class of a user's may ask to end the program
         return _report(error)
+
+
+def _refuse_line_breaks(options: argparse.Namespace) -> None:
+    """Refuse names of files and folders that break lines; a setting may: it is TOML."""
+    from simulator.core.paths import fault_of_name
+    given = [value for value in vars(options).values() if isinstance(value, str) and "\0" not in value]
+    if faults := [fault for value in given if (fault := fault_of_name(value))]:
+        raise InputErrors(faults)
 
 
 def _replace_closed_streams() -> None:
@@ -99,7 +107,7 @@ def _run(options: argparse.Namespace) -> int:
     if not options.quiet:
         print(f"{coloured(summary_table(result.summary), sys.stdout)}\n\nresults in {out}")
     if options.report:
-        told = _study("report").write_page(out)
+        told = _study("report").write_page(out, options.quiet)
         if not options.quiet:
             print(f"report in {told}")
     for note in [*notes(result.summary), *aged(result.summary, date.today())]:
@@ -128,8 +136,12 @@ def _tell(text: str) -> None:
 
 
 def _validate(options: argparse.Namespace) -> int:
-    from simulator.config.load import load_experiment, resolved_toml
-    experiment = load_experiment(options.experiment, options.overrides, "--set")
+    from simulator.config.load import NoExperiment, load_experiment, resolved_toml
+    try:
+        experiment = load_experiment(options.experiment, options.overrides, "--set")
+    except NoExperiment as other:
+        print(_study(other.kind).validated(options.experiment, options.overrides), end="")
+        return DONE
     from simulator.assemble import build, prepare  # NumPy and the engine: after the file is known to be good
     from simulator.results.memory import NO_SINK
     with faults_of(options.experiment):
@@ -169,6 +181,7 @@ def _schema(options: argparse.Namespace) -> int:
 
 def _example(options: argparse.Namespace) -> int:
     from simulator import examples
+    from simulator.core.paths import shell_word
     if options.example is None:
         if options.to is not None:
             raise InputErrors(["--to: goes with the NAME of an example; `simulator example` lists them"])
@@ -178,7 +191,7 @@ def _example(options: argparse.Namespace) -> int:
     print("\n".join(map(str, written)))
     for file in examples.lacking(options.example):
         print(f"{written[0]} reads {file}, which does not come along: its first lines say where it is")
-    print(f"\npython -m simulator {examples.command(options.example)} {shlex.quote(str(written[0]))}")
+    print(f"\npython -m simulator {examples.command(options.example)} {shell_word(written[0])}")
     return DONE
 
 
@@ -228,7 +241,8 @@ def parser_of(*chosen: str) -> argparse.ArgumentParser:
 
     _add_run(commands)
     validate = commands.add_parser(
-        "validate", help="check an experiment and print it with every default filled in", allow_abbrev=False)
+        "validate", allow_abbrev=False, help=(
+            "check an experiment, a study or a comparison without a run, and print it with every default filled in"))
     _add_experiment(validate)
 
     list_ = commands.add_parser("list", help="what can be chosen by name")

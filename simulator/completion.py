@@ -1,4 +1,4 @@
-"""Shell completion of the command line, written by shtab from the parser itself."""
+"""Shell completion of the command line: commands and options by shtab from the parser itself, names by us."""
 import argparse
 
 from simulator import examples
@@ -6,13 +6,18 @@ from simulator.errors import MissingExtra
 
 SHELLS = ("bash", "zsh", "fish")
 INSTALL = "pip install 'simulator[completion]'"
-FOLDERS = ("DIR", "FOLDER")     # metavars of folders; files are those that end in one of these
+FOLDERS = ("DIR", "DIR2", "FOLDER", "DATA")     # metavars of folders; metavars of files end in one of FILE_ENDINGS
 EXAMPLE = ("example", "NAME")   # destination and metavar of the argument that names one
-FILE_ENDINGS = ("FILE", ".toml", ".csv", ".json")
+FILE_ENDINGS = ("FILE", ".toml", ".csv", ".json", "WORKLOAD")
+# (Destination, metavar) of an argument -> what it names, as `completion_names.completers` has it.
+NAMED = {("model", "MODEL"): "model", ("hardware", "HARDWARE"): "hardware", ("node", "NAME"): "node",
+         ("backend", "NAME"): "latency", ("backends", "NAME"): "latency", ("vary", "KEY"): "key",
+         ("overrides", "SECTION.KEY=VALUE"): "setting", ("slo", "KEY=LIMIT"): "bound",
+         ("kind", "KIND"): "described", ("name", "NAME"): "described"}
 
 
 def script(parser: argparse.ArgumentParser, shell: str) -> str:
-    """Return what a shell reads to complete the commands of a parser.
+    """Return the text that a shell reads to complete the commands of a parser.
 
     Parameters
     ----------
@@ -28,20 +33,44 @@ def script(parser: argparse.ArgumentParser, shell: str) -> str:
         import shtab
     except ImportError:
         raise MissingExtra([f"completion needs shtab: install it with {INSTALL}"]) from None
-    for action in _actions(parser):
-        if (action.dest, action.metavar) == EXAMPLE:    # argparse is not told: it would not name the nearest
+    from simulator.completion_names import all_names, completers, functions  # all policies, which no run asks for
+
+    known, setting = completers(), []
+    for command, action in _actions(parser):
+        named = NAMED.get((action.dest, action.metavar if isinstance(action.metavar, str) else ""))
+        if named == "setting":
+            setting.append(command)
+        if (action.dest, action.metavar) == EXAMPLE:    # not known to argparse: its message would not name the nearest
             action.choices = examples.names()
-        metavar = action.metavar if isinstance(action.metavar, str) else ""
-        if metavar in FOLDERS:
-            action.complete = shtab.DIRECTORY
-        elif metavar.endswith(FILE_ENDINGS):
-            action.complete = shtab.FILE
-    return shtab.complete(parser, shell)
+        elif named is not None and shell in known[named]:
+            action.complete = known[named]
+        elif named is None:
+            _complete_path(action, shtab)
+    return _joined(shtab.complete(parser, shell), functions(shell, all_names()), shell, setting)
 
 
-def _actions(parser: argparse.ArgumentParser):
+def _complete_path(action: argparse.Action, shtab) -> None:
+    metavar = action.metavar if isinstance(action.metavar, str) else ""
+    if metavar in FOLDERS:
+        action.complete = shtab.DIRECTORY
+    elif metavar.endswith(FILE_ENDINGS):
+        action.complete = shtab.FILE
+
+
+def _joined(commands: str, names: str, shell: str, setting: list[str]) -> str:
+    """Return one script; what is said last holds, but zsh's first line says what it is for."""
+    if shell == "zsh":
+        first, _, rest = commands.partition("\n")
+        return f"{first}\n{names}\n{rest}"
+    if shell == "fish":
+        return f"{names}\n{commands}"
+    return f"{commands}\n_simulator_sets() {{ [[ ' {' '.join(setting)} ' == *\"$1\"* ]]; }}\n{names}"
+
+
+def _actions(parser: argparse.ArgumentParser, command: str = ""):
+    """Yield all actions, each with the first word of its command."""
     for action in parser._actions:      # argparse has no other way to ask
-        yield action
+        yield command, action
         if isinstance(action, argparse._SubParsersAction):
-            for command in action.choices.values():
-                yield from _actions(command)
+            for name, inner in action.choices.items():
+                yield from _actions(inner, command or name)

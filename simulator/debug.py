@@ -1,4 +1,4 @@
-"""The debug face: run a workload and see everything that every replica decided."""
+"""The debug interface: run a workload and see each decision of each replica."""
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,31 +13,30 @@ from simulator.engine.plan import ClusterPlan, Hooks
 
 @dataclass
 class Recording:
-    """Everything a run did; requests are known by their row.
+    """Complete record of a run; requests are identified by their row.
 
     requests, iterations, replicas : structured arrays, `records.REQUEST`, `ITERATION`, `REPLICA`.
     steps : a dict per scheduling decision, in order of time within each replica; empty without `details`:
         - replica, t_ns, duration_ns, begin_ns, when it began to execute, if it did;
         - scheduled [(row, tokens)], hits {row: tokens} of admissions, drafts {row: n}, preempted [rows];
         - running [rows], waiting [rows], free_blocks, evicted [blocks], cached_hashes, blocks {row: [blocks]},
-          free_queue [blocks], all as they stand after the decision;
+          free_queue [blocks], all after the decision;
         - where items are encoded: encoder {row: [numbers of its items]}, encoder_evicted [contents], encoder_free
-          [places, those that nobody needs included];
+          [places, those not needed any more included];
         - stages [(start_ns, end_ns)] with several pipeline stages;
         - with a KV tier: held [rows], which wait for KV with their blocks, held_blocks {row: [blocks]}, loads [(row,
           tokens, comes_later)], and as reported when the iteration has ended came [rows] and read [rows];
-        - with one that copies: launch_ns, when the copies were done that the step waits for, end_ns of its batch, and
+        - with a copying tier: launch_ns, when the copies were done that the step waits for, end_ns of its batch, and
           `copies`, see OffloadingTier.take_log;
-        - finished [rows], free_blocks_end, free_queue_end, as they stand when its iteration has ended; absent if none
-          did.
+        - finished [rows], free_blocks_end, free_queue_end, after its iteration; absent if it did not end.
     token_times : {row: [ns]}, observed.
     itl_gap_ns, itl_count : int64 arrays, inter-token gaps and how many tokens had each.
-    diagnosis : what could not go on, one sentence each.
-    complete : nothing was left to do, or the horizon was reached.
+    diagnosis : reasons for which the run could not continue, one sentence each.
+    complete : all requests had ended, or the horizon was reached.
     transfers, legs : structured arrays, as `Run` has them; None: there are none.
-    speculation : what became of drafts, as `Run` has it; None: nobody drafts.
-    beats : engine.replica.lock_step.LockStep of each engine whose ranks are in lock step; with `details` its `log` and
-        `waves.log` say what the ranks did together.
+    speculation : counts of drafts, as `Run` has them; None: there is no drafter.
+    beats : engine.replica.lock_step.LockStep of each engine with ranks in lock step; with `details` its `log` and
+        `waves.log` record the common steps of the ranks.
     """
 
     requests: np.ndarray
@@ -53,6 +52,7 @@ class Recording:
     legs: np.ndarray | None = None
     beats: tuple = ()
     speculation: dict | None = None
+    executions: np.ndarray | None = None
 
 
 def record(workload, plan: ClusterPlan, *, details=True, blocks=True, max_iterations=None) -> Recording:
@@ -60,7 +60,7 @@ def record(workload, plan: ClusterPlan, *, details=True, blocks=True, max_iterat
 
     details : keep `steps`; iterations are then taken one at a time.
     blocks : keep block tables and queues of free blocks in them, 16 bytes a block and decision; else None.
-    max_iterations : stop after so many decisions that compute something; only with `details`.
+    max_iterations : stop after this many decisions that compute something; only with `details`.
     """
     tables, log = _Tables(), StepLog(max_iterations, blocks) if details else None
     hooks = Hooks(recorder=Recorder(tables, iterations=True, tokens=True), observer=log)
@@ -86,7 +86,8 @@ def record(workload, plan: ClusterPlan, *, details=True, blocks=True, max_iterat
         iterations=_joined(tables.iteration_chunks, records.ITERATION),
         steps=log.steps if details else [], token_times=_token_times(_joined(tables.token_chunks, records.TOKEN)),
         itl_gap_ns=gap_ns, itl_count=count, diagnosis=run.diagnosis, complete=run.complete,
-        transfers=run.transfers, legs=run.legs, beats=beats, speculation=run.speculation)
+        transfers=run.transfers, legs=run.legs, beats=beats, speculation=run.speculation,
+        executions=run.executions)
 
 
 class _Tables:

@@ -1,4 +1,4 @@
-"""What is wrong with the input, told to people: every fault at once, one per line."""
+"""Faults of the input, reported to users: every fault at once, one per line."""
 import errno
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -14,7 +14,7 @@ class InputErrors(ValueError):
     Parameters
     ----------
     faults : iterable of str
-        One line each: `file: key.path: what is wrong`, or `file:line: column: what is wrong`.
+        One line each: `file: key.path: fault`, or `file:line: column: fault`.
     """
 
     def __init__(self, faults: Iterable[str]):
@@ -58,8 +58,8 @@ class OutputError(OSError):
 
     Parameters
     ----------
-    place : what cannot be written, as messages call it.
-    cause : what the system said.
+    place : path or object that cannot be written, as named in messages.
+    cause : the system's error.
     """
 
     ERRNOS = frozenset(getattr(errno, name) for name in ("ENOSPC", "EDQUOT", "EFBIG", "EIO", "EROFS")
@@ -77,12 +77,12 @@ class OutputError(OSError):
 
 
 class KeyFault(str):
-    """A fault of a key, `key.path: what is wrong`, told by who does not know its file."""
+    """A fault of a key, `key.path: fault`, from code that does not know the file."""
 
 
 @contextmanager
 def faults_of(file: object) -> Iterator[None]:
-    """Name the experiment file in the KeyFaults that come out of the block."""
+    """Name the experiment file in the KeyFaults raised inside the block."""
     try:
         yield
     except InputErrors as errors:

@@ -1,8 +1,8 @@
-"""One run in parts: replicas that do not see each other are simulated apart, and what came of them becomes one run.
+"""One run in parts: replicas that do not see each other are simulated apart, and their results are joined.
 
-A part is some replicas of the whole cluster. Whoever serves a part builds the whole cluster and places all requests, as
-the one run does, but serves those of its replicas alone. So each request has the very times that it has in one piece,
-and what the parts have written down, sorted by time, is what one piece would have.
+A part is some replicas of the whole cluster. The process that serves a part builds the whole cluster and places all
+requests, as one run does, but serves only the requests of its replicas. So each request has the very times that it has
+in one piece, and the rows written by the parts, sorted by time, are those of one piece.
 """
 from collections.abc import Callable, Iterable
 from itertools import pairwise, zip_longest
@@ -23,13 +23,13 @@ ROWS_AT_ONCE = 1 << 16
 
 
 class Stopped(Exception):
-    """A run in parts was asked to stop before all were there."""
+    """A run in parts was asked to stop before all parts were done."""
 
 
 class Task(NamedTuple):
-    """What whoever serves a part is told.
+    """A part to simulate.
 
-    workload : requests as nobody has served them yet; who serves them writes to them.
+    workload : requests in their initial state; the process that serves them writes to them.
     first, last : its replicas. wants_iterations, wants_tokens : rows that are sent back.
     """
 
@@ -42,11 +42,11 @@ class Task(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What came of a part; picklable.
+    """Results of a part; picklable.
 
     requests : structured array (requests,), `records.REQUEST`, of all requests; those of other parts are not served.
-    run : the Run of the part, without what cannot travel.
-    iterations, tokens : rows, those of its replicas; empty where they were not wanted.
+    run : the Run of the part, without its unpicklable fields.
+    iterations, tokens : rows of its replicas; empty where they are not requested.
     gaps_ns, weights : of the inter-token gaps, int64 and int32.
     """
 
@@ -84,7 +84,7 @@ def tasks_of(prepared: assemble.Prepared, sink, count: int) -> list[Task]:
 
 
 def serve(task: Task, monitor: Callable[[int, int], bool] | None = None) -> Part:
-    """Simulate one part, in whatever process.
+    """Simulate one part, in any process.
 
     monitor : as `assemble.build` takes it.
     """
@@ -102,11 +102,11 @@ def num_finished(part: Part) -> int:
 
 
 def joined(parts: Iterable[Part], workload: Workload, sink) -> Run:
-    """Return the run that parts are the pieces of; what it writes down is passed on.
+    """Return the run made of the parts; the rows that they wrote are passed on.
 
     Parameters
     ----------
-    parts : all of them, each complete.
+    parts : all parts of the run, each complete.
     workload : of the whole run; its `requests` are written to.
     sink : takes iterations in order of time, and tokens.
     """
@@ -127,9 +127,11 @@ def joined(parts: Iterable[Part], workload: Workload, sink) -> Run:
         "stands_still": any(run["stands_still"] for run in runs),
         "clock_ns": max(run["clock_ns"] for run in runs),
         "replicas": _by_replica(parts, "replicas"), "kv_tiers": _tiers(parts),
-        "tier_use": _by_request(parts, "tier_use"), "encoded_tokens": _by_request(parts, "encoded_tokens"),
+        "tier_use": _by_request(parts, "tier_use"), "executions": _by_request(parts, "executions"),
+        "encoded_tokens": _by_request(parts, "encoded_tokens"),
         "adapters": _sum_of([run["adapters"] for run in runs]),
         "given_way": None if first["given_way"] is None else sum(run["given_way"] for run in runs),
+        "kv_allocation_failures": sum(run["kv_allocation_failures"] for run in runs),
         "speculation": _sum_of([run["speculation"] for run in runs]), "diagnosis": _sentences(runs)})
 
 
@@ -205,7 +207,7 @@ def _sum_of(counts: list[dict | None]) -> dict | None:
 
 
 def _sentences(runs: list[dict]) -> list[str]:
-    """Return what replicas say, in their order, and after that what the whole says, once."""
+    """Return the replicas' sentences, in their order, and after that those on the whole, once."""
     of_replicas = [line for run in runs for line in run["diagnosis"] if line.startswith("replica ")]
     return of_replicas + list(dict.fromkeys(
         line for run in runs for line in run["diagnosis"] if not line.startswith("replica ")))

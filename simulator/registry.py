@@ -1,7 +1,7 @@
-"""What can be chosen by name: kind -> name -> "module:Class", imported when it is first used.
+"""Registry of built-in choices: kind -> name -> "module:Class", imported when it is first used.
 
-One line here adds a built-in. Users reach their own class through the same key of the experiment file, written as
-`"module:Class"`. A class may carry `Parameters`, a frozen msgspec.Struct: the keys that stand beside its name.
+One line here adds a built-in. Users select their own class by the same key of the experiment file, written as
+`"module:Class"`. A class may carry `Parameters`, a frozen msgspec.Struct: the keys beside its name.
 """
 from collections.abc import Iterable
 from importlib import import_module
@@ -14,9 +14,9 @@ from simulator.user_modules import import_beside
 
 
 class Kind(NamedTuple):
-    """A sort of thing that is chosen by name."""
+    """A kind of component that is chosen by name."""
 
-    title: str                  # what one is called in a message
+    title: str                  # its name in messages
     key: str                    # the key of its table that holds the name
     entries: dict[str, str]     # name -> "module:Class"
     base: str | None = None     # "module:Class" that a user's class must inherit; None: methods are enough
@@ -233,6 +233,14 @@ KINDS = {
 }
 
 
+# Kind of study -> "module:Struct" of its table [study], which the parser, `validate`, `describe`, reference read.
+STUDIES = {
+    "sweep": "simulator.study.sweep.study_file:SweepTable",
+    "capacity": "simulator.study.capacity.table:CapacityTable",
+    "tune": "simulator.study.tuning.table:TuneTable",
+    "calibrate": "simulator.study.calibration.table:CalibrateTable",
+}
+
 # A user's module -> the classes that were loaded from it, "module:Class" -> the class.
 _user_classes: dict[str, dict[str, type]] = {}
 # Modules of ours that do nothing but ask a user's class -> the module of that class's base.
@@ -247,7 +255,7 @@ class NoParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def load(kind: str, name: str, search: Iterable[str] = ()) -> type:
-    """Import the class that `name` stands for.
+    """Import the class with this name.
 
     Parameters
     ----------
@@ -266,6 +274,11 @@ def load(kind: str, name: str, search: Iterable[str] = ()) -> type:
     if ":" not in name:
         raise InputErrors([f'no {KINDS[kind].title} "{name}"{did_you_mean(name, KINDS[kind].entries)}'])
     return _load_from_user(kind, name, search)
+
+
+def study_table(kind: str) -> type[msgspec.Struct]:
+    """Return the Struct of [study] of a kind of study."""
+    return _import(STUDIES[kind])
 
 
 def parameters_of(chosen: type) -> type[msgspec.Struct]:
@@ -300,7 +313,7 @@ def _class_of(module: str, frame) -> str:
 
 
 def _asked(base: str, text: str) -> str | None:
-    """Return the names of the classes of users that a module of ours asks; one, where the message begins with it."""
+    """Return the names of users' classes called by a module of ours; one, where the message begins with it."""
     names = [name for classes in _user_classes.values() for name, each in classes.items()
              if any(parent.__module__ == base for parent in each.__mro__)]
     names = [name for name in names if text.startswith(f"{name.partition(':')[2]}.")] or names
@@ -313,7 +326,7 @@ def _load_from_user(kind: str, name: str, search: Iterable[str]) -> type:
     module, _, attribute = name.partition(":")
     try:
         chosen = getattr(import_beside(module, search), attribute)
-    except (Exception, SystemExit) as error:    # the user's module: whatever it raises is a fault of the input
+    except (Exception, SystemExit) as error:    # the user's module: any exception is a fault of the input
         raise InputErrors([f'cannot import "{name}": {type(error).__name__}: {_one_line(error)}'
                            f"{_exit_place(error)}"]) from error
     if not isinstance(chosen, type):
@@ -332,7 +345,7 @@ def _load_from_user(kind: str, name: str, search: Iterable[str]) -> type:
 
 
 def _exit_place(error: BaseException) -> str:
-    """Return where a program asked to end; nothing for other errors, whose text says enough."""
+    """Return where a program asked to end; nothing for other errors, which have text enough."""
     frame, place = error.__traceback__, ""
     while isinstance(error, SystemExit) and frame is not None:
         place = f", line {frame.tb_lineno} of {frame.tb_frame.f_code.co_filename}"

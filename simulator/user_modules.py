@@ -1,8 +1,8 @@
 """Modules of users: looked for beside the experiment, then where Python looks.
 
-Several experiments of one process may each have a module of the same name beside them. What an experiment imports, and
-what its modules import in turn, comes from its own folders first; `sys.modules` forgets a namesake from those of an
-earlier one, which lives on in the classes that were taken from it.
+Several experiments of one process may each have a module of one name beside them. The imports of an experiment, and of
+its modules, are resolved from its own folders first; `sys.modules` forgets a namesake from the folders of an earlier
+experiment, which lives on in the classes that were taken from it.
 """
 import os
 import sys
@@ -12,8 +12,8 @@ from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import module_from_spec
 from types import ModuleType
 
-# Folders in which modules were looked for and which Python does not know; they stand at the end of sys.path, those of
-# the last experiment first.
+# Folders in which modules were looked for and which Python does not know; they are at the end of sys.path, those of the
+# last experiment first.
 _folders: list[str] = []
 # Modules and packages that experiments named.
 _named: set[str] = set()
@@ -22,8 +22,8 @@ _named: set[str] = set()
 def import_beside(name: str, search: Iterable[str]) -> ModuleType:
     """Import a module by its full name, from the folders `search` if it is there.
 
-    What stands in sys.modules under its name is kept, unless an earlier experiment brought it from another place.
-    Whatever the module raises is raised.
+    A module in sys.modules under its name is kept, unless an earlier experiment brought it from another place. Any
+    exception of the module is passed on.
     """
     folders, top = [os.path.abspath(folder) for folder in search], name.partition(".")[0]
     _put_first(folders)
@@ -37,7 +37,7 @@ def import_beside(name: str, search: Iterable[str]) -> ModuleType:
 
 
 def _put_first(folders: Sequence[str]) -> None:
-    """Let modules that are imported later find these folders before those of other experiments."""
+    """Let later imports find these folders before those of other experiments."""
     others = [folder for folder in _folders if folder not in folders]
     known = [folder for folder in sys.path if folder not in _folders]
     _folders[:] = [folder for folder in folders if folder not in known] + others
@@ -50,7 +50,7 @@ def _find(top: str, folders: Sequence[str]) -> ModuleSpec | None:
 
 
 def _is_beside_another(name: str) -> bool:
-    """Say whether this is a module, or a whole package, in a folder in which modules of users were looked for."""
+    """Return whether this is a module, or a whole package, in a folder in which modules of users were looked for."""
     path = getattr(sys.modules[name], "__file__", None)
     if path is None or "." in name:
         return False

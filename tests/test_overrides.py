@@ -100,3 +100,22 @@ def test_end_of_the_program_in_a_users_module_is_told_with_its_line(tmp_path, mo
         registry.load("router", "my_exit:Mine", [str(tmp_path)])
     assert str(caught.value) == (
         f'cannot import "my_exit:Mine": SystemExit: no licence, line 2 of {tmp_path}/my_exit.py')
+
+
+# Kinds of compiled classes that a run asks -> the test that an answer which their base does not allow is refused.
+DOORS = {
+    "router": "tests/engine/test_doors.py", "admission": "tests/engine/test_doors.py",
+    "saturation": "tests/engine/test_doors.py", "rescheduler": "tests/engine/test_doors.py",
+    "decider": "", "scorer": "", "scheduler": "", "latency": "", "collective": "", "kv_eviction": "",
+}   # without one: every number that C can return is an answer, or the base itself looks at it
+
+
+def test_every_compiled_question_has_a_door():
+    """A new kind in the registry has to say where its answers are looked at."""
+    asked = {kind for kind in registry.KINDS if overrides.QUESTIONS[kind].place is not None}
+
+    assert asked == DOORS.keys()
+    for kind, file in DOORS.items():
+        if file:
+            source = (Path(__file__).parents[1] / file).with_name("compiled") / "wild_answers.pyx"
+            assert f"({registry.KINDS[kind].base.partition(':')[2]}):" in source.read_text()

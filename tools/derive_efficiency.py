@@ -1,11 +1,11 @@
-"""Derive hardware/efficiency/roofline.toml from tables of single operators; check it with one system left out.
+"""Fits of hardware/efficiency/roofline.toml to tables of single operators; a check with one system left out.
 
     python tools/derive_efficiency.py [--path FOLDER] [--write | --leave-one-out]
 
 FOLDER is `systems` of aiconfigurator-core (default: the installed package). Only its tables of operators are opened:
-gemm, context_attention, generation_attention, moe and custom_allreduce of vLLM. Times below reading the operands from
-memory are raised to that: repeated measurements find small data in a cache. Tables that were launched by the host
-instead of replayed from a CUDA graph are left out. README.md beside this file shows the output.
+gemm, context_attention, generation_attention, moe and custom_allreduce of vLLM. Times shorter than reading the operands
+from memory are raised to that time: repeated measurements find small data in a cache. Tables with kernels launched by
+the host instead of replayed from a CUDA graph are left out. README.md beside this file shows the output.
 """
 import argparse
 import hashlib
@@ -38,26 +38,26 @@ SYSTEMS = {
     "rtx_pro_6000_server": ("rtx-pro-6000-server", "blackwell_rtx")}
 STANDS_FOR = {"ampere": ["Ampere"], "hopper": ["Hopper"], "ada": ["Ada"], "blackwell": ["Blackwell", "Blackwell Ultra"]}
 ACCELERATORS = {"blackwell_rtx": ["rtx-pro-6000-server", "rtx-5090"]}
-# Operators and the formats that are told apart: name in the tables -> (ours, format it computes in).
+# Operators and their distinguished formats: name in the tables -> (ours, format of the computation).
 PRODUCTS = {"bfloat16": ("bfloat16", "bfloat16"), "fp8": ("fp8", "fp8"), "nvfp4": ("fp4", "fp4")}
 EXPERTS = {"bfloat16": ("bfloat16", "bfloat16"), "fp8": ("fp8", "fp8"), "nvfp4": ("fp4", "fp4"),
            "w4a16_mxfp4": ("weight_only", "bfloat16")}
 # vLLM 0.24's grouped fp8 product with one scale a tensor takes 2.1 ms on Hopper where 0.19's takes 0.3 (16 tokens): the
-# one with a scale a block stands in.
+# product with a scale a block is used instead.
 UNSOUND = {("fp8", "hopper"): "fp8_block"}
-ROWS = 3000                     # of each table and format that laws are fitted to, evenly spread over it
-HOST_FLOOR_NS = 15_000.0        # a product that never takes less was launched by the host
+ROWS = 3000                     # of each table and format that laws are fitted to, spread evenly
+HOST_FLOOR_NS = 15_000.0        # a product with longer times alone was launched by the host
 SHARE = (1e-6, 1.0)
 
 
 class Table:
-    """The rows of one operator, format and system, and how a law prices them.
+    """The rows of one operator, format and system, and their law.
 
     Parameters
     ----------
     arguments : of the law's `ns`.
-    least_ns : what reading the operands takes at full bandwidth.
-    before_ns : one share of peak: what the roofline says without laws.
+    least_ns : time to read the operands at full bandwidth.
+    before_ns : the roofline's time without laws, by one share of peak.
     """
 
     def __init__(self, system, law, ns, arguments, least_ns, before_ns):
@@ -71,14 +71,14 @@ class Table:
         return self.arguments[:2]
 
     def some(self, count: int) -> "Table":
-        """Return at most so many rows, evenly spread."""
+        """Return at most `count` rows, evenly spread."""
         chosen = np.unique(np.linspace(0, len(self.ns) - 1, min(count, len(self.ns))).astype(int))
         picked = [each[chosen] if np.ndim(each) else each for each in self.arguments]
         return Table(self.system, self.law, self.ns[chosen], picked, 0.0, self.before_ns[chosen])
 
 
 class Sources:
-    """The tables of a database, and which files were read."""
+    """The tables of a database, and the files that were read."""
 
     def __init__(self, path: str | None):
         self._path = path
@@ -115,7 +115,7 @@ class Sources:
 
 
 class Machine:
-    """Peak rates of a system, and the shares of them that the roofline takes without laws."""
+    """Peak rates of a system, and the shares of peak that the roofline uses without laws."""
 
     def __init__(self, system: str):
         self.accelerator = load_accelerator(SYSTEMS[system][0])
@@ -210,11 +210,11 @@ START = {
 
 
 def fit(tables: list[Table]):
-    """Return the law that is least far off in the logarithm of time, outliers damped; every table counts alike."""
+    """Return the law with the least error in the logarithm of time, outliers damped; all tables have equal weight."""
     kind = tables[0].law
     names = list(START[kind])
     known = {}
-    if issubclass(kind, PaddedLaw):     # whole, so that rounding leaves none of the tables below it
+    if issubclass(kind, PaddedLaw):     # an integer, so that rounding leaves none of the tables below it
         known["least_flops_per_byte"] = float(int(min(peak / bandwidth for peak, bandwidth in (
             each.rates for each in tables))))
     rows = [each.some(ROWS) for each in tables]
@@ -247,7 +247,7 @@ def generation_laws(tables, systems) -> dict:
 # ---- all-reduces
 
 def reduces(sources: Sources, system: str) -> dict[int, tuple[np.ndarray, np.ndarray, float]]:
-    """Return by ranks: bytes that a rank sends, ns, bytes per ns of the link."""
+    """Return by number of ranks: bytes that a rank sends, ns, bytes per ns of the link."""
     columns = sources.columns(system, "custom_allreduce")
     accelerator = load_accelerator(SYSTEMS[system][0])
     link = (accelerator.scaleup_bytes_per_s or accelerator.pcie_bytes_per_s) * 1e-9
@@ -262,7 +262,7 @@ def reduces(sources: Sources, system: str) -> dict[int, tuple[np.ndarray, np.nda
 
 
 def fit_reduce(parts) -> tuple[float, float]:
-    """Return (floor in us, share of the link) of some systems over as many ranks."""
+    """Return (floor in us, share of the link) of some systems with equal numbers of ranks."""
     def residuals(logs):
         return np.concatenate([np.log((sent / (link * np.exp(logs[1])) + np.exp(logs[0]) * 1e3) / ns)
                                for sent, ns, link in parts])
@@ -292,14 +292,14 @@ def _rounded(value: float) -> float:
 
 
 def as_table(laws) -> dict:
-    """Return the laws of a generation as they stand in the file."""
+    """Return the laws of a generation in the form of the file."""
     return {operator: {name: {key: value if key == "least_flops_per_byte" else _rounded(value)
                               for key, value in msgspec.structs.asdict(law).items()}
                        for name, law in by_format.items()} for operator, by_format in laws.items()}
 
 
 def write(sources: Sources) -> None:
-    """Write the laws of each generation, and of any."""
+    """Write the laws of each generation, and of all."""
     tables, measured = sources.tables(), {system: reduces(sources, system) for system in SYSTEMS}
     found = {}
     for generation in [*dict.fromkeys(each for _, each in SYSTEMS.values()), ANY]:
@@ -318,7 +318,7 @@ def write(sources: Sources) -> None:
 
 
 def leave_one_out(sources: Sources) -> None:
-    """Print how far laws from all other systems are off on the one left out, and one share of peak."""
+    """Print the error of laws from all other systems on the one left out, and of one share of peak."""
     tables = sources.tables()
     print("| operator | system | rows | one share | laws of others | laws in use |\n|---|---|---|---|---|---|")
     for (operator, name), by_system in tables.items():

@@ -1,10 +1,10 @@
-"""Measure how far the formula of small operators is off: bytes / (0.8 x memory bandwidth) + 3 us a kernel.
+"""Errors of the formula for small operators: bytes / (0.8 x memory bandwidth) + 3 us a kernel.
 
     python tools/formula_error.py ACCELERATOR,MODEL,FOLDER ...
 
 Norms, activations, rotary embeddings and samplers are in no table of aiconfigurator; profiles of LLMServingSim and of
 Frontier timed them. Prints, for each, quantiles of |ln(formula / measured)| over its measured rows, "size" below, and
-the mean of all these quantile functions: what simulator/latency/uncertainty/known_errors.py holds.
+the mean of all these quantile functions, the content of simulator/latency/uncertainty/known_errors.py.
 """
 import argparse
 
@@ -34,7 +34,7 @@ class Compared(Database):
         self.found: dict[str, list[float]] = {}
 
     def small(self, name, elements, tokens):
-        """Return what was measured; remember how far the formula is from it."""
+        """Return the measured times; record the error of the formula."""
         times = super().small(name, elements, tokens)
         if times is not None:
             kernels = 2 if name in {*MEASURED_TOGETHER, "sampler"} else 1

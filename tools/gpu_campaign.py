@@ -1,12 +1,12 @@
-"""Measure on one GPU, in at most eight minutes, what no published table has; write one JSON file.
+"""Measurements on one GPU, in at most eight minutes, of data that no published table has; one JSON file.
 
     python tools/gpu_campaign.py                       # hardware/measured/<card>.json
     python tools/gpu_campaign.py --device cpu --tiny --out try.json       # each part once, on the processor
 
 Parts: `rates` of the card; `single_calls` and `launches` of the host; `attention` of new tokens behind cached ones;
 `unequal_decodes`; `beside_a_chunk`; `copies` by size; `profiles`, the operator tables of a small dense model and a
-small mixture. Needs PyTorch, and Triton for its own attention kernel. A part that fails, or whose seconds are over,
-keeps its rows and says why; the file is written after each part. No clock or other setting of the card is changed.
+small mixture. Needs PyTorch, and Triton for its own attention kernel. A part that fails, or runs out of time, keeps its
+rows and the reason; the file is written after each part. No clock or other setting of the card is changed.
 """
 import argparse
 import os
@@ -35,7 +35,7 @@ TINY_BYTES, TINY_PRODUCT = 1 << 16, 64
 
 
 def main(words: list[str] | None = None) -> int:
-    """Run the parts; return the exit status: 0, or 1 where no part measured anything."""
+    """Run the parts; return the exit status: 0, or 1 if no part measured anything."""
     options = _options(words)
     if options.device == "cpu":
         os.environ.setdefault("TRITON_INTERPRET", "1")      # before Triton is imported
@@ -77,7 +77,7 @@ def _options(words: list[str] | None) -> argparse.Namespace:
     return options
 
 
-# The seconds of each part, in the order in which they run: the short ones that no table has come first.
+# The seconds of each part, in running order: short parts with data that no table has come first.
 SHARES = {"rates": 15.0, "single_calls": 10.0, "launches": 60.0, "attention": 120.0, "unequal_decodes": 45.0,
           "beside_a_chunk": 45.0, "copies": 30.0, "profiles": 220.0}
 

@@ -1,12 +1,12 @@
-"""Measure how far interpolation in operator tables is off: leave one point out, predict it from the others.
+"""Errors of interpolation in operator tables: one point is left out and predicted from the others.
 
     python tools/operator_interpolation_error.py [--path FOLDER] [--accelerator NAME] [--system NAME] [--sites N]
                                                  [--model NAME] [--tensor-parallel N]
 
 Prints a Markdown table: for each table and axis, the relative error of predictions of points left out. "along" leaves
-out one inner point of a curve; "site" a whole curve, as for a matrix or a head count that was not measured; "batch" one
-inner batch size. README.md beside this file shows the output. Of a profile, LLMServingSim's or Frontier's, the model
-must be named.
+out one inner point of a curve; "site" a whole curve, such as a matrix or a head count that was not measured; "batch"
+one inner batch size. README.md beside this file shows the output. For a profile, LLMServingSim's or Frontier's, the
+model must be given.
 """
 import argparse
 
@@ -22,7 +22,7 @@ from simulator.latency.operators.deepep import TABLES, exchange_curves, light
 from simulator.latency.operators.latent_attention import BLOCKS, LatentTables
 from simulator.latency.operators.model import Operators
 
-# Recurrences are measured of these widths alone; heads do not matter here.
+# Recurrences are measured for these widths alone; heads do not matter here.
 QWEN = GatedDeltaNet(num_key_heads=1, num_value_heads=1, key_head_dim=128, value_head_dim=128, conv_kernel=4)
 
 
@@ -51,7 +51,7 @@ def main():
 
 
 def rows(database, num_sites):
-    """Yield (table, what is left out, relative errors)."""
+    """Yield (table, left-out part, relative errors)."""
     for dtype in ("bfloat16", "fp8", "fp8_block", "nvfp4", "int4_wo", "w4a16_mxfp4"):
         yield from both(f"gemm {dtype}", database.gemm_curves(dtype), database.gemm_light(dtype), num_sites)
     for phase in ("context", "generation"):
@@ -77,7 +77,7 @@ def rows(database, num_sites):
 
 
 def latent_rows(database, phase, num_sites):
-    """Yield the errors of dense latent attention, of decodes in a graph and launched by the host, and of sparse."""
+    """Yield the errors of dense latent attention, of decodes in a graph and launched by the host, and of sparse one."""
     dense, sparse = (BLOCKS[f"deepseek-ai/DeepSeek-{version}"][1] for version in ("V3", "V3.2"))
     sources = [(f"dsa_{phase}_module, rest", sparse, False), (f"mla_{phase}_module, rest", dense, False)]
     for name, part, is_graph in sources + [("generation_mla", dense, True)] * (phase == "generation"):
@@ -94,7 +94,7 @@ def both(name, curves, light_ns, num_sites, is_root=False):
 
 
 def along_errors(curves, light_ns, num_sites, is_root):
-    """Return the errors of inner points, each left out alone."""
+    """Return the errors of inner points, left out one at a time."""
     errors = []
     for site in spread(curves, num_sites):
         sizes, ns = curves[site]
@@ -106,7 +106,7 @@ def along_errors(curves, light_ns, num_sites, is_root):
 
 
 def site_errors(curves, light_ns, num_sites, is_root):
-    """Return the errors of all points of a curve that is left out; curves with none near them are passed over."""
+    """Return the errors of all points of a curve that is left out; curves without a near curve are skipped."""
     errors = []
     for site in spread(curves, num_sites):
         rest = {other: curve for other, curve in curves.items() if other != site}
@@ -117,7 +117,7 @@ def site_errors(curves, light_ns, num_sites, is_root):
 
 
 def batch_errors(by_batch, num_sites):
-    """Return the errors of inner batch sizes, linear between the next smaller and larger at the same length."""
+    """Return the errors of inner batch sizes, linear between the next smaller and larger at equal length."""
     batches, errors = sorted(by_batch), []
     for low, middle, high in zip(batches, batches[1:], batches[2:]):
         share = (middle - low) / (high - low)
@@ -132,7 +132,7 @@ def batch_errors(by_batch, num_sites):
 
 
 def spread(curves, most):
-    """Return at most so many sites, evenly spread over the sorted ones."""
+    """Return at most `most` sites, evenly spread over the sorted ones."""
     sites = sorted(curves)
     return sites[::max(1, -(-len(sites) // most))]
 

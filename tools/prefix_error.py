@@ -1,4 +1,4 @@
-"""Say how far `roofline` is off on prompt chunks behind a cached prefix, which none of its laws was fitted to.
+"""Errors of `roofline` on prompt chunks behind a cached prefix, which none of its laws was fitted to.
 
     python tools/prefix_error.py PROFILE ACCELERATOR MODEL
 
@@ -20,7 +20,7 @@ FEW, SOME, LONG = 128, 512, 1024        # tokens of a chunk, at most; tokens bef
 
 
 def group_of(tokens: int, before: int) -> str:
-    """Return the row of the table that a chunk counts in."""
+    """Return the row of the table for a chunk."""
     if before == 0:
         return "no prefix"
     size = f"1 to {FEW}" if tokens <= FEW else f"to {SOME}" if tokens <= SOME else f"above {SOME}"

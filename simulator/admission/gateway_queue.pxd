@@ -1,8 +1,8 @@
-"""Where admitted requests wait until a replica can take them.
+"""The queue of admitted requests until a replica can take them.
 
 A request waits in the line of its SLO class, and in the flow of its tenant within that line. All lines are first in,
-first out, under any order of dispatch: what is next is found among the heads of lines or of one tenant's flows, what is
-newest among the tails. Every operation costs O(classes), whatever waits.
+first out, under any order of dispatch: the next request is found among the heads of lines or of one tenant's flows, the
+newest among the tails. Every operation costs O(classes), for any number of waiting requests.
 """
 cimport cython
 from libc.stdint cimport int8_t, int32_t, int64_t
@@ -31,19 +31,19 @@ cdef struct Line:               # one SLO class
 
 
 cdef struct Band:               # classes of equal priority
-    int32_t first_line          # its lines stand side by side
+    int32_t first_line          # its lines are adjacent
     int32_t end_line
     int32_t size                # rows that wait
     int32_t priority
     int32_t last_tenant         # served last, by rank; -1: none yet
-    int8_t is_open              # a request of it has come
+    int8_t is_open              # a request of it has arrived
 
 
 @cython.final
 cdef class GatewayQueue:
     cdef readonly int64_t size          # rows that wait
-    cdef readonly int64_t ttl_ns        # a request that waited so long is to be removed; 0: never
-    cdef readonly int64_t tick_ns       # a dispatch is tried every so often while rows wait; 0: no ticks
+    cdef readonly int64_t ttl_ns        # longest wait, then the request is to be removed; 0: no limit
+    cdef readonly int64_t tick_ns       # interval at which a dispatch is tried while rows wait; 0: no ticks
     cdef readonly bint tries_on_departure       # one dispatch is tried for each request that leaves a replica
     cdef readonly bint reads_state      # its detector looks at replicas
     cdef readonly bint recalls_queued_only      # a request on its way to the queue of its replica is recalled in vain
@@ -51,19 +51,19 @@ cdef class GatewayQueue:
     cdef readonly int32_t recalled      # by the last `next`: a request in flight that is to be taken off its replica,
                                         # and lost, so that more urgent ones pass; -1: none
 
-    # A request comes in; OfferOutcome.
+    # A request arrives; OfferOutcome.
     cdef int offer(self, int32_t row, int64_t now_ns) except -1 nogil
 
     # Take out the row that is to be routed now; -1: none, since nothing waits or the replicas are saturated.
     cdef int32_t next(self, int64_t now_ns) except -2 nogil
 
-    # Take out a row whose client gave up; 1 if it was there.
+    # Take out a row with a client that gave up; 1 if it was there.
     cdef bint remove(self, int32_t row) noexcept nogil
 
     # Take out a row that has waited for ttl_ns; -1: none.
     cdef int32_t expire(self, int64_t now_ns) noexcept nogil
 
-    # A request that went through here was sent to a replica; it is gone from there.
+    # A request that went through here was sent to a replica; it has left the replica.
     cdef int sent(self, int32_t row, int64_t now_ns) except -1 nogil
     cdef int left(self, int32_t row, int64_t now_ns) except -1 nogil
 
@@ -75,16 +75,16 @@ cdef class GatewayQueue:
     cdef Line* _lines                   # [line] the most urgent first
     cdef int32_t* _line_of              # [class]
     cdef int32_t _num_lines
-    cdef Band* _bands                   # [band] the most urgent first; behind them one of all lines
+    cdef Band* _bands                   # [band] the most urgent first; after them one of all lines
     cdef int32_t _num_bands
     cdef int64_t _places                # counted so far
 
-    cdef TenantFlows _flows             # the same rows by tenant; None without fairness
+    cdef TenantFlows _flows             # waiting rows by tenant; None without fairness
 
     cdef int64_t _max_requests          # NEVER_NS: any number
     cdef int64_t _max_per_band
     cdef double _lowest_ceiling
-    cdef int8_t _order                  # Order, as in gateway_queue.pyx; likewise below
+    cdef int8_t _order                  # Order, as in gateway_queue.pyx; _shedding: Shedding there
     cdef int8_t _shedding
     cdef bint _is_fair
     cdef bint _recalls

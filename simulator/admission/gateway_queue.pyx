@@ -1,4 +1,4 @@
-"""Where admitted requests wait until a replica can take them: lines of SLO classes in bands of priority."""
+"""The queue of admitted requests until a replica can take them: lines of SLO classes in bands of priority."""
 cimport cython
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, int64_t
@@ -290,7 +290,7 @@ cdef class GatewayQueue:
         return self.next(now_ns)
 
     def remove_row(self, row):
-        """Take out a row whose client gave up; return whether it was there."""
+        """Take out a row with a client that gave up; return whether it was there."""
         return bool(self.remove(row))
 
     def expire_row(self, now_ns):
@@ -298,9 +298,9 @@ cdef class GatewayQueue:
         return self.expire(now_ns)
 
     def note_sent(self, row, now_ns):
-        """Tell that a request was sent to a replica."""
+        """Note that a request was sent to a replica."""
         self.sent(row, now_ns)
 
     def note_left(self, row, now_ns):
-        """Tell that a request is gone from its replica."""
+        """Note that a request has left its replica."""
         self.left(row, now_ns)

@@ -17,15 +17,15 @@ cdef class PythonAdmission(Admission):
             def lets_pass(self, request, now_ns):
                 return request.prompt_tokens < 8000 or self.accounts["in_flight"].sum() < 100
 
-    Each request costs a Python call and what it does. `states` and `accounts` are read-only NumPy arrays, one row a
+    Each request costs a Python call and its own work. `states` and `accounts` are read-only NumPy arrays, one row a
     replica, fields as in simulator/domain/replica_state.pxd. An exception ends the simulation.
     """
 
     Parameters = None
 
-    cdef readonly object parameters     # what [cluster.admission] holds, as `Parameters`
-    cdef readonly object states         # structured array (replicas,), what replicas report
-    cdef readonly object accounts       # structured array (replicas,), what the gateway knows by itself
+    cdef readonly object parameters     # content of [cluster.admission], as `Parameters`
+    cdef readonly object states         # structured array (replicas,), reports of replicas
+    cdef readonly object accounts       # structured array (replicas,), the gateway's own account
     cdef RequestView _request           # one, reused for each call
 
     def __init__(self, parameters, context):
@@ -37,7 +37,7 @@ cdef class PythonAdmission(Admission):
         self.view.wants_counts = self.view.wants_levels = self.view.wants_times = True
 
     def lets_pass(self, request, now_ns):
-        """Say whether `request`, a `RequestView`, is let in: True or False, nothing else."""
+        """Return whether `request`, a `RequestView`, is let in: True or False, nothing else."""
         raise NotImplementedError(f"{type(self).__name__} must override lets_pass")
 
     cdef int admit(self, int32_t row, int64_t now_ns) except -1 nogil:

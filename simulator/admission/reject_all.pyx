@@ -13,7 +13,7 @@ class RejectAllParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
 
 @cython.final
 cdef class RejectAll(Admission):
-    """No request is let in: what an outage at the front door looks like."""
+    """No request is let in, as in an outage of the gateway."""
 
     Parameters = RejectAllParameters
 

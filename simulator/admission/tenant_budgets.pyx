@@ -11,10 +11,11 @@ import numpy as np
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a tenant may have in flight."""
+    """A limit on a tenant's requests in flight."""
 
-    tenant: Annotated[str, Meta(min_length=1, description="as in the column tenant of the workload")]
-    share: Annotated[float, Meta(ge=0, le=1, description="of replicas x max_num_seqs")]
+    tenant: Annotated[str, Meta(min_length=1, description=(
+        "name of the tenant, as in the column tenant of the workload"))]
+    share: Annotated[float, Meta(ge=0, le=1, description="limit, as a share of replicas x max_num_seqs")]
 
 
 class InnerAdmission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -31,9 +32,9 @@ class TenantBudgetsParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_
     limited. Source: BLIS (inference-sim), sim/admission.go, TenantBudgetAdmission, and sim/cluster/tenant.go.
     """
 
-    budgets: Annotated[tuple[Budget, ...], Meta(description="what tenants may have in flight")]
+    budgets: Annotated[tuple[Budget, ...], Meta(description="limits on the requests in flight of tenants")]
     sheddable_only: Annotated[bool, Meta(description="only requests of priority < 0 are rejected")] = True
-    inner: Annotated[InnerAdmission, Meta(description="who is asked about requests within their budget")]
+    inner: Annotated[InnerAdmission, Meta(description="policy for requests within their tenant's budget")]
 
 
 @cython.final
@@ -42,9 +43,9 @@ cdef class TenantBudgets(Admission):
 
     Parameters = TenantBudgetsParameters
 
-    cdef readonly Admission inner       # asked about requests within their budget
+    cdef readonly Admission inner       # for requests within their tenant's budget
     cdef bint _sheddable_only
-    cdef object _arrays                 # own what the pointers below point to
+    cdef object _arrays                 # owners of the memory behind the pointers below
     cdef double* _limits                # [tenant] requests in flight; the first is the missing tenant
     cdef int64_t* _in_flight
 
@@ -59,7 +60,7 @@ cdef class TenantBudgets(Admission):
         self._limits, self._in_flight = &limits[0], &in_flight[0]
         self._sheddable_only = parameters.sheddable_only
         self.inner = context.make("admission", parameters.inner, context)
-        self.reads_state = True         # it must hear when requests leave
+        self.reads_state = True         # it must be notified when requests leave
 
     cdef int admit(self, int32_t row, int64_t now_ns) except -1 nogil:
         cdef int32_t tenant = self.demands[row].tenant + 1

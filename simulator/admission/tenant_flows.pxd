@@ -1,4 +1,4 @@
-"""What each tenant has waiting, and whose turn it is."""
+"""Waiting requests of each tenant, and the next tenant."""
 cimport cython
 from libc.stdint cimport int32_t, int64_t
 
@@ -14,9 +14,9 @@ cdef class TenantFlows:
     cdef object _owners                 # the arrays these pointers borrow from
     cdef const int32_t* _rank_of        # [tenant code + 1] order of the names
     cdef IndexLinks _links              # a row is in one flow at most
-    cdef IndexList* _flows              # [line x num_tenants + rank] rows that wait, in the order in which they came
+    cdef IndexList* _flows              # [line x num_tenants + rank] rows that wait, in order of arrival
     cdef int32_t _num_flows
-    cdef TenantRing _ring               # band x num_tenants + rank of the tenants of which a row waits in a band
+    cdef TenantRing _ring               # band x num_tenants + rank of each tenant with a waiting row in a band
 
     cdef inline int32_t rank(self, int32_t row) noexcept nogil:
         return self._rank_of[self._demands[row].tenant + 1]
@@ -29,7 +29,7 @@ cdef class TenantFlows:
     cdef void push(self, int32_t row, int32_t line, int32_t band) noexcept nogil
     cdef void remove(self, int32_t row, int32_t line, int32_t band, int32_t first, int32_t end) noexcept nogil
 
-    # The tenant, by rank, whose turn it is after `last` (-1: the first) in a band where a row waits.
+    # The next tenant, by rank, after `last` (-1: the first) in a band where a row waits.
     cdef int32_t next_tenant(self, int32_t band, int32_t last) noexcept nogil
 
     # Raise RuntimeError if the links of a flow do not agree, or the flows do not hold `size` rows.

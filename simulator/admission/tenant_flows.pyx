@@ -1,4 +1,4 @@
-"""What each tenant has waiting, and whose turn it is: one flow for each tenant and SLO class."""
+"""Waiting requests of each tenant, and the next tenant: one flow for each tenant and SLO class."""
 cimport cython
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
@@ -10,12 +10,12 @@ from simulator.domain.request cimport Demand
 
 import numpy as np
 
-UNNAMED = "default"     # how BLIS (inference-sim, sim/cluster/gateway_queue.go) calls who names no tenant
+UNNAMED = "default"     # BLIS's name (inference-sim, sim/cluster/gateway_queue.go) for requests without a tenant
 
 
 @cython.final
 cdef class TenantFlows:
-    """The flows of all tenants of a workload in so many lines, none waiting at first.
+    """The flows of all tenants of a workload in its lines, none waiting at first.
 
     workload : simulator.workload.base.Workload.
     num_lines, num_bands : lines, and the bands that they form.

@@ -1,4 +1,4 @@
-"""A set of small integers that finds its next member: which tenant has its turn."""
+"""A set of small integers that finds its next member: the next tenant."""
 cimport cython
 from libc.stdint cimport int32_t, uint64_t
 
@@ -21,8 +21,8 @@ cdef class TenantRing:
     cdef int32_t first_from(self, int32_t least) noexcept nogil
 
     # The next member after `last` in begin .. end - 1, from `begin` again behind the highest; -1: none. `last` need not
-    # be a member; begin - 1 asks for the lowest.
+    # be a member; begin - 1 returns the lowest.
     cdef int32_t next_in(self, int32_t begin, int32_t end, int32_t last) noexcept nogil
 
-    # Raise RuntimeError if a bit is not what the level below says, or is beyond the universe.
+    # Raise RuntimeError if a bit does not match the level below, or is beyond the universe.
     cpdef int check(self) except -1 nogil

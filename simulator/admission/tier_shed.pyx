@@ -20,7 +20,7 @@ class TierShedParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     max_load: Annotated[int, Meta(ge=0, le=2**31 - 1, description=(
         "waiting + running + in flight of a replica up to which all are let in"))] = 0
     min_priority: Annotated[int, Meta(ge=-100, le=101, description=(
-        "of the SLO class, from which requests are let in at any load"))] = 3
+        "least priority of the SLO class with which requests are let in at any load"))] = 3
 
 
 @cython.final

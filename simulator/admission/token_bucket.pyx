@@ -18,13 +18,13 @@ class TokenBucketParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_un
     BLIS (inference-sim), sim/admission.go, TokenBucket; J. Turner, IEEE Communications Magazine 24(10), 1986.
     """
 
-    capacity_tokens: Annotated[Tokens, Meta(description="prompt tokens that the bucket holds")] = 10000.0
-    refill_tokens_per_s: Annotated[Tokens, Meta(description="prompt tokens that flow into it")] = 1000.0
+    capacity_tokens: Annotated[Tokens, Meta(description="capacity of the bucket in prompt tokens")] = 10000.0
+    refill_tokens_per_s: Annotated[Tokens, Meta(description="prompt tokens added to the bucket per second")] = 1000.0
 
 
 @cython.final
 cdef class TokenBucket(Admission):
-    """Prompt tokens at a rate, with bursts; what does not fit is rejected."""
+    """Prompt tokens at a rate, with bursts; a prompt that does not fit is rejected."""
 
     Parameters = TokenBucketParameters
 

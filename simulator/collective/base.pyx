@@ -8,6 +8,9 @@ cdef class CollectiveModel:
     `simulator.domain.deployment.Deployment` whose groups it serves.
     """
 
+    def __cinit__(self, *_, **__):
+        self.is_counting = True
+
     cdef double time_ns(self, CollectiveGroup group, CollectiveKind kind, double num_bytes) noexcept nogil:
         return 0.0
 

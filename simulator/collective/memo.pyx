@@ -15,6 +15,7 @@ cdef class RememberingCollective(CollectiveModel):
 
     def __cinit__(self, *args, **kwargs):
         self._forget()
+        self.keeps_account = True
 
     cdef void _forget(self) noexcept nogil:
         cdef int i
@@ -40,7 +41,7 @@ cdef class RememberingCollective(CollectiveModel):
             slot.num_bytes = num_bytes
             slot.key = key
             slot.origin = origin
-        self._num_predictions[slot.origin] += 1
+        self._num_predictions[slot.origin] += self.is_counting
         return slot.ns
 
     def raise_if_failed(self):

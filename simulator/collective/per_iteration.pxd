@@ -24,7 +24,7 @@ cdef class IterationCollectives:
 
     # Nanoseconds of all collectives of an iteration of so many tokens, one after another. A pure function.
     cdef inline double ns(self, int64_t tokens) noexcept nogil:
-        return self._ns if tokens == self._tokens else self._price(tokens)
+        return self._ns if tokens == self._tokens and not self._model.counts_each() else self._price(tokens)
 
     # Of these, one hand-over to the next pipeline stage; 0 with one stage.
     cdef double handover_ns(self, int64_t tokens) noexcept nogil

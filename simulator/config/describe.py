@@ -11,15 +11,12 @@ from simulator.config.experiment import Experiment
 from simulator.config.fields import (
     NAME,
     Field,
-    alternatives,
-    bare,
-    element_of,
     is_struct,
-    named_element_of,
+    parts_of,
     table_of,
     unit_in,
 )
-from simulator.config.keys import keys, named
+from simulator.config.keys import all_keys, named
 from simulator.config.words import allowed_in, show
 from simulator.domain import columns, facts
 from simulator.errors import InputErrors, did_you_mean
@@ -36,7 +33,7 @@ LABELLED = ("default", "read by")     # the cells of a paragraph that are preced
 HEADINGS = ("key", "allowed", "default", "unit", "meaning")
 FACTS = {"model": facts.load_model, "hardware": facts.load_accelerator, "node": facts.load_node}
 TITLES = {"model": "model", "hardware": "hardware", "node": "node", "table": "table", "key": "key"} | {
-    kind: entry.title for kind, entry in registry.KINDS.items()} | {"results_table": "results table"}
+    kind: entry.title for kind, entry in registry.KINDS.items()} | {"study": "study", "results_table": "results table"}
 
 
 def list_text(kind: str | None = None) -> str:
@@ -63,14 +60,18 @@ def describe_text(kind: str, name: str, read_config: Callable | None = None) -> 
         is_config = kind == "model" and read_config is not None and name.endswith(".json")
         return _facts(kind, read_config(name) if is_config else FACTS[kind](name))
     if kind == "table":
-        tables = {table: entry for table, *entry in tables_of(Experiment)}
+        tables = all_tables()
         if name not in tables:
             raise InputErrors([f"no table {show(name)}{did_you_mean(name, tables)}"])
-        return _entry(*tables[name])
+        return "\n\n".join(_entry(*entry) for entry in tables[name])
     if kind == "key":
         return _key(name)
     if kind == "results_table":
         return _results_table(name)
+    if kind == "study":
+        if name not in registry.STUDIES:
+            raise InputErrors([f"no study {show(name)}{did_you_mean(name, registry.STUDIES)}"])
+        return _entry(*_of_study(name))
     chosen = registry.load(kind, name, ("",))
     target = registry.KINDS[kind].entries.get(name, name)
     return _entry(f"{TITLES[kind]} {name} ({target})", registry.parameters_of(chosen), doc_of(chosen))
@@ -83,8 +84,10 @@ def names(kind: str) -> list[str]:
     if kind == "results_table":
         return list(columns.TABLES)
     if kind == "key":
-        return list(dict.fromkeys(key.name for key in keys()))
-    return [name for name, *_ in tables_of(Experiment)] if kind == "table" else list(registry.KINDS[kind].entries)
+        return list(dict.fromkeys(key.name for key in all_keys()))
+    if kind == "study":
+        return list(registry.STUDIES)
+    return list(all_tables() if kind == "table" else registry.KINDS[kind].entries)
 
 
 def kind_of(word: str) -> str:
@@ -123,13 +126,29 @@ def tables_of(struct: type[msgspec.Struct], prefix: str = "") -> Iterator[tuple[
     yield prefix or "experiment", f"[{prefix}]" if prefix else "experiment", struct
     for field in table_of(struct).fields:
         name = f"{prefix}.{field.name}" if prefix else field.name
-        for option in alternatives(field.hint):
-            if is_struct(option):
-                yield from tables_of(bare(option), name)
-            elif is_struct(element_of(option)):
-                yield name, f"[[{name}]]", bare(element_of(option))
-            elif is_struct(named_element_of(option)):
-                yield name, f"[{name}.{NAME}]", bare(named_element_of(option))
+        for between, inner in parts_of(field.hint):
+            if between == ".":
+                yield from tables_of(inner, name)
+            else:
+                yield name, f"[[{name}]]" if between == "[]." else f"[{name}.{NAME}]", inner
+
+
+def all_tables() -> dict[str, list[tuple[str, type[msgspec.Struct]]]]:
+    """Return name -> titles and Structs of the tables of experiments and studies.
+
+    They are several where kinds of study differ.
+    """
+    found: dict[str, list] = {name: [entry] for name, *entry in tables_of(Experiment)}
+    for kind in registry.STUDIES:
+        for name, title, struct in tables_of(registry.study_table(kind), "study"):
+            entry = _of_study(kind) if name == "study" else (title, struct)
+            if entry not in found.setdefault(name, []):
+                found[name].append(entry)
+    return found
+
+
+def _of_study(kind: str) -> tuple[str, type[msgspec.Struct]]:
+    return f'[study] with kind = "{kind}"', registry.study_table(kind)
 
 
 def _results_table(name: str) -> str:
@@ -147,7 +166,7 @@ def column_rows(table: str) -> list[tuple[str, str, str]]:
 
 def _key(name: str) -> str:
     """Return a paragraph for each place where a key of that name stands: what reads it, and how."""
-    found = named(name)
+    found = named(name, all_keys())
     if not found:
         known = {each: each for each in names("key")} | {each.rpartition(".")[2]: each for each in names("key")}
         raise InputErrors([f"no key {show(name)}{did_you_mean(name, known)}"])
@@ -191,12 +210,9 @@ def rows_of(field: Field, prefix: str = "") -> Iterator[tuple[str, ...]]:
     """Yield the row of a key, and those of the tables it may hold."""
     name = prefix + field.name
     yield name, *cells_of(field)
-    for option in alternatives(field.hint):
-        element, named_element = element_of(option), named_element_of(option)
-        for struct, prefix in ((option, f"{name}."), (element, f"{name}[]."), (named_element, f"{name}.{NAME}.")):
-            if is_struct(struct):
-                for inner in table_of(bare(struct)).fields:
-                    yield from rows_of(inner, prefix)
+    for between, struct in parts_of(field.hint):
+        for inner in table_of(struct).fields:
+            yield from rows_of(inner, name + between)
 
 
 def cells_of(field: Field) -> tuple[str, ...]:

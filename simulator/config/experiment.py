@@ -390,7 +390,7 @@ class Experiment(Section, kw_only=True):
     """One experiment, complete: equal experiments give equal results."""
 
     name: Annotated[str, Meta(pattern=r"^\w[\w.+ -]{0,199}$", description=(
-        "names the results; letters, digits and . _ + - ; default: the file's name"))]
+        "names the results; letters, digits and . _ + - ; default: the file's, with _ for others"))]
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1, description="of every random stream")] = 0
     horizon_s: Annotated[float, Meta(gt=0, extra={"inf": True}, description=(
         "stop the clock here; what is unfinished is counted, never lost; more than 9e9 is inf"))] = math.inf

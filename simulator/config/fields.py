@@ -8,6 +8,8 @@ msgspec knows:
 - `{"unit": TEXT}`: what the number counts, where the name of the parameter does not end in a unit;
 - `{"facts": KIND}`: the name of a model, accelerator ("hardware") or node, or the path of a file of that form; of a
   table of tables: what these are named by;
+- `{"under": STRUCT}`: of a table whose keys are dotted names of the user's choice, as [study.axes]: what each may hold;
+- `{"own": STRUCT}`: of such a table: keys of it that have a meaning of their own;
 - `{"kind": KIND}`, on the field `parameters`: the table chooses a class of that registry kind by name; what it holds
   beside the fields of its own Struct is read by the `Parameters` of the chosen class.
 """
@@ -100,6 +102,20 @@ def named_element_of(hint: Any) -> Any:
     inner = bare(hint)
     element = get_args(inner)[1] if get_origin(inner) is dict else None
     return element if element is not None and is_struct(element) else None
+
+
+def parts_of(hint: Any) -> list[tuple[str, type[msgspec.Struct]]]:
+    """Return the Structs that a key may hold.
+
+    Before each comes the text between the name of the key and the names in it: ".", "[].", ".NAME.".
+    """
+    found, extra = [], extra_of(hint)
+    for option in alternatives(hint):
+        found += [(f"{between}.", bare(inner)) for between, inner in (
+            *(("[]", each) for each in alternatives(element_of(option))), ("", option),
+            (f".{NAME}", named_element_of(option))) if is_struct(inner)]
+    between = {"own": ".", "under": f".{NAME}."}
+    return found + [(between[key], extra[key]) for key in between if key in extra]
 
 
 def unit_in(hint: Any) -> str:

@@ -34,9 +34,17 @@ def experiment_schema() -> dict[str, Any]:
     definitions = {}
     schema = _table(Experiment, (), definitions)
     schema["properties"]["extends"] = {"type": "string", "description": EXTENDS}
-    schema["properties"]["study"] = {"type": "object", "description": STUDY}
+    schema["properties"]["study"] = _study(definitions)
     return {"$schema": "http://json-schema.org/draft-07/schema#", "title": "Experiment", **schema,
             "anyOf": [{"required": ["workload"]}, {"required": ["extends"]}], "definitions": definitions}
+
+
+def _study(definitions: dict) -> dict[str, Any]:
+    """Return the schema of [study]: a condition for each kind, which may also stand in the file that is extended."""
+    conditions = [{"if": {"properties": {"kind": {"const": kind}}, "required": ["kind"]},
+                   "then": _table(registry.study_table(kind), (), definitions)} for kind in registry.STUDIES]
+    kinds = {"type": "string", "enum": list(registry.STUDIES)}
+    return {"type": "object", "description": STUDY, "properties": {"kind": kinds}, "allOf": conditions}
 
 
 def _table(struct: type[msgspec.Struct], outer_keys: tuple[str, ...], definitions: dict) -> dict[str, Any]:
@@ -86,6 +94,9 @@ def _value(hint: Any, definitions: dict) -> dict[str, Any]:
         return {"anyOf": [{"type": "object", "additionalProperties": _value(tables, definitions)}, {"type": "string"}]}
     if "facts" in extra_of(hint):
         return _name(facts.names(extra_of(hint)["facts"]), OWN_FILE)
+    if "under" in extra_of(hint):   # dotted names of the user's, which TOML may read as tables in tables
+        own = _table(extra_of(hint)["own"], (), definitions)["properties"] if "own" in extra_of(hint) else {}
+        return {"type": "object", "properties": own}
     options = [_option(option, definitions) for option in alternatives(hint)]
     return options[0] if len(options) == 1 else {"anyOf": options}
 

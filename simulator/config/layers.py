@@ -1,5 +1,6 @@
 """Read TOML files and overrides into one plain table that remembers which file says what."""
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
@@ -15,6 +16,7 @@ from simulator.errors import InputErrors
 
 Path = tuple[str | int, ...]
 
+MOST_LETTERS = 200  # of the name of an experiment
 MAX_DEPTH = 50      # of tables; an experiment has four levels
 
 
@@ -53,6 +55,15 @@ class Layers:
     def merge(self, data: Mapping, source: Source) -> None:
         """Lay a table over what is there; tables merge, everything else is replaced."""
         self._merge(self.data, data, (), source)
+
+    def name_after(self, file: str | os.PathLike) -> None:
+        """Name an experiment that has no name of its own after its file.
+
+        Letters that no name may hold become `_`.
+        """
+        stem = os.path.basename(os.fspath(file)).removesuffix(".toml")
+        name = re.sub(r"[^\w.+ -]", "_", stem)[:MOST_LETTERS]
+        self.data.setdefault("name", name if re.match(r"\w", name) else f"_{name}"[:MOST_LETTERS])
 
     @property
     def folders(self) -> tuple[str, ...]:

@@ -19,6 +19,22 @@ from simulator.config.reader import MISSING, Reader
 from simulator.config.scorers import fill_in_scorers
 from simulator.errors import InputErrors
 
+COMPARE, SWEEP = "compare", "sweep"
+
+
+class NoExperiment(InputErrors):
+    """The file asks many runs for one answer.
+
+    kind : the command that does.
+    """
+
+    def __init__(self, faults: Iterable[str], kind: str):
+        super().__init__(faults)
+        self.kind = kind
+
+    def __reduce__(self):
+        return NoExperiment, (self.faults, self.kind)
+
 
 def load_experiment(file: str | os.PathLike, overrides: Mapping[str, Any] | Iterable[str] | str | None = None,
                     label: str = "overrides") -> Experiment:
@@ -52,13 +68,24 @@ def experiment_layers(file: str | os.PathLike, overrides: Mapping[str, Any] | It
         A file that cannot be read, or is no experiment.
     """
     layers = read_layers(file, overrides, label)
-    if "variants" in layers.data:
-        raise InputErrors([f"{os.fspath(file)}: a comparison, not an experiment; `simulator compare` runs it"])
-    if "study" in layers.data:
-        kind = layers.data["study"].get("kind", "sweep") if isinstance(layers.data["study"], dict) else "sweep"
-        raise InputErrors([f"{os.fspath(file)}: a study, not an experiment; `simulator {kind}` runs it"])
-    layers.data.setdefault("name", os.path.basename(os.fspath(file)).removesuffix(".toml"))
+    if (kind := kind_of(layers)) is not None:
+        noun = "a comparison" if kind == COMPARE else "a study"
+        raise NoExperiment([f"{os.fspath(file)}: {noun}, not an experiment; `simulator {kind}` runs it"], kind)
+    layers.name_after(file)
     return layers
+
+
+def kind_of(layers: Layers) -> str | None:
+    """Return the command that asks what a file asks; None: it is an experiment.
+
+    Of a table [study] that names no kind it is that of sweeps, whose reader tells what is wrong.
+    """
+    if "variants" in layers.data:
+        return COMPARE
+    if "study" not in layers.data:
+        return None
+    kind = layers.data["study"].get("kind") if isinstance(layers.data["study"], dict) else None
+    return kind if kind in registry.STUDIES else SWEEP
 
 
 def resolve(layers: Layers) -> Experiment:

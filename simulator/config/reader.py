@@ -4,6 +4,7 @@ msgspec stops at the first fault, so tables are walked here, key by key, and msg
 """
 import math
 import os
+import pathlib
 import re
 from collections.abc import Callable, Iterator
 from typing import Any, get_origin
@@ -24,8 +25,9 @@ from simulator.config.fields import (
 )
 from simulator.config.layers import Path, Source
 from simulator.config.words import allowed_in, show, words
-from simulator.core.paths import special
+from simulator.core.paths import fault_of_name, special
 from simulator.domain import facts
+from simulator.domain.near_facts import end_of
 from simulator.errors import InputErrors, did_you_mean, nearest
 
 BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
@@ -174,7 +176,7 @@ class Reader:
             return self._hub_id_or_file(kind, name, path)
         if name in facts.names(kind):
             return name
-        self.fault(path, f"no {kind} {show(name)} in {facts.FOLDERS[kind]}/{did_you_mean(name, facts.names(kind))}")
+        self.fault(path, f"no {kind} {show(name)} in {facts.FOLDERS[kind]}/{end_of(name, facts.names(kind))}")
         return MISSING
 
     def _hub_id_or_file(self, kind: str, name: str, path: Path) -> Any:
@@ -182,10 +184,12 @@ class Reader:
         if found is MISSING or os.path.exists(found):
             return found
         try:
-            return facts.name_of_hub_id(kind, name) or found
+            if known := facts.name_of_hub_id(kind, name):
+                return known
+            self.fault(path, facts.missing(kind, name, pathlib.Path(found)))
         except InputErrors as error:
             self.fault(path, error.faults[0])
-            return MISSING
+        return MISSING
 
     def _path(self, name: str, path: Path) -> Any:
         if not name:
@@ -196,6 +200,9 @@ class Reader:
     def _absolute(self, name: str, path: Path) -> Any:
         """Return the absolute path of a file that the file which says `path` calls `name`, or refuse it."""
         found = os.path.abspath(os.path.join(self._source_of(path).folder, os.path.expanduser(name)))
+        if (fault := fault_of_name(name)) is not None and "\0" not in name:
+            self.fault(path, fault)
+            return MISSING
         if kind := special(found):
             self.fault(path, f"expected a file, found {show(name)}, {kind}")
             return MISSING

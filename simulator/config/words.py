@@ -39,7 +39,8 @@ def _words(hint: Any, is_plural: bool = False) -> str:
             return f"one of {shown}" if len(values) > 1 else shown
         case inspect.VarTupleType() | inspect.ListType():
             lists = "lists of " if is_plural else "a list of "
-            return lists + _words(element_of(hint), is_plural=True) + _size(node.min_length, node.max_length)
+            elements = " or ".join(_words(each, is_plural=True) for each in alternatives(element_of(hint)))
+            return lists + elements + _size(node.min_length, node.max_length)
         case inspect.StructType() | inspect.DictType():
             return "tables" if is_plural else "a table"
         case _:

@@ -1,4 +1,4 @@
-"""Integer arithmetic that C does better than Cython can say."""
+"""Integer arithmetic that is faster in C than in Cython."""
 from libc.stdint cimport int64_t
 
 
@@ -22,7 +22,7 @@ cdef extern from *:
     int lowest_bit "__builtin_ctzll"(unsigned long long word) noexcept nogil
 
 
-# The integer nearest to x >= 0, halves up: what llround gives, without the call. x < 2**52.
+# The integer nearest to x >= 0, halves up: as llround, without the call. x < 2**52.
 cdef inline int64_t round_half_up(double x) noexcept nogil:
     cdef int64_t whole = <int64_t>x
     return whole + (x - <double>whole >= 0.5)

@@ -1,4 +1,4 @@
-"""Read a CSV file of measurements: columns of numbers, rows picked by what they were measured on."""
+"""CSV files of measurements: columns of numbers, and selection of rows by column values."""
 import csv
 import io
 import zlib
@@ -11,12 +11,12 @@ import numpy as np
 from simulator.core.unpacking import unpacked
 from simulator.errors import InputErrors, nearest
 
-MAX_LISTED = 20                 # faults of one column that are told one by one
+MAX_LISTED = 20                 # faults of one column that are listed one by one
 MAX_SHOWN = 8                   # values of a column that a message lists
 
 
 class ProfileCsv:
-    """The rows of one file that are not copies of an earlier row, or a part of them.
+    """Rows of one file without repetitions of an earlier row, or some of the rows.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class ProfileCsv:
         return len(self._rows)
 
     def has(self, column: str) -> bool:
-        """Say whether the file has a column of this name."""
+        """Return whether the file has a column of this name."""
         return column in self.header
 
     def numbers(self, column: str, may_be_empty: bool = False, may_be_negative: bool = False) -> np.ndarray:
@@ -74,12 +74,12 @@ class ProfileCsv:
         return self._cells(column)
 
     def where(self, **wanted: float | bool | str) -> "ProfileCsv":
-        """Return the rows whose columns hold these values.
+        """Return the rows with the given values in the given columns.
 
         Raises
         ------
         InputErrors
-            No row does: the first column that leaves none, and what it holds instead.
+            No row has them: the first column that leaves none, and its values.
         """
         part = self
         for column, value in wanted.items():
@@ -114,7 +114,7 @@ class ProfileCsv:
 
 
 def file_bytes(path: str | Path) -> bytes:
-    """Return what a file holds, unpacked if its name ends with .gz.
+    """Return the content of a file, unpacked if its name ends with .gz.
 
     Raises
     ------

@@ -11,7 +11,7 @@ cdef enum:
     LONGEST_RUN = 258           # that one code repeats; RFC 1951, section 3.2.5, like all below
     SHORTEST_RUN = 3
     RUN_BITS = 24               # that a run takes, about
-    STORED_BITS = 7             # what a byte must take to be stored: a code that saves less is not worth its time
+    STORED_BITS = 7             # coded bits per byte from which a plane is stored: the code is not worth its time
     SHORTEST_MATCH = 8          # bytes that are looked for elsewhere
     FARTHEST = 32768            # that they may be away
     HASH_BITS = 12
@@ -69,7 +69,7 @@ cdef inline void put(Deflate* stream, uint64_t bits, int32_t num_bits) noexcept 
 
 
 cdef void show(Deflate* stream) noexcept nogil:
-    """Write what is still held without going on behind it."""
+    """Write the bits still held, and leave the stream as it is."""
     cdef int32_t i
     for i in range(4):
         stream.out[stream.size + i] = <uint8_t>(stream.bits >> (8 * i))
@@ -117,7 +117,7 @@ cdef void end_stream(Deflate* stream) noexcept nogil:
 # ---- Adler-32
 
 cdef void sum_constant(Deflate* stream, uint8_t byte, int64_t length) noexcept nogil:
-    """Add `length` equal bytes: after i of them the first half is sum_bytes + i x byte."""
+    """Add `length` equal bytes: after i bytes the first half is sum_bytes + i x byte."""
     cdef int64_t n = length % ADLER_BASE, triangle = length * (length + 1) // 2 % ADLER_BASE
     stream.sum_sums = <uint32_t>((stream.sum_sums + n * stream.sum_bytes + byte * triangle) % ADLER_BASE)
     stream.sum_bytes = <uint32_t>((stream.sum_bytes + n * byte) % ADLER_BASE)
@@ -272,7 +272,7 @@ cdef inline int64_t end_of_match(const uint8_t* plane, int64_t before, int64_t f
 
 
 cdef int64_t find_matches(Match* matches, const uint8_t* plane, int64_t length, int32_t* num) noexcept nogil:
-    """Find what came before, SHORTEST_MATCH bytes or more; return the bits that it all takes, or INT64_MAX.
+    """Find repeats of earlier bytes, SHORTEST_MATCH or more; return the bits of the coded plane, or INT64_MAX.
 
     One place is remembered for each hash, and steps grow where nothing is found, as in LZ4 (lz4_Block_format.md).
     """
@@ -317,7 +317,7 @@ cdef void put_matches(Deflate* stream, int32_t num_matches, const Plane* plane) 
         left = match.length
         while left > 0:
             part = min(left, <int32_t>LONGEST_RUN)
-            if 0 < left - part < SHORTEST_RUN:          # what is left must be long enough
+            if 0 < left - part < SHORTEST_RUN:          # the rest must be long enough
                 part -= SHORTEST_RUN
             put_match(stream, part, match.distance)
             left -= part
@@ -395,7 +395,7 @@ cdef int64_t header(Deflate* stream, const OwnCode* code) noexcept nogil:
 cdef void put_own(Deflate* stream, const OwnCode* code, const uint8_t* plane, int64_t length) noexcept nogil:
     cdef int64_t i
     cdef Code one, other
-    cdef Deflate local                          # in registers: for all C knows, what is written may be the stream
+    cdef Deflate local                          # in registers: to C, writes to out may alias the stream
     header(stream, code)
     local = stream[0]
     for i in range(0, length - 1, 2):           # two at once: 28 bits at most

@@ -13,7 +13,7 @@ cdef inline uint64_t mix(uint64_t x) noexcept nogil:
 @cython.final
 cdef class Draws:
     cdef uint64_t _state
-    cdef const uint64_t* _words     # what to give instead of random bits, one after the other; NULL: nothing
+    cdef const uint64_t* _words     # replaces random bits, one word after the other; NULL: not used
     cdef int64_t _num_words
     cdef readonly int64_t num_replayed      # words given so far
     cdef object _owner              # of the words

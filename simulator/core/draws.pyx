@@ -17,10 +17,10 @@ cdef class Draws:
 
     @staticmethod
     def replaying(words):
-        """Return a stream that gives these words, and the first again after the last.
+        """Return a stream of the given words, which begins again after the last.
 
-        So a recorded run can be repeated with the numbers that somebody else drew: `below(count)` is the remainder of a
-        word. Whoever must not begin again asks `num_replayed` afterwards.
+        It repeats a recorded run with another system's numbers: `below(count)` is the remainder of a word. A caller
+        that must not begin again checks `num_replayed` afterwards.
 
         Parameters
         ----------

@@ -10,8 +10,8 @@ cdef struct Event:
     int64_t time_ns         # when it happens, >= 0
     int64_t order           # priority << 48 | sequence: settles equal times, no two events share one
     int32_t kind            # the owner's enum
-    int32_t replica         # whom it concerns; the owner says what it means
-    int64_t payload         # an index, never an object; the owner says into what
+    int32_t replica         # the replica of the event; the owner defines its meaning
+    int64_t payload         # an index, never an object; the owner defines its meaning
 
 
 cdef inline bint event_before(const Event* a, const Event* b) noexcept nogil:
@@ -48,5 +48,5 @@ cdef class EventQueue:
     cdef void _sift_down(self, const Event* event) noexcept nogil
     cdef int _grow(self) except -1 nogil
 
-    # Raise RuntimeError if an event stands before its parent.
+    # Raise RuntimeError if an event is ordered before its parent.
     cpdef int check(self) except -1 nogil

@@ -1,4 +1,4 @@
-"""In which iteration each decoding sequence ends: the next to end is always on top.
+"""The iteration in which each decoding sequence ends: the next to end is always on top.
 
 Touched twice a request in the hottest path, so an entry is 16 bytes and there is no map from slot to position: a
 sequence that ends is on top, and the rare removal of another one (a preemption, a time-out) searches the array.
@@ -14,7 +14,7 @@ cdef enum:
 
 
 cdef struct Finish:
-    int64_t iteration           # the iteration at whose end the sequence is complete, >= 0
+    int64_t iteration           # the sequence is complete at the end of this iteration, >= 0
     int64_t order_slot          # order << SLOT_BITS | slot; order settles equal iterations
 
 
@@ -60,15 +60,15 @@ cdef class FinishHeap:
         self._sift_up(self.size - 1, &finish)
         return 0
 
-    # Where the first to end is kept, to be asked for ahead.
+    # Address of the first to end, for a prefetch.
     cdef inline const Finish* first(self) noexcept nogil:
         return self._heap
 
-    # The iteration of the first to end; the heap must not be empty. Likewise below, and its slot.
+    # The iteration of the first to end; the heap must not be empty. Also for its slot below.
     cdef inline int64_t top_iteration(self) noexcept nogil:
         return self._heap[0].iteration
 
-    # The same of any of several heaps.
+    # The iteration of the first to end in heap `index`.
     cdef inline int64_t top_iteration_of(self, int32_t index) noexcept nogil:
         return self._heap[0].iteration if index == self._at_hand else self._shelves[index].heap[0].iteration
 
@@ -95,7 +95,7 @@ cdef class FinishHeap:
             hole = parent
         self._heap[hole] = entry
 
-    # The same downwards.
+    # Sift downwards.
     cdef inline void _sift_down(self, int32_t hole, const Finish* finish) noexcept nogil:
         cdef Finish* heap = self._heap
         cdef Finish entry = finish[0]
@@ -125,12 +125,12 @@ cdef class FinishHeap:
     # Forget every entry; keeps the memory.
     cdef void clear(self) noexcept nogil
 
-    # Make room for that many entries. -1 without memory, and nothing changed.
+    # Make room for `room` entries. -1 without memory, and nothing changed.
     cdef int reserve(self, int32_t room) except -1 nogil
 
     cdef int32_t _find(self, int32_t slot) noexcept nogil
     cdef int _remove_here(self, int32_t slot) noexcept nogil
     cdef int _grow(self) except -1 nogil
 
-    # Raise RuntimeError if an entry stands before its parent or a slot is in it twice. O(size**2).
+    # Raise RuntimeError if an entry is ordered before its parent or a slot is in it twice. O(size**2).
     cpdef int check(self) except -1 nogil

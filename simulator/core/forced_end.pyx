@@ -1,8 +1,8 @@
 """A second signal ends the process even if Python never runs again.
 
-Python notes a signal and acts on it between two of its instructions: while compiled code runs, or waits, nothing comes
-of it. The handler installed here is called by the system itself, hands each signal on to Python, and at the second sets
-an alarm that ends the process when it goes off.
+Python notes a signal and acts on it between two of its instructions: while compiled code runs, or waits, a signal has
+no effect. The handler installed here is called by the system itself, passes each signal on to Python, and at the second
+sets an alarm that ends the process when it goes off.
 """
 from libc.string cimport memset
 
@@ -26,9 +26,9 @@ cdef enum:
     MOST = 64                       # signals there are
     BY_SIGNAL = 128                 # exit status, less the number of the signal
 
-cdef sigaction_s pythons[MOST]      # what Python does with each that is watched
-cdef sigaction_s alarm_before       # what was done with an alarm
-cdef int num_signals                # that came since arm()
+cdef sigaction_s pythons[MOST]      # Python's action for each watched signal
+cdef sigaction_s alarm_before       # previous action for SIGALRM
+cdef int num_signals                # signals since arm()
 cdef int last_signal
 cdef unsigned int grace_s
 cdef bint is_armed
@@ -39,7 +39,7 @@ cdef void give_up(int number) noexcept nogil:
 
 
 cdef void note(int number) noexcept nogil:
-    """Count a signal, and let Python know of it; only what may be called at any instant is."""
+    """Count a signal, and pass it to Python; calls only async-signal-safe functions."""
     cdef sigaction_s action
     global num_signals, last_signal
     num_signals += 1
@@ -72,7 +72,7 @@ def arm(numbers, int seconds):
 
 
 def disarm():
-    """End nothing any more; whoever called puts the handlers of the signals back."""
+    """End nothing any more; the caller restores the handlers of the signals."""
     global num_signals, is_armed
     if is_armed and num_signals >= 2:
         alarm(0)

@@ -1,6 +1,6 @@
 """A map from 64-bit hashes to indices: open addressing, linear probing, no tombstones.
 
-The keys must be well mixed already: their low bits are the home position as they stand. Every key is allowed, 0 too;
+The keys must be well mixed already: their low bits are the home position unchanged. Every key is allowed, 0 too;
 values are >= 0.
 """
 cimport cython
@@ -8,7 +8,7 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 
 
 cdef enum:
-    FIRST_KEYS = 32             # for which there is room at first
+    FIRST_KEYS = 32             # room for keys at first
 
 
 cdef struct HashSlot:           # 16 bytes, so that none straddles a cache line
@@ -20,7 +20,7 @@ cdef struct HashSlot:           # 16 bytes, so that none straddles a cache line
 @cython.final
 cdef class HashMap:
     cdef HashSlot* _slots
-    cdef uint64_t _mask         # number of slots - 1; a power of two less one; 0: no key came yet
+    cdef uint64_t _mask         # number of slots - 1; a power of two less one; 0: no key yet
     cdef readonly int64_t size  # keys in it
 
     # The value of a key; -1 if it is absent.

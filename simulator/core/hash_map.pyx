@@ -4,7 +4,7 @@ from libc.stdlib cimport free, malloc
 
 from simulator.core.errors cimport broken, out_of_memory
 
-# What a map looks into before its first key: memory only for those that are used. Never written to.
+# The slots of a map before its first key: memory only for maps that are used. Never written to.
 cdef HashSlot NO_KEY
 NO_KEY.key, NO_KEY.value = 0, -1
 
@@ -27,7 +27,7 @@ cdef class HashMap:
         cdef int32_t value = slots[hole].value
         if value < 0:
             return -1
-        # Close the gap: pull back each follower whose home is not after the hole, so that no probe stops short.
+        # Close the gap: pull back each follower with a home not after the hole, so that no probe stops short.
         i = hole
         while True:
             i = (i + 1) & mask

@@ -13,12 +13,12 @@ cdef struct Code:               # of a symbol, its first bit the lowest
 
 cdef struct OwnCode:            # of one plane
     Code codes[NUM_LITERALS]    # length 0: there is none
-    int32_t counts[NUM_LITERALS]        # how often each symbol comes
-    uint8_t lengths[NUM_LITERALS]       # the same as those of the codes, 14 at most
+    int32_t counts[NUM_LITERALS]        # how often each symbol occurs
+    uint8_t lengths[NUM_LITERALS]       # lengths of the codes, 14 at most
 
 
-# Make the code of so many bytes. False: they look like noise, and nothing was made.
+# Make the code of `length` bytes. False: they look like noise, and nothing was made.
 cdef bint make_code(OwnCode* code, const uint8_t* plane, int64_t length) noexcept nogil
 
-# A code whose first bit is the highest, turned around.
+# A code with its highest bit first, reversed.
 cdef uint32_t reversed_bits(uint32_t code, int32_t length) noexcept nogil

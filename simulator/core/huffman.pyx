@@ -4,7 +4,7 @@ from libc.string cimport memset
 
 cdef enum:
     MAX_CODE_BITS = 14          # deflate allows 15, but the header that is written has no word for that
-    SAMPLE_BYTES = 64           # looked at first, of so many each
+    SAMPLE_BYTES = 64           # sampled bytes in each SAMPLE_EVERY
     SAMPLE_EVERY = 512
 
 
@@ -19,7 +19,7 @@ cdef bint make_code(OwnCode* code, const uint8_t* plane, int64_t length) noexcep
 
 
 cdef bint is_noise(const uint8_t* plane, int64_t length) noexcept nogil:
-    """Judge by the sum of the squares of how often each byte comes: of noise it is a 256th of all."""
+    """Judge by the sum of the squares of byte counts: for noise it is a 256th of the square of their sum."""
     cdef int32_t counts[256]
     cdef int64_t first = 0, i, seen = 0
     cdef double squares = 0.0
@@ -35,7 +35,7 @@ cdef bint is_noise(const uint8_t* plane, int64_t length) noexcept nogil:
 
 
 cdef void count_bytes(int32_t* found, const uint8_t* plane, int64_t length) noexcept nogil:
-    cdef int32_t counts[4][256]                 # one alone would have to wait where a byte comes twice
+    cdef int32_t counts[4][256]                 # a single one would stall on repeated bytes
     cdef int64_t i
     memset(counts, 0, sizeof(counts))
     for i in range(0, length - 3, 4):

@@ -52,5 +52,5 @@ cdef class IndexHeap:
     cdef void _take_out(self, int32_t hole) noexcept nogil
     cdef int _grow(self) except -1 nogil
 
-    # Raise RuntimeError if a row stands before its parent, or not where its place says.
+    # Raise RuntimeError if a row is ordered before its parent, or is not at its recorded place.
     cpdef int check(self) except -1 nogil

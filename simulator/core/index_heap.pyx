@@ -19,7 +19,7 @@ cdef inline bint stands_before(const Waiting* a, const Waiting* b) noexcept nogi
 cdef class IndexHeap:
     """Rows in order of priority, arrival, then rank.
 
-    num_rows : if given, rows are 0 .. num_rows - 1, and the heap knows where each of them is: 4 bytes each.
+    num_rows : if given, rows are 0 .. num_rows - 1, and the heap records the place of each one: 4 bytes each.
     """
 
     def __init__(self, Py_ssize_t num_rows=0):

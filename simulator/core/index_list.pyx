@@ -90,7 +90,7 @@ cdef class IndexLists:
         self._links.remove(self._at(k), i)
 
     def move_back(self, k, first, last):
-        """Move the elements from `first` to `last` of list k, which stand there in this order, to its end."""
+        """Move the elements from `first` to `last` of list k, which follow each other in this order, to its end."""
         self._links.move_back(self._at(k), first, last)
 
     def pop_front(self, k):

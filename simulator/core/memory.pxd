@@ -19,8 +19,8 @@ cdef extern from *:
     """
     void* aligned_alloc(size_t alignment, size_t size) noexcept nogil
 
-    # The cache line at this address, any address, will be written to soon. (To ask for reading was measured not to help
-    # with lines that were modified elsewhere.)
+    # The cache line at this address, any address, will be written to soon. (A prefetch for reading was measured not to
+    # help with lines that were modified elsewhere.)
     void prefetch "SIM_PREFETCH"(const void* address) noexcept nogil
 
 
@@ -28,7 +28,7 @@ cdef enum:
     LINE_BYTES = 64             # of a cache line
 
 
-# The same for `count` lines from there on.
+# Prefetch `count` lines from there on.
 cdef inline void prefetch_lines(const void* address, int32_t count) noexcept nogil:
     cdef int32_t i
     for i in range(count):
@@ -47,7 +47,7 @@ cdef inline int resize(void* array, size_t size) except -1 nogil:
     return 0
 
 
-# The same for an array that begins with a cache line, `before` bytes of which are kept.
+# Resize an array that begins with a cache line, and keep `before` bytes of it.
 cdef inline int resize_lines(void* array, size_t before, size_t size) except -1 nogil:
     cdef void* old
     cdef void* moved = aligned_alloc(LINE_BYTES, (size + LINE_BYTES - 1) // LINE_BYTES * LINE_BYTES)

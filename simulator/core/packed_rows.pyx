@@ -1,6 +1,6 @@
 """Rows of a table as HDF5 stores a chunk that passed its filters shuffle, deflate and Fletcher32, at memory speed.
 
-The same bytes could come from HDF5 itself, which spends 200 to 400 ns on a row of 72 bytes; see results/README.md.
+HDF5 itself would write equal bytes, at 200 to 400 ns per row of 72 bytes; see results/README.md.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memset
@@ -19,9 +19,9 @@ cdef enum:
 
 @cython.final
 cdef class RowPacker:
-    """Packs rows, a chunk of so many at a time.
+    """Packs rows in chunks of `chunk_rows` rows.
 
-    chunk_rows : of a chunk.
+    chunk_rows : rows of a chunk.
     dtype : of a row; bytes that belong to no field are written as 0.
     """
     cdef readonly int64_t chunk_rows, row_bytes
@@ -29,7 +29,7 @@ cdef class RowPacker:
     cdef uint64_t* _words       # [chunk_rows] some bytes of each row
     cdef uint64_t* _shown       # [words of a row] ones where bits belong to a field
     cdef uint8_t* _bytes        # [row_bytes, chunk_rows]
-    cdef Plane* _planes         # [row_bytes] those of the chunk that are not constant
+    cdef Plane* _planes         # [row_bytes] planes of the chunk that are not constant
     cdef int32_t _num_planes
     cdef Match* _matches        # [an eighth of chunk_rows] found in the plane at hand
     cdef uint8_t* _out
@@ -50,9 +50,9 @@ cdef class RowPacker:
         self._bytes, self._out, self._matches = &byte_view[0], &out_view[0], <Match*>&match_view[0]
 
     def pack(self, rows):
-        """Return rows as a chunk, zeros behind them: an array of uint8 whose memory is used again.
+        """Return rows as a chunk, zeros after them: an array of uint8; the next call reuses its memory.
 
-        rows : contiguous, 1 to `chunk_rows` of them.
+        rows : contiguous array of 1 to `chunk_rows` rows.
         """
         cdef const uint8_t[::1] view = rows.view(f"V{self.row_bytes}").view(np.uint8)
         cdef int64_t num_rows = len(rows), size
@@ -84,7 +84,7 @@ cdef class RowPacker:
         return stream.size + CHECK_BYTES
 
     cdef uint64_t _gather(self, const uint8_t* row, int64_t num_rows, int32_t width, uint64_t shown) noexcept nogil:
-        """Take some bytes of each row; return which bits are not the same in all."""
+        """Gather some bytes of each row; return the bits that differ between rows."""
         cdef uint64_t varying = 0, word
         cdef int64_t i
         cdef int32_t byte

@@ -15,7 +15,7 @@ cdef inline bint timed_before(const TimedRow* a, const TimedRow* b) noexcept nog
     return pair_before(a.time_ns, a.row, b.time_ns, b.row)
 
 
-cdef struct RowHeap:            # all zero at first; whoever has it frees `entries`
+cdef struct RowHeap:            # all zero at first; the owner frees `entries`
     TimedRow* entries           # [size] children of i: 4i + 1 .. 4i + 4
     int64_t size
     int64_t room                # entries that fit before it must grow

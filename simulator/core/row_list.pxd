@@ -1,10 +1,10 @@
-"""A few rows in a growing array: those whose clients gave up during an iteration."""
+"""A few rows in a growing array: requests with clients that gave up during an iteration."""
 from libc.stdint cimport int32_t
 
 from simulator.core.memory cimport resize
 
 
-cdef struct RowList:            # all zero at first; whoever has it frees `rows`
+cdef struct RowList:            # all zero at first; the owner frees `rows`
     int32_t* rows               # [size]
     int32_t size
     int32_t room                # rows that fit before it must grow

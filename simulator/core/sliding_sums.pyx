@@ -29,7 +29,7 @@ cdef class SlidingSums:
         cdef bint has_changed = last > self._now
         cdef double* old
         cdef int32_t key
-        self._now = max(self._now, last - NUM_SLICES)       # what comes between is over already
+        self._now = max(self._now, last - NUM_SLICES)       # slices in between are over already
         while self._now < last:
             self._now += 1
             old = &self._slices[(self._now % NUM_SLICES) * self.num_keys]

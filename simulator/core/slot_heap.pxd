@@ -1,4 +1,4 @@
-"""What happens next to which slot: instants in order, any of which can be moved."""
+"""Instants of slots, in order, each of which can be moved."""
 cimport cython
 from libc.stdint cimport int32_t, int64_t
 
@@ -43,7 +43,7 @@ cdef class SlotHeap:
     cdef inline int64_t next_ns(self) noexcept nogil:
         return self._heap[0].time_ns if self.size > 0 else NEVER_NS
 
-    # Raise RuntimeError if a slot stands before its parent, or not where its place says.
+    # Raise RuntimeError if a slot is ordered before its parent, or is not at its recorded place.
     cpdef int check(self) except -1 nogil
 
     cdef void _sift_up(self, int32_t hole, TimedSlot entry) noexcept nogil

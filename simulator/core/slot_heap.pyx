@@ -1,4 +1,4 @@
-"""What happens next to which slot: instants in order, any of which can be moved."""
+"""Instants of slots, in order, each of which can be moved."""
 cimport cython
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
@@ -9,7 +9,7 @@ from simulator.core.memory cimport resize
 
 @cython.final
 cdef class SlotHeap:
-    """A binary heap of slots that knows where each of them is."""
+    """A binary heap of slots that records the place of each one."""
 
     def __dealloc__(self):
         free(self._heap)

@@ -1,20 +1,20 @@
-"""The least of many small counts, and who shares it: indices sorted by their counts.
+"""The least of many small counts, and the indices that have it: indices sorted by their counts.
 
-For counts that change by one at a time, as requests in flight do: such a change swaps two indices, whatever their
-number. Which place an index has among equals depends on what happened before.
+For counts that change by one at a time, as requests in flight do: such a change swaps two indices, for any number of
+indices. The order of indices with equal counts depends on earlier changes.
 """
 cimport cython
 from libc.stdint cimport int32_t
 
 
 cdef enum:
-    OUT = -1                    # the count of an index that is not asked for
+    OUT = -1                    # the count of an excluded index
 
 
 @cython.final
 cdef class TiedCounts:
     cdef readonly int32_t size  # indices
-    cdef int32_t* _order        # [size] indices, those that are out first, then by count
+    cdef int32_t* _order        # [size] indices, excluded ones first, then by count
     cdef int32_t* _place        # [index] where in the order it is
     cdef int32_t* _level        # [index] its count + 1; 0: out
     cdef int32_t* _begin        # [level] first place with that level or a higher one
@@ -42,7 +42,7 @@ cdef class TiedCounts:
         cdef int32_t first = self._begin[1]
         return self._begin[self._level[self._order[first]] + 1] - first if first < self.size else 0
 
-    # The k-th of those, k in 0 .. ties - 1, in no special order.
+    # The k-th index with the least count, k in 0 .. ties - 1, in no special order.
     cdef inline int32_t tied(self, int32_t k) noexcept nogil:
         return self._order[self._begin[1] + k]
 

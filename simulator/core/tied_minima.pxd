@@ -1,4 +1,4 @@
-"""The least of many keys, and how many share it: a tree of minima with counts."""
+"""The least of many keys, and the number of ties: a tree of minima with counts."""
 cimport cython
 from libc.stdint cimport int32_t
 
@@ -44,7 +44,7 @@ cdef class TiedMinima:
     cdef inline int32_t ties(self) noexcept nogil:
         return self._node[1].count
 
-    # The index of the k-th of those, k in 0 .. ties - 1, in order of index.
+    # The k-th index with the least key, k in 0 .. ties - 1, in order of index.
     cdef inline int32_t tied(self, int32_t k) noexcept nogil:
         cdef Least* node = self._node
         cdef double least = node[1].key
@@ -58,7 +58,7 @@ cdef class TiedMinima:
                 i += 1
         return i - self._num_leaves
 
-    # The first of those from `index` on; behind the last comes the first again.
+    # The first index with the least key from `index` on; after the last it wraps around to the first.
     cdef inline int32_t tied_from(self, int32_t index) noexcept nogil:
         cdef Least* node = self._node
         cdef double least = node[1].key
@@ -73,5 +73,5 @@ cdef class TiedMinima:
             i += node[i].key != least
         return i - self._num_leaves
 
-    # Raise RuntimeError if a node does not say what its children do.
+    # Raise RuntimeError if a node does not match its children.
     cpdef int check(self) except -1 nogil

@@ -1,7 +1,7 @@
-"""The least of many keys, and how many share it.
+"""The least of many keys, and the number of ties.
 
 A change walks straight up and stops where nothing changes; one walk down finds any of the tied. So a router that takes
-the least loaded replica, and among equals each with the same chance, pays for the replicas that changed alone.
+the least loaded replica, any among equals, pays only for the replicas that changed.
 """
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t

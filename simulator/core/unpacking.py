@@ -1,22 +1,22 @@
-"""How much a compressed file may hold."""
+"""Limit on the size of a compressed file's content."""
 import gzip
 import io
 
-LEAST_LIMIT, MOST_FOLD = 2**28, 100         # text compresses to a tenth; what expands a hundredfold holds one thing
+LEAST_LIMIT, MOST_FOLD = 2**28, 100         # text compresses to a tenth; a hundredfold content is repetition
 
 
 def limit_of(compressed_bytes: int) -> int:
-    """Return how many bytes a file of so many compressed ones may have."""
+    """Return the most bytes to which a file of `compressed_bytes` may expand."""
     return max(LEAST_LIMIT, MOST_FOLD * compressed_bytes)
 
 
 def unpacked(data: bytes) -> bytes:
-    """Return what gzip data hold.
+    """Return the content of gzip data.
 
     Raises
     ------
     OSError
-        They are damaged, or hold more than `limit_of` says.
+        The data are damaged, or expand beyond `limit_of`.
     """
     limit = limit_of(len(data))
     with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:

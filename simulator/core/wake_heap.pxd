@@ -1,4 +1,4 @@
-"""When each replica must act next, and which is first: one wake time each, and a knock-out tournament between them."""
+"""The next time at which each replica must act, and the first: one wake time each, in a knock-out tournament."""
 cimport cython
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 

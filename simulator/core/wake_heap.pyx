@@ -1,4 +1,4 @@
-"""When each replica must act next, and which is first.
+"""The next time at which each replica must act, and the first.
 
 A tournament rather than an indexed heap: it needs no map from replica to position, a change walks straight up, the
 first is known without a search, the second has lost to it on its way up, and equal times fall to the lowest index.

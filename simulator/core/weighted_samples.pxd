@@ -18,12 +18,12 @@ cdef struct LargeSample:                        # a value that does not fit into
 
 @cython.final
 cdef class WeightedSamples:
-    cdef uint64_t* _packed                      # [size] value << WEIGHT_BITS | weight; sorted when ranks are asked for
+    cdef uint64_t* _packed                      # [size] value << WEIGHT_BITS | weight; sorted when ranks are computed
     cdef readonly int64_t size                  # packed entries
     cdef int64_t _room                          # packed entries that fit before it must grow
     cdef LargeSample* _large                    # [_num_large] values of 2**44 and more
     cdef int64_t _num_large
-    cdef int64_t _room_large                    # likewise
+    cdef int64_t _room_large                    # large samples that fit before it must grow
 
     # Add `weight` (>= 1) observations of `value` (>= 0). -1 without memory.
     cdef inline int add(self, int64_t value, int32_t weight) except -1 nogil:

@@ -33,7 +33,7 @@ cdef extern from *:
 
 cdef enum:
     WEIGHT_MASK = (1 << WEIGHT_BITS) - 1
-    MERGED_FROM = 1 << 23       # entries: below, memory is cheaper than sorting; above, most values come again
+    MERGED_FROM = 1 << 23       # entries: below, memory is cheaper than sorting; above, most values recur
 
 
 @cython.final
@@ -88,7 +88,7 @@ cdef class WeightedSamples:
         self.size = last + 1
 
     def absorb(self, WeightedSamples other):
-        """Take over what another has observed; nothing is left there."""
+        """Move the samples of another one here; it is empty afterwards."""
         cdef int64_t i
         for i in range(other.size):
             self.add(<int64_t>(other._packed[i] >> WEIGHT_BITS), <int32_t>(other._packed[i] & WEIGHT_MASK))
@@ -168,7 +168,7 @@ cdef class WeightedSamples:
         return found
 
     def pairs(self):
-        """Return values and weights as int64 arrays, by value; a value may come again."""
+        """Return values and weights as int64 arrays, by value; a value may recur."""
         self._sort()
         packed = self._view()
         large = np.array(self._large_pairs(), np.int64).reshape(-1, 2)

@@ -16,11 +16,11 @@ cdef class Acceptance:
     """Accepted drafts per verify step, by request.
 
     cycle : accepted drafts of each verify step, cycled per request, not empty; not read if `weights` are given.
-    weights : weight of 0, 1, 2, ... accepted drafts, any sum > 0; or float64 (p, m), those of several profiles; None:
-        the cycle decides.
+    weights : weight of 0, 1, 2, ... accepted drafts, any sum > 0; or float64 (p, m), for p profiles; None: the cycle
+        decides.
     num_requests : rows of the workload.
     key : 64-bit key of the random stream.
-    numbers : uint64 (num_requests,), what tells requests from each other, wherever they stand; None: their rows.
+    numbers : uint64 (num_requests,), identify requests wherever they are served; None: their rows.
     profiles : int32 (num_requests,), the profile of each request; None: there is one for all.
     """
 
@@ -78,7 +78,7 @@ cdef class Acceptance:
             self._bounds[i] = <uint64_t>ceil(below / total * 9007199254740992.0)        # 2**53: exact but for the ceil
 
     def _take_profiles(self, weights, const int32_t[::1] profiles):
-        """Do likewise for each profile."""
+        """Set the bounds of each profile, as `_take_weights` does for one."""
         cdef const double[:, ::1] given = np.ascontiguousarray(weights, np.float64)
         cdef Py_ssize_t num_profiles = given.shape[0], i, j
         cdef double total, below

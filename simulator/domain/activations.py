@@ -1,4 +1,4 @@
-"""What an accelerator holds while it computes a batch, as the profile run of vLLM finds it."""
+"""Activation memory of an accelerator during a batch, as vLLM's profile run measures it."""
 from simulator.domain.deployment import Deployment
 from simulator.domain.memory_reserve import MemoryReserve, domain_size
 from simulator.domain.rank_weights import dense_parts, layer_kinds, moe_of
@@ -17,10 +17,10 @@ def activation_bytes(deployment: Deployment, layers: range, max_num_batched_toke
     """Return the peak of activations: of the forward pass or of sampling.
 
     Beside it are the workspaces of experts that stay. Forward: tokens x (residual + hidden state + the widest layer
-    part) elements. Sampling: the hidden states of all tokens stay while the logits of `max_num_seqs` rows are worked
-    on, where the stage has the head. A pipeline stage holds what it receives and, unless it is the last, what it sends.
-    This is what vLLM's profile run provokes (GPUModelRunner.profile_run); it counts tensors and leaves out the
-    allocator's slack.
+    part) elements. Sampling: the hidden states of all tokens stay while the logits of `max_num_seqs` rows are
+    processed, if the stage has the head. A pipeline stage holds its input and, unless it is the last, its output.
+    vLLM's profile run provokes this peak (GPUModelRunner.profile_run); it counts tensors and leaves out the allocator's
+    slack.
     """
     model, element, tokens = deployment.model, deployment.activation_bytes, max_num_batched_tokens
     rows, is_last = min(max_num_seqs, tokens), layers.stop == model.num_layers
@@ -39,9 +39,9 @@ def activation_bytes(deployment: Deployment, layers: range, max_num_batched_toke
 def _widest_part(deployment: Deployment, reserve: MemoryReserve, mixer: str, network: str) -> float:
     """Return the elements per token alive at once inside the widest part of a layer of this kind.
 
-    MLP: gate and up outputs and their product. Token mixer: input projections and output. Routed experts: what they
-    read, gathered from all ranks whose tokens they see, and what they give; with them, where they do not stay, the
-    buffers of vLLM's fused_moe: one of max(gate and up, hidden) and one of the product per chosen expert.
+    MLP: gate and up outputs and their product. Token mixer: input projections and output. Routed experts: their inputs,
+    gathered from all ranks that send them tokens, and their outputs; plus, where they do not stay, the buffers of
+    vLLM's fused_moe: one of max(gate and up, hidden) and one of the product per chosen expert.
     """
     model, ways = deployment.model, deployment.parallelism
     width = model.hidden_size
@@ -84,19 +84,19 @@ def _workspace_bytes(deployment: Deployment, layers: range, tokens: int, reserve
 
 
 def _backend(deployment: Deployment) -> str:
-    """Return the DeepEP kernels by which data-parallel ranks exchange tokens; "": they gather them."""
+    """Return the DeepEP kernels by which data-parallel ranks exchange tokens; "": tokens are gathered."""
     backend = deployment.experts.all2all_backend if deployment.experts else None
     is_deepep = deployment.parallelism.data_parallel > 1 and (backend or "").startswith("deepep")
     return backend if is_deepep else ""
 
 
 def exchange_bytes(deployment: Deployment) -> float:
-    """Return the buffers by which tokens get to their experts and back.
+    """Return the size of the buffers that carry tokens to their experts and back.
 
-    What is gathered is among the activations. Low latency: four times, sent and received, in two halves that take
-    turns, each expert's room for the tokens of a rank in bfloat16 with float32 scales of 128 elements each;
-    deepseek-ai/DeepEP, csrc/config.hpp (LowLatencyLayout): 31.94 GiB for 448 experts, 1,840 tokens and 5,120 elements
-    (vLLM issue 57894), of which this gives 31.94.
+    Gathered tokens are among the activations. Low latency: four buffers, sent and received, in two halves that
+    alternate, each with every expert's room for the tokens of a rank in bfloat16 with float32 scales of 128 elements
+    each; deepseek-ai/DeepEP, csrc/config.hpp (LowLatencyLayout): 31.94 GiB for 448 experts, 1,840 tokens and 5,120
+    elements (vLLM issue 57894), of which this gives 31.94.
     """
     backend, ways = _backend(deployment), deployment.parallelism
     if not backend:

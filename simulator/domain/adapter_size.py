@@ -1,4 +1,4 @@
-"""How large a LoRA adapter is."""
+"""The size of a LoRA adapter."""
 from simulator.domain.layer_spec import MultiHeadAttention
 from simulator.domain.model_spec import ModelSpec
 
@@ -35,7 +35,7 @@ def slot_bytes(model: ModelSpec, rank: int, tensor_parallel: int) -> float:
 
 
 def _widths(model: ModelSpec) -> tuple[int, int]:
-    """Return what the projections of a layer read and write: (the hidden state, what ranks split)."""
+    """Return the widths of a layer's projections: (the hidden state, the part split over ranks)."""
     attention, mlp, hidden = model.attention, model.mlp, model.hidden_size
     if model.moe is not None or set(model.layer_types) != {"full_attention"} or not isinstance(
             attention, MultiHeadAttention):

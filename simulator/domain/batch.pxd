@@ -1,4 +1,4 @@
-"""What one iteration computes, as far as its duration can depend on it."""
+"""The work of one iteration, as far as its duration can depend on it."""
 from libc.stdint cimport int8_t, int32_t, int64_t
 
 
@@ -9,23 +9,23 @@ cdef struct Chunk:                      # the part of one prompt that an iterati
 
 
 cdef enum Graph:
-    UNSETTLED = 0                       # nobody has asked, or there are no graphs
+    UNSETTLED = 0                       # not decided yet, or there are no graphs
     EAGER = 1                           # kernels are launched one by one
-    PIECEWISE = 2                       # graphs of what lies between attention layers
+    PIECEWISE = 2                       # graphs of the parts between attention layers
     FULL = 3                            # one graph of everything
 
 
 cdef struct BatchShape:                 # sums over the batch; kept incrementally, never by a scan in steady state
     int32_t num_sequences               # scheduled sequences, prefilling and decoding
-    int32_t num_decodes                 # of these, decoding
-    int32_t num_chunks                  # of these, prefilling: length of `chunks`
+    int32_t num_decodes                 # decoding sequences among num_sequences
+    int32_t num_chunks                  # prefilling sequences among num_sequences: length of `chunks`
     int32_t num_samples                 # sequences that sample a token at the end: rows of the LM head
     int64_t prefill_tokens              # prompt tokens computed (recomputed tokens of resumed requests count here)
     int64_t decode_tokens               # tokens computed for decoding sequences: 1 each, 1 + drafts under speculation
     int64_t context_tokens              # sum over decoding sequences of tokens in KV after this iteration
-    # How far the contexts of decoding sequences lie apart, 0 unless the latency model prices it and each computes one
-    # token: what all together lack to be as long as the longest, and have beyond the shortest. As long as each gains a
-    # token an iteration, both stay as they are.
+    # Spread of the contexts of decoding sequences, 0 unless the latency model prices it and each computes one token:
+    # the sums of (longest - context) and of (context - shortest). Both stay constant while each sequence gains one
+    # token an iteration.
     int64_t below_longest_tokens
     int64_t above_shortest_tokens
     int64_t prefill_context_tokens      # sum over chunks of chunk.context_tokens
@@ -35,12 +35,12 @@ cdef struct BatchShape:                 # sums over the batch; kept incrementall
     int32_t pad_tokens                  # rows without a token that are computed, too, attention aside: padding to the
                                         # size of a CUDA graph
     int8_t graph                        # the Graph that executes it
-    # What else an engine's features make of it, 0 where it has none: see simulator/latency/around.
+    # Work of engine features around the iteration, 0 without the feature: see simulator/latency/around.
     int32_t num_masks                   # rows of logits that a grammar restricts
     int32_t num_adapters                # LoRA adapters, each counted once
-    int32_t largest_rank                # of these, where ranks are known
+    int32_t largest_rank                # largest rank of the num_adapters adapters, where ranks are known
     int32_t num_loads                   # adapters that are copied to the accelerator before it begins
-    int32_t num_reads                   # of these, from the disk
+    int32_t num_reads                   # how many of the num_loads adapters come from disk
     int64_t encoder_tokens              # embeddings that encoders compute for it before it begins
 
 
@@ -61,7 +61,7 @@ cdef inline int64_t rows_of(const BatchShape* shape) noexcept nogil:
     return shape.prefill_tokens + shape.decode_tokens + shape.pad_tokens
 
 
-# The sums over `count` batches like one; its chunks are those of one.
+# The sums over `count` batches of one shape; its chunks are those of one batch.
 cdef inline void repeat_shape(BatchShape* result, const BatchShape* shape, int32_t count) noexcept nogil:
     result[0] = shape[0]
     result.num_sequences *= count

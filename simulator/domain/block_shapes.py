@@ -1,4 +1,4 @@
-"""Whether weights that share a scale by blocks can be split over ranks: no rank may hold a part of a block.
+"""Whether fp8 weights with block scales can be split over ranks: no rank may hold a part of a block.
 
 Source: vLLM 0.33, vllm/model_executor/layers/quantization/utils/fp8_utils.py (validate_fp8_block_shape) for dense
 layers, vllm/model_executor/layers/quantization/fp8.py (Fp8MoEMethod.create_weights) for experts. Projections to
@@ -37,7 +37,7 @@ def block_edge(deployment: Deployment) -> int:
 
 
 def _split_widths(part, ranks: int) -> Iterator[tuple[str, int]]:
-    """Yield widths of a rank's share of a part, of those that are split."""
+    """Yield the name and the width of each split dimension, in a rank's share of a part."""
     if ranks == 1:
         return
     mine = part.shard(ranks)

@@ -1,4 +1,4 @@
-"""Attention data parallelism: how the ranks of one replica work side by side."""
+"""Schema of [engine.data_parallel]: cooperation of the data-parallel ranks of one replica."""
 from typing import Annotated, Literal
 
 import msgspec
@@ -10,13 +10,13 @@ Interval = Annotated[int, Meta(ge=1, le=2**20)]
 
 
 class LockStepRules(msgspec.Struct, frozen=True, kw_only=True):
-    """How ranks in lock step agree, as the engine takes it.
+    """Rules of ranks in lock step, as the engine applies them.
 
-    sync_interval : steps from one agreement on whether to go on to the next.
+    sync_interval : steps from one agreement on unfinished requests to the next.
     agrees_at_first : they agree after their first step, too.
-    prefill_interval : prompts are computed in each so-manieth step while others decode; 1: in all.
-    hop_ns : that each message between front end, coordinator and ranks takes.
-    pads_alike : where batches are padded to sizes of CUDA graphs, all ranks run the same.
+    prefill_interval : while others decode, prompts are computed only in steps at this interval; 1: in all.
+    hop_ns : latency of each message between front end, coordinator and ranks.
+    pads_alike : where batches are padded to sizes of CUDA graphs, all ranks use one size.
     """
 
     sync_interval: int = VERSIONS[NEWEST].sync_interval
@@ -33,25 +33,25 @@ class DataParallel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """
 
     lockstep: Annotated[bool | None, Meta(description=(
-        "all ranks begin and end iterations together, those without tokens with a dummy batch; false: each is an "
-        "engine by itself; default: the model has experts, or is not given"))] = None
+        "all ranks begin and end iterations together, a rank without tokens with a dummy batch; false: each is an "
+        "independent engine; default: true if the model has experts or is not given"))] = None
     dp_sync_interval: Annotated[Interval | None, Meta(extra={"unit": "iterations"}, description=(
-        "after which ranks in lock step agree on whether anybody has unfinished requests; default: 16, and after the "
-        "first one of each wave; vllm_version 0.10: 32"))] = None
+        "iterations after which ranks in lock step agree on whether any rank has unfinished requests; default: 16, and "
+        "after the first one of each wave; vllm_version 0.10: 32"))] = None
     prefill_schedule_interval: Annotated[Interval, Meta(extra={"unit": "iterations"}, description=(
-        "while others decode, and unless requests are left behind for want of room, prompts are computed in each "
-        "so-manieth iteration alone"))] = 1
+        "while others decode, and unless requests are left behind for want of room, prompts are computed only in "
+        "iterations at this interval"))] = 1
     load_balancing: Annotated[Literal["internal", "hybrid", "external"], Meta(description=(
         "internal: [cluster.routing] chooses the replica, the rule of vllm_dp its rank; hybrid: [cluster.routing] "
         "chooses a node of the replica, vllm_dp a rank there; external: [cluster.routing] chooses among all ranks"
     ))] = "internal"
     stats_interval_s: Annotated[float, Meta(ge=0, le=1e6, description=(
-        "internal, hybrid: age up to which what ranks report is used again; 0: always live"))] = 0.1
+        "internal, hybrid: age up to which a report of ranks is used again; 0: always live"))] = 0.1
     hop_us: Annotated[float, Meta(ge=0, le=1e9, description=(
-        "that a message between front end, coordinator and ranks takes, which wakes ranks that sleep"))] = 0.0
+        "latency of a message between front end, coordinator and ranks, which wakes sleeping ranks"))] = 0.0
     padding: Annotated[Literal["vllm", "sglang", "none"], Meta(description=(
-        "vllm: where batches are padded to sizes of CUDA graphs, all ranks run that of the largest batch; sglang: of "
-        "the tokens that are gathered before the experts; none: each rank by itself"))] = "vllm"
+        "vllm: where batches are padded to sizes of CUDA graphs, all ranks use the size of the largest batch; sglang: "
+        "padding of the tokens gathered before the experts; none: each rank by itself"))] = "vllm"
 
     def rules(self, behaviour: VllmBehaviour) -> LockStepRules:
         """Return the rules of ranks in lock step, as a version of vLLM has them."""

@@ -1,4 +1,4 @@
-"""One replica of a model on accelerators: what memory plans and latency backends are computed from."""
+"""One replica of a model on accelerators: input of memory plans and latency backends."""
 from typing import Annotated
 
 import msgspec
@@ -22,11 +22,11 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
     """A model, the accelerators it runs on, and how its numbers are stored."""
 
     model: ModelSpec
-    accelerator: AcceleratorSpec | None         # None: only what is stored is asked
+    accelerator: AcceleratorSpec | None         # None: only stored sizes are needed
     node: NodeSpec | None = None
     parallelism: Parallelism = Parallelism()
     weight_dtype: WeightFormat | None = None    # None: as the checkpoint stores it
-    kv_cache_dtype: KvCacheDtype = "auto"       # auto: what the checkpoint declares, else the model's dtype
+    kv_cache_dtype: KvCacheDtype = "auto"       # auto: as the checkpoint declares, else the model's dtype
     gpu_memory_utilization: Annotated[float, Meta(gt=0, le=1)] = 0.9
     experts: Experts | None = None              # None: evenly loaded, each held once
 
@@ -37,14 +37,14 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def quantization(self) -> Quantization | None:
-        """How matrices are quantised: as stored, or as `weight_dtype` asks."""
+        """Quantisation of matrices: as stored, or as `weight_dtype` sets it."""
         asked, stored = self.weight_dtype, self.model.quantization
         if asked is None or (stored is not None and stored.is_format(asked)):
             return stored
         return None if asked in UNQUANTIZED_DTYPES else named_format(asked)
 
     def format_faults(self) -> list[str]:
-        """Return why the weights cannot be stored as asked."""
+        """Return why the weights cannot be stored in the given format."""
         named = NAMED_FORMATS.get(self.weight_dtype)
         if named is None or named.scope != "experts" or self.model.moe is not None:
             return []
@@ -72,9 +72,9 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
         return self.quantization.weight_dtype if self.quantization else self.activation_dtype
 
     def format_notes(self) -> list[str]:
-        """Return what becomes of formats.
+        """Return notes on converted formats.
 
-        Which the accelerator computes in another one, and that of a KV cache that `auto` quantises.
+        Formats that the accelerator computes in another format, and a KV cache that `auto` quantises.
 
         int4 is not among them: its weights are unpacked wherever they are multiplied.
         """
@@ -134,7 +134,7 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def declared_kv_cache_dtype(self) -> str:
-        """What kv_cache_dtype means: `auto` is what the checkpoint declares, if any.
+        """Resolved kv_cache_dtype: `auto` is the checkpoint's dtype, if it declares one.
 
         Source: vllm-project/vllm, vllm/utils/torch_utils.py at 959009b402c3 (resolve_kv_cache_dtype_string) for
         ModelOpt, vllm/model_executor/layers/attention/attention.py for kv_cache_scheme of compressed-tensors; the

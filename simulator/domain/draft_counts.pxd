@@ -1,4 +1,4 @@
-"""How many drafts were verified, and how many of them accepted."""
+"""Number of drafts that were verified, and number that were accepted."""
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
@@ -7,16 +7,16 @@ from simulator.domain.acceptance cimport Acceptance
 
 @cython.final
 cdef class DraftCounts:
-    cdef readonly int32_t num_tokens    # drafts of a regular turn, the most there are in one
+    cdef readonly int32_t num_tokens    # drafts of a regular turn, the maximum of any turn
     cdef public int64_t num_draft_tokens        # verified
     cdef int64_t* steps                 # [num_tokens + 1] verify steps of which so many drafts were accepted
 
-    # A verify step has ended, of so many drafts.
+    # Count a verify step of `drafts` drafts that has ended.
     cdef inline void count(self, int32_t drafts, int32_t accepted) noexcept nogil:
         self.num_draft_tokens += drafts
         self.steps[accepted] += 1
 
-    # A regular turn that was counted does not come to its end.
+    # Undo the count of a regular turn that does not reach its end.
     cdef inline void take_back(self, int32_t accepted) noexcept nogil:
         self.num_draft_tokens -= self.num_tokens
         self.steps[accepted] -= 1

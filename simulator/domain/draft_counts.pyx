@@ -1,7 +1,7 @@
-"""How many drafts were verified, and how many of them accepted: what vLLM logs of speculative decoding.
+"""Verified and accepted drafts, as vLLM logs them for speculative decoding.
 
 Steps are counted as vLLM counts them: before a text is cut at its end, so that surplus drafts count as accepted, and
-without drafts that stand in for some at an admission. Source: vllm-project/vllm, vllm/v1/spec_decode/metrics.py,
+without the dummy drafts that pad some admissions. Source: vllm-project/vllm, vllm/v1/spec_decode/metrics.py,
 SpecDecodingStats; vllm/v1/core/sched/scheduler.py, update_from_output.
 """
 from libc.stdint cimport int32_t, int64_t

@@ -1,7 +1,7 @@
-"""What a drafter holds on an accelerator: weights, and the KV of each token.
+"""Memory of a drafter on an accelerator: weights, and the KV of each token.
 
-A drafter stands where the last pipeline stage does, and shares embedding and output head with the model as far as it
-has the same: a draft model by itself shares nothing, an EAGLE-3 head has an output head of its own, of fewer words.
+A drafter runs on the last pipeline stage. It shares embedding and output head with the model where both have them:
+a draft model by itself shares nothing, an EAGLE-3 head has its own output head with a smaller vocabulary.
 Source: vllm-project/vllm, vllm/model_executor/models/{llama_eagle,llama_eagle3,deepseek_mtp}.py, vllm/v1/spec_decode.
 """
 import msgspec
@@ -15,7 +15,7 @@ from simulator.domain.rank_weights import dense_parts, layer_bytes, moe_of, rank
 # gpt-oss (their config.json).
 EAGLE3_VOCABULARY = 32_000
 # Hidden states that the first projection of a head takes together: EAGLE an embedding and one of the model, EAGLE-3
-# those of three layers. EAGLE-3 has attention read the embedding beside what comes of these.
+# three layers' states. In EAGLE-3 attention reads the embedding beside the result of that projection.
 STATES = {"eagle": 2, "eagle3": 3}
 
 
@@ -27,23 +27,23 @@ class DrafterMemory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def of_draft_model(draft: Deployment) -> DrafterMemory:
-    """Return what a model by itself holds.
+    """Return the memory of a separate draft model.
 
-    Its layers all attend to the whole context.
+    All its layers attend to the whole context.
     """
     return DrafterMemory(
         weights_bytes=rank_weights(draft).num_bytes, kv_bytes_per_token=kv_layout(draft).bytes_per_token)
 
 
 def of_mtp_modules(deployment: Deployment) -> DrafterMemory:
-    """Return what the MTP modules of a model hold, each a layer like its last one.
+    """Return the memory of MTP modules, each a layer like the model's last one.
 
-    Besides each has a projection of embedding and hidden state, which every rank holds whole, and 3 norms.
+    Each also has a projection of embedding and hidden state, which every rank holds whole, and 3 norms.
 
     Raises
     ------
     ValueError
-        Nobody says that the model has any.
+        The model is not known to have any.
     """
     model = deployment.model
     if not model.num_mtp_layers:
@@ -55,9 +55,9 @@ def of_mtp_modules(deployment: Deployment) -> DrafterMemory:
 
 
 def of_head(deployment: Deployment, method: str) -> DrafterMemory:
-    """Return what an EAGLE head holds: a layer like the model's last, unquantised.
+    """Return the memory of an EAGLE head: a layer like the model's last, unquantised.
 
-    Of experts it has as many as a token uses: heads of models with experts have networks of about that size.
+    It has as many experts as a token uses: heads of models with experts have networks of about that size.
 
     method : "eagle" or "eagle3".
     """
@@ -76,14 +76,14 @@ def of_head(deployment: Deployment, method: str) -> DrafterMemory:
 
 
 def of_medusa_heads(deployment: Deployment, num_heads: int) -> DrafterMemory:
-    """Return what the heads of Medusa hold; they have no KV."""
+    """Return the memory of the Medusa heads; they have no KV."""
     return DrafterMemory(weights_bytes=num_heads * medusa_head_bytes(deployment), kv_bytes_per_token=0.0)
 
 
 def medusa_head_bytes(deployment: Deployment) -> float:
-    """Return what one of them holds on an accelerator.
+    """Return the memory of one Medusa head on an accelerator.
 
-    A linear layer, of which each rank has all, and an output head, of which it has its share of words.
+    A linear layer, which each rank holds whole, and an output head with a vocabulary split over ranks.
     """
     model, ranks = deployment.model, deployment.parallelism.tensor_parallel
     count = model.hidden_size**2 + model.hidden_size * model.vocab_size / ranks

@@ -15,7 +15,8 @@ class DrawnTime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """A distribution of times; its numbers are in the unit of the key."""
 
     distribution: Annotated[Literal["constant", "lognormal", "exponential", "empirical", "listed"], Meta(description=(
-        "one for all; by median and mean; by mean; any of values, equally likely; values in turn"))] = "constant"
+        "constant: one value; lognormal: by median and mean; exponential: by mean; empirical: any of values, equally "
+        "likely; listed: values, cyclically"))] = "constant"
     value: Annotated[Time, Meta(description="constant: the time")] = 0.0
     median: Annotated[Time, Meta(description="lognormal: the median")] = 0.0
     mean: Annotated[Time, Meta(description="lognormal and exponential: the mean")] = 0.0
@@ -46,5 +47,5 @@ class DrawnTime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def drawn(time: float | DrawnTime) -> DrawnTime:
-    """Return the distribution that a key gives; a number is the same for all."""
+    """Return the distribution given by a key; a number is a constant."""
     return time if isinstance(time, DrawnTime) else DrawnTime(value=time)

@@ -1,7 +1,7 @@
-"""How much of its peak an accelerator reaches: what was measured, or what comes nearest, for the roofline's defaults.
+"""Reached share of an accelerator's peak, measured or approximated, for the roofline's defaults.
 
-The measured shares stand in hardware/, in the table [measured] of an accelerator. One without takes those of the
-accelerator that stands for its architecture; another maker's, the median of all measured ones.
+The measured shares are in hardware/, in the table [measured] of an accelerator. An accelerator without them takes the
+shares of the one that covers its architecture (`stands_for`); of another maker, the median of all measured ones.
 """
 from functools import cache
 from statistics import median
@@ -9,12 +9,12 @@ from statistics import median
 from simulator.domain.facts import load_accelerator, names
 from simulator.domain.hardware_spec import COMPUTE_FALLBACK, AcceleratorSpec, MeasuredShares
 
-# Formats that were not measured, and the one whose share they take: units of the same kind and rate.
+# Format without a measurement -> measured format that replaces it: units of the same kind and rate.
 SIMILAR = {
     "float16": "bfloat16", "float32": "bfloat16", "int8": "fp8", "int4": "bfloat16", "fp4": "fp8", "fp8": "bfloat16",
 }
 
-# Time of a kernel beyond what its bytes and FLOPs take: aiconfigurator's mem_empirical_constant_latency, all systems.
+# Time of a kernel beyond its bytes and FLOPs: aiconfigurator's mem_empirical_constant_latency, all systems.
 KERNEL_LATENCY_US = 3.0
 # vLLM's own all-reduce in a CUDA graph, 256 bytes, 2 to 8 accelerators: 4.3-4.7 us on H100 and H200, 4.9-5.7 us on
 # A100, 6.6-7.4 us on B200; with 4 to 32 MB the ring volume moves at 0.5-0.75 of link bandwidth. Same source,
@@ -46,7 +46,7 @@ def compute_dtype(accelerator: AcceleratorSpec, dtype: str) -> str:
 
 @cache
 def _all_measured() -> tuple[MeasuredShares, ...]:
-    """Return what was measured, of our own accelerators in order of their names."""
+    """Return the measurements of our own accelerators, in order of their names."""
     return tuple(spec.measured for spec in map(load_accelerator, names("hardware")) if spec.measured)
 
 

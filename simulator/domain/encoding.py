@@ -1,4 +1,4 @@
-"""What replicas that encode for others have done in a run."""
+"""Results of encode replicas in a run."""
 import msgspec
 import numpy as np
 from msgspec.structs import replace
@@ -7,8 +7,8 @@ from msgspec.structs import replace
 class Encoding(msgspec.Struct, frozen=True):
     """The encode pools of one simulation.
 
-    jobs : structured array (jobs,), `records.ENCODE_JOB`, of items that came to a replica, by request and item.
-    busy_ns : int64 (replicas,), all batches of each together. batches : int64 (replicas,), how many.
+    jobs : structured array (jobs,), `records.ENCODE_JOB`, of items that arrived at a replica, by request and item.
+    busy_ns : int64 (replicas,), total time of each one's batches. batches : int64 (replicas,), their number.
     pools : with `name`, `replicas`, `embedding_bytes`, `cost_per_hour` and `node`, in the order in which replicas are
         numbered.
     """
@@ -19,7 +19,7 @@ class Encoding(msgspec.Struct, frozen=True):
     pools: tuple
 
     def of(self, chosen: np.ndarray) -> "Encoding":
-        """Return the same with the jobs of some requests alone, numbered anew.
+        """Return these results for the jobs of some requests alone, numbered anew.
 
         chosen : bool (requests,).
         """

@@ -1,4 +1,4 @@
-"""How experts are laid out, chosen and fed: what an experiment says of them, [engine.experts]."""
+"""Schema of [engine.experts]: placement, popularity and communication of experts."""
 from typing import Annotated, Literal
 
 import msgspec
@@ -11,19 +11,21 @@ Threshold = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
 
 class Popularity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How often tokens choose each expert of a layer."""
+    """Frequency with which tokens choose each expert of a layer."""
 
     distribution: Annotated[Literal["uniform", "zipf", "file"], Meta(description=(
-        "all alike; the i-th of a layer in proportion to i^-s, in an order of each layer's own; as a file says"))
+        "uniform: all equal; zipf: the i-th expert of a layer in proportion to i^-s, in an order drawn for each layer; "
+        "file: as given in `file`"))
         ] = "uniform"
     s: Annotated[Annotated[float, Meta(ge=0, le=10)] | None, Meta(extra={"unit": "exponent"}, description=(
-        "zipf: the larger, the less evenly"))] = None
+        "zipf: exponent s; the larger, the less even"))] = None
     file: Annotated[str | None, Meta(extra={"path": True}, description=(
-        "CSV without header, a load for each expert; one line for all layers with experts, or one for each"))] = None
+        "file: CSV without header, a load for each expert; one line for all layers with experts, or one for "
+        "each"))] = None
     drift_steps: Annotated[Steps | None, Meta(extra={"unit": "iterations"}, description=(
-        "after so many iterations of a replica, again and again, experts exchange their popularity at random; default: "
+        "experts exchange their popularity at random after each such number of iterations of a replica; default: "
         "never"))] = None
-    seed: Annotated[int, Meta(ge=0, le=2**63 - 1, description="of these orders and exchanges")] = 0
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1, description="seed of the orders and exchanges")] = 0
 
     def __post_init__(self):
         for key, distribution in (("s", "zipf"), ("file", "file")):
@@ -37,11 +39,12 @@ class Popularity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class Eplb(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """vLLM's expert-parallel load balancer, under its names."""
 
-    num_redundant_experts: Annotated[Redundant, Meta(description="slots beyond one for each expert, all ranks")] = 0
+    num_redundant_experts: Annotated[Redundant, Meta(description=(
+        "expert slots on all ranks beyond one for each expert"))] = 0
     window_size: Annotated[Steps, Meta(extra={"unit": "iterations"}, description=(
-        "over which loads are recorded"))] = 1000
+        "iterations over which loads are recorded"))] = 1000
     step_interval: Annotated[Steps, Meta(extra={"unit": "iterations"}, description=(
-        "iterations from one rearrangement to the next; the first comes after a quarter of them"))] = 3000
+        "iterations from one rearrangement to the next; the first one happens after a quarter of them"))] = 3000
     use_async: Annotated[bool, Meta(description=(
         "weights are moved while the old placement serves; false: an iteration waits for them"))] = True
 
@@ -50,13 +53,14 @@ class Dbo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """vLLM's two-batch overlap, under its names."""
 
     enabled: Annotated[bool, Meta(description=(
-        "halves of a batch take turns: one computes while the tokens of the other are on their way"))] = False
+        "two-batch overlap: halves of a batch alternate; one computes while the tokens of the other are "
+        "communicated"))] = False
     decode_token_threshold: Annotated[Threshold, Meta(extra={"unit": "tokens"}, description=(
-        "tokens of the rank that has fewest, decodes alone"))] = 32
+        "least tokens on any rank, for a batch of decodes alone"))] = 32
     prefill_token_threshold: Annotated[Threshold, Meta(extra={"unit": "tokens"}, description=(
-        "the same with prompts in the batch"))] = 512
+        "least tokens on any rank, for a batch with prompts"))] = 512
     comm_sms: Annotated[int, Meta(ge=0, le=4096, description=(
-        "multiprocessors that communication keeps; VLLM_DBO_COMM_SMS"))] = 20
+        "multiprocessors reserved for communication; VLLM_DBO_COMM_SMS"))] = 20
     num_sms: Annotated[int, Meta(ge=1, le=4096, description="multiprocessors of the accelerator; 132: H100")] = 132
 
     def __post_init__(self):
@@ -71,13 +75,13 @@ class Experts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Experts of a mixture, [engine.experts]."""
 
     all2all_backend: Annotated[All2All | None, Meta(description=(
-        "how data-parallel ranks exchange tokens for their experts; default: what the key of this name in [latency] "
-        "says, or allgather_reducescatter"))] = None
+        "how data-parallel ranks exchange tokens for their experts; default: value of the key all2all_backend in "
+        "[latency], or allgather_reducescatter"))] = None
     placement: Annotated[Literal["linear", "round_robin"], Meta(description=(
-        "each rank holds experts that follow one another; or every so many-th"))] = "linear"
+        "linear: each rank holds consecutive experts; round_robin: experts are dealt to ranks one by one"))] = "linear"
     popularity: Annotated[Popularity, Meta(description="how often experts are chosen")] = Popularity()
     eplb: Annotated[Eplb | None, Meta(description=(
-        "experts are placed anew, and copied, by their load; absent: they stay"))] = None
+        "experts are placed anew, and copied, by their load; absent: the placement is fixed"))] = None
     dbo: Annotated[Dbo, Meta(description="two-batch overlap")] = Dbo()
 
     @property

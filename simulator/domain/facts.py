@@ -1,4 +1,4 @@
-"""Find and read the fact files: models/, hardware/ and hardware/nodes/, or a user's file of the same form."""
+"""Find and read the fact files: models/, hardware/ and hardware/nodes/, or a user's file in that format."""
 import re
 import types
 from functools import cache, lru_cache
@@ -11,18 +11,19 @@ from msgspec.structs import replace
 
 from simulator.domain.hardware_spec import ANY, AcceleratorSpec, NodeSpec
 from simulator.domain.model_spec import ModelSpec
-from simulator.errors import InputErrors, KeyFault, did_you_mean, nearest
+from simulator.domain.near_facts import end_of, near, near_file
+from simulator.errors import InputErrors, KeyFault, did_you_mean
 
 _INSTALLED = Path(__file__).parents[1] / "_facts"       # in a wheel
 _CHECKOUT = Path(__file__).parents[2]
 _HUB_ID = re.compile(r'^hf_id = "(.+)"$', re.MULTILINE)
 FOLDERS = {"model": "models", "hardware": "hardware", "node": "hardware/nodes"}
 MOST_UNNAMED = 8                # accelerators of a server of no known type: as many as any board or PCIe chassis holds
-MOST_KEPT = 64                  # files whose content is kept parsed: a study asks the same ones run after run
+MOST_KEPT = 64                  # files kept parsed: a study reads them again in every run
 
 
 def shipped(folder: str) -> Path:
-    """Return a folder of the checkout where it lies, in a wheel, say.
+    """Return a folder of the checkout, or its copy in a wheel.
 
     folder : models, hardware or configs.
     """
@@ -53,18 +54,19 @@ def hub_ids() -> dict[str, str]:
 
 
 def name_of_hub_id(kind: str, hub_id: str) -> str | None:
-    """Return the name in models/ of a repository on the hub, None: none of these.
+    """Return the name in models/ of a repository on the hub; None: it has none.
 
     Raises
     ------
     InputErrors
-        No file lies there either, and the text is near a repository: which one.
+        There is no such file either, and the text resembles a repository, which is named.
     """
     if kind != "model" or hub_id in hub_ids():
         return hub_ids().get(hub_id) if kind == "model" else None
-    near = did_you_mean(hub_id, hub_ids())
-    if "did you mean" in near and not hub_id.endswith(".toml") and not Path(hub_id).expanduser().exists():
-        raise InputErrors([f'no {kind} "{hub_id}" in {FOLDERS[kind]}/{near}'])
+    if hub_id.endswith(".toml") or Path(hub_id).expanduser().exists():
+        return None
+    if (meant := near(hub_id, hub_ids())) is not None:
+        raise InputErrors([f'no {kind} "{hub_id}" in {FOLDERS[kind]}/; did you mean {meant}?'])
     return None
 
 
@@ -90,12 +92,12 @@ def load_node(name_or_path: str | Path) -> NodeSpec:
 
 
 def load_node_with(accelerator: AcceleratorSpec | None, name_or_path: str | Path, key: str) -> NodeSpec:
-    """Return a node type that holds `accelerator`; None: whatever it holds.
+    """Return a node type that holds `accelerator`; None: any accelerator.
 
     Raises
     ------
     InputErrors
-        It is built of another accelerator, so that its links are not those; named `key`, with the nodes that fit.
+        The node holds another accelerator, so that its links do not apply; named `key`, with the nodes that fit.
     """
     node = load_node(name_or_path)
     if accelerator is None or node.holds(accelerator):
@@ -123,15 +125,14 @@ def _load(kind: str, name_or_path: str | Path, struct: type):
     try:
         return _parsed(struct, path, path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        expected = f"expected a name in {FOLDERS[kind]}/ or the path of a .toml file"
-        raise InputErrors([f"{path}: no such file; {expected}"]) from error
+        raise InputErrors([missing(kind, str(name_or_path), path)]) from error
     except (OSError, UnicodeDecodeError, tomli.TOMLDecodeError) as error:
         raise InputErrors([f"{path}: {getattr(error, 'strerror', None) or error}"]) from error
 
 
 @lru_cache(MOST_KEPT)
 def _parsed(struct: type, path: Path, text: str):
-    """Return what a file holds; a run asks five times, and a study of a thousand runs each time."""
+    """Return the content of a file; cached, since a run asks five times, and so does each run of a study."""
     facts = read_table(tomli.loads(text), struct, path)
     return facts if facts.name else replace(facts, name=path.stem)
 
@@ -151,10 +152,21 @@ def path_of(kind: str, name: str) -> Path:
         return folder(kind) / f"{known}.toml" if known else Path(name)
     path = folder(kind) / f"{name}.toml"
     if not path.is_file() and name not in (known := names(kind)):
-        near = nearest(name, known)
-        raise InputErrors([f'no {kind} "{name}" in {FOLDERS[kind]}/' + (
-            near or f"{did_you_mean(name, known)}; or the path of a .toml file of your own")])
+        raise InputErrors([f'no {kind} "{name}" in {FOLDERS[kind]}/{end_of(name, known)}'])
     return path
+
+
+def missing(kind: str, name: str, path: Path) -> str:
+    """Return a message that a user's file of a kind is not there.
+
+    Parameters
+    ----------
+    name : as it was given. path : where that is.
+    """
+    close = near_file(path)
+    told = f"; did you mean {path.with_name(close)}?" if close else end_of(name, names(kind))
+    or_repository = ", nor a repository on the hub that is known" if kind == "model" and path.suffix != ".toml" else ""
+    return f'no file "{path}"{or_repository}{told}'
 
 
 def read_table(table: dict, struct: type, file: str | Path):

@@ -1,4 +1,4 @@
-"""What goes wrong with replicas, and how the gateway learns of it: what an experiment says of them."""
+"""Schemas of [[failures]] and [cluster.health]: failures of replicas, and their detection by the gateway."""
 import math
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -16,41 +16,43 @@ Law = Literal["exponential", "weibull", "constant"]
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What goes wrong, once at a time or again and again, one of [[failures]].
+    """A failure, once at a time or again and again, one of [[failures]].
 
-    A stop loses the KV cache, a lost link does not: without it a replica stands still, with it again it goes on. A slow
+    A stop loses the KV cache, a lost link does not: a replica without its link pauses until the link is back. A slow
     replica takes longer for each iteration that begins while it is slow.
     """
 
     kind: Annotated[Literal["stop", "slow", "link"], Meta(description=(
-        "the replica stops and starts again; its iterations take longer; its link is lost"))]
+        "stop: the replica stops and starts again; slow: its iterations take longer; link: its link is lost"))]
     target: Annotated[Literal["replica", "rank", "node", "unit", "pool"], Meta(description=(
-        "what fails as one: all replicas on it; a data-parallel rank: a stop takes those with it that one front end "
-        "drives, a stop or a lost link those in lock step"))] = "replica"
+        "unit that fails at once, with all its replicas. rank: a data-parallel rank; a stop also hits the ranks behind "
+        "its front end, a stop or a lost link the ranks in lock step with it"))] = "replica"
     which: Annotated[Annotated[int, Meta(ge=0, le=2**31 - 1)] | Literal["any", "each"], Meta(description=(
-        "its number in the cluster; any: one that serves, drawn each time; each: every one, on its own"))] = "any"
-    pool: Annotated[str | None, Meta(description="only in this pool; default: in all of them")] = None
-    at_s: Annotated[Seconds | None, Meta(description="it happens once, then")] = None
+        "number of the target in the cluster; any: one that serves, drawn each time; each: every one, "
+        "independently"))] = "any"
+    pool: Annotated[str | None, Meta(description="the failure hits this pool only; default: all pools")] = None
+    at_s: Annotated[Seconds | None, Meta(description="instant at which the failure happens, once")] = None
     mtbf_s: Annotated[Mean | None, Meta(description=(
-        "mean time from the start, and from each repair, to a failure"))] = None
-    mtbf_law: Annotated[Law, Meta(description="how these times are distributed")] = "exponential"
+        "mean time between failures: from the start, and from each repair, to the next failure"))] = None
+    mtbf_law: Annotated[Law, Meta(description="distribution of the times between failures")] = "exponential"
     mtbf_shape: Annotated[Shape, Meta(description=(
-        "of weibull; below 1: the longer it works, the less likely it fails"))] = 1.0
-    duration_s: Annotated[Mean | None, Meta(description="how long it lasts; without mttr_s neither: for ever")] = None
-    mttr_s: Annotated[Mean | None, Meta(description="instead: mean time to repair")] = None
-    mttr_law: Annotated[Law, Meta(description="how these times are distributed")] = "exponential"
-    mttr_shape: Annotated[Shape, Meta(description="of weibull")] = 1.0
+        "shape of a weibull mtbf_law; below 1: the longer the target works, the less likely it fails"))] = 1.0
+    duration_s: Annotated[Mean | None, Meta(description=(
+        "duration of the failure; without duration_s and mttr_s: for ever"))] = None
+    mttr_s: Annotated[Mean | None, Meta(description="mean time to repair, in place of duration_s")] = None
+    mttr_law: Annotated[Law, Meta(description="distribution of the repair times")] = "exponential"
+    mttr_shape: Annotated[Shape, Meta(description="shape of a weibull mttr_law")] = 1.0
     slow_factor: Annotated[float, Meta(gt=0, le=1e6, description=(
-        "slow: iterations take so many times as long, host time included"))] = 2.0
+        "slow: factor on the duration of iterations, host time included"))] = 2.0
     on_failure: Annotated[Literal["retry", "restart", "lost", "migrate"], Meta(description=(
-        "what becomes of its requests once the gateway knows: they go elsewhere, where prompt and tokens so far are "
-        "computed again; they begin again, what was streamed is void and time to first token runs on; they are "
-        "dropped; slow alone, where it closes the replica too: they move as [cluster.rescheduling] says, and stay if "
-        "they cannot. A slow replica keeps its requests otherwise"))] = "retry"
+        "requests of a failed replica, once the gateway has noticed. retry: they go elsewhere, and prompt and tokens "
+        "so far are computed again; restart: they begin again, streamed tokens are void and time to first token runs "
+        "on; lost: they are dropped; migrate (slow only, and it closes the replica too): they move as "
+        "[cluster.rescheduling] says, and stay if they cannot. Otherwise a slow replica keeps its requests"))] = "retry"
     max_retries: Annotated[int, Meta(ge=0, le=2**31 - 1, description=(
-        "a request that was sent elsewhere so often is dropped the next time"))] = 3
+        "a request that was sent elsewhere this often is dropped the next time"))] = 3
     name: Annotated[Annotated[str, Meta(min_length=1)] | None, Meta(description=(
-        "of its random stream; default: its place among the failures"))] = None
+        "name of the failure's random stream; default: its index among the failures"))] = None
 
     def __post_init__(self):
         if (self.at_s is None) == (self.mtbf_s is None):
@@ -64,32 +66,33 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             raise ValueError('target = "pool" takes the name of the pool as pool, and no which')
 
     def time_to_failure_ns(self, generator: "np.random.Generator") -> int:
-        """Draw how long it takes to the next failure."""
+        """Draw the time to the next failure."""
         return draw_ns(generator, self.mtbf_s, self.mtbf_law, self.mtbf_shape)
 
     def duration_ns(self, generator: "np.random.Generator") -> int | None:
-        """Draw how long a failure lasts; None: for ever."""
+        """Draw the duration of a failure; None: for ever."""
         if self.mttr_s is not None:
             return draw_ns(generator, self.mttr_s, self.mttr_law, self.mttr_shape)
         return None if self.duration_s is None else max(round(self.duration_s * 1e9), 1)
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the gateway learns that a replica does not answer, [cluster.health].
+    """Detection of replicas that do not answer, [cluster.health].
 
-    Until then it may send requests there, which stay with those that were there. A replica that answers again before
-    anybody noticed is never closed.
+    Until a failure is noticed the gateway may send requests to the replica, which stay with its earlier ones. A replica
+    that answers again before the gateway notices is never closed.
     """
 
     check_interval_s: Annotated[Seconds, Meta(description=(
-        "replicas are asked at 0, then again after each such time; 0: at any time"))] = 0.0
+        "interval of health checks, the first at time 0; 0: continuous"))] = 0.0
     detection_delay_s: Annotated[Seconds, Meta(description=(
-        "from the first question without an answer to the certainty: time-outs, repetitions"))] = 0.0
+        "from the first check without an answer to the decision that the replica failed: time-outs, "
+        "repetitions"))] = 0.0
     reopening_delay_s: Annotated[Seconds, Meta(description=(
-        "from the first answer of a replica that failed to the first request that may go there"))] = 0.0
+        "from the first answer of a replica that failed to the first request that may be sent there"))] = 0.0
 
     def noticed_ns(self, now_ns: int, delay_s: float) -> int:
-        """Return when a change of `now_ns` is acted upon: a delay after the next question."""
+        """Return when a change at `now_ns` takes effect: a delay after the next check."""
         interval_ns = round(self.check_interval_s * 1e9)
         asked_ns = -(-now_ns // interval_ns) * interval_ns if interval_ns > 0 else now_ns
         return asked_ns + round(delay_s * 1e9)

@@ -1,6 +1,6 @@
-"""Which drafts a grammar admits: each with the same probability, drawn by request and place in the text.
+"""Drafts that a grammar admits: each with equal probability, drawn by request and position in the text.
 
-The draw of a place is the same however often it is drafted, and whoever is served besides.
+A position has one draw, however often it is drafted, and whichever other requests are served.
 """
 from libc.math cimport ceil
 from libc.stdint cimport int32_t, int64_t, uint64_t
@@ -15,7 +15,7 @@ cdef class GrammarDrafts:
     """Of one scheduler.
 
     valid_rate : probability that a grammar admits the token drafted for a place, all before it being admitted.
-    demands : structured array (n,), `records.DEMAND`. numbers : uint64 (n,), what tells requests from each other.
+    demands : structured array (n,), `records.DEMAND`. numbers : uint64 (n,), identify requests.
     key : 64-bit key of the random stream.
     """
 
@@ -35,5 +35,5 @@ cdef class GrammarDrafts:
     # The face for tests and exploration.
 
     def admitted_drafts(self, int32_t row, int64_t num_tokens, int32_t drafts):
-        """Return how many drafts behind a text are admitted, without counting the others."""
+        """Return how many drafts after a text are admitted, without counting the others."""
         return self._num_admitted(row, num_tokens, drafts) if self.has_grammar(row) else drafts

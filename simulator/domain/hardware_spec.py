@@ -42,14 +42,14 @@ class DenseFlops(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class MeasuredShares(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an accelerator was seen to reach: shares of its peak, and one latency."""
+    """Measured efficiency of an accelerator: shares of its peak, and one latency."""
 
-    source: str                                 # whose measurements
+    source: str                                 # of the measurements
     matmul_frac: dict[Format, Share]            # of the peak of the operand format: large matrix products
     attention_frac: Share                       # of the 16-bit peak: prompt attention
     bandwidth_frac: Share                       # of memory bandwidth: streaming weights or KV cache
     attention_us: Annotated[float, Meta(ge=0, le=1e6)]  # of an attention kernel with next to nothing to do
-    stands_for: tuple[str, ...] = ()            # architectures whose accelerators without measurements take these
+    stands_for: tuple[str, ...] = ()            # architectures that take these shares where an accelerator has none
 
     def __post_init__(self):
         if "bfloat16" not in self.matmul_frac:
@@ -68,10 +68,10 @@ class AcceleratorSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     note: str = ""
 
     memory_bytes: Positive                      # as the driver's tool reports it (nvidia-smi), else nominal
-    usable_memory_bytes: Count = 0              # what the driver shows a process (cudaMemGetInfo); 0: not known
+    usable_memory_bytes: Count = 0              # memory visible to a process (cudaMemGetInfo); 0: not known
     memory_bandwidth_bytes_per_s: Rate
     l2_cache_bytes: Count = 0
-    scaleup_link: str = ""                      # what joins accelerators: NVLink, Infinity Fabric, ICI, ...
+    scaleup_link: str = ""                      # link between accelerators: NVLink, Infinity Fabric, ICI, ...
     scaleup_bytes_per_s: OptionalRate = 0.0     # 0: no such link
     pcie_bytes_per_s: OptionalRate = 0.0
     scaleout_bytes_per_s: OptionalRate = 0.0    # typical network card per accelerator
@@ -79,7 +79,7 @@ class AcceleratorSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     tdp_watts: OptionalRate = 0.0
 
     dense_flops_per_s: DenseFlops
-    measured: MeasuredShares | None = None      # None: nobody's that we know
+    measured: MeasuredShares | None = None      # None: no measurement known to us
 
     def flops_per_s(self, dtype: str) -> float:
         """Return the peak dense rate of matrix products with weights stored in `dtype`."""
@@ -105,7 +105,7 @@ class NodeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     source: str = ""
     note: str = ""
 
-    accelerator: str                            # name in hardware/; "any": holds whatever it is given
+    accelerator: str                            # name in hardware/; "any": the accelerator of the experiment
     num_accelerators: Positive
     host_cpu: str = ""
     scaleup_fabric: str = ""
@@ -121,5 +121,5 @@ class NodeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return self.scaleup_domain_size if self.scaleup_domain_size > 1 else self.num_accelerators
 
     def holds(self, accelerator: AcceleratorSpec) -> bool:
-        """Say whether the node is built of this accelerator."""
+        """Return whether the node holds this accelerator."""
         return self.accelerator in (accelerator.name, ANY)

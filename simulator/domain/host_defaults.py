@@ -1,4 +1,4 @@
-"""What vLLM's front end and host take where nothing else is said, in microseconds.
+"""Default times of vLLM's front end and host, in microseconds.
 
 Sources, all beside accelerators:
 
@@ -6,10 +6,10 @@ Sources, all beside accelerators:
   tokens: medians 3.0 to 3.7 ms and 1.7 to 1.9 ms over 134 requests to an idle vLLM 0.32.0 server on loopback.
 - A prompt token: 5 to 12 us in tokenizers 0.23.3 on one core of a busy EPYC (two public vocabularies, text and random
   tokens, prompts of 1,024 and 8,192); 6 us is taken.
-- An iteration, where scheduling is synchronous: intercept and slope, over sequences, of what servers of Qwen3-32B (vLLM
-  0.12, TP 2, 4 and 8 on H100, 30 closed loops of 1,024-token prompts and 512 or 1,024 outputs) took beyond the sum of
-  measured kernels: 0.57 ms and 49 us. The scheduler's own part of it, the same server on loopback: 0.24 ms and 18 us a
-  sequence. Asynchronous scheduling hides it behind the accelerator.
+- An iteration, where scheduling is synchronous: intercept and slope, over sequences, of the time that servers of
+  Qwen3-32B (vLLM 0.12, TP 2, 4 and 8 on H100, 30 closed loops of 1,024-token prompts and 512 or 1,024 outputs) took
+  beyond the sum of measured kernels: 0.57 ms and 49 us. The scheduler's own part, that server on loopback: 0.24 ms and
+  18 us a sequence. Asynchronous scheduling overlaps it with the accelerator.
 """
 FRONT_END_US = {"queue_base_us": 3300.0, "queue_per_prompt_token_us": 6.0, "output_token_us": 1800.0}
 SYNCHRONOUS_US = {"iteration_us": 600.0, "sequence_us": 48.0}

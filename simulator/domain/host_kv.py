@@ -1,4 +1,4 @@
-"""What a KV block is in host memory, and over what it gets there."""
+"""Size of a KV block in host memory, and the links that copy it."""
 import msgspec
 
 from simulator.domain.deployment import Deployment
@@ -11,15 +11,15 @@ class HostKv(msgspec.Struct, frozen=True, kw_only=True):
     """Of one replica; rates are per direction."""
 
     block_bytes: float          # as the host keeps a block of all accelerators
-    rank_block_bytes: float     # of it, what each accelerator copies, all at once
+    rank_block_bytes: float     # of it, the share that each accelerator copies, all at once
     link_bytes_per_s: float     # of an accelerator to its host; 0: not known
     num_layers: int
 
 
 def host_kv(deployment: Deployment, block_size: int) -> HostKv:
-    """Return what the KV blocks of a deployment are to its hosts.
+    """Return the size of a deployment's KV blocks on its hosts.
 
-    The latent of multi-head latent attention is the same on all tensor-parallel ranks, and kept once. Source: vLLM
+    The latent of multi-head latent attention is equal on all tensor-parallel ranks, and kept once. Source: vLLM
     0.32.0, vllm/v1/kv_offload/cpu/spec.py, which does so on one node.
     """
     ways, model = deployment.parallelism, deployment.model
@@ -30,9 +30,9 @@ def host_kv(deployment: Deployment, block_size: int) -> HostKv:
 
 
 def host_kv_of_groups(deployment: Deployment, groups: GroupPlan) -> HostKv:
-    """Return the same where layers are in groups.
+    """Return the size of KV blocks on the hosts where layers are in groups.
 
-    A block has a page for a layer of each of them: one group has the block, and the pages of its own layers.
+    A block has a page for a layer of each group: one group owns the block, and uses the pages of its own layers.
     """
     ways, num_layers = deployment.parallelism, deployment.model.num_layers
     rank_bytes = groups.block_bytes(range(num_layers))
@@ -41,6 +41,6 @@ def host_kv_of_groups(deployment: Deployment, groups: GroupPlan) -> HostKv:
 
 
 def host_kv_of(token_bytes: float, tensor_parallel: int, block_size: int, link_bytes_per_s: float) -> HostKv:
-    """Return the same where the bytes of a token on all ranks are given."""
+    """Return the size of KV blocks on the hosts, given the bytes of a token."""
     return HostKv(block_bytes=token_bytes * block_size, rank_block_bytes=token_bytes * block_size / tensor_parallel,
                   link_bytes_per_s=link_bytes_per_s, num_layers=1)

@@ -1,4 +1,4 @@
-"""What encoders have to do with prompts: the images in them, and what else comes as embeddings."""
+"""Work of encoders for prompts: images, and other content that arrives as embeddings."""
 import msgspec
 import numpy as np
 
@@ -8,11 +8,11 @@ from simulator.domain import records
 class Items(msgspec.Struct, frozen=True):
     """The items of all prompts, one after the other.
 
-    Those of one prompt stand by offset, and none overlap.
+    The items of one prompt are ordered by offset, and none overlap.
 
-    begins : int64 (n + 1,), where those of each request begin in the table, and its length.
+    begins : int64 (n + 1,), first row of each request's items in the table, and its length.
     table : structured array (m,), `records.ITEM`.
-    num_contents : different ones.
+    num_contents : number of distinct contents.
     """
 
     begins: np.ndarray
@@ -30,9 +30,9 @@ class Items(msgspec.Struct, frozen=True):
         return np.diff(ends[self.begins[:n + 1]])
 
     def twice(self) -> "Items":
-        """Return the same for a table of requests that has each row twice.
+        """Return the items for a table of requests in which each row occurs twice.
 
-        All of them stand again behind the last.
+        A copy of all items follows the last one.
         """
         return Items(np.concatenate([self.begins, self.begins[1:] + len(self.table)]),
                      np.concatenate([self.table, self.table]), self.num_contents)

@@ -1,17 +1,17 @@
-"""A request's way through the cluster, beside what its replica does with it."""
+"""A request's path through the cluster, apart from the work of its replica."""
 from libc.stdint cimport int8_t, int32_t, int64_t
 
 
 cdef enum Cause:                # why a request was rejected, dropped or timed out; the codes of results.h5
     NO_CAUSE = 0                # it was not, or its replica's engine did it
-    ADMISSION = 1               # the admission policy said no
+    ADMISSION = 1               # the admission policy refused it
     QUEUE_FULL = 2              # no room in the gateway queue
-    SHED = 3                    # it had to leave the gateway queue for a more urgent one
+    SHED = 3                    # it was shed from the gateway queue for a more urgent one
     EXPIRED = 4                 # it waited too long in the gateway queue
     RECALLED = 5                # it was taken off its replica for a more urgent one
     NO_REPLICA = 6              # no replica could take it
     LOST = 7                    # its replica failed, and it was not sent elsewhere
-    KV_LOAD_FAILED = 8          # what a prefill replica had computed of it could not be read
+    KV_LOAD_FAILED = 8          # the KV that a prefill replica had computed for it could not be read
 
 
 cdef struct Journey:
@@ -29,14 +29,14 @@ cdef enum LegEnd:               # how a leg ended; the codes of results.h5
     LEG_COMPLETED = 1
     LEG_HANDED_OVER = 2         # another replica does the rest of its work
     LEG_MOVED = 3               # it went to another replica in the middle of its work
-    LEG_RETRIED = 4             # its replica failed, and it went back to the gateway
+    LEG_RETRIED = 4             # its replica failed, and it returned to the gateway
     LEG_ENDED = 5               # the request left for good without being complete; its status says why
 
 
-cdef enum LegRole:              # what a replica does of a request; the codes of Leg.role
+cdef enum LegRole:              # part of a request that a replica does; the codes of Leg.role
     ROLE_WHOLE = 0              # all of it
     ROLE_PREFILL = 1            # its prompt; another replica goes on from there
-    ROLE_DECODE = 2             # what follows the prompt, which another replica has computed
+    ROLE_DECODE = 2             # the output after the prompt, which another replica has computed
 
 
 cdef struct Leg:                # /legs in results.h5: one stay of a request at a replica

@@ -1,4 +1,4 @@
-"""How much larger experts in MXFP4 are in memory than in the checkpoint: kernels round their sides up.
+"""Padding of MXFP4 experts in memory, beyond the checkpoint: kernels round their sides up.
 
 Source: vllm/model_executor/layers/quantization/mxfp4.py (create_weights, get_mxfp4_backend) and, since 2026,
 layers/fused_moe/oracle/mxfp4.py, which prefers FlashInfer's kernels on Blackwell, Triton's on Hopper, and Marlin's
@@ -44,7 +44,7 @@ def rounding_of(accelerator: AcceleratorSpec, is_old: bool = False) -> Rounding 
 def expert_padding(deployment: Deployment, is_old: bool = False) -> tuple[float, str]:
     """Return (bytes of experts in memory / in the checkpoint, the kernel).
 
-    (1, ""): they are the same.
+    (1, ""): without padding.
     """
     quantization, model = deployment.quantization, deployment.model
     is_mxfp4 = quantization is not None and (

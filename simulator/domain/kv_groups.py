@@ -1,6 +1,6 @@
-"""How vLLM groups the layers of a model that has several kinds, and what a block of their common pool holds.
+"""vLLM's groups of the layers of a model with several kinds, and the size of a block of their common pool.
 
-Source: vLLM, vllm/v1/core/kv_cache_utils.py (get_kv_cache_groups and what it calls), vllm/v1/kv_cache_interface.py
+Source: vLLM, vllm/v1/core/kv_cache_utils.py (get_kv_cache_groups and its callees), vllm/v1/kv_cache_interface.py
 (max_memory_usage_bytes) and vllm/platforms/interface.py (_align_hybrid_block_size), as of 2026.
 """
 import math
@@ -11,10 +11,10 @@ from simulator.domain.deployment import Deployment
 from simulator.domain.kv_layout import state_bytes, token_bytes
 from simulator.domain.layer_groups import GroupRules, LayerGroup, LayerGroups, counted
 
-# Kinds whose numbers of layers differ by less than that factor have groups of the larger number, and one is padded;
+# Kinds with numbers of layers that differ by less than this factor have groups of the larger one, and one is padded;
 # else of the smaller number (kv_cache_utils.py, _get_kv_cache_groups_uniform_page_size; 1.25 until 2025).
 GROUP_SIZE_SLACK = 1.5
-# Tokens of which blocks are multiples that attention kernels read (AttentionBackend.get_supported_kernel_block_sizes).
+# Attention kernels read blocks of multiples of this many tokens (AttentionBackend.get_supported_kernel_block_sizes).
 KERNEL_BLOCK_TOKENS = 16
 DEFAULT_RULES = GroupRules()
 
@@ -43,8 +43,8 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
     def blocks_of_request(self, num_tokens: int, max_num_batched_tokens: int) -> int:
         """Return the blocks of a request, as vLLM's start-up check counts them.
 
-        A window holds the tokens of one iteration besides, and a block because it seldom begins at a block's edge; of
-        states kept where blocks end there are two.
+        A window also holds the tokens of one iteration, and one more block because it seldom begins at a block's edge;
+        of states kept where blocks end there are two.
         """
         return sum(_blocks_of_request(group, num_tokens, max_num_batched_tokens) for group in self.layers.groups)
 

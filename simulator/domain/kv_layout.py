@@ -1,4 +1,4 @@
-"""What a token and a sequence occupy in the KV cache of one accelerator."""
+"""Size of a token and a sequence in the KV cache of one accelerator."""
 import msgspec
 
 from simulator.domain.deployment import Deployment
@@ -22,7 +22,7 @@ class KvLayout(msgspec.Struct, frozen=True, kw_only=True):
 def kv_layout(deployment: Deployment, layers: range | None = None) -> KvLayout:
     """Return the layout for `layers`, by default all.
 
-    Of layers that have block tables of their own see kv_groups.
+    Layers that have block tables of their own are in kv_groups.
     """
     model = deployment.model
     layers = range(model.num_layers) if layers is None else layers

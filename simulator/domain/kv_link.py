@@ -1,4 +1,4 @@
-"""Over what the KV cache of a replica can be copied to another, and how many bytes that are."""
+"""Links that copy the KV cache of a replica to another, and the number of bytes."""
 import msgspec
 
 from simulator.domain.deployment import Deployment
@@ -12,7 +12,7 @@ class KvLink(msgspec.Struct, frozen=True, kw_only=True):
     bytes_per_token: float
     scaleup_bytes_per_s: float          # 0: not known
     scaleout_bytes_per_s: float
-    replicas_per_domain: int            # that share a scale-up domain; with data parallelism ranks of them
+    replicas_per_domain: int            # replicas in a scale-up domain; with data parallelism: ranks
 
 
 def kv_link(deployment: Deployment) -> KvLink:
@@ -30,15 +30,15 @@ def kv_link(deployment: Deployment) -> KvLink:
 
 
 class KvWire(msgspec.Struct, frozen=True, kw_only=True):
-    """What a transfer from one deployment to another is made of."""
+    """Bytes and sender share of a KV transfer between two deployments."""
 
     bytes_per_token: float              # on the wire, repeated heads included
-    bytes_per_request: float            # besides: the state of recurrent layers
+    bytes_per_request: float            # in addition: the state of recurrent layers
     source_frac: float                  # share of the ranks of the source that send
 
 
 def kv_wire(source: Deployment, destination: Deployment) -> KvWire:
-    """Return what moves so that each rank of the destination has its share.
+    """Return the bytes that give each rank of the destination its share of the KV.
 
     Each reads its KV heads, which tensor parallelism beyond their number repeats, so that the wire carries them as
     often: W = L max(1, TP_D / K); of MLA the whole latent, W = L TP_D. With as many ranks or more a rank reads from one

@@ -1,4 +1,4 @@
-"""What share of the memory an engine gives to KV, under its own name: the rule by which blocks are counted.
+"""Share of memory that an engine gives to KV, under its own name: the rule by which blocks are counted.
 
 Sources: vLLM, vllm/v1/worker/gpu_worker.py (determine_available_memory); TensorRT-LLM,
 tensorrt_llm/_torch/pyexecutor/_util.py and llm_args.py (free_gpu_memory_fraction = 0.9); SGLang,
@@ -13,8 +13,8 @@ import msgspec
 class KvShare(msgspec.Struct, frozen=True):
     """A rule and its share.
 
-    key : the engine's argument. engine : whose. share : of what `of` says.
-    of : "total": share of the total, less all that is not KV; "free": share of what all that leaves; "static": share of
+    key : the engine's argument. engine : name of the engine. share : fraction of the memory that `of` names.
+    of : "total": share of the total, less all other use; "free": share of memory less all other use; "static": share of
         the total, less weights and states: activations have the rest.
     """
 
@@ -31,9 +31,9 @@ class KvShare(msgspec.Struct, frozen=True):
         return f"KV: {words.format(f'{self.key} {self.share:g}')} ({self.engine}'s rule)"
 
     def kv_bytes(self, total: float, kept: float, passing: float) -> float:
-        """Return what is left for KV.
+        """Return the bytes left for KV.
 
-        kept : weights, states. passing : activations, and what lies outside PyTorch.
+        kept : weights, states. passing : activations, and memory outside PyTorch.
         """
         if self.of == "free":
             return (total - kept - passing) * self.share

@@ -11,7 +11,7 @@ WORDS = {"full_attention": "full attention", "sliding_attention": "the last {win
 
 
 def counted(count: int, what: str) -> str:
-    """Return so many of something, in words."""
+    """Return a count and its noun, in words."""
     return f"{count} {what}{'s' * (count != 1)}"
 
 
@@ -31,7 +31,7 @@ class LayerGroup(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        """What its layers need of a text, and in what blocks."""
+        """Text that its layers need, and its blocks, in words."""
         blocks = f"blocks of {self.block_size} tokens"
         if self.kind == "linear_attention":
             blocks = f"one each {self.block_size} tokens, the newest kept" if self.aligned else "one a sequence"
@@ -41,7 +41,7 @@ class LayerGroup(msgspec.Struct, frozen=True, kw_only=True):
 class LayerGroups(msgspec.Struct, frozen=True, kw_only=True):
     """All groups of a model, in the order in which blocks are taken and given back.
 
-    chunk_alignment : tokens at multiples of which chunks of a prompt end; 0: anywhere.
+    chunk_alignment : chunks of a prompt end at multiples of this number of tokens; 0: anywhere.
     retention_interval : tokens from one place where a window or state is kept for others to the next; 0: only at the
         end of a prompt and where a shared prefix ends; None: wherever a hit may end.
     """
@@ -59,7 +59,7 @@ class LayerGroups(msgspec.Struct, frozen=True, kw_only=True):
     def is_even(self) -> bool:
         """Whether blocks are of one size, and some layers need all of a text.
 
-        What is said of these layers fits the others then, as far as one may know without them.
+        A statement about these layers then holds for the others too, as far as one may know without them.
         """
         return len({group.block_size for group in self.groups}) == 1 and any(
             group.kind == "full_attention" for group in self.groups)
@@ -78,11 +78,11 @@ class LayerGroups(msgspec.Struct, frozen=True, kw_only=True):
 class GivenGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A group of layers as an experiment gives it, [[engine.kv_cache_groups]]."""
 
-    kind: Annotated[Kind, Meta(description="of attention")]
+    kind: Annotated[Kind, Meta(description="kind of attention")]
     block_size: Annotated[Annotated[int, Meta(ge=1, le=2**20)] | None, Meta(description=(
         "tokens in its KV blocks; default: engine.block_size"))] = None
     window: Annotated[int, Meta(ge=0, le=2**31 - 1, extra={"unit": "tokens"}, description=(
-        "of sliding_attention and chunked_attention; 0: there is none"))] = 0
+        "window of sliding_attention and chunked_attention; 0: there is none"))] = 0
 
     def __post_init__(self):
         is_local = self.kind in ("sliding_attention", "chunked_attention")
@@ -91,12 +91,12 @@ class GivenGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class GroupRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What an engine says of groups.
+    """An engine's settings of groups.
 
     enable_prefix_caching : states of linear attention are kept where blocks end.
     is_disabled : all layers share one block table where they can (disable_hybrid_kv_cache_manager).
     retention_interval : see LayerGroups.
-    given : instead of those of the model.
+    given : groups that replace the model's.
     """
 
     enable_prefix_caching: bool = True

@@ -1,12 +1,12 @@
 """The parts of a decoder layer, and how many weights each has.
 
-Every part answers the same questions, for a model of width `hidden_size`:
+Every part has these methods, for a model of width `hidden_size`:
 
 - `matrix_parameters(hidden_size)`: weights of its linear projections, the ones that quantisation shrinks;
-- `num_parameters(hidden_size)`: these plus biases, norms and other small tensors;
-- `shard(tensor_parallel)`: the same part as one tensor-parallel rank holds it.
+- `num_parameters(hidden_size)`: projections plus biases, norms and other small tensors;
+- `shard(tensor_parallel)`: the part as one tensor-parallel rank holds it.
 
-Attention parts also say what one token leaves in the KV cache, and how much work one query does per context token.
+Attention parts also give the KV of one token, and the work of one query per context token.
 """
 from typing import Annotated, Literal
 
@@ -32,7 +32,7 @@ def divide(count: int, ways: int, what: str) -> int:
 
 
 class MultiHeadAttention(Part, tag_field="kind", tag="multi_head"):
-    """Softmax attention whose KV heads serve groups of heads: MHA, GQA, MQA."""
+    """Softmax attention with one KV head per group of heads: MHA, GQA, MQA."""
 
     num_heads: Positive
     num_kv_heads: Positive
@@ -66,7 +66,7 @@ class MultiHeadAttention(Part, tag_field="kind", tag="multi_head"):
 
     @property
     def decode_flops_per_context_token(self) -> int:
-        """The same for a decode step; differs only for latent attention."""
+        """FLOPs per context token in a decode step; differs only for latent attention."""
         return self.flops_per_context_token
 
     def matrix_parameters(self, hidden_size: int) -> int:
@@ -149,7 +149,7 @@ class LatentAttention(Part, tag_field="kind", tag="multi_head_latent"):
 
     @property
     def decode_flops_per_context_token(self) -> int:
-        """The same for a decode step: up-projections absorbed, work on the latent."""
+        """FLOPs per context token in a decode step, on the latent (absorbed projections)."""
         return 2 * self.num_heads * (2 * self.kv_rank + self.rope_head_dim)
 
     def replicated_parameters(self, hidden_size: int) -> int:

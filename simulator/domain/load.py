@@ -1,4 +1,4 @@
-"""How the requests of a workload come, and which of them count: what an experiment says of it."""
+"""Schemas of [workload.load], [workload.measure] and [workload.warmup]: arrivals, and the requests that count."""
 import math
 from typing import Annotated, Any, Literal
 
@@ -15,43 +15,45 @@ Share = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
 
 
 class TimeChoice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A time in seconds; the keys of the distribution stand in the same table."""
+    """A time in seconds; the keys of the distribution are in the same table."""
 
-    distribution: Annotated[str, Meta(description="what draws the times")]
+    distribution: Annotated[str, Meta(description="distribution of the times")]
     parameters: Annotated[Any, Meta(extra={"kind": "time_distribution"})]
 
 
-PLACED = ("even_random", "poisson_seconds")     # processes that place so many requests, whatever the last one's time
+PLACED = ("even_random", "poisson_seconds")     # processes that place a given number of requests in the stage
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One of several loads that follow each other, one of [[workload.load.stages]].
+    """One of several consecutive loads, one of [[workload.load.stages]].
 
-    A rate with `duration_s` lasts so long, or until the last of `num_requests` has come if that is earlier. With
-    `concurrency` or `drain` the next one begins when all requests have ended, too. A stage may have no request.
+    A rate with `duration_s` ends after that time, or at the last of `num_requests` arrivals if that is earlier. With
+    `concurrency` or `drain` the next stage begins when all requests have ended, too. A stage may have no request.
     """
 
     concurrency: Annotated[Count | None, Meta(description=(
-        "slots; each lets a request come when its last one ended"))] = None
-    rate_per_s: Annotated[Rate | None, Meta(description="requests a second instead, whatever becomes of them")] = None
+        "slots; each sends a request when its last one has ended"))] = None
+    rate_per_s: Annotated[Rate | None, Meta(description=(
+        "requests per second, in place of concurrency; independent of the progress of requests"))] = None
     process: Annotated[Literal["poisson", "constant", "gamma", "even_random", "poisson_seconds"], Meta(description=(
-        "of a rate: what draws the gaps; even_random: exponential ones, stretched so that the last of int(rate x "
-        "duration) requests comes at the end of the stage; poisson_seconds: a Poisson number of requests each second, "
-        "the last at its end, and so many seconds as these requests take; both as inference-perf"))] = "poisson"
+        "with a rate: distribution of the gaps; even_random: exponential gaps, stretched so that the last of int(rate "
+        "x duration) requests arrives at the end of the stage; poisson_seconds: a Poisson number of requests each "
+        "second, the last at its end, for as many seconds as the requests take; both as inference-perf"))] = "poisson"
     cv: Annotated[float, Meta(ge=0.01, le=100, description="gamma: coefficient of variation of the gaps")] = 1.0
     ramp_up_s: Annotated[Seconds, Meta(description=(
-        "slot k of n opens after k / n of this; of a rate: it rises in steps of 0.1 s, linearly from what the first "
-        "step is of this time, as AIPerf's"))] = 0.0
+        "slot k of n opens after k / n of this; with a rate: the rate rises linearly in steps of 0.1 s, the first step "
+        "being its share of this time, as AIPerf's"))] = 0.0
     max_in_flight: Annotated[Share, Meta(description=(
-        "of a rate: requests at once; who comes meanwhile waits at the client, in order; 0: no ceiling"))] = 0
+        "with a rate: requests in flight; a request above the ceiling waits at the client, in order; 0: no "
+        "ceiling"))] = 0
     drain: Annotated[bool, Meta(description=(
-        "of a rate: the next stage begins when all of this one have ended, as with concurrency"))] = False
-    num_requests: Annotated[Count | None, Meta(description="requests of the stage")] = None
+        "with a rate: the next stage begins when all requests of this one have ended, as with concurrency"))] = False
+    num_requests: Annotated[Count | None, Meta(description="number of requests of the stage")] = None
     duration_s: Annotated[Positive | None, Meta(description=(
-        "nobody comes so long after its beginning, or later, and the next stage of a rate begins then; of even_random "
-        "and poisson_seconds: what it says there"
+        "no request arrives at this time after the beginning or later, and the next stage of a rate begins then; with "
+        "even_random and poisson_seconds: see process"
     ))] = None
-    interval_s: Annotated[Seconds, Meta(description="pause before it begins")] = 0.0
+    interval_s: Annotated[Seconds, Meta(description="pause before the stage begins")] = 0.0
 
     def __post_init__(self):
         if (self.concurrency is None) == (self.rate_per_s is None):
@@ -68,36 +70,36 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Measure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which requests and what time count in the summary, [workload.measure].
+    """Requests and time that count in the summary, [workload.measure].
 
-    All are simulated, and are in the request table. Latencies are those of the requests that count, throughputs, money
-    and energy those of the window of time.
+    All requests are simulated, and are in the request table. Latencies are those of the requests that count;
+    throughputs, money and energy are those of the time window.
     """
 
-    warmup_requests: Annotated[Share, Meta(description="so many that come first do not")] = 0
-    warmup_s: Annotated[Seconds, Meta(description="those that come before do not")] = 0.0
-    cooldown_requests: Annotated[Share, Meta(description="so many that come last do not")] = 0
+    warmup_requests: Annotated[Share, Meta(description="number of requests, first to arrive, that do not count")] = 0
+    warmup_s: Annotated[Seconds, Meta(description="requests that arrive before this time do not count")] = 0.0
+    cooldown_requests: Annotated[Share, Meta(description="number of requests, last to arrive, that do not count")] = 0
     cooldown_s: Annotated[Seconds, Meta(description=(
-        "those that are complete in so long before the last completion do not"))] = 0.0
+        "requests that complete within this time before the last completion do not count"))] = 0.0
 
 
 class Warmup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is sent before all others, [workload.warmup].
+    """Requests sent before all others, [workload.warmup].
 
-    It leaves caches warm and is not measured. The others come when it has ended: the clock does not begin anew, so that
-    their first arrival is not at 0.
+    They warm the caches and are not measured. The other requests arrive when the warm-up has ended: the clock is not
+    reset, so that their first arrival is not at 0.
     """
 
     copies_of_first: Annotated[Share, Meta(description=(
-        "requests with the prompt of the first, under the same concurrency"))] = 0
+        "requests with the prompt of the first request, under the same concurrency"))] = 0
     stage: Annotated[Stage | None, Meta(description=(
-        "drawn requests of their own, besides those of the workload, in a load of their own"))] = None
+        "requests drawn for the warm-up, in addition to those of the workload, with their own load"))] = None
     primers: Annotated[Literal["none", "first_turn", "last_turn", "one_token"], Meta(description=(
-        "requests of the workload itself that are sent before: the first turn of each session, under the same "
-        "concurrency; with snapshot, the last request of each conversation before the point at which its lane begins; "
-        "that, with an output of one token"))] = "none"
+        "requests of the workload that are sent first. first_turn: the first turn of each session, under the same "
+        "concurrency; last_turn, with snapshot: the last request of each conversation before the point at which its "
+        "lane begins; one_token: as last_turn, with an output of one token"))] = "none"
     requests_per_lane: Annotated[Share, Meta(description=(
-        "after last_turn or one_token: requests of one token with the prompts of a lane's primers, in turn"))] = 0
+        "after last_turn or one_token: requests of one token with the prompts of a lane's primers, cyclically"))] = 0
 
     def __post_init__(self):
         if self.requests_per_lane and self.primers not in ("last_turn", "one_token"):
@@ -124,58 +126,62 @@ NEEDED = {"concurrency": ("concurrency",), "user_rate": ("users", "rate_per_s"),
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How requests come, [workload.load].
+    """Arrival of requests, [workload.load].
 
-    A slot lets a request come when its last one has ended.
+    A slot sends a request when its last one has ended.
     """
 
     mode: Annotated[Literal["timestamps", "concurrency", "user_rate", "lanes", "stages"], Meta(description=(
-        "at the times of the workload; by a number of slots; by users who send so often; whole plays by lanes; one "
-        "stage after the other"))] = "timestamps"
-    concurrency: Annotated[Count | None, Meta(description="slots")] = None
+        "timestamps: at the times of the workload; concurrency: by a number of slots; user_rate: by users who send at "
+        "a given rate; lanes: whole plays by lanes; stages: one stage after the other"))] = "timestamps"
+    concurrency: Annotated[Count | None, Meta(description="number of slots")] = None
     unit: Annotated[Literal["request", "session"], Meta(description=(
-        "what holds a slot: a request, or a session from its first request to the end of its last"))] = "request"
+        "unit that holds a slot: a request, or a session from its first request to the end of its last"))] = "request"
     think_time_s: Annotated[Seconds | TimeChoice, Meta(description=(
-        "a slot rests so long after the end of what held it"))] = 0.0
+        "pause of a slot after the end of the unit that held it"))] = 0.0
     think_time_from: Annotated[Literal["end", "arrival", "arrival_mean"], Meta(description=(
-        "think_time_s counts: from an end; from the arrival of what ended, so that a slot rests for what is left of "
-        "it; from an end, with a mean that is shorter by the time from arrival to end"))] = "end"
+        "start of think_time_s: end: the end of the unit; arrival: its arrival, so that a slot pauses for the "
+        "remainder; arrival_mean: the end, with a mean that is shorter by the time from arrival to end"))] = "end"
     sessions_per_slot: Annotated[Count | None, Meta(description=(
-        "a slot has so many sessions, of which it serves one request at a time: a new one first, then who has waited "
-        "longest; it rests after each request; absent: a slot is held by one session"))] = None
+        "sessions of a slot, of which it serves one request at a time: a new session first, then the one that has "
+        "waited longest; it pauses after each request; absent: a slot is held by one session"))] = None
     requests_per_slot: Annotated[Count | None, Meta(description=(
-        "a slot with sessions_per_slot ends after so many"))] = None
+        "requests after which a slot with sessions_per_slot ends"))] = None
     ends_with: Annotated[Literal["last_session", "each_slot", "first_slot"], Meta(description=(
-        "of slots with sessions_per_slot: each goes on with the sessions that it has when there is no new one; leaves "
-        "them then; and with the first that does, has sent requests_per_slot, or gave up waiting, nobody comes any more"
+        "slots with sessions_per_slot, when there is no new session: last_session: each slot finishes the sessions "
+        "that it has; each_slot: it leaves them; first_slot: all arrivals stop once a slot has no new session, has "
+        "sent requests_per_slot, or gave up waiting"
         ))] = "last_session"
     client_delay_s: Annotated[Seconds | None, Meta(description=(
-        "from each end to what the client sends because of it; 0: it is in the iteration that begins in that instant, "
-        "which no real client achieves; default: 0, or what the clients of [workload] preset take"))] = None
+        "from an end to the request that the client sends because of it; 0: the request is in the iteration that "
+        "begins at that instant, which no real client achieves; default: 0, or the delay of the clients of [workload] "
+        "preset"))] = None
     ramp_up_s: Annotated[Seconds, Meta(description="slot k of n opens after k / n of this")] = 0.0
     max_in_flight: Annotated[Share, Meta(description=(
-        "requests at once; who comes meanwhile waits at the client, in order; 0: no ceiling"))] = 0
+        "requests in flight; a request above the ceiling waits at the client, in order; 0: no ceiling"))] = 0
     grace_s: Annotated[float, Meta(ge=0, description=(
-        "the clients of what still runs so long after duration_s, of the workload or of its stage, give up; inf: "
+        "clients of requests that still run this long after duration_s, of the workload or of its stage, give up; inf: "
         "never"), extra={"inf": True})] = math.inf
-    users: Annotated[Count | None, Meta(description="who send one request after the other")] = None
+    users: Annotated[Count | None, Meta(description="number of users; each sends one request after the other")] = None
     rate_per_s: Annotated[Rate | None, Meta(description=(
-        "of all users together; one whose answer comes late sends the next at once"))] = None
+        "requests per second of all users together; a user whose answer is late sends the next request at "
+        "once"))] = None
     lanes: Annotated[Count | None, Meta(description=(
-        "plays at once; a lane is busy until its whole play is over"))] = None
+        "plays in progress; a lane is busy until its whole play is over"))] = None
     assign: Annotated[Literal["static", "dynamic"], Meta(description=(
-        "play i runs in lane i mod lanes; the next play runs in the first lane that is free"))] = "static"
+        "static: play i runs in lane i mod lanes; dynamic: the next play runs in the first lane that is "
+        "free"))] = "static"
     tree_idle_cap_s: Annotated[float, Meta(ge=0, description=(
-        "a play of which nothing runs goes on after so long at most"), extra={"inf": True})] = math.inf
+        "longest pause of a play without a running request"), extra={"inf": True})] = math.inf
     snapshot: Annotated[Literal["none", "uniform"], Meta(description=(
-        "uniform: the first play of each lane begins at a random point of its recorded length; what comes before that "
-        "is not sent"))] = "none"
+        "uniform: the first play of each lane begins at a random point of its recorded length; earlier requests are "
+        "not sent"))] = "none"
     recycle: Annotated[bool, Meta(description=(
-        "when all plays have run they come again, with new texts, until duration_s or max_requests"))] = False
+        "when all plays have run they are repeated, with new texts, until duration_s or max_requests"))] = False
     private_prefix_tokens: Annotated[Share, Meta(description=(
-        "tokens in front of all prompts of a play that are its own, also when it comes again: plays share nothing"
+        "tokens in front of all prompts of a play, unique to it, and new when it is repeated: plays share nothing"
         ), extra={"unit": "tokens"})] = 0
-    stages: Annotated[tuple[Stage, ...], Meta(description="loads that follow each other")] = ()
+    stages: Annotated[tuple[Stage, ...], Meta(description="consecutive loads")] = ()
 
     def __post_init__(self):
         defaults = {field.name: field.default for field in msgspec.structs.fields(self)}
@@ -197,8 +203,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def most_at_once(self) -> int | None:
-        """Return how many requests, users or plays there are at once.
+        """Return the maximum number of concurrent requests, users or plays.
 
-        None: nothing bounds them, or stages do.
+        None: unbounded, or bounded by stages.
         """
         return self.concurrency or self.max_in_flight or self.users or self.lanes or None

@@ -1,4 +1,4 @@
-"""How an accelerator's memory is spent, and how many KV blocks that leaves: what vLLM finds out by a profile run."""
+"""Use of an accelerator's memory, and the KV blocks that remain: vLLM finds both by a profile run."""
 from collections.abc import Sequence
 
 import msgspec
@@ -40,17 +40,17 @@ class DoesNotFit(ValueError):
 
 
 class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the memory of one accelerator goes; of the fullest pipeline stage."""
+    """Use of the memory of one accelerator, in the fullest pipeline stage."""
 
-    total_bytes: float              # what the driver leaves of the accelerator's memory
-    budget_bytes: float             # what all the following may take, by the engine's rule
+    total_bytes: float              # accelerator memory without the driver's part
+    budget_bytes: float             # limit on all of the following together, by the engine's rule
     weights_bytes: float            # as kernels hold them, padding included
-    padding_bytes: float            # of these, what the checkpoint does not have
-    kernel: str                     # that pads; "": none does
-    drafter_bytes: float            # weights of what drafts, on the last stage
+    padding_bytes: float            # part of weights_bytes that is not in the checkpoint
+    kernel: str                     # kernel that pads; "": none does
+    drafter_bytes: float            # weights of the drafter, on the last stage
     adapter_bytes: float            # room for LoRA adapters
     activation_bytes: float         # peak of a forward pass of max_num_batched_tokens, or of sampling for max_num_seqs
-    exchange_bytes: float           # buffers by which tokens get to their experts
+    exchange_bytes: float           # buffers for the exchange of tokens between experts
     graph_bytes: float              # estimate of CUDA graphs
     non_torch_bytes: float
     state_bytes: float              # recurrent state of max_num_seqs sequences, linear-attention layers
@@ -59,8 +59,8 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     kv_bytes_per_token: float       # in all layers of the stage, as long as no window has passed over it; of a shared
                                     # context the mean of the ranks
-    drafter_kv_bytes_per_token: float           # of these, the drafter's
-    block_bytes: float              # block_size tokens; with groups, what any of them needs for a block
+    drafter_kv_bytes_per_token: float           # the drafter's part of kv_bytes_per_token
+    block_bytes: float              # block_size tokens; with groups, bytes of a block of any group
     request_bytes: float            # KV cache of one request of max_model_len
     num_gpu_blocks: int             # of the replica, or of each of its data-parallel ranks; the null block included
 
@@ -78,7 +78,7 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def loaded_bytes(self) -> float:
-        """All weights, of one accelerator: the model's, of what drafts, of adapters."""
+        """All weights on one accelerator: of the model, the drafter and adapters."""
         return self.weights_bytes + self.drafter_bytes + self.adapter_bytes
 
     @property
@@ -113,7 +113,7 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
         return "\n".join(lines + self._blocks())
 
     def _blocks(self) -> list[str]:
-        """Return what KV blocks are, and what they hold."""
+        """Return lines on the number, size and capacity of KV blocks."""
         blocks = f"of {self.block_size} tokens" if self.groups is None else f"of {self.block_bytes:.0f} bytes"
         lines = [f"{self.num_gpu_blocks} blocks {blocks}, {self.kv_bytes_per_token:.0f} bytes a token, "
                  f"{self.max_concurrency:.2f} requests of {self.max_model_len} tokens"]
@@ -139,7 +139,7 @@ def plan(deployment: Deployment, block_size: int, max_model_len: int, max_num_ba
     max_model_len, max_num_batched_tokens, max_num_seqs : int
         The engine's limits, under vLLM's names.
     reserve : MemoryReserve, optional
-        What neither weights nor KV cache takes; default: as the newest vLLM has it for the model.
+        Memory outside weights and KV cache; default: that of the newest vLLM for the model.
     grouping : GroupRules, optional
         How layers of unlike kinds have block tables of their own; None: all share one.
 
@@ -158,7 +158,7 @@ def plan(deployment: Deployment, block_size: int, max_model_len: int, max_num_ba
 
 
 def plan_within(deployment: Deployment, limits: EngineLimits, reserve: MemoryReserve | None = None) -> MemoryPlan:
-    """Plan the memory of one replica as `plan` does, with all that the engine says."""
+    """Plan the memory of one replica as `plan` does, by the engine's settings."""
     reserve = reserve or reserve_of(deployment.model)
     result = _plan(deployment, limits, reserve)
     if result.num_gpu_blocks < 1:
@@ -215,7 +215,7 @@ def _stage(deployment: Deployment, layers: range, limits: EngineLimits, reserve:
 
 
 def _weights(deployment: Deployment, layers: range, limits: EngineLimits) -> tuple[float, float, str]:
-    """Return (bytes of weights, of these the padding, the kernel that pads)."""
+    """Return (bytes of weights with padding, bytes of the padding, the kernel that pads)."""
     counts = rank_weights(deployment, layers)
     ratio, kernel = expert_padding(deployment, limits.has_old_kernels)
     padding = counts.expert_num_bytes * (ratio - 1)

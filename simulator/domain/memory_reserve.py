@@ -1,4 +1,4 @@
-"""What neither weights nor KV cache takes of an accelerator's memory, by version of vLLM: sources of every number.
+"""Memory of an accelerator outside weights and KV cache, by version of vLLM, with the source of every number.
 
 Logs are start-up lines of servers ("Memory profiling takes ...", "Available KV cache memory"); a number of vLLM's own
 repository is that of an issue or a pull request. GiB are of one accelerator.
@@ -10,7 +10,7 @@ from simulator.domain.model_spec import ModelSpec
 from simulator.domain.vllm_versions import NEWEST, complete
 
 GIB = 2**30
-# Ranks of a stage beyond which its all-reduces leave the scale-up domain, where no node says how large that is.
+# Ranks of a stage beyond which its all-reduces leave the scale-up domain, unless a node gives the domain's size.
 DOMAIN_SIZE = 8
 SINCE_HOPPER = ("Hopper", "Blackwell", "Blackwell Ultra")
 
@@ -18,7 +18,7 @@ SINCE_HOPPER = ("Hopper", "Blackwell", "Blackwell Ultra")
 class MemoryReserve(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes, and bytes of a logit, as one version of the engine has them."""
 
-    # The driver keeps this much from every process where the accelerator's file does not say it: an H100 of 79.65 GiB
+    # The driver keeps this much from every process unless the accelerator's file has a number: an H100 of 79.65 GiB
     # shows vLLM 79.22 GiB (pull request 10511).
     driver_bytes: float = 0.43 * GIB
 
@@ -34,19 +34,19 @@ class MemoryReserve(msgspec.Struct, frozen=True, kw_only=True):
     without_link_bytes: float = 0.21 * GIB
     beyond_domain_bytes: float = 4.0 * GIB
 
-    # Bytes per row and vocabulary entry while sampling, and those that stay for as long as the server runs.
+    # Bytes per row and vocabulary entry while sampling, and bytes that stay for as long as the server runs.
     sampler_bytes_per_logit: float = 14.5
     sampler_state_bytes_per_logit: float = 0.0
     # Copies of the hidden states of all tokens that are there while sampling.
     hidden_copies: float = 2.0
     # Workspaces of experts stay after the profile run (vllm/v1/worker/workspace.py); else they are of one layer.
     keeps_workspaces: bool = True
-    # What vLLM takes off for CUDA graphs before it counts KV blocks.
+    # Bytes that vLLM subtracts for CUDA graphs before it counts KV blocks.
     graph_bytes: float = 0.0
 
 
 # 0.10: the sampler sorts. 38.5 bytes: 1.40 GiB of activations for 256 rows of 151,936 logits on an L40S, an RTX 4090
-# and an RTX A6000, 5.58 GiB for 1,024 such rows on an H200 (0.10.2), whatever the tokens of a batch.
+# and an RTX A6000, 5.58 GiB for 1,024 such rows on an H200 (0.10.2), independent of the tokens of a batch.
 _SORTING = MemoryReserve(
     linked_bytes=1.38 * GIB, sampler_bytes_per_logit=38.5, hidden_copies=0.0, keeps_workspaces=False)
 # 0.19: 14.5 bytes (a 16-bit logit, its float32 copy, probabilities and noise) and two hidden states a token: 1.89, 2.21
@@ -60,7 +60,7 @@ _WITH_GRAPHS = MemoryReserve(graph_bytes=0.5 * GIB)
 # Dense models run on the second model runner since mid 2026 (pull request 44443). Its sampler copies logits to float32
 # and draws with the noise of one kernel; counts of outputs and a mask of prompts stay, 4 + 1/8 bytes a logit
 # (vllm/v1/worker/gpu/sample/sampler.py and penalties.py). That leaves the forward pass as the peak: 90 kB for each
-# token of a batch of Qwen3-8B (issue 48322, RTX 4090), which is what is counted for it.
+# token of a batch of Qwen3-8B (issue 48322, RTX 4090), which is counted for it.
 _SECOND_RUNNER = MemoryReserve(
     sampler_bytes_per_logit=6.0, sampler_state_bytes_per_logit=4.125, graph_bytes=0.5 * GIB)
 RESERVES = complete({"0.10": _SORTING, "0.19": _SAMPLING, "0.24": _WITH_GRAPHS, "0.32": _WITH_GRAPHS})
@@ -68,7 +68,7 @@ SECOND_RUNNER = complete({"0.10": False, "0.19": False, "0.24": False, "0.32": T
 
 
 def reserve_of(model: ModelSpec, version: str = NEWEST, has_graphs: bool = True) -> MemoryReserve:
-    """Return what a version of vLLM reserves for a model.
+    """Return the memory that a version of vLLM reserves for a model.
 
     has_graphs : it captures CUDA graphs.
     """

@@ -1,4 +1,4 @@
-"""What the simulator knows of a language model: its shape, and the counts that follow from it.
+"""Description of a language model: its shape, and the counts that follow from it.
 
 `ModelSpec` is also the schema of models/*.toml: one field is one key there.
 """
@@ -40,7 +40,7 @@ Layers = Literal["all"] | tuple[Count, ...]
 
 
 class Unquantized(Part):
-    """Parts whose matrices stay in the model's dtype: of all layers, or of these."""
+    """Parts with matrices in the model's dtype: in all layers, or in the listed ones."""
 
     attention: Layers = ()                      # token mixers of any kind
     mlp: Layers = ()                            # dense networks
@@ -60,8 +60,8 @@ class Quantization(Part):
     scope: Literal["linear", "experts"] = "linear"    # which matrices of the layers: all, or only the routed experts'
     group_size: Count = 0                       # weights that share one scale; 0: scales are too few to count
     scale_bits: Count = 0                       # bits of scale (and zero point) per group
-    kv_cache_dtype: Literal["fp8", "fp4"] | None = None     # that the checkpoint asks for; None: the model's dtype
-    unquantized: Unquantized | None = None      # what scope has, and stays in the model's dtype all the same
+    kv_cache_dtype: Literal["fp8", "fp4"] | None = None     # of the checkpoint; None: the model's dtype
+    unquantized: Unquantized | None = None      # parts in the scope that nevertheless stay in the model's dtype
 
     def leaves(self, part: str, layer: int) -> bool:
         """Return whether a part of a layer stays in the model's dtype."""
@@ -76,7 +76,7 @@ class Quantization(Part):
         return DTYPE_BITS[self.weight_dtype] + (self.scale_bits / self.group_size if self.group_size else 0.0)
 
     def is_format(self, name: str) -> bool:
-        """Return whether this goes by a name; a plain dtype leaves scales open."""
+        """Return whether `name` names this format; a plain dtype leaves scales open."""
         named = NAMED_FORMATS.get(name)
         if named is None:
             return self.weight_dtype == name
@@ -99,7 +99,7 @@ NAMED_FORMATS = {
 
 
 def named_format(name: str) -> Quantization:
-    """Return the format that goes by a name; a plain dtype has no scales to count."""
+    """Return the format of this name; a plain dtype has no scales to count."""
     return NAMED_FORMATS.get(name) or Quantization(method=name, weight_dtype=name)
 
 
@@ -108,7 +108,7 @@ class Published(Part):
 
     parameters: Positive
     kind: Literal["exact", "rounded", "name"]   # an integer of hub or report; rounded; only in the name
-    includes: tuple[Literal["vision", "mtp"], ...] = ()     # what it counts beside the decoder
+    includes: tuple[Literal["vision", "mtp"], ...] = ()     # counted beside the decoder
     active: Count = 0                           # parameters one token uses, as advertised; 0: not given
     source: str = ""
 
@@ -118,7 +118,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     name: str = ""                              # default: the file's name
     hf_id: str = ""                             # repository on the Hugging Face hub
-    source: str = ""                            # where the facts come from
+    source: str = ""                            # source of the facts
     note: str = ""
 
     num_layers: Annotated[int, Meta(ge=1, le=MAX_LAYERS)]
@@ -186,7 +186,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def num_full_attention_layers(self) -> int:
-        """Layers whose KV cache grows with the whole context."""
+        """Number of layers that keep the KV of the whole context."""
         return self.layer_types.count("full_attention")
 
     @property
@@ -286,7 +286,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def num_matrix_parameters(self) -> int:
-        """Weights of all projections in the layers: what quantisation shrinks."""
+        """Weights of all projections in the layers, subject to quantisation."""
         return self._layers(range(self.num_layers), "matrix_parameters", "matrix_parameters")
 
     @property

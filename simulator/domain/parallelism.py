@@ -1,4 +1,4 @@
-"""How one replica is spread over accelerators."""
+"""Distribution of one replica over accelerators."""
 from typing import Annotated
 
 import msgspec
@@ -27,12 +27,12 @@ class Parallelism(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def token_ranks(self) -> int:
-        """Ranks of a stage with rows of their own: over which tokens are spread."""
+        """Ranks of a stage with rows of their own; tokens are spread over them."""
         return self.data_parallel * self.prefill_context_parallel
 
     @property
     def expert_ranks(self) -> int:
-        """Accelerators of a stage: over which experts are spread.
+        """Accelerators of a stage; experts are spread over them.
 
         Source: vLLM 0.32.0, vllm/model_executor/layers/fused_moe/config.py (FusedMoEParallelConfig).
         """
@@ -45,9 +45,9 @@ class Parallelism(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def query_parallel(self) -> int:
-        """Ranks over which heads are spread where decodes attend.
+        """Ranks that split the heads where decodes attend.
 
-        Those that share KV gather their queries.
+        Ranks that share KV gather their queries.
         """
         return self.tensor_parallel // self.decode_context_parallel
 

@@ -1,24 +1,24 @@
-"""What each protocol of hand-overs does: who hears of a request first, how there is room for it, what moves as one."""
+"""Properties of each KV transfer protocol: order of the replicas, room for a request, units that move."""
 from typing import NamedTuple
 
 ANY_PIECES = ("prompt", "chunk", "layer")
 
 
 class Habits(NamedTuple):
-    """What a protocol does, and what may be asked of it.
+    """Properties of a protocol, and the options that it allows.
 
     Of several possibilities the first is the default.
 
     order, place : see engine/hand_over/plan.py.
-    first_tokens : whose first token it can be, values of [kv_transfer] first_token.
-    granularities, volumes : it can have.
-    pushes : the prefill replica moves the bytes, and hears from the decode replica where to.
+    first_tokens : allowed values of [kv_transfer] first_token: the replica that samples it.
+    granularities, volumes : allowed values.
+    pushes : the prefill replica moves the bytes, and the decode replica sends it the destination.
     base_us : before the bytes of a transfer flow.
     contention : unless the experiment says otherwise.
-    sends_token : the first token is moved like one of the prompt; else what moves is whole blocks.
-    resolution_us : transfers take whole ones; 0: any time.
+    sends_token : the KV of the first token moves like that of a prompt token; else whole blocks move.
+    resolution_us : transfer durations are multiples of this; 0: any duration.
     reserved_tokens : that a decode replica leaves free for each sequence; -1: it admits by its scheduler's own rule.
-    why_no_tiers : why replicas may have no KV tier of their own besides; empty: they may.
+    why_no_tiers : why replicas may have no KV tier of their own; empty: they may.
     """
 
     order: str = "source"
@@ -40,7 +40,7 @@ HABITS = {
     # token sent along is vLLM's pull request 51919
     "nixl": Habits(),
     "nixl_push": Habits(pushes=True),
-    # vLLM 0.32.0, .../v1/mooncake/mooncake_connector.py: the decode replica may come first, and waits
+    # vLLM 0.32.0, .../v1/mooncake/mooncake_connector.py: the decode replica may be ready first, and waits
     "mooncake": Habits(order="both", granularities=ANY_PIECES, pushes=True),
     # SGLang, python/sglang/srt/disaggregation/decode.py and prefill.py, and --num-reserved-decode-tokens
     "sglang": Habits(order="destination", first_tokens=("prefill",), granularities=("chunk", "prompt", "layer"),
@@ -50,8 +50,8 @@ HABITS = {
     "blis": Habits(place="reserved", first_tokens=("prefill",), base_us=50.0, contention="at_start", resolution_us=1,
                    why_no_tiers="what BLIS's tiers do with blocks that are reserved for a prompt from elsewhere is not "
                                 "recorded, and not built"),
-    # vidur-alibabacloud (SimAI cef83f9d), vidur/events/batch_end_event.py: the request comes when its KV has; one token
-    # more than the prompt moves, on links that nobody shares
+    # vidur-alibabacloud (SimAI cef83f9d), vidur/events/batch_end_event.py: the request arrives with its KV; one token
+    # more than the prompt moves, on links that are not shared
     "simai": Habits(place="afterwards", first_tokens=("prefill",), volumes=("full_prompt",), base_us=0.0,
                     contention="none", sends_token=True,
                     why_no_tiers="vidur-alibabacloud has no KV beyond the blocks of its replicas"),

@@ -1,4 +1,4 @@
-"""The weights that one accelerator holds: what a memory plan counts and an iteration reads."""
+"""Weights on one accelerator: bytes for a memory plan, and bytes that an iteration reads."""
 from collections import Counter
 
 import msgspec
@@ -20,10 +20,10 @@ class RankWeights(msgspec.Struct, frozen=True, kw_only=True):
     unquantized: float      # norms, biases, routers and other small tensors
     embedding: float        # input embedding
     lm_head: float          # output head; also where it is tied to the embedding
-    is_head_shared: bool    # the head is the embedding on the same rank: stored once
+    is_head_shared: bool    # the head is the embedding on that rank: stored once
     vision: float           # vision tower and projector
 
-    matrix_bytes: float     # of one weight in the mean, its share of scales included; likewise below
+    matrix_bytes: float     # mean of one weight, its share of scales included; as are the next two
     expert_bytes: float
     unquantized_bytes: float
 
@@ -36,15 +36,15 @@ class RankWeights(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def expert_num_bytes(self) -> float:
-        """Bytes of these that are projections of routed experts."""
+        """Bytes of projections of routed experts."""
         return self.experts * self.expert_bytes
 
 
 def rank_weights(deployment: Deployment, layers: range | None = None) -> RankWeights:
     """Count the weights of one rank.
 
-    Attention, dense MLPs and shared experts are split over tensor-parallel ranks and repeated over those that spread
-    tokens; routed experts are split over both, whether by expert or by width, as vLLM's FusedMoEParallelConfig does.
+    Attention, dense MLPs and shared experts are split over tensor-parallel ranks and repeated over the ranks that split
+    tokens; routed experts are split over both, by expert or by width, as in vLLM's FusedMoEParallelConfig.
 
     Parameters
     ----------
@@ -132,12 +132,12 @@ def layer_kinds(model: ModelSpec, layers: range | None = None) -> Counter:
 
 
 def dense_parts(model: ModelSpec, mixer: str, network: str) -> list:
-    """Return what every token passes: token mixer, dense MLP, shared experts."""
+    """Return the parts that all tokens pass: token mixer, dense MLP, shared experts."""
     return list(named_parts(model, mixer, network).values())
 
 
 def named_parts(model: ModelSpec, mixer: str, network: str) -> dict:
-    """Return the same by the names that `Quantization.unquantized` has for them."""
+    """Return these parts by their names in `Quantization.unquantized`."""
     moe = moe_of(model, network)
     mlp = model.mlp if network in ("dense", "both") else None
     parts = {"attention": model.mixer(mixer), "mlp": mlp, "shared_experts": moe.shared_expert if moe else None}

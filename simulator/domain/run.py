@@ -1,4 +1,4 @@
-"""What a finished, or stopped, simulation hands to the results."""
+"""Raw results of a finished, or stopped, simulation."""
 import msgspec
 import numpy as np
 
@@ -10,44 +10,46 @@ from simulator.domain.window import Window
 class Run(msgspec.Struct):
     """The tables of one simulation; every metric is a pure function of them.
 
-    workload : simulator.workload.base.Workload; the engine has filled in its `requests`. Those that had not arrived
+    workload : simulator.workload.base.Workload; the engine has filled in its `requests`. Requests that had not arrived
         when the clock stopped are PENDING and count nowhere.
-    complete : nothing was left to do, or the horizon was reached. False: the simulation was asked to stop, or could not
-        go on, which `diagnosis` explains.
+    complete : all requests had ended, or the horizon was reached. False: the simulation was asked to stop, or could not
+        continue, which `diagnosis` explains.
     clock_ns : simulated time reached.
-    stands_still : so many turns followed each other at one instant that it would never have ended, a fault of the
-        program that `diagnosis` tells.
+    stands_still : the simulation processed so many steps at one instant that it would never have ended, a fault of the
+        program that `diagnosis` describes.
     replicas : structured array (replicas,), `records.REPLICA`, in order of `replica`.
-    itl_ns : WeightedSamples: how far apart, in ns, two successive messages of a request were.
+    itl_ns : WeightedSamples: time in ns between two successive messages of a request.
     journeys : structured array (requests,), `records.JOURNEY`; None: requests went to their replicas at once.
-    window : the stretch of time that is measured; None: from 0 to the last completion. The results fill it in, as the
-        next.
-    iteration_log : when iterations ran, simulator.results.iteration_log.IterationLog; None: nobody kept it.
-    latency : where the durations of iterations came from, as the latency backend says; {} if it says nothing.
-    incidents : what happened to replicas, in order of time, as (time_ns, replica, kind, text): "failure", "recovery",
-        ...; replica -1: to none in particular. For the Chrome trace.
+    window : the stretch of time that is measured; None: from 0 to the last completion. Window and iteration_log are
+        filled in by the results.
+    iteration_log : when iterations ran, simulator.results.iteration_log.IterationLog; None: no log was kept.
+    latency : source of the iterations' durations, as reported by the latency backend; {} if it reports none.
+    incidents : events of replicas, in order of time, as (time_ns, replica, kind, text): "failure", "recovery", ...;
+        replica -1: none in particular. For the Chrome trace.
     legs : structured array (legs,), `records.LEG`, each stay of a request at a replica, in the order in which they
-        began; None: a request stays at one replica, and the request table says it all.
-    transfers : structured array (requests,), `records.TRANSFER`, how the KV of each came from its prefill replica to
-        its decode replica; None: each request was done by one replica.
-    transfer_counts : how many there were, and what became of them.
-    lifecycle : structured array (changes,), `records.LIFECYCLE`, how replicas came, went, failed and recovered, in
+        began; None: a request stays at one replica, and the request table has all of it.
+    transfers : structured array (requests,), `records.TRANSFER`, KV transfer of each request from its prefill replica
+        to its decode replica; None: each request was done by one replica.
+    transfer_counts : number of transfers, by outcome.
+    lifecycle : structured array (changes,), `records.LIFECYCLE`, replicas' starts, stops, failures and recoveries, in
         order of time; None: all were up all the time.
-    adapters : {loads, reads, evictions}: of LoRA adapters, by all replicas; None: nobody tracks them.
-    given_way : preemptions for others that waited, by all replicas; None: no scheduler has such.
-    speculation : {num_draft_tokens, num_invalid_spec_tokens, steps}: drafts that were verified, those that grammars
-        rejected, where any may, and how many verify steps had 0, 1, 2, ... drafts accepted, at all replicas; None:
-        nobody drafts.
+    adapters : {loads, reads, evictions}: of LoRA adapters, by all replicas; None: they are not tracked.
+    given_way : preemptions in favour of waiting requests, by all replicas; None: no scheduler has such.
+    kv_allocation_failures : see `Scheduler.allocation_failures`, by all replicas.
+    speculation : {num_draft_tokens, num_invalid_spec_tokens, steps}: drafts that were verified; drafts rejected by
+        grammars, where any may; number of verify steps with 0, 1, 2, ... accepted drafts, at all replicas; None: there
+        is no drafter.
     kv_tiers : structured array (levels,), `records.KV_TIER`, each level of each replica; None: there are no KV tiers.
-    tier_use : structured array (requests,), `records.TIER_USE`; None: likewise.
+    tier_use : structured array (requests,), `records.TIER_USE`; None: there are no KV tiers.
     encoded_tokens : int64 (requests,), embeddings that encoders computed for each; None: there are no encoders.
-    encoding : domain.encoding.Encoding, what encode pools did; None: there are none.
-    first_answer_ns : int64 (requests,), when the first token behind each request's reasoning was seen, -1: there is
-        none; None: nobody says what of the outputs is reasoning. The results fill it in.
-    decisions : what the decisions of the routers amount to; None: they were not written down.
+    executions : structured array (requests,), `records.EXECUTION`; None: they are not recorded.
+    encoding : domain.encoding.Encoding, results of encode pools; None: there are none.
+    first_answer_ns : int64 (requests,), when the first token after each request's reasoning was seen, -1: there is
+        none; None: no workload column marks reasoning. The results fill it in.
+    decisions : record of the routers' decisions; None: they were not recorded.
     limits : of each replica, why its scheduler rejects requests, as `Scheduler.limits` says, and why it drops them;
-        empty: nobody says.
-    diagnosis : what a reader of the results should know, one sentence each: a livelock, for instance.
+        empty: not reported.
+    diagnosis : notes for a reader of the results, one sentence each: a livelock, for instance.
     """
 
     workload: object
@@ -68,9 +70,11 @@ class Run(msgspec.Struct):
     kv_tiers: np.ndarray | None = None
     adapters: dict | None = None
     given_way: int | None = None
+    kv_allocation_failures: int = 0
     speculation: dict | None = None
     tier_use: np.ndarray | None = None
     encoded_tokens: np.ndarray | None = None
+    executions: np.ndarray | None = None
     encoding: Encoding | None = None
     first_answer_ns: np.ndarray | None = None
     decisions: dict | None = None

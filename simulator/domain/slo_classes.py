@@ -1,14 +1,14 @@
-"""SLO classes: how urgent a request is, and what its client expects."""
+"""SLO classes: urgency of a request, and bounds on its latencies."""
 from collections.abc import Iterable
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-# BLIS (inference-sim), sim/admission.go, DefaultSLOPriorityMap; a class that nobody named is as urgent as `standard`.
+# BLIS (inference-sim), sim/admission.go, DefaultSLOPriorityMap; a class without an entry is as urgent as `standard`.
 PRIORITIES = {"critical": 4, "standard": 3, "batch": -1, "sheddable": -2, "background": -3}
 UNKNOWN_PRIORITY = 3
-UNLABELLED = "standard"         # the class of requests that name none
+UNLABELLED = "standard"         # the class of requests without a class
 
 BoundMs = Annotated[float, Meta(gt=0)]
 
@@ -16,22 +16,24 @@ BoundMs = Annotated[float, Meta(gt=0)]
 class SloClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An SLO class, [[slo.classes]].
 
-    The mean gap between the tokens of a request is its TPOT, so that there is no bound of its own for it.
+    The mean gap between the tokens of a request is its TPOT, so that the gap has no bound of its own.
     """
 
-    name: Annotated[str, Meta(min_length=1, description="as in the column slo_class of the workload")]
+    name: Annotated[str, Meta(min_length=1, description=(
+        "name of the class, as in the column slo_class of the workload"))]
     priority: Annotated[Annotated[int, Meta(ge=-100, le=100)] | None, Meta(description=(
-        "the highest is the most urgent, below 0 may be shed; default: critical 4, standard 3, batch -1, "
+        "priority; the highest is the most urgent, below 0 may be shed; default: critical 4, standard 3, batch -1, "
         "sheddable -2, background -3, others 3"))] = None
     ttft_ms: Annotated[BoundMs | None, Meta(description=(
-        "time to first token; also what the gateway's order slo_deadline goes by; default: that of [slo]"))] = None
+        "time to first token; also sets the deadlines of the gateway's order slo_deadline; default: that of "
+        "[slo]"))] = None
     tpot_ms: Annotated[BoundMs | None, Meta(description=(
         "time per output token after the first; default: that of [slo]"))] = None
     e2el_ms: Annotated[BoundMs | None, Meta(description="end-to-end latency; default: that of [slo]")] = None
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """Service level objectives of a request; None: not asked for."""
+    """Service level objectives of a request; None: no objective."""
 
     ttft_ms: float | None = None
     tpot_ms: float | None = None

@@ -1,4 +1,4 @@
-"""Rows that the engine writes while it runs, where they are asked for: samples of replicas, decisions of routers.
+"""Rows that the engine writes while it runs, on request: samples of replicas, decisions of routers.
 
 The dtypes are in simulator.domain.records; a test holds the two definitions together.
 """
@@ -6,7 +6,7 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
 
 
 cdef struct SampleRow:          # /replica_samples in results.h5
-    int64_t time_ns             # just before whatever else happens at that instant
+    int64_t time_ns             # before any other event at that instant
     int32_t replica
     int32_t waiting             # requests in the waiting queue
     int32_t running             # requests in the running list
@@ -29,7 +29,7 @@ cdef struct DecisionRow:        # /decisions in results.h5
 cdef struct CandidateRow:       # /candidates in results.h5: the replica as the router saw it
     int64_t decision            # row in /decisions
     double score
-    int32_t rank                # 0: the best; among equals the lower replica comes first
+    int32_t rank                # 0: the best; among equals the lower replica is first
     int32_t replica
     int32_t waiting
     int32_t running
@@ -42,6 +42,6 @@ cdef struct CandidateRow:       # /candidates in results.h5: the replica as the 
 cdef struct LifecycleRow:       # /lifecycle in results.h5: a change in the life of a replica
     int64_t time_ns
     int32_t replica
-    int8_t state                # from then on; engine/operations/lifecycle.pxd has the codes, and those of causes
+    int8_t state                # from this instant; engine/operations/lifecycle.pxd has the codes, and those of causes
     int8_t cause
     int16_t spare

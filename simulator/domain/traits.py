@@ -1,6 +1,6 @@
-"""What a workload gives to its requests besides times and lengths: what an experiment says of it.
+"""Schemas of request properties beside times and lengths.
 
-Adapters, images, and what policies may know of output lengths.
+Adapters, images, and the output lengths that policies may see.
 """
 from typing import Annotated, Any, Literal
 
@@ -14,7 +14,7 @@ LARGEST_SIDE = 2**20        # pixels
 
 
 def check_readers(given: msgspec.Struct, choice: str, readers: dict[str, tuple[str, ...]]) -> None:
-    """Raise ValueError where a key was given that the chosen value does not read.
+    """Raise ValueError where a key was given that the chosen value ignores.
 
     readers : key -> the values of `choice` that read it.
     """
@@ -27,23 +27,24 @@ def check_readers(given: msgspec.Struct, choice: str, readers: dict[str, tuple[s
 
 
 class OutputKnowledge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What policies know of output lengths, [workload.output_knowledge].
+    """Policies' predictions of output lengths, [workload.output_knowledge].
 
-    It is settled for each request before it comes, by its id; the engine goes by the true length.
+    The prediction is fixed for each request before it arrives, by its id; the engine uses the true length.
     """
 
     predictor: Annotated[Literal["none", "exact", "declared", "mean", "lognormal_error", "bucket", "column"], Meta(
         description=(
-            "nothing; the true length; max_tokens; the mean of the true lengths in its SLO class; the true length with "
-            "an unbiased error; the upper edge of its bucket; the column predicted_tokens of the trace"))] = "none"
+            "predicted output length. none: no prediction; exact: the true length; declared: max_tokens; mean: the "
+            "mean of the true lengths in its SLO class; lognormal_error: the true length with an unbiased error; "
+            "bucket: the upper edge of its bucket; column: the column predicted_tokens of the trace"))] = "none"
     error_sigma: Annotated[float, Meta(ge=0, le=10, extra={"unit": "log"}, description=(
         "lognormal_error: standard deviation of the logarithm"))] = 0.3
     bias: Annotated[float, Meta(gt=0, le=1e6, extra={"unit": "ratio"}, description=(
         "lognormal_error: multiplies the mean"))] = 1.0
     buckets: Annotated[tuple[Tokens, ...], Meta(extra={"unit": "tokens"}, description=(
-        "bucket: upper edges, ascending; what is longer than the last one is as long as declared"))] = (64, 256, 1024)
+        "bucket: upper edges, ascending; a length above the last edge is predicted as declared"))] = (64, 256, 1024)
     wrong_bucket_share: Annotated[Share, Meta(description=(
-        "bucket: part of the requests that are put into a neighbouring one"))] = 0.0
+        "bucket: share of the requests that are put into a neighbouring bucket"))] = 0.0
 
     def __post_init__(self):
         check_readers(self, "predictor", {
@@ -56,17 +57,17 @@ class OutputKnowledge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 class Adapters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """LoRA adapters of the requests, [workload.adapters].
 
-    The requests of a session, or of any play, have one together.
+    All requests of a session, or of any play, have one adapter.
     """
 
-    names: Annotated[tuple[Annotated[str, Meta(min_length=1)], ...], Meta(description="of the adapters")]
+    names: Annotated[tuple[Annotated[str, Meta(min_length=1)], ...], Meta(description="names of the adapters")]
     assign: Annotated[Literal["random", "round_robin", "weighted", "zipf"], Meta(description=(
-        "each is equally likely; request i has the i-th, over and over; by weights; the k-th has weight "
-        "1 / k**exponent"))] = "random"
+        "random: each is equally likely; round_robin: request i has the i-th, cyclically; weighted: by weights; zipf: "
+        "the k-th has weight 1 / k**exponent"))] = "random"
     weights: Annotated[tuple[Annotated[float, Meta(ge=0)], ...], Meta(extra={"unit": "weight"}, description=(
-        "weighted: how likely each is, in any unit"))] = ()
-    exponent: Annotated[float, Meta(ge=0, le=100, description="zipf: 0 is random")] = 1.0
-    none_share: Annotated[Share, Meta(description="part of the requests that ask for the base model")] = 0.0
+        "weighted: relative probability of each adapter, in any unit"))] = ()
+    exponent: Annotated[float, Meta(ge=0, le=100, description="zipf: exponent; 0 is random")] = 1.0
+    none_share: Annotated[Share, Meta(description="share of the requests that use the base model")] = 0.0
 
     def __post_init__(self):
         check_readers(self, "assign", {"weights": ("weighted",), "exponent": ("zipf",)})
@@ -79,22 +80,24 @@ class Adapters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class CountChoice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A number of images; the keys of the distribution stand in the same table."""
+    """A number of images; the keys of the distribution are in the same table."""
 
-    distribution: Annotated[str, Meta(description="what draws the numbers")]
+    distribution: Annotated[str, Meta(description="distribution of the numbers")]
     parameters: Annotated[Any, Meta(extra={"kind": "length_distribution"})]
 
 
 class Images(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Images in prompts, [workload.images].
 
-    They stand behind what prompts share, before the request's own text. Encoders compute them as [engine.encoder] says,
-    or pools with role = "encode" ahead of all else; without either they take their tokens and no more.
+    They follow the shared part of a prompt, before the request's own text. Encoders compute them as [engine.encoder]
+    says, or pools with role = "encode" ahead of all else; without either they only take up their tokens.
     """
 
-    count: Annotated[CountChoice, Meta(description="images of a request; give min = 0 where there may be none")]
+    count: Annotated[CountChoice, Meta(description=(
+        "number of images of a request; give min = 0 where there may be none"))]
     rule: Annotated[Literal["qwen2_vl", "tokens_per_image"], Meta(description=(
-        "how many tokens an image is: as the image processor of Qwen2-VL makes them; a constant"))] = "qwen2_vl"
+        "number of tokens of an image: qwen2_vl: as the image processor of Qwen2-VL computes it; tokens_per_image: a "
+        "constant"))] = "qwen2_vl"
     sizes: Annotated[tuple[tuple[Annotated[float, Meta(ge=0, le=LARGEST_SIDE)], ...], ...], Meta(
         extra={"unit": "pixels"}, description="qwen2_vl: height, width and weight of each size")] = ()
     min_pixels: Annotated[Pixels, Meta(extra={"unit": "pixels"}, description=(
@@ -102,9 +105,9 @@ class Images(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_pixels: Annotated[Pixels, Meta(extra={"unit": "pixels"}, description=(
         "qwen2_vl: a larger image is reduced; the default is that of the published models"))] = 12_845_056
     distinct: Annotated[Annotated[int, Meta(ge=1, le=2**24)] | None, Meta(extra={"unit": "images"}, description=(
-        "different images that there are, each as likely; one that comes again need not be encoded again; default: no "
-        "two are the same"))] = None
-    tokens_per_image: Annotated[Tokens | None, Meta(description="tokens_per_image: the constant")] = None
+        "number of different images, all equally likely; a repeated image need not be encoded again; default: no two "
+        "images are equal"))] = None
+    tokens_per_image: Annotated[Tokens | None, Meta(description="tokens_per_image: tokens of each image")] = None
 
     def __post_init__(self):
         check_readers(self, "rule", {

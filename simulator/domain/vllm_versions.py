@@ -1,6 +1,6 @@
 """The behaviour of each version of vLLM: a row per version without defaults.
 
-No other module tells versions apart. A new version is a row of VERSIONS; a row that lacks a field, and a table of facts
+No other module compares versions. A new version is a row of VERSIONS; a row that lacks a field, and a table of facts
 by version that lacks a row, fail when they are imported. Sources: vLLM at tags v0.10.1 and v0.32.0, in the files named
 below.
 """
@@ -10,7 +10,7 @@ Value = TypeVar("Value")
 
 
 class VllmBehaviour(NamedTuple):
-    """How one version differs from others.
+    """Behaviour of one version.
 
     Scheduler: vllm/v1/core/sched/scheduler.py. Arguments: vllm/engine/arg_utils.py, vllm/config.
     """
@@ -34,12 +34,12 @@ class VllmBehaviour(NamedTuple):
     has_layer_groups: bool              # block tables by kind of layer, as modelled
     has_encoder: bool                   # an encoder cache by item, as modelled
     has_connectors: bool                # KV from elsewhere, as modelled
-    has_old_kernels: bool               # mxfp4 experts on Hopper run on Marlin, whose padding its weights have
+    has_old_kernels: bool               # mxfp4 experts on Hopper run on Marlin, and are padded for it
     # ---- CUDA graphs: vllm/config/compilation.py
     graph_mode: str                     # default mode
     graphs_count_drafts: bool           # sizes grow with the tokens that a sequence verifies
     largest_graph: int                  # tokens of the largest batch
-    largest_graph_newest: int           # the same on compute capability 10.x
+    largest_graph_newest: int           # largest_graph on compute capability 10.x
     graph_step: int                     # between sizes from 256 on
     # ---- data-parallel ranks: vllm/config/parallel.py, vllm/v1/engine/{core,core_client,coordinator}.py
     sync_interval: int                  # steps from one agreement of ranks in lockstep to the next

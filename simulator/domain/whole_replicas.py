@@ -1,15 +1,15 @@
-"""What data-parallel ranks report, added up to what their replicas do."""
+"""Reports of data-parallel ranks, added up for each replica."""
 import numpy as np
 
-LATEST = ("time_ns", "iterations", "iteration_ns", "up_since_ns")       # the largest stands for all
-ALIKE = ("block_size", "pool", "node", "unit", "infer_type", "replica")     # the first does
+LATEST = ("time_ns", "iterations", "iteration_ns", "up_since_ns")       # the largest of the ranks
+ALIKE = ("block_size", "pool", "node", "unit", "infer_type", "replica")     # that of the first rank
 
 
 def added_up(states: np.ndarray, accounts: np.ndarray, ranks: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the state and the account of each replica.
 
     states : structured array (ranks x replicas,), `records.REPLICA_STATE`, the ranks of a replica in a row.
-    accounts : the same, `records.REPLICA_ACCOUNT`.
+    accounts : structured array (ranks x replicas,), `records.REPLICA_ACCOUNT`, in that order.
     """
     return _added_up(states, ranks), _added_up(accounts, ranks)
 

@@ -7,7 +7,7 @@ import numpy as np
 class Window(NamedTuple):
     """From one instant to another, in ns.
 
-    What happens at `begin_ns` happened before it, at `end_ns` within it.
+    An event at `begin_ns` happened before it, one at `end_ns` within it.
     """
 
     begin_ns: int
@@ -15,11 +15,11 @@ class Window(NamedTuple):
 
     @property
     def duration_ns(self) -> int:
-        """How long it lasts; 0: nothing is in it."""
+        """Duration of the window; 0: it is empty."""
         return self.end_ns - self.begin_ns
 
     def holds(self, times_ns: np.ndarray) -> np.ndarray:
-        """Say which of these instants lie within it, bool (n,)."""
+        """Return which instants lie within the window, bool (n,)."""
         return (times_ns > self.begin_ns) & (times_ns <= self.end_ns)
 
     def clipped(self, times_ns: np.ndarray) -> np.ndarray:

@@ -17,10 +17,12 @@ from simulator.domain.request cimport COMPLETED, REJECTED, RUNNING, TIMED_OUT, W
 from simulator.domain.tables cimport ReplicaRow
 from simulator.domain.journey cimport LEG_COMPLETED, LEG_ENDED, NO_REPLICA
 from simulator.engine.gateway.gateway cimport Gateway
-from simulator.engine.fleet.events cimport ADMIT, ARRIVAL, DISPATCH, ENQUEUE, EXPIRE, FRONT_END, RECALL, ROUTE, TIME_OUT
+from simulator.engine.fleet.events cimport (
+    ADMIT, ARRIVAL, DISPATCH, ENQUEUE, EXPIRE, FRONT_END, RECALL, ROUTE, SAMPLE, TIME_OUT)
 from simulator.engine.fleet.fleet cimport TICK, Fleet
 from simulator.engine.operations.base cimport Operation
 from simulator.engine.replica.replica cimport Replica
+from simulator.kv.chunk_store cimport ChunkStore
 
 from itertools import zip_longest
 
@@ -182,6 +184,9 @@ cdef class Cluster:
                   latency=provenance_of(self._plan.pools), diagnosis=diagnosis,
                   legs=None if self.fleet.legs is None else self.fleet.legs.table(), kv_tiers=self._tier_table(),
                   adapters=self._adapters(), given_way=self._given_way(), speculation=self._speculation(),
+                  kv_allocation_failures=sum(
+                      replica.scheduler.allocation_failures() for replica in self.replicas),
+                  executions=self._recorder.executions and self._recorder.executions.table,
                   tier_use=self._tier_use, encoded_tokens=self._encoded_tokens,
                   limits=self._limits())
         for operation in self.operations:
@@ -298,6 +303,8 @@ cdef class Cluster:
             self._idle_since_ns = now_ns
         if not is_quiet:
             return self._gives_up(now_ns - self._idle_since_ns, self._give_up_failing_ns, False)
+        if self.fleet.events.size == 1 and self.fleet.events.top().kind == SAMPLE:
+            return True                                 # who looks on does not wait
         if self._quiet_since_ns < self._last_event_ns:
             self._quiet_since_ns = now_ns
         return self._gives_up(now_ns - self._quiet_since_ns, self._give_up_ns, True)
@@ -515,6 +522,9 @@ cdef class Cluster:
     def _tier_table(self):
         """Return what the levels of all tiers did; None: there are none."""
         cdef Replica replica
+        cdef ChunkStore store
+        for store in self._stores.values():             # who shares it takes notice only when it uses it
+            store.settle(self._end_of_time())
         found = [(replica.index, row) for replica in self.replicas if replica.scheduler.tier is not None
                  for row in replica.scheduler.tier.rows()]
         found += [(-1, store.row()) for store in self._stores.values()]

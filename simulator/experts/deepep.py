@@ -1,4 +1,4 @@
-"""How long DeepEP's kernels take: its published times, and between and beyond them.
+"""Duration of DeepEP's kernels: its published times, and rules between and beyond them.
 
 Measured on H800, 8 in a node, NVLink of 200 GB/s and a network card of 50 GB/s each, 7168 wide, 8 experts a token, fp8
 there and bfloat16 back: low latency with 128 tokens on a rank, normal kernels with 4096 (deepseek-ai/DeepEP,
@@ -50,14 +50,14 @@ PUBLISHED = tuple(
 
 
 class Links(NamedTuple):
-    """What joins the ranks of a group: bytes per ns, accelerator and direction."""
+    """Links between the ranks of a group: bytes per ns, accelerator and direction."""
 
-    domain_size: int            # accelerators that one scale-up fabric joins
+    domain_size: int            # accelerators in one scale-up fabric
     scaleup_bytes_per_ns: float
     scaleout_bytes_per_ns: float
 
     def num_domains(self, ranks: int) -> int:
-        """Return over how many domains so many ranks are spread."""
+        """Return the number of domains over which ranks are spread."""
         return -(-ranks // self.domain_size)
 
 
@@ -79,7 +79,7 @@ def kernel_ns(backend: str, what: str, tokens, site: Site, links: Links = H800):
 
 
 def is_beyond(backend: str, ranks: int, links: Links) -> bool:
-    """Say whether so many ranks lie beyond the published: the nearest speaks."""
+    """Return whether `ranks` lie beyond the published numbers: the nearest is used."""
     if backend == GATHER:
         return False
     known = [row.ranks for row in PUBLISHED if row.backend == backend]
@@ -100,7 +100,7 @@ def published_bytes(row: Row) -> float:
 
 
 def _slope(backend: str, what: str, ranks: int) -> float:
-    """Return the ns a byte of a kernel over so many ranks of H800."""
+    """Return the ns a byte of a kernel over `ranks` ranks of H800."""
     rows = [row for row in PUBLISHED if (row.backend, row.what) == (backend, what)]
     slopes = [(published_ns(row) - START_UP_NS[backend][what]) / published_bytes(row) for row in rows]
     return float(np.interp(math.log2(ranks), [math.log2(row.ranks) for row in rows], slopes))

@@ -1,7 +1,7 @@
-"""DeepSeek's expert-parallel load balancer: copy what is hot, and pack what there is evenly.
+"""DeepSeek's expert-parallel load balancer: copy hot experts, and pack all copies evenly.
 
-Replicate: each redundant slot goes to the expert whose copies have most to do. Pack: by descending load into the rank
-that has least, of those with room; where each has room for one, they stay as they are. Hierarchical where groups of
+Replicate: each redundant slot goes to the expert with the largest load per copy. Pack: by descending load into the
+least loaded rank with room; if each has room for one slot, the order stays. Hierarchical where groups of
 experts, and ranks, divide by nodes: groups are packed into nodes, experts copied within each, slots packed into its
 ranks; else all ranks are one node. Source of the rules: deepseek-ai/EPLB, eplb.py, as vLLM has them in
 vllm/distributed/eplb/policy/default.py and eplb_state.py. Ties: the lowest number; copies follow all originals.
@@ -48,7 +48,7 @@ def _layer(loads: list[float], num_slots: int, ranks: int, num_groups: int, num_
 def replicate(loads: list[float], num_slots: int) -> list[int]:
     """Return the expert in each slot.
 
-    All of them first, then copies in the order in which they are made.
+    All experts first, then copies in the order in which they are made.
     """
     counts, slots = [1] * len(loads), list(range(len(loads)))
     heap = [(-load, i) for i, load in enumerate(loads)]

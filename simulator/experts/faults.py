@@ -1,15 +1,15 @@
-"""What [engine.experts] asks of a model and its layout that cannot be."""
+"""Impossible combinations of [engine.experts] with a model and its layout."""
 from collections.abc import Iterator
 
 from simulator.domain.deployment import Deployment
 from simulator.experts.popularity import chosen_frac, loads_of
 from simulator.experts.traffic import GATHER
 
-Fault = tuple[str, str]         # key below engine.experts, what is wrong
+Fault = tuple[str, str]         # key below engine.experts, message
 
 
 def expert_faults(deployment: Deployment) -> Iterator[Fault]:
-    """Find what cannot be, all of it at once.
+    """Find impossible combinations, all at once.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""How much more the busiest rank has to do than the mean, and how many of its experts are needed.
+"""Work of the busiest rank over the mean, and the number of its experts that are needed.
 
 With shares L_1 >= L_2 >= ... of g ranks (their sum is 1), and N choices, tokens x experts a token, each falling to rank
 r with chance L_r, the busiest rank is expected to have
@@ -10,23 +10,23 @@ ranks contend, for the m that says most. Imbalance is that times g, at most g. m
 chance; with equal shares m = g is the noise of a multinomial alone. Proposed here: there is no published check; of
 drawn multinomials it is within 5 % from 16 choices a rank on, within 10 % from 2.
 
-A slot that a token chooses with chance q is needed by T tokens with chance 1 - (1 - q)^T; of a rank's slots so many add
-up to the experts whose weights it reads.
+A slot that a token chooses with chance q is needed by T tokens with chance 1 - (1 - q)^T; the sum over a rank's slots
+is the number of experts with weights that it reads.
 """
 from statistics import NormalDist
 
 import msgspec
 import numpy as np
 
-MOST_TOKENS = 32768             # of all ranks; more are as these
+MOST_TOKENS = 32768             # of all ranks; larger numbers use this entry
 EXACT_UP_TO, PER_OCTAVE = 32, 4
 
 
 class ExpertLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """What the busiest rank has to do, by tokens of all ranks; means over layers."""
+    """Work of the busiest rank, by tokens of all ranks; means over layers."""
 
     imbalance: np.ndarray       # (MOST_TOKENS + 1,): times the mean of all ranks
-    activated: np.ndarray       # (MOST_TOKENS + 1,): experts that the rank needs that needs most
+    activated: np.ndarray       # (MOST_TOKENS + 1,): experts that are needed on the rank that needs most
     expected: float             # imbalance of infinitely many tokens
 
     def tokens(self, tokens: np.ndarray) -> np.ndarray:
@@ -56,7 +56,7 @@ def expert_load(shares: np.ndarray, slot_fracs: np.ndarray, chosen: int) -> Expe
 
 
 def imbalance(shares: np.ndarray, choices: float) -> np.ndarray:
-    """Return the expected imbalance of each layer, (layers,), of so many choices."""
+    """Return the expected imbalance of each layer, (layers,), for a number of choices."""
     ranks = shares.shape[1]
     contending = np.arange(1, ranks + 1)
     sorted_shares = -np.sort(-shares, axis=1)

@@ -1,7 +1,7 @@
-"""Two-batch overlap: halves of a batch take turns, one computes while the other's tokens are on their way.
+"""Two-batch overlap: halves of a batch alternate, one computes while the other's tokens are communicated.
 
-With c(T) the computation and m(T) the exchange of a layer, S multiprocessors of which communication keeps C, a layer
-takes c(T) + m(T) without it, and with it
+With c(T) the computation and m(T) the exchange of a layer, S multiprocessors, C of them reserved for communication, a
+layer takes c(T) + m(T) without it, and with it
 
     2 max(c(T/2) S / (S - C), m(T/2)),  and once  c(T/2) + m(T/2)  at the ends.
 
@@ -13,13 +13,13 @@ from simulator.domain.experts import Dbo
 
 
 def overlapped_ns(half_compute_ns: float, half_exchange_ns: float, layers: int, dbo: Dbo) -> float:
-    """Return the time of all layers, of which half a batch takes the times given."""
+    """Return the time of all layers, given the times of half a batch."""
     slowed_ns = half_compute_ns * dbo.num_sms / (dbo.num_sms - dbo.comm_sms)
     return 2 * max(slowed_ns, half_exchange_ns) + (half_compute_ns + half_exchange_ns) / layers
 
 
 def is_split(fewest_tokens: int, has_prompts: bool, dbo: Dbo, padded_tokens: int | None = None) -> bool:
-    """Say whether a batch is split.
+    """Return whether a batch is split.
 
     padded_tokens : of each rank; default: no more than it has.
     """

@@ -1,4 +1,4 @@
-"""Which rank holds which experts.
+"""Placement of experts on ranks.
 
 A placement is an array (layers, slots): the expert in each physical slot. Slots are numbered rank by rank, equally many
 each, as vLLM numbers its physical experts.
@@ -34,13 +34,13 @@ def num_copies(slots: np.ndarray, num_experts: int) -> np.ndarray:
 
 
 def of_slots(slots: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return what falls to each slot of what experts have: copies share it evenly."""
+    """Return each slot's share of the experts' values: copies share a value evenly."""
     each = values / num_copies(slots, values.shape[1])
     return np.take_along_axis(each, slots, axis=1)
 
 
 def of_ranks(slots: np.ndarray, values: np.ndarray, ranks: int) -> np.ndarray:
-    """Return the same by rank, (layers, ranks)."""
+    """Return the shares by rank, (layers, ranks)."""
     return of_slots(slots, values).reshape(len(slots), ranks, -1).sum(axis=2)
 
 

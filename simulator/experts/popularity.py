@@ -1,4 +1,4 @@
-"""How often tokens choose each expert: loads by layer, and what shares of the work they make."""
+"""Popularity of experts: loads by layer, and the shares of the work that follow from the loads."""
 import csv
 from pathlib import Path
 
@@ -74,7 +74,7 @@ def _load(cell: str) -> float | None:
 def chosen_frac(loads: np.ndarray, chosen: int) -> np.ndarray:
     """Return the share of tokens that choose each expert, `chosen` different ones.
 
-    In proportion to the loads, but none above 1: what is above goes to the others, in proportion to theirs. Proposed
+    In proportion to the loads, but none above 1: the excess goes to the others, in proportion to their loads. Proposed
     here; there is no published check.
 
     Raises

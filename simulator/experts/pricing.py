@@ -1,4 +1,4 @@
-"""What a latency backend needs to know to price experts."""
+"""Inputs of a latency backend that prices experts."""
 from collections.abc import Callable
 
 import msgspec
@@ -27,12 +27,12 @@ class ExpertPricing(msgspec.Struct, frozen=True, kw_only=True):
     dbo: Dbo = Dbo()
 
     def provenance(self) -> dict:
-        """Return what results say of it."""
+        """Return the entries on experts in the results' provenance."""
         return {"all2all_backend": self.all2all_backend, "imbalance_at_start": round(self.load.expected, 6),
                 "dbo": self.dbo.enabled}
 
     def warnings(self, deployment: Deployment, name: str) -> list[str]:
-        """Return what is assumed; `name` : of the backend."""
+        """Return the assumptions made; `name` : of the backend."""
         told = []
         if deployment.experts.popularity.distribution != "uniform" or deployment.parallelism.expert_parallel > 1:
             told.append(f"{name}: experts: imbalance is expected from popularity, placement and the noise of a "
@@ -59,7 +59,7 @@ def _group_notes(deployment: Deployment) -> list[str]:
 
 
 def links_of(deployment: Deployment, default_domain: int = 8) -> Links:
-    """Return what joins the ranks of a deployment; 0 where no link is known."""
+    """Return the links between the ranks of a deployment; 0 where no link is known."""
     node, accelerator = deployment.node, deployment.accelerator
     if node is None:
         return Links(default_domain, accelerator.scaleup_bytes_per_s * 1e-9, accelerator.scaleout_bytes_per_s * 1e-9)
@@ -73,7 +73,7 @@ def exchange_ns(deployment: Deployment, backend: str, tokens: np.ndarray, link_b
 
     tokens : of all ranks together.
 
-    DeepEP as deepep.py says; gathered and scattered: bytes by the bandwidth of a link, and a start-up.
+    DeepEP as in deepep.py; gathered and scattered: bytes by the bandwidth of a link, and a start-up.
 
     Raises
     ------
@@ -96,9 +96,9 @@ def exchange_ns(deployment: Deployment, backend: str, tokens: np.ndarray, link_b
 
 
 def asked_ns(deployment: Deployment, backend: str, tokens: np.ndarray, predict: Callable) -> dict[str, np.ndarray]:
-    """Return the same as a collective model predicts it, asked at some sizes.
+    """Return dispatch and combine times by a collective model, from some sizes.
 
-    DeepEP's bytes as an all-to-all of them; gathered and scattered as such, whose size is the gathered buffer.
+    DeepEP's bytes as an all-to-all; gathered and scattered bytes as such, with the size of the gathered buffer.
 
     predict : of the model: (group, kind, bytes) -> seconds.
     """
@@ -121,7 +121,7 @@ def asked_ns(deployment: Deployment, backend: str, tokens: np.ndarray, predict: 
 
 
 def exchange_notes(deployment: Deployment, backend: str) -> list[str]:
-    """Return what is assumed of an exchange that DeepEP's published rows price."""
+    """Return the assumptions of an exchange that DeepEP's published rows price."""
     ways, links = deployment.parallelism, links_of(deployment)
     ranks = ways.expert_ranks
     if backend == GATHER or ways.token_ranks == 1:

@@ -1,13 +1,13 @@
-"""How the load of experts changes with the iterations of a replica: popularity drifts, vLLM's balancer follows.
+"""Load of experts over the iterations of a replica: popularity drifts, vLLM's balancer follows.
 
 Popularity is redrawn after each `drift_steps` iterations. The balancer rearranges after `step_interval // 4`
 iterations, at least one, and from then on after each `step_interval`: its counter begins at three quarters (vLLM,
-vllm/distributed/eplb/eplb_state.py). It goes by the loads of the last `window_size` iterations, here those that are
-expected of the popularity of that time, each iteration alike: of other tokens than expected it does not hear. Groups of
+vllm/distributed/eplb/eplb_state.py). It uses the loads of the last `window_size` iterations, here those expected from
+the popularity of that time, each iteration alike: it does not see the actual choices of tokens. Groups of
 experts are the model's (`num_groups`), nodes those over which the replica is spread (vLLM's get_node_count); without
 [topology] node it is one. Dummies of ranks in lock step count as iterations.
 
-All of it is a function of the number of iterations alone: equal for all replicas, whatever happens to them.
+All of it is a function of the number of iterations alone: equal for all replicas, independent of their requests.
 """
 from functools import lru_cache
 from typing import NamedTuple
@@ -51,7 +51,7 @@ class ExpertTimeline:
         return min(filter(None, (self._next_drift(step), self._next_rearrangement(step))), default=None)
 
     def arrangement(self, step: int) -> Arrangement:
-        """Return what iteration `step` begins with, where moving weights takes no time."""
+        """Return the arrangement that iteration `step` begins with, if moves take no time."""
         drift, balancer = self.experts.popularity.drift_steps, self.experts.eplb
         rearrangements = 0
         if balancer and step >= self._first_rearrangement():
@@ -81,7 +81,7 @@ class ExpertTimeline:
         return chosen_frac(loads, self.moe.experts_per_token)
 
     def _slots_after(self, rearrangements: int) -> np.ndarray:
-        """Return where experts are after so many rearrangements, (layers, slots)."""
+        """Return the placement after `rearrangements` rearrangements, (layers, slots)."""
         if rearrangements == 0:
             return placement.initial(self.experts.placement, self.moe.num_experts, self.experts.num_redundant,
                                      self.ranks, self.num_layers)

@@ -2,7 +2,7 @@
 
 T tokens on each of g ranks, k experts a token, h elements of hidden state, b bytes each:
 
-- allgather_reducescatter: every token goes to every rank, (g - 1) / g x T g h b either way, whatever k; ring bound.
+- allgather_reducescatter: every token goes to every rank, (g - 1) / g x T g h b either way, for any k; ring bound.
 - deepep_low_latency: a copy for each expert; dispatch T k (h + 4 h / 128), fp8 with a float32 scale per 128 elements,
   combine T k 2 h, bfloat16.
 - deepep_high_throughput: a copy for each destination, a rank of one domain or else a node, of which k experts reach
@@ -17,11 +17,11 @@ from typing import NamedTuple
 GATHER, HIGH_THROUGHPUT, LOW_LATENCY = (
     "allgather_reducescatter", "deepep_high_throughput", "deepep_low_latency")
 FP8_BYTES = 1 + 4 / 128                 # of an element that is dispatched, its share of scales included
-BF16_BYTES = 2                          # of one that is combined
+BF16_BYTES = 2                          # of an element that is combined
 
 
 class Site(NamedTuple):
-    """What of a model and its layout decides over bytes."""
+    """Parameters of a model and its layout that decide the bytes."""
 
     hidden: int
     chosen: int                         # experts a token
@@ -44,7 +44,7 @@ def sent_bytes(backend: str, what: str, tokens, site: Site):
 
 
 def distinct(destinations: int, chosen: int) -> float:
-    """Return how many of so many destinations `chosen` experts are expected to lie at."""
+    """Return the expected number of distinct destinations of `chosen` experts."""
     return destinations * (1 - (1 - 1 / destinations) ** chosen)
 
 

@@ -19,6 +19,8 @@ cdef class LatencyModel:
     cdef readonly bint is_shareable     # batch_ns writes nothing, and several threads may ask; set by the backend
     cdef readonly bint prices_spread    # unequal contexts of a batch have a price; set by the backend
     cdef readonly bint pads             # it has a say in how batches are padded
+    cdef public bint keeps_account      # it counts what it is asked, see `count`; set by the backend
+    cdef readonly bint is_counting      # what is asked now is an iteration that executes, and counts
     cdef CollectiveModel _collective    # prices communication; None: there is none, or the backend prices it itself
     cdef double _host_iteration_ns      # added to every iteration, [latency.host] iteration_us
     cdef double _host_sequence_ns       # and for each sequence of it, sequence_us
@@ -47,6 +49,15 @@ cdef class LatencyModel:
         for i in range(self.num_stages):
             ns[i] = layers_ns * self._stage_shares[i] + handover_ns
         ns[self.num_stages - 1] += last_ns - handover_ns
+
+    # From now on what is asked counts, as at first, or not: where it may never execute, or is asked for again. So
+    # counts are of iterations, however often each was asked for.
+    cdef void count(self, bint counts) noexcept nogil
+
+    # Somebody has to be told which is which: this model, or what it asks, keeps account.
+    @cython.final
+    cdef inline bint has_account(self) noexcept nogil:
+        return self.keeps_account or (self._collective is not None and self._collective.keeps_account)
 
     # True: the last time means nothing, the caller stops and calls raise_if_failed().
     @cython.final

@@ -18,6 +18,8 @@ class LatencyModel:
     failed: bool
     is_monotone: bool
     is_shareable: bool
+    keeps_account: bool
+    is_counting: bool
     num_stages: int
 
     def set_stages(self, layers: Sequence[int]) -> None: ...

@@ -37,7 +37,7 @@ cdef class LatencyModel:
     prices_context_parallel = False     # context of decodes and chunks of prompts have prices: ranks may have shares
 
     def __cinit__(self, *_, **__):
-        self.num_stages = 1
+        self.num_stages, self.is_counting = 1, True
 
     def __dealloc__(self):
         free(self._stage_shares)
@@ -61,6 +61,11 @@ cdef class LatencyModel:
     cdef void pad(self, BatchShape* shapes, int32_t num_busy, int32_t num_ranks) noexcept nogil:
         pass
 
+    cdef void count(self, bint counts) noexcept nogil:
+        self.is_counting = counts
+        if self._collective is not None:
+            self._collective.is_counting = counts
+
     cdef void stages_ns(self, const BatchShape* shape, double* ns) noexcept nogil:
         self.spread(self.batch_ns(shape), 0.0, 0.0, ns)
 
@@ -72,6 +77,7 @@ cdef class LatencyModel:
     cdef int64_t least_ns(self) noexcept nogil:
         cdef BatchShape decode, prefill
         cdef Chunk chunk
+        cdef int64_t ns
         if not self.is_monotone:
             return self.rounded_ns(self._host_iteration_ns)
         clear_shape(&decode)
@@ -81,7 +87,10 @@ cdef class LatencyModel:
         clear_shape(&prefill)
         prefill.num_sequences = prefill.num_chunks = 1
         prefill.prefill_tokens, prefill.prefill_token_pairs, prefill.chunks = 1, 2, &chunk
-        return min(self.iteration_ns(&decode), self.iteration_ns(&prefill))
+        self.count(False)
+        ns = min(self.iteration_ns(&decode), self.iteration_ns(&prefill))
+        self.count(True)
+        return ns
 
     cdef void stage_durations_ns(self, const BatchShape* shape, int64_t* durations_ns) noexcept nogil:
         cdef double total = self.host_ns(shape)
@@ -199,7 +208,7 @@ cdef class LatencyModel:
         return {}
 
     def provenance(self) -> dict:
-        """Return where the predictions made so far come from, as it is to stand in the results."""
+        """Return where the predictions counted so far come from, as it is to stand in the results."""
         found = self._collective.provenance() if self._collective is not None else {}
         return {"collective": found} if found else {}
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from simulator.core.hdf5_target import new_hdf5 as below_hdf5
 from simulator.errors import InputErrors, KeyFault
 
 # What h5py raises at a file that is missing, cut off, or not as it was written.
@@ -35,14 +36,12 @@ def new_hdf5(path: Path) -> Iterator:
     InputErrors
         The folder cannot be written.
     """
-    import h5py  # half of the start-up time, where another backend needs none of it
-
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-")
         os.close(descriptor)
         try:
-            with h5py.File(temporary, "w", libver=("v110", "v110")) as file:
+            with below_hdf5(Path(temporary), libver=("v110", "v110")) as file:
                 yield file
             os.replace(temporary, path)
         finally:

@@ -1,11 +1,11 @@
-"""Time collectives with torch.distributed: one process for each accelerator, NCCL between GPUs, Gloo on the processor.
+"""Times of torch.distributed's collectives: a process for each accelerator, NCCL between GPUs, Gloo on the processor.
 
-The processes of a group live until another number of ranks is asked for. A call takes what the slowest rank takes;
-rank 0 says how many calls make a repeat, and how many repeats there are, so that all do the same. On GPUs calls are
-replayed from a CUDA graph where the library can be captured. Buffers are used again and may lie in a cache, as those of
-a serving engine do: activations were written just before.
+The processes of a group live until another number of ranks is needed. A call takes the time of the slowest rank;
+rank 0 sets the number of calls in a repeat, and of repeats, so that all ranks do equal work. On GPUs calls are
+replayed from a CUDA graph if the library can be captured. Buffers are reused and may be in a cache, as in a serving
+engine: activations were written just before.
 
-Bytes are those of nccl-tests, as collective/base.pxd counts them; elements are bfloat16.
+Bytes count as in nccl-tests and collective/base.pxd; elements are bfloat16.
 """
 import tempfile
 import time
@@ -20,7 +20,7 @@ from simulator.profiling.timing import Effort, Measurement, num_calls, summary
 
 ANSWER_S = 120.0                # after which a group that does not answer is ended
 START_S = 300.0                 # of processes: imports, contexts, connections
-LEAVE_S = 5.0                   # of processes that were told to end
+LEAVE_S = 5.0                   # for processes to end after the request to do so
 MIN_CALLS = 2
 
 
@@ -42,7 +42,7 @@ class Collectives:
         self.processes: list = []
         self._ranks, self._pipes = 0, []
         self._folder: tempfile.TemporaryDirectory | None = None
-        self._broken: dict[int, str] = {}       # ranks -> why their group cannot be had
+        self._broken: dict[int, str] = {}       # ranks -> the reason why they have no group
 
     def __enter__(self):
         return self
@@ -69,7 +69,7 @@ class Collectives:
         return library(self._torch, self._device), Measurement(*found)
 
     def close(self, is_well: bool = True) -> None:
-        """End the processes; those that do not answer, at once."""
+        """End the processes; processes that do not answer, at once."""
         for pipe in self._pipes:
             with suppress(OSError):
                 pipe.send(None)
@@ -110,7 +110,7 @@ class Collectives:
         return self._answers(timeout_s)[0]
 
     def _answers(self, timeout_s: float) -> list:
-        """Return what each rank answers; a group one of which fails or is silent is ended."""
+        """Return the answer of each rank; if a rank fails or is silent, end the group."""
         until, ranks, found = time.monotonic() + timeout_s, self._ranks, []
         for rank, pipe in enumerate(self._pipes):
             try:
@@ -127,27 +127,27 @@ class Collectives:
 
 
 def library(torch, device: str) -> str:
-    """Return which library carries collectives, with its version where it says one."""
+    """Return the name of the collectives' library, with its version if it has one."""
     if device == "cpu":
         return f"gloo of torch {torch.__version__}"
     return "nccl " + ".".join(map(str, torch.cuda.nccl.version()))
 
 
 def serve(pipe, rank: int, ranks: int, device: str, meeting: str, effort: Effort) -> None:
-    """Be one rank: time what the pipe asks for until it asks for nothing more."""
+    """Be one rank: time each request from the pipe until None arrives."""
     import torch  # in a process of its own
 
     try:
         member = Member(torch, rank, ranks, device, meeting, effort)
         pipe.send((True, None))
-    except Exception as error:                  # whatever it is, who waits is told
+    except Exception as error:                  # of any kind: the parent waits for an answer
         pipe.send((False, _told(error)))
         return
     with suppress(EOFError, OSError):
         while (request := pipe.recv()) is not None:
             try:
                 pipe.send((True, tuple(member.measure(*request))))
-            except Exception as error:          # as above; the group is out of step, and who hears it ends it
+            except Exception as error:          # as above; the group is out of step, and the parent ends it
                 pipe.send((False, _told(error)))
                 return
         member.leave()
@@ -168,14 +168,14 @@ class Member:
         distributed.init_process_group(
             "nccl" if device == "cuda" else "gloo", init_method=f"file://{meeting}", rank=rank, world_size=ranks,
             timeout=timedelta(seconds=ANSWER_S))
-        self._control = distributed.new_group(backend="gloo")       # what ranks agree on goes beside what is timed
+        self._control = distributed.new_group(backend="gloo")       # ranks agree on values outside the timed group
 
     def leave(self) -> None:
         """Leave the group."""
         self._distributed.destroy_process_group()
 
     def measure(self, kind: str, elements: int) -> Measurement:
-        """Return the time of a collective, the same on all ranks."""
+        """Return the time of a collective, equal on all ranks."""
         run = self._call(kind, elements)
         for _ in range(MIN_CALLS):              # connections, choice of algorithms
             run()
@@ -187,7 +187,7 @@ class Member:
         return summary([self._timed(replay, calls) for _ in range(repeats)], timing)
 
     def _call(self, kind: str, elements: int) -> Callable[[], object]:
-        """Return what does a collective of so many elements once."""
+        """Return a function that runs a collective of `elements` elements once."""
         distributed, part = self._distributed, max(elements // self._ranks, 1)
         gather = getattr(distributed, "all_gather_single", distributed.all_gather_into_tensor)
         scatter = getattr(distributed, "reduce_scatter_single", None) or distributed.reduce_scatter_tensor
@@ -205,7 +205,7 @@ class Member:
         return self._torch.zeros(count, dtype=self._torch.bfloat16, device=self._device)
 
     def _captured(self, run: Callable, calls: int) -> tuple[Callable, str]:
-        """Return what does the calls, from a CUDA graph where every rank could capture one; and how it is timed."""
+        """Return a function that runs all calls, from a CUDA graph if all ranks captured one; and the way of timing."""
         def one_by_one():
             for _ in range(calls):
                 run()
@@ -224,7 +224,7 @@ class Member:
         return one_by_one, "cuda_events"
 
     def _timed(self, run: Callable, calls: int) -> float:
-        """Return the seconds of one of `calls` calls, on the slowest rank."""
+        """Return the seconds per call, of `calls` calls, on the slowest rank."""
         self._distributed.barrier(group=self._control)
         if self._device == "cpu":
             began_s = time.perf_counter()

@@ -1,18 +1,18 @@
-"""Time kernels of a GPU as a serving engine runs them: replayed from a CUDA graph, with operands in memory.
+"""Times of GPU kernels as in a serving engine: replayed from a CUDA graph, with operands in memory.
 
-A graph of several calls is replayed between two CUDA events, so that its launch and the resolution of events (0.5 us,
-CUDA's cudaEventElapsedTime) are shared by them. Each call has operands of its own, or there are as many sets of these
-as fill the second-level cache four times; and before each replay a buffer as large is written. So no call finds in the
-cache what an earlier one read. This write takes longer than the host needs to launch the graph, which therefore
+A graph of several calls is replayed between two CUDA events, so that the calls share its launch and the resolution of
+events (0.5 us, CUDA's cudaEventElapsedTime). Each call has operands of its own, or there are enough sets of operands
+to fill the second-level cache four times; and before each replay a buffer of that size is written. So no call finds
+data of an earlier one in the cache. The write takes longer than the host needs to launch the graph, which therefore
 starts right after the first event.
 
-Kernels that cannot be captured are launched by the host between the events; the column `timing` says so.
+Kernels that cannot be captured are launched by the host between the events; the column `timing` has the way used.
 """
 import time
 
 from simulator.profiling.timing import Effort, Make, Measurement, num_calls, repeated, summary
 
-CACHES = 4                      # of second-level cache that operands fill
+CACHES = 4                      # number of second-level caches that operands fill
 MIN_CALLS = 2
 
 
@@ -48,9 +48,9 @@ class GraphTimer:
         return summary(times, "cuda_events" if graph is None else "cuda_graph")
 
     def _captured(self, runs: list, calls: int):
-        """Return a CUDA graph of the calls, in turn; None: they cannot be captured."""
+        """Return a CUDA graph of the calls, in order; None: they cannot be captured."""
         cuda = self._torch.cuda
-        side = cuda.Stream()                            # warm-up on another stream, as PyTorch asks for
+        side = cuda.Stream()                            # warm-up on another stream, as PyTorch requires
         side.wait_stream(cuda.current_stream())
         with cuda.stream(side):
             for run in runs:
@@ -70,7 +70,7 @@ class GraphTimer:
         return graph
 
     def _between_events(self, run) -> float:
-        """Return the seconds of one run, the cache emptied before it."""
+        """Return the seconds of one run, with the cache emptied before."""
         cuda = self._torch.cuda
         began, ended = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
         self._flushed.zero_()

@@ -1,8 +1,8 @@
 """Tables on disk that grow row by row, and survive the end of the process at any moment.
 
-A row is written and flushed as soon as it is measured, with its newline in the same write: what lacks one was cut off,
-and is dropped when the folder is opened again. A table's first row is written together with its header, so that no
-table is without rows.
+A row is written and flushed as soon as it is measured, with its newline in one write: a last line without newline was
+cut off, and is dropped when the folder is opened again. A table's first row is written together with its header, so
+that no table is without rows.
 """
 import csv
 import io
@@ -23,12 +23,12 @@ class Journal:
 
     Parameters
     ----------
-    folder : made where it is not there.
+    folder : created if missing.
 
     Attributes
     ----------
     rows : point -> its measured cells, by column, as text.
-    missed : text of a point -> why it was not measured.
+    missed : text of a point -> the reason why it was not measured.
 
     Raises
     ------
@@ -77,7 +77,7 @@ class Journal:
         self._files[name].flush()
 
     def _whole_rows(self, name: str, header: tuple[str, ...]) -> list[list[str]]:
-        """Return the rows of a file, after dropping what was cut off."""
+        """Return the rows of a file, after dropping a line that was cut off."""
         path = self._folder / name
         if not path.is_file():
             return []

@@ -1,16 +1,16 @@
-"""What is measured on, and how it fares meanwhile: clocks, temperature, power, as nvidia-smi tells them."""
+"""The measured machine, and its state meanwhile: clocks, temperature, power, read from nvidia-smi."""
 import platform
 import subprocess
 import time
 from collections.abc import Callable
 
 FIELDS = ("driver_version", "clocks.sm", "clocks.max.sm", "clocks.mem", "temperature.gpu", "power.draw", "power.limit")
-PERIOD_S = 10.0                 # nvidia-smi takes a part of a second
+PERIOD_S = 10.0                 # a call of nvidia-smi takes a part of a second
 THROTTLED = 0.9                 # of the highest clock seen
 
 
 def describe(torch, device: str, vllm: str = "") -> dict:
-    """Return what must be the same when a profile goes on.
+    """Return the properties that must not change when a profile continues.
 
     vllm : its version; empty: none of its kernels is measured.
     """
@@ -26,7 +26,7 @@ def describe(torch, device: str, vllm: str = "") -> dict:
 
 
 def _nccl(torch) -> str | None:
-    """Return the version of NCCL that PyTorch brings; None: it was built without."""
+    """Return the version of PyTorch's NCCL; None: PyTorch was built without it."""
     try:
         return ".".join(map(str, torch.cuda.nccl.version()))
     except (AttributeError, RuntimeError, ImportError):
@@ -34,7 +34,7 @@ def _nccl(torch) -> str | None:
 
 
 def free_bytes(torch, device: str) -> int:
-    """Return the memory that operands may take."""
+    """Return the memory available for operands."""
     if device == "cuda":
         return torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
     try:
@@ -71,7 +71,7 @@ class Gauges:
         self.num_throttled = 0
 
     def sm_mhz(self) -> str:
-        """Return the clock of the multiprocessors, PERIOD_S old at most; or nothing."""
+        """Return the clock of the multiprocessors, PERIOD_S old at most; "": unknown."""
         if self._clock() >= self._due:
             self._due = self._clock() + PERIOD_S
             sample = self._read()

@@ -1,6 +1,6 @@
-"""What to measure: the points that the tables of a model are asked for, as rows without their times.
+"""Points to measure: the rows that a model needs in the tables, without their times.
 
-Sites (products, heads, widths) are those that the backend `operators` looks up; sizes lie where it interpolates:
+Sites (products, heads, widths) are the look-ups of the backend `operators`; sizes are points of its interpolation:
 about two an octave where kernels change, contexts at powers of two.
 """
 import math
@@ -12,7 +12,7 @@ from simulator.domain.model_spec import ModelSpec
 
 ATTENTION = ("batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim", "attn_dtype", "kv_cache_dtype",
              "step", "window_size")
-# What tells the rows of a table apart, in the order in which tables are measured.
+# The columns that identify a row of a table, in the order in which tables are measured.
 KEYS = {
     "host": ("operation", "num_kernels"),
     "small": ("operator", "elements", "num_tokens"),
@@ -24,9 +24,9 @@ KEYS = {
             "distribution"),
     "nccl": ("collective", "nccl_dtype", "num_gpus", "message_size")}
 NO_KERNEL = "no kernel of this package"
-MEASURED_FORMATS = ("bfloat16", "fp8")      # of products; others have no kernel in this package
-EXPERT_FORMATS = {"torch": ("bfloat16",), "vllm": ("bfloat16", "fp8")}      # whose kernels -> formats of experts
-# As `operators` asks, and as tables of NCCL name them.
+MEASURED_FORMATS = ("bfloat16", "fp8")      # of products; there is no kernel for others in this package
+EXPERT_FORMATS = {"torch": ("bfloat16",), "vllm": ("bfloat16", "fp8")}      # source of kernels -> formats of experts
+# Names in `operators` -> names in tables of NCCL.
 COLLECTIVES = {"all_reduce": "all_reduce", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter",
                "all_to_all": "alltoall"}
 MAX_PROMPT_TOKENS = 131_072                 # of all prompts of a point together
@@ -37,12 +37,12 @@ GRID_HEAD_DIM = 128
 
 
 class Sizes(NamedTuple):
-    """Along each axis, the sizes to measure."""
+    """The sizes to measure along each axis."""
 
     tokens: tuple[int, ...]         # of products, experts, operators between them
     batches: tuple[int, ...]        # of decodes
     contexts: tuple[int, ...]       # of decodes: tokens in the cache after the step
-    prompts: tuple[int, ...]        # powers of two, none left out
+    prompts: tuple[int, ...]        # consecutive powers of two
     lengths: tuple[int, ...]        # of prompts
     messages: tuple[int, ...]       # of collectives: elements of two bytes
 
@@ -61,7 +61,7 @@ HOST = (("launch", 1), ("graph_replay", 1), ("graph_replay", 32), ("graph_replay
 
 
 class Point(NamedTuple):
-    """A row of a table, without what is measured."""
+    """A row of a table, without its measured cells."""
 
     table: str
     cells: tuple[str | int, ...]    # in the order of KEYS[table]
@@ -75,11 +75,11 @@ class Point(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What is to be measured."""
+    """The points to measure."""
 
     points: list[Point]
-    shapes: dict[tuple[str, int], tuple]    # (operator, elements) of `small` -> its shape, as torch_kernels.py takes it
-    left_out: dict[str, str]                # what the model asks for and cannot be measured -> why
+    shapes: dict[tuple[str, int], tuple]    # (operator, elements) of `small` -> its shape, as in torch_kernels.py
+    left_out: dict[str, str]                # needs of the model that cannot be measured -> the reason
 
 
 def make_plan(model: ModelSpec, asked: Iterable, tables: Iterable[str], sizes: Sizes, is_grid: bool = False,
@@ -88,11 +88,11 @@ def make_plan(model: ModelSpec, asked: Iterable, tables: Iterable[str], sizes: S
 
     Parameters
     ----------
-    asked : Operators.asked of each deployment: the questions of the tables.
-    tables : which of KEYS.
+    asked : Operators.asked of each deployment: the look-ups in tables.
+    tables : keys of KEYS.
     is_grid : add products, heads and widths of other models.
-    kernels : whose, a key of EXPERT_FORMATS.
-    ranks : of collectives, besides those that the model asks for.
+    kernels : their source, a key of EXPERT_FORMATS.
+    ranks : of collectives, besides those of the deployments.
     """
     longest = model.max_position_embeddings
     sizes = sizes._replace(contexts=_up_to(sizes.contexts, longest), lengths=_up_to(sizes.lengths, longest))
@@ -122,15 +122,15 @@ def make_plan(model: ModelSpec, asked: Iterable, tables: Iterable[str], sizes: S
 
 
 def rotary_elements(heads: int, kv_heads: int, head_dim: int) -> int:
-    """Return what rotary embedding and KV write move for a token.
+    """Return the elements that rotary embedding and KV write move for a token.
 
-    As domain/products.py counts it.
+    They count as in domain/products.py.
     """
     return 2 * (heads + kv_heads) * head_dim + 4 * kv_heads * head_dim
 
 
 def _up_to(sizes: tuple[int, ...], longest: int) -> tuple[int, ...]:
-    """Return the sizes up to `longest`, and that itself."""
+    """Return the sizes up to `longest`, and `longest` itself."""
     return tuple(sorted({min(size, longest) for size in sizes}))
 
 
@@ -183,7 +183,7 @@ def _quantizing(widths: Iterable[float], sizes: Sizes) -> Iterator[Point]:
 
 
 def _collectives(ranks: Iterable[int], sizes: Sizes) -> Iterator[Point]:
-    """Yield all kinds, as those of one group of processes."""
+    """Yield all kinds of collectives, so that one group of processes measures them."""
     for count in sorted(ranks):
         yield from (Point("nccl", (kind, "half", count, elements)) for kind in COLLECTIVES.values()
                     for elements in sizes.messages)
@@ -198,7 +198,7 @@ def _experts(experts: Iterable[tuple], formats: tuple[str, ...], sizes: Sizes, l
 
 
 def _grid(sizes: Sizes, shapes: dict) -> Iterator[Point]:
-    """Yield products, attention and widths of no model in particular."""
+    """Yield products, attention and widths that do not depend on a model."""
     yield from _products((("bfloat16", n, k) for n in GRID_WIDTHS for k in GRID_WIDTHS), sizes, {})
     yield from _attention(((*heads, GRID_HEAD_DIM, "bfloat16", 0) for heads in GRID_HEADS), sizes)
     for heads in GRID_HEADS:

@@ -1,31 +1,31 @@
-"""Measure a plan point by point: each is written at once; what does not fit is noted, and the rest goes on."""
+"""Measurement of a plan point by point: each row is written at once; points that do not fit are noted and skipped."""
 from collections.abc import Callable
 
 from simulator.profiling.journal import Journal
 from simulator.profiling.plan import Plan, Point
 from simulator.profiling.timing import Measurement
 
-ELEMENT_BYTES, OPERANDS = 2, 2          # of collectives: what is sent and what is received
+ELEMENT_BYTES, OPERANDS = 2, 2          # of collectives: sent and received data
 Measure = Callable[[Point], tuple[str, Measurement]]     # -> kernel_source, time
 
 
 class NotMeasured(Exception):
-    """A point that cannot be measured here, and why; the next may be."""
+    """A point that cannot be measured here, with the reason; the next point may be."""
 
 
 class DeviceLost(RuntimeError):
-    """The device answers no more: nothing that follows can be measured."""
+    """The device does not answer any more: no further point can be measured."""
 
 
 def measure_plan(plan: Plan, journal: Journal, measure: Measure, sm_mhz: Callable[[], str],
                  advance: Callable[[Point], object] = lambda point: None) -> int:
-    """Measure the points that the journal lacks; return how many were.
+    """Measure the points that the journal lacks; return their number.
 
     Parameters
     ----------
     measure : raises NotMeasured.
     sm_mhz : the clock of the device, for the rows.
-    advance : told of each point that is settled, by an earlier session too.
+    advance : called for each point that is done, by an earlier session too.
     """
     measured = 0
     for point in plan.points:
@@ -50,7 +50,7 @@ class Bench:
     torch : the module.
     kernels : TorchKernels or VllmKernels
     timer : GraphTimer or HostTimer, of kernels.
-    host : what times the host: a call -> Measurement; None for operations that the device does not know.
+    host : times the host: a call -> Measurement; None for operations that the device lacks.
     free_bytes : of memory, now.
     collectives : Collectives
     """

@@ -1,4 +1,4 @@
-"""How often a kernel is run, and what is kept of it: the median, and how far repeats lie apart."""
+"""Repeated runs of a kernel, and their summary: the median, and the spread of repeats."""
 import math
 import statistics
 import time
@@ -10,11 +10,11 @@ Make = Callable[[], tuple[Run, int]]        # -> a call with operands of its own
 
 
 class Effort(NamedTuple):
-    """How much time a point may take."""
+    """The time for a point."""
 
     repeats: int                # at most
     min_repeats: int
-    point_s: float              # after which no repeat begins, once there were `min_repeats`
+    point_s: float              # no repeat begins after this time, once there are `min_repeats`
     repeat_s: float = 1e-3      # calls are added to a repeat up to this
     max_calls: int = 32
 
@@ -33,9 +33,9 @@ class Measurement(NamedTuple):
 
 
 def summary(times_s: list[float], timing: str) -> Measurement:
-    """Return the median and the spread of the seconds that single calls took.
+    """Return the median and the spread of the seconds of single calls.
 
-    ValueError: the clock did not tell them from nothing.
+    ValueError: the clock is too coarse to measure them.
     """
     median = statistics.median(times_s)
     if median <= 0:
@@ -45,12 +45,12 @@ def summary(times_s: list[float], timing: str) -> Measurement:
 
 
 def num_calls(estimate_s: float, effort: Effort) -> int:
-    """Return how many calls make a repeat."""
+    """Return the number of calls in a repeat."""
     return min(max(math.ceil(effort.repeat_s / max(estimate_s, 1e-9)), 1), effort.max_calls)
 
 
 def repeated(once: Callable[[], float], effort: Effort, clock: Callable[[], float]) -> list[float]:
-    """Return what `once` returns, as often as the effort allows."""
+    """Return the results of `once`, called as often as the effort allows."""
     began, found = clock(), []
     while len(found) < effort.repeats and (len(found) < effort.min_repeats or clock() - began < effort.point_s):
         found.append(once())
@@ -58,7 +58,7 @@ def repeated(once: Callable[[], float], effort: Effort, clock: Callable[[], floa
 
 
 class HostTimer:
-    """Time calls by a clock of the host; caches are as the calls leave them.
+    """Times calls by a clock of the host; caches are in the state that calls leave.
 
     Parameters
     ----------

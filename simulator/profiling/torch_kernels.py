@@ -1,8 +1,8 @@
-"""The operators between which time is spent, as PyTorch computes them.
+"""The timed operators in PyTorch's kernels.
 
 Products by cuBLAS (fp8: torch._scaled_mm with one scale a tensor), attention by scaled_dot_product_attention, a
-decode's heads packed as the queries of their KV head. Norms, rotation and experts are what PyTorch has: several kernels
-where an engine fuses them. `kernel_source` says which was timed.
+decode's heads packed as the queries of their KV head. Norms, rotation and experts use PyTorch's functions: several
+kernels where an engine fuses them. `kernel_source` names the timed one.
 """
 from collections.abc import Callable
 from math import prod
@@ -15,7 +15,7 @@ FP8_CAPABILITY = (8, 9)         # compute capability from which products of fp8 
 
 
 class TorchKernels:
-    """Make calls of operators.
+    """Makes calls of operators.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ class TorchKernels:
 
     Attributes
     ----------
-    lacking : as that of VllmKernels: nothing.
+    lacking : as in VllmKernels: empty.
     """
 
     def __init__(self, torch, device: str, plan: Plan):
@@ -34,7 +34,7 @@ class TorchKernels:
         self.lacking: dict[str, str] = {}
 
     def refuses(self, point: Point) -> str:
-        """Say why a point has no kernel here; empty: it has one."""
+        """Return why a point has no kernel here; empty: it has one."""
         cells = point.values()
         if cells.get("window_size"):
             return "PyTorch's attention has no window without a mask; operators cuts that of the full length"
@@ -73,7 +73,7 @@ class TorchKernels:
         return held + 4 * cells["elements"] * cells["num_tokens"]
 
     def make(self, point: Point) -> tuple[str, Make]:
-        """Return the name of the kernel of a point, and what makes calls of it."""
+        """Return the name of a point's kernel, and a function that makes calls of it."""
         cells = point.values()
         if point.table == "small":
             name = cells["operator"]
@@ -110,7 +110,7 @@ class TorchKernels:
                 num_bytes_of(x, weight))
 
     def _quantized(self, cells: dict) -> tuple[str, Make]:
-        """Return what brings rows into fp8, each with a scale of its own."""
+        """Return a maker of calls that quantize rows to fp8, each with a scale of its own."""
         def make():
             x, fp8 = self._normal(cells["m"], cells["k"]), self._torch.float8_e4m3fn
 
@@ -146,7 +146,7 @@ class TorchKernels:
         return cells["num_experts"] // cells["moe_ep_size"]
 
     def _moe(self, cells: dict) -> tuple[str, Make]:
-        """Return the experts of rank 0, to which choices go round: expert by expert, as PyTorch has no fused kernel."""
+        """Return the experts of rank 0, with choices dealt out in turn: one by one, as PyTorch has no fused kernel."""
         hidden, inter = cells["hidden_size"], cells["inter_size"] // cells["moe_tp_size"]
         tokens, chosen, ranks, local = cells["num_tokens"], cells["topk"], cells["moe_ep_size"], self._local(cells)
         rows = [[] for _ in range(local)]
@@ -215,7 +215,7 @@ class TorchKernels:
 
 
 def host_call(torch, device: str, operation: str, num_kernels: int) -> Callable | None:
-    """Return what the host does: launch a kernel, or replay a graph.
+    """Return a function with the host's work: launch a kernel, or replay a graph.
 
     None: the device has no graphs.
     """

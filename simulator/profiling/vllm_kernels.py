@@ -1,13 +1,13 @@
-"""The operators as vLLM computes them, by its own kernels; what this vLLM lacks is measured by PyTorch's.
+"""The timed operators in vLLM's kernels; PyTorch's are measured for operators that this vLLM lacks.
 
 Signatures as of vLLM 0.11 to 0.27 (vllm/_custom_ops.py, vllm/vllm_flash_attn/flash_attn_interface.py,
 vllm/v1/attention/backends/fa_utils.py, vllm/model_executor/layers/fused_moe). Each kernel is called once before it is
-timed: where it is not there, has another signature or refuses the shape, PyTorch's is measured, `lacking` says why, and
-`kernel_source` of the row which of both was timed. Products of bfloat16, the embedding and the greedy sampler are
+timed: if it is missing, has another signature or refuses the shape, PyTorch's is measured, `lacking` has the reason,
+and `kernel_source` of the row names the timed one. Products of bfloat16, the embedding and the greedy sampler are
 PyTorch's in vLLM too.
 
 Attention reads a paged cache of shuffled blocks of 16 tokens through block tables, prompts as well as decodes, as
-vLLM's V1 engine does. Not measured: scheduler metadata that FlashAttention 3 takes ahead, products with scales by
+vLLM's V1 engine does. Not measured: scheduler metadata that FlashAttention 3 computes ahead, products with scales by
 blocks, and vLLM's all-reduce of its own.
 """
 import inspect
@@ -22,7 +22,7 @@ from simulator.profiling.torch_kernels import EPSILON, TorchKernels, num_bytes_o
 
 BLOCK_TOKENS = 16               # of the KV cache, vLLM's default
 OPS, MOE = "vllm._custom_ops", "vllm.model_executor.layers.fused_moe"
-# Where kernels are, the newest place first: module, attribute. Activations are registered with PyTorch by vLLM's
+# Locations of kernels, the newest first: module, attribute. Activations are registered with PyTorch by vLLM's
 # library, which `_custom_ops` loads.
 PLACES = {
     **{name: ((OPS, name),) for name in (
@@ -39,7 +39,7 @@ UNUSABLE = (ImportError, AttributeError, OSError, RuntimeError, TypeError, Value
 
 
 def find_vllm() -> tuple[str, str]:
-    """Return the version of vLLM, or nothing and why."""
+    """Return the version of vLLM, or an empty text and the reason."""
     if find_spec("vllm") is None:
         return "", "vLLM is not installed"
     try:
@@ -49,18 +49,18 @@ def find_vllm() -> tuple[str, str]:
 
 
 class VllmKernels:
-    """Make calls of vLLM's operators, or of PyTorch's where there is none.
+    """Makes calls of vLLM's operators, or of PyTorch's if vLLM has none.
 
     Parameters
     ----------
     torch : the module.
     device : cuda or cpu.
     version : of vLLM.
-    stand_ins : of operators that vLLM has not, or as PyTorch.
+    stand_ins : for operators that vLLM lacks, or that are PyTorch's in vLLM too.
 
     Attributes
     ----------
-    lacking : operator -> why PyTorch's was measured, at least once.
+    lacking : operator -> the reason why PyTorch's was measured, at least once.
     """
 
     def __init__(self, torch, device: str, version: str, stand_ins: TorchKernels):
@@ -69,7 +69,7 @@ class VllmKernels:
         self.lacking: dict[str, str] = {}
 
     def refuses(self, point: Point) -> str:
-        """Say why a point has no kernel here; empty: it has one."""
+        """Return why a point has no kernel here; empty: it has one."""
         return "" if self._own(point) else self._stand_ins.refuses(point)
 
     def needed_bytes(self, point: Point) -> int:
@@ -77,7 +77,7 @@ class VllmKernels:
         return self._stand_ins.needed_bytes(point)
 
     def make(self, point: Point) -> tuple[str, Make]:
-        """Return the name of the kernel of a point, and what makes calls of it.
+        """Return the name of a point's kernel, and a function that makes calls of it.
 
         Raises
         ------
@@ -101,7 +101,7 @@ class VllmKernels:
         return self._stand_ins.make(point)
 
     def _own(self, point: Point) -> tuple[str, Make, str] | None:
-        """Return an operator of vLLM's, what makes calls of it, and its name in tables; None: PyTorch's serves."""
+        """Return vLLM's operator, a maker of its calls, and its name in tables; None: PyTorch's is used."""
         cells, table = point.values(), point.table
         if table == "small":
             shape = self._stand_ins.shape(point)
@@ -129,7 +129,7 @@ class VllmKernels:
         return operator, make, name or operator
 
     def _find(self, name: str) -> Callable | None:
-        """Return what vLLM has by this name; None: nothing."""
+        """Return vLLM's function of this name; None: it has none."""
         if name not in self._found:
             self._found[name] = None
             for module, attribute in PLACES[name]:
@@ -203,7 +203,7 @@ class VllmKernels:
     # ---- attention
 
     def _attention_version(self) -> int | None:
-        """Return which FlashAttention vLLM takes here; None: it does not say."""
+        """Return the version of FlashAttention that vLLM uses here; None: not given."""
         ask = self._find("get_flash_attn_version")
         return ask() if ask is not None else None
 
@@ -236,7 +236,7 @@ class VllmKernels:
     # ---- experts
 
     def _experts(self, cells: dict):
-        """Return the experts of rank 0, to which choices go round, as PyTorch's of torch_kernels."""
+        """Return the experts of rank 0, with choices dealt out in turn, as in torch_kernels."""
         torch, call = self._torch, self._find("fused_experts")
         experts, ranks, tokens, chosen = (cells[name] for name in (
             "num_experts", "moe_ep_size", "num_tokens", "topk"))

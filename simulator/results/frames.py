@@ -1,4 +1,6 @@
 """Tables of results as data frames of pandas and polars, and as data sets of xarray."""
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
 from simulator.domain import columns
@@ -10,18 +12,41 @@ NAMES = (*columns.TABLES, "token_times")
 def frame_of(result, table: str):
     """Return a table of a Result as a pandas.DataFrame; see `Result.to_pandas`."""
     _check(table)
+    if table == "token_times":
+        return _pandas().DataFrame(_tokens(*result.token_times))
+    return pandas_of(getattr(result, table), _labels(result, table))
+
+
+def pandas_of(rows: np.ndarray, labels: Mapping[str, Sequence[str]]):
+    """Return a structured array as a pandas.DataFrame.
+
+    Parameters
+    ----------
+    labels : column of codes -> their names; -1 stands for none. Bytes are text of UTF-8.
+
+    Raises
+    ------
+    ImportError
+        pandas is not installed.
+    """
+    pd = _pandas()
+    frame = pd.DataFrame({name: _plain(rows[name]) for name in rows.dtype.names})
+    for name, names in labels.items():
+        if name in frame:
+            frame[name] = pd.Categorical.from_codes(frame[name], names)
+    return frame
+
+
+def _pandas():
     try:
         import pandas as pd
     except ImportError as error:
         raise ImportError("to_pandas needs pandas: pip install pandas") from error
-    if table == "token_times":
-        return pd.DataFrame(_tokens(*result.token_times))
-    rows = getattr(result, table)
-    frame = pd.DataFrame({name: np.ascontiguousarray(rows[name]) for name in rows.dtype.names})
-    for name, labels in _labels(result, table).items():
-        if name in frame:
-            frame[name] = pd.Categorical.from_codes(frame[name], labels)
-    return frame
+    return pd
+
+
+def _plain(column: np.ndarray) -> np.ndarray | list[str]:
+    return [each.decode() for each in column.tolist()] if column.dtype.kind == "S" else np.ascontiguousarray(column)
 
 
 def polars_of(result, table: str):

@@ -11,6 +11,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
+from simulator.core.hdf5_target import Target
 from simulator.domain import columns
 from simulator.domain.run import Run
 from simulator.results import tables
@@ -110,62 +111,6 @@ class Writer:
         offsets = token_times.offsets()
         self._write_blocks(group, "offsets", offsets.dtype, len(offsets), [offsets])
         self._write_blocks(group, "times_ns", np.dtype(np.int64), int(offsets[-1]), token_times.slices())
-
-
-class Target:
-    """The file below HDF5, which takes no failed write.
-
-    HDF5 itself cannot close a file after one, and crashes at exit. Here a failed write is raised; while HDF5 closes,
-    failures are kept until `close`.
-
-    Parameters
-    ----------
-    path : the file, replaced if it exists.
-    """
-
-    def __init__(self, path: Path):
-        self._file = open(path, "w+b", buffering=0)     # noqa: SIM115 -- until close()
-        self.seek, self.tell = self._file.seek, self._file.tell
-        self.read, self.readinto = self._file.read, self._file.readinto
-        self._is_ending = self._is_in_vain = False
-        self._error = None
-
-    def write(self, data) -> int:
-        """Write all of `data`, which the system may take in parts."""
-        data, done = memoryview(data), 0
-        while done < len(data) and not self._is_in_vain:
-            try:
-                done += self._file.write(data[done:])
-            except OSError as error:
-                self._fail(error)
-        return len(data)
-
-    def truncate(self, size: int) -> int:
-        """Set the size of the file."""
-        if not self._is_in_vain:
-            try:
-                self._file.truncate(size)
-            except OSError as error:
-                self._fail(error)
-        return size
-
-    def flush(self) -> None:
-        """Do nothing: what is written is handed to the system at once."""
-
-    def end(self, is_in_vain: bool) -> None:
-        """Keep failures for `close`; `is_in_vain`: do not even write from now on."""
-        self._is_ending, self._is_in_vain = True, is_in_vain
-
-    def close(self) -> None:
-        """Close the file; raise what was kept."""
-        self._file.close()
-        if self._error is not None:
-            raise self._error
-
-    def _fail(self, error: OSError) -> None:
-        if not self._is_ending:
-            raise error
-        self._error, self._is_in_vain = error, True
 
 
 def _create(group: h5py.Group, name: str, length: int | None, dtype: np.dtype) -> h5py.Dataset:

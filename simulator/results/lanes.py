@@ -1,140 +1,197 @@
-"""Iterations lane by lane: what each replica did at which time."""
-from collections.abc import Mapping
-from functools import cached_property
+"""Iterations lane by lane, what each replica did at which time: read in blocks of rows, of which none is kept."""
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
+from simulator.domain import records
+from simulator.results.batches import Batches, tokens_of
+from simulator.results.figures.decimate import NUM_COLUMNS
+from simulator.results.lane_sums import Means, Totals
+from simulator.results.ranked import in_passes, one_pass
+
 COLUMNS = ("replica", "stage", "start_ns", "duration_ns", "begin_ns", "sequences", "prefill_tokens", "decode_tokens",
            "waiting", "running", "used_blocks")         # of /iterations, that are looked at
+BATCH_COLUMNS = ("replica", "stage", "duration_ns", "prefill_tokens", "decode_tokens")      # that medians need
+NUM_SLICES = 120            # of the whole time, for means
+TOTALS = ("running", "waiting", "used_blocks")
+MEANS = ("busy", "sequences", "used_share", "waiting")
+FULL = 0.95                 # of the KV blocks
+LATEST_NS = 1 << 62         # of an instant; a later one is none
+
+Columns = Mapping[str, np.ndarray]
+Blocks = Callable[[tuple[str, ...]], Iterable[Columns]]
 
 
-class Lanes:
-    """Iterations of the first pipeline stage, grouped by replica, in order of time.
+class Span:
+    """The first look: how many iterations, when, how long limits held requests back.
 
-    begin_ns, duration_ns, end_ns : int64 (m,)
-    bounds : int64 (replicas + 1,): rows of replica i are bounds[i]:bounds[i + 1].
+    num_rows, num_used : iterations; replicas that had any.
+    first_ns, begin_ns, end_ns : the first is scheduled, the first begins, the last ends; 0 without iterations.
+    busy_ns : sum of their durations.
+    held_ns : of these, requests waited (`waiting`) and a limit was reached (`kv`, `seqs`, `budget`).
 
     Parameters
     ----------
-    iterations : the table /iterations, or `COLUMNS` of it by name.
-    replicas : the table /replicas.
+    num_blocks, max_seqs, budget : of each replica; the last two 0: not known.
     """
 
-    def __init__(self, iterations: np.ndarray | Mapping[str, np.ndarray], replicas: np.ndarray):
+    def __init__(self, num_blocks: np.ndarray, max_seqs: np.ndarray, budget: np.ndarray):
+        self._num_blocks, self._max_seqs, self._budget = num_blocks, max_seqs, budget
+        self._is_used = np.zeros(len(num_blocks), bool)
+        self.num_rows = self.busy_ns = self.first_ns = self.begin_ns = self.end_ns = 0
+        self.held_ns = dict.fromkeys(("kv", "seqs", "budget", "waiting"), 0)
+        self.is_done = False
+
+    def take(self, rows: Columns) -> None:
+        """Look at a block."""
+        begin_ns, duration_ns, replica = rows["begin_ns"], rows["duration_ns"], rows["replica"]
+        if not len(replica):
+            return
+        if not 0 <= replica.min() <= replica.max() < len(self._num_blocks):
+            raise ValueError("/iterations: a replica that /replicas does not have")
+        if int(begin_ns.max()) + int(duration_ns.max()) > LATEST_NS or rows["start_ns"].min() < 0:
+            raise ValueError("/iterations: no run lasts so long")
+        if not self.num_rows:
+            self.first_ns, self.begin_ns = int(rows["start_ns"][0]), int(begin_ns[0])
+        self.num_rows += len(replica)
+        self.begin_ns = min(self.begin_ns, int(begin_ns.min()))
+        self.end_ns = max(self.end_ns, int((begin_ns + duration_ns).max()))
+        self.busy_ns += int(duration_ns.sum())
+        self._is_used[replica] = True
+        waits = rows["waiting"] > 0
+        max_seqs, budget = self._max_seqs[replica], self._budget[replica]
+        reached = {"kv": rows["used_blocks"] >= FULL * self._num_blocks[replica],
+                   "seqs": (max_seqs > 0) & (rows["running"] >= max_seqs),
+                   "budget": (budget > 0) & (tokens_of(rows) >= budget), "waiting": waits}
+        for name, each in reached.items():
+            self.held_ns[name] += int(duration_ns[waits & each].sum())
+
+    def end_pass(self) -> None:
+        """One look is enough."""
+        self.num_used = int(np.count_nonzero(self._is_used))
+        self.is_done = True
+
+
+class Timeline(NamedTuple):
+    """What is summed over replicas, at each event or at extremes.
+
+    times_s, values : of lines, (points,) each: all events, or of many the extremes of each column of pixels. Values are
+        in the order of `TOTALS`.
+    peaks, peak_times_s : of each value.
+    at_s, looks : some instants, and the values at them: (instants, 3).
+    """
+
+    times_s: np.ndarray
+    values: tuple[np.ndarray, ...]
+    peaks: list[int]
+    peak_times_s: list[float]
+    at_s: np.ndarray
+    looks: np.ndarray
+
+
+class _TotalsLooker:
+    """Sums values over replicas as time goes on."""
+
+    def __init__(self, span: Span, slices_ns: np.ndarray, num_columns: int, num_replicas: int):
+        at_s, first_s = slices_ns[:-1] / 1e9, span.first_ns / 1e9
+        self._at_s = at_s[at_s >= first_s] if span.num_rows else np.empty(0)
+        edges_s = np.linspace(first_s, max(span.end_ns, span.first_ns) / 1e9, num_columns + 1)[:-1]
+        self._most = 2 * num_columns
+        self._totals = Totals(edges_s, self._at_s, self._most, num_replicas, len(TOTALS))
+        self.is_done = False
+
+    def take(self, rows: Columns) -> None:
+        values = np.stack([rows[name] for name in TOTALS], axis=1).astype(np.int32, copy=False)
+        self._totals.take(rows["replica"], rows["start_ns"], rows["begin_ns"], rows["duration_ns"], values)
+        if not self._totals.is_ordered:
+            raise ValueError("/iterations: not in order of start_ns")
+
+    def end_pass(self) -> None:
+        self._totals.end()
+        self.is_done = True
+
+    def timeline(self) -> Timeline:
+        """Return what was found."""
+        found, count = self._totals, self._totals.num_events
+        if count <= self._most:
+            times_s, values = found.raw_s[:count], tuple(found.raw[:count].T)
+        else:
+            filled = ~np.isnan(found.first_s)
+            times_s = np.repeat(found.first_s[filled], 2)
+            both = np.stack((found.lows[filled], found.highs[filled]), axis=1)      # (columns, 2, values)
+            values = tuple(both.reshape(-1, len(TOTALS)).T)
+        return Timeline(times_s, values, found.peaks, found.peak_times_s, self._at_s, found.looks)
+
+
+class _MeansLooker:
+    """Averages values of replicas over slices of the time."""
+
+    def __init__(self, slices_ns: np.ndarray, num_blocks: np.ndarray):
+        self._num_blocks = np.maximum(num_blocks, 1)
+        self._means = Means(slices_ns, len(num_blocks), len(MEANS))
+        self.is_done = False
+
+    def take(self, rows: Columns) -> None:
+        replica = rows["replica"]
+        share = rows["used_blocks"] / self._num_blocks[replica] * 100
+        values = np.stack((np.ones(len(replica)), rows["sequences"], share, rows["waiting"]), axis=1)
+        self._means.take(replica, rows["begin_ns"], rows["duration_ns"], values)
+
+    def end_pass(self) -> None:
+        self.is_done = True
+
+    def means(self) -> dict[str, np.ndarray]:
+        """Return (replicas, slices) by name."""
+        return dict(zip(MEANS, self._means.means(), strict=True))
+
+
+class Lanes:
+    """Iterations of the first pipeline stage, summed up.
+
+    The table is read three times, or more, in blocks; memory grows with the number of replicas alone.
+
+    span : when there were how many, and limits.
+    slices_ns : edges of `NUM_SLICES` equal slices of the time, int64.
+    timeline : what is summed over replicas.
+    means : (replicas, slices) by the names of `MEANS`; shares of KV in percent.
+    batches : what was in a batch, and how long it took; None, and no `means`: they are not wanted.
+
+    Parameters
+    ----------
+    blocks : given names of `COLUMNS`, these of the table /iterations from its first row to its last.
+    replicas : the table /replicas.
+    limits : max_num_seqs and max_num_batched_tokens of each replica; None: they are not known.
+    num_columns : of pixels, with at most two points of the timeline each.
+    is_brief : the timeline alone is wanted.
+
+    Raises
+    ------
+    ValueError
+        No run writes such iterations.
+    """
+
+    def __init__(self, blocks: Blocks, replicas: np.ndarray, limits: tuple[np.ndarray, np.ndarray] | None = None,
+                 num_columns: int = NUM_COLUMNS, is_brief: bool = False):
         self.replicas = replicas
-        self._table = iterations if isinstance(iterations, np.ndarray) else dict(iterations)
-        self._columns: dict[str, np.ndarray] = {}
-        chosen = None if not iterations["stage"].any() else np.flatnonzero(iterations["stage"] == 0)
-        lane = iterations["replica"] if chosen is None else iterations["replica"][chosen]
-        order = np.argsort(lane.astype(np.uint16) if len(replicas) < 1 << 16 else lane, kind="stable")
-        self._chosen, self._places = chosen, order
-        self._order = order if chosen is None else chosen[order]
-        counts = np.bincount(lane, minlength=len(replicas))
-        self.bounds = np.concatenate(([0], np.cumsum(counts)))
-        self.begin_ns, self.duration_ns = self.column("begin_ns"), self.column("duration_ns")
-        self.end_ns = self.begin_ns + self.duration_ns
-        self._span_ns = (int(self.begin_ns.min()), int(self.end_ns.max())) if len(self.begin_ns) else (0, 0)
+        self._blocks = blocks
+        none = np.zeros(len(replicas), np.int64)
+        self.span = Span(replicas["num_blocks"], *(limits or (none, none)))
+        self.batches = None if is_brief else Batches()
+        more = [self.batches] * (not is_brief)
+        one_pass(lambda: self._first_stage(COLUMNS), [self.span, *more])
+        self.slices_ns = np.linspace(0, max(self.span.end_ns, NUM_SLICES), NUM_SLICES + 1).astype(np.int64)
+        totals = _TotalsLooker(self.span, self.slices_ns, num_columns, len(replicas))
+        means = None if is_brief else _MeansLooker(self.slices_ns, replicas["num_blocks"])
+        one_pass(lambda: self._first_stage(COLUMNS), [totals, *[means] * (not is_brief), *more])
+        in_passes(lambda: self._first_stage(BATCH_COLUMNS), *more)
+        self.timeline = totals.timeline()
+        self.means = {} if means is None else means.means()
 
     def __len__(self):
-        return len(self.begin_ns)
+        return self.span.num_rows
 
-    def column(self, name: str) -> np.ndarray:
-        """Return a column of the iterations, replica by replica."""
-        if name not in self._columns:       # rows are dear to choose from: 60 ms for 2.8 million
-            self._columns[name] = self._table[name][self._order]
-            if isinstance(self._table, dict) and name != "start_ns":
-                del self._table[name]       # one copy of a column is enough; of start_ns both orders are needed
-        return self._columns[name]
-
-    @cached_property
-    def batch_tokens(self) -> np.ndarray:
-        """Tokens of prompts and decodes of each row, int64."""
-        return self.column("prefill_tokens").astype(np.int64) + self.column("decode_tokens")
-
-    @cached_property
-    def by_batch_tokens(self) -> np.ndarray:
-        """Rows in the order of their tokens: (m,)."""
-        tokens = self.batch_tokens
-        small = tokens.max(initial=0) < 1 << 16             # a radix sort
-        return np.argsort(tokens.astype(np.uint16) if small else tokens, kind="stable")
-
-    @cached_property
-    def capacity(self) -> np.ndarray:
-        """KV blocks of the replica of each row."""
-        return np.repeat(self.replicas["num_blocks"], np.diff(self.bounds))
-
-    @property
-    def end_of_all_ns(self) -> int:
-        """When the last iteration ended; 0 without iterations."""
-        return self._span_ns[1]
-
-    @cached_property
-    def _fades(self) -> np.ndarray:
-        """Rows after which the replica does nothing: the next iteration begins later than the row's end, or never."""
-        is_last = np.ones(len(self), bool)
-        is_last[:-1] = self.begin_ns[1:] > self.end_ns[:-1]
-        last = self.bounds[1:] - 1
-        is_last[last[np.diff(self.bounds) > 0]] = True
-        return np.flatnonzero(is_last)
-
-    @cached_property
-    def _starts_ns(self) -> np.ndarray:
-        """When each row of the table was scheduled: what it counts holds from then on; it is in order of this."""
-        starts_ns = self._table["start_ns"]
-        return starts_ns if self._chosen is None else starts_ns[self._chosen]
-
-    @cached_property
-    def _order_of_events(self) -> np.ndarray:
-        return np.argsort(np.concatenate((self._starts_ns, np.sort(self.end_ns[self._fades]))), kind="stable")
-
-    @cached_property
-    def _rows_of_events(self) -> np.ndarray:
-        """Which row of the lanes begins at each event; behind them: which of the fades ends there."""
-        rows = np.empty(len(self) + len(self._fades), np.int64)
-        rows[self._places] = np.arange(len(self))
-        rows[len(self):] = len(self) + np.argsort(self.end_ns[self._fades], kind="stable")
-        return rows[self._order_of_events]
-
-    @cached_property
-    def event_times_s(self) -> np.ndarray:
-        """When iterations are scheduled or replicas fall idle; float64, rising."""
-        ends_ns = np.sort(self.end_ns[self._fades])
-        return np.concatenate((self._starts_ns, ends_ns))[self._order_of_events] / 1e9
-
-    def total(self, name: str) -> np.ndarray:
-        """Return a column summed over replicas, at each of `event_times_s`.
-
-        A replica that does nothing counts 0.
-        """
-        values = self.column(name)
-        most = int(values.max(initial=0)) * len(self.replicas)
-        kind = np.int32 if most < 1 << 31 else np.int64             # half the memory, the same numbers
-        steps = np.empty(len(values) + len(self._fades), kind)
-        np.subtract(values[1:], values[:-1], out=steps[1:len(values)], dtype=kind)
-        begins = np.concatenate(([0], self._fades + 1))[:-1]        # the first row, and those behind idle times
-        steps[begins] = values[begins]
-        steps[len(values):] = -values[self._fades].astype(kind)
-        changes = steps[self._rows_of_events]
-        return np.cumsum(changes, out=changes)
-
-    def means(self, edges_ns: np.ndarray, values: np.ndarray | None = None) -> np.ndarray:
-        """Return the mean of a value over each bin, replica by replica: (replicas, bins).
-
-        Time in which nothing runs counts as 0.
-
-        Parameters
-        ----------
-        edges_ns : int64 (bins + 1,), rising.
-        values : (m,), while the row's iteration runs; None: 1, so that the mean is the busy share.
-        """
-        means = np.zeros((len(self.replicas), len(edges_ns) - 1))
-        for row, (first, last) in enumerate(zip(self.bounds[:-1], self.bounds[1:], strict=True)):
-            if last > first:
-                duration_ns = self.duration_ns[first:last].astype(np.float64)
-                weight = duration_ns if values is None else duration_ns * values[first:last]
-                until = np.concatenate(([0.0], np.cumsum(weight)))
-                begin_ns = self.begin_ns[first:last]
-                at = np.maximum(np.searchsorted(begin_ns, edges_ns, "right") - 1, 0)
-                done = np.clip((edges_ns - begin_ns[at]) / np.maximum(duration_ns[at], 1), 0, 1)
-                means[row] = np.diff(until[at] + done * weight[at]) / np.diff(edges_ns)
-        return means
+    def _first_stage(self, names: tuple[str, ...]) -> Iterable[Columns]:
+        for block in self._blocks(names):
+            chosen = slice(None) if not block["stage"].any() else block["stage"] == 0
+            yield {name: np.ascontiguousarray(block[name][chosen], records.ITERATION[name]) for name in names}

@@ -1,12 +1,11 @@
-"""Distribution functions of latencies as charts: pure functions of the tables of a Result."""
-from collections.abc import Iterable, Mapping
+"""Distribution functions of latencies as charts: pure functions of what was found in the tables of a Result."""
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from simulator.results.figures.chart import Chart, Line, Mark, Panel, Rule, number, plural, table_of
-from simulator.results.figures.decimate import quantiles
-from simulator.results.slo import completed_of, latencies_ms
+from simulator.results.request_passes import Sample
 
 MARKED = (50, 90, 99)
 SHOWN = 1.5             # times the 99th percentile: as far as the axis goes
@@ -28,74 +27,16 @@ MEASURES = (Measure("ttft_ms", "TTFT", "from arrival to the first token"),
             Measure("queue_ms", "queue", "from the waiting queue to the first scheduling"))
 
 
-def measured_requests(result) -> np.ndarray:
-    """Return the requests that count in the summary.
-
-    Raises
-    ------
-    LookupError
-        [output] requests was false.
-    """
-    requests = result.requests
-    return requests[requests["measured"] == 1] if "measured" in requests.dtype.names else requests
-
-
-def chosen_requests(result, names: Iterable[str]) -> np.ndarray:
-    """Return the requests that count in the summary, with these columns alone.
-
-    Columns that are not there are left out.
-
-    Raises
-    ------
-    LookupError
-        [output] requests was false.
-    """
-    columns = result.columns("requests", names)
-    rows = np.empty(len(columns["status"]), [(name, column.dtype) for name, column in columns.items()])
-    for name in rows.dtype.names:
-        rows[name] = columns.pop(name)          # released as it is copied
-    return rows[rows["measured"] == 1] if "measured" in rows.dtype.names else rows
-
-
-def samples_ms(result, key: str, requests: np.ndarray | None = None) -> np.ndarray:
-    """Return one latency of all requests that completed, float64.
-
-    `itl_ms` is that of every gap between two tokens, of whatever request.
-
-    Parameters
-    ----------
-    requests : that count in the summary; None: they are read.
-
-    Raises
-    ------
-    LookupError
-        The table that it comes from was not written.
-    """
-    if key == "itl_ms":
-        return _gaps_ms(*result.token_times)
-    completed = completed_of(measured_requests(result) if requests is None else requests)
-    return latencies_ms(key, completed)
-
-
-def _gaps_ms(offsets: np.ndarray, times_ns: np.ndarray) -> np.ndarray:
-    if len(times_ns) < 2:
-        return np.empty(0)
-    within = np.ones(len(times_ns) - 1, bool)
-    borders = offsets[1:-1]
-    within[borders[(borders > 0) & (borders < len(times_ns))] - 1] = False
-    return np.diff(times_ns)[within] / 1e6
-
-
-def latency_chart(measure: Measure, samples: Mapping[str, np.ndarray], bound_ms: float | None = None) -> Chart:
+def latency_chart(measure: Measure, samples: Mapping[str, Sample]) -> Chart:
     """Return the distribution function of a latency.
 
     Parameters
     ----------
-    samples : by the name of the run, in ms; the first is the run that is looked at, a second one what it is compared
-        with. Those without samples have no line.
-    bound_ms : its service level objective; None: there is none.
+    samples : by the name of the run; the first is the run that is looked at, a second one what it is compared with, by
+        the same bound. Those without samples have no line.
     """
-    drawn = {name: quantiles(values) for name, values in samples.items() if len(values)}
+    drawn = {name: sample.quantiles() for name, sample in samples.items() if len(sample)}
+    bound_ms = next(iter(samples.values())).bound_ms
     marks, tails, highest = [], [], []
     for style, (name, (values, shares)) in enumerate(drawn.items()):
         at = np.interp(np.array(MARKED) / 100, shares, values)
@@ -117,7 +58,7 @@ def latency_chart(measure: Measure, samples: Mapping[str, np.ndarray], bound_ms:
                  f"{measure.label}, ms", (Panel("% at most so long", tuple(marks), (0, 102)),), table, (0, end))
 
 
-def _says(samples: Mapping[str, np.ndarray], drawn: Mapping, bound_ms: float | None, end: float) -> str:
+def _says(samples: Mapping[str, Sample], drawn: Mapping, bound_ms: float | None, end: float) -> str:
     """Return what to see in the distribution of the first run, and in the others."""
     if not drawn:
         return "There are no samples."
@@ -129,7 +70,7 @@ def _says(samples: Mapping[str, np.ndarray], drawn: Mapping, bound_ms: float | N
                     f"longest of {plural(len(samples[name]), 'sample')} {number(values[-1])} ms"
                     + (", beyond the axis." if values[-1] > end else "."))
         if bound_ms is not None:
-            kept = float(np.mean(samples[name] <= bound_ms))
+            kept = samples[name].num_within / len(samples[name])
             said.append(f"{kept:.2%} keep the SLO of {number(bound_ms)} ms"
                         + (", which lies beyond the axis." if bound_ms > end else "."))
     said += [f"{name} has no samples." for name in samples if name not in drawn]

@@ -1,90 +1,56 @@
-"""What the servers did over time, as charts: pure functions of the tables of a Result."""
+"""What the servers did over time, as charts: pure functions of what was found in the tables of a Result."""
 import numpy as np
 
-from simulator.domain import records
 from simulator.results.figures.chart import Band, Chart, Grid, Line, Panel, number, plural, table_of
-from simulator.results.figures.decimate import NUM_COLUMNS, decimated
 from simulator.results.lanes import Lanes
+from simulator.results.request_passes import Requests
 
-MOST_BINS = 1000
-NUM_SLICES = 120            # of the whole time, for means
 MOST_GRID_ROWS = 64
-_WIDTHS_S = (1, 2, 5, 10, 20, 50, 100, 200, 500)
+HEATS = (("batch", "sequences"), ("KV, %", "used_share"), ("queue", "waiting"))
 
 
-def bin_width_s(duration_s: float) -> float:
-    """Return the width of bins: 1 s, or more, so that there are at most `MOST_BINS`."""
-    scale = 1
-    while True:
-        for width in _WIDTHS_S:
-            if duration_s <= width * scale * MOST_BINS:
-                return width * scale
-        scale *= 1000
-
-
-def timeline(lanes: Lanes, requests: np.ndarray | None, num_columns: int = NUM_COLUMNS) -> Chart:
+def timeline(lanes: Lanes, requests: Requests | None) -> Chart:
     """Return running, waiting, KV use and throughput over time.
 
     Parameters
     ----------
     requests : those whose completions are counted; None: their table was not written.
-    num_columns : of pixels, with at most two points each.
     """
-    times_s = lanes.event_times_s
+    found, end_s = lanes.timeline, lanes.span.end_ns / 1e9
     blocks = int(lanes.replicas["num_blocks"].sum())
-    totals = {name: lanes.total(name) for name in ("running", "waiting", "used_blocks")}
-    used = totals["used_blocks"] * (100 / blocks if blocks else 0)
-    shown = [decimated(times_s, values, num_columns) for values in (totals["running"], totals["waiting"], used)]
-    panels = [Panel(label, (Line("", x, y, steps=True),))
-              for label, (x, y) in zip(("running", "waiting", "KV, %"), shown, strict=True)]
-    peaks = [(int(totals[name].max()), times_s[int(totals[name].argmax())]) if len(lanes) else (0, 0.0)
-             for name in ("running", "waiting")]
-    waits = f"{peaks[1][0]:,} wait (at {number(peaks[1][1])} s)" if peaks[1][0] else _brief_waits(requests)
-    says = (f"At most {peaks[0][0]:,} run at once (at {number(peaks[0][1])} s) and {waits}; at most "
-            f"{number(float(used.max(initial=0)))} % of the KV blocks are in use. Between its "
+    percent = 100 / blocks if blocks else 0
+    running, waiting, used = (values * factor for values, factor in zip(found.values, (1, 1, percent), strict=True))
+    panels = [Panel(label, (Line("", found.times_s, y, steps=True),))
+              for label, y in (("running", running), ("waiting", waiting), ("KV, %", used))]
+    peak, peak_s = found.peaks, found.peak_times_s
+    waits = f"{peak[1]:,} wait (at {number(peak_s[1])} s)" if peak[1] else _brief_waits(requests)
+    says = (f"At most {peak[0]:,} run at once (at {number(peak_s[0])} s) and {waits}; at most "
+            f"{number(float(peak[2] * percent))} % of the KV blocks are in use. Between its "
             "iterations a replica counts as empty.")
     if requests is not None:
-        edges_s, rate = completions(requests, lanes.end_of_all_ns)
+        edges_s, rate = requests.completions()
         panels.append(Panel("requests/s", (Line("", edges_s, np.append(rate, rate[-1:]), steps=True),)))
         says += f" Completions are counted in bins of {number(edges_s[1] - edges_s[0])} s."
-    edges_ns = slices(lanes)
-    at_s = edges_ns[:-1][edges_ns[:-1] / 1e9 >= times_s[0]] / 1e9 if len(lanes) else np.empty(0)
-    rows = np.searchsorted(times_s, at_s, "right") - 1
-    table = table_of(("time, s", "running", "waiting", "KV, %"), at_s,
-                     *(values[rows] for values in (totals["running"], totals["waiting"], used)))
+    table = table_of(("time, s", "running", "waiting", "KV, %"), found.at_s, found.looks[:, 0], found.looks[:, 1],
+                     found.looks[:, 2] * percent)
     return Chart("timeline", "Running, waiting, KV use and throughput", says, "time, s", tuple(panels),
-                 table, (0, lanes.end_of_all_ns / 1e9 or 1))
+                 table, (0, end_s or 1))
 
 
-def _brief_waits(requests: np.ndarray | None) -> str:
+def _brief_waits(requests: Requests | None) -> str:
     """Return how long requests wait where each is in the next batch that is formed."""
     if requests is None:
         return "no batch leaves a request waiting"
-    began = requests[requests["scheduled_ns"] >= 0]
-    longest_ms = float((began["scheduled_ns"] - began["enqueued_ns"]).max(initial=0)) / 1e6
+    longest_ms = requests.longest_wait_ns / 1e6
     if not longest_ms:
         return "no request waits"
     return f"no batch leaves a request waiting: the longest wait for the next one is {number(longest_ms)} ms"
 
 
-def completions(requests: np.ndarray, until_ns: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return edges of bins in s, and completed requests per second in each."""
-    done_s = requests["completed_ns"][requests["status"] == records.COMPLETED] / 1e9
-    last_s = max(float(done_s.max(initial=0)), until_ns / 1e9)
-    width_s = bin_width_s(last_s)
-    edges_s = np.arange(0, max(1, int(np.ceil(last_s / width_s))) + 1) * float(width_s)
-    return edges_s, np.histogram(done_s, edges_s)[0] / width_s
-
-
-def slices(lanes: Lanes) -> np.ndarray:
-    """Return the edges of `NUM_SLICES` equal slices of the time, int64 ns."""
-    return np.linspace(0, max(lanes.end_of_all_ns, NUM_SLICES), NUM_SLICES + 1).astype(np.int64)
-
-
 def utilisation(lanes: Lanes) -> Chart:
     """Return the busy share over time, as Vidur's `replica_*_busy_time_percent`."""
-    edges_ns = slices(lanes)
-    share = lanes.means(edges_ns) * 100
+    edges_ns = lanes.slices_ns
+    share = lanes.means["busy"] * 100
     middle_s = (edges_ns[:-1] + edges_ns[1:]) / 2e9
     mean, low, high = share.mean(axis=0), share.min(axis=0), share.max(axis=0)
     many = len(share) > 1
@@ -104,10 +70,8 @@ def heat_maps(lanes: Lanes) -> Chart:
 
     Of many replicas, means of groups of neighbours.
     """
-    edges_ns = slices(lanes)
-    used = lanes.column("used_blocks") / np.maximum(lanes.capacity, 1) * 100
-    values = {"batch": lanes.means(edges_ns, lanes.column("sequences")), "KV, %": lanes.means(edges_ns, used),
-              "queue": lanes.means(edges_ns, lanes.column("waiting"))}
+    edges_ns = lanes.slices_ns
+    values = {label: lanes.means[name] for label, name in HEATS}
     count = len(lanes.replicas)
     size = -(-count // MOST_GRID_ROWS) if count else 1
     first = np.arange(0, count, size)

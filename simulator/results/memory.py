@@ -1,5 +1,5 @@
 """Keep the tables of a run in memory, for a caller who wants nothing written."""
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,6 +12,7 @@ from simulator.results.growing_table import GrowingTable
 from simulator.results.journeys import journeys_of
 from simulator.results.token_times import TokenTimes, most_tokens
 from simulator.results.traits import first_answers, has_reasoning, traits_of
+from simulator.results.unpacked_columns import BLOCK_ROWS, Columns
 from simulator.workload.base import Workload
 
 
@@ -96,10 +97,11 @@ class MemoryTables:
 
     def requests(self) -> np.ndarray:
         """Return the request table."""
-        workload, journeys = self._run.workload, journeys_of(self._run)
-        traits = traits_of(self._run)
-        dtype = tables.request_dtype(workload, journeys, traits)
-        return tables.with_text_ids(tables.request_rows(workload, dtype, journeys, traits=traits))
+        return tables.with_text_ids(next(self._request_blocks(len(self._run.workload))))
+
+    def request(self, row: int) -> np.ndarray:
+        """Return one row of the request table."""
+        return tables.with_text_ids(next(self._request_blocks(1, row)))[0]
 
     def __getstate__(self):
         """Leave out of a pickle what the tables are not made of, and cannot be pickled."""
@@ -117,6 +119,42 @@ class MemoryTables:
         """Return columns of a table by name; those that it does not have are left out."""
         rows = getattr(self, name)()
         return {each: rows[each] for each in wanted if each in rows.dtype.names}
+
+    def column_blocks(self, name: str, wanted: Iterable[str]) -> Iterator[Columns]:
+        """Yield the same in blocks; of a table without rows, no block."""
+        if name == "requests":      # made when it is asked for: a block at a time takes less memory
+            pieces = self._request_blocks(BLOCK_ROWS)
+        else:
+            table = getattr(self, name)()
+            pieces = (table[first:first + BLOCK_ROWS] for first in range(0, len(table), BLOCK_ROWS))
+        for rows in pieces:
+            yield {each: rows[each] for each in wanted if each in rows.dtype.names}
+
+    def _request_blocks(self, num_rows: int, first: int = 0) -> Iterator[np.ndarray]:
+        """Yield the request table from a row on, as HDF5 has it; at least one block."""
+        workload, journeys, traits = self._run.workload, journeys_of(self._run), traits_of(self._run)
+        dtype = tables.request_dtype(workload, journeys, traits)
+        for begin in range(first, max(len(workload), 1), max(num_rows, 1)):
+            yield tables.request_rows(workload, dtype, journeys, slice(begin, begin + num_rows), traits)
+
+    def num_rows(self, name: str) -> int | None:
+        """Return how many rows a table has; None: it is not there."""
+        if name == "requests":
+            return len(self._run.workload)
+        try:
+            return len(getattr(self, name)())
+        except LookupError:
+            return None
+
+    def token_offsets(self) -> np.ndarray:
+        """Return offsets of token times."""
+        return self.token_times()[0]
+
+    def token_time_blocks(self) -> Iterator[np.ndarray]:
+        """Yield token times in ns, in blocks."""
+        times_ns = self.token_times()[1]
+        for first in range(0, len(times_ns), BLOCK_ROWS):
+            yield times_ns[first:first + BLOCK_ROWS]
 
     def token_times(self) -> tuple[np.ndarray, np.ndarray]:
         """Return offsets and times in ns."""

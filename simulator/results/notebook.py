@@ -1,14 +1,14 @@
 """A result as a notebook shows it: the table, and two charts where matplotlib is installed."""
-from contextlib import suppress
 from html import escape
 
 from simulator.errors import MissingExtra
 from simulator.results.figures import html, theme
 from simulator.results.figures.draw import INSTALL
 from simulator.results.lanes import Lanes
-from simulator.results.latency_charts import MEASURES, latency_chart, measured_requests, samples_ms
+from simulator.results.latency_charts import MEASURES, latency_chart
 from simulator.results.load_charts import timeline
 from simulator.results.report import summary_table
+from simulator.results.request_passes import COLUMNS, Requests
 
 NUM_COLUMNS = 80        # of pixels of the timeline: a notebook keeps what it shows
 PLACE = ".simulator-result"
@@ -28,9 +28,14 @@ def html_of(result) -> str:
 def _charts(result) -> list:
     """Return the charts for which there are tables."""
     charts, requests = [], None
-    with suppress(LookupError):
-        charts.append(latency_chart(MEASURES[0], {result.summary["name"]: samples_ms(result, "ttft_ms")}))
-        requests = measured_requests(result)
-    with suppress(LookupError):
-        charts.append(timeline(Lanes(result.iterations, result.replicas), requests, NUM_COLUMNS))
+    lanes = None
+    if result.num_rows("iterations") is not None:
+        lanes = Lanes(lambda names: result.column_blocks("iterations", names), result.replicas,
+                      num_columns=NUM_COLUMNS, is_brief=True)
+    if result.num_rows("requests") is not None:
+        requests = Requests(lambda: result.column_blocks("requests", COLUMNS), {},
+                            0 if lanes is None else lanes.span.end_ns, [MEASURES[0].key])
+        charts.append(latency_chart(MEASURES[0], {result.summary["name"]: requests.samples[MEASURES[0].key]}))
+    if lanes is not None:
+        charts.append(timeline(lanes, requests))
     return charts

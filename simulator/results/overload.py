@@ -45,7 +45,7 @@ def load_of(run: Run, journeys: np.ndarray | None = None) -> dict:
     - "too short to tell" in place of these two, where the backlog decides and the run, from the first arrival to the
       last completion, is less than `LEAST_STAYS` times as long as the first tenth of the requests stayed, in the mean:
       until as many go as come every system fills, and nothing says where that would have ended. The first ones, since
-      a backlog that grows makes the later ones stay ever longer;
+      a backlog that grows makes the later ones stay ever longer. Also where no request came, or none is complete;
     - "stable" else.
 
     The backlog grows if, over 18 batch means in order of arrival (20, the first two dropped), the regressions of both
@@ -69,7 +69,7 @@ def load_of(run: Run, journeys: np.ndarray | None = None) -> dict:
     gave_up = _gave_up_share(run, journeys) > MOST_UNSERVED
     is_short = (grows and served_share < 1 - MOST_UNSERVED) or gave_up
     verdict = "overloaded" if is_short else "growing" if grows else "stable"
-    if grows and not gave_up and came.is_short():
+    if (grows and not gave_up and came.is_short()) or (verdict == "stable" and not came.any_completed()):
         verdict = TOO_SHORT
     return {
         "offered_throughput": (len(came.arrival_ns) - 1) * 1e9 / span_ns if span_ns > BURST_NS else None,
@@ -110,6 +110,10 @@ class Came:
     def of_those_that_stay(self, column: np.ndarray) -> np.ndarray:
         """Return a column of the requests that were let in and not lost."""
         return column if self.stays.all() else column[self.stays]
+
+    def any_completed(self) -> bool:
+        """Say whether one of them is complete."""
+        return bool((self.status == records.COMPLETED).any())
 
     def is_short(self) -> bool:
         """Say whether the first of them stayed so long that the run is over soon after."""

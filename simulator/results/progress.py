@@ -1,6 +1,6 @@
 """A bar on stderr while the simulation runs: requests done, simulated time, speed.
 
-And one while results are exported.
+And one while results are read for a report, or exported.
 """
 import os
 import sys
@@ -60,7 +60,7 @@ class Progress:
 
 
 class RowProgress:
-    """Show how many rows are written; use it as a context.
+    """Show how many rows are read or written, of how many; use it as a context.
 
     Without a terminal there is no bar, nor in the first half second.
 
@@ -74,7 +74,9 @@ class RowProgress:
         if not quiet and sys.stderr is not None and sys.stderr.isatty():
             from tqdm import tqdm
 
-            self._bar = tqdm(file=sys.stderr, leave=False, unit=" rows", delay=ROWS_DELAY_S)
+            size = {"dynamic_ncols": True} if _tells_its_size() else USUAL_SIZE
+            self._bar = tqdm(total=0, file=sys.stderr, leave=False, unit=" rows", unit_scale=True, delay=ROWS_DELAY_S,
+                             **size, bar_format="{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} rows, {remaining} left")
 
     def __enter__(self):
         return self
@@ -83,9 +85,15 @@ class RowProgress:
         if self._bar is not None:
             self._bar.close()
 
-    def show(self, num_rows: int) -> None:
-        """Count rows that were written."""
+    def expect(self, num_rows: int) -> None:
+        """Take note of so many rows more that there are to come."""
         if self._bar is not None:
+            self._bar.total += num_rows
+
+    def show(self, num_rows: int) -> None:
+        """Count rows; where more come than were expected, as many as that are."""
+        if self._bar is not None:
+            self._bar.total = max(self._bar.total, self._bar.n + num_rows)
             self._bar.update(num_rows)
 
 

@@ -11,7 +11,7 @@ from simulator.domain import columns
 from simulator.errors import InputErrors
 from simulator.results import tables, traits
 from simulator.results.own_data import check_own
-from simulator.results.unpacked_columns import read_columns
+from simulator.results.unpacked_columns import ALL, BLOCK_ROWS, Columns, column_blocks
 
 ALWAYS = ("replicas", "labels")
 # Columns that are there under conditions of their own.
@@ -59,19 +59,43 @@ class Reader:
         """Return /requests; ids that are text come as text."""
         return tables.with_text_ids(self._table("requests"))
 
+    def request(self, row: int) -> np.ndarray:
+        """Return one row of /requests."""
+        with self._dataset("requests") as table:
+            return tables.with_text_ids(table[row:row + 1])[0]
+
     def iterations(self) -> np.ndarray:
         """Return /iterations."""
         return self._table("iterations")
 
-    def columns(self, name: str, wanted: Iterable[str]) -> dict[str, np.ndarray]:
+    def columns(self, name: str, wanted: Iterable[str]) -> Columns:
         """Return columns of a table by name; those that it does not have are left out."""
+        with self._table_of_columns(name) as table:
+            dtypes = {each: table.dtype[each] for each in wanted if each in table.dtype.names}
+            found = {each: np.empty(len(table), dtype) for each, dtype in dtypes.items()}
+            first = 0
+            for block in column_blocks(table, dtypes):
+                for each, values in block.items():
+                    found[each][first:first + len(values)] = values
+                first += len(next(iter(block.values())))
+        return found
+
+    def column_blocks(self, name: str, wanted: Iterable[str], num_rows: int = BLOCK_ROWS) -> Iterator[Columns]:
+        """Yield the same in blocks of about so many rows; without rows, no block."""
+        with self._table_of_columns(name) as table:
+            yield from column_blocks(table, [each for each in wanted if each in table.dtype.names], num_rows)
+
+    def num_rows(self, name: str) -> int | None:
+        """Return how many rows a table has; None: it is not there."""
         with self._open() as file:
-            if name in file and isinstance(file[name], h5py.Dataset) and file[name].dtype.names is not None:
-                names = [each for each in wanted if each in file[name].dtype.names]
-                if (found := read_columns(file[name], names)) is not None:
-                    return found
-        rows = self._table(name)
-        return {each: rows[each] for each in wanted if each in rows.dtype.names}
+            return len(file[name]) if name in file else None
+
+    @contextmanager
+    def _table_of_columns(self, name: str) -> Iterator[h5py.Dataset]:
+        with self._dataset(name) as table:
+            if not isinstance(table, h5py.Dataset) or table.dtype.names is None:
+                raise self._fault(f"/{name} is no table of named columns")
+            yield table
 
     def replicas(self) -> np.ndarray:
         """Return /replicas."""
@@ -99,7 +123,17 @@ class Reader:
 
     def token_times(self) -> tuple[np.ndarray, np.ndarray]:
         """Return offsets and times_ns of /token_times."""
-        return self._table("token_times/offsets"), self._table("token_times/times_ns")
+        return self.token_offsets(), self._table("token_times/times_ns")
+
+    def token_offsets(self) -> np.ndarray:
+        """Return offsets of /token_times."""
+        return self._table("token_times/offsets")
+
+    def token_time_blocks(self) -> Iterator[np.ndarray]:
+        """Yield times_ns of /token_times in blocks."""
+        with self._dataset("token_times/times_ns") as times_ns:
+            for block in column_blocks(times_ns, (ALL,)):
+                yield block[ALL]
 
     def labels(self) -> dict[str, list[str]]:
         """Return the names behind the codes of /requests, by column."""
@@ -122,11 +156,16 @@ class Reader:
             first += num_rows
 
     def _table(self, name: str) -> np.ndarray:
+        with self._dataset(name) as dataset:
+            return dataset[:]
+
+    @contextmanager
+    def _dataset(self, name: str) -> Iterator[h5py.Dataset]:
         with self._open() as file:
             if name not in file:
                 raise LookupError(f"{self._path}: there is no /{name}; {tables.why_absent(name.partition('/')[0])}")
             try:
-                return file[name][:]
+                yield file[name]
             except (OSError, RuntimeError, AttributeError, TypeError, ValueError) as error:
                 raise self._fault(f"/{name} cannot be read, the file is damaged: {_words(error)}") from error
 

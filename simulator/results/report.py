@@ -163,5 +163,7 @@ def _plural(count: int, noun: str) -> str:
 
 
 def milliseconds(value: float | None) -> str:
-    """Return a latency as the table shows it."""
-    return "-" if value is None else f"{value:,.2f}"
+    """Return a latency as the table shows it, in 11 characters at most."""
+    if value is None:
+        return "-"
+    return f"{value:,.2f}" if value < 999_999.995 else f"{value:,.0f}" if value < 999_999_999.5 else f"{value:.4e}"

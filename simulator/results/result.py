@@ -1,5 +1,5 @@
 """What a caller holds after a run, or after loading its results."""
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -52,6 +52,10 @@ class Result:
         """
         return self._tables.requests()
 
+    def request(self, row: int) -> np.ndarray:
+        """Return one row of `requests`."""
+        return self._tables.request(row)
+
     @cached_property
     def iterations(self) -> np.ndarray:
         """Structured array (m,), one row an iteration in order of start.
@@ -67,6 +71,26 @@ class Result:
         was not written.
         """
         return self._tables.columns(table, names)
+
+    def column_blocks(self, table: str, names: Iterable[str]) -> Iterator[dict[str, np.ndarray]]:
+        """Yield columns of a table in blocks of rows, from the first row to the last.
+
+        A table of any length takes the same memory. Ids of requests that are text come as bytes; otherwise like
+        `columns`, but of every table of named columns.
+        """
+        return self._tables.column_blocks(table, names)
+
+    def num_rows(self, table: str) -> int | None:
+        """Return how many rows a table has; None: the run did not write it."""
+        return self._tables.num_rows(table)
+
+    def token_offsets(self) -> np.ndarray:
+        """Return the offsets of `token_times` alone; LookupError likewise."""
+        return self._tables.token_offsets()
+
+    def token_time_blocks(self) -> Iterator[np.ndarray]:
+        """Yield the times of `token_times` in blocks; LookupError likewise."""
+        return self._tables.token_time_blocks()
 
     @cached_property
     def replicas(self) -> np.ndarray:

@@ -27,15 +27,17 @@ def is_unserved(run: Run, nothing: bool = False) -> bool:
 
 
 def unserved(run: Run, journeys) -> str | None:
-    """Say how many requests were not served, and why; None: half of them were.
+    """Say why requests were not served, or that none came; None: half of them were.
 
     Parameters
     ----------
     journeys : what `journeys_of` gave.
     """
+    came, completed = int(records.has_come(run.workload.requests["status"]).sum()), _served(run)[0]
+    if not came:
+        return f"no request came before the run ended, after {run.clock_ns / 1e9:g} s"
     if not is_unserved(run):
         return None
-    came, completed = int(records.has_come(run.workload.requests["status"]).sum()), _served(run)[0]
     served = "none was" if not completed else f"{completed:,} {'were' if completed > 1 else 'was'}"
     return f"of {came:,} request{'s' * (came > 1)} {served} served: {'; '.join(_why(run, journeys))}"
 

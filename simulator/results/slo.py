@@ -37,7 +37,7 @@ def tpot_ms(completed: np.ndarray) -> np.ndarray:
     """
     decode_ms = (completed["completed_ns"] - completed["first_token_ns"]) / 1e6
     later_tokens = completed["output_tokens"] - 1
-    return np.divide(decode_ms, later_tokens, out=np.zeros(len(completed)), where=later_tokens > 0)
+    return np.divide(decode_ms, later_tokens, out=np.zeros(len(decode_ms)), where=later_tokens > 0)
 
 
 def queue_ms(scheduled: np.ndarray) -> np.ndarray:

@@ -4,10 +4,17 @@ A path names the way to a value. `NAME` stands for a name of the experiment's, `
 ends in `*` stands for all that a latency backend tells of itself. A value that stands for a distribution is a table
 with `STATISTICS`; where nothing was measured each is null.
 """
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+
 from simulator.domain.columns import TABLES, Column
+from simulator.errors import nearest
 
 STATISTICS = ("mean", "std", "min", "p50", "p90", "p95", "p99", "max")
 DISTRIBUTION = "distribution: "         # how the text of one begins
+EXAMPLES = ("ttft_ms.p99", "tpot_ms.mean", "request_throughput")       # of numbers
+WORDS = ("name", "complete", "verdict", "unserved", "diagnosis")        # values at the top that are no numbers
 
 
 def _keys(unit: str = "", /, **given: str) -> dict[str, Column]:
@@ -76,14 +83,14 @@ SUMMARY: dict[str, Column] = {
     **_below("requests", {**_COUNTS, **_keys(not_sent="that never came; where requests wait for others",
                                              pool_capped="completed, cut where the KV pool ends; some engines")}),
     **_keys(by_cause__NAME__NAME="requests that were not completed, by status and cause"),
-    **_keys(unserved="where fewer than half of the requests that came were served: how many, and why; else null"),
+    **_keys(unserved="where fewer than half of the requests that came were served, or none came: why; else null"),
     **_keys("s", duration_s="from 0 to the last completion; with [workload.measure], of the window that is measured",
             clock_s="simulated time at the end"),
     **_RATES, **_ATTAINMENT,
     **_keys("requests/s", offered_throughput="requests that came, (n - 1) / (last arrival - first)"),
     **_keys(verdict="stable, growing or overloaded: does the backlog grow; too short to tell: it does, in a run less "
-            "than five times as long as its first requests stayed; unserved: fewer than half of the requests were "
-            "served, and the load does not say why"),
+            "than five times as long as its first requests stayed, or no request is complete; unserved: fewer than "
+            "half of the requests were served, and the load does not say why"),
     **_keys("requests", in_system__mean="found in the system by one that comes, mean",
             in_system__peak="the most found"),
     **_keys("requests/s", in_system__growth_per_s="slope of the regression on them; null: too few"),
@@ -126,6 +133,8 @@ SUMMARY: dict[str, Column] = {
     **_keys(retries="times that requests were sent elsewhere after a failure",
             migrations="times that requests moved without a failure",
             iterations="forward passes of all replicas", preemptions="times that a request lost its place",
+            kv_allocation_failures="times that a request that ran asked for KV blocks in vain, and one was preempted; "
+                                   "under blis, as BLIS counts: for the last token of one that ends",
             preemptions_by_cause__places="for places of those that wait",
             preemptions_by_cause__blocks="since KV blocks ran out"),
     **_KV_CACHE,
@@ -195,3 +204,38 @@ def _stands_for(known: list[str], path: list[str]) -> bool:
     if known[-1] == "*":
         return len(path) >= len(known) and _stands_for(known[:-1], path[:len(known) - 1])
     return len(known) == len(path) and all(a in (b, "NAME") for a, b in zip(known, path, strict=True))
+
+
+def check_numbers(keys: Iterable[str], place: str, others: tuple[str, ...] = ()) -> Iterator[str]:
+    """Yield a fault for each key that no summary has a number for.
+
+    Parameters
+    ----------
+    keys : dotted, "ttft_ms.p99".
+    place : what messages call the table that names them.
+    others : that are no keys of a summary, and known as well.
+    """
+    for key in keys:
+        if key not in others and not _numbers().fullmatch(key):
+            close = nearest(key, [*number_names(), *others]) or f"; for instance {', '.join(EXAMPLES)}"
+            yield f'{place}: summary.json has no number "{key}"{close}'
+
+
+@cache
+def number_names() -> tuple[str, ...]:
+    """Return the dotted names of the numbers of summary.json, lists aside.
+
+    `NAME` and `*` stand in them as in SUMMARY.
+    """
+    names = []
+    for path, column in SUMMARY.items():
+        if "[]" not in path and path not in WORDS:
+            names += [f"{path}.{each}" for each in STATISTICS] if column.text.startswith(DISTRIBUTION) else [path]
+    return tuple(names)
+
+
+@cache
+def _numbers() -> re.Pattern:
+    """Return what matches a name; the user's own names may hold points."""
+    escaped = (re.escape(name).replace("NAME", ".+").replace(r"\*", ".+") for name in number_names())
+    return re.compile("|".join(escaped))

@@ -1,4 +1,4 @@
-"""Which replica gets a request: the base of all routers."""
+"""Base of all routers: the choice of a replica for a request."""
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, int64_t
 
@@ -15,20 +15,20 @@ from simulator.core.random_streams import RandomStreams
 
 
 class RoutingContext(msgspec.Struct, frozen=True):
-    """What a router works with.
+    """Inputs of a router.
 
     view : simulator.signals.view.View of the replicas to choose from.
-    workload : simulator.workload.base.Workload; only what clients declare may be read.
+    workload : simulator.workload.base.Workload; only fields declared by clients may be read.
     content : simulator.kv.content.Content of its prompts.
     block_size : tokens per KV block of the replicas, in which `view.cached_blocks` counts; where their blocks differ,
         the greatest common divisor.
     seed : of the experiment.
     stream : name of the random stream.
-    draws : simulator.core.draws.Draws to draw from, among equals too, in place of that stream; the one door for who
-        repeats the draws of another system. None: the stream.
+    draws : simulator.core.draws.Draws to draw from, among equals too, in place of that stream; only for repeating the
+        draws of another system. None: the stream.
     scorers : (class, weight, parameters) of each score that a router may add up.
-    prefill_legs : structured array (requests,), `records.REQUEST`, what becomes of prompts where these are computed
-        apart, for who sends them; None: whole requests are sent, or what follows prompts.
+    prefill_legs : structured array (requests,), `records.REQUEST`, state of prefill legs, for the router that sends
+        them; None: whole requests are sent, or decode legs.
     """
 
     view: Any
@@ -48,9 +48,9 @@ cdef class Router:
     A router is built as `Policy(parameters, context)`, with its own frozen `Parameters` and a `RoutingContext`.
     """
 
-    tier_keys = ()                      # of Parameters, that weigh what [kv_tiers] keep; 0: not at all
+    tier_keys = ()                      # of Parameters: weights of content in [kv_tiers]; 0: not counted
     takes_scorers = False               # it adds up `RoutingContext.scorers`
-    turns_away = False                  # who gets no replica for its prompt gets none for the whole request either
+    turns_away = False                  # a request without a replica for its prompt gets none for the whole request
 
     @staticmethod
     def usual_scorers(parameters):
@@ -59,7 +59,7 @@ cdef class Router:
 
     @classmethod
     def sees_tiers(cls, parameters):
-        """Return whether it looks at what the tiers of replicas hold."""
+        """Return whether it looks at the content of replicas' KV tiers."""
         return any(getattr(parameters, key) for key in cls.tier_keys)
 
     def __cinit__(self, parameters, context, *_, **__):
@@ -100,21 +100,21 @@ cdef class Router:
         return 0
 
     def for_decodes(self):
-        """Return a router for what follows prompts that sees the same replicas and knows what this one does."""
+        """Return a router for decode legs that sees the replicas of this one and shares its records."""
         raise TypeError(f"{type(self).__name__} chooses replicas for one leg of requests alone")
 
     # The face for tests and exploration.
 
     def choose_replica(self, row, now_ns):
-        """Return the replica for a request, as the engine would ask; -1: none."""
+        """Return the replica for a request, as the engine would; -1: none."""
         return self.route(row, now_ns)
 
     def note_sent(self, row, replica, now_ns):
-        """Tell that a request was sent to a replica."""
+        """Notify the router that a request was sent to a replica."""
         self.sent(row, replica, now_ns)
 
     def note_left(self, row, replica, now_ns):
-        """Tell that a request is gone from a replica."""
+        """Notify the router that a request has left a replica."""
         self.left(row, replica, now_ns)
 
     def scores(self, row, now_ns):

@@ -22,18 +22,18 @@ cdef class PythonRouter(Router):
                 return int(free.argmax()) if free.max() * 16 > request.prompt_tokens else None
 
     `choose` is called once each time a request is to be sent somewhere, whether or not decisions are written down. It
-    costs a Python call and what it does, some microseconds. `states` and `accounts` are read-only NumPy arrays, one row
+    costs a Python call and its own work, some microseconds. `states` and `accounts` are read-only NumPy arrays, one row
     a replica, fields as in simulator/domain/replica_state.pxd; they show the replicas as the gateway sees them at
     `now_ns`, with the ages that the experiment gives. An exception ends the simulation.
     """
 
     Parameters = None
-    uses_caches = False                 # a subclass that asks `cached_blocks` sets it
-    uses_tiers = False                  # one that asks `tier_blocks` does that
+    uses_caches = False                 # a subclass that calls `cached_blocks` sets it
+    uses_tiers = False                  # a subclass that calls `tier_blocks` sets it
 
-    cdef readonly object parameters     # what [cluster.routing] holds, as `Parameters`
-    cdef readonly object states         # structured array (replicas,), what replicas report
-    cdef readonly object accounts       # structured array (replicas,), what the gateway knows by itself
+    cdef readonly object parameters     # content of [cluster.routing], as `Parameters`
+    cdef readonly object states         # structured array (replicas,), reports of replicas
+    cdef readonly object accounts       # structured array (replicas,), the gateway's own account
     cdef RequestView _request           # one, reused for each call
     cdef bint _hears_sent, _hears_left  # the subclass overrides these
 
@@ -62,10 +62,10 @@ cdef class PythonRouter(Router):
         raise NotImplementedError(f"{type(self).__name__} must override choose")
 
     def on_sent(self, request, replica, now_ns):
-        """Hear that a request was sent to a replica."""
+        """Handle the notification that a request was sent to a replica."""
 
     def on_left(self, request, replica, now_ns):
-        """Hear that a request is gone from a replica, whatever became of it."""
+        """Handle the notification that a request has left a replica, for any reason."""
 
     def cached_blocks(self, request, now_ns):
         """Return the leading blocks of a prompt that each replica has in its KV cache, as far as is known.
@@ -81,10 +81,10 @@ cdef class PythonRouter(Router):
         return [cached[i] for i in range(self.num_replicas)]
 
     def tier_blocks(self, request, now_ns):
-        """Return what each replica has of a prompt, as far as is known: (device, host, disk, shared) in blocks.
+        """Return the cached blocks of a prompt on each replica, as far as known: (device, host, disk, shared).
 
-        Leading blocks in its KV cache, those that follow in its host memory, behind these on disks of its own, and
-        those that follow the first in stores that it shares. For classes with `uses_tiers = True`.
+        Leading blocks in its KV cache, further blocks in its host memory, further blocks on disks of its own, and
+        blocks after the first part in stores that it shares. For classes with `uses_tiers = True`.
         """
         cdef const int32_t* found
         cdef int32_t row = request.row, i, medium

@@ -1,6 +1,6 @@
-"""How many replicas there are to be: the one question an autoscaler answers.
+"""Base of autoscalers: the number of replicas of each pool.
 
-It is asked every few seconds, so that plain Python is fast enough: users' own policies are built like those here.
+An autoscaler is called every few seconds, so that plain Python is fast enough: users' own policies are built like ours.
 """
 import math
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ class Variant:
     starting : replicas that will serve soon.
     room : replicas that may be added.
     removable : replicas that may be taken away.
-    states : structured array (serving,), `records.REPLICA_STATE`, what the replicas that serve report.
-    accounts : structured array (serving,), `records.REPLICA_ACCOUNT`, what the gateway knows of them.
-    role : "both", or what part of requests its replicas do, "prefill" or "decode".
+    states : structured array (serving,), `records.REPLICA_STATE`, reports of the replicas that serve.
+    accounts : structured array (serving,), `records.REPLICA_ACCOUNT`, the gateway's accounts of the serving replicas.
+    role : "both", or the part of requests that its replicas do, "prefill" or "decode".
     accelerators : of a replica.
     """
 
@@ -44,7 +44,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Observation:
-    """What an autoscaler sees of the replicas that it decides on.
+    """An autoscaler's view of the replicas that it decides on.
 
     They serve one model, or do one part of its requests.
 
@@ -75,7 +75,7 @@ class Observation:
         return np.concatenate([variant.states for variant in self.variants])
 
     def accounts(self) -> np.ndarray:
-        """Return the accounts of the same."""
+        """Return the accounts of all replicas that serve."""
         return np.concatenate([variant.accounts for variant in self.variants])
 
 
@@ -83,7 +83,7 @@ class Autoscaler:
     """Base of all autoscalers, also of users': override `decide`.
 
     The experiment names the subclass: `policy = "my_lab.scaling:Nightly"`. There is one for each model that is served;
-    where prompts are computed apart, one for prefill and another for decode replicas, unless it `needs_roles`.
+    with disaggregation, one for prefill and another for decode replicas, unless it `needs_roles`.
     A frozen `msgspec.Struct` on the class as `Parameters` has keys of [autoscaling] read, checked and passed on.
 
         class Nightly(Autoscaler):
@@ -91,7 +91,7 @@ class Autoscaler:
                 is_night = observation.now_ns / 3.6e12 % 24 < 6
                 return spread(observation, (1 if is_night else 8) - observation.serving - observation.starting)
 
-    parameters : what [autoscaling] holds, as `Parameters`.
+    parameters : content of [autoscaling], as `Parameters`.
     """
 
     Parameters = None
@@ -124,7 +124,7 @@ def spread(observation: Observation, change: int) -> dict[int, int]:
 def in_proportion(observation: Observation, ratio: float, tolerance: float) -> dict[int, int]:
     """Return the change that brings a load `ratio` times its target to its target.
 
-    replicas = ceil(serving x ratio), nothing as long as |ratio - 1| <= tolerance; those that start count as there.
+    replicas = ceil(serving x ratio), no change while |ratio - 1| <= tolerance; starting replicas count as serving.
     Source: Kubernetes, Horizontal Pod Autoscaling, "Algorithm details".
     """
     if observation.serving == 0:

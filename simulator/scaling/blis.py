@@ -19,8 +19,9 @@ class BlisParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     kv_cache_threshold: Annotated[Share, Meta(description="share of a KV cache that counts as supply")] = 0.8
     scale_up_threshold: Annotated[Share, Meta(description="demand / supply above which replicas are added")] = 0.8
-    scale_down_boundary: Annotated[Share, Meta(description="the same below which they are taken away")] = 0.4
-    avg_input_tokens: Annotated[int, Meta(ge=1, le=2**31 - 1, description="that a waiting request will need")] = 512
+    scale_down_boundary: Annotated[Share, Meta(description="demand / supply below which replicas are removed")] = 0.4
+    avg_input_tokens: Annotated[int, Meta(ge=1, le=2**31 - 1, description=(
+        "tokens that a waiting request is assumed to need"))] = 512
 
 
 class Blis(Autoscaler):
@@ -46,7 +47,7 @@ class Blis(Autoscaler):
         return variant.capacity_tokens * self.parameters.kv_cache_threshold
 
     def _balance(self, observation):
-        """Return the supply of those that serve, their demand, and the supply of those that start."""
+        """Return (supply of serving replicas, their demand, supply of starting replicas)."""
         supply = demand = coming = 0.0
         for variant in observation.variants:
             states = variant.states

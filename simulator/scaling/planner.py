@@ -1,4 +1,4 @@
-"""`planner`: as many prefill and decode replicas as profiles say the tokens of the last interval take.
+"""`planner`: as many prefill and decode replicas as the tokens of the last interval need, by profiles.
 
 Source: ai-dynamo/dynamo@0a84cbe4, docs/design_docs/planner_design.md, its formulas with a constant forecast.
 """
@@ -17,34 +17,38 @@ Tokens = Annotated[float, Meta(ge=0, le=1e9)]
 
 
 class PrefillPoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a prefill replica does with prompts of one length."""
+    """Measured performance of a prefill replica with prompts of one length."""
 
-    prompt_tokens: Annotated[Tokens, Meta(description="of each prompt; between two points values are interpolated")]
+    prompt_tokens: Annotated[Tokens, Meta(description=(
+        "length of each prompt; between two points values are interpolated"))]
     ttft_ms: Annotated[Positive, Meta(description="time to first token of a prompt that is alone")]
-    tokens_per_s: Annotated[Positive, Meta(description="prompt tokens, for each accelerator")]
+    tokens_per_s: Annotated[Positive, Meta(description="prompt tokens per second, for each accelerator")]
 
 
 class DecodePoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a decode replica does with so many requests of one length."""
+    """Measured performance of a decode replica at one concurrency and context."""
 
-    context_tokens: Annotated[Tokens, Meta(description="of each request; between two points values are interpolated")]
-    concurrency: Annotated[Positive, Meta(description="requests that run at once; likewise")]
+    context_tokens: Annotated[Tokens, Meta(description=(
+        "context of each request; between two points values are interpolated"))]
+    concurrency: Annotated[Positive, Meta(description=(
+        "concurrent requests; between two points values are interpolated"))]
     itl_ms: Annotated[Positive, Meta(description="time between two tokens of a request")]
-    tokens_per_s: Annotated[Positive, Meta(description="output tokens, for each accelerator")]
+    tokens_per_s: Annotated[Positive, Meta(description="output tokens per second, for each accelerator")]
 
 
 class PlannerParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the planner knows of the replicas, and what it aims at."""
+    """Profiles of the replicas, and the target of the planner."""
 
-    itl_ms: Annotated[Positive, Meta(description="aim: the time between two tokens of a request")]
+    itl_ms: Annotated[Positive, Meta(description="target: time between two tokens of a request")]
     prefill_profile: Annotated[Annotated[tuple[PrefillPoint, ...], Meta(min_length=1)], Meta(description=(
-        "measured on one prefill replica"))]
+        "profile measured on one prefill replica"))]
     decode_profile: Annotated[Annotated[tuple[DecodePoint, ...], Meta(min_length=1)], Meta(description=(
-        "measured on one decode replica; each concurrency at the same contexts"))]
+        "profile measured on one decode replica; each concurrency at each of the contexts"))]
     corrects: Annotated[bool, Meta(description=(
-        "weigh what the profiles say with what requests saw; else take it as it is"))] = True
+        "scale the profiles by the latencies that requests had; false: use the profiles as they are"))] = True
     max_accelerators: Annotated[Annotated[int, Meta(ge=1, le=2**31 - 1)] | None, Meta(description=(
-        "of all replicas; where more are wanted, both sides are cut in proportion. Default: what pools allow"))] = None
+        "accelerators of all replicas, at most; above it both sides are cut in proportion. Default: the limits of the "
+        "pools"))] = None
 
     def __post_init__(self):
         seen = {}
@@ -59,7 +63,7 @@ class PlannerParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
 
 class Shape(NamedTuple):
-    """What requests are like: mean lengths; what they saw over what profiles say."""
+    """Mean lengths of requests; their latencies divided by those of the profiles."""
 
     isl: float
     osl: float
@@ -82,11 +86,11 @@ class Planner(Autoscaler):
     over the profile's, correction_d their mean ITL over that of the profile at the concurrency that they had. The best
     throughput within a bound is that of the largest concurrency; where no profiled one keeps it, that of the smallest.
 
-    After an interval in which nothing completed lengths and corrections are those of the last one in which something
-    did; with no request anywhere demand is 0, so that pools come down to their minimum, as with Dynamo's planner of
-    2026 (pull requests 9756 and 11624). Where requests are in flight, their answers take longer than an interval:
-    prefill replicas are for what came meanwhile, or waits if that is more, and decode replicas for a token of each
-    request every `itl_ms`. Before anything completed, the context of a request is what decode replicas hold for each.
+    After an interval without a completion lengths and corrections are those of the last interval with one; with no
+    request anywhere demand is 0, so that pools shrink to their minimum, as with Dynamo's planner of 2026 (pull requests
+    9756 and 11624). Where requests are in flight, their answers take longer than an interval: prefill replicas are for
+    the requests that arrived meanwhile, or that wait if these are more, and decode replicas for a token of each request
+    every `itl_ms`. Before any completion, a request's context is the mean of tokens that decode replicas hold.
     """
 
     Parameters = PlannerParameters
@@ -135,7 +139,7 @@ class Planner(Autoscaler):
         """Return the replicas for requests of which none completed; `requests` are to be prefilled."""
         per_s = in_flight(sides["decode"]) * 1e3 / self.parameters.itl_ms
         shape = self._shape or Shape(held_tokens(sides["decode"]), 0.0)
-        if shape.context == 0:          # nothing is known of them: it stays as it is
+        if shape.context == 0:          # no known lengths: numbers stay
             return {role: max(side.serving + side.starting, 1) for role, side in sides.items()}
         return {"prefill": max(self._prefill_replicas(requests / interval_s, shape, sides["prefill"]), 1),
                 "decode": max(self._decode_replicas(per_s, shape, sides["decode"]), 1)}
@@ -149,7 +153,7 @@ class Planner(Autoscaler):
         return math.ceil(tokens_per_s / most_per_s / _accelerators(side))
 
     def _decode_correction(self, done, context, rate, side):
-        """Return by how much longer tokens took than the profile says at the concurrency that there was."""
+        """Return the latency of tokens over that of the profile at the actual concurrency."""
         several = done[done["output_tokens"] > 1]
         if len(several) == 0 or side.serving == 0:
             return 1.0
@@ -212,7 +216,7 @@ class Planner(Autoscaler):
 
 
 def of_role(observation: Observation, role: str) -> Observation:
-    """Return what is seen of the pools of one role."""
+    """Return the part of an observation on the pools of one role."""
     variants = tuple(variant for variant in observation.variants if variant.role == role)
     return Observation(observation.now_ns, variants, observation.queued, observation.finished)
 

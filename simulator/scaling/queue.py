@@ -8,12 +8,12 @@ from simulator.scaling.base import Autoscaler, in_proportion
 
 
 class QueueParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How many may wait."""
+    """Target of the waiting requests."""
 
     target_waiting: Annotated[float, Meta(gt=0, le=1e6, description=(
-        "requests per replica that wait, in its queue or at the gateway"))] = 5.0
+        "target of waiting requests per replica, in its queue or at the gateway"))] = 5.0
     tolerance: Annotated[float, Meta(ge=0, le=1, description=(
-        "nothing happens this close to the target, in parts of it"))] = 0.1
+        "no change within this distance from the target, as a fraction of it"))] = 0.1
 
 
 class Queue(Autoscaler):

@@ -35,8 +35,8 @@ class SloAttainmentParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_
 class SloAttainment(Autoscaler):
     """A step at a time, by the requests that left since the last one.
 
-    Where none left and none is there, all bounds are kept. Where none left but some are in flight, those that have been
-    there for longer than a bound have missed it, and nothing else is known.
+    If no request left and none is there, all bounds are kept. If none left but some are in flight, a request that has
+    been there for longer than a bound has missed it, and nothing else is known.
     """
 
     Parameters = SloAttainmentParameters
@@ -70,20 +70,20 @@ class SloAttainment(Autoscaler):
 
 
     def _some_missed(self, now):
-        """Say whether a request that is there has missed a bound for certain; none left since the first decision."""
+        """Return whether a request that is there has certainly missed a bound; none left since the first decision."""
         of_answers, of_first_tokens = (self._there_before(now, bound_ms)
                                        for bound_ms in (self.parameters.e2el_ms, self.parameters.ttft_ms))
         return of_answers > 0 or now.waiting > now.there - of_first_tokens
 
     def _there_before(self, now, bound_ms):
-        """Return how many of the requests that are there have been for longer than a bound, at least."""
+        """Return a lower bound on the requests that have been there for longer than a bound."""
         if bound_ms is None:
             return 0
         return max((then.there for then in self._seen if now.time_ns - then.time_ns > bound_ms * 1e6), default=0)
 
 
 class Seen(NamedTuple):
-    """How many requests were there at a decision, and how many of these waited."""
+    """Number of requests at a decision, and how many waited."""
 
     time_ns: int
     there: int
@@ -91,7 +91,7 @@ class Seen(NamedTuple):
 
     @classmethod
     def at(cls, observation: Observation) -> "Seen":
-        """Return what a decision sees."""
+        """Return the numbers at a decision."""
         there, waiting = observation.accounts()["in_flight"].sum(), observation.states()["waiting"].sum()
         return cls(observation.now_ns, observation.queued + int(there), observation.queued + int(waiting))
 

@@ -8,14 +8,14 @@ from simulator.scaling.base import Autoscaler, in_proportion
 
 
 class UtilisationParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is measured, and where it is to be."""
+    """Metric of load, and its target."""
 
     metric: Annotated[Literal["kv_cache", "running", "in_flight"], Meta(description=(
-        "mean over replicas of: KV blocks in use, of those there are; requests in the running list, of max_num_seqs; "
-        "requests sent there and not gone, likewise"))] = "kv_cache"
-    target: Annotated[float, Meta(gt=0, le=100, description="where the metric is to be")] = 0.7
+        "mean over replicas of: kv_cache: KV blocks in use / KV blocks; running: requests in the running list / "
+        "max_num_seqs; in_flight: requests sent there that have not left / max_num_seqs"))] = "kv_cache"
+    target: Annotated[float, Meta(gt=0, le=100, description="target of the metric")] = 0.7
     tolerance: Annotated[float, Meta(ge=0, le=1, description=(
-        "nothing happens this close to the target, in parts of it"))] = 0.1
+        "no change within this distance from the target, as a fraction of it"))] = 0.1
 
 
 class Utilisation(Autoscaler):

@@ -896,7 +896,7 @@ cdef class Scheduler:
         return min(self.transfers.next_ns(), self.tier.next_end_ns())
 
     cdef int64_t quiet_until_ns(self) noexcept nogil:
-        if not self.transfers.is_quiet():
+        if self._put_off.size > 0 or not self.transfers.is_quiet():
             return 0
         if self.tier.may_lag():
             return self.transfers.next_ns()
@@ -936,6 +936,10 @@ cdef class Scheduler:
     def given_way(self):
         """Return how many were preempted for others that waited, so far; None: nobody is."""
         return None
+
+    def allocation_failures(self):
+        """Return how often requests that ran asked for KV blocks in vain, so far: each time one was preempted."""
+        return self.preemptions - (self.given_way() or 0)
 
     def advice(self, plight):
         """Return what may help a replica that cannot go on, as the end of a sentence.

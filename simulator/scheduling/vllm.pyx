@@ -245,7 +245,7 @@ cdef class Vllm(EncodingScheduler):
         if self.kv.is_hybrid and (self.kv.num_shared > 0 or (
                 self._running.size < self.max_running and self.num_waiting() > 0)):
             return False
-        if self.tally is not None and self.tally.unsettled > 0:
+        if self.tally is not None and (self.tally.unsettled > 0 or self.failed.size > 0):
             return False
         if self.num_groups > 1 and self._running.size < self.max_running:
             return self.num_waiting() == 0

@@ -1,4 +1,4 @@
-"""Which replicas hold the block of text with a given hash: a set of replicas for each hash.
+"""The set of replicas that hold each block of text, by the block's hash.
 
 Most texts are in one replica alone, which the map names itself: with thousands of replicas a set takes kilobytes.
 """
@@ -17,19 +17,19 @@ cdef class HolderSets:
     cdef uint64_t* _words               # [set x num_words] bit r: replica r holds the block
     cdef int32_t* _free                 # [_num_free] sets of no hash, a stack
     cdef int32_t _num_free
-    cdef int32_t _num_sets              # there is memory for
+    cdef int32_t _num_sets              # sets for which there is memory
     cdef uint64_t* _alive               # [word] scratch of match
 
-    # Blocks that somebody holds.
+    # Number of blocks held by at least one replica.
     cdef inline int64_t size(self) noexcept nogil:
         return self._holder_of.size
 
-    # A replica now holds a block, or has it no more; nothing happens where that is known.
+    # A replica now holds a block, or no longer holds it; no effect if that is recorded already.
     cdef int add(self, uint64_t hash, int32_t replica) except -1 nogil
     cdef void remove(self, uint64_t hash, int32_t replica) noexcept nogil
 
-    # Who holds a block, bit r of words: replica r, [num_words]; NULL: nobody. Valid until the next call that changes
-    # anything, or has the same `scratch`, [num_words].
+    # Replicas that hold a block, bit r of words: replica r, [num_words]; NULL: none. Valid until the next call that
+    # changes anything, or uses this `scratch`, [num_words].
     cdef inline const uint64_t* find(self, uint64_t hash, uint64_t* scratch) noexcept nogil:
         cdef int32_t found = self._holder_of.get(hash)
         if found >= self.num_replicas:
@@ -40,10 +40,10 @@ cdef class HolderSets:
         scratch[found // 64] = <uint64_t>1 << (found % 64)
         return scratch
 
-    # How many of the first of these blocks, none left out, each replica holds: [num_replicas].
+    # How many leading blocks of `hashes` without a gap each replica holds: [num_replicas].
     cdef int match(self, const uint64_t* hashes, int32_t num_blocks, int32_t* matched) noexcept nogil
 
-    # The prompt's block `first` is held by `replica` alone; those in _alive hold all before it.
+    # The prompt's block `first` is held by `replica` alone; the replicas in _alive hold all blocks before it.
     cdef int _match_alone(self, const uint64_t* hashes, int32_t num_blocks, int32_t first, int32_t replica,
                           int32_t* matched) noexcept nogil
     cdef bint _holds(self, uint64_t hash, int32_t replica) noexcept nogil

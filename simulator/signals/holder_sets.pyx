@@ -1,4 +1,4 @@
-"""Which replicas hold the block of text with a given hash; a prompt is matched against all of them at once."""
+"""The set of replicas that hold each block of text; a prompt is matched against all replicas at once."""
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
@@ -148,7 +148,7 @@ cdef class HolderSets:
     # The face for tests and exploration.
 
     def note(self, uint64_t hash, int32_t replica, bint is_held):
-        """Note that a replica holds a block, or has it no more."""
+        """Note that a replica holds a block, or no longer holds it."""
         if is_held:
             self.add(hash, replica)
         else:

@@ -1,11 +1,11 @@
-"""How loaded a replica is, by what a view shows of it."""
+"""Load of a replica, from the fields of a view."""
 from libc.stdint cimport int32_t, int64_t
 
 from simulator.signals.view cimport View
 
 
-# Waiting, running and in flight: a running request counts twice, as in BLIS and in routers that add up what they scrape
-# to what they have sent.
+# Waiting, running and in flight: a running request counts twice, as in BLIS and in routers that add scraped values to
+# their own counts.
 cdef inline int64_t effective_load(View view, int32_t replica) noexcept nogil:
     return <int64_t>view.states[replica].waiting + view.states[replica].running + view.accounts[replica].in_flight
 

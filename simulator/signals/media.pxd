@@ -1,4 +1,4 @@
-"""Where the KV of a text may lie, as seen by who chooses a replica: media is vLLM's word, in its KV events."""
+"""Media that hold the KV of a text, from a router's point of view: vLLM's word, in its KV events."""
 
 
 cdef enum:

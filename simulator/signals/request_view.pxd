@@ -1,4 +1,4 @@
-"""What a policy written in Python may know of a request."""
+"""The fields of a request that a policy written in Python may read."""
 from libc.stdint cimport int32_t
 
 from simulator.domain.request cimport Demand, Request

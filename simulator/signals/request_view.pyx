@@ -1,9 +1,9 @@
-"""What a policy written in Python may know of a request: what its client declared, never what time will tell."""
+"""The fields of a request that a policy written in Python may read: those declared by its client, no outcomes."""
 from simulator.domain.request cimport Demand, Request
 
 
 cdef class RequestView:
-    """One request, read-only; valid during the call that shows it: copy what you keep."""
+    """One request, read-only; valid during the call that receives it: copy values."""
 
     def __init__(self, workload):
         cdef const Request[::1] requests = workload.requests
@@ -39,17 +39,17 @@ cdef class RequestView:
 
     @property
     def due_ns(self) -> int:
-        """By when the client wants the whole answer; -1: it does not say."""
+        """Time by which the client wants the whole answer; -1: none given."""
         return self._demands[self.row].due_ns
 
     @property
     def expected_tokens(self) -> int:
-        """Output tokens that [workload.output_knowledge] foretells; -1: nothing is known."""
+        """Output tokens predicted by [workload.output_knowledge]; -1: no prediction."""
         return self._demands[self.row].expected_tokens
 
     @property
     def slo_class(self):
-        """Name of its SLO class, or None; the other labels likewise."""
+        """Name of its SLO class, or None; as for the other labels."""
         return self._label("slo_class", self._demands[self.row].slo_class)
 
     @property
@@ -64,7 +64,7 @@ cdef class RequestView:
 
     @property
     def model(self):
-        """Name of the model that it asks for, or None."""
+        """Name of its model, or None."""
         return self._label("model", self._demands[self.row].model)
 
     @property

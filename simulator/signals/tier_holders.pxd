@@ -1,4 +1,4 @@
-"""Which replicas hold the blocks of a text, and on which medium; a prompt is matched against all of them at once."""
+"""Replicas that hold the blocks of a text, by medium; a prompt is matched against all replicas at once."""
 from libc.stdint cimport int8_t, int32_t, uint64_t
 cimport cython
 
@@ -15,24 +15,24 @@ cdef struct Leading:            # the beginning of a text
 @cython.final
 cdef class TierHolders:
     cdef readonly int32_t num_replicas
-    cdef readonly int32_t chunk_blocks      # of a chunk, in which tiers hold texts
+    cdef readonly int32_t chunk_blocks      # blocks of a chunk, the unit in which tiers hold texts
     cdef list _set_list                     # [medium] HolderSets; those of SHARED hold the numbers of stores
-    cdef void* _sets[NUM_MEDIA]             # the same, borrowed
+    cdef void* _sets[NUM_MEDIA]             # [medium] pointers of _set_list, borrowed
     cdef readonly int32_t num_stores
-    cdef uint64_t* _members                 # [word] bit r: replica r is looked at
+    cdef uint64_t* _members                 # [word] bit r: replica r takes part
     cdef uint64_t* _reach                   # [store x word] it reads from the store
     cdef int32_t _num_words
-    cdef uint64_t* _scratch                 # [medium x word] sets that are one replica alone
-    cdef uint64_t* _alive                   # [medium x word] whose count goes on
+    cdef uint64_t* _scratch                 # [medium x word] sets of only one replica
+    cdef uint64_t* _alive                   # [medium x word] replicas still being counted
     cdef uint64_t* _shared                  # [word] scratch
     cdef uint64_t* _stores                  # scratch: a set of stores
-    cdef int32_t* found                     # [medium x replica] blocks; of those not looked at: 0
+    cdef int32_t* found                     # [medium x replica] blocks; 0 for replicas that take no part
 
-    # A chunk can be read from now on by this replica, or by who reads from this store; or is gone.
+    # A chunk can be read from now on by this replica, or by the readers of this store; or is gone.
     cdef int note(self, int32_t medium, uint64_t hash, int32_t holder, bint is_there) except -1 nogil
 
-    # How many leading blocks each replica has on DEVICE; how many follow in HOST; behind these on DISK; and how many
-    # follow in stores that are SHARED behind those on DEVICE. Of `media`, bit m: medium m; else 0.
+    # How many leading blocks each replica has on DEVICE; how many follow in HOST; after these on DISK; and how many
+    # follow in SHARED stores after those on DEVICE. For `media`, bit m: medium m; other media: 0.
     cdef void match_in_turn(self, const Leading* text, int32_t media) noexcept nogil
 
     # How many leading blocks each replica has at all, each counted at the first medium in `order` that has it;

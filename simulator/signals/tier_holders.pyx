@@ -1,6 +1,6 @@
-"""Which replicas hold the blocks of a text, and on which medium; a prompt is matched against all of them at once.
+"""Replicas that hold the blocks of a text, by medium; a prompt is matched against all replicas at once.
 
-As in HolderSets, a step costs words, not replicas: what is counted of a replica is written when its count ends.
+As in HolderSets, a step costs words, not replicas: the count of a replica is written when it ends.
 """
 from libc.stdint cimport int8_t, int32_t, uint64_t
 from libc.stdlib cimport calloc, free
@@ -14,10 +14,10 @@ from simulator.signals.media cimport DEVICE, DISK, HOST, NUM_MEDIA, SHARED
 
 @cython.final
 cdef class TierHolders:
-    """What replicas hold beyond the KV blocks that `device` knows of.
+    """Content of replicas beyond the KV blocks in `device`.
 
     device : HolderSets of all replicas.
-    members : replicas to be looked at, all of which have chunks of `chunk_blocks` blocks.
+    members : replicas that take part; all have chunks of `chunk_blocks` blocks.
     reach : for each store the members that read from it.
     """
 
@@ -61,7 +61,7 @@ cdef class TierHolders:
         return 0
 
     cdef const uint64_t* _set_of(self, int32_t medium, const Leading* text, int32_t block) noexcept nogil:
-        """Return who has a block of a text on a medium; NULL: nobody has."""
+        """Return the replicas that have a block of a text on a medium; NULL: none."""
         cdef int32_t chunk = block // self.chunk_blocks
         if block == text.num_blocks or (<HolderSets>self._sets[medium]).size() == 0:
             return NULL
@@ -106,7 +106,7 @@ cdef class TierHolders:
                 return
 
     cdef bint _pass_on(self, int32_t medium, const uint64_t* holders, int32_t block, int32_t heirs) noexcept nogil:
-        """End the count of those that lack a block on a medium: that of the media that follow begins. Is any left?"""
+        """End the counts of replicas without a block on a medium, and begin their heirs' counts. Is any left?"""
         cdef uint64_t* alive = &self._alive[medium * self._num_words]
         cdef uint64_t lost, any_left = 0
         cdef int32_t k, heir, replica
@@ -183,7 +183,7 @@ cdef class TierHolders:
         return self._set_list[medium].held_by(holder)
 
     def matches(self, blocks, chunks, media=None, order=None):
-        """Return [medium][replica], counted in turn or, with an `order`, at the best; both are lists of media."""
+        """Return [medium][replica], counted by media or, with an `order`, at the best; both are lists of media."""
         cdef Leading text = Leading(NULL, NULL, len(blocks), len(chunks))
         cdef uint64_t* hashes = <uint64_t*>calloc(len(blocks) + len(chunks) + 1, sizeof(uint64_t))
         cdef int8_t ordered[NUM_MEDIA]

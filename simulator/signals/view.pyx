@@ -1,4 +1,4 @@
-"""What a router may see of its replicas, fresh or stale, and which of them changed."""
+"""A router's view of its replicas, fresh or stale, and the list of changed replicas."""
 from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
@@ -14,7 +14,7 @@ from simulator.domain import records
 cdef class View:
     """States and accounts of `num_replicas` replicas, at first empty and routable.
 
-    A plain View shows what is written into `state_array` and `account_array`; whoever writes there calls `touch`.
+    A plain View shows the content of `state_array` and `account_array`; code that writes there calls `touch`.
     """
 
     def __cinit__(self, int32_t num_replicas, *_, **__):
@@ -71,6 +71,6 @@ cdef class View:
         return self.tiers_in_turn(row, 0, now_ns)
 
     def touch(self, replica=None):
-        """Note that one replica, or all of them, changed (for Python and tests)."""
+        """Note that one replica, or all replicas, changed (for Python and tests)."""
         for each in range(self.num_replicas) if replica is None else [replica]:
             self.mark(each)

@@ -5,6 +5,8 @@ import sys
 import time
 from pathlib import Path
 
+from simulator.config.load import resolved_toml
+from simulator.errors import number_of
 from simulator.study.calibration.answer import Solver, Stopped
 from simulator.study.calibration.evaluations import FILE as EVALUATIONS
 from simulator.study.calibration.evaluations import Evaluations
@@ -14,6 +16,7 @@ from simulator.study.calibration.steps import scipy_optimize
 from simulator.study.calibration.told import text_of
 from simulator.study.durations import duration_s
 from simulator.study.sweep.kept import keep_program
+from simulator.study.sweep.preview import commented
 from simulator.study.watch import Watch
 
 DONE, RUN_AGAIN, SIGNAL = 0, 75, 128
@@ -66,6 +69,27 @@ def run(options: argparse.Namespace) -> int:
     for note in answer.notes:
         print(f"note: {note}", file=sys.stderr)
     return DONE
+
+
+def validated(file: str, overrides: list[str]) -> str:
+    """Return what a calibration would do, and its experiment with all defaults.
+
+    Nothing is run.
+
+    Raises
+    ------
+    InputErrors
+        Everything that is wrong with the study, its experiments or its data.
+    """
+    question = read_question(file, overrides, is_forced=True)
+    held = sum(each.is_held for each in question.sets)
+    told = [f"{number_of(len(question.sets), 'data set')}, {held} of them held out; "
+            f"{number_of(len(question.fit), 'key')} fitted to {question.level}"]
+    by_requests = question.by_requests()
+    told.append(f"at most {question.settings.evaluations:,} simulations of each data set, for {', '.join(by_requests)}"
+                if by_requests else "no simulation is needed to fit: iterations have a closed form")
+    experiment = question.sets[0].experiment_of({})
+    return commented([*told, *(f"note: {note}" for note in question.notes)]) + resolved_toml(experiment)
 
 
 class _Progress:

@@ -22,9 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command to its parser."""
     parser.add_argument("source", metavar="DIR", help="results of a run; or an experiment file, for its servers")
     parser.add_argument("--as", dest="format", required=True, choices=(*FORMATS, *DEPLOYMENTS), help=(
-        "of results: vidur, simai: request_metrics.csv, batch_metrics.csv, chrome_trace.json, config.json; "
-        "blis: metrics.json, results.json; csv, parquet: each table. Of an experiment: vllm: commands; compose: Docker "
-        "Compose; llm-d: values of its chart; dynamo: a DynamoGraphDeployment"))
+        "of results: vidur, simai: request_metrics.csv, batch_metrics.csv, chrome_trace.json, event_trace.json, "
+        "config.json; blis: metrics.json, results.json; csv, parquet: each table. Of an experiment: vllm: commands; "
+        "compose: Docker Compose; llm-d: values of its chart; dynamo: a DynamoGraphDeployment"))
     parser.add_argument("--out", metavar="FOLDER", help=(
         "where the files go; default: DIR_FORMAT, beside DIR. Of an experiment: a file; default: the terminal"))
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="SECTION.KEY=VALUE",
@@ -95,6 +95,8 @@ def _export_results(options: argparse.Namespace) -> int:
     with (refusing_wild_values(directory / "results.h5"), RowProgress(options.quiet) as progress,
           staged(out, options.overwrite, chosen.contents()) as folder):
         source = Source(directory)
+        for name in source.table_names() if chosen.tables is None else chosen.tables:
+            progress.expect(source.num_rows(name))
         notes = chosen.write(source, folder, progress.show)
     if not source.summary["complete"]:
         notes = ["the run was interrupted: what it did not reach is missing", *notes]

@@ -1,7 +1,6 @@
 """`python -m simulator fit EXPERIMENT.toml`: which layouts fit into memory, and how much KV cache each leaves."""
 import argparse
 import json
-import os
 
 from simulator.config.layers import read_layers
 from simulator.config.load import resolve
@@ -34,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     """
     layers = read_layers(options.experiment, options.overrides, "--set")
     layers.data.pop("study", None)
-    layers.data.setdefault("name", os.path.basename(options.experiment).removesuffix(".toml"))
+    layers.name_after(options.experiment)
     base = resolve(layers.copy())
     asked = Asked(options.experiment, layers, base, _pool(base, options.pool, options.experiment))
     with faults_of(options.experiment):

@@ -5,11 +5,13 @@ import shutil
 from importlib import import_module
 from pathlib import Path
 
+from simulator.core.paths import remove
 from simulator.errors import InputErrors, OutputError
 from simulator.results.directory import PICTURES, REPORT
 from simulator.results.figures.chart import Chart
 from simulator.results.figures.draw import FORMATS, check_installed, picture
 from simulator.results.figures.terminal import text_of
+from simulator.results.progress import RowProgress
 from simulator.results.reports.charts import charts_of
 from simulator.results.reports.material import Material
 from simulator.results.reports.page import page
@@ -36,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--against", metavar="DIR2", help=(
         "results, or a study of the same kind, to compare with: distributions and differences"))
     parser.add_argument("--request", metavar="ID", help="of a run: show where the time of this request went")
-    parser.add_argument("--quiet", action="store_true", help="no word of where the files are")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar, no word of where the files are")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -57,25 +59,31 @@ def run(options: argparse.Namespace) -> int:
     if kind != RUN and options.request is not None:
         raise InputErrors([f"--request: {directory} holds {WORDS[kind]}, which keeps no requests; it shows the time of "
                            "a request of one run"])
-    with refusing_wild_values(directory / "results.h5"):
-        found = (_OfRun(directory, against, options.request) if kind == RUN else _OfStudy(directory, against))
+    with refusing_wild_values(directory / "results.h5"), RowProgress(options.quiet) as progress:
+        found = (_OfRun(directory, against, options.request, progress) if kind == RUN
+                 else _OfStudy(directory, against))
         if options.plot:
-            _plot(found)
-            return DONE
-        if options.format == "html":
+            text = _plotted(found)
+        elif options.format == "html":
             place = _write_page(found, directory, options.out)
         else:
             place = _write_pictures(found, directory, options)
-    if not options.quiet:
+    if options.plot:
+        print(text)
+    elif not options.quiet:
         print(f"report in {place}")
     return DONE
 
 
-def write_page(directory: str | os.PathLike) -> Path:
-    """Write the report of a run or study into its directory; return its place."""
+def write_page(directory: str | os.PathLike, quiet: bool = True) -> Path:
+    """Write the report of a run or study into its directory; return its place.
+
+    quiet : show no progress bar.
+    """
     directory = Path(directory)
-    found = _OfRun(directory, None, None) if kind_of(directory) == RUN else _OfStudy(directory, None)
-    return _write_page(found, directory, None)
+    with RowProgress(quiet) as progress:
+        found = _OfRun(directory, None, None, progress) if kind_of(directory) == RUN else _OfStudy(directory, None)
+        return _write_page(found, directory, None)
 
 
 class _OfRun:
@@ -84,9 +92,9 @@ class _OfRun:
     says : lines above the charts in a terminal.
     """
 
-    def __init__(self, directory: Path, against: Path | None, request: str | None):
-        self._material = Material(directory)
-        self._against = None if against is None else Material(against)
+    def __init__(self, directory: Path, against: Path | None, request: str | None, progress: RowProgress):
+        self._material = Material(directory, progress)
+        self._against = None if against is None else Material(against, progress)
         self._request = request
 
     def page(self) -> str:
@@ -172,15 +180,14 @@ def _put(place: Path, content: bytes) -> None:
         partial.write_bytes(content)
         os.replace(partial, place)
     except OSError as error:
-        partial.unlink(missing_ok=True)
         if error.errno in OutputError.ERRNOS:
             raise OutputError(place, error) from error
         raise InputErrors([f"{place}: cannot be written: {error.strerror}"]) from error
+    finally:                    # after Ctrl-C, too
+        remove(partial)
 
 
-def _plot(found: _OfRun | _OfStudy) -> None:
+def _plotted(found: _OfRun | _OfStudy) -> str:
     width = min(max(shutil.get_terminal_size((100, 24)).columns, LEAST_WIDTH), MOST_WIDTH)
     shown = [text_of(chart, width) for chart in found.charts()]
-    print(*found.says(), sep="\n")
-    for text in (*shown, *found.absent()):
-        print(f"\n{text}")
+    return "\n".join([*found.says(), *(f"\n{text}" for text in (*shown, *found.absent()))])

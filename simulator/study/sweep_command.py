@@ -2,28 +2,34 @@
 import argparse
 import os
 import sys
+from collections import Counter
 from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
 
 from simulator.budget import least_bytes
-from simulator.errors import InputErrors
+from simulator.core.paths import shell_word
+from simulator.errors import InputErrors, number_of
 from simulator.results.colours import coloured
 from simulator.study.distributed.option import add_dask, elsewhere
 from simulator.study.durations import duration_s
 from simulator.study.report_command import check_installed, write_page
 from simulator.study.sweep.bench import Bench
 from simulator.study.sweep.campaign import Campaign, How, failures
+from simulator.study.sweep.kept import text_of as text_of_study
 from simulator.study.sweep.machine import fitting, free_bytes, usable_cores
+from simulator.study.sweep.needs import check_metrics
 from simulator.study.sweep.points_text import text_of
+from simulator.study.sweep.preview import commented, not_run
 from simulator.study.sweep.progress import SweepProgress
 from simulator.study.sweep.shards import restarts, shard_of
 from simulator.study.sweep.study_file import ALL_CHECKED, Study, check_points, read_study
-from simulator.study.sweep.trial import STATUSES, Finished, Trial
+from simulator.study.sweep.trial import REFUSED, STATUSES, Finished, Trial
+from simulator.study.telling.screen import show
 from simulator.study.watch import Watch
 
-DONE, SOME_FAILED, RUN_AGAIN, SIGNAL = 0, 1, 75, 128
+DONE, SOME_FAILED, NOTHING_RAN, RUN_AGAIN, SIGNAL = 0, 1, 2, 75, 128
 SHOWN = 3                       # sentences of failed runs
 RETRIED = tuple(status for status in STATUSES if status != "done")
 
@@ -49,11 +55,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fail-fast", action="store_true", help="stop at the first run that fails")
     parser.add_argument("--allow-failures", action="store_true", help="exit with 0 even if runs failed")
     parser.add_argument("--report", action="store_true", help="write report.html into DIR, too (extra `report`)")
-    parser.add_argument("--quiet", action="store_true", help="no progress, no summary")
+    parser.add_argument("--quiet", action="store_true", help=(
+        "the points alone, and warnings on stderr"))
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run what has not ended yet; return the exit status.
+    """Run what has not ended yet; return the exit status, 2 where no point can run.
 
     Raises
     ------
@@ -62,6 +69,7 @@ def run(options: argparse.Namespace) -> int:
     """
     _check_report(options)
     study = read_study(options.study, options.overrides, label="--set")
+    check_metrics(study)
     shard = shard_of(options.shard, os.environ) if options.shard is not None else None
     if options.dask is not None and shard is not None:
         raise InputErrors(["--dask: expected none beside --shard: the workers of Dask share the runs themselves"])
@@ -78,6 +86,25 @@ def run(options: argparse.Namespace) -> int:
         opened.enter_context(watch.interrupts)
         ends = _run_all(campaign, options, watch)
     return _conclude(campaign, directory, ends, options, watch, whole=shard is None)
+
+
+def validated(file: str, overrides: list[str]) -> str:
+    """Return what a study would run, and the study with all defaults.
+
+    Nothing is run.
+
+    Raises
+    ------
+    InputErrors
+        Everything that is wrong with it.
+    """
+    study = read_study(file, overrides, label="--set")
+    check_metrics(study)
+    points = check_points(study)
+    runs = f"{number_of(len(points), 'point')} x {number_of(len(study.seeds), 'seed')}"
+    more = "; more where study.statistics.precision asks for them" if study.settings.statistics.precision else ""
+    told = f"{runs}: {number_of(len(points) * len(study.seeds), 'run')}{more}"
+    return commented([told, *not_run(study, points)]) + text_of_study(study)
 
 
 def _check_report(options: argparse.Namespace) -> None:
@@ -112,6 +139,9 @@ def _conclude(campaign: Campaign, directory: Path, ends: list[Finished], options
     failed = failures(list({end.id: end for end in ends}.values()))
     if not options.quiet:
         print(_told(campaign, ends, directory, summary))
+    elif summary is not None and (table := _table(campaign)):
+        print(table)
+    show(print, campaign.said(), campaign.study.base, options.quiet)
     if options.report:
         place = write_page(directory)
         if not options.quiet:
@@ -120,11 +150,16 @@ def _conclude(campaign: Campaign, directory: Path, ends: list[Finished], options
         print(coloured(f"{end.status}: id {end.id}, seed {end.seed}: {end.error}", sys.stderr), file=sys.stderr)
     if len(failed) > SHOWN:
         print(f"and {len(failed) - SHOWN} more", file=sys.stderr)
+    refused = Counter(end.error for end in campaign.known.values() if end.status == REFUSED)
+    for error, count in refused.most_common(SHOWN):
+        print(coloured(f"refused: {number_of(count, 'run')}: {error}", sys.stderr), file=sys.stderr)
     if watch.interrupts.signal_number is not None:
         return SIGNAL + watch.interrupts.signal_number
     if campaign.missing() and not (options.fail_fast and failed):
         return RUN_AGAIN
-    return SOME_FAILED if failed and not options.allow_failures else DONE
+    if failed and not options.allow_failures:
+        return SOME_FAILED
+    return NOTHING_RAN if campaign.known and refused.total() == len(campaign.known) else DONE
 
 
 def _told(campaign: Campaign, ends: list[Finished], directory: Path, summary: dict | None) -> str:
@@ -133,16 +168,22 @@ def _told(campaign: Campaign, ends: list[Finished], directory: Path, summary: di
     missing = len({trial.id for trial in campaign.missing()})
     lines = [f"{told}{f', {missing:,} missing' if missing else ''}"]
     if summary is not None:
-        table = text_of(campaign.points(), campaign.study.settings.statistics.metrics)
+        table = _table(campaign)
         lines = [table, ""] * bool(table) + lines
         for key, words in (("growing_points", "have no steady state: their queue grows"),
                            ("thin_points", "have percentiles of too few requests (thin)")):
             if summary[key]:
                 lines.append(f"{summary[key]} of {summary['points']} points {words}")
+        lines += [f"{metric}: there is nothing to measure at {count} of {summary['points']} points"
+                  for metric, count in summary["unmeasured_points"].items()]
         lines.append(f"tables in {directory}: table.csv, table.h5")
     else:
-        lines.append(f"segments in {directory}; `simulator study merge {directory}` makes its tables")
+        lines.append(f"segments in {directory}; `simulator study merge {shell_word(directory)}` makes its tables")
     return "\n".join(lines)
+
+
+def _table(campaign: Campaign) -> str:
+    return text_of(campaign.points(), campaign.study.settings.statistics.metrics)
 
 
 def _dry_run(study: Study, options: argparse.Namespace) -> int:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from simulator.assemble import block_tokens, requests_of
 from simulator.config.load import load_experiment
-from simulator.core.paths import special
+from simulator.core.paths import remove, special
 from simulator.errors import InputErrors, OutputError, faults_of
 from simulator.results.summary import json_text
 from simulator.study.workload_facts import UNKNOWN_TIMES, facts_of, times_ns
@@ -177,4 +177,4 @@ def _write(path: Path, workload: Workload) -> None:
             raise OutputError(path, error) from error
         raise InputErrors([f"{path}: cannot be written: {error.strerror}"]) from error
     finally:
-        partial.unlink(missing_ok=True)
+        remove(partial)

@@ -1,4 +1,4 @@
-"""Who asks for which LoRA adapter."""
+"""The assignment of LoRA adapters to requests."""
 import numpy as np
 from msgspec.structs import replace
 
@@ -13,12 +13,12 @@ NONE = -1
 def with_adapters(columns: Columns, given: Adapters | None, seed: int) -> Columns:
     """Return the requests with the adapters that [workload.adapters] gives them.
 
-    Those of a play have one together: the KV cache that they share would be of no use to them otherwise.
+    All requests of a play use one adapter: otherwise they could not share their KV cache.
 
     Raises
     ------
     InputErrors
-        The workload says itself who asks for which.
+        The workload already assigns adapters.
     """
     if given is None:
         return columns
@@ -34,9 +34,9 @@ def with_adapters(columns: Columns, given: Adapters | None, seed: int) -> Column
 
 
 def _choose(given: Adapters, numbers: np.ndarray, draws: np.ndarray) -> np.ndarray:
-    """Return the place of an adapter in `names` for each play.
+    """Return the index in `names` of each play's adapter.
 
-    numbers : of the plays, in the order of the workload.
+    numbers : of the plays, in workload order.
     draws : uniform on [0, 1).
     """
     count = len(given.names)

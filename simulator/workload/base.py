@@ -1,4 +1,4 @@
-"""The workload as the engine takes it: parallel tables, one row a request in arrival order."""
+"""The workload in the engine's form: parallel tables, one row a request in arrival order."""
 import msgspec
 import numpy as np
 from msgspec.structs import replace
@@ -12,26 +12,26 @@ class Workload(msgspec.Struct):
     """Requests in arrival order (ties keep file order).
 
     requests : structured array (n,), `records.REQUEST`: arrival_ns and prompt_tokens filled in, times -1, replica -1.
-    demands : structured array (n,), `records.DEMAND`: what clients declare.
+    demands : structured array (n,), `records.DEMAND`: requirements that clients declare.
     outcomes : structured array (n,), `records.OUTCOME`: true output lengths, seen by the engine only.
     segments : structured array (m,), `records.SEGMENT`: prompts as pieces of token streams; a request without pieces of
         its own (`num_segments` 0) shares nothing.
-    items : images and what else in prompts comes from encoders; None: nothing does.
+    items : images and other parts of prompts that encoders compute; None: there are none.
     request_ids : int64 array or list of str, (n,).
     labels : names behind the codes in `demands`, by column: slo_class, tenant, session, model, adapter,
         grammar.
-    facts : what only some workloads say of requests, int64 (n,), limits.MISSING: not known; reasoning_tokens,
+    facts : properties that only some workloads have, int64 (n,), limits.MISSING: not known; reasoning_tokens,
         num_images, image_tokens.
     prompts_use_outputs : some prompt contains the output stream of another request.
-    script : what lets requests come, whose `arrival_ns` are then -1 until they do; None: the table says when.
-    notes : what was left out or replaced, a sentence each.
+    script : releases requests, which have `arrival_ns` -1 until then; None: `arrival_ns` is given.
+    notes : data that was left out or replaced, a sentence each.
     num_warmups : requests at the end of the table that were sent to warm up, and are not measured.
-    num_prefill_legs : rows at the end of the table for which no client waits: where prompts are computed apart, the
-        engine has one for the prompt of each other row, in their order.
+    num_prefill_legs : rows at the end of the table without a waiting client: with disaggregated prefill, the engine
+        adds one row for the prompt of each other row, in row order.
     measured : bool (n,), once a run has ended: which requests count in the summary; None: all do.
-    pool_cuts : bool (n,), likewise: whose answers were to end where the KV pool of their replica does, before
-        max_model_len; None: nobody's.
-    scheduled_ns : int64 (n,), with a script: when each was ready to come, before it had to wait for a slot; -1: never.
+    pool_cuts : bool (n,), once a run has ended: requests with an output bounded by the KV pool of their replica,
+        before max_model_len; None: there are none.
+    scheduled_ns : int64 (n,), with a script: when each was due, before it had to wait for a slot; -1: never.
     """
 
     requests: np.ndarray
@@ -56,11 +56,11 @@ class Workload(msgspec.Struct):
 
     @property
     def is_open_ended(self) -> bool:
-        """Say whether some group of the script may have too few requests, or too many."""
+        """Return whether some group of the script may have too few requests, or too many."""
         return self.script is not None and any(group.is_open_ended for group in self.script.groups)
 
     def numbers(self) -> np.ndarray:
-        """Return for each request what its random numbers go by, uint64 (n,)."""
+        """Return the key of each request's random numbers, uint64 (n,)."""
         return keys_of(self.request_ids, len(self))
 
     def log_gammas(self, seed: int, purpose: str, shape: float) -> np.ndarray:
@@ -71,6 +71,6 @@ class Workload(msgspec.Struct):
         return log_gammas(seed, purpose, self.numbers(), shape)
 
     def untouched(self) -> "Workload":
-        """Return the same with copies of what a run writes to."""
+        """Return this workload with copies of the tables that a run writes to."""
         scheduled_ns = None if self.scheduled_ns is None else self.scheduled_ns.copy()
         return replace(self, requests=self.requests.copy(), demands=self.demands.copy(), scheduled_ns=scheduled_ns)

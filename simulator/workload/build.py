@@ -1,4 +1,4 @@
-"""From columns to the records that the engine takes."""
+"""Conversion of columns to the engine's records."""
 import numpy as np
 
 from simulator.domain import records
@@ -10,9 +10,9 @@ from simulator.workload.limits import MAX_TOKENS, MISSING
 
 
 def build_workload(columns: Columns) -> Workload:
-    """Return requests, in the order in which they are given, as the engine takes them.
+    """Return the requests, in the given order, in the engine's form.
 
-    Segments may name streams of requests beyond `most`; nobody owns those, but they still compare.
+    Segments may name streams of requests beyond `most`; no row has those requests, but equal streams still match.
     """
     n = min(columns.most or len(columns), len(columns))
     requests = np.zeros(n, records.REQUEST)
@@ -71,7 +71,7 @@ def _ranks(ids) -> np.ndarray:
 
 
 def _segments(prompts: Prompts | None, n: int) -> tuple:
-    """Return the segment table, and where each request's segments begin in it and how many they are."""
+    """Return the segment table, and the index of each request's first segment and its number of segments."""
     if prompts is None:
         return np.empty(0, records.SEGMENT), 0, 0
     counts = prompts.num_segments[:n]

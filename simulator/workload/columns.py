@@ -1,4 +1,4 @@
-"""What every reader and generator delivers: one array for each property of the requests."""
+"""The common result of all readers and generators: one array for each property of the requests."""
 import msgspec
 import numpy as np
 from msgspec.structs import replace
@@ -7,8 +7,8 @@ from simulator.domain import records
 from simulator.domain.load import Load
 from simulator.workload.limits import MISSING
 
-# What only some workloads say of a request, in `Columns.facts`: an output length that somebody foretold; of the output,
-# what is thought first and not shown; images in the prompt, and how much of it they are.
+# Properties that only some workloads have, in `Columns.facts`: a predicted output length; reasoning tokens, which begin
+# the output and are not shown; images in the prompt, and their tokens.
 FACTS = ("predicted_tokens", "reasoning_tokens", "num_images", "image_tokens")
 ROWWISE = ("arrival_ns", "prompt_tokens", "output_tokens", "request_ids", "priority", "max_tokens", "timeout_ns",
            "expected_tokens")
@@ -19,7 +19,7 @@ LABELS = ("slo_class", "tenant", "session", "model", "adapter", "grammar")
 class Prompts(msgspec.Struct, frozen=True):
     """Prompts made of pieces of token streams.
 
-    Codes are those of `records.SEGMENT`; own and output streams hold the row numbers of these columns.
+    Codes are defined in `records.SEGMENT`; own and output streams hold row numbers.
 
     num_segments : int64 (n,), for each request.
     streams, num_tokens : int64 (m,), the segments of all requests, one after the other.
@@ -31,15 +31,15 @@ class Prompts(msgspec.Struct, frozen=True):
 
 
 class Waits(msgspec.Struct, frozen=True):
-    """Who waits for whom; arrays are int64.
+    """Dependencies: requests that wait for others; arrays are int64.
 
-    A play is a session, or any graph of requests without a circle.
+    A play is a session, or any acyclic graph of requests.
 
     plays : (n,) number of each request's play, 0 .. p - 1.
     sources, targets : (m,) rows of one play; the target waits for the source.
     delays_ns : (m,) >= 0, from the source's end to the target.
-    from_dispatch : bool (m,), the time counts from the source's arrival instead.
-    not_before_ns : (n,) not before so long after the play's start; None: 0.
+    from_dispatch : bool (m,), the delay counts from the source's arrival instead.
+    not_before_ns : (n,) earliest time of each request after the play's start; None: 0.
     """
 
     plays: np.ndarray
@@ -51,15 +51,15 @@ class Waits(msgspec.Struct, frozen=True):
 
 
 class Clients(msgspec.Struct, frozen=True):
-    """Who sends what, where clients have loads of their own.
+    """Clients with loads of their own, and their requests.
 
-    codes : int64 (n,), the client of each request; -1: it comes as [workload.load] says. A play is of one client.
-    loads : for each client, how its requests come.
+    codes : int64 (n,), the client of each request; -1: [workload.load] sends it. A play has one client.
+    loads : the load of each client.
     think_streams : for each client, the name of the random stream of its think times.
-    opens_ns : for each client, int64, when its slots open, once it is there; None: as its load says.
-    stays_ns : for each client, int64 (w, 2), from when to when its slots let requests come, ascending and apart from
-        each other; None: always.
-    are_guesses : for each client, whether only the end bounds its requests, so that these are not all, or too many.
+    opens_ns : for each client, int64, when its slots open, from its first stay on; None: as its load says.
+    stays_ns : for each client, int64 (w, 2), the intervals in which its slots send requests, ascending and disjoint;
+        None: always.
+    are_guesses : for each client, whether only the end bounds its requests, so there may be too few or too many.
     """
 
     codes: np.ndarray
@@ -75,27 +75,27 @@ class Columns(msgspec.Struct, frozen=True):
 
     request_ids : int64 (n,) or list of str; None: the row numbers.
     priority : None: all 0.
-    max_tokens : None or limits.MISSING: the output length.
-    timeout_ns : the client gives up so long after arrival; None or limits.MISSING: never.
+    max_tokens : None or limits.MISSING: the output length; 0: the client declares no limit, see budgets.
+    timeout_ns : time after arrival at which the client gives up; None or limits.MISSING: never.
     labels : by column, codes (-1: none) and the names behind them.
     prompts : None: nothing is shared.
-    adds_to : int64 (n,), the turn of which the prompt and the output stand in front of what `prompts` and
-        `prompt_tokens` have here, which is what each turn adds; -1: none. None: prompts are whole. Settled by
+    adds_to : int64 (n,), row of the turn before; -1: none. Its prompt and its output precede the tokens in `prompts`
+        and `prompt_tokens`, which then hold only the tokens that each turn adds. None: prompts are whole. Resolved by
         `history.composed` before rows move.
-    waits : None: all come at their `arrival_ns`. Else that of a request which waits for another one does not count.
-    facts : by column of `FACTS`, int64 (n,), limits.MISSING: not known; absent where nobody says.
-    expected_tokens : output lengths as policies know them, -1: not at all. None: of nobody.
-    most : only the first so many come; 0: all do.
+    waits : None: each request comes at its `arrival_ns`. Else the `arrival_ns` of a request that waits is not used.
+    facts : by column of `FACTS`, int64 (n,), limits.MISSING: not known; absent if no source gives it.
+    expected_tokens : predicted output lengths that policies read, -1: unknown. None: all are unknown.
+    most : the number of first requests that come; 0: all come.
     clients : None: all come as [workload.load] says.
-    duration_s : nobody comes then or later, where the source itself says so; None: it does not.
-    from_engine : clients react to an end in the engine, not to the last token that they see.
-    notes : what was left out or replaced, a sentence each, for the diagnosis.
-    is_guess : only the end of [workload.load] bounds the requests, so that these are not all, or too many; those of
+    duration_s : all arrivals are before this time, where the source itself sets an end; None: it does not.
+    from_engine : clients react to a request's end in the engine, not to the last token that they see.
+    notes : data that was left out or replaced, a sentence each, for the diagnosis.
+    is_guess : only the end of [workload.load] bounds the requests, so there may be too few or too many; requests of
         clients with loads of their own aside.
     images : codes of the named streams that are images, ascending: pieces of prompts that encoders compute; None: there
         are none.
-    origin_ns : what a trace calls the time that is 0 here.
-    has_times : False: nothing says when plays come, `arrival_ns` is 0; slots or lanes have to let them.
+    origin_ns : the time in the trace that is 0 here.
+    has_times : False: the source has no start times of plays, `arrival_ns` is 0; slots or lanes release them.
     """
 
     arrival_ns: np.ndarray
@@ -131,13 +131,13 @@ def stream_of(client: str, purpose: str) -> str:
 
 
 def by_code(codes: np.ndarray) -> list[np.ndarray]:
-    """Return the places of each code that there is, ascending; by code."""
+    """Return the indices of each code that occurs, ascending; by code."""
     order = np.argsort(codes, kind="stable")
     return np.split(order, np.flatnonzero(np.diff(codes[order])) + 1)
 
 
 def timeouts_of(columns: Columns) -> np.ndarray | None:
-    """Return when clients give up, as `Columns.timeout_ns`; None: nobody does."""
+    """Return when clients give up, as `Columns.timeout_ns`; None: no client does."""
     is_given = columns.timeout_ns is not None and np.any(columns.timeout_ns != MISSING)
     return columns.timeout_ns if is_given else None
 
@@ -152,7 +152,7 @@ def nearest(values: np.ndarray) -> np.ndarray:
 
 
 def in_arrival_order(columns: Columns) -> Columns:
-    """Return the same requests sorted by arrival; ties keep their order."""
+    """Return the requests sorted by arrival; ties keep their order."""
     if columns.request_ids is None:
         columns = replace(columns, request_ids=np.arange(len(columns)))
     if np.all(columns.arrival_ns[1:] >= columns.arrival_ns[:-1]):
@@ -178,7 +178,7 @@ def reordered(columns: Columns, order: np.ndarray) -> Columns:
 def first_rows(columns: Columns) -> Columns:
     """Return the first `most` requests.
 
-    Of the others only their streams are left, and nobody waits for them.
+    Of the other requests only the streams are left, and no request waits for them.
     """
     count = min(columns.most or len(columns), len(columns))
     part = slice(count)
@@ -196,7 +196,7 @@ def first_rows(columns: Columns) -> Columns:
 
 
 def _rows(columns: Columns, order: np.ndarray | slice) -> dict:
-    """Return what stands one a row, of the rows `order`."""
+    """Return the fields with one value a row, of the rows `order`."""
     return {
         **{name: _take(getattr(columns, name), order) for name in ROWWISE},
         "labels": {column: (codes[order], names) for column, (codes, names) in columns.labels.items()},

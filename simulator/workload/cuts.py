@@ -1,4 +1,4 @@
-"""Plays of which the first requests are sent to warm up, or not at all."""
+"""Plays with first requests that are sent to warm up, or not at all."""
 from typing import NamedTuple
 
 import numpy as np
@@ -13,16 +13,16 @@ NEVER = np.iinfo(np.int64).max
 
 
 class Cut(NamedTuple):
-    """What is left of plays.
+    """The rest of the plays.
 
-    columns : the requests that are left, by play; behind them `primers`; without the others. What is left waits for a
-        primer that it waited for, but comes when its play lets it.
-    plays : int64 (n,), index of the play of each that is left, from 0.
-    offset_ns : int64 (n,), the time from the play's start before which it does not come.
-    left : int64 (p,), what the index of each play was before.
-    primers : int64 (m,), of requests that warm up, in the order in which each play sends them: the play's index before.
-    late_ns : int64 (lanes,), from the point at which a lane begins to the first request of it; None: plays are whole
-        from there on.
+    columns : the remaining requests, by play; behind them `primers`; all others are dropped. A remaining request that
+        waited for a primer waits for the primer's end without its delay, and comes at its offset in the play.
+    plays : int64 (n,), index of the play of each remaining request, from 0.
+    offset_ns : int64 (n,), the earliest time of each remaining request after its play's start.
+    left : int64 (p,), the index that each remaining play had before.
+    primers : int64 (m,), the index that the play of each warm-up request had before, by play, in sending order.
+    late_ns : int64 (lanes,), from the point at which a lane begins to its first request; None: no play begins at a
+        point inside it.
     """
 
     columns: Columns
@@ -35,19 +35,19 @@ class Cut(NamedTuple):
 
 def begun(columns: Columns, plays: np.ndarray, offset_ns: np.ndarray, lanes: int, streams: RandomStreams,
           is_primed: bool = False) -> Cut:
-    """Return requests of which the first play of each lane begins in its middle.
+    """Return requests with the first play of each lane begun in its middle.
 
-    The point is uniform between the recorded beginnings of the play's first and last request. What comes later keeps
-    the distance from it that was recorded; where nothing but delays was, that is as if requests took no time. Primers
-    are, of each conversation that goes on after the point, the last request before it; a conversation is a session, or
-    what a play has without one. Sources of the ideas: AgentX, SemiAnalysis FAQ of ai-dynamo/aiperf; for primers also
-    ai-dynamo/aisimulate, docs/agentic-warmup.md.
+    The point is uniform between the recorded beginnings of the play's first and last request. Later requests keep their
+    recorded distance from the point; if a play records only delays, its requests count as if they took no time. Primers
+    are the last request before the point of each conversation that goes on after it; a conversation is a session, or
+    all requests of a play without one. Sources of the ideas: AgentX, SemiAnalysis FAQ of ai-dynamo/aiperf; for primers
+    also ai-dynamo/aisimulate, docs/agentic-warmup.md.
 
     Parameters
     ----------
     columns : by play.
     plays : int64 (n,), index of each request's play, from 0.
-    is_primed : there are to be primers.
+    is_primed : primers are needed.
     """
     lanes = min(lanes, int(plays[-1]) + 1)
     recorded_ns = _recorded_ns(columns, offset_ns)
@@ -71,7 +71,7 @@ def begun(columns: Columns, plays: np.ndarray, offset_ns: np.ndarray, lanes: int
 
 
 def without_first_turns(columns: Columns, plays: np.ndarray, offset_ns: np.ndarray) -> Cut:
-    """Return what is left of sessions whose first turns are sent before.
+    """Return sessions without their first turns, which are sent before.
 
     Source of the idea: vllm-project/vllm, benchmarks/multi_turn, --warmup-step.
 
@@ -91,7 +91,7 @@ def without_first_turns(columns: Columns, plays: np.ndarray, offset_ns: np.ndarr
 
 def _cut(columns: Columns, plays: np.ndarray, offset_ns: np.ndarray, is_left: np.ndarray,
          primers: np.ndarray) -> tuple[Cut, np.ndarray]:
-    """Return what is left of plays, and when the first request of each of these comes.
+    """Return the rest of the plays, and when the first request of each remaining play comes.
 
     primers : rows.
     """
@@ -115,7 +115,7 @@ def _cut(columns: Columns, plays: np.ndarray, offset_ns: np.ndarray, is_left: np
 
 
 def _last_turns(columns: Columns, plays: np.ndarray, recorded_ns: np.ndarray, is_left: np.ndarray) -> np.ndarray:
-    """Return the rows of the last request of each conversation before its play goes on, by play."""
+    """Return the rows of each conversation's last request before its play goes on, by play."""
     session = columns.labels["session"][0] if "session" in columns.labels else np.full(len(plays), -1)
     talks = np.unique(np.stack([plays, session], axis=1), axis=0, return_inverse=True)[1].reshape(-1)
     goes_on = np.zeros(int(talks.max()) + 1, bool)
@@ -128,7 +128,7 @@ def _last_turns(columns: Columns, plays: np.ndarray, recorded_ns: np.ndarray, is
 
 
 def _recorded_ns(columns: Columns, offset_ns: np.ndarray) -> np.ndarray:
-    """Return when each request comes at the earliest, since its play's start."""
+    """Return the earliest time of each request, since its play's start."""
     waits, recorded_ns = columns.waits, offset_ns
     while waits is not None:
         later_ns = recorded_ns.copy()

@@ -1,4 +1,4 @@
-"""Requests drawn for themselves, which come before those of the workload: [workload.warmup] stage."""
+"""Warm-up requests drawn separately, sent before the workload: [workload.warmup] stage."""
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from simulator.workload.warmup import before_all
 
 
 class Warmups(NamedTuple):
-    """Requests of which none waits for another, and how they come.
+    """Requests without dependencies, and their arrival plan.
 
     columns : None: the stage has none.
     """
@@ -23,9 +23,9 @@ class Warmups(NamedTuple):
 
 
 def with_drawn(columns: Columns, script: Script, warmups: Warmups) -> tuple[Columns, Script]:
-    """Return the requests, behind them those that come before all.
+    """Return the requests, followed by the warm-up requests in the table.
 
-    The others begin when all of these have ended.
+    The measured requests begin when all warm-up requests have ended.
     """
     if warmups.columns is None:
         note = f"workload.warmup.stage: no request comes in {warmups.plan.stage.duration_s:g} s of it."
@@ -45,9 +45,9 @@ def _later(script: Script, plan: StagePlan) -> Script:
 
 
 def _behind(columns: Columns, warmups: Columns) -> Columns:
-    """Return requests with streams of their own as if they stood behind others.
+    """Return warm-up requests with their streams renumbered for rows behind `columns`.
 
-    The streams of these may have numbers beyond their rows: of requests that were left out.
+    Streams in `columns` may have numbers beyond its rows, if requests were left out.
     """
     if warmups.prompts is None:
         return warmups
@@ -60,7 +60,7 @@ def _behind(columns: Columns, warmups: Columns) -> Columns:
 
 
 def _appended(columns: Columns, warmups: Columns) -> Columns:
-    """Return one table; what one of both does not say is as if it were not given."""
+    """Return one table; a column that only one table has is filled with its value for not given."""
     count = len(warmups)
 
     def joined(name, missing):
@@ -75,7 +75,7 @@ def _appended(columns: Columns, warmups: Columns) -> Columns:
     labels, facts = {}, {}
     for column in LABELS:
         (one, names), (other, more) = columns.labels.get(column, (None, [])), warmups.labels.get(column, (None, []))
-        if one is not None or other is not None:        # names of both stand for the same, or one has none
+        if one is not None or other is not None:        # both lists of names are equal, or one is empty
             labels[column] = (np.append(_filled(one, len(columns), -1), _filled(other, count, -1)), names or more)
     for fact in {*columns.facts, *warmups.facts}:
         facts[fact] = np.append(_filled(columns.facts.get(fact), len(columns), MISSING),

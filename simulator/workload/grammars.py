@@ -1,4 +1,4 @@
-"""Who asks for structured outputs, where an experiment says how many do."""
+"""Requests with structured outputs, drawn if an experiment gives their fraction."""
 import numpy as np
 from msgspec.structs import replace
 
@@ -10,14 +10,14 @@ KEY = "engine.structured_outputs"
 
 
 def with_grammars(workload: Workload, tables: list, seed: int) -> Workload:
-    """Return the requests with grammars, as [engine.structured_outputs] has it.
+    """Return the requests with grammars, by [engine.structured_outputs].
 
     tables : StructuredOutputParameters of each pool; None: it has none.
 
     Raises
     ------
     InputErrors
-        The trace says itself who has which, or pools do not agree.
+        The trace already assigns grammars, or pools do not agree.
     """
     asked = {(table.fraction, table.num_grammars) for table in tables if table is not None}
     if not asked and "grammar" in workload.labels:

@@ -1,4 +1,4 @@
-"""What the prompt of a later turn is made of: all before it, and what the user says now."""
+"""The prompt of a later turn: the conversation before it, and the user's new message."""
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -8,20 +8,21 @@ from msgspec.structs import replace
 from simulator.domain import records
 from simulator.domain.sessions import Histories
 from simulator.errors import InputErrors, KeyFault
+from simulator.workload.budgets import UNDECLARED
 from simulator.workload.columns import Columns, Prompts
-from simulator.workload.limits import MAX_TOKENS, MISSING
+from simulator.workload.limits import MAX_TOKENS
 
 NOTHING_TO_TELL = {"history": "every output of this workload is as long as its max_tokens",
                    "history_keeps_reasoning": "nothing says what of an output is reasoning"}
 
 
 class Turn(NamedTuple):
-    """A turn that is over, as the next one sees it.
+    """A finished turn, as the next turn sees it.
 
     row : of its request.
     prompt : its prompt, [(stream, tokens)].
-    output_tokens : of its output, those that later turns know of.
-    reasoning_tokens : of these, the first ones, which are no part of the answer.
+    output_tokens : length of its output in later turns' prompts.
+    reasoning_tokens : how many first tokens of the output are reasoning, not answer.
     """
 
     row: int
@@ -34,14 +35,14 @@ def next_prompt(before: Turn, added: list[tuple[int, int]], answer_stream: int,
                 keeps_reasoning: bool) -> list[tuple[int, int]]:
     """Return the prompt of the turn after one, as [(stream, tokens)].
 
-    Without its reasoning the output is another text: its tokens have other ones in front of them, so that the KV of the
-    turn before is of use up to the end of its prompt. Later turns share the answer, by its stream.
+    Without its reasoning the output is another text: other tokens precede its tokens, so that the KV cache of the turn
+    before is reusable only up to the end of that turn's prompt. Later turns share the answer, by its stream.
 
     Parameters
     ----------
-    added : what the user says now, [(stream, tokens)].
-    answer_stream : code of a named stream that stands for this answer alone.
-    keeps_reasoning : the whole output stands in the prompt.
+    added : the user's new message, [(stream, tokens)].
+    answer_stream : code of a named stream for this answer alone.
+    keeps_reasoning : the prompt holds the whole output.
     """
     answer = (records.output_stream(before.row), before.output_tokens)
     if before.reasoning_tokens and not keeps_reasoning:
@@ -52,19 +53,19 @@ def next_prompt(before: Turn, added: list[tuple[int, int]], answer_stream: int,
 def limits_of(columns: Columns) -> np.ndarray:
     """Return how many tokens each request may generate, int64 (n,).
 
-    That is max_tokens, or the output length where it is not given.
+    That is max_tokens, or the output length where none is given or declared.
     """
     if columns.max_tokens is None:
         return columns.output_tokens
-    return np.where(columns.max_tokens == MISSING, columns.output_tokens, columns.max_tokens)
+    return np.where(columns.max_tokens <= UNDECLARED, columns.output_tokens, columns.max_tokens)
 
 
 def composed(columns: Columns, given: Histories, longest_text: int | None) -> Columns:
-    """Return the requests with prompts that hold what their sessions said before.
+    """Return the requests with prompts that hold the earlier turns of their sessions.
 
     Parameters
     ----------
-    columns : with `adds_to`; prompts are what each turn adds.
+    columns : with `adds_to`; prompts hold only the pieces that each turn adds.
     longest_text : max_model_len, at which outputs end; None: it is not known.
 
     Raises
@@ -101,7 +102,7 @@ def check_keys(given: Histories, *, has_limits: bool, has_reasoning: bool) -> No
     """Refuse keys that change nothing.
 
     has_limits : outputs may be shorter or longer than declared.
-    has_reasoning : of some output it is known what is reasoning.
+    has_reasoning : the reasoning tokens of some output are known.
     """
     tells = {"history": has_limits, "history_keeps_reasoning": has_reasoning}
     faults = [KeyFault(f"workload.sessions.{key}: {NOTHING_TO_TELL[key]}; leave it out")
@@ -111,7 +112,7 @@ def check_keys(given: Histories, *, has_limits: bool, has_reasoning: bool) -> No
 
 
 def _own_pieces(columns: Columns) -> list[list[tuple[int, int]]]:
-    """Return what each request has of its own, as [(stream, tokens)]."""
+    """Return the pieces that each request adds, as [(stream, tokens)]."""
     tokens = columns.prompt_tokens.tolist()
     if columns.prompts is None:
         return [[(records.own_stream(row), each)] for row, each in enumerate(tokens)]
@@ -130,7 +131,7 @@ def _first_free(prompts: Prompts | None) -> int:
 
 
 def _in_turn(adds_to: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Yield each row that follows another, and that one, which comes first."""
+    """Yield (row, row of the turn before) for each later turn; earlier turns first."""
     followers = {}
     for row, before in enumerate(adds_to.tolist()):
         followers.setdefault(before, []).append(row)

@@ -1,4 +1,4 @@
-"""Images in prompts: how many tokens they are, and where they stand."""
+"""Images in prompts: their token counts, and their positions."""
 import math
 
 import numpy as np
@@ -17,7 +17,7 @@ MOST_ELONGATED = 200            # longer side to shorter one
 
 
 def qwen2_vl_tokens(height: int, width: int, min_pixels: int = 3136, max_pixels: int = 12_845_056) -> int:
-    """Return how many tokens an image is to Qwen2-VL and its descendants.
+    """Return how many tokens Qwen2-VL and its descendants use for an image.
 
     Both sides become multiples of 28 pixels, and the area is brought between the bounds; a token is 28 x 28 pixels.
 
@@ -45,12 +45,12 @@ def qwen2_vl_tokens(height: int, width: int, min_pixels: int = 3136, max_pixels:
 def with_images(columns: Columns, given: Images | None, streams: RandomStreams) -> Columns:
     """Return the requests with the images of [workload.images] in their prompts.
 
-    Each is a token stream of its own, or the same image comes again where there are `distinct` ones.
+    Each image is a token stream of its own; with `distinct`, that many images are repeated.
 
     Raises
     ------
     InputErrors
-        The workload has images already, or sessions; a size or a prompt that cannot be.
+        The workload has images already, or sessions; a size or a prompt is out of range.
     """
     if given is None:
         return columns
@@ -98,11 +98,11 @@ def _first_free(columns: Columns) -> int:
 
 
 def _inserted(columns: Columns, owners: np.ndarray, images: np.ndarray, tokens: np.ndarray) -> Prompts:
-    """Return the prompts with images before the first token that is the request's own; at the end if there is none.
+    """Return the prompts with images before the first token that is the request's own; at the end without such a token.
 
     Parameters
     ----------
-    owners, images, tokens : (m,) whose each image is, in ascending order, its stream, and how long.
+    owners, images, tokens : (m,) for each image, its request's row (ascending), its stream, and its length.
     """
     count = len(columns)
     own = records.own_stream(np.arange(count))
@@ -115,6 +115,6 @@ def _inserted(columns: Columns, owners: np.ndarray, images: np.ndarray, tokens: 
     rows = np.repeat(np.arange(count), counts)
     at = np.cumsum(counts)
     is_own = np.flatnonzero(streams == own[rows])[::-1]
-    at[rows[is_own]] = is_own                                   # of several the first stays
+    at[rows[is_own]] = is_own                                   # of several own segments the first one counts
     return Prompts(counts + np.bincount(owners, minlength=count), np.insert(streams, at[owners], images),
                    np.insert(num_tokens, at[owners], tokens))

@@ -1,4 +1,4 @@
-"""Which pieces of prompts encoders compute: the images in them."""
+"""Pieces of prompts that encoders compute: images."""
 import numpy as np
 
 from simulator.domain.items import Items, items_of
@@ -8,7 +8,7 @@ from simulator.workload.columns import Columns
 def items_in(columns: Columns, n: int) -> Items | None:
     """Return the images of the first `n` prompts.
 
-    None: nobody says that there are any. Two are the same where they are as long pieces of the same stream.
+    None: the workload has no images. Two images are equal if they are equally long pieces of one stream.
     """
     if columns.images is None or columns.prompts is None:
         return None
@@ -25,7 +25,7 @@ def items_in(columns: Columns, n: int) -> Items | None:
 
 
 def is_image(workload) -> np.ndarray:
-    """Say of each segment of a workload whether it is an image."""
+    """Return for each segment of a workload whether it is an image."""
     segments, counts = workload.segments, workload.demands["num_segments"]
     if workload.items is None:
         return np.zeros(len(segments), bool)

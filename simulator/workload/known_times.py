@@ -1,4 +1,4 @@
-"""When requests come as far as that is known before any is served."""
+"""Arrival times, as far as they are known before any request is served."""
 import numpy as np
 
 from simulator.domain import records
@@ -7,9 +7,9 @@ from simulator.workload.script import Group, Script
 
 
 def starts_ns(workload: Workload) -> np.ndarray:
-    """Return when each request comes, or each play begins, int64.
+    """Return when each request comes, or with a script when each play begins, int64.
 
-    NEVER_NS: that depends on slots, or on when others end. Requests that warm up come before time 0, as it were: times
+    NEVER_NS: the time depends on slots, or on the end of other requests. Warm-up requests count as before time 0: times
     count from the beginning of the first group behind them.
     """
     script = workload.script
@@ -24,7 +24,7 @@ def starts_ns(workload: Workload) -> np.ndarray:
 
 
 def _begin_ns(script: Script, group: Group, begins: list[int | None], workload: Workload) -> int | None:
-    """Return when a group begins; None: when others have ended."""
+    """Return when a group begins; None: when other groups have ended."""
     if group.after < 0 or (workload.num_warmups and group.after == 0):
         return group.interval_ns
     before, begin_ns = script.groups[group.after], begins[group.after]

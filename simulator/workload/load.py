@@ -1,4 +1,4 @@
-"""From the section [workload] of an experiment to the requests."""
+"""Requests of the section [workload] of an experiment, read or drawn."""
 import math
 from collections.abc import Callable
 
@@ -12,6 +12,7 @@ from simulator.domain.load import Load
 from simulator.errors import InputErrors, KeyFault
 from simulator.workload.adapters import with_adapters
 from simulator.workload.base import Workload
+from simulator.workload.budgets import with_budgets
 from simulator.workload.columns import Columns, first_rows, reordered
 from simulator.workload.drawn_warmups import Warmups
 from simulator.workload.images import with_images
@@ -31,9 +32,9 @@ def load(section, seed: int, enough: Enough = ENOUGH,
     Parameters
     ----------
     section : simulator.config.experiment.Workload.
-    seed : of the experiment; traces have no use for it.
-    enough : a closed loop that only its end bounds is served with a guess first, then with what it used.
-    longest_text : returns max_model_len, for those who want to know.
+    seed : of the experiment; traces do not use it.
+    enough : number of plays for a closed loop that only its end bounds: a guess first, then the number that it used.
+    longest_text : returns max_model_len; called only by workloads that need it.
 
     Raises
     ------
@@ -64,7 +65,7 @@ def load(section, seed: int, enough: Enough = ENOUGH,
     if given.recycle:
         columns = _recycled(columns, given, duration_s, enough.guess)
     columns = with_private_prefixes(with_images(columns, section.images, streams), given.private_prefix_tokens)
-    columns = _described(columns, section, seed)
+    columns = _described(with_budgets(columns, longest_text), section, seed)
     if stages:
         columns = _used(stages, columns)
     built = workload_of(columns, section, duration_s, streams, stages, enough.counts,
@@ -78,7 +79,7 @@ def load(section, seed: int, enough: Enough = ENOUGH,
 
 
 def _check_guess(section) -> None:
-    """Refuse what needs the number of sessions where a duration alone bounds it."""
+    """Refuse keys that need the number of sessions where a duration alone bounds it."""
     faults = [KeyFault(f"workload.{key}: needs num_sessions; a duration alone does not say whose")
               for key, is_given in (("warmup.primers", section.warmup.primers == "first_turn"),
                                     ("load.sessions_per_slot", section.load.sessions_per_slot is not None)) if is_given]
@@ -101,12 +102,12 @@ def _check_plays(columns: Columns, count: int) -> None:
 
 
 def _due(load: Load, duration_s: float, has_sessions: bool) -> int:
-    """Return how many requests users send until the end, if no answer is late.
+    """Return how many requests users send until the end, if every answer is in time.
 
     Raises
     ------
     InputErrors
-        They send sessions, of nobody knows how many turns, or too many.
+        Users send sessions, with an unknown number of turns, or the requests are too many.
     """
     if has_sessions:
         raise InputErrors([KeyFault("workload.num_sessions: missing; users take one session after the other")])
@@ -123,12 +124,12 @@ def _described(columns: Columns, section, seed: int) -> Columns:
 def _warmups(section, source, seed: int) -> Warmups | None:
     """Return the requests of [workload.warmup] stage.
 
-    Random streams of their own leave the others as they are.
+    They have random streams of their own, so that the other requests stay the same.
 
     Raises
     ------
     InputErrors
-        They cannot be drawn.
+        The workload type does not draw single requests, or the workload has images.
     """
     stage = section.warmup.stage
     if stage is None:
@@ -149,7 +150,7 @@ def _warmups(section, source, seed: int) -> Warmups | None:
 
 
 def _recycled(columns: Columns, given: Load, duration_s: float | None, guess: int) -> Columns:
-    """Return plays that come again until the end of the load, as far as that is known."""
+    """Return plays that are repeated until the end of the load, as far as it is known."""
     if columns.clients is not None:
         raise InputErrors([KeyFault("workload.load.recycle: expected false beside clients with loads of their own: "
                                     "their requests do not come again")])
@@ -164,12 +165,12 @@ def _recycled(columns: Columns, given: Load, duration_s: float | None, guess: in
 
 
 def _patient(workload: Workload) -> Workload:
-    """Return the requests of clients who wait on when the answer is late.
+    """Return the requests of clients that keep waiting when the answer is late.
 
     Raises
     ------
     InputErrors
-        Nobody wants the answer by some time.
+        No request has a deadline.
     """
     script = workload.script
     if not np.any(workload.demands["due_ns"] >= 0) and (script is None or script.timeout_ns is None):

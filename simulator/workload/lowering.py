@@ -1,4 +1,4 @@
-"""From columns and [workload.load] to requests that come one after the other, or as a script says."""
+"""Lowering: from columns and [workload.load] to requests in arrival order, or to requests with a script."""
 import math
 
 import numpy as np
@@ -38,14 +38,14 @@ OF_SNAPSHOTS = ("last_turn", "one_token")       # primers of plays that begin in
 def workload_of(columns: Columns, section, duration_s: float | None, streams: RandomStreams,
                 stages: list[StagePlan] = (), counts: tuple[int, ...] | None = None,
                 warmups: Warmups | None = None) -> Workload:
-    """Return the requests as the engine takes them.
+    """Return the requests in the engine's form.
 
     Parameters
     ----------
     section : simulator.config.experiment.Workload, of which `load`, `measure` and `warmup` are read.
-    duration_s : nobody comes then or later; None: all come.
+    duration_s : all arrivals are before this time; None: all requests come.
     stages : of `section.load`, planned.
-    counts : plays that each group of the script needs, if it is open-ended; None: that is not known yet.
+    counts : plays that each group of the script needs, if it is open-ended; None: not known yet.
     warmups : of `section.warmup.stage`.
     """
     load, warmup = section.load, section.warmup
@@ -80,7 +80,7 @@ def workload_of(columns: Columns, section, duration_s: float | None, streams: Ra
 
 def _warmed(script: Script, cut: Cut, load: Load, warmup: Warmup,
             drawn: Warmups | None) -> tuple[Columns, Script, int]:
-    """Return requests and script with what is sent before, and how many requests that are."""
+    """Return requests and script with the warm-up requests added, and the number of warm-up requests."""
     columns, num_sent = cut.columns, num_rows_of(script)
     if warmup.primers == "first_turn":
         columns, script = with_first_turns(columns, script, load.most_at_once)
@@ -94,7 +94,7 @@ def _warmed(script: Script, cut: Cut, load: Load, warmup: Warmup,
 
 
 def _check_primers(load: Load, warmup: Warmup) -> None:
-    """Refuse primers where nothing goes on after them."""
+    """Refuse primers where no request continues them."""
     fault = None
     if warmup.primers == "first_turn" and (load.mode in FOR_ALL or load.snapshot != "none" or load.recycle):
         fault = '"first_turn" is of sessions that come as they are: not with user_rate, stages, snapshot or recycle'
@@ -123,9 +123,9 @@ def _check_clients(columns: Columns, load: Load) -> None:
 
 def script_of(columns: Columns, load: Load, duration_s: float | None, streams: RandomStreams,
               stages: list[StagePlan] = (), warmup: Warmup = Warmup()) -> tuple[Script, Cut]:     # noqa: B008
-    """Return the script of what is to be measured, and its requests.
+    """Return the script of the measured requests, and its requests.
 
-    These stand by play, in the order in which plays come, behind them primers of [workload.warmup].
+    Requests are sorted by play, plays by their start; behind them are the primers of [workload.warmup].
     """
     _check_primers(load, warmup)
     plays = np.arange(len(columns)) if columns.waits is None else columns.waits.plays
@@ -165,7 +165,7 @@ def script_of(columns: Columns, load: Load, duration_s: float | None, streams: R
 
 def _cut_of(columns: Columns, plays: np.ndarray, offset_ns: np.ndarray, load: Load, warmup: Warmup,
             streams: RandomStreams) -> Cut:
-    """Return what is left of plays, where something of them is sent before, or not at all."""
+    """Return the plays without the requests that are sent before, or not at all."""
     if load.snapshot == "uniform":
         return begun(columns, plays, offset_ns, load.lanes, streams, warmup.primers != "none")
     if warmup.primers == "first_turn":
@@ -194,7 +194,7 @@ def _check_idle(load: Load) -> None:
 
 
 def _timed(columns: Columns, duration_s: float | None) -> Columns:
-    """Return requests that come at their times, before the end."""
+    """Return requests with given arrival times, restricted to times before the end."""
     columns = in_arrival_order(columns)
     if duration_s is None:
         return columns
@@ -205,14 +205,14 @@ def _timed(columns: Columns, duration_s: float | None) -> Columns:
 
 
 def _starts(columns: Columns, plays: np.ndarray, is_root: np.ndarray) -> np.ndarray:
-    """Return when each play comes, by its code: when the first request comes that waits for nobody."""
+    """Return the start of each play, by its code: when its first request without dependencies comes."""
     start_ns = np.full(int(plays.max()) + 1, np.iinfo(np.int64).max)
     np.minimum.at(start_ns, plays[is_root], columns.arrival_ns[is_root])
     return start_ns
 
 
 def _is_timed(columns: Columns, load: Load, plays: np.ndarray) -> np.ndarray:
-    """Say of each play, by its code, whether it comes at its own time, not when a slot lets it."""
+    """Return for each play, by its code, whether it comes at its own time rather than when a slot is free."""
     if columns.clients is None:
         return np.array([load.mode in TIMED])
     loads = (*columns.clients.loads, load)              # the last one: -1
@@ -235,9 +235,9 @@ def _begins(plays: np.ndarray) -> np.ndarray:
 
 
 def _offsets(columns: Columns, is_root: np.ndarray, begins: np.ndarray, start_ns: np.ndarray) -> np.ndarray:
-    """Return the time from a play's start before which each of its requests does not come.
+    """Return the earliest time of each request after its play's start.
 
-    A play starts when the first of those may come that wait for nobody.
+    A play starts when its first request without dependencies may come.
     """
     sizes = np.diff(begins)
     offsets = np.where(is_root, columns.arrival_ns - np.repeat(start_ns, sizes), 0)
@@ -251,7 +251,7 @@ def _offsets(columns: Columns, is_root: np.ndarray, begins: np.ndarray, start_ns
 
 def _groups_of_clients(columns: Columns, load: Load, duration_s: float | None, firsts: np.ndarray,
                        late_ns: np.ndarray | None) -> tuple[Group, ...]:
-    """Return the groups of all clients, in the order in which each has its first play.
+    """Return the groups of all clients, in the order of each client's first play.
 
     firsts : the first row of each play.
     late_ns : see `_lanes`.
@@ -288,7 +288,7 @@ def _groups(load: Load, duration_s: float | None, plays: np.ndarray, slots: Slot
 def _lanes(load: Load, ends_ns: int | None, plays: np.ndarray, late_ns: np.ndarray | None) -> tuple[Group, ...]:
     """Return the group of all lanes, or one for each.
 
-    late_ns : from the point at which a lane begins its first play to what comes of it first; None: it begins with it.
+    late_ns : from the point at which a lane begins its first play to that play's first request; None: there is none.
     """
     opens_ns = openings(load.ramp_up_s, load.lanes)
     if late_ns is not None:             # a play is no longer idle at its point than anywhere else
@@ -303,7 +303,7 @@ def _lanes(load: Load, ends_ns: int | None, plays: np.ndarray, late_ns: np.ndarr
 
 
 def _by_turns(load: Load, ends_ns: int | None, plays: np.ndarray) -> tuple[Group, ...]:
-    """Return a group for each slot, with the sessions that it takes first: the last of them goes first."""
+    """Return a group for each slot, with its first sessions in reverse order: it begins with the last of its own."""
     most, num_slots = load.sessions_per_slot, load.concurrency
     if load.ends_with != "last_session" and len(plays) < most * num_slots:
         raise InputErrors([KeyFault(
@@ -316,7 +316,7 @@ def _by_turns(load: Load, ends_ns: int | None, plays: np.ndarray) -> tuple[Group
 
 
 def _slots(clients: Clients, code: int) -> Slots | None:
-    """Return the slots of a client; None: it has no more than its load says."""
+    """Return the slots of a client; None: its load alone defines them."""
     load, opens_ns, stays_ns = clients.loads[code], clients.opens_ns[code], clients.stays_ns[code]
     count = load.concurrency or load.max_in_flight
     if not count or (opens_ns is None and stays_ns is None):

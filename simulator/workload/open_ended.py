@@ -1,7 +1,7 @@
-"""Loads that nothing but their end bounds: how many plays each group of slots needs is known when all is over.
+"""Loads that only their end bounds: the number of plays that each group of slots needs is known only after the run.
 
-So more than enough are drawn first and served without results; then each group gets the plays that it used. What is
-drawn does not depend on how many there are, so that both runs are the same.
+So a run without results serves more plays than needed; then each group gets the number of plays that it used. Draws
+do not depend on the number of plays, so that both runs are equal.
 """
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -16,10 +16,10 @@ from simulator.workload.wanted import FIRST_GUESS
 
 
 class Enough(NamedTuple):
-    """How many plays open-ended groups need.
+    """The number of plays that open-ended groups need.
 
-    guess : drawn for each slot.
-    counts : of these, used by each group of the script; None: all.
+    guess : plays drawn for each slot.
+    counts : plays used by each group of the script; None: all that are drawn.
     """
 
     guess: int = FIRST_GUESS
@@ -32,8 +32,8 @@ ENOUGH = Enough()
 def first_plays(columns: Columns, script: Script, counts: Sequence[int]) -> tuple[Columns, Script]:
     """Return requests and script with as many plays as each open-ended group needs.
 
-    columns : in the order of the script, which says who waits for whom, and who sends what.
-    counts : plays to be kept, by group; those of others do not count.
+    columns : in the order of the script, which holds their dependencies and clients.
+    counts : plays to keep, by group; values of groups that are not open-ended are ignored.
     """
     groups = [replace(group, plays=group.plays[:count], is_open_ended=False) if group.is_open_ended else group
               for group, count in zip(script.groups, counts, strict=True)]
@@ -42,7 +42,7 @@ def first_plays(columns: Columns, script: Script, counts: Sequence[int]) -> tupl
         is_kept[group.plays] = True
     sizes = np.ones(len(is_kept), np.int64) if script.play_begins is None else np.diff(script.play_begins)
     stays = np.repeat(is_kept, sizes)
-    play, row = np.cumsum(is_kept) - 1, np.cumsum(stays) - 1        # their new numbers
+    play, row = np.cumsum(is_kept) - 1, np.cumsum(stays) - 1        # new indices
     order = np.concatenate([np.flatnonzero(stays), np.flatnonzero(~stays)])
     columns = replace(columns, waits=None, clients=None)
     columns = first_rows(replace(reordered(columns, order), most=int(stays.sum())))
@@ -55,7 +55,7 @@ def first_plays(columns: Columns, script: Script, counts: Sequence[int]) -> tupl
 
 
 def last_sent_ns(workload: Workload, are_dry: Sequence[bool]) -> dict[int, int]:
-    """Return when the last request of each open-ended group came that had too few."""
+    """Return when the last request came of each open-ended group without plays left."""
     script, arrival_ns = workload.script, workload.requests["arrival_ns"]
     sizes = np.ones(len(script.start_ns), np.int64) if script.play_begins is None else np.diff(script.play_begins)
     play_of = np.repeat(np.arange(len(sizes)), sizes)

@@ -1,4 +1,4 @@
-"""What policies may know of output lengths: predictions, settled for each request before it comes."""
+"""Predicted output lengths for policies, drawn for each request before it comes."""
 import numpy as np
 from msgspec.structs import replace
 
@@ -13,7 +13,7 @@ KEY = "workload.output_knowledge.predictor"
 
 
 def with_knowledge(columns: Columns, given: OutputKnowledge, seed: int) -> Columns:
-    """Return the requests with `expected_tokens` as [workload.output_knowledge] asks.
+    """Return the requests with `expected_tokens`, by [workload.output_knowledge].
 
     Raises
     ------
@@ -59,10 +59,9 @@ def lognormal_error(true: np.ndarray, sigma: float, bias: float, draws: np.ndarr
 def bucket(true: np.ndarray, declared: np.ndarray, given: OutputKnowledge, draws: np.ndarray) -> np.ndarray:
     """Return the upper edge of each length's bucket.
 
-    Above the last edge it is what is declared.
-
-    draws : uniform on [0, 1); below `wrong_bucket_share` the bucket is a neighbouring one, in the lower half of that
-        the shorter; the first and the last bucket have only one neighbour.
+    A length above the last edge gets the declared length.
+    draws : uniform on [0, 1); below `wrong_bucket_share` a neighbouring bucket is taken: the shorter one in the lower
+        half of that range; the first and the last bucket have only one neighbour.
     """
     last = len(given.buckets)
     places = np.searchsorted(given.buckets, true)
@@ -73,7 +72,7 @@ def bucket(true: np.ndarray, declared: np.ndarray, given: OutputKnowledge, draws
 
 
 def _means(columns: Columns, true: np.ndarray) -> np.ndarray:
-    """Return the mean length of each request's SLO class, rounded; those without a class are one together."""
+    """Return the mean length of each request's SLO class, rounded; requests without a class form one class."""
     codes = columns.labels["slo_class"][0] + 1 if "slo_class" in columns.labels else np.zeros(len(true), np.int64)
     counts = np.maximum(np.bincount(codes), 1)
     return nearest(np.bincount(codes, weights=true) / counts)[codes]
@@ -88,7 +87,7 @@ def _foretold(columns: Columns) -> np.ndarray:
 
 
 def _undeclared(columns: Columns) -> list[str]:
-    """Say of how many requests a true length is taken for what was declared."""
+    """Return a note with the number of requests for which the true length replaces a declared one."""
     given = 0 if columns.max_tokens is None else int((columns.max_tokens != MISSING).sum())
     count = len(columns) - given
     return [f"{count} of {len(columns)} requests declare no max_tokens: policies, which expect what is declared, "

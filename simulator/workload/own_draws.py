@@ -1,6 +1,6 @@
 """Random numbers of single requests: each depends on seed, purpose and the request's id alone.
 
-So a request keeps its own whatever other requests there are, and in whatever order they stand.
+So a request's numbers do not depend on other requests or on their order.
 """
 from hashlib import blake2b
 
@@ -12,7 +12,7 @@ FRACTION_BITS = 53
 
 
 def keys_of(request_ids, count: int) -> np.ndarray:
-    """Return a number for each request that is its own, uint64 (n,).
+    """Return an identifying number for each request, uint64 (n,).
 
     request_ids : int64 (n,) or list of str; None: the row numbers, 0 .. count - 1.
     """
@@ -42,7 +42,7 @@ def normals(seed: int, purpose: str, keys: np.ndarray) -> np.ndarray:
 def log_gammas(seed: int, purpose: str, keys: np.ndarray, shape: float) -> np.ndarray:
     """Return the logarithm of a gamma distributed number for each key.
 
-    shape : > 0; the scale is 1. Logarithms, since small shapes give numbers below all that float64 holds.
+    shape : > 0; the scale is 1. Logarithms, since small shapes give numbers below the range of float64.
     Source: Marsaglia, Tsang, A Simple Method for Generating Gamma Variables, ACM TOMS 26 (3), 2000, sections 3 and 6.
     """
     base = (shape + 1.0 if shape < 1.0 else shape) - 1.0 / 3.0

@@ -1,4 +1,4 @@
-"""Tokens in front of the prompts of each play that no other play has, so that plays share nothing."""
+"""A prefix for the prompts of each play that no other play has, so that plays share no KV cache."""
 import numpy as np
 from msgspec.structs import replace
 
@@ -9,15 +9,15 @@ from simulator.workload.limits import MAX_TOKENS
 
 
 def with_private_prefixes(columns: Columns, num_tokens: int) -> Columns:
-    """Return the requests with a text in front of prompts that only their play has.
+    """Return the requests with a prefix in their prompts that only their play has.
 
-    Source of the idea: AgentX, SemiAnalysis FAQ of ai-dynamo/aiperf, --cache-bust first_turn_prefix. There the tokens
-    stand behind the system prompt, which replays of one recording go on sharing.
+    Source of the idea: AgentX, SemiAnalysis FAQ of ai-dynamo/aiperf, --cache-bust first_turn_prefix. There the prefix
+    follows the system prompt, which replays of one recording still share.
 
     Raises
     ------
     InputErrors
-        A prompt that is too long with them.
+        A prompt is too long with the prefix.
     """
     if not num_tokens:
         return columns

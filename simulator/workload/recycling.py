@@ -1,4 +1,4 @@
-"""Plays that come again and again."""
+"""Repeated plays."""
 import numpy as np
 from msgspec.structs import replace
 
@@ -7,10 +7,10 @@ from simulator.workload.columns import Columns, Prompts
 
 
 def repeated(columns: Columns, num_requests: int) -> Columns:
-    """Return plays again and again, so often that they have a number of requests.
+    """Return all plays repeated until they have at least `num_requests`.
 
-    Those of a later turn share nothing with earlier ones: their texts and sessions are new, as with AgentX's private
-    prefixes of replays.
+    Repetitions share nothing with earlier ones: their texts and sessions are new, like AgentX's replays with private
+    prefixes.
     """
     count = len(columns)
     times = max(1, -(-num_requests // count))

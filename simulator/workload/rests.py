@@ -1,4 +1,4 @@
-"""How long slots rest after the requests that held them."""
+"""Pauses of slots after the requests that held them."""
 import numpy as np
 
 from simulator import registry
@@ -9,11 +9,10 @@ from simulator.workload.columns import Columns, by_code, nearest
 
 
 def rests_of(columns: Columns, load: Load, streams: RandomStreams) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Return how long the slot of each request rests, ns.
+    """Return how long the slot of each request pauses, ns, int64 (n,).
 
-    And by which share of the time from the request's arrival to its end that is shorter.
-
-    None: not at all; by nothing.
+    Second, the share of the time from the request's arrival to its end that is subtracted from the pause.
+    None: no pause; no subtraction.
     """
     clients = columns.clients
     if clients is None:

@@ -1,4 +1,4 @@
-"""A rate that rises by steps of time, and then stays: as AIPerf's does.
+"""A rate that rises by steps of time, then stays constant, as in AIPerf.
 
 Source: ai-dynamo/aiperf, docs/tutorials/ramping.md@09c49999; when a gap is drawn: src/aiperf/timing/strategies,
 request_rate.py, and how the rate rises: src/aiperf/timing/ramping.py, LinearStrategy.
@@ -9,22 +9,22 @@ from math import ceil
 import numpy as np
 
 STEP_S = 0.1            # from one rate to the next
-BLOCK = 1024            # gaps drawn together
+BLOCK = 1024            # gaps drawn at a time
 
 
 def stepped_times_s(unit_gaps: Callable[[int, int], np.ndarray], rate_per_s: float, ramp_s: float, count: int | None,
                     duration_s: float) -> np.ndarray:
-    """Return arrivals in seconds at a rate that rises for some time, and then stays.
+    """Return arrivals in seconds at a rate that rises, then stays constant.
 
-    The rate is rate * STEP_S / ramp at first; at each multiple t of STEP_S below the ramp it is on the line from there
-    to the rate, which it is from the first multiple on that is not below. A gap is one of mean 1 over the rate at its
-    beginning.
+    The rate begins at rate * STEP_S / ramp. At each multiple t of STEP_S below the ramp it is on the line from there to
+    the final rate, which holds from the first multiple not below the ramp on. A gap is a unit gap divided by the rate
+    at the gap's beginning.
 
     Parameters
     ----------
-    unit_gaps : returns gaps of mean 1, of so many requests from a number on.
-    ramp_s : 0: the rate is the same from the beginning.
-    count : at most so many; None: those before `duration_s`.
+    unit_gaps : (first, count) -> gaps of mean 1 for `count` requests from number `first` on.
+    ramp_s : 0: the rate is constant.
+    count : at most this number of arrivals; None: all before `duration_s`.
     """
     times_s, time_s, end_s = [], 0.0, min(ceil(ramp_s / STEP_S) * STEP_S, duration_s)
     least = rate_per_s * STEP_S / ramp_s if ramp_s else rate_per_s

@@ -11,10 +11,10 @@ def scale(columns: Columns, time: float = 1.0, prefill: float = 1.0, decode: flo
           since_zero: bool = False) -> Columns:
     """Return requests with times and lengths multiplied.
 
-    Lengths are rounded, and stay at least 1. The first arrival stays where it is, or with `since_zero` the time 0; what
-    passes between the requests of a play is multiplied like what passes between plays. Segment boundaries are scaled as
-    positions in the prompt, so equal prefixes stay equal and the segments still add up to the prompt. An output of 0
-    tokens stays 0; a declared limit, a predicted length and what of an output is reasoning scale with the outputs.
+    Lengths are rounded, and stay at least 1. The first arrival (with `since_zero`, time 0) is the fixed point; times
+    between requests of a play are multiplied like times between plays. Segment boundaries are scaled as positions in
+    the prompt, so equal prefixes stay equal and the segments still add up to the prompt. An output of 0 tokens stays 0;
+    a declared limit, a predicted length and reasoning tokens scale with the outputs.
     """
     if time != 1:
         first_ns = columns.arrival_ns.min() if len(columns) and not since_zero else 0
@@ -35,16 +35,16 @@ def scale(columns: Columns, time: float = 1.0, prefill: float = 1.0, decode: flo
 
 
 def cut(columns: Columns, most: int) -> Columns:
-    """Return requests of whose texts none is longer.
+    """Return requests with prompt and output of at most `most` tokens together.
 
-    Prompts lose what is too much, from their end, but for a token; outputs only what does not fit behind that.
-    Source: Vidur's trace replay, vidur/request_generator/trace_replay_request_generator.py, which takes all of it off
-    the prompt, of which less than nothing may remain.
+    Outputs are cut to `most` - 1 tokens, then prompts, at their end, to the remaining tokens.
+    Source: Vidur's trace replay, vidur/request_generator/trace_replay_request_generator.py, which cuts the prompt
+    alone, so that its length may become negative.
 
     Raises
     ------
     InputErrors
-        Prompts are what earlier rounds leave behind, and are not known yet; or they have images.
+        Prompts consist of earlier rounds, and are not known yet; or they have images.
     """
     if columns.adds_to is not None or "image_tokens" in columns.facts:
         why = "prompts grow from round to round" if columns.adds_to is not None else "prompts have images"
@@ -58,7 +58,7 @@ def cut(columns: Columns, most: int) -> Columns:
 
 
 def _cut_prompts(prompts: Prompts, lengths: np.ndarray) -> Prompts:
-    """Cut segments off the ends of prompts; one without segments has none."""
+    """Cut segments off the ends of prompts; a prompt without segments keeps none."""
     owner, starts, ends = _places(prompts)
     kept = starts < lengths[owner]
     counts = np.bincount(owner[kept], minlength=len(prompts.num_segments))
@@ -66,7 +66,7 @@ def _cut_prompts(prompts: Prompts, lengths: np.ndarray) -> Prompts:
 
 
 def _places(prompts: Prompts) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return of each segment whose it is, and where it begins and ends in that prompt."""
+    """Return each segment's request, and where it begins and ends in that request's prompt."""
     owner = np.repeat(np.arange(len(prompts.num_segments)), prompts.num_segments)
     before_prompt = (np.cumsum(prompts.num_segments) - prompts.num_segments)[owner]
     ends = np.cumsum(prompts.num_tokens)

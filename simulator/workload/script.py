@@ -1,4 +1,4 @@
-"""Who comes when, and after whom: what lets the requests of a workload come where not all times are known before."""
+"""The script of a workload with arrival times that are not all known before: it releases requests during the run."""
 import msgspec
 import numpy as np
 
@@ -8,9 +8,9 @@ class Edges(msgspec.Struct, frozen=True):
 
     sources, targets : int64, rows; the target waits for the source.
     delays_ns : int64, >= 0, from the source's end to the target.
-    from_dispatch : bool, the time counts from the source's arrival, not from its end.
-    from_any_end : bool, the target comes however the source ended, which waits for nobody but by such edges; None: only
-        if it was completed.
+    from_dispatch : bool, the delay counts from the source's arrival, not from its end.
+    from_any_end : bool, the target comes even if the source did not complete; such a source waits for requests only by
+        edges of this kind. None: all sources must complete.
     """
 
     sources: np.ndarray
@@ -23,15 +23,15 @@ class Edges(msgspec.Struct, frozen=True):
 class Turns(msgspec.Struct, frozen=True):
     """How one slot serves several plays, one request at a time.
 
-    It has the plays of its group from the beginning on. When it is free and has fewer than it may, it takes the next
-    one of `Script.spare`, and that goes first; then those of its group that have not begun; then who has been ready
-    longest.
+    It has the plays of its group from the start. When it is free and has fewer plays than allowed, it takes the next
+    one of `Script.spare`. Order of service: a play just taken, then plays of its group that have not begun, then the
+    play that has been ready longest.
 
-    most_plays : that it has at once, and that its group has.
-    most_requests : after so many the slot lets nobody come; None: no end.
-    leaves : nor from the instant on in which the slot is free, has fewer plays than it may, and finds none, or in which
-        one of its clients gave up waiting, whatever else it has. If not, it goes on with what it has.
-    stops_all : from then on nobody comes by other such slots, either.
+    most_plays : plays that it has at once; also the number of plays of its group.
+    most_requests : requests that the slot releases; None: no limit.
+    leaves : the slot ends, with plays left or not, at the instant when it is free with fewer plays than allowed and
+        finds no spare one, or when one of its clients gave up waiting. False: it goes on with the plays that it has.
+    stops_all : when this slot ends, all other slots of this kind end, too.
     """
 
     most_plays: int
@@ -41,13 +41,13 @@ class Turns(msgspec.Struct, frozen=True):
 
 
 class Slots(msgspec.Struct, frozen=True):
-    """When slots let plays come; arrays (k,).
+    """When slots release plays; arrays (k,).
 
     Times count from the beginning of their group.
 
     opens_ns : int64, when each slot opens.
-    closes_ns : int64, from then on it lets nobody come; plays that have begun go on. None: never.
-    reopens : bool, it is no slot of its own, but the one before it, which opens once more; None: each is a slot.
+    closes_ns : int64, from then on the slot releases no play; plays that have begun go on. None: never.
+    reopens : bool, an entry is no new slot: the slot before opens once more; None: each entry is a slot.
     """
 
     opens_ns: np.ndarray
@@ -60,17 +60,17 @@ class Group(msgspec.Struct, frozen=True):
 
     plays : int64 (p,), indices of plays in the order in which they come; their `start_ns` must not fall.
     slots : None: there is no limit.
-    holds_play : a slot is held until its play is over; else each request holds one from its arrival to its end.
-    turns : of its slot, of which there is one; None: a slot is for whoever is ready.
-    ends_ns : nobody comes at or after it; None: no end.
+    holds_play : a play holds its slot until the play is over; else each request holds one from its arrival to its end.
+    turns : of its only slot; None: a slot takes any play that is ready.
+    ends_ns : all arrivals are before it; None: no end.
     after : index of the earlier group that must be over before this one begins; -1: it begins at 0. A group without
         plays is over when it begins.
-    after_dispatch : that one is over when its last request has come, not when all have ended.
-    interval_ns : from then to the beginning.
-    lasts_ns : those that follow it begin no earlier than so long after its beginning.
-    client_delay_ns : from each end to whatever the client does because of it; None: as the script says.
-    cancel_ns : from then on the clients of all that still runs give up; None: they never do.
-    has_times : `start_ns` says when its plays come, as far as slots let them; else slots alone do, where there are any.
+    after_dispatch : the earlier group is over when its last request has come, not when all its requests have ended.
+    interval_ns : from the end of the earlier group to the beginning of this one.
+    lasts_ns : groups that follow this one begin no earlier than this time after its beginning.
+    client_delay_ns : from each end to the client's reaction to it; None: as in the script.
+    cancel_ns : at this time clients give up all requests that still run; None: they never do.
+    has_times : `start_ns` gives the times of its plays, as far as slots allow; else slots alone, if there are any.
     is_open_ended : only its end, or that of its slots, bounds it: there may be too few plays for it, or too many.
     """
 
@@ -90,26 +90,26 @@ class Group(msgspec.Struct, frozen=True):
 
 
 class Script(msgspec.Struct, frozen=True):
-    """What lets the `n` requests of a workload come, in `p` plays.
+    """Releases the `n` requests of a workload, in `p` plays.
 
     A play is one request, a session, or a graph of requests. A request is ready when its play has begun, `offset_ns`
-    have passed since, and all that it waits for have let it go; it comes when it is ready and has a slot. When one
-    ended otherwise than completed, those that wait for it, and for these, are not sent.
+    have passed since, and all requests that it waits for have released it; it comes when it is ready and has a slot.
+    If a request does not complete, all requests that wait for it, directly or not, are not sent.
 
     groups : of plays; each play is in one, or is spare.
     spare : int64 (q,), plays that begin when a group with `turns` takes them, in this order; their `start_ns` are 0.
     play_begins : int64 (p + 1,), the first row of each play, and n; None: each request is a play.
     start_ns : int64 (p,), when each play may begin, since its group did.
-    offset_ns : int64 (n,), >= 0 and 0 for one request of each play that waits for nobody; None: all 0.
-    edges : None: nobody waits for another. Between two plays only where the group of the target begins after the end of
-        that of the source.
-    rest_ns : int64 (n,), how long the slot of a request rests after its end; None: not at all.
-    rest_share : float64 (n,), of the time from a request's arrival to its end, by which that rest is shorter; None: 0.
-    client_delay_ns : of groups that do not say it: from each end to whatever the client does because of it.
-    goes_on_after_rejection : a request that was refused lets others go as if it had been completed then.
-    idle_cap_ns : a play in which nothing runs or rests in a slot for longer goes on after so long; None: no cap.
-    timeout_ns : int64 (n,), limits.MISSING: none; the client gives up so long after arrival. None: nobody does.
-    waits_on : it does not give up then, and the answer is late.
+    offset_ns : int64 (n,), >= 0, and 0 for one request without dependencies of each play; None: all 0.
+    edges : None: no request waits for another. Between two plays only where the group of the target begins after the
+        end of the source's group.
+    rest_ns : int64 (n,), how long the slot of a request pauses after its end; None: not at all.
+    rest_share : float64 (n,), share of the time from a request's arrival to its end that shortens the pause; None: 0.
+    client_delay_ns : from each end to the client's reaction to it, for groups without a value of their own.
+    goes_on_after_rejection : a rejected request releases its dependents as if it had completed at that instant.
+    idle_cap_ns : longest time in which a play has nothing running and no slot pausing; then it goes on. None: no cap.
+    timeout_ns : int64 (n,), time after arrival at which the client gives up; limits.MISSING: never. None: all never.
+    waits_on : the client does not give up at the timeout; the answer is late.
     from_engine : the client reacts to an end in the engine, not to the last token that it sees.
     """
 
@@ -130,7 +130,7 @@ class Script(msgspec.Struct, frozen=True):
 
     @property
     def cancels(self) -> bool:
-        """Clients of some group give up whatever still runs at an instant."""
+        """Clients of some group give up all running requests at an instant."""
         return any(group.cancel_ns is not None for group in self.groups)
 
     @property

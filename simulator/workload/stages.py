@@ -1,4 +1,4 @@
-"""Loads that follow each other: how many requests each stage has, and when those of a rate come."""
+"""Stages of load that follow each other: the number of requests of each, and the arrivals of stages with a rate."""
 import math
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ class StagePlan(NamedTuple):
     """One stage.
 
     count : requests that it may send.
-    start_ns : int64 (count,), when each comes, since the stage's beginning.
+    start_ns : int64 (count,), arrival of each request since the stage's beginning.
     """
 
     stage: Stage
@@ -29,9 +29,9 @@ class StagePlan(NamedTuple):
 
     @property
     def lasts_ns(self) -> int:
-        """How long it lasts at least.
+        """The shortest duration of the stage.
 
-        A rate lasts its duration, unless the last of its number comes before.
+        A stage with a rate lasts its duration, unless it ends with its last request before.
         """
         stage = self.stage
         is_timed = stage.rate_per_s is not None and stage.duration_s is not None
@@ -41,7 +41,7 @@ class StagePlan(NamedTuple):
 
     @property
     def ends_ns(self) -> int | None:
-        """Its end, since its beginning, whether or not somebody comes later."""
+        """The stage's end since its beginning, whether or not requests come later."""
         return None if self.stage.duration_s is None else round(self.stage.duration_s * 1e9)
 
 
@@ -58,12 +58,12 @@ def plan_stages(stages: tuple[Stage, ...], generator_of, guess: int) -> list[Sta
 
 
 def notes_on_empty(plans: list[StagePlan]) -> tuple[str, ...]:
-    """Say which stages have no request.
+    """Return a note for each stage without requests.
 
     Raises
     ------
     InputErrors
-        None of them has any.
+        All stages are without requests.
     """
     empty = [number for number, plan in enumerate(plans) if not plan.count]
     if plans and len(empty) == len(plans):
@@ -76,7 +76,7 @@ def notes_on_empty(plans: list[StagePlan]) -> tuple[str, ...]:
 
 
 def plan_stage(stage: Stage, generator: np.random.Generator, guess: int, key: str) -> StagePlan:
-    """Return one stage; see `plan_stages`. key : what messages call it."""
+    """Return one stage; see `plan_stages`. key : its name in messages."""
     if stage.concurrency is not None:
         count = stage.num_requests or guess * stage.concurrency
         return StagePlan(stage, count, np.zeros(count, np.int64))
@@ -99,7 +99,7 @@ def groups_of(plans: list[StagePlan]) -> tuple[Group, ...]:
 def group_of(plan: StagePlan, plays: np.ndarray) -> Group:
     """Return the group of one stage, which begins at 0.
 
-    plays : int64 (count,), those of the stage.
+    plays : int64 (count,), plays of the stage.
     """
     stage = plan.stage
     slots = None
@@ -141,17 +141,17 @@ def even_random_s(generator, count: int, duration_s: float) -> np.ndarray:
 
 
 def poisson_seconds_s(generator, rate_per_s: float, count: int) -> np.ndarray:
-    """Return `count` arrivals, of which each second has a Poisson number.
+    """Return `count` arrivals, a Poisson distributed number in each second.
 
-    They are placed in it as `even_random_s` does.
+    Within a second they are placed as in `even_random_s`.
 
-    Source: kubernetes-sigs/inference-perf, inference_perf/loadgen/load_timer.py, PoissonLoadTimer; how many they are in
-    all: load_generator.py, run_stage.
+    Source: kubernetes-sigs/inference-perf, inference_perf/loadgen/load_timer.py, PoissonLoadTimer; the number of
+    arrivals: load_generator.py, run_stage.
     """
     times_s, first = [np.empty(0)], 0.0
     while (missing := count - sum(map(len, times_s))) > 0:
         numbers = generator.poisson(rate_per_s, int(min(missing / rate_per_s, BLOCK_SECONDS)) + 1)
-        number_of = np.repeat(np.arange(len(numbers)), numbers)             # the second of each
+        number_of = np.repeat(np.arange(len(numbers)), numbers)             # the second of each arrival
         sums = np.cumsum(generator.standard_exponential(len(number_of)))
         ends = np.append(0.0, sums)[np.cumsum(numbers)]
         begins = np.append(0.0, ends[:-1])

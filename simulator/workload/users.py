@@ -1,4 +1,4 @@
-"""Users who send one turn after the other, each so often: AIPerf's user-centric rate."""
+"""Users that send their turns at a fixed rate: AIPerf's user-centric rate."""
 import numpy as np
 from msgspec.structs import replace
 
@@ -8,12 +8,12 @@ from simulator.workload.columns import Columns, Waits, first_rows, reordered
 
 
 def paced(columns: Columns, load: Load) -> Columns:
-    """Return the requests as one play for each user; these take the sessions in turns.
+    """Return the requests as one play a user; users take sessions round-robin.
 
-    Each user's turns are due every users / rate_per_s seconds; one whose answer came later follows at once, and the
-    next counts from it. Users begin 1 / rate_per_s apart, as if they had been there before: the first session of user u
-    of n begins at a share u / n of its turns, and turns before that are not sent. What a session's turn waits for
-    besides, such as a think time, holds too.
+    Each user's turns are due every users / rate_per_s seconds; if the answer came later, the turn follows at once, and
+    the next turn counts from it. Users begin 1 / rate_per_s apart, in steady state: the first session of user u of n
+    begins at a share u / n of its turns, and turns before that are not sent. Other waits of a turn, such as a think
+    time, hold too.
 
     Source: AIPerf, docs/tutorials/user-centric-timing.md, --user-centric-rate with --num-users.
     """
@@ -25,7 +25,7 @@ def paced(columns: Columns, load: Load) -> Columns:
     turn = np.arange(len(columns)) - np.repeat(begins[:-1], lengths)
     is_sent = turn >= np.repeat(skipped, lengths)
     rows = np.lexsort((turn, np.repeat(number, lengths), np.repeat(owner, lengths)))
-    order = np.concatenate([rows[is_sent[rows]], rows[~is_sent[rows]]])     # whose streams must stay known
+    order = np.concatenate([rows[is_sent[rows]], rows[~is_sent[rows]]])     # unsent turns keep their streams
     columns = first_rows(replace(reordered(replace(columns, waits=waits), order), most=int(is_sent.sum())))
     user = np.repeat(owner, lengths)[order][:len(columns)]
     follows = np.flatnonzero(user[1:] == user[:-1]) + 1

@@ -1,19 +1,19 @@
-"""What an experiment wants of a workload besides its parameters."""
+"""Requests of an experiment to its workload, besides the workload's parameters."""
 from collections.abc import Callable
 from typing import NamedTuple
 
 FIRST_GUESS = 64                # plays for each slot of a load that only its end bounds
 
 class Wanted(NamedTuple):
-    """What `columns` of a type of workload is asked for.
+    """Arguments of a workload type's `columns`.
 
-    arrivals : times at which requests come; else what ended lets them come, and `arrival_ns` may all be 0.
-    num_requests : requests, or sessions, to be drawn for stages, and where nothing but a duration bounds the slots of
-        [workload.load].
+    arrivals : arrival times are needed; else the end of other requests releases requests, and `arrival_ns` may be 0.
+    num_requests : number of requests, or sessions, for stages, and for slots of [workload.load] that only a duration
+        bounds.
     longest_text : returns max_model_len; None: it does not matter.
     guess : requests to be drawn for each slot of a client's own closed loop that only its end bounds. The engine asks
         again, for more, if they do not suffice.
-    has_ceiling : who comes may wait at the client, as [workload.load] max_in_flight says.
+    has_ceiling : requests may wait at the client, because of [workload.load] max_in_flight.
     """
 
     arrivals: bool = True

@@ -1,4 +1,4 @@
-"""Requests that warm the caches before others come; they stand at the end of the table."""
+"""Warm-up requests, sent before all others; they are at the end of the table."""
 import numpy as np
 from msgspec.structs import replace
 
@@ -13,11 +13,11 @@ ALL_AT_ONCE = Group(np.empty(0, np.int64))
 
 
 def with_first_turns(columns: Columns, script: Script, concurrency: int | None) -> tuple[Columns, Script]:
-    """Return a script in which the last requests, which it lacks, come before others.
+    """Return a script in which the last rows, which it lacks, come before all others.
 
     Parameters
     ----------
-    concurrency : of these; None: all come at once.
+    concurrency : of the added requests; None: all come at once.
     """
     sizes = np.ones(len(columns) - num_rows_of(script), np.int64)
     return columns, before_all(columns, script, sizes, _at_once(concurrency, len(sizes)))
@@ -27,15 +27,15 @@ def with_primers(columns: Columns, script: Script, lane_of: np.ndarray, lanes: i
                  given: Warmup) -> tuple[Columns, Script]:
     """Return the requests, and the script in which primers come before all others.
 
-    Those of a lane are sent one after the other, then requests of one token with the same prompts in turn, or, where
-    there are no primers, with that of the first request of the lane; lanes do so side by side.
+    The primers of a lane are sent one after the other, then `requests_per_lane` requests of one token with the primers'
+    prompts, cyclically, or, in a lane without primers, with the prompt of its first request; lanes run in parallel.
 
     Source of requests of one token: ai-dynamo/aisimulate, docs/agentic-warmup.md.
 
     Parameters
     ----------
     columns : the requests of `script`, and behind them the primers.
-    lane_of : int64 (m,), the lane of each primer, which do not fall.
+    lane_of : int64 (m,), the lane of each primer, ascending.
     """
     count, number = num_rows_of(script), given.requests_per_lane
     rows = np.arange(count, len(columns))
@@ -54,9 +54,9 @@ def with_primers(columns: Columns, script: Script, lane_of: np.ndarray, lanes: i
 
 
 def with_copies(columns: Columns, script: Script, copies: int, concurrency: int | None) -> tuple[Columns, Script]:
-    """Return the requests, behind them copies of the first, which come before all.
+    """Return the requests and copies of the first one, which come before all.
 
-    As vLLM's `bench serve --num-warmups` does: under the same concurrency, and the rest begins when all have ended.
+    Like vLLM's `bench serve --num-warmups`: with the same concurrency; the rest begins when all copies have ended.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def with_copies(columns: Columns, script: Script, copies: int, concurrency: int 
 
 
 def _at_once(concurrency: int | None, count: int) -> Group:
-    """Return a group of so many plays."""
+    """Return a group of `count` plays."""
     return Group(np.arange(count), None if concurrency is None else Slots(np.zeros(min(concurrency, count), np.int64)))
 
 
@@ -77,7 +77,7 @@ def num_rows_of(script: Script) -> int:
 
 
 def _first_row(script: Script, play: int) -> int:
-    """Return the row with which a play begins."""
+    """Return the first row of a play that waits for no other."""
     if script.play_begins is None:
         return play
     rows = np.arange(script.play_begins[play], script.play_begins[play + 1])
@@ -87,7 +87,7 @@ def _first_row(script: Script, play: int) -> int:
 
 
 def _with_one_token(columns: Columns, rows: np.ndarray) -> Columns:
-    """Return the requests, of which some have an output of one token."""
+    """Return the requests with an output of one token for the given rows."""
     output_tokens, max_tokens = columns.output_tokens.copy(), columns.max_tokens
     output_tokens[rows] = 1
     if max_tokens is not None:
@@ -102,13 +102,13 @@ def _with_one_token(columns: Columns, rows: np.ndarray) -> Columns:
 
 def before_all(columns: Columns, script: Script, sizes: np.ndarray, group: Group = ALL_AT_ONCE,
                start_ns: np.ndarray | None = None) -> Script:
-    """Return a script in which more plays come first, each a chain of requests.
+    """Return a script with added plays before all others, each a request chain.
 
     Their rows are behind all others.
 
-    sizes : int64 (k,), how many requests each of these plays has.
-    group : how these plays come; which they are is set here.
-    start_ns : int64 (k,), when each may come; None: all at once.
+    sizes : int64 (k,), number of requests of each added play.
+    group : slots and times of the added plays; their indices are set here.
+    start_ns : int64 (k,), earliest start of each added play; None: all at once.
     """
     added, num_added, num_rows = len(sizes), int(sizes.sum()), num_rows_of(script)
     if not added:
@@ -136,7 +136,7 @@ def before_all(columns: Columns, script: Script, sizes: np.ndarray, group: Group
 
 
 def _joined(columns: Columns, first: int, end: int) -> np.ndarray:
-    """Return who waits for rows `first` .. `end` - 1, as pairs of source and target, int64 (k, 2)."""
+    """Return the requests that wait for rows `first` .. `end` - 1, as (source, target), int64 (k, 2)."""
     if columns.waits is None:
         return np.empty((0, 2), np.int64)
     sources, targets = columns.waits.sources, columns.waits.targets
@@ -145,9 +145,9 @@ def _joined(columns: Columns, first: int, end: int) -> np.ndarray:
 
 
 def _with_edges(edges: Edges | None, waiting: np.ndarray, chained: np.ndarray) -> Edges | None:
-    """Return the edges, and more without delay.
+    """Return the edges, and additional ones without delay.
 
-    Pairs `waiting` are of sources that have to be completed; those `chained` come however these have ended.
+    Sources of the pairs `waiting` must complete; targets of the pairs `chained` come however their sources ended.
     """
     pairs = np.concatenate([waiting, chained])
     if not len(pairs):
@@ -163,7 +163,7 @@ def _with_edges(edges: Edges | None, waiting: np.ndarray, chained: np.ndarray) -
 
 
 def _appended(columns: Columns, rows: np.ndarray, name: str) -> Columns:
-    """Return the requests, behind them copies of some rows, which wait for nobody and hold the very same tokens."""
+    """Return the requests, followed by copies of some rows, which wait for no request and have equal prompts."""
     ids = columns.request_ids
     if isinstance(ids, list):
         ids = [*ids, *(f"{name} {number}" for number in range(len(rows)))]
@@ -189,9 +189,9 @@ def _appended(columns: Columns, rows: np.ndarray, name: str) -> Columns:
 
 
 def _prompts(columns: Columns, rows: np.ndarray) -> Prompts:
-    """Return the prompts, with those of copies of some rows.
+    """Return the prompts, followed by copies of the prompts of some rows.
 
-    Streams of requests that were left out are named by rows behind all others, and move behind the copies.
+    Rows beyond the table in streams are requests that were left out; they are renumbered to make room for the copies.
     """
     count = len(columns)
     prompts = columns.prompts or Prompts(np.zeros(count, np.int64), *np.zeros((2, 0), np.int64))

@@ -9,7 +9,7 @@ from simulator.workload.columns import Columns, Waits, first_rows, reordered
 
 CALENDAR_NS = 10**18            # a trace that begins later than 10**9 s (2001-09-09) counts from 1970
 LONG = 1000                     # median gaps
-MANY = 2**16                    # first arrivals whose gaps count
+MANY = 2**16                    # number of first arrivals for the median gap
 
 
 class Window(NamedTuple):
@@ -22,18 +22,18 @@ class Window(NamedTuple):
 def placed(columns: Columns, path: str, window: Window, keeps_lead: bool) -> Columns:
     """Return the requests of a part of a trace, on a clock that begins with it.
 
-    Where no part is asked for, it begins at the first arrival. A request that waits for others belongs where it was
-    recorded, or where its waits put it if they had taken no time.
+    Without a window, the clock begins at the first arrival. A request that waits for others is placed at its recorded
+    time, or where its waits put it if requests took no time.
 
     Parameters
     ----------
     path : of the trace, for notes.
-    keeps_lead : the clock begins at 0 of the trace instead.
+    keeps_lead : the clock begins at time 0 of the trace instead.
 
     Raises
     ------
     InputErrors
-        No request is left; a lead that counts from 1970.
+        No request is left; a trace with `keeps_lead` counts from 1970.
     """
     first_ns = int(_roots(columns, columns.arrival_ns).min()) + columns.origin_ns
     if keeps_lead and first_ns >= CALENDAR_NS:
@@ -50,12 +50,12 @@ def placed(columns: Columns, path: str, window: Window, keeps_lead: bool) -> Col
     if columns.origin_ns != begin_ns:
         arrival_ns = arrival_ns + (columns.origin_ns - begin_ns)
     if columns.waits is not None:
-        arrival_ns = np.maximum(arrival_ns, 0)          # what waits for others may be said to come earlier
+        arrival_ns = np.maximum(arrival_ns, 0)          # a trace may give an earlier time to a request that waits
     return replace(kept, arrival_ns=arrival_ns, origin_ns=begin_ns, notes=(*kept.notes, *notes))
 
 
 def _recorded_ns(columns: Columns) -> np.ndarray:
-    """Return when each request was recorded, or came after those it waits for, at the earliest."""
+    """Return the recorded time of each request, or the earliest time that its waits allow, if that is later."""
     waits = columns.waits
     if waits is None:
         return columns.arrival_ns
@@ -106,7 +106,7 @@ def _cut(columns: Columns, own_ns: np.ndarray, first_ns: int, path: str, window:
 def _on_clock(time_s: float | None, first_ns: int) -> int | None:
     """Return a time of the trace in ns.
 
-    Where it counts from 1970, a time that does not counts from the first arrival.
+    If the trace counts from 1970 and the time does not, it counts from the first arrival.
     """
     if time_s is None:
         return None
@@ -115,7 +115,7 @@ def _on_clock(time_s: float | None, first_ns: int) -> int | None:
 
 
 def _only(columns: Columns, own_ns: np.ndarray, is_left: np.ndarray) -> Columns:
-    """Return some requests; those that waited for others come at their own times, or after those that are left."""
+    """Return some requests; requests that waited for others come at their own times, or after the remaining ones."""
     waits = columns.waits
     if waits is not None:
         columns = replace(columns, arrival_ns=own_ns - columns.origin_ns,
@@ -129,7 +129,7 @@ def _only(columns: Columns, own_ns: np.ndarray, is_left: np.ndarray) -> Columns:
 
 
 def _shifted(waits: Waits, own_ns: np.ndarray, is_left: np.ndarray) -> Waits:
-    """Return the waits with what counts from a play's start shortened where the play begins later."""
+    """Return the waits with times since a play's start shortened where the play begins later."""
     if waits.not_before_ns is None:
         return waits
     starts = np.full((2, int(waits.plays.max()) + 1), np.iinfo(np.int64).max)
@@ -140,7 +140,7 @@ def _shifted(waits: Waits, own_ns: np.ndarray, is_left: np.ndarray) -> Waits:
 
 
 def _first_of(times_ns: np.ndarray) -> np.ndarray:
-    """Return the first `MANY` times, ascending, or all where these are one instant."""
+    """Return the first `MANY` times, ascending, or all times if the first ones are one instant."""
     first_ns = times_ns
     if len(times_ns) > MANY:
         is_ascending = np.all(times_ns[1:] >= times_ns[:-1])
@@ -150,10 +150,10 @@ def _first_of(times_ns: np.ndarray) -> np.ndarray:
 
 
 def _notes_on_start(path: str, times_ns: np.ndarray, begin_ns: int, is_told: bool) -> tuple[str, ...]:
-    """Say that the trace begins with a gap of more than `LONG` median gaps: before its first arrival, or after.
+    """Return notes if the trace begins with a gap of over `LONG` median gaps: before its first arrival, or after.
 
-    times_ns : the first ones, ascending, as `begin_ns` in the trace's own time.
-    is_told : that it begins there was not asked for.
+    times_ns : the first ones, ascending, in the trace's own time, as `begin_ns`.
+    is_told : the trace begins there by default, not by a key.
     """
     gaps_ns = np.diff(times_ns)
     gaps_ns = gaps_ns[gaps_ns > 0]

@@ -61,9 +61,9 @@ def test_faults_of_a_price_list_name_its_file(load, tmp_path):
         f"{tmp_path}/no.toml: No such file or directory",
         "overrides: seed: expected an integer from 0 to 9223372036854775807, found -1",
         f"{file}: prices.h100-sxm-80gb.per_gpu_hour: expected a number > 0 and <= 1000000000, found -1.0",
-        f"{file}: prices.h100-sxm-80gb.source: missing; expected text (who says so)",
-        f"{file}: prices.h100-sxm-80gb.date: missing; expected text matching \\d{{4}}-\\d{{2}}-\\d{{2}} (when, "
-        "year-month-day: prices age)"]
+        f"{file}: prices.h100-sxm-80gb.source: missing; expected text (source of the price)",
+        f"{file}: prices.h100-sxm-80gb.date: missing; expected text matching \\d{{4}}-\\d{{2}}-\\d{{2}} (date "
+        "of the price, year-month-day: prices age)"]
 
 
 def test_dates_of_toml_and_texts_are_the_same_and_what_is_resolved_is_read_again(load, tmp_path):

@@ -9,6 +9,7 @@ from simulator.config import describe
 from simulator.config.experiment import Experiment
 from simulator.config.fields import table_of
 from simulator.config.huggingface.reader import read_config
+from simulator.domain import facts
 
 # Names of numbers without a unit: counts of what they name, and ratios.
 COUNTS = (r"num_\w+|\w+s|\w+s_per_\w+|\w+_(parallel|count|degree|gpu|size|split|index)|size|acceptance|"
@@ -209,6 +210,44 @@ def test_the_nearest_accelerator_is_of_the_same_generation(faults, name, near):
 
 def test_a_path_that_is_missed_says_that_names_and_paths_are_taken(faults, tmp_path):
     assert faults(describe.describe_text, "hardware", f"{tmp_path}/mine.toml") == [
-        f"{tmp_path}/mine.toml: no such file; expected a name in hardware/ or the path of a .toml file"]
+        f'no file "{tmp_path}/mine.toml"; valid: ' + ", ".join(facts.names("hardware")[:40])
+        + f" and {len(facts.names('hardware')) - 40} more"]
     (missed,) = faults(describe.describe_text, "hardware", "zzz")
     assert missed.endswith("; or the path of a .toml file of your own")
+
+
+@pytest.mark.parametrize(("key", "said"), [
+    ("study.statistics.min_tail", "read by studies sweep, capacity, tune  a number >= 0  default 50.0"),
+    ("min_tail", "read by studies sweep, capacity, tune  a number >= 0  default 50.0"),
+    ("study.slo.backlog", 'read by studies capacity, tune  one of "any", "stable"  default "stable"'),
+    ("study.axes.NAME.scale", 'read by studies sweep, capacity, tune  one of "linear", "log"  default "linear"'),
+    ("study.fit.NAME.prior_sd", "read by study calibrate  a number > 0"),
+    ("study.mix.0.replicas.to", "study capacity  an integer from 0 to 1048576  required        the most"),
+    ("study.limits.gpus", "read by study tune  an integer from 1 to 1048576")])
+def test_key_of_a_study_is_described(key, said):
+    assert said in describe.describe_text("key", key).splitlines()
+
+
+def test_every_key_of_every_study_is_listed_and_described():
+    listed = set(describe.names("key"))
+    for kind in registry.STUDIES:
+        for field in table_of(registry.study_table(kind)).fields:
+            for name, *_, meaning in describe.rows_of(field):
+                assert meaning, f"{kind}: {name}"
+                assert f"study.{name}".replace("[]", "") in listed
+
+
+def test_mistyped_key_of_a_study_is_told_the_nearest(faults):
+    assert faults(describe.describe_text, "key", "study.statistics.min_tial") == [
+        'no key "study.statistics.min_tial"; did you mean study.statistics.min_tail?']
+
+
+def test_studies_and_their_tables_are_described():
+    assert describe.list_text("studies").splitlines() == list(registry.STUDIES)
+    assert {"study", "study.statistics", "study.mix", "study.limits"} <= set(describe.names("table"))
+    assert describe.describe_text("study", "tune").startswith('[study] with kind = "tune"\n')
+    whole = describe.describe_text("table", "study")
+    for kind in registry.STUDIES:
+        assert f'[study] with kind = "{kind}"' in whole.splitlines()
+    for name in [*(f"table {name}" for name in describe.names("table") if name.startswith("study")), "study sweep"]:
+        assert max(map(len, describe.describe_text(*name.split()).splitlines())) <= 80

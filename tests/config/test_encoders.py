@@ -104,7 +104,7 @@ def test_keys_that_would_not_act_are_refused(load, faults, encode, message):
       "them"]),
     (["embeddings = {latency_us = 1.0}", pools()],
      ["--set: embeddings.bandwidth_gb_per_s: missing; expected a number > 0 and <= 1000000000 "
-      "(of the link of an encode replica, as transfers see it)"])])
+      "(rate of the link of an encode replica, as transfers see it)"])])
 def test_what_does_not_go_together_is_refused(load, faults, said, expected):
     assert faults(load, *said) == expected
 

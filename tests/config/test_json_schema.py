@@ -9,7 +9,7 @@ from simulator.config.json_schema import experiment_schema
 jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is in the test extra")
 
 CONFIGS = sorted(path for path in (Path(__file__).parents[2] / "configs").glob("*.toml")
-                 if not path.stem.startswith(("compare_", "sweep_")))     # no experiments, but questions about some
+                 if not path.stem.startswith("compare_"))      # no experiments, but questions about some
 VALIDATOR = jsonschema.Draft7Validator(experiment_schema())
 
 
@@ -24,6 +24,20 @@ def test_schema_is_a_schema():
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.name)
 def test_shipped_configs_are_valid(config):
     assert [error.message for error in VALIDATOR.iter_errors(tomli.loads(config.read_text()))] == []
+
+
+@pytest.mark.parametrize(("text", "accepted"), [
+    ('kind = "sweep"\naxes = {engine.max_num_seqs = {from = 1, to = 4, steps = 2}}', True),
+    ('kind = "capacity"\nslo = {"ttft_ms.p99" = {max = 5}, backlog = "any"}\nmin_seeds = 4', True),
+    ('kind = "calibrate"\nmeasured = ["a.csv", {path = "b", held_out = true}]', True),
+    ("statistics = {min_tail = 3}", True),
+    ('kind = "sweep"\nmin_seeds = 4', False),
+    ('kind = "swep"', False),
+    ('kind = "tune"\nsearch = "optun"', False),
+    ('kind = "capacity"\nslo = {backlog = "steady"}', False),
+    ('kind = "sweep"\nstatistics = {min_tial = 3}', False)])
+def test_study_is_told_as_its_kind_reads_it(text, accepted):
+    assert is_valid(f'extends = "x"\n[study]\n{text}') == accepted
 
 
 @pytest.mark.parametrize("text", [

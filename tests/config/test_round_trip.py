@@ -190,6 +190,8 @@ def settle_workload(draw, table):
             table["workload"].pop("load", None)     # it has one of its own
     else:
         table["workload"].pop("sessions", None)                         # of most formats a table, of one a bool
+        for key in ("end_s", "time_origin") if "start_s" in table["workload"] else ():
+            table["workload"].pop(key, None)                            # an end behind the start, and one origin
     for client in table.get("workload", {}).get("clients", ()):
         client.pop("load", None)        # likewise, and num_requests is of one mode of it
         client.pop("num_requests", None)

@@ -6,11 +6,11 @@ import pytest
 
 import simulator
 from invariants.test_pipeline_conservation import ADMISSIONS, WAY, gateway_queue_of, requests_of
+from simulator import registry
 from simulator.domain import records
 from support.random_speculation import as_toml, random_speculation
 
-ROUTERS = (
-    "round_robin", "random", "least_loaded", "power_of_two", "cache_aware", "vtc", "weighted", "llumnix", "vllm_dp")
+ROUTERS = sorted(registry.KINDS["router"].entries.keys() - {"split_wise"})      # which takes pools with roles
 RESCHEDULERS = (
     'policy = "rebalance", least_difference = 0.05',
     'policy = "llumnix", policies = ["neutral_load", "neutral_failover"], neutral_load_threshold = 0.3, '

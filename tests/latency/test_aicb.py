@@ -123,8 +123,8 @@ def test_provenance_counts_predictions_by_trust(dense):
 
     assert counted(model) == {"exact": 2, "interpolated": 2, "nearest": 1, "sources": []}
     assert model.warnings() == [
-        "aicb: 1 of 5 decode iterations lie beyond the tables (up to 4 sequences, of the most lengths 100 to 200), "
-        "first 1 sequences of length 499.0; the nearest table was taken"]
+        "aicb: 1 of 5 decode iterations lie beyond the tables (up to 4 sequences, of the most lengths 100 to 200): "
+        "up to 1 sequence of length 499; the nearest table was taken"]
 
 
 def test_a_batch_beyond_the_tables_is_an_error_where_the_user_says_so(dense):

@@ -120,7 +120,7 @@ class Hunt:
         while busy:
             for worker in list(self._ended()):
                 job = worker.job
-                examined = worker.give_up() if worker.is_late(self._limit_s) else worker.take()
+                examined = worker.take() if worker.answers.poll() else worker.give_up()
                 busy -= 1
                 busy += self._next(worker, left)
                 yield job, examined

@@ -1,11 +1,14 @@
 """Whole random experiments: each ends, conserves, agrees with itself, or is refused with a reason."""
+import csv
 import datetime as dt
 import os
 import tempfile
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from lattice.draw import Drawn
 from lattice.hunt import Hunt, Job, write_case
 from lattice.known import unknown
 
@@ -16,6 +19,9 @@ AT_ONCE = 2
 LIMIT_S = 60.0
 # SIM_LATTICE_SEED, or a new one each day, that the name of a test tells.
 SEED = int(os.environ.get("SIM_LATTICE_SEED") or dt.datetime.now(tz=dt.UTC).strftime("%Y%m%d")) * 1000
+
+
+CASES = sorted(Path(__file__).with_name("cases").glob("*.toml"))       # in which a fault was found once
 
 
 @pytest.fixture(scope="module")
@@ -34,3 +40,14 @@ def test_experiments_hold_together_or_are_refused(hunt, first):
             found.append(f"seed {job.seed}, {path}: {kind}: {text}")
     assert not found, "\n".join([*found, "smaller: python -m tests.lattice --count 1 --seed SEED"])
     assert accepted >= LEAST_ACCEPTED * (COUNT // GROUPS)
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_what_was_mended_stays_so(hunt, path):
+    trace = path.with_suffix(".csv")
+    rows = list(csv.reader(trace.read_text(encoding="utf-8").splitlines())) if trace.exists() else [["arrived_at"]]
+
+    examined = hunt.examine(Drawn(tomllib.loads(path.read_text(encoding="utf-8")), rows))
+
+    assert examined.refused is None
+    assert not examined.faults

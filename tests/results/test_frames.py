@@ -115,7 +115,7 @@ def test_the_file_describes_its_columns_and_codes(tmp_path):
         iterations = json.loads(file["iterations"].attrs["fields"])
 
     assert list(fields) == list(tables.request_dtype(plain_workload([0], 1, 1)).names)
-    assert fields["arrival_ns"] == {"unit": "ns", "text": "it came"}
+    assert fields["arrival_ns"] == {"unit": "ns", "text": "time of arrival"}
     assert kinds["status"]["failed"] == records.FAILED
     assert kinds["finish_reason"] == {"none": 0, "stop": 1, "length": 2, "max_model_len": 3, "timeout": 4, "error": 5,
                                       "abort": 6, "rejected": 7, "cancelled": 8, "kv_pool": 9}

@@ -96,7 +96,7 @@ def test_a_burst_that_takes_some_time_to_come_overloads():
 def test_few_requests_tell_nothing(count):
     found = load_of(served(np.arange(count) * 100))
 
-    assert found["verdict"] == "stable"
+    assert found["verdict"] == ("stable" if count else "too short to tell")
     assert found["served_share"] is None
 
 

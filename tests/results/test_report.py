@@ -1,9 +1,12 @@
 """The summary table."""
 
+import pytest
+
 from results.fakes import bounds_of, replicas_of, requests_of, small_run, workload_of
 from simulator.core.weighted_samples import WeightedSamples
 from simulator.domain.run import Run
 from simulator.results import notes, summary_table
+from simulator.results.report import milliseconds
 from simulator.results.summary import summary_of
 
 
@@ -38,7 +41,7 @@ def test_columns_stay_apart_however_long_the_numbers_are():
 
     line = next(line for line in summary_table(summary).splitlines() if line.startswith("E2EL"))
 
-    assert line.split() == ["E2EL", *["123,456,789,012.00"] * 6]
+    assert line.split() == ["E2EL", *["1.2346e+11"] * 6] and len(line) <= 80
 
 
 def test_an_empty_run_has_a_table():
@@ -82,3 +85,11 @@ def test_a_fact_that_is_too_long_for_a_screen_goes_on_in_the_next_line():
 
 def unwrapped(summary):
     return summary_table(summary).replace("\n" + " " * 13, " ").replace("\n", " ")
+
+
+@pytest.mark.parametrize(("ms", "text"), [
+    (0.0, "0.00"), (999_999.99, "999,999.99"), (999_999.997, "1,000,000"), (1_827_496.86, "1,827,497"),
+    (999_999_999.4, "999,999,999"), (999_999_999.7, "1.0000e+09"), (9.2e12, "9.2000e+12")])
+def test_latencies_of_hours_and_years_fit_their_columns(ms, text):
+    assert milliseconds(ms) == text
+    assert len(text) <= 11

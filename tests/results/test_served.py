@@ -111,6 +111,17 @@ def test_requests_that_run_at_the_end_were_served_as_far_as_anybody_knows():
     assert summary_of(small_run(), "small", 0, bounds_of())["verdict"] == "stable"      # 2 of 4
 
 
+@pytest.mark.parametrize(("horizon_s", "unserved"), [
+    (0.001, "no request came before the run ended, after 0.001 s"), (0.5, None)])
+def test_a_run_in_which_nothing_is_complete_is_too_short_to_tell(run, horizon_s, unserved):
+    summary = run('constant", tokens = 100, unit = "', horizon_s=horizon_s, **{"workload.output_tokens": {
+        "distribution": "constant", "tokens": 500}})
+
+    assert (summary["verdict"], summary["unserved"]) == ("too short to tell", unserved)
+    assert summary["diagnosis"] == [unserved] * (unserved is not None)
+    assert summary["requests"]["completed"] == 0 and (summary["requests"]["injected"] > 0) == (unserved is None)
+
+
 @pytest.mark.parametrize(("count", "stay_s", "verdict"), [(60, 8.0, "too short to tell"), (600, 8.0, "stable")])
 def test_a_run_of_a_few_stays_is_too_short_to_tell(count, stay_s, verdict):
     # 6 a second come and stay for 8 s, a little longer as more of them are there: 60 of them in 18 s, 600 in 108 s

@@ -8,7 +8,7 @@ from results.test_hdf5 import write
 from simulator.results import unpacked_columns
 from simulator.results.packed_table import FILTERS, PackedTable, chunk_rows
 from simulator.results.reader import Reader
-from simulator.results.unpacked_columns import read_columns
+from simulator.results.unpacked_columns import ALL, BLOCK_ROWS, column_blocks
 
 DTYPE = np.dtype([("small", "<i4"), ("time_ns", "<i8"), ("flag", "i1"), ("share", "<f8")])
 
@@ -32,24 +32,50 @@ def packed(path, rows):
     return file
 
 
+@pytest.fixture
+def past_hdf5(monkeypatch):
+    """Count the blocks that are read past HDF5."""
+    blocks, unpacked = [], unpacked_columns._unpacked
+    monkeypatch.setattr(unpacked_columns, "_unpacked", lambda *given: (
+        blocks.append(block) or block for block in unpacked(*given)))
+    return blocks
+
+
 @pytest.mark.parametrize("count", [0, 1, 1 << 15, (1 << 15) + 1, 100_000])
-def test_columns_are_those_of_the_table(tmp_path, count):
+@pytest.mark.parametrize("block_rows", [1, 1 << 16, BLOCK_ROWS])
+def test_columns_are_those_of_the_table(tmp_path, past_hdf5, count, block_rows):
     rows = table(count)
     with packed(tmp_path / "a.h5", rows) as file:
-        found = read_columns(file["rows"], ("time_ns", "flag", "share", "small"))
+        found = list(column_blocks(file["rows"], ("time_ns", "flag", "share", "small"), block_rows))
 
-    for name, column in found.items():
+    assert len(found) == len(past_hdf5) == -(-count // max(block_rows, 1 << 15))
+    for name in DTYPE.names if found else ():
+        column = np.concatenate([block[name] for block in found])
         assert column.dtype == DTYPE[name] and np.array_equal(column, rows[name])
 
 
-def test_a_table_of_other_filters_is_left_to_hdf5(tmp_path):
+def test_numbers_without_columns_are_one_column(tmp_path, past_hdf5):
+    write(tmp_path / "a", small_run(), token_times=True)
+    with h5py.File(tmp_path / "a" / "results.h5") as file:
+        times_ns = file["token_times/times_ns"]
+        found = [block[ALL].tolist() for block in column_blocks(times_ns, (ALL,))]
+
+        assert (found, len(past_hdf5)) == ([times_ns[:].tolist()], 1)
+
+
+@pytest.mark.parametrize("filters", [{}, {"compression": "gzip"}, {"compression": "lzf"}])
+def test_a_table_of_other_filters_is_left_to_hdf5(tmp_path, past_hdf5, filters):
+    rows = table(10)
     with h5py.File(tmp_path / "a.h5", "w") as file:
-        for name, filters in (("plain", {}), ("gzip", {"compression": "gzip"}), ("lzf", {"compression": "lzf"})):
-            assert read_columns(file.create_dataset(name, data=table(10), chunks=(4,), **filters), ("small",)) is None
+        dataset = file.create_dataset("rows", data=rows, chunks=(4,), **filters)
+        found = [block["small"].tolist() for block in column_blocks(dataset, ("small",), 4)]
+
+    assert found == [rows["small"][first:first + 4].tolist() for first in (0, 4, 8)]
+    assert not past_hdf5
 
 
-def test_a_flipped_byte_is_left_to_hdf5_which_names_it(tmp_path):
-    rows = table(50_000)
+def test_a_flipped_byte_is_left_to_hdf5_which_names_it(tmp_path, past_hdf5):
+    rows = table(100_000)
     with packed(tmp_path / "a.h5", rows) as file:
         chunk = file["rows"].id.get_chunk_info(1)
     with open(tmp_path / "a.h5", "r+b") as stream:
@@ -59,7 +85,11 @@ def test_a_flipped_byte_is_left_to_hdf5_which_names_it(tmp_path):
         stream.write(bytes([byte[0] ^ 1]))
 
     with h5py.File(tmp_path / "a.h5") as file:
-        assert read_columns(file["rows"], ("small",)) is None
+        blocks = column_blocks(file["rows"], ("small",), 1 << 15)
+        assert np.array_equal(next(blocks)["small"], rows["small"][:1 << 15])
+        with pytest.raises(OSError, match="filter"):
+            next(blocks)
+    assert len(past_hdf5) == 1
 
 
 def test_a_reader_gives_the_columns_that_are_there(tmp_path, monkeypatch):

@@ -1,12 +1,11 @@
-"""What every router must do."""
+"""What every router and every scorer of the registry must do."""
 import numpy as np
 import pytest
 
-from routing.faces import router_of, send, tell, view_of, workload
+from routing.faces import router_of, scorer_of, send, tell, view_of, workload
+from simulator import registry
 
-ROUTERS = ("always_busiest", "cache_aware", "consistent_hash", "dynamo", "kvaware", "least_loaded", "lor",
-           "power_of_two", "prefix_threshold", "prefixaware", "random", "round_robin", "session", "vllm_dp", "vtc",
-           "weighted")
+ROUTERS, SCORERS = sorted(registry.KINDS["router"].entries), sorted(registry.KINDS["scorer"].entries)
 REQUESTS = workload([[("sys", 64), ("", 40)], 100, [("doc", 80)]] * 20, tenant=np.arange(60) % 3 - 1,
                     session=np.arange(60) % 5 - 1)
 
@@ -93,3 +92,39 @@ def test_the_view_is_told_what_will_be_looked_at(name, parameters, wants):
     assert router.reads_state == ("reads_state" in wants)
     told = {want for want in ("counts", "blocks", "levels", "caches") if getattr(view, f"wants_{want}")}
     assert told == {*wants} - {"reads_state"}
+
+
+@pytest.mark.parametrize("name", SCORERS)
+def test_scores_are_of_open_replicas_from_0_to_1(name):
+    view = view_of(4, is_routable=[1, 0, 1, 1], waiting=[3, 0, 1, 2], running=[5, 0, 5, 5], in_flight=[8, 0, 6, 7],
+                   used_blocks=[50, 0, 10, 30], num_blocks=100)
+    scorer = scorer_of(name, view, REQUESTS)
+
+    for row in range(20):
+        scores = scorer.scores(row, row * 10**9)
+
+        assert np.isnan(scores[1])
+        assert ((scores[[0, 2, 3]] >= 0) & (scores[[0, 2, 3]] <= 1)).all()
+        scorer.note_sent(row, (0, 2, 3)[row % 3], row * 10**9)
+
+
+@pytest.mark.parametrize("name", SCORERS)
+def test_a_score_is_the_same_however_often_it_is_asked_for(name):
+    view = view_of(3, waiting=[3, 1, 2], running=[5, 4, 3], in_flight=[8, 6, 7], used_blocks=[50, 10, 30],
+                   num_blocks=100)
+    asked, silent = scorer_of(name, view, REQUESTS), scorer_of(name, view, REQUESTS)
+
+    for row in range(20):
+        first = asked.scores(row, row * 10**9)
+        np.testing.assert_array_equal(asked.scores(row, row * 10**9), first)
+        np.testing.assert_array_equal(silent.scores(row, row * 10**9), first)
+        for each in (asked, silent):
+            each.note_sent(row, row % 3, row * 10**9)
+
+
+@pytest.mark.parametrize("name", SCORERS)
+def test_a_router_weighs_every_scorer(name):
+    view = view_of(3, is_routable=[1, 0, 1], num_blocks=100)
+    router = router_of("weighted", view, REQUESTS, scorers=[(name, 1.0, {})])
+
+    assert {send(router, row, row * 10**9) for row in range(20)} <= {0, 2}

@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 
 import simulator
+from simulator import registry
 
 EXPERIMENT = """
 name = "routed"
@@ -43,10 +44,7 @@ POLICIES = {
     "vtc": 'policy = "vtc"',
     "weighted": 'policy = "weighted"',
     "weighted, all scorers": 'policy = "weighted"\nscorers = [' + ", ".join(
-        f'{{name = "{name}", weight = 1.0}}' for name in (
-            "active-requests", "kv-utilization", "latency-headroom", "load-aware", "load-balance", "lora-affinity",
-            "no-hit-lru", "precise-prefix-cache", "prefix-affinity", "queue-depth", "running-requests",
-            "session-affinity", "token-load", "vllm-dp")) + "]",
+        f'{{name = "{name}", weight = 1.0}}' for name in sorted(registry.KINDS["scorer"].entries)) + "]",
     "MostFree": 'policy = "my_lab:MostFree"',
     "ShortContext": 'policy = "weighted"\nscorers = [{name = "my_lab:ShortContext", weight = 2.0}]',
 }

@@ -40,13 +40,13 @@ def spread(mean: int, ratio: float, count: int = DECODES) -> list[int]:
 
 
 def one_long(mean: int, ratio: float, count: int = DECODES) -> list[int]:
-    """Return equal contexts but for one that is `ratio` times as long, about `mean` on average."""
+    """Return equal contexts but one, which is `ratio` times as long, about `mean` on average."""
     short = max(round(mean * count / (count - 1 + ratio)), 1)
     return [short] * (count - 1) + [round(short * ratio)]
 
 
 class Kernels:
-    """Make calls of attention.
+    """Makes calls of attention.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class Kernels:
         self._dtype = torch.bfloat16 if device == "cuda" else torch.float32
 
     def makers(self, shape: Shape, queries: list[int], contexts: list[int]) -> Iterator[tuple[str, Callable]]:
-        """Yield a name and what makes a call with operands of its own, per kernel that knows the shape."""
+        """Yield a name and a maker of calls with operands of their own, for each kernel that supports the shape."""
         yield "triton", lambda: self._triton(shape, queries, contexts)
         if not shape.rotary_dim and self._device == "cuda":
             yield "torch_flash_varlen", lambda: self._flash(shape, queries, contexts)
@@ -147,7 +147,7 @@ def unequal_decodes(part: Part, kernels: Kernels, measure: Callable, sizes: Size
 
 
 def beside_a_chunk(part: Part, kernels: Kernels, measure: Callable, sizes: Sizes) -> None:
-    """Measure decodes and a prompt's chunk in one call, and each in a call of its own."""
+    """Measure decodes and a prompt's chunk in one call, and each in a separate call."""
     decodes = [1] * sizes.decodes, [sizes.beside] * sizes.decodes
     for shape in (sizes.shapes[0], sizes.shapes[-1]):
         _each_kernel(part, kernels, measure, shape, *decodes, call="decodes", chunk=0, cached_tokens=0,

@@ -1,7 +1,7 @@
 """The host's time to launch kernels: layers of a model kernel by kernel against one CUDA graph.
 
-The layers are those that an engine runs without compilation: each norm, product, rotation and activation is a call of
-PyTorch. `host_ms` ends when the host has issued all calls, `wall_ms` when the device has finished them.
+The layers are those of an engine without compilation: each norm, product, rotation and activation is a call of PyTorch.
+`host_ms` ends when the host has issued all calls, `wall_ms` when the device has finished them.
 """
 import time
 from collections.abc import Callable
@@ -16,7 +16,7 @@ HOST = (("launch", 1), ("graph_replay", 1), ("graph_replay", 32), ("graph_replay
 
 
 class LayerShape(NamedTuple):
-    """The widths of a layer; `experts` 0: it has one dense MLP."""
+    """The widths of a layer; `experts` 0: a dense MLP."""
 
     name: str
     hidden: int
@@ -36,8 +36,8 @@ TINY = (LayerShape("dense", 32, 4, 2, 8, 64), LayerShape("mixture", 32, 4, 2, 8,
 class Layer:
     """One layer's weights, and its forward pass over the tokens of decoding sequences.
 
-    Attention is left to the part `attention`: here a sequence reads its own token alone, so that launches are compared
-    and not bytes.
+    Attention is measured in the part `attention`: here a sequence reads its own token alone, so that launches are
+    compared, not bytes.
     """
 
     def __init__(self, torch, device: str, shape: LayerShape):
@@ -104,7 +104,7 @@ class Launches:
         self._torch, self._device, self._num_layers, self._repeats = torch, device, num_layers, repeats
 
     def measure(self, shape: LayerShape, tokens: int) -> dict:
-        """Return milliseconds a layer, and the kernels of one."""
+        """Return milliseconds a layer, and the number of kernels in a layer."""
         torch = self._torch
         layers = [Layer(torch, self._device, shape) for _ in range(self._num_layers)]
         x = torch.ones((tokens, shape.hidden), device=self._device,
@@ -132,7 +132,7 @@ class Launches:
             self._torch.cuda.synchronize()
 
     def _times(self, run: Callable) -> tuple[float, float, float]:
-        """Return medians a layer: until the host is done, until the device is; and the spread of the latter."""
+        """Return medians a layer: until the host is done, until the device is done; and the spread of the second."""
         found = []
         for _ in range(self._repeats):
             self._settle()
@@ -160,7 +160,7 @@ class Launches:
         return graph
 
     def _calls(self, run: Callable) -> int:
-        """Return the operators of PyTorch that a run dispatches, views left out."""
+        """Return the number of PyTorch operators that a run dispatches, views left out."""
         from torch.utils._python_dispatch import TorchDispatchMode
 
         class Counting(TorchDispatchMode):

@@ -1,4 +1,4 @@
-"""Operator tables of two models: `profile-gpu --quick`, ended when its seconds are over."""
+"""Operator tables of two models: `profile-gpu --quick`, ended when its time is over."""
 import csv
 import signal
 import subprocess
@@ -12,7 +12,7 @@ GRACE_S = 15                                    # in which an interrupted profil
 
 
 def profiles(part: Part, root: Path, folder: Path, device: str, models=MODELS) -> None:
-    """Measure each model's operators in equal shares of what the part has left; keep the tables' rows."""
+    """Measure each model's operators in equal shares of the part's remaining time; keep the tables' rows."""
     for i, model in enumerate(models):
         seconds = part.remaining_s() / (len(models) - i)
         if seconds <= 0:

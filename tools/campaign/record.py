@@ -1,4 +1,4 @@
-"""The record of a campaign: the machine, and per part its rows, its seconds and the points that it left out."""
+"""The record of a campaign: the machine, and for each part its rows, its seconds and the points left out."""
 import json
 import time
 from collections.abc import Callable

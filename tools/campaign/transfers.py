@@ -31,7 +31,7 @@ def copies(part: Part, torch, device: str, measure: Callable, sizes=COPY_BYTES) 
 
 def rates(part: Part, torch, device: str, measure: Callable, product: int = PRODUCT,
           copied_bytes: int = DEVICE_COPY_BYTES) -> None:
-    """Measure the rates that bound everything else: bytes moved, and dense products of bfloat16 and fp8."""
+    """Measure the rates that bound all others: bytes moved, and dense products of bfloat16 and fp8."""
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
 
     def copy():

@@ -6,7 +6,7 @@ Partial results of splits are merged by their log-sum-exp (Flash-Decoding, https
 import triton
 import triton.language as tl
 
-ROWS, KEYS = 16, 32                 # the smallest tile: tl.dot asks for 16
+ROWS, KEYS = 16, 32                 # the smallest tile: tl.dot requires 16
 MOST_SPLITS = 32
 PROGRAMS_A_PROCESSOR = 2
 
@@ -27,7 +27,7 @@ def _attend(q, keys, values, out, sums, starts, kv_starts, scale, num_tokens,
         rows = tile * tile_rows + tl.arange(0, tile_rows)
         token, head = rows // group, kv_head * group + rows % group
         is_row = token < queries
-        last_key = context - queries + token                    # the last key that a row sees
+        last_key = context - queries + token                    # the last key that a row attends to
         row_at = q + (first + token)[:, None] * q_token + head[:, None] * q_head
         largest = tl.full([tile_rows], -1e30, tl.float32)
         total = tl.zeros([tile_rows], tl.float32)
@@ -55,7 +55,7 @@ def _fold(row_at, key_at, value_at, is_row, is_key, is_seen, scale, largest, tot
           dim: tl.constexpr, rotary_dim: tl.constexpr):
     """Return the running maximum, sum and result of rows after one more tile of keys."""
     dims = tl.arange(0, dim)
-    query = tl.load(row_at + dims[None, :], mask=is_row[:, None], other=0.0)        # from the cache but for the first
+    query = tl.load(row_at + dims[None, :], mask=is_row[:, None], other=0.0)        # from the cache, except first
     key = tl.load(key_at + dims[None, :], mask=is_key[:, None], other=0.0)
     scores = tl.dot(query, tl.trans(key))
     if rotary_dim > 0:
@@ -98,7 +98,7 @@ def tile_of(queries: int, group: int, is_latent: bool) -> tuple[int, int]:
 
 
 def num_splits(torch, device: str, shape, queries: list[int], contexts: list[int]) -> int:
-    """Return over how many programs the keys of a sequence are split, so that all multiprocessors have work."""
+    """Return the number of programs that share the keys of a sequence, so that all multiprocessors have work."""
     group = shape.heads // shape.kv_heads
     rows, keys = tile_of(max(queries), group, bool(shape.rotary_dim))
     programs = sum(-(-count * group // rows) for count in queries) * shape.kv_heads
@@ -114,7 +114,7 @@ def attend(torch, q, keys, values, starts, kv_starts, longest: int, splits: int)
     ----------
     q : [new tokens, heads, head_dim + rotary_dim]
     keys, values : [context tokens, KV heads, as q], [.., head_dim]; the last axis contiguous.
-    starts, kv_starts : [sequences + 1] int32: where the tokens of each begin in q, and in keys.
+    starts, kv_starts : [sequences + 1] int32: where the tokens of each sequence begin in q, and in keys.
     longest : the most new tokens of a sequence.
     """
     num_tokens, heads, width = q.shape

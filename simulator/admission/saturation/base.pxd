@@ -1,4 +1,4 @@
-"""How saturated the replicas behind a gate are: the one question a detector answers."""
+"""Base class of saturation detectors: the saturation of the replicas behind a gate."""
 from libc.stdint cimport int32_t, int64_t
 
 from simulator.signals.load cimport kv_usage
@@ -7,9 +7,9 @@ from simulator.signals.view cimport View
 
 cdef class SaturationDetector:
     cdef readonly View view             # the replicas behind the gate
-    cdef readonly bint reads_state      # it looks at what they report; set in __init__
+    cdef readonly bint reads_state      # it looks at their reports; set in __init__
 
-    # 0: idle; 1 and above: no more requests should come. Finite.
+    # 0: idle; 1 and above: requests should be held back. Finite.
     cdef double saturation(self, int64_t now_ns) except -1.0 nogil
 
 

@@ -1,4 +1,4 @@
-"""How saturated the replicas behind a gate are: the base of all detectors."""
+"""Base of all saturation detectors: the saturation of the replicas behind a gate."""
 from libc.stdint cimport int64_t
 
 
@@ -15,5 +15,5 @@ cdef class SaturationDetector:
         return 0.0
 
     def measure(self, now_ns):
-        """Return the saturation, as a gateway queue would ask (for Python and tests)."""
+        """Return the saturation, as a gateway queue calls it (for Python and tests)."""
         return self.saturation(now_ns)

@@ -1,4 +1,4 @@
-"""`never`: replicas take whatever comes."""
+"""`never`: replicas are never saturated."""
 cimport cython
 
 from simulator.admission.saturation.base cimport SaturationDetector

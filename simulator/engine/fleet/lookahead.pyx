@@ -16,7 +16,8 @@ cdef enum:
 
 
 cdef bint can_lag(Replica replica) noexcept nogil:
-    return replica.beat is None and replica.latency.is_monotone and foresees_departures(replica.rank.scheduler)
+    return (replica.beat is None and replica.latency.is_monotone and not replica.latency.has_account()
+            and foresees_departures(replica.rank.scheduler))
 
 
 cdef inline bint foresees_departures(Scheduler scheduler) noexcept nogil:

@@ -160,7 +160,9 @@ cdef class Follower:
         return 0
 
 
-def floor_ns(latency):
+def floor_ns(LatencyModel latency):
     """Return a time that iterations are taken not to fall short of."""
+    latency.count(False)
     shortest = min(latency.predict_iteration_ns(decode=[1]), latency.predict_iteration_ns(prefill=[(1, 0)]))
+    latency.count(True)
     return max(int(shortest * SAFETY), 1)

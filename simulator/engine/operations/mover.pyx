@@ -113,7 +113,7 @@ cdef class Mover:
         cdef Replica giver = self._replicas[source], taker = self._replicas[destination]
         if row in self.transits or source == destination or giver.is_halted or taker.is_halted:
             return False
-        if slot >= 0 and giver.rank.scheduler.sequence(slot).is_member:     # whose tokens nobody has written down
+        if slot >= 0 and giver.rank.scheduler.sequence(slot).is_member:      # whose tokens are not counted one by one
             self._fleet.requests[row].output_tokens = giver.rank.scheduler.outputs(slot)
         if (taker.rank.scheduler.refusal(row) != PENDING
                 or taker.rank.delivery.target(row) != giver.rank.delivery.target(row)):

@@ -71,6 +71,8 @@ cdef class LockStep(Beat):
     cdef Step* _executing
     cdef Step* _next                    # being formed; async: or formed
     cdef RunAhead _run                  # iterations planned for all; its used_blocks are of no meaning
+    cdef int32_t _num_counted           # of these: by the latency model, behind the first
+    cdef bint _counts                   # it is told which execute
     cdef list _log                      # None: nobody wants to know
     cdef dict _noted                    # its last entry
 
@@ -104,7 +106,10 @@ cdef class LockStep(Beat):
         dummy.num_sequences = dummy.num_decodes = dummy.num_samples = dummy.decode_tokens = dummy.context_tokens = 1
         if self._latency.pads:
             self._latency.pad(&dummy, 1, self._num_ranks)
+        self._counts = self._latency.has_account()
+        self._latency.count(False)
         self._dummy_ns = self._latency.step_ns(&dummy, 1, self._num_ranks)
+        self._latency.count(True)
         self._latency.raise_if_failed()
         return 0
 
@@ -191,6 +196,7 @@ cdef class LockStep(Beat):
         if self.is_halted:
             return 0
         self.cut(now_ns)
+        self.settle(now_ns)
         for i in range(self._num_ranks):
             (<Replica>self._replicas[i]).halt_own(now_ns)
         self._num_steps += self._run.length - 1
@@ -220,8 +226,9 @@ cdef class LockStep(Beat):
     cdef int64_t num_begun(self, int64_t now_ns) noexcept nogil:
         return self._num_executed + (iteration_at(&self._run, now_ns) if self._run.length > 1 else 0)
 
-    cdef int set_latency(self, LatencyModel latency) except -1:
+    cdef int set_latency(self, LatencyModel latency, int64_t now_ns) except -1:
         if latency is not self._latency:
+            self.settle(now_ns)
             self._latency = latency
             self._price_dummies()
         return 0
@@ -237,9 +244,12 @@ cdef class LockStep(Beat):
     cdef int _end(self, int64_t now_ns) except -1 nogil:
         cdef int32_t i
         self.waves.deliver(now_ns)
+        self.settle(now_ns)
         for i in range(self._num_ranks):
             if self._executing.is_busy[i]:
                 (<Replica>self._replicas[i]).end_oldest()
+            else:
+                (<Replica>self._replicas[i]).end_dummy(now_ns)
         self._end_ns = NEVER_NS
         if not self._is_async:
             self._count(now_ns)
@@ -436,6 +446,14 @@ cdef class LockStep(Beat):
 
     # ---- many steps at once
 
+    cdef void settle(self, int64_t now_ns) noexcept nogil:
+        cdef int32_t begun = iteration_at(&self._run, now_ns) if self._counts and self._run.length > 1 else 0, busy, _
+        for _ in range(self._num_counted, begun):
+            for busy in range(self._executing.num_busy):
+                self._executing.shapes[busy].context_tokens += self._executing.shapes[busy].num_sequences
+            self._latency.step_ns(self._executing.shapes, self._executing.num_busy, self._num_ranks)
+        self._num_counted = max(self._num_counted, begun)
+
     cdef int _plan(self, int64_t now_ns, int64_t horizon_ns) except -1 nogil:
         """Foresee iterations of the same members, as many as all ranks can."""
         cdef int64_t most = MAX_RUN, step_ns
@@ -452,6 +470,9 @@ cdef class LockStep(Beat):
             (<Replica>self._replicas[i]).begin_run(most)
             horizon_ns = min(horizon_ns, (<Replica>self._replicas[i]).scheduler.awaited_ns())
         self._run.start_ns, self._run.ends_ns[0] = now_ns, self.wake_ns
+        self._num_counted = 0
+        if self._counts:
+            self._latency.count(False)
         while length < most and self._run.ends_ns[length - 1] < horizon_ns and self._foresee(length):
             step_ns = self._latency.step_ns(self._executing.shapes, self._executing.num_busy, self._num_ranks)
             if self._latency.has_failed():
@@ -460,11 +481,23 @@ cdef class LockStep(Beat):
             self._run.ends_ns[length] = self._run.ends_ns[length - 1] + step_ns
             length += 1
         self._run.length = length
+        if self._counts:
+            self._latency.count(True)
+            self._forget_contexts()
         for i in range(self._num_ranks):
             (<Replica>self._replicas[i]).end_run(&self._run)
         self._end_ns = self._run.ends_ns[length - 1]
         self._wake_at(self._end_ns)
         return 0
+
+    cdef void _forget_contexts(self) noexcept nogil:
+        """Let the shapes be those of the step that executes again."""
+        cdef int32_t i, busy = 0
+        for i in range(self._num_ranks):
+            if self._executing.is_busy[i]:
+                self._executing.shapes[busy].context_tokens = (
+                    oldest(&(<Replica>self._replicas[i]).pipeline).shape.context_tokens)
+                busy += 1
 
     cdef bint _foresee(self, int32_t number) noexcept nogil:
         """Let all ranks take their blocks for another iteration of the run; False: one does not get them."""

@@ -27,7 +27,7 @@ cdef struct Pipeline:
     int32_t num_blank           # with stride: batches of nothing formed last, since anything else happened
     int32_t first               # place of the batch that ends first
     int32_t num_in_flight       # batches from there on, in the order in which they were scheduled; 0: idle
-    int64_t last_end_ns         # with several stages: when the last batch that is not in flight any more ended
+    int64_t last_end_ns         # when the last batch that is not in flight any more ended, or somebody left without one
     int64_t* durations_ns       # [num_stages] scratch; NULL: one stage
 
 

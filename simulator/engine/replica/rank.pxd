@@ -103,12 +103,16 @@ cdef class Rank:
     # How many iterations the batch, of members only, may be repeated as it is, itself included.
     cdef inline int64_t num_alike(self) noexcept nogil:
         cdef int64_t most = self.next_complete()
-        return most if most > 1 and self.scheduler.failed.size == 0 and self.scheduler.repeats() else 1
+        return most if most > 1 and self.scheduler.repeats() else 1
 
     # ---- an iteration ends
 
     # Take in what a batch brought; the accelerator was busy with it for `executed_ns`.
     cdef int end(self, Batch* batch, int64_t executed_ns) except -1 nogil
+
+    # For so long no member had a turn, and nothing executed.
+    cdef inline void stand(self, int64_t ns) noexcept nogil:
+        self._lateness.stood_ns += ns
 
     # Take notice of what has come from the tier, or was read by it, by `now_ns`. Between iterations only.
     cdef inline int note_transfers(self, int64_t now_ns) except -1 nogil:

@@ -384,8 +384,7 @@ cdef class Rank:
             changes = next_of_turn(rounds, k, depth) + rounds.num_turns * (
                 self.finish.top_iteration_of(rounds.turns[k].group) - group.iteration)
             most = min(most, changes - depth + 1)
-        return most if (members == self.scheduler.num_running() and self.scheduler.failed.size == 0
-                        and self.scheduler.repeats()) else 1
+        return most if members == self.scheduler.num_running() and self.scheduler.repeats() else 1
 
     cdef int end_rounds(self, RunAhead* run, Rounds* rounds, Pipeline* pipeline, int32_t count) except -1 nogil:
         cdef int32_t depth = pipeline.num_in_flight, num_turns = rounds.num_turns, k, ended, first

@@ -34,6 +34,8 @@ cdef class Replica:
     cdef bint _begins_plainly               # neither in steps with numbers nor with those of a tier that copies
     cdef bint _heeds_arrivals               # see SchedulerFacts; with pipeline stages
     cdef bint _ends_plainly                 # not with those of a tier, and it takes effect then
+    cdef bint _counts                       # its latency model is told which iterations execute
+    cdef bint _runs_plainly                 # it is not, there is one stage, and no tier copies
     cdef readonly bint is_out_of_time       # an iteration would end after the last instant of the clock
     cdef readonly bint stands_still         # it was to act at one instant for ever, see _note_still
     cdef readonly int64_t still_ns                  # the instant of its last turn without tokens
@@ -139,6 +141,9 @@ cdef class Replica:
     # What was formed first of that which has not ended executes, padded as this shape of it is.
     cdef int start(self, int64_t begin_ns, int64_t end_ns, const BatchShape* shape) except -1 nogil
 
+    # A step has ended in which it had no tokens.
+    cdef void end_dummy(self, int64_t now_ns) noexcept nogil
+
     # How many iterations the batch in flight may be repeated as it is; without one, for ever. `holds_prefills`: prompts
     # are held in some of them.
     cdef int64_t num_alike(self, bint holds_prefills) noexcept nogil
@@ -160,6 +165,8 @@ cdef class Replica:
     cdef int halt_own(self, int64_t now_ns) except -1 nogil
     cdef int resume_own(self, int64_t since_ns, int64_t now_ns) except -1 nogil
 
+    # Those leave whom the scheduler cannot serve, though nothing executes.
+    cdef int _drop_failed(self, int64_t now_ns) except -1 nogil
     cdef int _fill_otherwise(self, int64_t now_ns) except -1 nogil
     cdef int _fill_numbered(self, int64_t now_ns) except -1 nogil
     cdef int _fill_launching(self, int64_t now_ns) except -1 nogil
@@ -183,9 +190,14 @@ cdef class Replica:
     cdef int _end_at_start(self) except -1 nogil
     cdef bint _is_followed(self) noexcept nogil
     cdef int _plan_run(self, int64_t horizon_ns) except -1 nogil
+    cdef int _plan_otherwise(self, int64_t horizon_ns) except -1 nogil
+    cdef int _plan_members(self, int64_t horizon_ns) except -1 nogil
     cdef int _plan_rounds(self, int64_t horizon_ns) except -1 nogil
     cdef int _make_room(self, int64_t iterations) except -1 nogil
 
+    cdef void _note_account(self) noexcept nogil
+
     # Do what the first iterations of the run, fewer than all, have brought.
     cdef int _end_ahead(self, int32_t count) except -1 nogil
+    cdef int _end_ahead_otherwise(self, int32_t count) except -1 nogil
     cdef int _catch_up(self, int32_t count) except -1 nogil

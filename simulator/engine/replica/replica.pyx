@@ -14,9 +14,9 @@ from simulator.engine.replica.pipeline cimport (
     vacant_place)
 from simulator.engine.replica.rank cimport Rank
 from simulator.engine.replica.rounds cimport (
-    begin_rounds, free_rounds, grow_rounds, plan_rounds, reserve_rounds)
+    begin_rounds, count_rounds, free_rounds, grow_rounds, plan_rounds, reserve_rounds)
 from simulator.engine.replica.run_ahead cimport (
-    END_OF_CLOCK_NS, MAX_RUN, RunAhead, cut_run, drop_from_run, free_run, grow_run, iteration_at, plan_run,
+    END_OF_CLOCK_NS, MAX_RUN, RunAhead, count_run, cut_run, drop_from_run, free_run, grow_run, iteration_at, plan_run,
     plan_striding)
 from simulator.latency.base cimport LatencyModel
 
@@ -61,6 +61,7 @@ cdef class Replica:
         self._ends_plainly = not (self.scheduler.copies or self.scheduler.ends_at_start or self._heeds_arrivals)
         self._begins_plainly = self.pipeline.stride == 0 and not self.scheduler.copies
         self.first_sibling, self.num_siblings = index, 1
+        self._note_account()
 
     def march(self, Beat beat, int32_t first_sibling, int32_t num_siblings):
         """Have a beat from now on, with the siblings of these indices."""
@@ -126,6 +127,8 @@ cdef class Replica:
 
     cdef int settle(self, int64_t now_ns) except -1 nogil:
         self.settle_run(now_ns)
+        if self.beat is not None:
+            self.beat.settle(now_ns)
         self.rank.forget_pauses()
         return self.rank.settle()
 
@@ -159,13 +162,18 @@ cdef class Replica:
                     self._observe(False)
                 if batch.shape.num_sequences == 0 and not self.scheduler.pauses(batch):
                     if self.scheduler.failed.size > 0 and self.pipeline.num_in_flight == 0:
-                        self.rank.drop_failed()         # a step of nothing but that
+                        self._drop_failed(now_ns)       # a step of nothing but that
                         continue
                     if batch.num_preempted == 0 or self.pipeline.num_in_flight > 0 or self.rank.is_livelocked:
                         break
                 elif not self._execute(batch):
                     break
         return self._await_end(horizon_ns)
+
+    cdef int _drop_failed(self, int64_t now_ns) except -1 nogil:
+        if self.scheduler.failed.size > 0:
+            self.pipeline.last_end_ns = now_ns
+        return self.rank.drop_failed()
 
     cdef int _fill_otherwise(self, int64_t now_ns) except -1 nogil:
         return self._fill_numbered(now_ns) if self.pipeline.stride > 0 else self._fill_launching(now_ns)
@@ -334,10 +342,22 @@ cdef class Replica:
         return 0
 
     cdef int _plan_run(self, int64_t horizon_ns) except -1 nogil:
+        return self._plan_members(horizon_ns) if self._runs_plainly else self._plan_otherwise(horizon_ns)
+
+    cdef int _plan_otherwise(self, int64_t horizon_ns) except -1 nogil:
+        if self._counts:
+            self.latency.count(False)                   # they may never execute
+        if self.scheduler.num_groups > 1:
+            self._plan_rounds(horizon_ns)
+        else:
+            self._plan_members(horizon_ns)
+        if self._counts:
+            self.latency.count(True)
+        return 0
+
+    cdef inline int _plan_members(self, int64_t horizon_ns) except -1 nogil:
         cdef int32_t behind = self.scheduler.lead
         cdef int64_t most
-        if self.scheduler.num_groups > 1:
-            return self._plan_rounds(horizon_ns)
         most = min(self.rank.num_alike(), <int64_t>MAX_RUN - behind)
         if most > 1 and (not self.scheduler.overlaps or self._is_followed()):
             if most + behind > self.run.room:
@@ -383,8 +403,19 @@ cdef class Replica:
         return end_of(self)
 
     cdef int _end_ahead(self, int32_t count) except -1 nogil:
+        if not self._runs_plainly:
+            return self._end_ahead_otherwise(count)
+        self.rank.end_ahead(&self.run, oldest(&self.pipeline), count)
+        drop_from_run(&self.run, &self.pipeline, count)
+        return 0
+
+    cdef int _end_ahead_otherwise(self, int32_t count) except -1 nogil:
         if self.pipeline.num_stages > 1:
+            if self._counts:
+                count_rounds(&self.rounds, &self.run, &self.pipeline, count, self.latency)
             return self.rank.end_rounds(&self.run, &self.rounds, &self.pipeline, count)
+        if self._counts and self.beat is None:
+            count_run(&self.run, &self.pipeline, count, self.latency)
         self.rank.end_ahead(&self.run, oldest(&self.pipeline), count)
         if self.scheduler.copies:
             self._catch_up(count)
@@ -414,7 +445,7 @@ cdef class Replica:
         if batch.shape.num_sequences > 0:
             shape[0] = batch.shape
         elif self.pipeline.num_in_flight == 0:
-            self.rank.drop_failed()
+            self._drop_failed(now_ns)
         return batch.shape.num_sequences > 0
 
     cdef bint is_steady(self) noexcept nogil:
@@ -439,6 +470,11 @@ cdef class Replica:
             self.rank.start(batch)
             self.pipeline.num_in_flight += 1
         return 0
+
+    cdef void end_dummy(self, int64_t now_ns) noexcept nogil:
+        if self.scheduler.num_members > 0:
+            self.rank.stand(now_ns - self.pipeline.last_end_ns)
+            self.pipeline.last_end_ns = now_ns
 
     cdef int64_t num_alike(self, bint holds_prefills) noexcept nogil:
         if self.scheduler.strides is not None:
@@ -488,8 +524,14 @@ cdef class Replica:
 
     cdef int set_latency(self, LatencyModel latency, int64_t now_ns) except -1:
         self.cut(now_ns)
+        self.keep_up(now_ns)            # what has begun was of the other
         self.latency = latency
-        return self.beat.set_latency(latency) if self.beat is not None else 0
+        self._note_account()
+        return self.beat.set_latency(latency, now_ns) if self.beat is not None else 0
+
+    cdef void _note_account(self) noexcept nogil:
+        self._counts = self.latency.has_account()
+        self._runs_plainly = self.pipeline.num_stages == 1 and not (self._counts or self.scheduler.copies)
 
     cdef void rouse(self, int64_t now_ns) noexcept nogil:
         if self.beat is not None:

@@ -88,6 +88,19 @@ cdef void plan_rounds(Rounds* rounds, RunAhead* run, Pipeline* pipeline, int64_t
     run.length = i - depth + 1
 
 
+cdef void count_rounds(Rounds* rounds, const RunAhead* run, Pipeline* pipeline, int32_t count,
+                       LatencyModel latency) noexcept nogil:
+    cdef int32_t i
+    cdef int64_t context_tokens
+    cdef Turn* turn
+    for i in range(run.behind + 1, run.behind + 1 + count):
+        turn = &rounds.turns[i % rounds.num_turns]
+        context_tokens = turn.shape.context_tokens
+        turn.shape.context_tokens += <int64_t>(i // rounds.num_turns) * turn.shape.num_sequences
+        latency.stage_durations_ns(&turn.shape, pipeline.durations_ns)
+        turn.shape.context_tokens = context_tokens
+
+
 cdef int64_t tokens_of_rounds(const Rounds* rounds, int32_t count) noexcept nogil:
     cdef int64_t tokens = 0
     cdef int32_t k

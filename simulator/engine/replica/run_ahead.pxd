@@ -47,6 +47,9 @@ cdef void plan_run(RunAhead* run, Pipeline* pipeline, int64_t most, int64_t hori
 cdef void plan_striding(RunAhead* run, Pipeline* pipeline, int64_t most, int64_t horizon_ns, LatencyModel latency,
                         Scheduler scheduler) noexcept nogil
 
+# Have the iterations counted that follow those in flight, as many of the run as `count`, which are about to be taken.
+cdef void count_run(const RunAhead* run, Pipeline* pipeline, int32_t count, LatencyModel latency) noexcept nogil
+
 # Clear a fault of an iteration that may never come; if it does, it is scheduled by itself and fails again.
 cdef void forget_fault(LatencyModel latency) noexcept nogil
 

@@ -83,6 +83,18 @@ cdef void plan_striding(RunAhead* run, Pipeline* pipeline, int64_t most, int64_t
     run.length = i
 
 
+cdef void count_run(const RunAhead* run, Pipeline* pipeline, int32_t count, LatencyModel latency) noexcept nogil:
+    cdef Batch* batch = newest(pipeline)
+    cdef int64_t context_tokens = batch.shape.context_tokens
+    cdef int32_t i
+    for i in range(1, count + 1):
+        batch.shape.context_tokens += batch.num_members
+        if run.contexts != NULL:
+            batch.shape.context_tokens = run.contexts[i]
+        latency.batch_ns(&batch.shape)
+    batch.shape.context_tokens = context_tokens
+
+
 cdef inline void begin_run(RunAhead* run, Pipeline* pipeline) noexcept nogil:
     """Let a run consist of what is in flight."""
     cdef const Batch* batch = oldest(pipeline)

@@ -199,7 +199,7 @@ cdef class Aicb(LatencyModel):
     cdef bint _is_upstream, _is_strict
     cdef bint _is_pass                          # an iteration passes all stages, one after another
     cdef int64_t[NUM_PHASES][NUM_TRUSTS] _counts
-    cdef double[NUM_PHASES][2] _outside         # the first batch beyond the tables: sequences or tokens, length
+    cdef double[NUM_PHASES][3] _outside         # of batches beyond the tables: most sequences, least and most length
 
     def __init__(self, parameters, deployment, CollectiveModel collective=None, experts=None):
         if experts is not None and parameters.is_upstream:
@@ -211,6 +211,7 @@ cdef class Aicb(LatencyModel):
             raise ValueError("aicb needs [model] and [hardware]")
         ways = deployment.parallelism
         self._is_upstream, self._is_strict = parameters.is_upstream, parameters.outside == "error"
+        self.keeps_account = True
         self._collective = collective or AicbLinks(
             deployment, parameters.bytes_per_ns("nvlink"), parameters.bytes_per_ns("rdma"),
             parameters.collective_latency_us * 1e3)
@@ -378,18 +379,21 @@ cdef class Aicb(LatencyModel):
 
     cdef inline void _count(self, const BatchShape* shape, int trust) noexcept nogil:
         cdef int phase = PREFILL if shape.num_chunks else DECODE
-        self._counts[phase][trust] += 1
-        if trust == NEAREST and self._counts[phase][NEAREST] == 1:
+        cdef bint is_told = trust == NEAREST and self._is_strict      # what stops a run is no prediction yet
+        if trust == NEAREST and (self.is_counting or is_told):
             self._note(shape, phase)
+        self._counts[phase][trust] += self.is_counting or is_told
 
     cdef void _note(self, const BatchShape* shape, int phase) noexcept nogil:
-        """Remember the first batch beyond the tables; stop there if asked to."""
-        if phase == PREFILL:
-            self._outside[phase][0] = <double>shape.num_chunks
-            self._outside[phase][1] = <double>(shape.prefill_tokens + shape.decode_tokens)
-        else:
-            self._outside[phase][0] = shape.num_decodes
-            self._outside[phase][1] = self._length(shape)
+        """Remember how large batches beyond the tables are; stop there if asked to."""
+        cdef double length = <double>(shape.prefill_tokens + shape.decode_tokens)
+        cdef double* outside = self._outside[phase]
+        if phase == DECODE:
+            length = self._length(shape)
+        if self._counts[phase][NEAREST] == 0:
+            outside[1] = outside[2] = length
+        outside[0] = max(outside[0], <double>(shape.num_decodes if phase == DECODE else shape.num_chunks))
+        outside[1], outside[2] = min(outside[1], length), max(outside[2], length)
         self.failed = self._is_strict
 
     # ---- for people
@@ -451,21 +455,23 @@ cdef class Aicb(LatencyModel):
 
     def _outside_text(self, int phase) -> str:
         cdef Row* row = &self._decode.rows[self._decode.num_rows - 1] if phase == DECODE else self._prefill.rows
-        count, length = self._outside[phase]
+        count, least, most = self._outside[phase]
+        length = f"{least:g} to {most:g}" if least < most else f"{most:g}"
         asked = sum(self._counts[phase][trust] for trust in range(NUM_TRUSTS))
         covered = f"lengths {row.low:.0f} to {row.high:.0f}"
-        first = f"{count:.0f} prompts, {length:.0f} tokens"
+        found = f"up to {count:.0f} prompt{'s' * (count > 1)}, {length} tokens"
         if phase == DECODE:
             covered = f"up to {self._decode.num_rows} sequences, of the most " + covered
-            first = f"{count:.0f} sequences of length {length:.1f}"
+            found = f"up to {count:.0f} sequence{'s' * (count > 1)} of length {length}"
         return (f"aicb: {self._counts[phase][NEAREST]} of {asked} {('prefill', 'decode')[phase]} iterations lie beyond "
-                f"the tables ({covered}), first {first}; the nearest table was taken")
+                f"the tables ({covered}): {found}; the nearest table was taken")
 
     def raise_if_failed(self):
         """Raise InputErrors where a batch lies beyond the tables and `outside` is "error"."""
         if self.failed:
             self.failed = False
-            raise InputErrors([
-                KeyFault(f"latency.outside: {self._outside_text(phase)}") for phase in range(NUM_PHASES)
-                if self._counts[phase][NEAREST]])
+            faults = [KeyFault(f"latency.outside: {self._outside_text(phase)}") for phase in range(NUM_PHASES)
+                      if self._counts[phase][NEAREST]]
+            self._counts[PREFILL][NEAREST] = self._counts[DECODE][NEAREST] = 0      # such an iteration may never come
+            raise InputErrors(faults)
         LatencyModel.raise_if_failed(self)

@@ -1,11 +1,16 @@
 """What part of all iterations each operator takes: a latency model that asks others beside it, and adds up."""
-from libc.stdint cimport int32_t
+from libc.stdint cimport int32_t, int64_t
+from libc.math cimport floor
 cimport cython
 
 from simulator.domain.batch cimport BatchShape
 from simulator.latency.around.base cimport Around
 from simulator.latency.base cimport LatencyModel
 from simulator.latency.gathering cimport Gathered
+
+
+cdef enum:
+    PARTS_PER_NS = 1 << 20      # of a nanosecond: whole numbers have the same sum in any order
 
 
 @cython.final
@@ -21,20 +26,30 @@ cdef class Part:
     """
 
     cdef readonly object name
-    cdef readonly double ns             # of all iterations so far
+    cdef int64_t _whole_ns, _parts_of_ns        # of all iterations so far
     cdef LatencyModel _model
     cdef readonly Part following
 
     def __init__(self, name, LatencyModel model, Part following):
         self.name, self._model, self.following = name, model, following
 
+    @property
+    def ns(self) -> float:
+        """Time of all iterations so far."""
+        return self._whole_ns + self._parts_of_ns / <double>PARTS_PER_NS
+
+    cdef inline void _add(self, double ns) noexcept nogil:
+        cdef double whole_ns = floor(ns)
+        self._whole_ns += <int64_t>whole_ns
+        self._parts_of_ns += <int64_t>((ns - whole_ns) * PARTS_PER_NS)
+
     cdef void ask(self, const BatchShape* shape) noexcept nogil:
-        self.ns += self._model.batch_ns(shape)
+        self._add(self._model.batch_ns(shape))
         if self.following is not None:
             self.following.ask(shape)
 
     cdef void ask_rank(self, const BatchShape* shape, const Gathered* gathered, int32_t num_ranks) noexcept nogil:
-        self.ns += self._model.rank_ns(shape, gathered, num_ranks)
+        self._add(self._model.rank_ns(shape, gathered, num_ranks))
         if self.following is not None:
             self.following.ask_rank(shape, gathered, num_ranks)
 
@@ -53,22 +68,22 @@ cdef class Attribution(Around):
 
     def __init__(self, LatencyModel model, parts):
         Around.__init__(self, model)
-        self.is_shareable = False
+        self.is_shareable, self.keeps_account = False, True
         for name, part in parts:
             self._parts = Part(name, part, self._parts)
 
     cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
-        if self._parts is not None:
+        if self.is_counting and self._parts is not None:
             self._parts.ask(shape)
         return Around.batch_ns(self, shape)
 
     cdef double rank_ns(self, const BatchShape* shape, const Gathered* gathered, int32_t num_ranks) noexcept nogil:
-        if self._parts is not None:
+        if self.is_counting and self._parts is not None:
             self._parts.ask_rank(shape, gathered, num_ranks)
         return Around.rank_ns(self, shape, gathered, num_ranks)
 
     cdef void stages_ns(self, const BatchShape* shape, double* ns) noexcept nogil:
-        if self._parts is not None:
+        if self.is_counting and self._parts is not None:
             self._parts.ask(shape)
         Around.stages_ns(self, shape, ns)
 

@@ -19,7 +19,7 @@ cdef class Around(LatencyModel):
         self.model = model
         self.take_host_of(model, 1.0)
         self.is_monotone, self.is_shareable, self.pads = model.is_monotone, model.is_shareable, model.pads
-        self.prices_spread = model.prices_spread
+        self.prices_spread, self.keeps_account = model.prices_spread, model.has_account()
         if model.num_stages > 1:
             self.set_stages([1] * model.num_stages)     # room for the stages; `model` knows what they hold
 
@@ -38,6 +38,10 @@ cdef class Around(LatencyModel):
 
     cdef void pad(self, BatchShape* shapes, int32_t num_busy, int32_t num_ranks) noexcept nogil:
         self.model.pad(shapes, num_busy, num_ranks)
+
+    cdef void count(self, bint counts) noexcept nogil:
+        LatencyModel.count(self, counts)
+        self.model.count(counts)
 
     cdef void stages_ns(self, const BatchShape* shape, double* ns) noexcept nogil:
         self.model.stages_ns(shape, ns)

@@ -124,7 +124,7 @@ cdef class ContextParallel(Around):
         rows = (rows_of(shape) + copies - 1) // copies
         context = (shape.prefill_context_tokens + copies - 1) // copies
         if self._collective is not None and self._last_tokens[0] == decodes and self._last_tokens[1] == rows and (
-                self._last_tokens[2] == context):
+                self._last_tokens[2] == context) and not self._collective.counts_each():
             return self._last_ns
         for i in range(self._num_exchanges):
             each = &self._exchanges[i]

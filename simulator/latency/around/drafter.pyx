@@ -44,6 +44,7 @@ cdef class Drafter(Around):
         if drafter is not None:
             self.is_monotone = self.is_monotone and drafter.is_monotone
             self.is_shareable = self.is_shareable and drafter.is_shareable
+            self.keeps_account = self.keeps_account or drafter.has_account()
         self._target = model
         while isinstance(self._target, Around):
             self._target = (<Around>self._target).model
@@ -60,7 +61,18 @@ cdef class Drafter(Around):
         cdef double ns = self._sequence_ns * shape.num_sequences + self._forward_ns * self._drafts
         if self._drafter is not None:
             return ns + self._passes_ns(self._drafter, shape, True)
-        return ns + self._share * self._passes_ns(self._target, shape, False) if self._share > 0.0 else ns
+        return ns + self._share * self._own_passes_ns(shape) if self._share > 0.0 else ns
+
+    cdef double _own_passes_ns(self, const BatchShape* shape) noexcept nogil:
+        """Return what the target would take for all drafts; it makes none of these passes."""
+        cdef bint counts = self._target.is_counting
+        cdef double ns
+        if not self._target.has_account():
+            return self._passes_ns(self._target, shape, False)
+        self._target.count(False)
+        ns = self._passes_ns(self._target, shape, False)
+        self._target.count(counts)
+        return ns
 
     cdef double _passes_ns(self, LatencyModel model, const BatchShape* shape, bint is_apart) noexcept nogil:
         """Return what a model takes for all drafts; `is_apart`: it reads the token sampled last besides."""
@@ -91,6 +103,11 @@ cdef class Drafter(Around):
         self.model.stages_ns(shape, ns)
         self.note_fault()
         ns[self.num_stages - 1] += self._drafting_ns(shape)
+
+    cdef void count(self, bint counts) noexcept nogil:
+        Around.count(self, counts)
+        if self._drafter is not None:
+            self._drafter.count(counts)
 
     def provenance(self) -> dict:
         """Return that of the model, and of a draft model that is priced apart."""

@@ -213,7 +213,7 @@ cdef class Forest(LatencyModel):
             self._collective, self._exchanges = collective, exchanges(deployment)
             self._launches_ns = sum(each.count * self._launch_ns for each in self._exchanges if is_launched(each))
             self._collectives = IterationCollectives(collective, self._exchanges)
-        self._refuses = parameters.outside == "error"
+        self._refuses, self.keeps_account = parameters.outside == "error", True
         self._granularity, self._rounding = tables.kv_granularity, ROUNDING
         self._sources = [path for path in (getattr(parameters, key) for key in FILES) if path is not None]
         self._share_tables()
@@ -325,6 +325,8 @@ cdef class Forest(LatencyModel):
         return (tokens + self._rounding - 1) // self._rounding * self._rounding
 
     cdef void _note(self, Table table, int64_t first, int64_t second) noexcept nogil:
+        if not (self.is_counting or self._refuses):
+            return
         self._outside[<int>table] += 1
         self._largest[<int>table][0] = max(self._largest[<int>table][0], first)
         self._largest[<int>table][1] = max(self._largest[<int>table][1], second)
@@ -334,8 +336,9 @@ cdef class Forest(LatencyModel):
     cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
         cdef const Steady* last = &self._steady
         if (shape.num_chunks == 0 and shape.num_decodes == last.sequences and shape.decode_tokens == last.tokens
-                and last.context_from <= shape.context_tokens < last.context_end):
-            self._counts[<int>last.covered] += 1
+                and last.context_from <= shape.context_tokens < last.context_end
+                and not (self._collective is not None and self._collective.counts_each())):
+            self._counts[<int>last.covered] += self.is_counting
             return last.ns
         return self._look_up(shape)
 
@@ -370,7 +373,7 @@ cdef class Forest(LatencyModel):
             worst = max(worst, at.covered)
         if self._collectives is not None:
             ns += self._collectives.ns(self._rounded_tokens(shape)) + self._launches_ns
-        self._counts[<int>worst] += 1
+        self._counts[<int>worst] += self.is_counting
         if shape.num_chunks == 0 and worst != EXTRAPOLATED and not self.has_failed():   # outsiders: noted each time
             self._remember(shape, context, ns, worst)
         return ns
@@ -437,9 +440,11 @@ cdef class Forest(LatencyModel):
     def raise_if_failed(self):
         """Raise what was asked that lies outside the profiles, where that is refused."""
         if self.failed:
-            self.failed = False
-            raise InputErrors([KeyFault(f'latency.outside: "error", and an iteration lies outside the profiles: '
-                                        f"{self._outsiders()}")])
+            told, self.failed = self._outsiders(), False
+            for table in range(4):                          # such an iteration may never come
+                self._outside[table] = self._largest[table][0] = self._largest[table][1] = 0
+            raise InputErrors([KeyFault(
+                f'latency.outside: "error", and an iteration lies outside the profiles: {told}')])
         LatencyModel.raise_if_failed(self)
 
     def _outsiders(self):

@@ -203,7 +203,7 @@ cdef class Operators(LatencyModel):
             self._take_overlap(experts.dbo)
         self.origins, self._missing, self._notes = self.tables.origins, reading.missing, reading.notes
         self._num_spikes, self._cached = reading.num_spikes, reading.cached
-        self._refuses = parameters.outside == "error"
+        self._refuses, self.keeps_account = parameters.outside == "error", True
         self._is_unsplit = parameters.framework == "vllm" and splits_no_prompts(deployment.accelerator)
         self._ranks, self._hops = deployment.parallelism.token_ranks, deployment.parallelism.pipeline_parallel - 1
         self._sharers = deployment.parallelism.decode_context_parallel
@@ -327,7 +327,7 @@ cdef class Operators(LatencyModel):
         if not self.prices_spread:
             return ns
         if shape.decode_tokens > shape.num_decodes:
-            self._num_drafting += 1
+            self._num_drafting += self.is_counting
         return ns + self._unequal_ns(shape, ns) if shape.below_longest_tokens > 0 else ns
 
     cdef double _unequal_ns(self, const BatchShape* shape, double ns) noexcept nogil:
@@ -447,7 +447,7 @@ cdef class Operators(LatencyModel):
             return self._halves_ns(shape)
         if (shape.num_chunks == 0 and shape.num_decodes == line.sequences and rows_of(shape) == line.tokens
                 and shape.num_samples == line.samples and line.begin <= shape.context_tokens < line.end):
-            self._counts[<int>(line.node if shape.context_tokens == line.begin else line.between)] += 1
+            self._counts[<int>(line.node if shape.context_tokens == line.begin else line.between)] += self.is_counting
             return self._on_line(line, shape)
         if shape.num_chunks == 0 and shape.num_decodes > 0:
             return self._new_line_ns(shape)
@@ -494,7 +494,7 @@ cdef class Operators(LatencyModel):
         return ns
 
     cdef inline void _count(self, Origin origin) noexcept nogil:
-        self._counts[<int>origin] += 1
+        self._counts[<int>origin] += self.is_counting
         if origin == EXTRAPOLATED and self._refuses:
             self.failed = True
 

@@ -309,16 +309,19 @@ cdef class Roofline(LatencyModel):
         # Coefficients are those of a batch that is spread over the ranks: as if each had this one. Experts and what is
         # gathered for them are of all batches.
         cdef BatchShape alike, together = shape[0]
-        cdef double own_tokens = <double>num_ranks * <double>rows_of(shape), ns
+        cdef double own_tokens = <double>num_ranks * <double>rows_of(shape), ns, replaced_ns
+        cdef bint counts = self.is_counting
         repeat_shape(&alike, shape, num_ranks)
         together.prefill_tokens, together.decode_tokens = gathered.prefill_tokens, gathered.decode_tokens
         together.pad_tokens = 0                         # counted among those gathered
-        ns = self.batch_ns(&alike)
+        if self._has_experts and self._is_split(&alike):
+            return self.batch_ns(&alike)                # as if all had this one
+        self.count(False)                               # its collectives are replaced
+        ns, replaced_ns = self.batch_ns(&alike), self._collectives_ns(&alike)
+        self.count(counts)
         if self._has_experts:
-            if self._is_split(&alike):                  # as if all had this one
-                return ns
             ns += self._exchange_ns(rows_of(&together)) - self._exchange_ns(rows_of(&alike))
-        return (ns - self._experts_ns(&alike) - self._collectives_ns(&alike) + self._experts_ns(&together)
+        return (ns - self._experts_ns(&alike) - replaced_ns + self._experts_ns(&together)
                 + self._rank_collectives_ns(own_tokens, rows_of(&together)))
 
     cdef double _rank_collectives_ns(self, double own_tokens, int64_t gathered) noexcept nogil:

@@ -9,7 +9,9 @@ from simulator.results.export.plain import write_csv_tables, write_parquet_table
 from simulator.results.export.source import Source
 from simulator.results.export.vidur import write_simai, write_vidur
 
-VIDUR_FILES = frozenset(("request_metrics.csv", "batch_metrics.csv", "chrome_trace.json", "config.json"))
+VIDUR_FILES = frozenset(("request_metrics.csv", "batch_metrics.csv", "chrome_trace.json", "event_trace.json",
+                         "config.json"))
+VIDUR_TABLES = ("requests", "iterations", "iterations")
 BLIS_FILES = frozenset(("metrics.json", "results.json"))
 
 
@@ -19,11 +21,13 @@ class Format(NamedTuple):
     write : writes a source into a folder, tells how many rows as it goes, and returns what it left blank, in words.
     is_own : says whether it writes a file of that name.
     required : files without which a folder of it is not complete.
+    tables : each as often as its rows are written; None: all of them, once.
     """
 
     write: Callable[[Source, Path, Callable[[int], None]], list[str]]
     is_own: Callable[[str], bool]
     required: frozenset[str]
+    tables: tuple[str, ...] | None = None
 
     def contents(self) -> Contents:
         """Return what a folder of this format holds."""
@@ -31,9 +35,9 @@ class Format(NamedTuple):
 
 
 FORMATS = {
-    "blis": Format(write_blis, BLIS_FILES.__contains__, BLIS_FILES),
+    "blis": Format(write_blis, BLIS_FILES.__contains__, BLIS_FILES, ("requests", "requests")),
     "csv": Format(write_csv_tables, lambda name: name.endswith(".csv"), frozenset(("replicas.csv",))),
     "parquet": Format(write_parquet_tables, lambda name: name.endswith(".parquet"), frozenset(("replicas.parquet",))),
-    "simai": Format(write_simai, VIDUR_FILES.__contains__, VIDUR_FILES),
-    "vidur": Format(write_vidur, VIDUR_FILES.__contains__, VIDUR_FILES),
+    "simai": Format(write_simai, VIDUR_FILES.__contains__, VIDUR_FILES, VIDUR_TABLES),
+    "vidur": Format(write_vidur, VIDUR_FILES.__contains__, VIDUR_FILES, VIDUR_TABLES),
 }

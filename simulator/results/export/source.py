@@ -11,6 +11,7 @@ from simulator.domain import records
 from simulator.errors import InputErrors
 from simulator.results.load import load_results
 from simulator.results.reader import Reader
+from simulator.results.slo import only
 
 TOKEN = np.dtype([("request", "i8"), ("time_ns", "i8")])
 
@@ -54,7 +55,7 @@ class Source:
     @cached_property
     def requests(self) -> np.ndarray:
         """Of /requests, those that came."""
-        return self.all_requests[records.has_come(self.all_requests["status"])]
+        return only(self.all_requests, records.has_come(self.all_requests["status"]))
 
     @cached_property
     def iterations(self) -> np.ndarray:
@@ -83,6 +84,10 @@ class Source:
     def table_names(self) -> list[str]:
         """Return the names of the tables that were written."""
         return self._reader.names()
+
+    def num_rows(self, name: str) -> int:
+        """Return how many rows a table has; of token_times, tokens; 0: no table."""
+        return self._reader.num_rows("token_times/times_ns" if name == "token_times" else name) or 0
 
     def blocks(self, name: str, num_rows: int) -> Iterator[np.ndarray]:
         """Yield a table in blocks of at most so many rows, at least one block.

@@ -5,26 +5,6 @@ NUM_COLUMNS = 1000          # of pixels; two points each
 NUM_QUANTILES = 1001
 
 
-def decimated(x: np.ndarray, y: np.ndarray, num_columns: int = NUM_COLUMNS) -> tuple[np.ndarray, np.ndarray]:
-    """Return x and y, or of many the least and the greatest y of each pixel column.
-
-    No extreme is lost: whoever sees the picture sees every peak. At most `2 * num_columns` points come back.
-
-    Parameters
-    ----------
-    x : (n,), rising.
-    y : (n,)
-    """
-    if len(x) <= 2 * num_columns:
-        return x, y
-    edges = np.linspace(x[0], x[-1], num_columns + 1)[:-1]
-    starts = np.unique(np.searchsorted(x, edges, "left"))
-    starts = starts[starts < len(x)]
-    both = np.empty(2 * len(starts), np.float64)
-    both[0::2], both[1::2] = np.minimum.reduceat(y, starts), np.maximum.reduceat(y, starts)
-    return np.repeat(x[starts], 2), both
-
-
 def scattered(x: np.ndarray, y: np.ndarray, num_columns: int = NUM_COLUMNS) -> tuple[np.ndarray, np.ndarray]:
     """Return a cloud, or of many points the least and the greatest of each column.
 
@@ -41,14 +21,23 @@ def scattered(x: np.ndarray, y: np.ndarray, num_columns: int = NUM_COLUMNS) -> t
     if len(x) <= 2 * num_columns:
         return x, y
     low, high = float(x[0]), float(x[-1])
-    width = (high - low) / num_columns or 1.0
     firsts = np.concatenate(([0], np.flatnonzero(x[1:] != x[:-1]) + 1))         # of each value
-    column = np.minimum((x[firsts] - low) / width, num_columns - 1).astype(np.int64)
-    filled, first = np.unique(column, return_index=True)
+    filled, first = np.unique(column_of(x[firsts], low, high, num_columns), return_index=True)
     starts = firsts[first]
     both = np.empty(2 * len(filled), np.float64)
     both[0::2], both[1::2] = np.minimum.reduceat(y, starts), np.maximum.reduceat(y, starts)
-    return np.repeat(low + (filled + 0.5) * width, 2), both
+    return np.repeat(middles(filled, low, high, num_columns), 2), both
+
+
+def column_of(x: np.ndarray, low: float, high: float, num_columns: int) -> np.ndarray:
+    """Return the column of each point of a cloud that reaches from `low` to `high`."""
+    width = (high - low) / num_columns or 1.0
+    return np.minimum((x - low) / width, num_columns - 1).astype(np.int64)
+
+
+def middles(columns: np.ndarray, low: float, high: float, num_columns: int) -> np.ndarray:
+    """Return the middles of columns of a cloud that reaches from `low` to `high`."""
+    return low + (columns + 0.5) * ((high - low) / num_columns or 1.0)
 
 
 def quantiles(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -64,8 +53,21 @@ def quantiles(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         Values, rising, and the shares from 0 to 1, between which percentiles interpolate linearly as NumPy's do.
     """
     ordered = np.sort(samples)
-    shares = np.linspace(0.0, 1.0, min(NUM_QUANTILES, len(ordered)) if len(ordered) > 1 else 2)
-    rank = shares * (len(ordered) - 1)
-    low = np.floor(rank).astype(np.int64)
-    high = np.minimum(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (rank - low), shares
+    shares, low, high = quantile_ranks(len(ordered))
+    return between(ordered[low], ordered[high], shares, len(ordered)), shares
+
+
+def quantile_ranks(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the shares that a distribution function of so many samples has.
+
+    And the ranks on both sides of each.
+    """
+    shares = np.linspace(0.0, 1.0, min(NUM_QUANTILES, count) if count > 1 else 2)
+    low = np.floor(shares * (count - 1)).astype(np.int64)
+    return shares, low, np.minimum(low + 1, count - 1)
+
+
+def between(low: np.ndarray, high: np.ndarray, shares: np.ndarray, count: int) -> np.ndarray:
+    """Return the values at shares, between the samples at the ranks on both sides."""
+    rank = shares * (count - 1)
+    return low + (high - low) * (rank - np.floor(rank))

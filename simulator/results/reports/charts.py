@@ -36,13 +36,15 @@ def charts_of(material: Material, against: Material | None = None, request: Requ
 
 def _latencies(material: Material, against: Material | None) -> list[Chart]:
     charts = []
+    if against is not None:
+        against.stand_beside(material)
     for measure in MEASURES:
-        if (own := material.samples_ms(measure.key)) is None:
+        if (own := material.sample(measure.key)) is None:
             continue
         samples = {material.summary["name"]: own}
-        if against is not None and (other := against.samples_ms(measure.key)) is not None:
+        if against is not None and (other := against.sample(measure.key)) is not None:
             samples[other_name(material, against)] = other
-        charts.append(latency_chart(measure, samples, material.bound_ms(measure.key)))
+        charts.append(latency_chart(measure, samples))
     return charts
 
 

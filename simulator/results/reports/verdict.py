@@ -1,16 +1,12 @@
 """Two sentences that are read before all else: what came of it, and what stood in the way."""
-import numpy as np
-
 from simulator.results.figures.chart import number
 from simulator.results.reports.material import Material
 from simulator.results.served import UNSERVED
-from simulator.results.slo import completed_of, latencies_ms
 
 KEPT = 0.99                 # of the requests that came: fewer within their bounds, and the SLO is missed
-FULL = 0.95                 # of the KV blocks
 MOSTLY = 0.5                # of the busy time
 BUSY = 0.95                 # of the time from the first iteration to the last
-WAITS = 0.05                # of the busy time: with less nobody is held back
+WAITS = 0.05                # of the busy time: with less no request is held back
 BOUNDS = (("ttft_ms", "TTFT"), ("tpot_ms", "TPOT"), ("e2el_ms", "E2EL"))
 BACKLOGS = {"overloaded": "growing, overloaded", UNSERVED: "not told: most requests were not served"}
 LIMITS = (("kv", "KV full"), ("seqs", "max_num_seqs reached"), ("budget", "token budget reached"))
@@ -38,31 +34,11 @@ def _binding(material: Material) -> str:
     """Return which bound of [slo] is broken most often."""
     if material.requests is None:
         return ""
-    completed = completed_of(material.requests)
-    broken = {label: int((latencies_ms(key, completed) > bound).sum()) for key, label in BOUNDS
-              if (bound := material.bound_ms(key)) is not None}
+    samples = material.requests.samples
+    broken = {label: len(samples[key]) - samples[key].num_within for key, label in BOUNDS
+              if samples[key].bound_ms is not None}
     worst = max(broken, key=broken.get, default=None)
     return f"; {worst} breaks its bound most often, {broken[worst]:,} times" if worst and broken[worst] else ""
-
-
-def limits_of(material: Material) -> tuple[np.ndarray, np.ndarray]:
-    """Return max_num_seqs and max_num_batched_tokens of each row of /replicas.
-
-    0: it is not known.
-
-    Rows follow the pools in their order; where pools differ and their replicas do not add up, nothing is known.
-    """
-    pools, count = material.experiment.get("pools", []), len(material.result.replicas)
-    engines = [pool.get("engine", {}) for pool in pools] or [material.experiment.get("engine", {})]
-    found = [(engine.get("max_num_seqs", 0), engine.get("max_num_batched_tokens", 0)) for engine in engines]
-    if len(set(found)) == 1:
-        rows = found[:1] * count
-    else:
-        rows = [each for pool, each in zip(pools, found, strict=True)
-                for _ in range(pool.get("replicas", 0) * pool.get("topology", {}).get("data_parallel", 1))]
-        rows = rows if len(rows) == count else [(0, 0)] * count
-    limits = np.array(rows, np.int64).reshape(count, 2)
-    return limits[:, 0], limits[:, 1]
 
 
 def pressures(material: Material) -> dict[str, float]:
@@ -71,21 +47,11 @@ def pressures(material: Material) -> dict[str, float]:
     `kv`, `seqs`, `budget`: the limit was reached and requests waited; `waiting`: requests waited; `busy`: of the whole
     time from the first iteration to the last, of the replicas that served anything. All 0 without iterations.
     """
-    lanes = material.lanes
-    weight = lanes.duration_ns.astype(np.float64)
-    total = weight.sum()
-    if not total:
-        return dict.fromkeys(("kv", "seqs", "budget", "waiting", "busy"), 0.0)
-    counts = np.diff(lanes.bounds)
-    max_seqs, budget = (np.repeat(each, counts) for each in limits_of(material))
-    waits = lanes.column("waiting") > 0
-    reached = {"kv": lanes.column("used_blocks") >= FULL * lanes.capacity,
-               "seqs": (max_seqs > 0) & (lanes.column("running") >= max_seqs),
-               "budget": (budget > 0) & (lanes.batch_tokens >= budget)}
-    shares = {name: float(weight[waits & each].sum() / total) for name, each in reached.items()}
-    span_ns = lanes.end_of_all_ns - int(lanes.begin_ns.min())
-    return shares | {"waiting": float(weight[waits].sum() / total),
-                     "busy": float(total / (span_ns * np.count_nonzero(counts)))}
+    span = material.lanes.span
+    if not span.busy_ns:
+        return dict.fromkeys((*span.held_ns, "busy"), 0.0)
+    shares = {name: held_ns / span.busy_ns for name, held_ns in span.held_ns.items()}
+    return shares | {"busy": span.busy_ns / ((span.end_ns - span.begin_ns) * span.num_used)}
 
 
 def bottleneck(material: Material) -> str:

@@ -18,6 +18,7 @@ HANDED_OVER = tuple((field, "decode" if field == "first_token_ns" else label) fo
 GATEWAY, QUEUE, PREFILL, TRANSFER, DECODE, INTERRUPTED = range(6)
 STYLES = {"gateway": GATEWAY, "queue": QUEUE, "prefill": PREFILL, "transfer": TRANSFER, "decode": DECODE,
           "interrupted": INTERRUPTED}
+LEG_COLUMNS = ("request", "scheduled_ns", "ended_ns", "how")
 AWAY = [records.LEG_ENDS.index(name) for name in ("moved", "retried")]
 
 
@@ -37,17 +38,25 @@ def row_of(result, request_id: str) -> int:
     InputErrors
         There is no such request, or no table of requests.
     """
+    first, known = 0, []
     try:
-        ids = result.requests["request_id"]
+        for block in result.column_blocks("requests", ("request_id",)):
+            ids = block["request_id"]
+            if len(rows := np.flatnonzero(ids == _as_stored(request_id, ids.dtype))):
+                return first + int(rows[0])
+            known = known or [each.decode() if isinstance(each, bytes) else str(each) for each in ids[:1000].tolist()]
+            first += len(ids)
     except LookupError as error:
         raise InputErrors([f"--request: {error.args[0]}"]) from error
-    wanted = int(request_id) if ids.dtype.kind in "iu" and request_id.isdecimal() else request_id
-    rows = np.flatnonzero(ids == wanted) if ids.dtype.kind not in "iu" or isinstance(wanted, int) else []
-    if not len(rows):
-        known = [str(each) for each in ids[:1000].tolist()]
-        raise InputErrors([f"--request: no request {request_id!r}{nearest(request_id, known)}; there are {len(ids):,}, "
-                           f"{known[0]} first" if known else f"--request: no request {request_id!r}: there are none"])
-    return int(rows[0])
+    raise InputErrors([f"--request: no request {request_id!r}{nearest(request_id, known)}; there are {first:,}, "
+                       f"{known[0]} first" if known else f"--request: no request {request_id!r}: there are none"])
+
+
+def _as_stored(request_id: str, dtype: np.dtype) -> int | bytes | None:
+    """Return an id as the table has it; None: it can have no such id."""
+    if dtype.kind == "S":
+        return request_id.encode()
+    return int(request_id) if request_id.isdecimal() and int(request_id) <= np.iinfo(dtype).max else None
 
 
 def phases_of(result, row: int) -> list[Phase]:
@@ -56,7 +65,7 @@ def phases_of(result, row: int) -> list[Phase]:
     Their lengths sum to E2EL to the nanosecond, of a request that completed. Time between two stays at replicas, after
     a failure or on a move, is `interrupted`; a preemption leaves no instant, so its wait is part of what went on.
     """
-    request = result.requests[row]
+    request = result.request(row)
     arrival_ns = int(request["arrival_ns"])
     marks = MARKS if "prefill_done_ns" not in request.dtype.names or request["prefill_done_ns"] < 0 else HANDED_OVER
     known = [(int(request[field]), label) for field, label in marks
@@ -80,16 +89,20 @@ def phases_of(result, row: int) -> list[Phase]:
 
 def _away(result, row: int) -> list[tuple[int, int]]:
     """Return the times between two stays, after a failure or on a move."""
-    try:
-        legs = result.legs
-    except LookupError:
+    if result.num_rows("legs") is None:
         return []
-    legs = legs[legs["request"] == row]
+    legs = [leg for block in result.column_blocks("legs", LEG_COLUMNS) for leg in _legs_in(block, row)]
     gaps = []
     for one, other in pairwise(legs):
         if one["how"] in AWAY and one["ended_ns"] >= 0 and one["scheduled_ns"] >= 0:
-            gaps.append((int(one["ended_ns"]), int(other["scheduled_ns"])))
+            gaps.append((one["ended_ns"], other["scheduled_ns"]))
     return gaps
+
+
+def _legs_in(block: dict[str, np.ndarray], row: int) -> list[dict[str, int]]:
+    """Return the stays of a request that are in a block."""
+    return [{name: int(column[place]) for name, column in block.items()}
+            for place in np.flatnonzero(block["request"] == row)]
 
 
 def waterfall(result, request_id: str) -> Chart:
@@ -101,7 +114,7 @@ def waterfall(result, request_id: str) -> Chart:
         There is no such request.
     """
     row = row_of(result, request_id)
-    request, phases = result.requests[row], phases_of(result, row)
+    request, phases = result.request(row), phases_of(result, row)
     start_ns = int(request["arrival_ns"])
     total_ns = sum(phase.end_ns - phase.start_ns for phase in phases)
     status = records.STATUS_NAMES[request["status"]].replace("_", " ")

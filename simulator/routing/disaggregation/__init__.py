@@ -1,1 +1,1 @@
-"""Whether the prompt of a request is computed apart from what follows it."""
+"""Deciders: whether the prompt of a request is computed on a prefill replica."""

@@ -1,4 +1,4 @@
-"""Whether the prompt of a request is computed apart from what follows it: the base of all deciders."""
+"""Base of all deciders: whether the prompt of a request is computed on a prefill replica."""
 from libc.stdint cimport int32_t, int64_t
 
 from simulator.domain.request cimport Demand, Request
@@ -9,10 +9,10 @@ import msgspec
 
 
 class DecisionContext(msgspec.Struct, frozen=True):
-    """What a decider works with.
+    """Inputs of a decider.
 
     prefill, decode : simulator.signals.view.View of the replicas for either leg.
-    workload : simulator.workload.base.Workload; only what clients declare may be read.
+    workload : simulator.workload.base.Workload; only fields declared by clients may be read.
     block_size : tokens per KV block of the decode replicas, in which `decode.cached_blocks` counts.
     """
 
@@ -39,5 +39,5 @@ cdef class Decider:
         return True
 
     def decide(self, row, prefill, decode, now_ns):
-        """Return whether a request is split, as the engine would ask (for tests)."""
+        """Return whether a request is split, as the engine calls it (for tests)."""
         return self.splits(row, prefill, decode, now_ns)

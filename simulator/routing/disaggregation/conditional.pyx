@@ -1,7 +1,7 @@
-"""What Dynamo's conditional disaggregation shares.
+"""Base of Dynamo's conditional disaggregation.
 
-A verdict that a request stays at its decode replica stands only while that has room for it. Nothing is booked by a
-verdict. Source: ai-dynamo/dynamo, lib/kv-router/src/conditional_disagg.rs (088ca50b) and
+The verdict that a request stays at its decode replica holds only while that replica has room for it. A verdict reserves
+nothing. Source: ai-dynamo/dynamo, lib/kv-router/src/conditional_disagg.rs (088ca50b) and
 lib/llm/src/kv_router/prefill_router/conditional_bypass.rs (07a6c9ce).
 """
 from libc.stdint cimport int32_t, int64_t
@@ -23,16 +23,17 @@ class DecodeGate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     decode_busy_threshold: Annotated[Annotated[float, Meta(ge=0, le=1)] | None, Meta(description=(
         "a request is split after all if with its prompt more than this share of the decode replica's KV blocks would "
-        "be in use; absent: whatever is in use"))] = None
+        "be in use; absent: no limit"))] = None
 
 
 class ShortPrompts(DecodeGate, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which prompts are short, and mostly cached."""
 
     eff_isl_threshold: Annotated[int, Meta(ge=0, le=2**31 - 1, description=(
-        "a request stays at its decode replica if that lacks fewer tokens of the prompt"),
+        "a request may stay at its decode replica if the replica lacks fewer tokens of the prompt than this"),
         extra={"unit": "tokens"})] = 2048
-    eff_isl_ratio_threshold: Annotated[Share, Meta(description="and a smaller share of it than this")] = 0.7
+    eff_isl_ratio_threshold: Annotated[Share, Meta(description=(
+        "a request may stay if its decode replica also lacks a smaller share of the prompt than this"))] = 0.7
 
 
 cdef class Conditional(Decider):
@@ -42,7 +43,7 @@ cdef class Conditional(Decider):
         gate = parameters.decode_busy_threshold
         self._decode_busy = -1.0 if gate is None else gate
         self._block_size = context.block_size
-        self.decode.wants_blocks = gate is not None
+        self.decode.wants_blocks = self.decode.wants_blocks or gate is not None
 
     cdef bint stays(self, int32_t row, int32_t prefill, int32_t decode, int64_t now_ns) except -1 nogil:
         return False

@@ -1,4 +1,4 @@
-"""`isl_bounding`: prompts of which a decode replica lacks little stay there; Dynamo's."""
+"""`isl_bounding`: a decode replica keeps prompts of which it lacks few tokens; Dynamo's."""
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
@@ -11,7 +11,7 @@ from simulator.routing.disaggregation.conditional import ShortPrompts
 cdef class IslBounding(Conditional):
     """Splits all but short prompts.
 
-    What the decode replica has cached does not count.
+    Tokens cached by the decode replica do not count.
     """
 
     Parameters = ShortPrompts

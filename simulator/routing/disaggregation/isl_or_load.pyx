@@ -15,7 +15,7 @@ class IslOrLoadParameters(ShortPrompts, frozen=True, kw_only=True, forbid_unknow
 
 @cython.final
 cdef class IslOrLoad(Conditional):
-    """Splits requests that are not short and whose prefill replica is not busy."""
+    """Splits requests that are not short if their prefill replica is not busy."""
 
     Parameters = IslOrLoadParameters
     needs_decode = True

@@ -20,8 +20,8 @@ class PrefixThresholdParameters(msgspec.Struct, frozen=True, kw_only=True, forbi
     """Keys of [cluster.disaggregation]."""
 
     non_cached_tokens: Annotated[Tokens, Meta(description=(
-        "split if the decode replica lacks so many tokens of the prompt, or more; 0: never"))] = 16
-    prompt_tokens: Annotated[Tokens, Meta(description="and if the prompt has so many, or more")] = 0
+        "split if the decode replica lacks at least this many tokens of the prompt; 0: never"))] = 16
+    prompt_tokens: Annotated[Tokens, Meta(description="split if, in addition, the prompt has this many tokens")] = 0
 
 
 @cython.final

@@ -21,10 +21,10 @@ cdef class PythonDecider(Decider):
     """
 
     Parameters = None
-    uses_prefill = False                # a subclass that goes by the prefill replica sets it
-    uses_caches = False                 # one that asks `cached_blocks` does that
+    uses_prefill = False                # a subclass that depends on the prefill replica sets it
+    uses_caches = False                 # a subclass that calls `cached_blocks` sets it
 
-    cdef readonly object parameters     # what [cluster.disaggregation] holds, as `Parameters`
+    cdef readonly object parameters     # content of [cluster.disaggregation], as `Parameters`
     cdef readonly object prefill_states, prefill_accounts, decode_states, decode_accounts
     cdef RequestView _request           # one, reused for each call
 
@@ -42,7 +42,7 @@ cdef class PythonDecider(Decider):
             self.decode.wants_caches = True
 
     def splits_request(self, request, prefill, decode, now_ns):
-        """Return whether the prompt of `request`, a `RequestView`, is computed apart from the rest.
+        """Return whether the prompt of `request`, a `RequestView`, is computed on a prefill replica.
 
         prefill, decode : the replicas that would get the legs; None: not chosen yet, or there is none.
         """

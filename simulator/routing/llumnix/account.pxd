@@ -8,28 +8,28 @@ from simulator.routing.llumnix.dispatches cimport Dispatch, Dispatches
 
 @cython.final
 cdef class LocalAccount(Dispatches):
-    cdef Candidates _candidates     # whose in-flight fields it keeps
-    cdef Candidate* _replicas       # its items
+    cdef Candidates _candidates     # it keeps their in-flight fields
+    cdef Candidate* _replicas       # the items of _candidates
     cdef bint _is_cache_aware
-    cdef bint _leaks                # as upstream: a reverted prefill stays in in_flight, and who comes back while its
-                                    # last visit is remembered is not counted
+    cdef bint _leaks                # as upstream: a reverted prefill stays in in_flight, and a request that returns
+                                    # while its last visit is remembered is not counted
     cdef int64_t _staleness_s
 
-    # A request was sent. Twice in the same role, or after both roles: ignored.
+    # A request was sent. Ignored: a second time in one role, or after both roles.
     cdef int add(self, int32_t row, int32_t replica, int8_t infer_type, int64_t tokens, int64_t hit_tokens,
                  int64_t now_ns) except -1 nogil
 
-    # Take back what was added for a prefill that nobody will decode.
+    # Revert `add` for a prefill without a decode.
     cdef int revert_prefill(self, int32_t row, int32_t replica) except -1 nogil
 
     # Forget a request at one replica, or, replica < 0, everywhere.
     cdef void remove(self, int32_t row, int32_t replica) noexcept nogil
 
-    # A replica comes up anew, with nothing.
+    # A replica has restarted, empty.
     cdef void restart(self, int32_t replica) noexcept nogil
 
-    # Compare with a newer status of the replica, of which was_waiting and is_waiting of its dispatches tell. Where hits
-    # are looked up and `waiting` requests wait, the tokens they compute are replaced by what is known of them here.
+    # Compare with a newer status of the replica, by was_waiting and is_waiting of its dispatches. If hits are looked up
+    # and `waiting` requests wait, their tokens to compute are replaced by this account's values.
     cdef void reconcile(self, int32_t replica, int32_t waiting, int64_t now_ns) noexcept nogil
 
     cdef void _count(self, const Dispatch* one, int8_t infer_type, int32_t sign) noexcept nogil

@@ -14,12 +14,12 @@ from simulator.routing.llumnix.names import INFER_TYPES
 
 @cython.final
 cdef class LocalAccount:
-    """What is in flight to each replica.
+    """Requests in flight to each replica.
 
     num_replicas, num_rows : replicas and requests there are.
-    candidates : Candidates whose in-flight fields are kept up to date.
+    candidates : Candidates; this account keeps their in-flight fields up to date.
     is_cache_aware : whether hits shorten prefills in flight.
-    staleness_s : after so many whole seconds a dispatch that no status shows is given up.
+    staleness_s : a dispatch that no status shows is dropped after this many whole seconds.
     leaks : as upstream, a reverted prefill stays in `in_flight`.
     """
 
@@ -115,7 +115,7 @@ cdef class LocalAccount:
         self.add(row, replica, INFER_TYPES.index(infer_type), tokens, hit_tokens, now_ns)
 
     def note_reverted(self, row, replica):
-        """Take back what was added for a prefill."""
+        """Revert the count of a prefill."""
         self.revert_prefill(row, replica)
 
     def note_left(self, row, replica=-1):

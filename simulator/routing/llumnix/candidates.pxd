@@ -1,22 +1,22 @@
-"""What Llumnix's scheduler knows of each replica when it chooses: status, account of what is in flight, request.
+"""Llumnix's input for each replica at a decision: status, account of requests in flight, request.
 
-In brackets: what llumnix-project/llumnix at 8a693b4 calls it, in cms.proto.
+In brackets: the name in llumnix-project/llumnix at 8a693b4, cms.proto.
 """
 from libc.stdint cimport int8_t, int32_t, int64_t
 
 from simulator.routing.llumnix.profiles cimport ProfileTable
 
 
-cdef struct Candidate:              # a cache line each for what every decision reads, for load, for decodes
-    int64_t time_ns                 # of its status: when it was so [timestamp_ms]
+cdef struct Candidate:              # a cache line each for fields of every decision, for load, for decodes
+    int64_t time_ns                 # time of its status [timestamp_ms]
     int64_t hit_tokens              # of the prompt at hand, in the cache here
     int64_t miss_tokens
     int64_t predicted_tokens        # prefill tokens computed since the status, as the online predictor has it
     int32_t waiting                 # [num_waiting_requests]
     int32_t running                 # [num_running_requests]
-    int32_t loading                 # those whose KV is on the way [num_loading_requests]
+    int32_t loading                 # requests with KV on its way [num_loading_requests]
     int8_t infer_type               # InferType
-    int8_t reserved                 # InferType for which adaptive P/D keeps it; NOT_RESERVED
+    int8_t reserved                 # InferType for which adaptive P/D reserves it; NOT_RESERVED
     int8_t is_schedulable           # it takes requests
     int8_t needs_failover           # found unschedulable or stale while this request is scheduled
     int32_t node                    # -1: unknown; so for unit
@@ -25,19 +25,19 @@ cdef struct Candidate:              # a cache line each for what every decision 
     int32_t max_batched_tokens      # per iteration
     int64_t waiting_prefill_tokens  # [num_uncomputed_tokens_all_waiting_prefills]
     int64_t running_prefill_tokens  # [num_uncomputed_tokens_scheduler_running_prefills]
-    int64_t in_flight_prefill_tokens    # sent, not yet in a status; so for what begins with in_flight
+    int64_t in_flight_prefill_tokens    # sent, not yet in a status; as are all in_flight fields
                                         # [num_uncomputed_tokens_inflight_dispatch_prefill_requests]
     int64_t in_flight_decode_tokens     # [num_tokens_inflight_dispatch_decode_requests]
     int64_t total_tokens            # room of its KV cache [num_total_gpu_tokens]
     int64_t used_tokens             # [num_used_gpu_tokens]
     int64_t unallocated_prefill_tokens  # [num_unallocated_tokens_scheduler_running_prefills]
-    int64_t hybrid_unallocated_tokens   # of requests whose KV is still to be fetched
+    int64_t hybrid_unallocated_tokens   # of requests with KV still to be fetched
                                         # [num_unallocated_tokens_hybrid_scheduler_waiting_decodes]
-    int64_t hybrid_decode_tokens    # texts of these [hybrid_scheduler_waiting_to_decode_tokens_num]
-    int64_t waiting_decode_tokens   # of waiting requests [scheduler_waiting_to_decode_tokens_num]
-    int64_t running_decode_tokens   # of running ones [scheduler_running_to_decode_tokens_num]
-    int64_t loading_tokens          # of those that load [num_tokens_loading_requests]
-    int32_t hybrid_decodes          # their numbers [hybrid_scheduler_waiting_to_decode_requests_num]
+    int64_t hybrid_decode_tokens    # texts of hybrid_decodes [hybrid_scheduler_waiting_to_decode_tokens_num]
+    int64_t waiting_decode_tokens   # of waiting_decodes [scheduler_waiting_to_decode_tokens_num]
+    int64_t running_decode_tokens   # of running_decodes [scheduler_running_to_decode_tokens_num]
+    int64_t loading_tokens          # of loading requests [num_tokens_loading_requests]
+    int32_t hybrid_decodes          # requests [hybrid_scheduler_waiting_to_decode_requests_num]
     int32_t waiting_decodes         # [scheduler_waiting_to_decode_requests_num]
     int32_t running_decodes         # [scheduler_running_to_decode_requests_num]
     int32_t in_flight_decodes       # [num_inflight_dispatch_decode_requests]; a whole request is one of both
@@ -62,11 +62,11 @@ cdef class Candidates:
     cdef readonly int32_t count
     cdef Candidate* items           # [count]
     cdef float* metrics             # [metric][candidate], as last computed; float32 like upstream's
-    cdef int8_t* flags              # [count] scratch of whoever works on the candidates
+    cdef int8_t* flags              # [count] scratch of the caller
     cdef int64_t now_ns
     cdef ProfileTable ttft          # duration in ms of a prefill of (tokens, 0)
     cdef ProfileTable tpot          # of a decode iteration of (sequences, tokens per sequence)
-    cdef readonly object array      # the same as NumPy arrays: records CANDIDATE
+    cdef readonly object array      # the items as a NumPy array: records CANDIDATE
     cdef readonly object metric_array       # [NUM_METRICS, count]
     cdef object _flag_array
 

@@ -1,4 +1,4 @@
-"""What Llumnix's scheduler knows of each replica when it chooses."""
+"""Llumnix's input for each replica at a decision."""
 from libc.stdint cimport int8_t, int32_t, int64_t
 
 from simulator.routing.llumnix.profiles cimport ProfileTable

@@ -1,4 +1,4 @@
-"""What a scheduler of Llumnix is composed of: for each infer type metrics, filters and a selector.
+"""Composition of a Llumnix scheduler: for each infer type metrics, filters and a selector.
 
 Source of the built-in compositions: llumnix-project/llumnix at 8a693b4, the dispatch policy registry and
 utils.go:verifyConfig.
@@ -18,7 +18,7 @@ MetricName = Literal[tuple(name for name in METRIC_NAMES if name != "num_request
 InferTypeName = Literal["neutral", "prefill", "decode"]
 FailoverDomainName = Literal["instance", "node", "instance-unit", "node-unit"]
 MAX_SECONDS = 1e6
-# Load metrics of full mode, and what it has alone.
+# Load metrics of full mode, and keys that only full mode has.
 USUAL = {"dispatch_neutral_load_metric": "all_prefills_tokens_num",
          "dispatch_prefill_load_metric": "all_prefills_tokens_num",
          "dispatch_decode_load_metric": "kv_cache_usage_ratio_projected"}
@@ -28,42 +28,43 @@ WholeSeconds = Annotated[int, Meta(ge=0, le=int(MAX_SECONDS))]
 
 
 class FilterSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One filter; what a filter does not need is left out."""
+    """One filter; keys that a filter does not need are left out."""
 
     name: Annotated[Literal["schedulability", "staleness", "metric", "infer_type", "reserved", "failover",
-                            "failover_migration_source"], Meta(description="which filter")]
-    metric: Annotated[MetricName | None, Meta(description="metric: by which")] = None
-    threshold: Annotated[float | None, Meta(description="metric: what is not strictly better is rejected")] = None
-    skip_in_fallback: Annotated[bool, Meta(description="metric: not asked once all were rejected")] = True
+                            "failover_migration_source"], Meta(description="name of the filter")]
+    metric: Annotated[MetricName | None, Meta(description="metric: metric that is compared")] = None
+    threshold: Annotated[float | None, Meta(description="metric: values not strictly better are rejected")] = None
+    skip_in_fallback: Annotated[bool, Meta(description="metric: skipped after all were rejected")] = True
     infer_type: Annotated[InferTypeName | None, Meta(description=(
-        "infer_type: the one kept; reserved: that for which a replica is kept, prefill or decode"))] = None
+        "infer_type: the type that passes; reserved: the type, prefill or decode, for which a replica is "
+        "reserved"))] = None
     instance_staleness_s: Annotated[WholeSeconds | None, Meta(description=(
         "staleness, failover_migration_source: whole seconds; default: that of the policy"))] = None
     failover_domain: Annotated[FailoverDomainName | None, Meta(description=(
-        "failover, failover_migration_source: what fails together; default: that of the policy"))] = None
-    invert: Annotated[bool, Meta(description="keep what would be rejected")] = False
+        "failover, failover_migration_source: unit of failure; default: that of the policy"))] = None
+    invert: Annotated[bool, Meta(description="let pass exactly the replicas that it would reject")] = False
 
 
 class SelectorSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which of those left is chosen."""
+    """The choice among the replicas that passed the filters."""
 
     name: Annotated[Literal["metric", "fixed_preference", "slo_prefill_adaptive", "slo_decode_adaptive"],
-                    Meta(description="which selector")] = "metric"
+                    Meta(description="name of the selector")] = "metric"
     metrics: Annotated[list[MetricName], Meta(max_length=8, description=(
-        "metric: compared one after the other"))] = []
+        "metric: metrics, compared one after the other"))] = []
     top_k: Annotated[int, Meta(ge=1, le=2**31 - 1, description="metric: draw one of the k best")] = 1
     tpot_limit_ms: Annotated[float, Meta(ge=0, description=(
-        "slo_decode_adaptive: after a fallback, the slowest below it is chosen, or else the fastest"))] = 0.0
+        "slo_decode_adaptive: after a fallback, the slowest replica below this is chosen, or else the fastest"))] = 0.0
 
 
 class InferTypeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How replicas of one infer type are chosen."""
+    """The choice among replicas of one infer type."""
 
-    infer_type: Annotated[InferTypeName, Meta(description="of the replicas")]
+    infer_type: Annotated[InferTypeName, Meta(description="infer type of the replicas")]
     metrics: Annotated[list[MetricName], Meta(max_length=8, description=(
-        "computed beside those that filters and selector need"))] = []
-    filters: Annotated[list[FilterSpec], Meta(max_length=16, description="all must let a replica pass")] = []
-    selector: Annotated[SelectorSpec, Meta(description="of what passes")] = SelectorSpec()
+        "metrics to compute besides those of filters and selector"))] = []
+    filters: Annotated[list[FilterSpec], Meta(max_length=16, description="a replica must pass all filters")] = []
+    selector: Annotated[SelectorSpec, Meta(description="choice among the replicas that pass")] = SelectorSpec()
 
     def needed(self) -> list[str]:
         """Return all metrics to compute."""
@@ -73,7 +74,7 @@ class InferTypeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 def compose(parameters: Any) -> dict[str, InferTypeSpec]:
-    """Return how replicas of each infer type are chosen.
+    """Return the choice for each infer type.
 
     A built-in policy may leave a type out.
 
@@ -84,7 +85,7 @@ def compose(parameters: Any) -> dict[str, InferTypeSpec]:
     Raises
     ------
     InputErrors
-        A composition of the user's that cannot work.
+        A composition of the user that cannot work.
     """
     build = {"load-balance": _load_balance, "slo": _slo, "flood": _flood}[parameters.scheduling_policy]
     if parameters.scheduling_policy == "slo" and parameters.enable_adaptive_pd:
@@ -104,12 +105,12 @@ def compose(parameters: Any) -> dict[str, InferTypeSpec]:
 def settled(parameters: Any) -> dict[str, Any]:
     """Return the keys that the mode decides.
 
-    These are its defaults, and under `upstream_compat` what upstream puts instead of what it does not offer.
+    They are its defaults; under `upstream_compat` also upstream's replacements for options that the mode lacks.
 
     Raises
     ------
     ValueError
-        What the mode does not offer was asked for; upstream turns it off or replaces it silently.
+        An option was given that the mode lacks; upstream turns it off or replaces it silently.
     """
     is_lite = parameters.mode == "lite"
     if is_lite and parameters.scheduling_policy != "load-balance":
@@ -132,7 +133,7 @@ def settled(parameters: Any) -> dict[str, Any]:
 
 
 def _offers(metric: str, is_lite: bool) -> bool:
-    """Say whether the policy load-balance may go by a metric."""
+    """Say whether the policy load-balance may use a metric."""
     return metric in LITE if is_lite else metric not in (LITE[1], *PREDICTED)
 
 
@@ -147,12 +148,12 @@ def slo_limit_ms(slo_ms: float, threshold: float) -> float:
 
 
 def below(metric: str, threshold: float, **more: Any) -> FilterSpec:
-    """Return the filter that keeps what is strictly better than a threshold."""
+    """Return the filter that passes values strictly better than a threshold."""
     return FilterSpec(name="metric", metric=metric, threshold=threshold, **more)
 
 
 def guarded(parameters: Any, *filters: FilterSpec) -> list[FilterSpec]:
-    """Return the filters of all full-mode policies around those of one."""
+    """Return a full-mode policy's filters and those common to all such policies."""
     return [FilterSpec(name="schedulability"),
             FilterSpec(name="staleness", instance_staleness_s=parameters.instance_staleness_s), *filters,
             FilterSpec(name="failover", failover_domain=parameters.failover_domain)]
@@ -206,7 +207,7 @@ def _flood(parameters: Any) -> list[InferTypeSpec]:
 
 
 def _completed(spec: InferTypeSpec, parameters: Any) -> InferTypeSpec:
-    """Fill in what filters leave to the policy."""
+    """Fill in the policy's values for keys that filters leave out."""
     filters = [replace(one, instance_staleness_s=(one.instance_staleness_s if one.instance_staleness_s is not None
                                                   else parameters.instance_staleness_s),
                        failover_domain=one.failover_domain or parameters.failover_domain) for one in spec.filters]

@@ -29,27 +29,27 @@ cdef enum DispatchMode:
     PD_STAGED                       # in two calls
 
 
-cdef struct Choice:                 # candidates; -1: none, or not asked for
+cdef struct Choice:                 # candidates; -1: none, or not requested
     int32_t neutral
     int32_t prefill
     int32_t decode
-    int8_t was_tried                # 0: there are not the groups that the mode needs
+    int8_t was_tried                # 0: a group that the mode needs is missing
 
 
 @cython.final
 cdef class Dispatcher:
     cdef readonly Candidates candidates
     cdef readonly LocalAccount account      # None: nothing in flight is counted
-    cdef readonly OnlinePredictor predictor     # None: what was computed since a status is not predicted
+    cdef readonly OnlinePredictor predictor     # None: progress since a status is not predicted
     cdef Draws draws
     cdef Pipeline pipelines[NUM_INFER_TYPES]
     cdef int32_t* members[NUM_INFER_TYPES]  # candidates that a pipeline looks at
     cdef int32_t num_members[NUM_INFER_TYPES]
     cdef int32_t num_typed[NUM_INFER_TYPES]     # candidates of each infer type
-    cdef int32_t* kept                      # those that passed the last filters
+    cdef int32_t* kept                      # members that passed the last filters
     cdef int32_t num_kept
     cdef bint _is_adaptive          # prefill and decode choose among all
-    cdef bint _is_compatible        # upstream's prediction, which always comes out as 0
+    cdef bint _is_compatible        # upstream's prediction, which is always 0
     cdef int64_t _max_batched_tokens
     cdef object _arrays
 
@@ -59,14 +59,14 @@ cdef class Dispatcher:
     # Compute the metrics of all groups for a request of `prompt_tokens`. Before it: candidates.begin, and hits.
     cdef void measure(self, int64_t prompt_tokens) noexcept nogil
 
-    # Filter a group into `kept`; says whether it took the second pass.
+    # Filter a group into `kept`; return whether it took the second pass.
     cdef bint sift(self, int8_t infer_type) except -1 nogil
 
     # Filter and select; -1: none can take it.
     cdef int32_t pick(self, int8_t infer_type) except -2 nogil
 
-    # The whole of a call of the scheduler after `measure`; what is chosen is accounted for. For PD_STAGED `infer_type`
-    # says which stage it is.
+    # A whole call of the scheduler after `measure`; the chosen replicas are added to the account. For PD_STAGED
+    # `infer_type` is the stage.
     cdef int choose(self, DispatchMode mode, int8_t infer_type, int32_t row, int64_t prompt_tokens,
                     Choice* choice) except -1 nogil
 

@@ -24,10 +24,10 @@ from simulator.routing.llumnix.names import INFER_TYPES, metric_code
 cdef class Dispatcher:
     """Chooses replicas for requests.
 
-    candidates : what is known of the replicas.
+    candidates : state of the replicas.
     specs : infer type -> InferTypeSpec, as llumnix_composition.compose gives it.
     draws : random numbers, of selectors that choose among the k best.
-    account : LocalAccount of what is in flight; None: not counted.
+    account : LocalAccount of requests in flight; None: not counted.
     predictor : OnlinePredictor of prefill iterations; None: progress since a status is not predicted.
     parameters : LlumnixParameters, coerced.
     """
@@ -77,7 +77,7 @@ cdef class Dispatcher:
             self.num_kept = apply_filters(self.candidates, &self.pipelines[infer_type].filters,
                                           self.members[infer_type], self.num_members[infer_type], attempt, self.kept)
             left = 0
-            for k in range(self.num_kept):      # whatever the filters, what is closed stays closed
+            for k in range(self.num_kept):      # closed replicas stay closed under any filters
                 self.kept[left] = self.kept[k]
                 left += self.candidates.items[self.kept[k]].is_schedulable != 0
             self.num_kept = left
@@ -121,7 +121,7 @@ cdef class Dispatcher:
         return 0
 
     cdef void _predict(self) noexcept nogil:
-        """Predict what replicas for prefills have computed since their status.
+        """Predict the progress of prefill replicas since their status.
 
         Upstream cuts the result off by the wrong variable, so that it is always 0.
         """
@@ -146,7 +146,7 @@ cdef class Dispatcher:
     # The face for tests.
 
     def dispatch(self, mode, stage, row, prompt_tokens):
-        """Return what a call of the scheduler chooses: a list of candidates, None where there is none."""
+        """Return the choice of a call of the scheduler: a list of candidates, None where there is none."""
         cdef Choice choice
         cdef int8_t infer_type = INFER_TYPES.index(stage or "prefill")
         self.regroup()

@@ -1,4 +1,4 @@
-"""Which requests are where: records of dispatches, linked by replica and by request."""
+"""Requests at each replica: records of dispatches, linked by replica and by request."""
 from libc.stdint cimport int8_t, int32_t, int64_t
 
 
@@ -8,15 +8,15 @@ cdef struct Dispatch:               # one request at one replica
     int64_t uncomputed_tokens       # of its prompt, without cache hits where they are looked up
     int32_t row                     # of the request
     int32_t replica
-    int32_t gateway                 # lite mode: through which it came
-    int32_t next_of_replica         # the next dispatch to the same replica; -1: none; so for the others
+    int32_t gateway                 # lite mode: the gateway that sent it
+    int32_t next_of_replica         # the next dispatch to this replica; -1: none; as in the next two
     int32_t previous_of_replica
-    int32_t next_of_row             # of the same request, elsewhere
+    int32_t next_of_row             # the next dispatch of this request, elsewhere
     int8_t infer_type               # the role in which it was sent; NEUTRAL: both
-    int8_t is_found                 # a status has shown it: it counts no more, but is remembered while it waits
-    int8_t was_waiting              # the status at hand shows it among those that waited lately
-    int8_t is_waiting               # ... among those that wait
-    int8_t is_prefilled             # lite mode: its first token has come
+    int8_t is_found                 # a status has shown it: no longer counted, but remembered while it waits
+    int8_t was_waiting              # the last status shows it among requests that waited lately
+    int8_t is_waiting               # ... among requests that wait
+    int8_t is_prefilled             # lite mode: it has its first token
 
 
 cdef class Dispatches:

@@ -1,4 +1,4 @@
-"""Which requests are where: records of dispatches, linked by replica and by request."""
+"""Requests at each replica: records of dispatches, linked by replica and by request."""
 from libc.stdint cimport INT32_MAX, int32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset

@@ -5,16 +5,16 @@ from simulator.routing.llumnix.candidates cimport Candidates
 
 
 cdef enum FilterKind:               # FILTER_NAMES in names.py follows this order
-    SCHEDULABILITY                  # rejects what takes no requests; marks it for failover
-    STALENESS                       # rejects statuses more than some whole seconds old; marks likewise
+    SCHEDULABILITY                  # rejects replicas that take no requests; marks them for failover
+    STALENESS                       # rejects statuses more than some whole seconds old; marks them for failover
     METRIC                          # keeps values that are strictly better than a threshold
     INFER_TYPE                      # keeps one infer type
-    RESERVED                        # rejects what adaptive P/D keeps for an infer type
-    FAILOVER                        # rejects the failover domains of all that is marked, among those looked at
-    FAILOVER_MIGRATION_SOURCE       # keeps only these domains
+    RESERVED                        # rejects replicas that adaptive P/D reserves for an infer type
+    FAILOVER                        # rejects the failover domains of all marked members
+    FAILOVER_MIGRATION_SOURCE       # passes only these domains
 
 
-cdef enum FailoverDomain:           # FAILOVER_DOMAINS likewise
+cdef enum FailoverDomain:           # FAILOVER_DOMAINS in names.py follows this order
     DOMAIN_INSTANCE
     DOMAIN_NODE
     DOMAIN_INSTANCE_UNIT
@@ -27,8 +27,8 @@ cdef enum:
 
 cdef struct Filter:
     int8_t kind                     # FilterKind
-    int8_t is_inverted              # keep what it would reject
-    int8_t skips_fallback           # not asked in the second pass, when the first has left nobody
+    int8_t is_inverted              # pass exactly the replicas that it would reject
+    int8_t skips_fallback           # skipped in the second pass, when the first has passed none
     int8_t infer_type               # of INFER_TYPE and RESERVED
     int8_t domain                   # of FAILOVER and FAILOVER_MIGRATION_SOURCE
     int32_t metric                  # of METRIC
@@ -41,14 +41,14 @@ cdef struct FilterChain:
     int32_t count
 
 
-# Does this filter, one of those that judge a candidate by itself, reject it? Marks it where it needs failover.
+# Does this filter, which judges a candidate by itself, reject it? Marks a candidate that needs failover.
 cdef bint rejects(Candidates candidates, const Filter* one, int32_t i) noexcept nogil
 
-# Ask all filters that judge a candidate by itself, also when one has rejected it.
+# Apply all filters that judge a candidate by itself, even after one has rejected it.
 cdef bint passes(Candidates candidates, const FilterChain* chain, bint is_fallback, int32_t i) noexcept nogil
 
 # Write those of `members` that pass all filters to `kept`, in their order, and return how many.
-# Every filter sees every member, since marks count; those that reject whole domains see all members.
+# Every filter sees every member, since marks count; filters that reject whole domains see all members.
 cdef int32_t apply_filters(Candidates candidates, const FilterChain* chain, const int32_t* members,
                            int32_t num_members, bint is_fallback, int32_t* kept) noexcept nogil
 

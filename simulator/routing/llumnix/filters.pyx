@@ -31,7 +31,7 @@ cdef bint rejects(Candidates candidates, const Filter* one, int32_t i) noexcept 
 
 
 cdef void flag_nodes(Candidates candidates, const int32_t* members, int32_t num_members) noexcept nogil:
-    """Flag all on the nodes of marked members; where no node is known, nobody."""
+    """Flag all members on the nodes of marked members; a marked member without a known node flags none."""
     cdef int32_t k, j, node
     for k in range(num_members):
         candidates.flags[members[k]] = 0
@@ -66,7 +66,7 @@ cdef void flag_failover(Candidates candidates, int8_t domain, const int32_t* mem
         candidates.flags[members[k]] = candidates.items[members[k]].needs_failover
     if domain == DOMAIN_NODE or domain == DOMAIN_NODE_UNIT:
         flag_nodes(candidates, members, num_members)
-    # Upstream asks an arbitrary instance whether data parallelism is on.
+    # Upstream checks an arbitrary instance for data parallelism.
     if (domain == DOMAIN_INSTANCE_UNIT or domain == DOMAIN_NODE_UNIT) and (
             candidates.items[members[0]].data_parallel_size > 1):
         flag_units(candidates, members, num_members)
@@ -82,7 +82,7 @@ cdef void mark_unhealthy(Candidates candidates, int64_t staleness_s, const int32
 
 cdef int32_t drop_domains(Candidates candidates, const Filter* one, const int32_t* members, int32_t num_members,
                           int32_t* kept, int32_t num_kept) noexcept nogil:
-    """Keep those of `kept` that lie outside the failed domains, or, of migration sources, inside."""
+    """Keep the members of `kept` outside the failed domains, or, of migration sources, inside."""
     cdef bint keeps_inside = (one.kind == FAILOVER_MIGRATION_SOURCE) != one.is_inverted
     cdef int32_t k, left = 0
     if one.kind == FAILOVER_MIGRATION_SOURCE:

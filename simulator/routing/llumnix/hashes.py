@@ -1,7 +1,7 @@
-"""The keys under which Llumnix's KV stores know the chunks of a prompt.
+"""Keys of the chunks of a prompt in Llumnix's KV stores.
 
-Not used while simulating, where the hashes of simulator.kv.content tell texts apart; for whoever reads or writes the
-keys of a real store. Source: llumnix-project/llumnix at 8a693b4, token_hasher.go.
+Not used while simulating, where the hashes of simulator.kv.content identify texts; for reading or writing the keys of a
+real store. Source: llumnix-project/llumnix at 8a693b4, token_hasher.go.
 """
 import hashlib
 import struct
@@ -22,7 +22,7 @@ def chunk_keys(tokens: Sequence[int], chunk_size: int = 256, algorithm: str = "s
     tokens : token ids, at least one.
     chunk_size : tokens per chunk.
     algorithm : "sha256_cbor" (Mooncake under vLLM), "sha256_hex" or "xxhash" (v6d).
-    save_unfull_chunk : whether what is left behind the last whole chunk has a key; "sha256_hex" marks it with "_0".
+    save_unfull_chunk : whether the rest after the last whole chunk has a key; "sha256_hex" marks it with "_0".
 
     Raises
     ------
@@ -105,7 +105,7 @@ def _xxhash(chunks: list[Sequence[int]], chunk_size: int) -> Iterator[str]:
 
 
 def _cbor(value: object) -> bytes:
-    """Encode in canonical CBOR (RFC 8949, 4.2) what keys are made of."""
+    """Encode the content of a key in canonical CBOR (RFC 8949, 4.2)."""
     if value is None:
         return b"\xf6"
     if isinstance(value, int):

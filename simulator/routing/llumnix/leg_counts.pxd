@@ -1,4 +1,4 @@
-"""Prefill legs at replicas that do either leg: their statuses do not tell these from what decodes."""
+"""Prefill legs at replicas that do either leg: their statuses do not separate prefill legs from decodes."""
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
@@ -14,15 +14,15 @@ cdef struct LegCount:               # of a replica
 
 @cython.final
 cdef class LegCounts(Dispatches):
-    cdef LegCount* seen             # [replica] as of the last `count`; as of that of the last `push`
+    cdef LegCount* seen             # [replica] as of the last `count`; pushed: as of the last `push`
     cdef LegCount* pushed
-    cdef const Request* _legs       # [row] what becomes of prefill legs
+    cdef const Request* _legs       # [row] state of prefill legs
     cdef object _owner
 
     # A prefill leg was sent; it has left.
     cdef int sent(self, int32_t row, int32_t replica) except -1 nogil
     cdef void left(self, int32_t row, int32_t replica) noexcept nogil
 
-    # Count those that replicas have now; keep that for who asks later.
+    # Count the legs that replicas have now; keep that count for later readers.
     cdef void count(self) noexcept nogil
     cdef void push(self) noexcept nogil

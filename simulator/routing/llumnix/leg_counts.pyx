@@ -1,7 +1,7 @@
-"""Prefill legs at replicas that do either leg: their statuses do not tell these from what decodes.
+"""Prefill legs at replicas that do either leg: their statuses do not separate prefill legs from decodes.
 
-An instance of Llumnix counts what decodes by itself: of waiting and of running requests those with max_tokens > 1; a
-prefill leg has 1. Source: llumnix-project/llumnix at 8a693b4, the status collector of its engine.
+An instance of Llumnix counts its decodes itself: waiting and running requests with max_tokens > 1; a prefill leg has
+1. Source: llumnix-project/llumnix at 8a693b4, the status collector of its engine.
 """
 from libc.stdint cimport int32_t
 from libc.stdlib cimport calloc, free
@@ -15,7 +15,7 @@ from simulator.domain.request cimport RUNNING, WAITING, Request
 cdef class LegCounts(Dispatches):
     """How many prefill legs replicas have.
 
-    num_replicas, num_rows : replicas and requests there are. legs : NumPy array of what becomes of prefill legs.
+    num_replicas, num_rows : replicas and requests there are. legs : NumPy array, state of prefill legs.
     """
 
     def __init__(self, int32_t num_replicas, int32_t num_rows, legs):

@@ -7,7 +7,7 @@ from simulator.routing.llumnix.dispatches cimport Dispatches
 
 cdef struct LiteCounts:             # of one replica
     int64_t tokens                  # of the texts of its requests, as far as reported
-    int64_t waiting_tokens          # of those whose first token has not come
+    int64_t waiting_tokens          # of requests without a first token
     int32_t requests
     int32_t waiting_requests
     int32_t version                 # of its registration; 0: not registered
@@ -22,14 +22,14 @@ cdef class LiteState(Dispatches):
     cdef void add_replica(self, int32_t replica, int32_t version) noexcept nogil
     cdef void remove_replica(self, int32_t replica) noexcept nogil
 
-    # A request was sent, with a prompt of so many tokens.
+    # A request was sent, with a prompt of `tokens`.
     cdef int allocate(self, int32_t row, int32_t replica, int32_t gateway, int64_t tokens) except -1 nogil
 
     # Its text has become longer; a report of less is ignored.
     cdef void update(self, int32_t index, int64_t tokens) noexcept nogil
 
-    # Its first token has come.
+    # It has its first token.
     cdef void prefilled(self, int32_t index) noexcept nogil
 
-    # It is gone. index: as `find` says.
+    # It has left. index: from `find`.
     cdef void release(self, int32_t index) noexcept nogil

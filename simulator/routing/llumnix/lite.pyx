@@ -12,7 +12,7 @@ from simulator.routing.llumnix.dispatches cimport Dispatch, Dispatches
 
 @cython.final
 cdef class LiteState(Dispatches):
-    """What the gateways count, of `num_rows` requests at `num_replicas` replicas."""
+    """The gateways' counts of `num_rows` requests at `num_replicas` replicas."""
 
     def __cinit__(self, int32_t num_replicas, int32_t num_rows):
         self.counts = <LiteCounts*>calloc(num_replicas, sizeof(LiteCounts))
@@ -71,7 +71,7 @@ cdef class LiteState(Dispatches):
         counts.tokens -= one.tokens
         self.drop(index)
 
-    # The face for tests. What names a request that is not there, or a gateway that did not send it, is refused.
+    # The face for tests. An absent request, or a gateway that did not send it, is refused.
 
     def register_replica(self, replica, version):
         """Register a replica."""

@@ -1,4 +1,4 @@
-"""Lite mode in a simulated cluster: who is where, as gateways know it."""
+"""Lite mode in a simulated cluster: requests at each replica, as gateways count them."""
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 

@@ -1,7 +1,7 @@
-"""Lite mode in a simulated cluster: who is where, as gateways know it.
+"""Lite mode in a simulated cluster: requests at each replica, as gateways count them.
 
-Every gateway is the same one here, and every replica is registered from the start. Gateways report the texts of their
-requests at intervals; the sum over a replica is read from its state, which is the same.
+All gateways are one here, and every replica is registered from the start. Gateways report the texts of their requests
+at intervals; their sum over a replica equals a field of its state, and is read from there.
 """
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free

@@ -24,7 +24,7 @@ cdef enum Metric:                   # METRIC_NAMES in names.py follows this orde
 # The value for a request of `prompt_tokens`; 0: for none.
 cdef float metric_value(Candidates candidates, int32_t metric, int32_t i, int64_t prompt_tokens) noexcept nogil
 
-# Fill candidates.metrics for those in `members`.
+# Fill candidates.metrics for the candidates in `members`.
 cdef void compute_metric(Candidates candidates, int32_t metric, const int32_t* members, int32_t num_members,
                          int64_t prompt_tokens) noexcept nogil
 
@@ -34,7 +34,7 @@ cdef inline bint is_less(int32_t metric, float a, float b) noexcept nogil:
     return a > b if metric == KV_CACHE_HIT_LEN or metric == FREENESS else a < b
 
 
-# Is candidate a before b by the first of these metrics in which they differ?
+# Is candidate a before b by the first of the `metrics` in which they differ?
 cdef inline bint is_before(Candidates candidates, const int32_t* metrics, int32_t num_metrics, int32_t a,
                            int32_t b) noexcept nogil:
     cdef int32_t i

@@ -41,7 +41,7 @@ cdef float predicted_ttft(Candidates candidates, int32_t i, int64_t prompt_token
     cdef double result
     if backlog != backlog:
         return INFINITY
-    if age_ms > <int64_t>backlog:       # what it had is done by now
+    if age_ms > <int64_t>backlog:       # its backlog is done by now
         result = chunked_prefill_ms(
             candidates.ttft, c.in_flight_prefill_tokens + prompt_tokens, c.max_batched_tokens, decode)
     else:
@@ -108,5 +108,5 @@ def value_of(Candidates candidates, name, i, prompt_tokens=0, is_lite=False):
 
 
 def orders_before(name, a, b):
-    """Say whether value `a` of a metric is better than `b` (for Python and tests)."""
+    """Return whether value `a` of a metric is better than `b` (for Python and tests)."""
     return bool(is_less(metric_code(name), a, b))

@@ -1,4 +1,4 @@
-"""Llumnix's rescheduling policies, asked one after the other: what is to move, given what is known."""
+"""Llumnix's rescheduling policies, applied one after the other: the moves of a plan."""
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
@@ -28,7 +28,7 @@ cdef class MovePlanner:
     cdef Pairs _pairs
     cdef ReschedulingPolicy _policies[MAX_POLICIES]
     cdef int32_t _num_policies
-    cdef int32_t* _everyone         # [candidate] all of them
+    cdef int32_t* _everyone         # [candidate] all candidates
     cdef object _owners
 
     # Replace the moves of `rescheduler`. A pair is left out if its exact reverse is there already; one source may give

@@ -1,4 +1,4 @@
-"""Llumnix's rescheduling policies, asked one after the other: what is to move, given what is known.
+"""Llumnix's rescheduling policies, applied one after the other: the moves of a plan.
 
 Source: llumnix-project/llumnix at 8a693b4, rescheduling_policy.go:getMigrationPairs.
 """

@@ -1,4 +1,4 @@
-"""How long a prefill iteration takes, learned while it runs, and what was computed since a status."""
+"""Duration of a prefill iteration, learned during the run, and the progress since a status."""
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
@@ -12,7 +12,7 @@ cdef class OnlinePredictor:
     cdef double _r[3][4]            # QR factorisation of the rows (1, x, x**2 | y) so far: R and Q'y
     cdef double _coefficients[3]
 
-    # Add an iteration of `tokens` that took `duration_ms`; the fit is no more valid.
+    # Add an iteration of `tokens` that took `duration_ms`; this invalidates the fit.
     cdef void add(self, double tokens, double duration_ms) noexcept nogil
 
     # Fit if there are samples enough.
@@ -20,7 +20,7 @@ cdef class OnlinePredictor:
 
     cdef double predict_ms(self, double tokens) noexcept nogil
 
-    # Prefill tokens computed within `age_ms` after a status that shows `backlog` of them, `running` of these in an
-    # iteration that has begun, in iterations of up to `max_batched_tokens`.
+    # Prefill tokens computed within `age_ms` after a status that shows `backlog` tokens, `running` in an iteration that
+    # has begun, in iterations of up to `max_batched_tokens`.
     cdef int64_t computed_tokens(self, int64_t backlog, int64_t running, int64_t max_batched_tokens,
                                  double age_ms) noexcept nogil

@@ -1,4 +1,4 @@
-"""How long a prefill iteration takes, learned while it runs, and what was computed since a status.
+"""Duration of a prefill iteration, learned during the run, and the progress since a status.
 
 Source: llumnix-project/llumnix at 8a693b4, quadratic_predictor.go and predict_utils.go:predictNumComputedPrefillTokens.
 """
@@ -7,15 +7,15 @@ from libc.stdint cimport int32_t, int64_t
 cimport cython
 
 cdef enum:
-    SHORTEST_US = 1             # durations beyond these are none, as upstream has it
+    SHORTEST_US = 1             # durations outside these limits are ignored, as upstream has it
     LONGEST_MS = 1000000
 
 
 @cython.final
 cdef class OnlinePredictor:
-    """Least squares of a quadratic; of less where samples tell no more.
+    """Least squares of a quadratic; of a lower degree where samples do not suffice.
 
-    Rows are taken into R and Q'y by Givens rotations as they come (Golub and Van Loan, Matrix Computations, 4th ed.,
+    Rows are added to R and Q'y by Givens rotations as they arrive (Golub and Van Loan, Matrix Computations, 4th ed.,
     5.2.6 and 6.5.3), so samples are not kept.
 
     num_warmup : samples before the first fit.
@@ -47,7 +47,7 @@ cdef class OnlinePredictor:
         cdef double norm
         if self.is_fitted or self.num_samples < max(1, self._num_warmup):
             return
-        # Column k of R has the length of column k of the data; what is on the diagonal is new in it.
+        # Column k of R has the length of column k of the data; its diagonal is the part independent of earlier columns.
         while degree < min(2, self.num_samples - 1):
             norm = 0
             for j in range(degree + 2):

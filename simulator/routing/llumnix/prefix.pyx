@@ -1,4 +1,4 @@
-"""How much of a prompt is cached where, in whole chunks of the index that Llumnix asks.
+"""Cached part of a prompt on each replica, in whole chunks of Llumnix's index.
 
 Source: llumnix-project/llumnix at 8a693b4, prefix_cache_utils.go.
 """

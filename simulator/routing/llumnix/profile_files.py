@@ -1,4 +1,4 @@
-"""Files of profiled durations: {"metadata": .., "results": [row, ..]}, of which the median counts."""
+"""Files of profiled durations: {"metadata": .., "results": [row, ..]}; the p50 of each row is used."""
 import json
 import math
 from collections.abc import Iterable

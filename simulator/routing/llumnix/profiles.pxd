@@ -16,9 +16,9 @@ cdef class ProfileTable:
     cdef double predict(self, double row, double column) noexcept nogil
 
 
-# Duration in ms of one decode iteration of `sequences` whose texts sum to `tokens`; NaN: not in the table.
+# Duration in ms of one decode iteration of `sequences` with `tokens` of text in total; NaN: not in the table.
 cdef double decode_ms(ProfileTable tpot, int64_t sequences, int64_t tokens) noexcept nogil
 
-# Time in ms to prefill `tokens` in chunks of `max_batched_tokens`, in iterations that also decode; NaN likewise.
+# Time in ms to prefill `tokens` in chunks of `max_batched_tokens`, in iterations that also decode; NaN: not known.
 cdef double chunked_prefill_ms(ProfileTable ttft, int64_t tokens, int64_t max_batched_tokens,
                                double decode_iteration_ms) noexcept nogil

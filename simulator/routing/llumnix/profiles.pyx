@@ -90,7 +90,7 @@ cdef double decode_ms(ProfileTable tpot, int64_t sequences, int64_t tokens) noex
 
 cdef double chunked_prefill_ms(ProfileTable ttft, int64_t tokens, int64_t max_batched_tokens,
                                double decode_iteration_ms) noexcept nogil:
-    # predict_utils.go:predictTtftLatencyByChunkPrefill; what a chunk costs does not depend on where it stands
+    # predict_utils.go:predictTtftLatencyByChunkPrefill; the cost of a chunk does not depend on its position
     cdef int64_t whole, rest
     cdef double total_ms = decode_iteration_ms * 0      # NaN stays NaN
     if tokens <= 0:

@@ -31,41 +31,49 @@ class LlumnixReschedulerParameters(msgspec.Struct, frozen=True, kw_only=True, fo
     Source: llumnix-project/llumnix at 8a693b4.
     """
 
-    # What acts where replicas do one phase of a request alone.
+    # Keys that act where replicas do only one phase of a request.
     FOR_ONE_PHASE: ClassVar[tuple[str, ...]] = ("decode_load_metric", "decode_load_threshold")
 
-    policies: Annotated[tuple[PolicyName, ...], Meta(description="asked one after the other")] = (
+    policies: Annotated[tuple[PolicyName, ...], Meta(description="policies, applied one after the other")] = (
         "decode_load", "prefill_failover", "decode_failover", "neutral_failover")
-    interval_ms: Annotated[float, Meta(ge=1, le=1e9, description="from one plan to the next")] = 500.0
-    decode_load_metric: Annotated[MetricName, Meta(description="decode_load")] = "kv_cache_usage_ratio_projected"
-    decode_load_threshold: Annotated[float, Meta(description="sources are at or above it")] = 1.0
-    neutral_load_metric: Annotated[MetricName, Meta(description="neutral_load")] = "kv_cache_usage_ratio_projected"
-    neutral_load_threshold: Annotated[float, Meta(description="sources are at or above it")] = 1.0
+    interval_ms: Annotated[float, Meta(ge=1, le=1e9, description="time from one plan to the next")] = 500.0
+    decode_load_metric: Annotated[MetricName, Meta(description=(
+        "decode_load: metric of load"))] = "kv_cache_usage_ratio_projected"
+    decode_load_threshold: Annotated[float, Meta(description="decode_load: sources are at or above it")] = 1.0
+    neutral_load_metric: Annotated[MetricName, Meta(description=(
+        "neutral_load: metric of load"))] = "kv_cache_usage_ratio_projected"
+    neutral_load_threshold: Annotated[float, Meta(description="neutral_load: sources are at or above it")] = 1.0
     load_balance_threshold: Annotated[float, Meta(description=(
         "*_load: least difference of source and destination; 0: any"))] = 0.7
     load_balance_scope: Annotated[Literal["cluster", "unit"], Meta(description=(
         "*_load: unit balances within units and has no thresholds"))] = "cluster"
     req_select_rule: Annotated[Literal["NUM_REQ", "TOKEN", "RATIO"], Meta(description=(
-        "*_load: what is counted of requests that move"))] = "TOKEN"
+        "*_load: quantity that is counted of requests that move"))] = "TOKEN"
     req_select_order: Annotated[Literal["LCR", "FCR", "LR", "SR", "FCW", "FCWSR"], Meta(description=(
-        "*_load: last come running, first come running, longest, shortest, first come waiting, both"))] = "SR"
-    req_select_value: Annotated[float, Meta(ge=-1, description="*_load: how many of what is counted")] = 1024.0
-    failover_domain: Annotated[FailoverDomainName, Meta(description="what fails together")] = "instance-unit"
-    data_parallel_size: Annotated[int, Meta(ge=1, le=2**31 - 1, description="as of the router")] = 1
+        "*_load: order of moves: last arrival running, first arrival running, longest, shortest, first arrival "
+        "waiting, both"))] = "SR"
+    req_select_value: Annotated[float, Meta(ge=-1, description="*_load: budget of a move in that quantity")] = 1024.0
+    failover_domain: Annotated[FailoverDomainName, Meta(description="unit of failure")] = "instance-unit"
+    data_parallel_size: Annotated[int, Meta(ge=1, le=2**31 - 1, description="as the router's data_parallel_size")] = 1
     instance_staleness_s: Annotated[int, Meta(ge=0, le=int(MAX_SECONDS), description=(
         "a status more whole seconds old means a failure"))] = 60
-    status_steps: Annotated[int, Meta(ge=0, le=2**31 - 1, description="as of the router")] = 1
-    status_push_interval_s: Annotated[Seconds, Meta(description="as of the router")] = 0.04
-    status_poll_interval_s: Annotated[Seconds, Meta(description="as of the router")] = 0.05
+    status_steps: Annotated[int, Meta(ge=0, le=2**31 - 1, description="as the router's status_steps")] = 1
+    status_push_interval_s: Annotated[Seconds, Meta(description="as the router's status_push_interval_s")] = 0.04
+    status_poll_interval_s: Annotated[Seconds, Meta(description="as the router's status_poll_interval_s")] = 0.05
     enable_adaptive_pd: Annotated[bool, Meta(description=(
         "adds both bin-packing policies; replicas are reserved for prefill and decode"))] = False
-    tpot_slo_ms: Annotated[float, Meta(ge=0, le=1e9, description="binpacking_*")] = 50.0
-    tpot_slo_dispatch_threshold: Annotated[Fraction, Meta(description="destinations stay below this part")] = 0.85
-    tpot_migrate_out_ceil_threshold: Annotated[Fraction, Meta(description="mitigation: sources are above")] = 0.95
-    tpot_migrate_out_floor_threshold: Annotated[Fraction, Meta(description="consolidation: sources are below")] = 0.6
+    tpot_slo_ms: Annotated[float, Meta(ge=0, le=1e9, description=(
+        "binpacking_*: target of the time per output token"))] = 50.0
+    tpot_slo_dispatch_threshold: Annotated[Fraction, Meta(description=(
+        "binpacking_*: destinations stay below this part of tpot_slo_ms"))] = 0.85
+    tpot_migrate_out_ceil_threshold: Annotated[Fraction, Meta(description=(
+        "binpacking_mitigation: sources are above this part of tpot_slo_ms"))] = 0.95
+    tpot_migrate_out_floor_threshold: Annotated[Fraction, Meta(description=(
+        "binpacking_consolidation: sources are below this part of tpot_slo_ms"))] = 0.6
     tpot_profiling_data_path: Annotated[str, Meta(description="JSON of decode durations", extra={"path": True})] = ""
     ttft_profiling_data_path: Annotated[str, Meta(description="JSON of prefill durations", extra={"path": True})] = ""
-    max_num_batched_tokens: Annotated[int, Meta(ge=1, le=2**30, description="of replicas that do not say")] = 65536
+    max_num_batched_tokens: Annotated[int, Meta(ge=1, le=2**30, description=(
+        "tokens in an iteration of a replica that reports none"))] = 65536
 
     @property
     def num_profiling_steps(self):
@@ -77,7 +85,7 @@ class LlumnixReschedulerParameters(msgspec.Struct, frozen=True, kw_only=True, fo
 cdef class LlumnixRescheduler(Rescheduler):
     """Llumnix's rescheduler; policies are in rescheduling.py.
 
-    It knows statuses as the router does, but no account of what is in flight: upstream's standalone mode.
+    It uses statuses as the router does, but no account of requests in flight: upstream's standalone mode.
     """
 
     Parameters = LlumnixReschedulerParameters

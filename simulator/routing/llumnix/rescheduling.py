@@ -1,4 +1,4 @@
-"""What each rescheduling policy of Llumnix is composed of: who gives, who takes, how they are paired, what moves.
+"""Composition of each rescheduling policy of Llumnix: sources, destinations, their pairing, requests that move.
 
 Source: llumnix-project/llumnix at 8a693b4, rescheduling_policy_registry.go.
 """
@@ -11,11 +11,11 @@ from simulator.routing.llumnix.composition import FilterSpec, below, guarded, sl
 class ReschedulingSpec(NamedTuple):
     """One policy.
 
-    sources, destinations : filters of those that may give, and take.
+    sources, destinations : filters of the replicas that may give, and take.
     selector : how they are paired, a name of PAIR_SELECTORS.
-    metrics : those to compute; pairs are ordered by the first.
+    metrics : metrics to compute; pairs are ordered by the first.
     selection : rule, order and value of the requests that move.
-    least_difference : pairs whose metric differs less are dropped; 0: none is.
+    least_difference : pairs with a smaller difference of the metric are dropped; 0: none is.
     by_unit : pairs are found within each unit.
     """
 

@@ -1,4 +1,4 @@
-"""Adaptive P/D keeps one candidate for prefills and one for decodes, whatever they are called.
+"""Adaptive P/D reserves one candidate for prefills and one for decodes, of any infer type.
 
 Source: llumnix-project/llumnix at 8a693b4, cms_read_client.go:setReservedInstance.
 """

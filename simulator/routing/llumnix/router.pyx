@@ -1,4 +1,4 @@
-"""`llumnix`: metrics, filters and a selector for each infer type, over statuses and an account of what is in flight."""
+"""`llumnix`: metrics, filters and a selector for each infer type, over statuses and the in-flight account."""
 from libc.math cimport INFINITY
 from libc.stdint cimport int8_t, int32_t, int64_t
 cimport cython
@@ -40,7 +40,7 @@ class LlumnixParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     Source: llumnix-project/llumnix at 8a693b4.
     """
 
-    # What acts where replicas do one phase of a request alone.
+    # Keys that act where replicas do only one phase of a request.
     FOR_ONE_PHASE: ClassVar[tuple[str, ...]] = (
         "dispatch_prefill_load_metric", "dispatch_prefill_load_threshold", "dispatch_decode_load_metric",
         "dispatch_decode_load_threshold", "enable_predictor_enhanced_scheduling", "num_predictor_warmup_samples",
@@ -48,54 +48,58 @@ class LlumnixParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         "tpot_slo_dispatch_threshold", "enable_adaptive_pd")
 
     scheduling_policy: Annotated[Literal["load-balance", "slo", "flood"], Meta(description=(
-        "what infer types do that `infer_types` leaves out"))] = "load-balance"
+        "policy of infer types that `infer_types` leaves out"))] = "load-balance"
     mode: Annotated[Literal["full", "lite"], Meta(description=(
         "full: statuses of the replicas; lite: the gateway's own counts"))] = "full"
-    infer_types: Annotated[list[InferTypeSpec], Meta(max_length=3, description="own compositions")] = []
+    infer_types: Annotated[list[InferTypeSpec], Meta(max_length=3, description="own compositions of infer types")] = []
     dispatch_top_k: Annotated[int, Meta(ge=1, le=2**31 - 1, description="load-balance: draw one of the k best")] = 1
     dispatch_neutral_load_metric: Annotated[MetricName | None, Meta(description=(
-        "load-balance; default: all_prefills_tokens_num, lite: num_tokens"))] = None
-    dispatch_neutral_load_threshold: Annotated[float, Meta(description="fuller ones only in a fallback")] = 8192.0
+        "load-balance: metric of load; default: all_prefills_tokens_num, lite: num_tokens"))] = None
+    dispatch_neutral_load_threshold: Annotated[float, Meta(description=(
+        "load-balance: replicas above it only in a fallback"))] = 8192.0
     dispatch_prefill_load_metric: Annotated[MetricName | None, Meta(description=(
-        "load-balance; default: all_prefills_tokens_num, lite: num_tokens"))] = None
-    dispatch_prefill_load_threshold: Annotated[float, Meta(description="fuller ones only in a fallback")] = 2048.0
+        "load-balance: metric of load; default: all_prefills_tokens_num, lite: num_tokens"))] = None
+    dispatch_prefill_load_threshold: Annotated[float, Meta(description=(
+        "load-balance: replicas above it only in a fallback"))] = 2048.0
     dispatch_decode_load_metric: Annotated[MetricName | None, Meta(description=(
-        "load-balance; default: kv_cache_usage_ratio_projected, lite: num_tokens"))] = None
-    dispatch_decode_load_threshold: Annotated[float, Meta(description="fuller ones only in a fallback")] = 1.0
-    failover_domain: Annotated[FailoverDomainName, Meta(description="what fails together")] = "instance-unit"
+        "load-balance: metric of load; default: kv_cache_usage_ratio_projected, lite: num_tokens"))] = None
+    dispatch_decode_load_threshold: Annotated[float, Meta(description=(
+        "load-balance: replicas above it only in a fallback"))] = 1.0
+    failover_domain: Annotated[FailoverDomainName, Meta(description="unit of failure")] = "instance-unit"
     data_parallel_size: Annotated[int, Meta(ge=1, le=2**31 - 1, description=(
         "replicas of a unit that work in step; above 1 units fail as a whole"))] = 1
     instance_staleness_s: Annotated[int, Meta(ge=0, le=int(MAX_SECONDS), description=(
         "a status more whole seconds old means a failure"))] = 60
     status_steps: Annotated[int, Meta(ge=0, le=2**31 - 1, description=(
         "iterations from one status to the next; 0: it changes within them too"))] = 1
-    status_push_interval_s: Annotated[Seconds, Meta(description="replica to store")] = 0.04
+    status_push_interval_s: Annotated[Seconds, Meta(description=(
+        "interval of pushes of statuses from replica to store"))] = 0.04
     status_poll_interval_s: Annotated[Seconds, Meta(description=(
-        "store to scheduler; 0: every decision sees the present"))] = 0.05
+        "interval of polls of statuses by the scheduler; 0: every decision sees the present"))] = 0.05
     enable_instance_status_local_account: Annotated[bool | None, Meta(description=(
-        "count what is in flight until a status shows it; default: true, lite: false"))] = None
+        "count requests in flight until a status shows them; default: true, lite: false"))] = None
     request_local_account_staleness_s: Annotated[int, Meta(ge=0, le=int(MAX_SECONDS), description=(
-        "give up what no status shows after so many whole seconds"))] = 10
+        "drop requests in flight that no status shows after this many whole seconds"))] = 10
     enable_cache_aware_scheduling: Annotated[bool, Meta(description="load-balance: look up prefix hits")] = False
     cache_aware_min_tokens: Annotated[int, Meta(ge=0, le=2**31 - 1, description=(
         "shorter prompts are not looked up"))] = 1024
     kvs_chunk_size: Annotated[int, Meta(ge=1, le=2**31 - 1, description=(
-        "tokens; hits are counted in whole chunks"))] = 256
+        "tokens of a chunk; hits are counted in whole chunks"))] = 256
     dispatch_prefill_cache_locality_metric: Annotated[MetricName, Meta(description=(
-        "cache-aware: compared first"))] = "cache_aware_all_prefills_tokens_num"
+        "cache-aware: metric compared first"))] = "cache_aware_all_prefills_tokens_num"
     enable_predictor_enhanced_scheduling: Annotated[bool, Meta(description=(
-        "subtract what replicas for prefills have computed since their status, as learned"))] = False
+        "subtract the predicted progress of prefill replicas since their status"))] = False
     num_predictor_warmup_samples: Annotated[int, Meta(ge=1, le=2**31 - 1, description=(
         "iterations before the first fit"))] = 20
     num_profiling_steps: Annotated[int, Meta(ge=0, le=2**31 - 1, description=(
-        "first iterations of a replica learned from"))] = 50
+        "first iterations of a replica from which the predictor learns"))] = 50
     max_num_batched_tokens: Annotated[int, Meta(ge=1, le=2**30, description=(
-        "chunk that the online predictor assumes"))] = 65536
-    ttft_slo_ms: Annotated[Milliseconds, Meta(description="slo")] = 6000.0
-    ttft_slo_dispatch_threshold: Annotated[Fraction, Meta(description="slo: part of it that may be used up")] = 0.85
+        "chunk size that the online predictor assumes"))] = 65536
+    ttft_slo_ms: Annotated[Milliseconds, Meta(description="slo: target of the time to first token")] = 6000.0
+    ttft_slo_dispatch_threshold: Annotated[Fraction, Meta(description="slo: usable part of ttft_slo_ms")] = 0.85
     ttft_profiling_data_path: Annotated[str, Meta(description="JSON of prefill durations", extra={"path": True})] = ""
-    tpot_slo_ms: Annotated[Milliseconds, Meta(description="slo")] = 50.0
-    tpot_slo_dispatch_threshold: Annotated[Fraction, Meta(description="slo: part of it that may be used up")] = 0.85
+    tpot_slo_ms: Annotated[Milliseconds, Meta(description="slo: target of the time per output token")] = 50.0
+    tpot_slo_dispatch_threshold: Annotated[Fraction, Meta(description="slo: usable part of tpot_slo_ms")] = 0.85
     tpot_profiling_data_path: Annotated[str, Meta(description="JSON of decode durations", extra={"path": True})] = ""
     enable_adaptive_pd: Annotated[bool, Meta(description="slo: any replica may prefill or decode")] = False
     requests_report_duration_s: Annotated[Seconds, Meta(description=(
@@ -111,8 +115,8 @@ class LlumnixParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 cdef class Llumnix(Router):
     """Llumnix's scheduler; see `LlumnixParameters` and composition.py.
 
-    A replica reports as told in status.py. Hits are those of the replica's own KV cache, in whole chunks;
-    upstream asks an index of a KV store that nodes share.
+    A replica reports as described in status.py. Hits are those of the replica's own KV cache, in whole chunks; upstream
+    queries an index of a KV store that nodes share.
     """
 
     Parameters = LlumnixParameters
@@ -134,7 +138,7 @@ cdef class Llumnix(Router):
     cdef bint _is_adaptive
     cdef int32_t _row                   # the last decision: request, and the role in which it was to be sent
     cdef int8_t _role
-    cdef object _given                  # what it was made with
+    cdef object _given                  # its constructor's arguments
 
     def __init__(self, parameters, context):
         specs = compose(parameters)
@@ -201,7 +205,7 @@ cdef class Llumnix(Router):
         return 0
 
     cdef int8_t _first_role(self) noexcept nogil:
-        """Say in which role a request is to be sent first."""
+        """Return the role in which a request is to be sent first."""
         if self.dispatcher.num_typed[<int32_t>NEUTRAL] > 0:
             return NEUTRAL
         return PREFILL if self.dispatcher.num_typed[<int32_t>PREFILL] > 0 else DECODE
@@ -213,7 +217,7 @@ cdef class Llumnix(Router):
         return self.dispatcher.pick(DECODE)
 
     cdef int8_t prepare(self, int32_t row, int64_t now_ns) except -1 nogil:
-        """Measure everything for a request; says in which role it is to be sent first."""
+        """Measure everything for a request; return the role in which it is to be sent first."""
         cdef int64_t prompt_tokens = self.requests[row].prompt_tokens
         self._is_judged = False
         if self._status is not None:
@@ -240,7 +244,7 @@ cdef class Llumnix(Router):
 
     cdef int sent(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
         cdef int8_t role = self._role if row == self._row else self.candidates.items[replica].infer_type
-        if self.leg_counts is not None:         # what follows prompts is sent through the other face
+        if self.leg_counts is not None:         # decode legs are sent by LlumnixDecodes
             role = PREFILL
             self.leg_counts.sent(row, replica)
         return self.note_role(row, replica, role, now_ns)
@@ -262,7 +266,7 @@ cdef class Llumnix(Router):
             self.leg_counts.left(row, replica)
         return self.note_gone(row, replica)
 
-    # It is gone from there, in whatever role.
+    # It has left that replica, in any role.
     cdef int note_gone(self, int32_t row, int32_t replica) except -1 nogil:
         if self._lite is not None:
             self._lite.left(row, replica)
@@ -273,7 +277,7 @@ cdef class Llumnix(Router):
 
     cdef int opened(self, int32_t replica, int64_t now_ns) except -1 nogil:
         if self._account is not None and self.view.accounts[replica].up_since_ns == now_ns:
-            self._account.restart(replica)      # it came up, and is not only open again
+            self._account.restart(replica)      # it restarted, and was not only reopened
             self._judge(replica)
         return 0
 
@@ -284,7 +288,7 @@ cdef class Llumnix(Router):
     cdef int score(self, int32_t row, int64_t now_ns, double* scores) except -1 nogil:
         return self.score_in_role(self.prepare(row, now_ns), scores)
 
-    # Score by the metric that the selector looks at first; what filters reject gets -inf.
+    # Score by the selector's first metric; candidates that filters reject get -inf.
     cdef int score_in_role(self, int8_t role, double* scores) except -1 nogil:
         cdef const Selector* selector = &self.dispatcher.pipelines[role].selector
         cdef int32_t k, i, metric = -1
@@ -303,7 +307,7 @@ cdef class Llumnix(Router):
         return 0
 
     def for_decodes(self):
-        """See Router: the same scheduler makes both choices."""
+        """See Router: one scheduler makes both choices."""
         if not self._is_adaptive:
             raise ValueError("replicas do one leg each unless enable_adaptive_pd = true")
         return LlumnixDecodes(*self._given, self)
@@ -320,7 +324,7 @@ cdef class Llumnix(Router):
 
 @cython.final
 cdef class LlumnixDecodes(Router):
-    """The other face of a scheduler of adaptive P/D: who goes on with a prompt.
+    """Second interface of adaptive P/D's scheduler: the choice of decode replicas.
 
     scheduler : Llumnix, which sends the prompts.
     """

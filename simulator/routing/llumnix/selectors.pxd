@@ -20,7 +20,7 @@ cdef struct Selector:
     int8_t kind
     int32_t num_metrics
     int32_t metrics[MAX_METRICS]    # BY_METRICS: in order of weight
-    int32_t top_k                   # BY_METRICS: draw one of so many
+    int32_t top_k                   # BY_METRICS: draw one of the k best
     float tpot_limit_ms             # SLO_DECODE_ADAPTIVE, fallback: above it the least loaded is taken
     int32_t last                    # FIXED_PREFERENCE: -1: none yet
 

@@ -95,7 +95,7 @@ cdef int32_t slo_decode_fallback(Candidates candidates, float limit_ms, const in
                                  int32_t num_kept) noexcept nogil:
     """Return the slowest below the limit, least backlog first among equals; if all are above, the fastest.
 
-    The backlog is the TTFT of no request, which stays as the metric of those that were looked at.
+    The backlog is the TTFT of an empty request; it stays as the metric of the candidates in `kept`.
     """
     cdef int32_t k, i, within = -1, least = -1
     cdef float tpot

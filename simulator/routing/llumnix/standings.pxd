@@ -18,17 +18,17 @@ cdef class Standings:
     cdef int32_t _num_members
     cdef int8_t _infer_type
     cdef TiedMinima _keys           # the metric, less is better; infinity: a filter rejects it
-    cdef TiedMinima _fallback_keys  # the same of the second pass, for when the first leaves nobody
+    cdef TiedMinima _fallback_keys  # the metric in the second pass, used when the first passes none
     cdef int8_t* _is_member         # [candidate]
-    cdef bint _drops_marked         # who needs failover is out, and nobody else for it
+    cdef bint _drops_marked         # candidates marked for failover are out, and only they
     cdef int64_t _staleness_ns      # older statuses may be rejected
-    cdef int64_t _oldest_ns         # no status that counts of those that need no failover is older
+    cdef int64_t _oldest_ns         # oldest status that counts, of candidates that need no failover
 
-    # A candidate has changed; all of them have, as of candidates.now_ns.
+    # Judge a candidate that has changed; judge all, as of candidates.now_ns.
     cdef void judge(self, int32_t i) noexcept nogil
     cdef void judge_all(self) noexcept nogil
 
-    # What the dispatcher would pick at candidates.now_ns, with the same draws; -1: nobody passes.
+    # Return the dispatcher's choice at candidates.now_ns, with the same draws; -1: no candidate passes.
     cdef int32_t pick(self, Draws draws) noexcept nogil
 
     cdef void _drop_stale(self) noexcept nogil
@@ -38,5 +38,5 @@ cdef class Standings:
 
     cdef double _key(self, int32_t i, bint is_fallback) noexcept nogil
 
-    # Raise RuntimeError unless the dispatcher would choose among the same.
+    # Raise RuntimeError unless the dispatcher would choose among these candidates.
     cpdef int check(self) except -1 nogil

@@ -1,8 +1,8 @@
 """The best candidate by one metric that no request changes, kept as statuses and accounts change.
 
 A decision of the dispatcher judges all candidates anew. Where the selector goes by one metric of the replica alone and
-takes the best, most of them stand where they stood: those are judged again that were sent a request, lost one, opened
-or closed, and all when statuses come. What this finds is what the dispatcher finds.
+takes the best, most candidates keep their rank: a candidate is judged again if it was sent a request, lost one, opened
+or closed, and all are when statuses arrive. The result is the dispatcher's.
 """
 from libc.math cimport INFINITY
 from libc.stdint cimport INT64_MAX, int8_t, int32_t
@@ -28,7 +28,7 @@ cdef bint is_of_replica_alone(int32_t metric) noexcept nogil:
 
 @cython.final
 cdef class Standings:
-    """Those of a dispatcher's candidates of one infer type.
+    """Standings of a dispatcher's candidates of one infer type.
 
     data_parallel_size : of all candidates.
     """
@@ -52,7 +52,7 @@ cdef class Standings:
         free(self._is_member)
 
     cdef void _read_filters(self, bint has_units) noexcept nogil:
-        """Say whether the pipeline judges each candidate by itself."""
+        """Set `can_tell`: whether the pipeline judges each candidate by itself."""
         cdef int32_t f
         self.can_tell = (
             self._pipeline.is_defined and self._dispatcher.predictor is None

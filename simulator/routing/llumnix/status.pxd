@@ -1,4 +1,4 @@
-"""How statuses come to Llumnix's scheduler: once per iteration, pushed and polled at intervals."""
+"""Delivery of statuses to Llumnix's scheduler: once per iteration, pushed and polled at intervals."""
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
@@ -18,22 +18,22 @@ cdef class StatusFeed:
     cdef LocalAccount _account          # compared with each newer status; None: nothing is
     cdef OnlinePredictor _predictor     # fed with iterations of replicas for prefills; None: none is
     cdef const Request* _requests       # [row]; needed with an account
-    cdef const Request* _legs           # [row] what becomes of the prefill leg of each; NULL: there are none
+    cdef const Request* _legs           # [row] state of the prefill leg of each; NULL: there are none
     cdef readonly LegCounts leg_counts  # of replicas that do either leg; None: each does one
     cdef int64_t _push_ns, _poll_ns     # intervals; both 0: every look sees the present
     cdef int64_t _step_interval         # iterations from one status to the next; 0: it changes within them too
     cdef int64_t _num_profiled          # first iterations of a replica that the predictor learns from
-    cdef int32_t _max_batched_tokens    # of replicas that do not say
+    cdef int32_t _max_batched_tokens    # of replicas that report none
     cdef ReplicaState* _pushed          # [replica] as of _pushed_ns
     cdef int64_t _pushed_ns             # -1: nothing was pushed yet
     cdef int64_t _push_epoch, _poll_epoch
     cdef object _owners
 
-    # Bring the candidates up to what the scheduler knows at `now_ns`.
+    # Update the candidates to the scheduler's view at `now_ns`.
     cdef int refresh(self, int64_t now_ns) except -1 nogil
 
-    # Parts of it: take the statuses that have come by now, if any; say whether a candidate takes requests now and did
-    # not, or the other way round.
+    # Parts of it: take the statuses that have arrived by now, if any; say whether a candidate has begun or ceased to
+    # take requests.
     cdef bint receive(self, int64_t now_ns) except -1 nogil
     cdef bint note_door(self, int32_t i) noexcept nogil
 

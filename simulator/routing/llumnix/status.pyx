@@ -1,12 +1,12 @@
-"""How statuses come to Llumnix's scheduler: once per iteration, pushed and polled at intervals.
+"""Delivery of statuses to Llumnix's scheduler: once per iteration, pushed and polled at intervals.
 
 A replica makes a status when an iteration begins, sends the newest to a store at intervals, and the scheduler polls the
-store at intervals. Here a state can only be read at the instant of a look: what is pushed at a point of the push grid
-is the state at the first look after it, and it is seen from the first point of the poll grid after that look. Where
+store at intervals. Here a state can only be read at the instant of a look: the status pushed at a point of the push
+grid is the state at the first look after it, and it is seen from the first point of the poll grid after that look. If
 looks are further apart than both intervals, the state at the look itself is taken, fresher than it would be.
 
 Source: llumnix-project/llumnix at 8a693b4: LLUMNIX_INSTANCE_UPDATE_STEPS, LLUMNIX_STATUS_PUSH_INTERVAL and
-cms-pull-status-interval-ms; cms_read_client.go for what a status changes.
+cms-pull-status-interval-ms; cms_read_client.go for the changes by a status.
 """
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
@@ -34,9 +34,9 @@ cdef class StatusFeed:
     parameters : LlumnixParameters or those of the rescheduler, of which the status_* keys and `enable_adaptive_pd` are
         read.
     requests : NumPy array of the requests; None: without an account it is not needed.
-    account, predictor : what each newer status is told to; None: nothing.
-    legs : NumPy array of what becomes of the prefill leg of each request; None: there are none here. With adaptive P/D
-        they are told from what follows them at the same replica.
+    account, predictor : receivers of each newer status; None: not used.
+    legs : NumPy array, state of the prefill leg of each request; None: there are none. With adaptive P/D they are
+        counted apart from the decodes at their replica.
     """
 
     def __cinit__(self, View view, *_, **__):
@@ -155,9 +155,9 @@ cdef class StatusFeed:
             self._predictor.add(<double>state.iteration_prefill_tokens, 1e-6 * <double>state.iteration_ns)
 
     cdef void _take_decodes(self, int32_t i, const ReplicaState* state, const LegCount* legs) noexcept nogil:
-        """Take the requests of a status that ask for more than one token; running ones less waiting prefill legs, too.
+        """Take the requests of a status that need more than one token; running ones less waiting prefill legs, too.
 
-        Nobody looks at more than the sum of the two.
+        Only the sum of the two is read.
         """
         cdef Candidate* c = &self._candidates.items[i]
         if legs == NULL and self._legs != NULL and c.infer_type == PREFILL:
@@ -169,7 +169,7 @@ cdef class StatusFeed:
             c.running_decodes -= legs.requests
 
     cdef void _compare(self, int32_t i, const ReplicaState* state, int64_t now_ns) noexcept nogil:
-        """Tell the account which requests the status shows: those queued before it, and not scheduled by then."""
+        """Update the account by the requests in the status: those queued before it, and not scheduled by then."""
         cdef int32_t index = self._account.first_of_replica[i]
         cdef Dispatch* one
         cdef const Request* request

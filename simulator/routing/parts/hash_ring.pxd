@@ -16,5 +16,5 @@ cdef class HashRing:
     cdef RingPoint* _points     # in order of hash
     cdef readonly int32_t size  # points
 
-    # The first open replica at or after a hash whose requests in flight are below `limit`; -1: there is none.
+    # The first open replica at or after a hash with fewer than `limit` requests in flight; -1: there is none.
     cdef int32_t owner(self, uint64_t hash, View view, int32_t limit) noexcept nogil

@@ -1,4 +1,4 @@
-"""Consistent hashing: when a replica comes or goes, only the keys on its own arcs move.
+"""Consistent hashing: when a replica starts or stops, only the keys on its own arcs move.
 
 Source: Karger et al., Consistent Hashing and Random Trees, STOC 1997; points per replica as in ketama.
 """

@@ -16,7 +16,7 @@ cdef class LeastLoad:
     cdef TiedCounts _counts     # of requests in flight; None: another load
     cdef TiedMinima _loads      # of that kind, infinity: closed; None: see above
 
-    # Look, if the load stands in the states, take in what changed since the last time, and forget those changes.
+    # Look, if the load depends on the states, process the changes since the last time, and forget those changes.
     cdef int refresh(self, int64_t now_ns) except -1 nogil
 
     # A router that uses it passes on that a request went to a replica, or left it.
@@ -29,6 +29,6 @@ cdef class LeastLoad:
     # The load of a replica as of then; infinity: closed.
     cdef double load(self, int32_t replica) noexcept nogil
 
-    # Any of the least loaded, each with the same chance; the first of them. -1: all are closed.
+    # Any of the least loaded, each equally likely; the first one. -1: all are closed.
     cdef int32_t pick(self, Draws draws) noexcept nogil
     cdef int32_t first(self) noexcept nogil

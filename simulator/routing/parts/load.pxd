@@ -1,4 +1,4 @@
-"""What "loaded" may mean: one number for a replica, lower is better."""
+"""Measures of load: one number for a replica, lower is better."""
 from libc.stdint cimport int32_t
 
 from simulator.signals.load cimport effective_load, kv_usage
@@ -7,9 +7,9 @@ from simulator.signals.view cimport View
 
 cdef enum Load:
     REQUESTS = 0                # in flight, on the gateway's own account
-    TOKENS = 1                  # prompt tokens of those
-    EXPECTED = 2                # prompt tokens of those, and the outputs that are foretold of them
-    WAITING = 3                 # requests in the queue; from here on the states of replicas are looked at
+    TOKENS = 1                  # prompt tokens of the requests in flight
+    EXPECTED = 2                # TOKENS plus predicted output tokens of the requests in flight
+    WAITING = 3                 # requests in the queue; this and all below read the states of replicas
     RUNNING = 4
     KV = 5                      # share of the KV blocks in use
     EFFECTIVE = 6               # waiting + running + in flight
@@ -31,5 +31,5 @@ cdef inline double load_of(Load kind, View view, int32_t replica) noexcept nogil
     return <double>effective_load(view, replica)
 
 
-# The load with that name; tells the view what will be looked at.
+# The load with that name; registers with the view the fields that it reads.
 cdef Load load_named(str name, View view) except *

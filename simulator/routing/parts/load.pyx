@@ -1,4 +1,4 @@
-"""What "loaded" may mean, by name."""
+"""Measures of load, by name."""
 from simulator.signals.view cimport View
 
 from typing import Annotated, Literal
@@ -7,9 +7,9 @@ from msgspec import Meta
 
 LoadName = Annotated[Literal["requests", "tokens", "expected_tokens", "waiting", "running", "kv", "effective"], Meta(
     description=(
-        "what counts: requests in flight, their prompt tokens, these and the output tokens that output_knowledge "
-        "foretells (all as the gateway knows them, always exact); requests waiting, running, share of KV blocks used "
-        "(as the replica reports); effective: waiting + running + in flight, as BLIS adds them up"))]
+        "measure of load: requests in flight; their prompt tokens; prompt tokens plus output tokens predicted by "
+        "output_knowledge (all on the gateway's own account, always exact); requests waiting; requests running; share "
+        "of KV blocks used (as the replica reports); effective: waiting + running + in flight, as in BLIS"))]
 _CODES = {"requests": REQUESTS, "tokens": TOKENS, "expected_tokens": EXPECTED, "waiting": WAITING, "running": RUNNING,
           "kv": KV, "effective": EFFECTIVE}
 

@@ -7,7 +7,7 @@ from simulator.signals.view cimport View
 
 
 cdef class OpenReplicas:
-    """Those replicas of `view` whose account says `is_routable`."""
+    """The replicas of `view` with `is_routable` in their account."""
 
     def __cinit__(self, View view):
         cdef int32_t i
@@ -29,7 +29,7 @@ cdef class OpenReplicas:
         for i in range(self.view.num_changed):
             replica = self.view.changed[i]
             is_other |= (self.view.accounts[replica].is_routable != 0) != (self._place[replica] >= 0)
-        if is_other:                # by number: the order of changes is that in which somebody looked
+        if is_other:                # by number: the order of changes depends on earlier looks
             self.size = 0
             for replica in range(self.view.num_replicas):
                 self._place[replica] = -1

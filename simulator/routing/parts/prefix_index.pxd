@@ -1,6 +1,6 @@
-"""Which leading blocks of a prompt a router has sent to which replica: one LRU of block hashes per replica.
+"""Leading blocks of prompts that a router has sent to each replica: one LRU of block hashes per replica.
 
-The blocks of a prompt that nobody else can have (private text) are one entry with a count: they can be hit only if the
+The private blocks of a prompt, which no other request can have, are one entry with a count: they can be hit only if the
 same request is sent again, and then only together.
 """
 cimport cython
@@ -13,10 +13,10 @@ from simulator.kv.content cimport Content
 from simulator.signals.holder_sets cimport HolderSets
 
 
-cdef struct Held:               # a block, or what is left of a run, in the LRU of one replica
+cdef struct Held:               # a block, or the rest of a run, in the LRU of one replica
     uint64_t hash
     int32_t num_blocks
-    int32_t is_whole            # 0: a run of which the beginning is gone, so that it cannot be hit
+    int32_t is_whole            # 0: a run without its beginning, which cannot be hit
 
 
 @cython.final
@@ -26,7 +26,7 @@ cdef class PrefixIndex:
     cdef int32_t _num_replicas
     cdef Content _content
     cdef const Request* _requests       # [row] borrowed
-    cdef object _owner                  # of these
+    cdef object _owner                  # of _requests
 
     cdef HolderSets _holders            # which replicas hold a block, or a run whole, by hash
     cdef HashMap _held_of               # hash with replica -> entry of _held

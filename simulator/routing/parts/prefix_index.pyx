@@ -1,4 +1,4 @@
-"""Which leading blocks of a prompt a router has sent to which replica, remembered up to a capacity per replica.
+"""Leading blocks of prompts that a router has sent to each replica, remembered up to a capacity per replica.
 
 Source of the rule: the router-side LRU of prefix-affinity in BLIS (inference-sim, sim/prefix_cache_index.go) and of
 llm-d's approximate prefix scorer.
@@ -78,7 +78,7 @@ cdef class PrefixIndex:
                 continue
             last = first
             i += 1
-            while i < self._public:         # most often what came after it last time comes after it now
+            while i < self._public:         # most often the successor of last time follows again
                 after = self._links.next(last)
                 if after == NONE or self._held[after].hash != self._hashes[i]:
                     break
@@ -87,7 +87,7 @@ cdef class PrefixIndex:
             self._links.move_back(lru, first, last)
         if self._private > 0:
             self._touch_run(replica)
-        # What an LRU holds are the latest `capacity` different blocks: evicting now or on the way is the same.
+        # An LRU holds the latest `capacity` different blocks: evicting now or on the way gives one result.
         return self._evict(replica, self._blocks[replica] - self.capacity)
 
     cdef int forget(self, int32_t replica) except -1 nogil:
@@ -122,7 +122,7 @@ cdef class PrefixIndex:
         return self._holders.add(hash, replica)
 
     cdef int32_t _add(self, uint64_t hash, int32_t num_blocks, int32_t replica) except -1 nogil:
-        """Add a block, or a run of them, as the latest of a replica; return its entry of _held."""
+        """Add a block, or a run of blocks, as the latest of a replica; return its entry of _held."""
         cdef int32_t held
         if self._free_held.size == 0:
             self._grow()
@@ -201,11 +201,11 @@ cdef class PrefixIndex:
         return found
 
     def note_sent(self, row, replica):
-        """Tell that a prompt was sent to a replica."""
+        """Note that a prompt was sent to a replica."""
         self.touch(row, replica)
 
     def note_closed(self, replica):
-        """Tell that a replica holds nothing any more."""
+        """Note that a replica holds nothing any more."""
         self.forget(replica)
 
     def num_held(self, replica):

@@ -8,7 +8,7 @@ from simulator.routing.parts.prefix_index cimport PrefixIndex
 cdef class PrefixRouter(Router):
     cdef PrefixIndex index
     cdef int32_t* matched               # [num_replicas] blocks, of the request in question
-    cdef double* preference             # [num_replicas] scratch: what the choice is made by, -infinity: not this one
+    cdef double* preference             # [num_replicas] scratch: values that decide the choice, -infinity: excluded
 
-    # Any of the replicas with the largest preference, each with the same chance; -1: all are -infinity.
+    # Any of the replicas with the largest preference, each equally likely; -1: all are -infinity.
     cdef int32_t pick_preferred(self) noexcept nogil

@@ -1,4 +1,4 @@
-"""`always_busiest`: the worst choice on purpose, to see what a policy can lose."""
+"""`always_busiest`: the worst choice on purpose, to measure the loss by a bad policy."""
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 

@@ -17,27 +17,29 @@ from simulator.routing.parts.prefix_router import Capacity
 
 
 class CacheAwareParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Two rules, and when which one holds; the load is the requests in flight.
+    """Two rules, and the conditions of each; the load is the requests in flight.
 
     If most - least > balance_abs_threshold and most > balance_rel_threshold x least: the least loaded. Else, if a
     replica was sent more than the share cache_threshold of the prompt: the one that was sent most of it, the least
     loaded of several. Else `otherwise`.
     Source: cache_aware of the SGLang router (sgl-project/sglang, sgl-model-gateway/src/policies/cache_aware.rs) and of
-    the vLLM router, whose thresholds these are. They compare characters of text; here it is whole blocks.
+    the vLLM router, which set the default thresholds. They compare characters of text; here it is whole blocks.
     """
 
     balance_abs_threshold: Annotated[int, Meta(ge=0, le=2**30, description=(
         "difference of requests in flight up to which the load is even"))] = 64
-    balance_rel_threshold: Annotated[float, Meta(ge=1, le=1e6, description="ratio up to which it is")] = 1.5
+    balance_rel_threshold: Annotated[float, Meta(ge=1, le=1e6, description=(
+        "ratio of requests in flight up to which the load is even"))] = 1.5
     cache_threshold: Annotated[float, Meta(ge=0, le=1, description="share of the prompt that makes the choice")] = 0.3
     otherwise: Annotated[Literal["smallest_tree", "least_loaded"], Meta(description=(
-        "the replica of which the fewest blocks are remembered, or SGLang's later choice"))] = "smallest_tree"
+        "smallest_tree: the replica with the fewest remembered blocks; least_loaded: SGLang's later "
+        "choice"))] = "smallest_tree"
     capacity_blocks: Capacity = 1_000_000
 
 
 @cython.final
 cdef class CacheAware(PrefixRouter):
-    """The replica that was sent the same beginning, while the load is even."""
+    """The replica that was sent this prefix, while the load is even."""
 
     Parameters = CacheAwareParameters
 
@@ -45,7 +47,7 @@ cdef class CacheAware(PrefixRouter):
     cdef double _rel_threshold, _cache_threshold
     cdef bint _takes_smallest
     cdef TiedMinima _loads      # requests in flight, infinity: closed
-    cdef TiedMinima _most       # the same, negative
+    cdef TiedMinima _most       # requests in flight, negative
     cdef TiedMinima _sizes      # blocks remembered, infinity: closed
 
     def __init__(self, parameters, context):
@@ -91,7 +93,7 @@ cdef class CacheAware(PrefixRouter):
         return most - least <= self._abs_threshold or most <= self._rel_threshold * least
 
     cdef int32_t _pick_matched(self, int32_t best) noexcept nogil:
-        """Return the least loaded of the open replicas that have so many blocks, any of several."""
+        """Return the least loaded of the open replicas that have `blocks` blocks, any of several."""
         cdef double least = INFINITY
         cdef int32_t ties = 0, i
         for i in range(self.num_replicas):

@@ -1,4 +1,4 @@
-"""`consistent_hash`: requests with the same key go to the same replica."""
+"""`consistent_hash`: all requests with one key go to one replica."""
 from libc.math cimport ceil
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint64_t
 cimport cython
@@ -14,14 +14,14 @@ from simulator.kv.content cimport Cursor
 from simulator.routing.base cimport Router
 from simulator.routing.parts.hash_ring cimport HashRing
 
-cdef enum Key:                  # what is hashed
+cdef enum Key:                  # source of the hash
     SESSION = 0
     TENANT = 1
     SLO_CLASS = 2
     MODEL = 3
     ADAPTER = 4
     PROMPT = 5
-    ROW = 6                     # the request itself: it has no such key
+    ROW = 6                     # the request itself: it lacks the key
 
 _KEYS = {"session": SESSION, "tenant": TENANT, "slo_class": SLO_CLASS, "model": MODEL, "adapter": ADAPTER,
          "prompt": PROMPT}
@@ -36,11 +36,11 @@ class ConsistentHashParameters(msgspec.Struct, frozen=True, kw_only=True, forbid
     """
 
     key: Annotated[Literal["session", "tenant", "slo_class", "model", "adapter", "prompt"], Meta(description=(
-        "what is hashed; a request without it is hashed by itself"))] = "session"
+        "key that is hashed; a request without it is hashed by itself"))] = "session"
     prefix_tokens: Annotated[int, Meta(ge=1, le=2**20, description=(
-        'of the prompt, for key = "prompt"; equal prompts under different adapters are different'))] = 256
+        'hashed prompt tokens, for key = "prompt"; equal prompts under different adapters are different'))] = 256
     points_per_replica: Annotated[int, Meta(ge=1, le=4096, description=(
-        "on the ring; more spread the keys more evenly"))] = 160
+        "points of each replica on the ring; more spread the keys more evenly"))] = 160
     max_load_factor: Annotated[Annotated[float, Meta(ge=1, le=1e6)] | None, Meta(description=(
         "a replica with more than this times the mean requests in flight is passed over; default: none is"))] = None
 

@@ -24,28 +24,29 @@ class DynamoParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     cost = prefill_weight x max(0, P / block size - credit) + D + request_weight x requests in flight.
     P: prompt tokens that wait or run there, and those of this request; D: blocks in use, and those that this request
     would add. credit = overlap_credit x leading blocks of the prompt in the KV cache of the replica + host_credit x
-    those that follow in its host memory + disk_credit x those that follow there on disks of its own + shared_credit x
-    those that follow the first in stores that it shares: what [kv_tiers] keep. With a
-    temperature T, a replica is drawn with a chance in proportion to exp(-(cost - least) / ((most - least) x T)).
-    Source: NVIDIA Dynamo, lib/kv-router/src/scheduling/selector.rs and config.rs (2026), whose names of the last three
-    are host_cache_hit_weight, disk_cache_hit_weight, shared_cache_multiplier; earlier versions are
+    further blocks in its host memory + disk_credit x further blocks there on disks of its own + shared_credit x blocks
+    after the first part in stores that it shares: content of [kv_tiers]. With a temperature T, a replica is drawn with
+    a chance in proportion to exp(-(cost - least) / ((most - least) x T)).
+    Source: NVIDIA Dynamo, lib/kv-router/src/scheduling/selector.rs and config.rs (2026); it names the last three
+    host_cache_hit_weight, disk_cache_hit_weight, shared_cache_multiplier; earlier versions are
     prefill_weight = overlap_weight.
     """
 
     overlap_credit: Annotated[Weight, Meta(extra={"unit": "blocks"}, description=(
-        "of a block that the replica has"))] = 1.0
+        "credit of a block that the replica has in its KV cache"))] = 1.0
     host_credit: Annotated[Weight, Meta(extra={"unit": "blocks"}, description=(
-        "of one that follows in host memory; this and the next two: with overlap = \"events\""))] = 0.75
+        "credit of a further block in host memory; host_credit, disk_credit, shared_credit: with overlap = "
+        "\"events\""))] = 0.75
     disk_credit: Annotated[Weight, Meta(extra={"unit": "blocks"}, description=(
-        "of one that follows there on a disk of its own"))] = 0.25
+        "credit of a further block there on a disk of its own"))] = 0.25
     shared_credit: Annotated[Weight, Meta(extra={"unit": "blocks"}, description=(
-        "of one that follows in a store that replicas share"))] = 0.0
-    prefill_weight: Annotated[Weight, Meta(description="of a block that is left to compute")] = 1.0
-    request_weight: Annotated[Weight, Meta(extra={"unit": "blocks"}, description="of a request in flight")] = 0.0
+        "credit of a further block in a store that replicas share"))] = 0.0
+    prefill_weight: Annotated[Weight, Meta(description="cost of a block that is left to compute")] = 1.0
+    request_weight: Annotated[Weight, Meta(extra={"unit": "blocks"}, description="cost of a request in flight")] = 0.0
     temperature: Annotated[float, Meta(ge=0, le=1e6, description="0: the least cost; more: more random")] = 0.0
     overlap: Annotated[Literal["events", "approximate"], Meta(description=(
-        "which blocks a replica has: as its cache says, up to cache_signal_delay_s late; or as the router "
-        "remembers what it sent"))] = "events"
+        "known blocks of a replica: events: as its cache reports, up to cache_signal_delay_s late; approximate: the "
+        "prompts that the router remembers sending"))] = "events"
     capacity_blocks: Capacity = 1_000_000
 
 
@@ -71,7 +72,7 @@ cdef class Dynamo(PrefixRouter):
         self.view.wants_counts = self.view.wants_blocks = True
         if not self._is_approximate:
             self.view.wants_caches = True
-            self.view.wants_tiers = self._media != 0
+            self.view.wants_tiers = self.view.wants_tiers or self._media != 0
 
     @classmethod
     def sees_tiers(cls, parameters):
@@ -115,7 +116,7 @@ cdef class Dynamo(PrefixRouter):
         return 0
 
     cdef double _credits(self, const int32_t* tiers) noexcept nogil:
-        """Return what the blocks count for that a replica has, [medium x num_replicas] from its own on."""
+        """Return the weighted number of cached blocks of a replica, from tiers[medium x num_replicas]."""
         return (self._credit * tiers[0] + self._host * tiers[HOST * self.num_replicas]
                 + self._disk * tiers[DISK * self.num_replicas] + self._shared * tiers[SHARED * self.num_replicas])
 

@@ -21,16 +21,17 @@ class KvawareParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """The longest match wins if at most `threshold_tokens` of the prompt are missing.
 
     Otherwise the owner of the session on a hash ring; without a session, the replica that got the fewest requests
-    within `rate_window_s`. What is seen of caches may be as old as cache_signal_delay_s says.
-    Source: KvawareRouter of vllm-project/production-stack (src/vllm_router/routers/routing_logic.py), which asks
-    LMCache's controller what LMCache holds, in host memory and below. Here a match is the leading blocks that are in
-    the KV cache of the replica or, wherever it has [kv_tiers], can be brought from there.
+    within `rate_window_s`. The view of caches may be as old as cache_signal_delay_s says. Source: KvawareRouter of
+    vllm-project/production-stack (src/vllm_router/routers/routing_logic.py), which queries LMCache's controller for
+    LMCache's content, in host memory and below. Here a match is the leading blocks that are in the KV cache of the
+    replica or, wherever it has [kv_tiers], can be loaded from there.
     """
 
     threshold_tokens: Annotated[int, Meta(ge=0, le=2**31 - 1, description=(
         "tokens of the prompt that may be missing"))] = 2000
-    rate_window_s: Annotated[float, Meta(gt=0, le=1e6, description="over which the rate of requests is taken")] = 60.0
-    points_per_replica: Annotated[int, Meta(ge=1, le=4096, description="on the hash ring")] = 160
+    rate_window_s: Annotated[float, Meta(gt=0, le=1e6, description=(
+        "window over which the rate of requests is taken"))] = 60.0
+    points_per_replica: Annotated[int, Meta(ge=1, le=4096, description="points of each replica on the hash ring")] = 160
 
 
 @cython.final
@@ -80,7 +81,7 @@ cdef class Kvaware(Router):
         return 0
 
     cdef bint _has_match(self, int32_t row, int64_t now_ns, double* scores) except -1 nogil:
-        """Give each open replica the blocks that it has; say whether the most are enough."""
+        """Count the blocks that each open replica has; return whether the most are enough."""
         cdef const int32_t* cached
         cdef int32_t best = 0, count, i, medium
         self.view.look(now_ns)

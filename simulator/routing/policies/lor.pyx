@@ -12,14 +12,14 @@ from msgspec import Meta
 
 
 class LorParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What counts as a request of a replica.
+    """Choice of the requests that count as a replica's load.
 
     Source: the behaviour of microsoft/vidur at 7d47513, scheduler/global_scheduler/lor_global_scheduler.py.
     """
 
     upstream_compat: Annotated[bool, Meta(description=(
-        "count as Vidur does those alone that wait at a replica, so that the first gets all as long as nobody waits; "
-        "else all that were sent there and have not left"))] = False
+        "as Vidur, count only requests that wait at a replica, so that the first replica gets all while none waits; "
+        "else all requests sent there that have not left"))] = False
 
 
 @cython.final

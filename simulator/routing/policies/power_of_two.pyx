@@ -29,7 +29,7 @@ class PowerOfTwoParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
 
 @cython.final
 cdef class PowerOfTwo(Router):
-    """The less loaded of two replicas, whatever the number of replicas."""
+    """The less loaded of two replicas, for any number of replicas."""
 
     Parameters = PowerOfTwoParameters
 

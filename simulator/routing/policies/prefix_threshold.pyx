@@ -31,7 +31,7 @@ class PrefixThresholdParameters(msgspec.Struct, frozen=True, kw_only=True, forbi
 
 @cython.final
 cdef class PrefixThreshold(PrefixRouter):
-    """The replica that was sent the same beginning, if it is not busier than most."""
+    """The replica that was sent this prefix, if it is not busier than most."""
 
     Parameters = PrefixThresholdParameters
 

@@ -19,13 +19,14 @@ class PrefixawareParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_un
 
     A shorter one than min_match_tokens counts as none. Without a match: the replica that got the fewest requests within
     `rate_window_s`.
-    Source: PrefixAwareRouter of vllm-project/production-stack (src/vllm_router/routers/routing_logic.py), whose trie
+    Source: PrefixAwareRouter of vllm-project/production-stack (src/vllm_router/routers/routing_logic.py); its trie
     compares chunks of 128 characters and never forgets; here it is blocks.
     """
 
     min_match_tokens: Annotated[int, Meta(ge=0, le=2**31 - 1, description=(
         "tokens of the prompt that must match; 0: any replica will do if none matches"))] = 0
-    rate_window_s: Annotated[float, Meta(gt=0, le=1e6, description="over which the rate of requests is taken")] = 60.0
+    rate_window_s: Annotated[float, Meta(gt=0, le=1e6, description=(
+        "window over which the rate of requests is taken"))] = 60.0
     capacity_blocks: Capacity = 1_000_000
 
 

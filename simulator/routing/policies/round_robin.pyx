@@ -1,7 +1,7 @@
 """`round_robin`: one replica after the other.
 
-`split_wise` is the same under the name that vidur-alibabacloud (SimAI cef83f9d) gives it: one after the other of the
-replicas for prompts, and of those for what follows, both chosen when a request comes. Source: its
+`split_wise` is its name in vidur-alibabacloud (SimAI cef83f9d): round robin over the prefill replicas, and over the
+decode replicas, both chosen when a request arrives. Source: its
 vidur/scheduler/global_scheduler/splitwise_global_scheduler.py.
 """
 from libc.stdint cimport int32_t, int64_t

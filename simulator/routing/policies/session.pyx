@@ -22,9 +22,10 @@ class SessionParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """
 
     otherwise: Annotated[Literal["tenant", "least_loaded"], Meta(description=(
-        "a request without session goes by its tenant, without tenant by itself; or to the least loaded"))] = "tenant"
+        "key of a request without session: tenant: its tenant, without tenant the request itself; least_loaded: it "
+        "goes to the least loaded replica"))] = "tenant"
     points_per_replica: Annotated[int, Meta(ge=1, le=4096, description=(
-        "on the ring; more spread the sessions more evenly"))] = 160
+        "points of each replica on the ring; more spread the sessions more evenly"))] = 160
 
 
 @cython.final

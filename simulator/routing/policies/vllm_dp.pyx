@@ -1,4 +1,4 @@
-"""`vllm_dp`: how vLLM's front end spreads requests over its data-parallel engines."""
+"""`vllm_dp`: the rule by which vLLM's front end spreads requests over its data-parallel engines."""
 from libc.math cimport INFINITY
 from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
@@ -19,18 +19,18 @@ from simulator.signals.load cimport kv_usage
 class VllmDpParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The lowest score wins, the first one met among equals.
 
-    0.10: 4 waiting + running, scanned from the first engine. 0.32: the larger of waiting + running and what the front
-    end itself has in flight there; if any wait, plus 6 waiting max(0, KV usage - 0.5); the scan starts one engine
-    further each time. Both count a request that they send as waiting until the engine reports again, which real engines
-    do every 100 ms: set snapshot_refresh_interval_s = 0.1.
+    0.10: 4 waiting + running, scanned from the first engine. 0.32: the larger of waiting + running and the front end's
+    own count of requests in flight there; if any wait, plus 6 waiting max(0, KV usage - 0.5); the scan starts one
+    engine further each time. Both count a request that they send as waiting until the engine reports again, which real
+    engines do every 100 ms: set snapshot_refresh_interval_s = 0.1.
     Source: vllm-project/vllm, vllm/v1/engine/core_client.py, DPLBAsyncMPClient.get_core_engine_for_request.
     """
 
-    vllm_version: Annotated[VllmVersion, Meta(description="whose rule")] = NEWEST
+    vllm_version: Annotated[VllmVersion, Meta(description="version of the rule")] = NEWEST
     client_count: Annotated[int, Meta(ge=1, le=1024, description=(
-        "front ends that share the engines; each takes its own requests for that many"))] = 1
+        "front ends that share the engines; each counts its own requests as this many"))] = 1
     client_index: Annotated[int, Meta(ge=0, le=1023, description=(
-        "which of them this one is, below client_count: the scan begins at as large a share of the engines; 0.32"))] = 0
+        "number of this front end, below client_count: the scan begins at that share of the engines; 0.32"))] = 0
 
     def __post_init__(self):
         if self.client_index >= self.client_count:
@@ -61,8 +61,8 @@ cdef class VllmDp(Router):
     cdef int32_t _clients
     cdef int32_t _first         # where the scan starts
     cdef TiedMinima _scores     # infinity: closed
-    cdef int32_t* _added        # [replica] waiting requests that we know of and its state does not
-    cdef int64_t* _on_ns        # [replica] time of the state to which they come on top
+    cdef int32_t* _added        # [replica] waiting requests sent since its state was reported
+    cdef int64_t* _on_ns        # [replica] time of the state to which they are added
     cdef int32_t* _raised       # [_num_raised] replicas that have, or had, such requests, each once
     cdef int8_t* _is_raised     # [replica]
     cdef int32_t _num_raised
@@ -87,7 +87,7 @@ cdef class VllmDp(Router):
             self._first = self.num_replicas * parameters.client_index // parameters.client_count
         self.reads_state = self.has_scores = True
         self.view.wants_counts = self.view.wants_in_flight = True
-        self.view.wants_blocks = not self._is_old
+        self.view.wants_blocks = self.view.wants_blocks or not self._is_old
 
     def __dealloc__(self):
         free(self._added)
@@ -122,10 +122,10 @@ cdef class VllmDp(Router):
         return 0
 
     cdef int _refresh(self, int64_t now_ns) except -1 nogil:
-        """Score the replicas that changed, and those that report again after we sent something."""
+        """Score replicas that changed, and replicas that report again after we sent requests."""
         cdef int32_t i, replica
         self.view.look(now_ns)
-        if self.view.looked_ns != self._scored_ns:      # those that move are seen anew
+        if self.view.looked_ns != self._scored_ns:      # moving replicas are seen anew
             self._review_raised()
         for i in range(self.view.num_changed):
             replica = self.view.changed[i]
@@ -135,7 +135,7 @@ cdef class VllmDp(Router):
                 self._forget_added(replica)
                 self._scores.set(replica, self._score_of(replica))
                 continue
-            if self._was_moving[replica]:           # it is scored no more
+            if self._was_moving[replica]:           # it is no longer scored
                 self._was_moving[replica], self._seen_ns[replica] = False, self._scored_ns
             self._scores.set(replica, INFINITY)
         self.view.forget_changes()
@@ -154,7 +154,7 @@ cdef class VllmDp(Router):
         self._num_raised = kept
 
     cdef bint _forget_added(self, int32_t replica) noexcept nogil:
-        """Drop what was added to a state that is there no more; say whether there was any."""
+        """Drop the requests added to a state that has been replaced; say whether there were any."""
         cdef int64_t time_ns = (
             self.view.looked_ns if self.view.is_moving[replica] else self.view.states[replica].time_ns)
         if self._added[replica] == 0 or time_ns == self._on_ns[replica]:

@@ -16,26 +16,26 @@ Weight = Annotated[float, Meta(ge=0, le=1e6)]
 
 
 class VtcParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The lowest cost wins, which depends on what the tenant used of late.
+    """The lowest cost wins; it depends on the tenant's recent use.
 
     Cost of the i-th of n open replicas for a tenant that used t weighted tokens: fairness_weight x
     |i - min(t / bucket, n - 1)| + utilization_weight x min(running / max_load, 1) + a random number from 0 to 0.1, with
     bucket = max(min_bucket_tokens, (least + most) / 2) over the tenants that used any (1000 and
     8000 if none did) and t = input_token_weight x prompt tokens + output_token_weight x output tokens. A prompt counts
-    when it is sent, its output when it is gone: AIBrix estimates the output when it is sent. A request without tenant
+    when it is sent, its output when it has left: AIBrix estimates the output when it is sent. A request without tenant
     goes to any replica.
     Source: vtc-basic of vllm-project/aibrix (pkg/plugins/gateway/algorithms/vtc); the virtual token counter: Sheng et
     al., Fairness in Serving Large Language Models, OSDI 2024.
     """
 
-    fairness_weight: Annotated[Weight, Meta(description="of the distance from the tenant's place")] = 1.0
-    utilization_weight: Annotated[Weight, Meta(description="of the requests running")] = 1.0
-    max_load: Annotated[float, Meta(gt=0, le=1e9, description="requests running that count as full")] = 100.0
-    input_token_weight: Annotated[Weight, Meta(description="of a prompt token")] = 1.0
-    output_token_weight: Annotated[Weight, Meta(description="of an output token")] = 2.0
+    fairness_weight: Annotated[Weight, Meta(description="weight of the distance from the tenant's replica")] = 1.0
+    utilization_weight: Annotated[Weight, Meta(description="weight of the running requests")] = 1.0
+    max_load: Annotated[float, Meta(gt=0, le=1e9, description="running requests that count as full")] = 100.0
+    input_token_weight: Annotated[Weight, Meta(description="weight of a prompt token")] = 1.0
+    output_token_weight: Annotated[Weight, Meta(description="weight of an output token")] = 2.0
     min_bucket_tokens: Annotated[float, Meta(gt=0, le=1e15, description=(
-        "weighted tokens, at least, that move a tenant on by one replica"))] = 1000.0
-    window_s: Annotated[float, Meta(gt=0, extra={"inf": True}, description="how long use is remembered")] = 300.0
+        "weighted tokens, at least, that move a tenant by one replica"))] = 1000.0
+    window_s: Annotated[float, Meta(gt=0, extra={"inf": True}, description="time for which use is remembered")] = 300.0
 
 
 cdef double FIRST_LEAST = 1000.0        # bounds while no tenant used any: AIBrix's defaults
@@ -51,7 +51,7 @@ cdef class Vtc(Router):
 
     cdef double _fairness, _utilisation, _max_load, _input, _output, _min_bucket
     cdef SlidingSums _used              # weighted tokens by tenant
-    cdef TiedMinima _least, _most       # of these, the latter negative; infinity: none used
+    cdef TiedMinima _least, _most       # of _used, the latter negative; infinity: none used
 
     def __init__(self, parameters, context):
         cdef int32_t num_tenants = int(context.workload.demands["tenant"].max(initial=-1)) + 1

@@ -25,7 +25,7 @@ cdef enum Picker:
 _PICKERS = {"max-score": MAX_SCORE, "random": RANDOM, "weighted-random": WEIGHTED_RANDOM}
 _SCORERS = {"precise-prefix-cache": PrecisePrefixCache, "queue-depth": QueueDepth, "kv-utilization": KvUtilisation,
             "prefix-affinity": PrefixAffinity}
-# What a profile adds up: scorer, weight, its parameters.
+# Scorers of a profile: scorer, weight, its parameters.
 _PROFILES = {
     "blis": (("precise-prefix-cache", 2.0, {}), ("queue-depth", 1.0, {}), ("kv-utilization", 1.0, {})),
     "blis-0.7.1": (("prefix-affinity", 3.0, {}), ("queue-depth", 2.0, {"load": "effective"}),
@@ -46,14 +46,15 @@ class WeightedParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     profile: Annotated[Literal["blis", "blis-0.7.1", "llm-d"], Meta(description=(
         "scorers and weights where [cluster.routing] scorers gives none: the defaults of that system"))] = "blis"
     picker: Annotated[Literal["max-score", "random", "weighted-random"], Meta(description=(
-        "the best sum; any replica; any, with a chance in proportion to its sum"))] = "max-score"
+        "max-score: the best sum; random: any replica; weighted-random: any, with a chance in proportion to its "
+        "sum"))] = "max-score"
 
 
 cdef struct Part:               # one scorer of the sum
     void* scorer                # borrowed
     double weight
     int32_t is_per_request
-    int32_t is_zero             # its scores were all 0 when last asked
+    int32_t is_zero             # its last scores were all 0
 
 
 @cython.final
@@ -69,14 +70,14 @@ cdef class Weighted(Router):
     cdef Part* _parts
     cdef double* _start         # [replica] 0, or -infinity: closed
     cdef double* _totals        # [replica]
-    cdef bint _has_changed      # replicas, since the scorers that go by them were asked
+    cdef bint _has_changed      # replicas, since the scorers that depend on them were called
 
     def __cinit__(self, parameters, context):
         self._start = <double*>calloc(self.num_replicas, sizeof(double))
         self._totals = <double*>calloc(self.num_replicas, sizeof(double))
         if self._start == NULL or self._totals == NULL:
             raise MemoryError()
-        self.scored = self._totals          # scorers in Python may draw, or count how often they are asked
+        self.scored = self._totals          # scorers in Python may draw, or count their calls
 
     def __init__(self, parameters, context):
         cdef Scorer scorer

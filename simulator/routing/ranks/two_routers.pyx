@@ -14,16 +14,16 @@ from msgspec.structs import replace
 cdef class TwoRouters(Router):
     """Any router before routers over ranks.
 
-    parameters : (sizes of the groups; class and parameters of the router over them; of those over ranks of a group;
-        View for these, which is as old as what ranks report to them).
-    context : RoutingContext; its view shows all ranks, and is what the first router sees of them.
+    parameters : (sizes of the groups; class and parameters of the router over them; of routers over ranks of a group;
+        View for the latter, as old as the ranks' reports to them).
+    context : RoutingContext; its view shows all ranks as the first router sees them.
     """
 
     cdef readonly Groups groups
     cdef readonly Router first
     cdef readonly list seconds              # Router of each group
     cdef list _members
-    cdef void** _seconds                    # [group] the same, borrowed
+    cdef void** _seconds                    # [group] `seconds`, borrowed
     cdef void** _views                      # [group] Members, borrowed
 
     def __init__(self, parameters, context):

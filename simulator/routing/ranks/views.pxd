@@ -1,4 +1,4 @@
-"""Views that two routers in a row have of the ranks of replicas: of groups of them, and of the ranks of one group."""
+"""Views of the ranks of replicas for two routers in a row: of groups of ranks, and of the ranks of one group."""
 from libc.stdint cimport int8_t, int32_t, int64_t
 cimport cython
 
@@ -27,9 +27,9 @@ cdef class Groups(View):
     # Ranks of a group that may be routed to.
     cdef int32_t num_routable(self, int32_t group) noexcept nogil
 
-    # Show of a group what its ranks report and their accounts say now.
+    # Add up for a group the reports and the accounts of its ranks.
     cdef void add_up(self, int32_t group) noexcept nogil
-    # Of what tiers hold at each rank, [medium x rank], for each group what the rank has that holds most.
+    # Given blocks in tiers of each rank, [medium x rank], return for each group those of its rank with the most.
     cdef const int32_t* _most_of_groups(self, const int32_t* found) except NULL nogil
     cdef void _add_states(self, int32_t group, ReplicaState* total) noexcept nogil
     cdef void _add_accounts(self, int32_t group, ReplicaAccount* total) noexcept nogil
@@ -39,6 +39,6 @@ cdef class Groups(View):
 cdef class Members(View):
     cdef View _ranks                    # of all ranks, states alone
     cdef list _siblings                 # Members of each group
-    cdef void** _of_rank                # [rank] Members, borrowed; the first of them owns it
+    cdef void** _of_rank                # [rank] Members, borrowed; owned by the first Members
     cdef int32_t _first                 # rank
-    cdef object _owners                 # what the pointers borrow from
+    cdef object _owners                 # owners of borrowed memory

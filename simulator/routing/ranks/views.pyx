@@ -1,10 +1,10 @@
-"""Views that two routers in a row have of the ranks of replicas: of groups of them, and of the ranks of one group."""
+"""Views of the ranks of replicas for two routers in a row: of groups of ranks, and of the ranks of one group."""
 from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 cimport cython
 
-from simulator.domain.replica_state cimport ReplicaAccount, ReplicaState
+from simulator.domain.replica_state cimport ReplicaAccount, ReplicaState, hit_rate_of
 from simulator.signals.media cimport NUM_MEDIA
 from simulator.signals.view cimport View
 
@@ -13,7 +13,7 @@ from simulator.signals.view cimport View
 cdef class Groups(View):
     """Each group of ranks as one replica.
 
-    What its ranks report, and what the gateway knows of them, is added up.
+    The reports of its ranks, and the gateway's accounts, are added up.
 
     num_replicas : groups.
     ranks : View of all ranks.
@@ -42,7 +42,7 @@ cdef class Groups(View):
         free(self._outdated)
 
     def pass_on_wants(self):
-        """Want of the ranks what is wanted of the groups."""
+        """Request from the ranks the fields that are requested of the groups."""
         for name in ("wants_counts", "wants_blocks", "wants_levels", "wants_times", "wants_caches", "wants_in_flight",
                      "wants_tiers", "wants_adapters"):
             setattr(self._ranks, name, getattr(self._ranks, name) or getattr(self, name))
@@ -100,6 +100,8 @@ cdef class Groups(View):
             total.running_tokens += state.running_tokens
             total.loading_tokens += state.loading_tokens
             total.preemptions += state.preemptions
+            total.prefix_query_tokens += state.prefix_query_tokens
+            total.prefix_hit_tokens += state.prefix_hit_tokens
             total.iteration_prefill_tokens += state.iteration_prefill_tokens
             total.waiting += state.waiting
             total.running += state.running
@@ -108,6 +110,7 @@ cdef class Groups(View):
             total.num_blocks += state.num_blocks
             total.max_running += state.max_running
             total.max_batched_tokens += state.max_batched_tokens
+        total.cache_hit_rate = hit_rate_of(total)
 
     cdef void _add_accounts(self, int32_t group, ReplicaAccount* total) noexcept nogil:
         cdef const ReplicaAccount* account
@@ -169,9 +172,9 @@ cdef class Groups(View):
 cdef class Members(View):
     """The ranks of one group.
 
-    num_replicas : of them.
-    ranks : View of all ranks, whose states are shown.
-    known : View of all ranks, whose accounts are shown: the gateway keeps them there.
+    num_replicas : number of ranks in the group.
+    ranks : View of all ranks; source of the states.
+    known : View of all ranks; source of the accounts, which the gateway keeps there.
     first : rank of the group.
     siblings : list of the Members of all groups, which this one joins.
     """
@@ -201,7 +204,7 @@ cdef class Members(View):
             free(self._of_rank)
 
     def pass_on_wants(self):
-        """Want of all ranks what is wanted of these."""
+        """Request from all ranks the fields that are requested of this group."""
         for name in ("wants_counts", "wants_blocks", "wants_levels", "wants_times"):
             setattr(self._ranks, name, getattr(self._ranks, name) or getattr(self, name))
 

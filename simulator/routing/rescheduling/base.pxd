@@ -1,22 +1,22 @@
-"""Which requests move from which replica to which, and when: the two questions a rescheduler answers."""
+"""Base class of reschedulers: moves of requests between replicas, and their times."""
 from libc.stdint cimport int8_t, int32_t, int64_t
 
 from simulator.signals.view cimport View
 
 
-cdef enum SelectionRule:            # what the budget of a move counts; RULE_NAMES in base.pyx follows
-    NUM_REQ                         # requests; -1: all there are, also those that have not computed their prompt
+cdef enum SelectionRule:            # unit of a move's budget; RULE_NAMES in base.pyx follows
+    NUM_REQ                         # requests; -1: all, including those that have not computed their prompt
     TOKEN                           # tokens of their texts
-    RATIO                           # the same, as a part of the source's KV cache
+    RATIO                           # tokens, as a part of the source's KV cache
 
 
-cdef enum SelectionOrder:           # who moves first; ORDER_NAMES follows
-    LCR                             # the running request that came last
-    FCR                             # ... that came first
+cdef enum SelectionOrder:           # order of moves; ORDER_NAMES follows
+    LCR                             # the running request that arrived last
+    FCR                             # ... that arrived first
     LR                              # ... with the longest text
     SR                              # ... with the shortest
-    FCW                             # the waiting request that came first; running ones stay
-    FCWSR                           # waiting ones as FCW; with what is left of the budget running ones as SR
+    FCW                             # the waiting request that arrived first; running ones stay
+    FCWSR                           # waiting ones as FCW; with the rest of the budget running ones as SR
 
 
 cdef struct Selection:              # which requests of a source are to move
@@ -28,14 +28,14 @@ cdef struct Selection:              # which requests of a source are to move
 cdef struct Move:                   # one decision of a rescheduler
     int32_t source                  # replicas, as the view counts them
     int32_t destination
-    int32_t policy                  # which of its policies wants it; an index
+    int32_t policy                  # index of the policy that made it
     Selection selection
 
 
 cdef struct Movable:                # a request at a source, as the engine shows it to `select`
     int32_t row
     int32_t tokens                  # of its text: prompt and outputs so far
-    int32_t outputs                 # of these
+    int32_t outputs                 # output tokens among `tokens`
     int8_t is_running               # 0: it waits
     int8_t is_moving                # a move of it has begun
 
@@ -48,7 +48,7 @@ cdef class Rescheduler:
     cdef readonly int32_t num_moves
     cdef int32_t _room
 
-    # Decide who moves; fills `moves`. The engine has brought all replicas up to `now_ns`.
+    # Decide the moves; fills `moves`. The engine has brought all replicas up to `now_ns`.
     cdef int plan(self, int64_t now_ns) except -1 nogil
 
     # Write the indexes of the requests that are to move to `chosen`, in order, and return how many. `requests` are

@@ -1,4 +1,4 @@
-"""Which requests move from which replica to which: the base of reschedulers, and how a source's requests are chosen.
+"""Base of reschedulers: moves of requests between replicas, and the choice of a source's requests.
 
 Source of rules and orders: llumnix-project/llumnix at 8a693b4, base_migration_frontend.py:get_migrated_requests and
 kvt_migration_frontend.py.
@@ -19,7 +19,7 @@ MOVABLE = np.dtype([("row", "i4"), ("tokens", "i4"), ("outputs", "i4"), ("is_run
 cdef class Rescheduler:
     """Base of all reschedulers; a policy overrides `plan`.
 
-    A rescheduler is built as `Policy(parameters, context)`, like a router, with the view of the same replicas.
+    A rescheduler is built as `Policy(parameters, context)`, like a router, with the view of its replicas.
     """
 
     def __cinit__(self, parameters, context, *_, **__):
@@ -63,7 +63,7 @@ cdef class Rescheduler:
 
 
 cdef inline bint may_move(const Movable* one, bint is_running) noexcept nogil:
-    """Say whether a request can be chosen by an order: running ones once they have an output token."""
+    """Return whether a request can be chosen by an order: running ones once they have an output token."""
     return one.is_running == is_running and not one.is_moving and (not is_running or one.outputs > 0)
 
 
@@ -103,7 +103,7 @@ cdef int32_t list_candidates(const Movable* requests, int32_t count, int32_t ord
 
 cdef int32_t take(const Movable* requests, const int32_t* listed, int32_t count, bint counts_requests, int64_t* budget,
                   int32_t* chosen) noexcept nogil:
-    """Take requests until the budget is used up, the last one may exceed it; what is dearer than all of it stays."""
+    """Take requests until the budget is used up, the last one may exceed it; one that exceeds all of it stays."""
     cdef int32_t k, taken = 0
     cdef int64_t cost, used = 0
     for k in range(count):

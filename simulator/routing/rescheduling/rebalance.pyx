@@ -18,13 +18,13 @@ class RebalanceParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     """When a request moves, and how many at once."""
 
     least_difference: Annotated[float, Meta(ge=0, le=1, extra={"unit": "fraction"}, description=(
-        "of the shares of KV blocks in use: one replica above the other by more than that"))] = 0.2
-    num_requests: Annotated[int, Meta(ge=1, le=2**20, description="that move at a time")] = 1
+        "least difference of the shares of KV blocks in use between two replicas"))] = 0.2
+    num_requests: Annotated[int, Meta(ge=1, le=2**20, description="requests that move at a time")] = 1
 
 
 @cython.final
 cdef class Rebalance(Rescheduler):
-    """Every half second, unless `interval_s` says else; see `RebalanceParameters`."""
+    """Every half second, unless `interval_s` is given; see `RebalanceParameters`."""
 
     Parameters = RebalanceParameters
 

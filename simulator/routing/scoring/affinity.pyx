@@ -1,4 +1,4 @@
-"""Scorers that know where a session or an adapter has been before."""
+"""Scorers by the earlier replicas of a session or an adapter."""
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
@@ -56,14 +56,15 @@ cdef class SessionAffinity(Scorer):
 class LoraAffinityParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Score replicas by whether they hold the adapter of the request.
 
-    A request without one scores 1 everywhere. With [engine.lora] replicas say which adapters are loaded. Without it,
-    and for tiers, the gateway goes by what it sent: a replica holds the `max_loras` adapters that it was sent last.
+    A request without one scores 1 everywhere. With [engine.lora] replicas report the loaded adapters. Without it, and
+    for tiers, the gateway uses its own record: a replica holds the `max_loras` adapters that it was sent last.
     resident: 1 if it holds the adapter, else 0 (all 1 if none does); source: BLIS's lora-affinity. tiers: 1 if a
     request with the adapter is in flight there, 0.8 if fewer than `max_loras` adapters are in flight, 0.6 if it is
     held without being in flight, else 0; source: llm-d's lora-affinity-scorer (active, room, waiting, none).
     """
 
-    rule: Annotated[Literal["resident", "tiers"], Meta(description="whose rule: BLIS's or llm-d's")] = "resident"
+    rule: Annotated[Literal["resident", "tiers"], Meta(description=(
+        "resident: BLIS's rule; tiers: llm-d's rule"))] = "resident"
     max_loras: Annotated[int, Meta(ge=1, le=65_536, description="adapters that a replica can hold")] = 8
 
 
@@ -80,7 +81,7 @@ cdef class LoraAffinity(Scorer):
     Parameters = LoraAffinityParameters
 
     cdef bint _has_tiers
-    cdef bint _asks_replicas    # they say what they hold
+    cdef bint _asks_replicas    # replicas report the adapters that they hold
     cdef int32_t _max_loras
     cdef int32_t _num_adapters
     cdef int64_t _num_sent

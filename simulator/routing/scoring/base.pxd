@@ -1,4 +1,4 @@
-"""How good each replica is for a request, from one point of view: a number from 0 to 1, higher is better.
+"""Base class of scorers: a score of each replica for a request, a number from 0 to 1, higher is better.
 
 A scorer fills `scores`; `weighted` clamps them to 0 .. 1, weighs them and adds them up.
 """
@@ -21,20 +21,20 @@ cdef class Scorer:
     cdef Content content                # of prompts: hashes of blocks
     cdef object _owners                 # the arrays these pointers borrow from
 
-    # State or account of a replica changed; at first told of each. `is_open`: it can be routed to.
+    # State or account of a replica changed; called for each replica at first. `is_open`: it can be routed to.
     cdef int note(self, int32_t replica, bint is_open) except -1 nogil
 
-    # Bring `values` up to date for request `row`. Returns 0 if all of them would be 0, and they need not be written.
+    # Update `values` for request `row`. Returns 0 if all would be 0, and need not be written.
     # Without is_per_request, called only after something changed, and of no request in particular.
     cdef int rate(self, int32_t row, int64_t now_ns) except -1 nogil
 
-    # What is better known afterwards, as routers are told.
+    # Notifications, as for routers.
     cdef int sent(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil
     cdef int left(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil
     cdef int closed(self, int32_t replica, int64_t now_ns) except -1 nogil
 
 
-# Scorers of one level per replica, of which the lowest of the open ones is worth 1 and the highest 0.
+# Scorers of one level per replica: the lowest level of an open replica is worth 1 and the highest 0.
 cdef class LowestBest(Scorer):
     cdef TiedMinima lows                # levels, infinity: closed
     cdef TiedMinima highs               # negative levels

@@ -1,4 +1,4 @@
-"""How good each replica is for a request, from one point of view: the base of all scorers."""
+"""Base of all scorers: a score of each replica for a request."""
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
@@ -15,11 +15,11 @@ cdef class Scorer:
     A scorer is built as `Scorer(parameters, context)`, with its own frozen `Parameters` and a `RoutingContext`.
     """
 
-    tier_keys = ()                      # of Parameters, that weigh what [kv_tiers] keep; 0: not at all
+    tier_keys = ()                      # of Parameters: weights of content in [kv_tiers]; 0: not counted
 
     @classmethod
     def sees_tiers(cls, parameters):
-        """Return whether it looks at what the tiers of replicas hold."""
+        """Return whether it looks at the content of replicas' KV tiers."""
         return any(getattr(parameters, key) for key in cls.tier_keys)
 
     def __cinit__(self, parameters, context, *_, **__):
@@ -56,7 +56,7 @@ cdef class Scorer:
     # The face for tests and exploration.
 
     def scores(self, row, now_ns):
-        """Return the score of each replica for a request, as `weighted` would ask; of closed ones: NaN."""
+        """Return the score of each replica for a request, as `weighted` uses it; of closed ones: NaN."""
         cdef int32_t i
         self.view.look(now_ns)
         for i in range(self.num_replicas):
@@ -71,15 +71,15 @@ cdef class Scorer:
         return result
 
     def note_sent(self, row, replica, now_ns):
-        """Tell that a request was sent to a replica."""
+        """Notify the scorer that a request was sent to a replica."""
         self.sent(row, replica, now_ns)
 
     def note_left(self, row, replica, now_ns):
-        """Tell that a request is gone from a replica."""
+        """Notify the scorer that a request has left a replica."""
         self.left(row, replica, now_ns)
 
     def note_closed(self, replica, now_ns):
-        """Tell that a replica may not be routed to any more."""
+        """Notify the scorer that a replica may not be routed to any more."""
         self.closed(replica, now_ns)
 
 

@@ -17,7 +17,7 @@ Weight = Annotated[float, Meta(ge=0, le=1e6)]
 
 
 class LatencyHeadroomParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Score how much of the targets is left over.
+    """Score the margin left below the latency targets.
 
     Predicted TTFT = per_prefill_token_us x (prompt tokens that wait or run there + those of this request) + one step;
     predicted TPOT = one step = base_us + per_sequence_us x (waiting + running + 1).
@@ -30,13 +30,13 @@ class LatencyHeadroomParameters(msgspec.Struct, frozen=True, kw_only=True, forbi
 
     ttft_slo_ms: Annotated[BoundMs, Meta(description="target of the time to first token")] = 500.0
     tpot_slo_ms: Annotated[BoundMs, Meta(description="target of the time per output token")] = 50.0
-    ttft_weight: Annotated[Weight, Meta(description="of the headroom in TTFT")] = 0.8
-    tpot_weight: Annotated[Weight, Meta(description="of the headroom in TPOT")] = 0.2
+    ttft_weight: Annotated[Weight, Meta(description="weight of the headroom in TTFT")] = 0.8
+    tpot_weight: Annotated[Weight, Meta(description="weight of the headroom in TPOT")] = 0.2
     strategy: Annotated[Literal["least", "most"], Meta(description=(
-        "which headroom is best among replicas that keep the targets"))] = "least"
-    base_us: Annotated[PriceUs, Meta(description="an iteration")] = 5000.0
-    per_sequence_us: Annotated[PriceUs, Meta(description="per request that waits or runs")] = 10.0
-    per_prefill_token_us: Annotated[PriceUs, Meta(description="per prompt token")] = 20.0
+        "preferred headroom among replicas that keep the targets"))] = "least"
+    base_us: Annotated[PriceUs, Meta(description="time of an iteration")] = 5000.0
+    per_sequence_us: Annotated[PriceUs, Meta(description="time per request that waits or runs")] = 10.0
+    per_prefill_token_us: Annotated[PriceUs, Meta(description="time per prompt token")] = 20.0
 
     def __post_init__(self):
         if self.ttft_weight + self.tpot_weight <= 0:

@@ -22,7 +22,7 @@ class QueueDepthParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     """
 
     load: Annotated[Literal["waiting", "effective"], Meta(description=(
-        "the queue: requests waiting; effective: waiting + running + in flight, as BLIS 0.7.1 takes it"))] = "waiting"
+        "waiting: requests in the queue; effective: waiting + running + in flight, as in BLIS 0.7.1"))] = "waiting"
 
 
 @cython.final
@@ -186,7 +186,7 @@ class ActiveRequestsParameters(msgspec.Struct, frozen=True, kw_only=True, forbid
     """
 
     idle_threshold: Annotated[int, Meta(ge=0, le=2**20, description="requests in flight of an idle replica")] = 0
-    max_busy_score: Annotated[float, Meta(ge=0, le=1, description="of a replica that is not idle")] = 1.0
+    max_busy_score: Annotated[float, Meta(ge=0, le=1, description="score of a replica that is not idle, at most")] = 1.0
 
 
 @cython.final

@@ -1,4 +1,4 @@
-"""Scorers that know what part of the prompt a replica has in its cache, or may have."""
+"""Scorers by the cached part of the prompt on each replica, known or presumed."""
 from libc.math cimport NAN
 from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
@@ -35,7 +35,7 @@ class PrefixAffinityParameters(msgspec.Struct, frozen=True, kw_only=True, forbid
 
 @cython.final
 cdef class PrefixAffinity(Scorer):
-    """A replica that was sent the same beginning is better."""
+    """A replica that was sent this prefix is better."""
 
     Parameters = PrefixAffinityParameters
 
@@ -76,19 +76,20 @@ cdef class PrefixAffinity(Scorer):
 class PrecisePrefixCacheParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Score (c - least) / (most - least) of c blocks in the KV cache.
 
-    c: leading whole blocks of the prompt in the KV cache of the replica; with a weight for what [kv_tiers] keep, those
-    that it has anywhere, each of which counts as the heaviest place that has it: 1 in the KV cache. What is seen may be
-    as old as cache_signal_delay_s says.
-    Source: BLIS's precise-prefix-cache, which sees no tiers, and llm-d's, whose weights are 0.8 for host memory, 0.3
-    for disks, 0.4 for shared stores (llm-d-kv-cache, pkg/kvcache, 2026).
+    c: leading whole blocks of the prompt in the KV cache of the replica; with a weight for content of [kv_tiers], all
+    leading blocks that it has anywhere, each counted with its largest weight: 1 in the KV cache. The view of caches may
+    be as old as cache_signal_delay_s says.
+    Source: BLIS's precise-prefix-cache, which sees no tiers, and llm-d's, with weights 0.8 for host memory, 0.3 for
+    disks, 0.4 for shared stores (llm-d-kv-cache, pkg/kvcache, 2026).
     """
 
     if_equal: Annotated[Literal["one", "half_if_none"], Meta(description=(
         "score of all if they are equal: 1; or 0.5 if nothing is cached anywhere, as in BLIS 0.7.1"))] = "one"
-    host_weight: Annotated[TierWeight, Meta(description="of a block in host memory; llm-d: 0.8")] = 0.0
-    disk_weight: Annotated[TierWeight, Meta(description="of one on a disk of the replica's own; llm-d: 0.3")] = 0.0
+    host_weight: Annotated[TierWeight, Meta(description="weight of a block in host memory; llm-d: 0.8")] = 0.0
+    disk_weight: Annotated[TierWeight, Meta(description=(
+        "weight of a block on a disk of the replica's own; llm-d: 0.3"))] = 0.0
     shared_weight: Annotated[TierWeight, Meta(description=(
-        "of one in a store that replicas share; llm-d: 0.4"))] = 0.0
+        "weight of a block in a store that replicas share; llm-d: 0.4"))] = 0.0
 
 
 @cython.final
@@ -142,7 +143,7 @@ cdef class PrecisePrefixCache(Scorer):
         return 1
 
     cdef int _count(self, int32_t row, int64_t now_ns) except -1 nogil:
-        """Count what each replica has of a prompt."""
+        """Count the blocks of a prompt on each replica."""
         cdef const int32_t* cached
         cdef int32_t i, k
         if self._num_ordered == 1 or not self.view.has_tiers:

@@ -20,16 +20,16 @@ cdef class PythonScorer(Scorer):
                 return 1.0 / (1.0 + self.states["running_tokens"] / 1e6)
 
     `rate_all` is called once each time a request is to be sent somewhere, whether or not decisions are written down.
-    It costs a Python call and what it does, some microseconds. `states` and `accounts` are those of `PythonRouter`.
+    It costs a Python call and its own work, some microseconds. `states` and `accounts` are those of `PythonRouter`.
     Scores are clamped to 0 .. 1; those of replicas that cannot be routed to do not count. An exception ends the
     simulation.
     """
 
     Parameters = None
 
-    cdef readonly object parameters     # what the scorer's table holds beside name and weight, as `Parameters`
-    cdef readonly object states         # structured array (replicas,), what replicas report
-    cdef readonly object accounts       # structured array (replicas,), what the gateway knows by itself
+    cdef readonly object parameters     # content of the scorer's table beside name and weight, as `Parameters`
+    cdef readonly object states         # structured array (replicas,), reports of replicas
+    cdef readonly object accounts       # structured array (replicas,), the gateway's own account
     cdef RequestView _request           # one, reused for each call
 
     def __init__(self, parameters, context):

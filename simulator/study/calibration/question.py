@@ -1,15 +1,16 @@
 """A calibration whose file has been read and checked."""
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from simulator import registry
 from simulator.config.experiment import Experiment, Output
 from simulator.config.layers import Layers, read_layers
 from simulator.config.load import experiment_layers, resolve
-from simulator.config.reader import Reader
+from simulator.config.reader import MISSING, Reader
 from simulator.errors import InputErrors, did_you_mean
 from simulator.study.calibration.data import (
     Requests,
@@ -24,6 +25,7 @@ from simulator.study.calibration.fit_keys import check_bounds, read_keys
 from simulator.study.calibration.steps import LINEAR, told_by_steps
 from simulator.study.calibration.table import AUTO, REQUESTS, STEPS, CalibrateTable, FitKey, MeasuredRow
 from simulator.study.measured.observed import PLANNED
+from simulator.study.sweep.partly import Partly, told_by
 from simulator.study.sweep.study_file import laid_over
 
 NOT_WRITTEN = Output(iterations=False)
@@ -99,14 +101,13 @@ def read_question(file: str | os.PathLike, overrides: Iterable[str] = (), is_fit
     """
     file, overrides = os.fspath(file), tuple(overrides)
     layers = read_layers(file, overrides, "--set")
-    given = _settings(file, layers, is_fitted)
-    settings = given if is_fitted else _compared(given)
-    layers.data.setdefault("name", os.path.basename(file).removesuffix(".toml"))
     faults: list[str] = []
-    fit = read_keys(file, layers, settings.fit, faults) if is_fitted else {}
-    if is_fitted and not fit and not faults:
-        faults.append(f"{file}: study.fit: missing; expected keys of [latency] with {{min, max}}; --no-fit only "
-                      "compares")
+    given, fit = _settings(file, layers, is_fitted, faults)
+    layers.name_after(file)
+    if faults:
+        faults += told_by([lambda: _faults_of_sets(file, layers, given, overrides)])
+    _raise(faults)
+    settings = given if is_fitted else _compared(given)
     sets = _sets(file, layers, settings, overrides, faults)
     _raise(faults)
     experiments = check_bounds(file, fit, sets, faults)
@@ -128,29 +129,50 @@ def _raise(faults: list[str]) -> None:
         raise InputErrors(dict.fromkeys(faults))
 
 
-def _settings(file: str, layers: Layers, is_fitted: bool) -> CalibrateTable:
-    """Return [study], which is taken out of the layers."""
+def _settings(file: str, layers: Layers, is_fitted: bool, faults: list[str]) -> tuple[Any, dict[str, FitKey]]:
+    """Return [study], which is taken out of the layers, and the keys that are fitted.
+
+    What is wrong with them goes to `faults`.
+    """
     given = layers.data.pop("study", None)
     if not isinstance(given, dict):
         raise InputErrors([f'{file}: no study: expected a table [study] with kind = "calibrate"; `simulator run` runs '
                            "an experiment"])
     kind = given.get("kind")
-    if kind in ("sweep", "capacity", "tune", "score"):
+    if kind != "calibrate" and kind in registry.STUDIES:
         raise InputErrors([f'{file}: study.kind: "{kind}"; `simulator {kind}` does that'])
-    if isinstance(given.get("measured"), list):
-        given["measured"] = [{"path": each} if isinstance(each, str) else each for each in given["measured"]]
     reader = Reader(layers.source_of)
-    settings = reader.table(CalibrateTable, given, ("study",))
-    _raise(reader.faults)
-    faults = [f"{file}: study.held_out: {path}: not one of `measured`{did_you_mean(path, _paths(settings))}"
-              for path in settings.held_out if path not in _paths(settings)]
+    values = reader.values(CalibrateTable, given, ("study",))
+    if values["measured"] is not MISSING:
+        values["measured"] = tuple(MeasuredRow(path=each) if isinstance(each, str) else each
+                                   for each in values["measured"])
+    faults += reader.faults
+    settings = Partly(values) if faults else CalibrateTable(**values)
+    faults += told_by([lambda: _faults_of_held(file, settings, is_fitted)])
+    fit: dict[str, FitKey] = {}
+    if is_fitted:
+        faults += told_by([lambda: _faults_of_fit(file, layers, settings, fit)])
+    return settings, fit
+
+
+def _faults_of_held(file: str, settings: CalibrateTable, is_fitted: bool) -> Iterator[str]:
+    paths = _paths(settings)
+    yield from (f"{file}: study.held_out: {path}: not one of `measured`{did_you_mean(path, paths)}"
+                for path in settings.held_out if path not in paths)
     held = _held(settings)
-    if settings.fraction is not None and held:
-        faults.append(f"{file}: study.fraction: expected none where whole data sets are held out")
     if is_fitted and len(held) == len(settings.measured):
-        faults.append(f"{file}: study.held_out: all of `measured` is held out: nothing is left to fit to")
-    _raise(faults)
-    return settings
+        yield f"{file}: study.held_out: all of `measured` is held out: nothing is left to fit to"
+    if settings.fraction is not None and held:
+        yield f"{file}: study.fraction: expected none where whole data sets are held out"
+
+
+def _faults_of_fit(file: str, layers: Layers, settings: CalibrateTable, found: dict[str, FitKey]) -> Iterator[str]:
+    """Yield what is wrong with the keys that are fitted, which are put into `found`."""
+    faults: list[str] = []
+    found |= read_keys(file, layers, settings.fit, faults)
+    yield from faults
+    if not found and not faults:
+        yield f"{file}: study.fit: missing; expected keys of [latency] with {{min, max}}; --no-fit only compares"
 
 
 def _held(settings: CalibrateTable) -> list[MeasuredRow]:
@@ -179,6 +201,12 @@ def _sets(file: str, layers: Layers, settings: CalibrateTable, overrides: tuple[
         except InputErrors as errors:
             faults += errors.faults
     return found
+
+
+def _faults_of_sets(file: str, layers: Layers, settings: CalibrateTable, overrides: tuple[str, ...]) -> list[str]:
+    faults: list[str] = []
+    _sets(file, layers, settings, overrides, faults)
+    return faults
 
 
 def _names(settings: CalibrateTable) -> list[str]:

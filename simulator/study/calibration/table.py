@@ -31,8 +31,9 @@ class FitKey(Section, kw_only=True):
 class CalibrateTable(Section, kw_only=True):
     """Fit an experiment to measurements, [study]."""
 
-    kind: Literal["calibrate"]
-    measured: Annotated[tuple[MeasuredRow, ...], Meta(min_length=1, description="paths, or tables")]
+    kind: Annotated[Literal["calibrate"], Meta(description="what is asked")]
+    measured: Annotated[tuple[Annotated[str | MeasuredRow, Meta(extra={"path": True})], ...], Meta(
+        min_length=1, description="paths, or tables")]
     held_out: Annotated[tuple[Annotated[str, Meta(extra={"path": True})], ...], Meta(description=(
         "paths of `measured` that nothing is fitted to"))] = ()
     fraction: Annotated[Annotated[float, Meta(gt=0, lt=1)] | None, Meta(description=(
@@ -42,5 +43,5 @@ class CalibrateTable(Section, kw_only=True):
     client_rtt_ms: Annotated[float, Meta(ge=0, le=1e6, description=(
         "between client and server and back; simulated TTFT and E2EL are so much longer"))] = 0.0
     evaluations: Annotated[int, Meta(ge=10, le=10**6, description="simulations of a fit to requests, at most")] = 300
-    fit: Annotated[dict[str, Any], Meta(description="dotted key of [latency] -> {min, max, prior, prior_sd}")] = field(
-        default_factory=dict)
+    fit: Annotated[dict[str, Any], Meta(extra={"under": FitKey}, description=(
+        "dotted key of [latency] -> {min, max, prior, prior_sd}"))] = field(default_factory=dict)

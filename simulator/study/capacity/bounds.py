@@ -1,14 +1,45 @@
 """What a deployment must keep: bounds of the numbers of summary.json, a share of good requests, a steady backlog."""
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
+from msgspec import Meta
+
+from simulator.config.experiment import Section
+from simulator.config.fields import table_of
 from simulator.config.words import show
-from simulator.errors import InputErrors, did_you_mean
+from simulator.errors import InputErrors, did_you_mean, nearest
+from simulator.results.summary_keys import check_numbers
 
 GOODPUT_SHARE, BACKLOG = "goodput_share", "backlog"
-SIDES = ("max", "min")
 STABLE, ANY = "stable", "any"
+Backlog = Literal["stable", "any"]
+
+
+class Sides(Section, kw_only=True):
+    """A bound of a key of summary.json, [study.slo]; one of the two, or both."""
+
+    max: Annotated[float | None, Meta(description="the most that it may be, in the unit of the key")] = None
+    min: Annotated[float | None, Meta(description="the least that it may be, in the unit of the key")] = None
+
+
+class AtLeast(Section, kw_only=True):
+    """A bound of the share of good requests, [study.slo.goodput_share]."""
+
+    min: Annotated[float, Meta(gt=0, le=1, description="the least that it may be")]
+
+
+class OwnBounds(Section, kw_only=True):
+    """Bounds of [study.slo] that are no keys of summary.json."""
+
+    goodput_share: Annotated[AtLeast | None, Meta(description=(
+        "share of the requests that came and kept every bound of [slo]"))] = None
+    backlog: Annotated[Backlog, Meta(description=(
+        "stable: a queue that grows as long as requests come is a miss, too"))] = "stable"
+
+
+SIDES = tuple(each.name for each in table_of(Sides).fields)
+Slo = Annotated[dict[str, Any], Meta(extra={"own": OwnBounds, "under": Sides})]
 
 
 class Bound(NamedTuple):
@@ -69,9 +100,11 @@ def read_bounds(table: Any, place: str) -> Bounds:
         raise InputErrors([f'{place}: expected at least one bound, for instance "ttft_ms.p99" = {{max = 500.0}}'])
     table = _dotted(table)
     backlog = table.pop(BACKLOG, STABLE)
-    if backlog not in (STABLE, ANY):
-        faults.append(f'{place}.{BACKLOG}: expected "{STABLE}" or "{ANY}", found {show(backlog)}')
+    if backlog not in get_args(Backlog):
+        faults.append(f'{place}.{BACKLOG}: expected "{STABLE}" or "{ANY}", found {show(backlog)}'
+                      f"{nearest(str(backlog), get_args(Backlog))}")
     bounds = [bound for key, sides in table.items() for bound in _bounds_of(key, sides, place, faults)]
+    faults += check_numbers((key for key in table if key != GOODPUT_SHARE), place, (GOODPUT_SHARE, BACKLOG))
     if faults:
         raise InputErrors(faults)
     if not bounds:

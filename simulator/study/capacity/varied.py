@@ -6,7 +6,6 @@ import msgspec
 
 from simulator.config.fields import alternatives, node_of
 from simulator.config.keys import named
-from simulator.config.load import plain
 from simulator.config.words import show
 from simulator.errors import InputErrors, did_you_mean
 from simulator.study.capacity.search import Span
@@ -52,7 +51,7 @@ def varied_of(study: Study, place: str) -> Varied:
     given = study.settings
     key = given.vary or (RATE_SCALE if study.base.workload.type == "trace" and not given.mix else RATE)
     known = TIME_SCALE if key == RATE_SCALE else key
-    found = value_at(plain(study.base), known)
+    found = value_at(study.plain_base(), known)
     is_whole = _is_whole(known, f"{place}.vary") if found is None else isinstance(found, int)
     low, high = (default if bound is None else bound for bound, default in zip(
         (getattr(given, "from"), given.to), DEFAULTS[is_whole], strict=True))

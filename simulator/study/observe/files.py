@@ -8,6 +8,7 @@ from typing import NamedTuple
 import h5py
 import numpy as np
 
+from simulator.core.hdf5_target import new_hdf5
 from simulator.domain import records
 from simulator.results.directory import tables_contents
 from simulator.study.observe.answer import OK
@@ -136,7 +137,7 @@ def write_times(directory: Path, ids: list[str], found: list[Seen], first_ns: in
     ns after the first planned request. tokens : that it holds. batched : 1, it came in one read with the one before it.
     """
     found = sorted(found, key=lambda seen: seen.planned_ns)
-    with h5py.File(directory / TIMES, "w") as file:
+    with new_hdf5(directory / TIMES) as file:
         file["request_id"] = np.array([ids[seen.row].encode() for seen in found], dtype=h5py.string_dtype())
         file["client_queue_ns"] = np.array([seen.free_ns - seen.planned_ns for seen in found], np.int64)
         group = file.create_group("token_times")

@@ -4,13 +4,28 @@ An axis is a list of values, `{from, to, steps, scale}` on a grid, or `{from, to
 that is a table moves several keys together: the axis "topology" over `{tensor_parallel = 2, replicas = 2}`.
 """
 import math
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
+import msgspec
+from msgspec import Meta
+
+from simulator.config.experiment import Section
+from simulator.config.fields import table_of
 from simulator.config.words import show
-from simulator.errors import did_you_mean
+from simulator.errors import did_you_mean, nearest
 
-SCALES = ("linear", "log")
-RANGE_KEYS = ("from", "to", "steps", "scale")
+MOST_STEPS = 10**6
+Scale = Literal["linear", "log"]
+# `from` is no name of an attribute in a class statement.
+Range = msgspec.defstruct("Range", [
+    ("from", Annotated[float, Meta(description="first value, included; whole numbers where both ends are")]),
+    ("to", Annotated[float, Meta(description="last value, included")]),
+    ("steps", Annotated[Annotated[int, Meta(ge=1, le=MOST_STEPS)] | None, Meta(description=(
+        "how many values; none where the design draws them"))], None),
+    ("scale", Annotated[Scale, Meta(description="equal differences, or equal quotients, between values")], "linear"),
+], bases=(Section,), kw_only=True, frozen=True, namespace={"__doc__": (
+    "An axis as a range, [study.axes]; or a list of values, or of tables with several keys.")})
+RANGE_KEYS = tuple(each.name for each in table_of(Range).fields)
 
 
 class Axis(NamedTuple):
@@ -68,15 +83,16 @@ def _fault_of_range(given: dict, draws: bool) -> str:
         return f"expected numbers from and to; found {show(given.get('from'))} and {show(given.get('to'))}"
     if ends[0] > ends[1]:
         return f"expected from <= to, found {show(ends[0])} and {show(ends[1])}"
-    if (scale := given.get("scale", "linear")) not in SCALES:
-        return f"scale: expected one of {', '.join(map(show, SCALES))}; found {show(scale)}"
+    if (scale := given.get("scale", "linear")) not in get_args(Scale):
+        return (f"scale: expected one of {', '.join(map(show, get_args(Scale)))}; found {show(scale)}"
+                f"{nearest(str(scale), get_args(Scale))}")
     if scale == "log" and ends[0] <= 0:
         return f"expected from > 0 with scale = \"log\", found {show(ends[0])}"
     steps = given.get("steps")
     if draws and steps is not None:
         return "steps: expected none: this design draws `points` values between the ends"
-    if not draws and not (isinstance(steps, int) and not isinstance(steps, bool) and 1 <= steps <= 10**6):
-        return f"steps: expected an integer from 1 to 1000000, found {'none' if steps is None else show(steps)}"
+    if not draws and not (isinstance(steps, int) and not isinstance(steps, bool) and 1 <= steps <= MOST_STEPS):
+        return f"steps: expected an integer from 1 to {MOST_STEPS}, found {'none' if steps is None else show(steps)}"
     return ""
 
 

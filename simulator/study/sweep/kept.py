@@ -60,7 +60,8 @@ def keep_program(directory: Path) -> None:
 
 
 def _plain_study(study: Study) -> dict[str, Any]:
-    table = plain(study.settings) | {"seeds": list(study.seeds)}
+    table = plain(study.settings)
+    table = table | {"seeds": list(study.seeds)} if table.pop("seeds") != 1 else table      # 1: the experiment's
     return {key: value for key, value in table.items() if value not in ((), [], {}, None)}
 
 

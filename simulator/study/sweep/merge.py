@@ -16,15 +16,19 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from simulator.core.hdf5_target import new_hdf5
+from simulator.core.paths import remove
 from simulator.errors import OutputError
 from simulator.study.statistics.intervals import Estimate, of_pairs, of_replications
 from simulator.study.sweep.design import flattened
 from simulator.study.sweep.lengthening import current_of
 from simulator.study.sweep.study_file import Statistics, Study
 from simulator.study.sweep.trial import DONE, STATUSES, Finished, Trial
+from simulator.study.telling.said import Said
 
 SCHEMA = 1
 BACKLOGS = ("stable", "growing", "unknown")
+LABELS = {"status": STATUSES, "backlog": BACKLOGS}      # names behind codes
 NAN = math.nan
 LEADING = ("index", "id", "replication", "seed", "status")
 
@@ -118,18 +122,25 @@ def summary_of(study: Study, planned: list[Trial], ends: list[Finished | None], 
             **{status: counts.get(status, 0) for status in (*STATUSES, "missing")},
             "complete": counts.get("missing", 0) == 0,
             "growing_points": int((points["backlog"] == BACKLOGS.index("growing")).sum()),
-            "thin_points": int(points["thin"].sum()), "deterministic_points": int(points["deterministic"].sum()),
-            "errors": dict(sorted(errors.items()))}
+            "thin_points": int(points["thin"].sum()), "unmeasured_points": _unmeasured(study, points),
+            "deterministic_points": int(points["deterministic"].sum()),
+            "errors": dict(sorted(errors.items())), **Said().add_ends(ends).content()}
+
+
+def _unmeasured(study: Study, points: np.ndarray) -> dict[str, int]:
+    """Return at how many points with runs there is nothing to measure of a metric, where there are any."""
+    counts = {metric: int((np.isnan(points[metric]) & (points["n"] > 0)).sum())
+              for metric in study.settings.statistics.metrics}
+    return {metric: count for metric, count in counts.items() if count}
 
 
 def csv_of(table: np.ndarray) -> str:
     """Return a table as CSV: enums by name, shortest floats, nothing for NaN."""
-    names = {"status": STATUSES, "backlog": BACKLOGS}
     columns = []
     for name in table.dtype.names:
         column = table[name]
-        if name in names:
-            columns.append(["" if code < 0 else names[name][code] for code in column.tolist()])
+        if name in LABELS:
+            columns.append(["" if code < 0 else LABELS[name][code] for code in column.tolist()])
         elif column.dtype.kind == "S":
             columns.append([_quoted(value.decode()) for value in column.tolist()])
         elif column.dtype.kind == "f":
@@ -214,15 +225,12 @@ def _timings(planned: list[Trial], ends: list[Finished | None]) -> str:
 
 
 def _hdf5(path: Path, tables: dict[str, np.ndarray], attributes: dict[str, Any]) -> None:
-    import h5py
-
-    enums = {"status": STATUSES, "backlog": BACKLOGS}
-    with h5py.File(path, "w") as file:
+    with new_hdf5(path) as file:
         file.attrs.update(attributes)
         for name, table in tables.items():
             dataset = file.create_dataset(name, data=table, track_times=False, chunks=True if len(table) else None,
                                           compression="gzip" if len(table) > 1000 else None)
-            for column, labels in enums.items():
+            for column, labels in LABELS.items():
                 if column in table.dtype.names:
                     dataset.attrs[f"{column}_names"] = list(labels)
 
@@ -233,5 +241,5 @@ def _write(path: Path, write: Callable[[Path], Any]) -> None:
         write(staged)
         os.replace(staged, path)
     except OSError as error:
-        staged.unlink(missing_ok=True)
+        remove(staged)
         raise OutputError(path, error) from error

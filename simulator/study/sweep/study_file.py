@@ -5,20 +5,24 @@ Each kind of study has a Struct of its own for [study], which begins with the ke
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta, field
 from msgspec.structs import replace
 
+from simulator import registry
 from simulator.config.experiment import Experiment, Output, Section
 from simulator.config.layers import Layers, Source, add_overrides, read_layers
-from simulator.config.load import resolve
+from simulator.config.load import plain, resolve
 from simulator.config.reader import Reader
 from simulator.config.words import show
 from simulator.errors import InputErrors
-from simulator.study.sweep.axes import Axis, axis_of
+from simulator.results.summary_keys import check_numbers
+from simulator.study.sweep.anchored import anchored
+from simulator.study.sweep.axes import Axis, Range, axis_of
 from simulator.study.sweep.design import DRAWN, Point, count_of, flattened, is_chosen, points_of
+from simulator.study.sweep.partly import Partly, Unread, told_by
 
 ALL_CHECKED = 10_000            # points; above it each value of an axis is checked alone
 MOST_POINTS = 1_000_000         # `--limit` lifts it
@@ -68,7 +72,7 @@ class RunRules(Section, kw_only=True):
 class StudyTable(Section, kw_only=True):
     """What a study asks, [study]: the keys that all kinds have."""
 
-    kind: Annotated[Literal["sweep", "capacity", "tune", "calibrate", "score"], Meta(description="what is asked")]
+    kind: Annotated[Literal[tuple(registry.STUDIES)], Meta(description="what is asked")]
     design: Annotated[Literal["grid", "zip", "list", "random", "lhs", "sobol"], Meta(description=(
         "which values go together: all, side by side, those of [[study.points]], or `points` that are drawn"))] = "grid"
     seeds: Annotated[Annotated[int, Meta(ge=1, le=10**6)] | list[Annotated[int, Meta(ge=0, le=2**63 - 1)]],
@@ -77,8 +81,8 @@ class StudyTable(Section, kw_only=True):
     ))] = 1
     points: Annotated[Annotated[int, Meta(ge=1)] | tuple[dict[str, Any], ...], Meta(description=(
         "how many are drawn; of the design list tables [[study.points]]"))] = ()
-    axes: Annotated[dict[str, Any], Meta(description="dotted key of the experiment -> values")] = field(
-        default_factory=dict)
+    axes: Annotated[dict[str, Any], Meta(extra={"under": Range}, description=(
+        "dotted key of the experiment -> values, a list or a range"))] = field(default_factory=dict)
     exclude: Annotated[tuple[dict[str, Any], ...], Meta(description="points that are dropped: all keys equal")] = ()
     only: Annotated[tuple[dict[str, Any], ...], Meta(description="where there are any, all others are dropped")] = ()
     statistics: Annotated[Statistics, Meta(description="how sure the numbers are to be")]
@@ -92,9 +96,22 @@ class StudyTable(Section, kw_only=True):
         """
         return ()
 
+    @staticmethod
+    def checks(study: "Study") -> tuple[Callable[[], Iterable[str]], ...]:
+        """Return checks of what keys say together.
+
+        Each reads the keys that it needs and no others: those that could not be read end it.
+        """
+        return ()
+
 
 class SweepTable(StudyTable, kw_only=True):
     """All points of a design, [study] with kind = "sweep"."""
+
+    @staticmethod
+    def checks(study: "Study") -> tuple[Callable[[], Iterable[str]], ...]:
+        """Check the metrics: each is a number of summary.json."""
+        return (lambda: check_numbers(study.settings.statistics.metrics, f"{study.file}: study.statistics.metrics"),)
 
 
 class Resolved:
@@ -164,6 +181,12 @@ class Study(NamedTuple):
         experiment = self.resolved.of(self.layers, assignment) if assignment else self.base
         return replace(experiment, seed=experiment.seed if seed is None else seed, output=NOTHING)
 
+    def plain_base(self) -> dict[str, Any]:
+        """Return the experiment as a table of TOML."""
+        if isinstance(self.base, Partly):
+            raise Unread("base")
+        return plain(self.base)
+
     @property
     def is_drawn(self) -> bool:
         """Whether the requests are drawn: there may be more, and a beginning cut."""
@@ -210,25 +233,40 @@ def read_study(file: str | os.PathLike, overrides: Mapping[str, Any] | Iterable[
     if not isinstance(given, dict):
         raise InputErrors([f"{file}: no study: expected a table [study] with kind = \"{kind}\"; `simulator run` runs "
                            "an experiment"])
-    if given.get("kind") != kind and given.get("kind") in _kinds(struct):
+    if given.get("kind") != kind and given.get("kind") in registry.STUDIES:
         raise InputErrors([f'{file}: study.kind: "{given["kind"]}"; `simulator {given["kind"]}` does that'])
     apart = {key: layers.data.pop(key) for key in struct.set_apart(layers.data, given) if key in layers.data}
-    layers.data.setdefault("name", os.path.basename(file).removesuffix(".toml"))
+    layers.name_after(file)
+    study, faults = _read(file, struct, given, layers, apart)
+    if faults:
+        raise InputErrors(dict.fromkeys(faults))
+    seeds = study.settings.seeds
+    seeds = tuple(range(study.base.seed, study.base.seed + seeds)) if isinstance(seeds, int) else tuple(seeds)
+    return study._replace(name=study.base.name, seeds=seeds)
+
+
+def _read(file: str, struct: type[StudyTable], given: Mapping[str, Any], layers: Layers,
+          apart: Mapping[str, Any]) -> tuple[Study, list[str]]:
+    """Return a study and what is wrong with it: what could not be read of it is `Partly` there."""
     reader = Reader(layers.source_of)
-    settings = reader.table(struct, given, ("study",))
-    faults, axes, base = list(reader.faults), (), None
-    if not faults:
+    values = reader.values(struct, anchored(given, layers.source_of), ("study",))
+    faults = list(reader.faults)
+    settings = Partly(values) if faults else struct(**values)
+    study = Study(file, "", settings, layers, Partly(), Partly(), (), Resolved(), apart)
+    try:
         axes, more = _axes(file, settings)
         faults += more
+        study = study if more else study._replace(axes=axes)
+    except Unread:
+        pass
     try:
-        base = resolve(layers.copy())
+        study = study._replace(base=resolve(layers.copy()))
     except InputErrors as errors:
         faults += errors.faults
-    if faults:
-        raise InputErrors(faults)
-    seeds = settings.seeds
-    seeds = tuple(range(base.seed, base.seed + seeds)) if isinstance(seeds, int) else tuple(seeds)
-    return Study(file, base.name, settings, layers, base, axes, seeds, Resolved(), apart)
+    faults += told_by(struct.checks(study))
+    if faults:                                  # else `check_points` looks at them
+        faults += told_by([lambda: _faults_of_points(study, None)])
+    return study, faults
 
 
 def check_points(study: Study, limit: int | None = None) -> list[Point]:
@@ -239,23 +277,25 @@ def check_points(study: Study, limit: int | None = None) -> list[Point]:
     InputErrors
         There are none or too many; what is wrong with any of them, equal faults once, with their number.
     """
+    if faults := list(_faults_of_points(study, limit)):
+        raise InputErrors(faults)
+    return list(study.points())
+
+
+def _faults_of_points(study: Study, limit: int | None) -> Iterator[str]:
     count = study.count()
     if count > (limit or MOST_POINTS):
-        raise InputErrors([f"{study.file}: {count:,} points, more than {limit or MOST_POINTS:,}; --limit N allows "
-                           "more"])
+        yield f"{study.file}: {count:,} points, more than {limit or MOST_POINTS:,}; --limit N allows more"
+        return
     points = list(study.points())
     if not points:
-        raise InputErrors([f"{study.file}: study: no point is left of {count:,}"])
-    baseline = study.settings.run.baseline
-    faults = []
-    if baseline is not None and baseline >= len(points):
-        faults.append(f"{study.file}: study.run.baseline: expected a point from 0 to {len(points) - 1}, found "
-                      f"{baseline}")
+        yield f"{study.file}: study: no point is left of {count:,}"
+        return
     checked = points if len(points) <= ALL_CHECKED else _values_alone(study)
-    faults += _faults_of(study, checked, len(points) if checked is points else None)
-    if faults:
-        raise InputErrors(faults)
-    return points
+    yield from _faults_of(study, checked, len(points) if checked is points else None)
+    baseline = study.settings.run.baseline
+    if baseline is not None and baseline >= len(points):
+        yield f"{study.file}: study.run.baseline: expected a point from 0 to {len(points) - 1}, found {baseline}"
 
 
 def laid_over(layers: Layers, assignment: Mapping[str, Any], label: str = "study") -> Layers:
@@ -346,18 +386,15 @@ def _faults_of(study: Study, points: list[Point], count: int | None) -> list[str
                 fault = fault.removeprefix(f"{study.file}: ").removeprefix("study: ")
                 numbers[fault] += 1
                 first.setdefault(fault, number)
-    where = {fault: f"point {first[fault]} of {count}" if count is not None else f"value {_words(points[first[fault]])}"
+    where = {fault: f"value {words_of(points[first[fault]])}" if count is None else f"point {first[fault]} of {count}"
              for fault in numbers}
     return [f"{study.file}: {where[fault]}: {fault}" + (f" (and {number - 1} more)" if number > 1 else "")
             for fault, number in numbers.items()]
 
 
-def _words(point: Point) -> str:
+def words_of(point: Point) -> str:
+    """Return a point as people read it: "engine.max_num_seqs = 8, model.name = ..."."""
     return ", ".join(f"{key} = {show(value)}" for key, value in flattened(point).items())
-
-
-def _kinds(struct: type[StudyTable]) -> tuple[str, ...]:
-    return ("sweep", "capacity", "tune", "calibrate", "score")
 
 
 def _kind_of(struct: type[StudyTable]) -> str:

@@ -2,6 +2,7 @@
 import os
 from pathlib import Path
 
+from simulator.core.paths import remove
 from simulator.errors import OutputError
 
 
@@ -21,5 +22,5 @@ def write(path: Path, text: str) -> None:
         staged.write_text(text, encoding="utf-8", newline="\n")
         os.replace(staged, path)
     except OSError as error:
-        staged.unlink(missing_ok=True)
+        remove(staged)
         raise OutputError(path, error) from error

@@ -204,7 +204,7 @@ def _refusal(experiment: Experiment) -> InputErrors | None:
 def _experiment(file: str | os.PathLike, overrides: list[str], more: dict[str, Any]) -> Experiment:
     layers = read_layers(file, overrides, "--set")
     layers.data.pop("workload", None)           # that of the benchmark takes its place
-    layers.data.setdefault("name", os.path.basename(os.fspath(file)).removesuffix(".toml"))
+    layers.name_after(file)
     return replace(resolve(laid_over(layers, more, "auto_tune")), output=NOTHING)
 
 

@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 from simulator.config.experiment import Experiment
 from simulator.config.words import show
-from simulator.errors import InputErrors
+from simulator.errors import InputErrors, nearest
+from simulator.results.summary_keys import check_numbers
 from simulator.study.capacity.answer import cost_per_hour
 from simulator.study.statistics.intervals import Estimate, of_replications
 from simulator.study.sweep.trial import Finished
@@ -18,6 +19,7 @@ GAP_MEAN, BY_CONCURRENCY = f"{PER_USER}_gap_mean", f"{PER_USER}_by_concurrency"
 GOALS = ("max", "min")
 # What a made number is made of, where that is a metric of requests.
 SOURCES = {PER_USER: "tpot_ms.mean", GAP_MEAN: "itl_ms.mean", BY_CONCURRENCY: "output_throughput"}
+MADE = (*SOURCES, *(f"{key}{PER_GPU}" for key in DIVIDED), "gpus", "cost_per_hour", "rate")
 
 
 class Objective(NamedTuple):
@@ -44,13 +46,21 @@ def read_objectives(table: Any, place: str) -> tuple[Objective, ...]:
     InputErrors
         Every fault of it.
     """
-    if not isinstance(table, Mapping) or not table:
-        raise InputErrors([f'{place}: expected at least one, for instance "output_throughput_per_gpu" = "max"'])
-    flat = dict(_flat(table))
-    if faults := [f'{place}."{key}": expected "max" or "min", found {show(goal)}'
-                  for key, goal in flat.items() if goal not in GOALS]:
+    objectives, faults = objectives_in(table, place)
+    if faults:
         raise InputErrors(faults)
-    return tuple(Objective(key, goal == "max") for key, goal in flat.items())
+    return objectives
+
+
+def objectives_in(table: Any, place: str) -> tuple[tuple[Objective, ...], list[str]]:
+    """Return the objectives that can be read of a table, and the other's faults."""
+    if not isinstance(table, Mapping) or not table:
+        return (), [f'{place}: expected at least one, for instance "output_throughput_per_gpu" = "max"']
+    flat = dict(_flat(table))
+    faults = [f'{place}."{key}": expected "max" or "min", found {show(goal)}{nearest(str(goal), GOALS)}'
+              for key, goal in flat.items() if goal not in GOALS]
+    faults += check_numbers(flat, place, MADE)
+    return tuple(Objective(key, goal == "max") for key, goal in flat.items() if goal in GOALS), faults
 
 
 def numbers_of(end: Finished, experiment: Experiment, rate: float | None = None) -> dict[str, float | None]:

@@ -1,5 +1,6 @@
 """[study] of kind "tune": what is best, what must hold, which deployments are tried, and how."""
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta, field
@@ -9,9 +10,11 @@ from simulator.config.experiment import Count, Section
 from simulator.config.words import show
 from simulator.domain.load import Measure, Warmup
 from simulator.errors import InputErrors
-from simulator.study.capacity.bounds import BACKLOG, GOODPUT_SHARE, Bounds, read_bounds
+from simulator.study.capacity.bounds import BACKLOG, Bounds, Slo, read_bounds
+from simulator.study.sweep.needs import missing_of
+from simulator.study.sweep.partly import told_by
 from simulator.study.sweep.study_file import Share, Statistics, Study, StudyTable
-from simulator.study.tuning.objectives import BY_CONCURRENCY, Objective, read_objectives
+from simulator.study.tuning.objectives import BY_CONCURRENCY, Objective, objectives_in
 
 AGGREGATED, DISAGGREGATED, AS_IT_IS = "aggregated", "disaggregated", "pools"
 CAPACITY, OFFERED, CONCURRENCY = "capacity", "offered", "concurrency"
@@ -32,7 +35,7 @@ class TuneTable(StudyTable, kw_only=True):
     objectives: Annotated[dict[str, Any], Meta(description=(
         "\"max\" or \"min\" of keys of summary.json, of these for each GPU (output_throughput_per_gpu), of "
         "tokens_per_s_per_user, ..._gap_mean, ..._by_concurrency, of gpus, cost_per_hour and rate"))]
-    slo: Annotated[dict[str, Any], Meta(description=(
+    slo: Annotated[Slo, Meta(description=(
         "what must hold: keys of summary.json, goodput_share, backlog; with load = \"capacity\" needed"))] = field(
             default_factory=dict)
     search: Annotated[Literal["exhaustive", "halving", "optuna", "auto"], Meta(description=(
@@ -56,6 +59,11 @@ class TuneTable(StudyTable, kw_only=True):
     epsilon: Annotated[Literal["ci", "none"], Meta(description=(
         "ci: values within half of an interval of each other are equal, so that noise makes no winners"))] = "ci"
     winners: Annotated[int, Meta(ge=1, le=10**4, description="experiments that are written, the best first")] = 10
+
+    @staticmethod
+    def checks(study: Study) -> tuple[Callable[[], Iterable[str]], ...]:
+        """Check objectives, bounds, and what other keys say together."""
+        return checks_of(study)
 
     @staticmethod
     def set_apart(experiment: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[str, ...]:
@@ -89,14 +97,9 @@ def check(study: Study) -> Question:
     InputErrors
         What the keys of [study] say together, every fault of it.
     """
-    place, given, faults = f"{study.file}: study", study.settings, []
-    objectives = _read(lambda: read_objectives(given.objectives, f"{place}.objectives"), faults)
-    bounds = _read(lambda: read_bounds(given.slo, f"{place}.slo") if given.slo else NO_BOUNDS, faults)
-    faults += _faults(study, place)
-    faults += [] if objectives is None else _faults_of_objectives(study, objectives, place)
-    faults += [] if bounds is None else _faults_of_share(study, bounds, place)
-    if faults:
+    if faults := list(told_by(checks_of(study))):
         raise InputErrors(faults)
+    given, objectives, bounds = study.settings, objectives_in(study.settings.objectives, "")[0], _bounds(study)
     if given.load == CONCURRENCY:               # a closed loop has no backlog
         bounds = bounds._replace(wants_stable=False)
     keys = [*(each.metric for each in objectives), *bounds.metrics]
@@ -104,13 +107,15 @@ def check(study: Study) -> Question:
     return Question(study._replace(settings=replace(given, statistics=statistics)), objectives, bounds)
 
 
-def _read(read: Callable[[], Any], faults: list[str]) -> Any:
-    """Return what is read; None: it has faults, which are added."""
-    try:
-        return read()
-    except InputErrors as errors:
-        faults += errors.faults
-        return None
+def checks_of(study: Study) -> tuple[Callable[[], Iterable[str]], ...]:
+    """Return checks of objectives, of bounds, and of what other keys say together."""
+    each = (_faults_of_objectives, _faults_of_bounds, _faults_of_statistics, _faults_of_seeds,
+            _faults_of_load, _faults_of_users, _faults_of_layouts, _faults_of_search)
+    return tuple(partial(check, study, f"{study.file}: study") for check in each)
+
+
+def _bounds(study: Study) -> Bounds:
+    return read_bounds(study.settings.slo, f"{study.file}: study.slo") if study.settings.slo else NO_BOUNDS
 
 
 def _warmup(study: Study):
@@ -123,8 +128,10 @@ def _measures(study: Study) -> bool:
     return study.base.workload.measure != Measure() or study.base.workload.warmup != Warmup()
 
 
-def _faults(study: Study, place: str):
+def _faults_of_statistics(study: Study, place: str):
     given, idle = study.settings, Statistics()
+    if given.run.baseline is not None:
+        yield f"{place}.run.baseline: expected none: no candidate is paired with another"
     if given.statistics.precision:
         yield f"{place}.statistics.precision: expected 0: halving and the search for a rate say how long runs are"
     if given.statistics.metrics != idle.metrics:
@@ -132,11 +139,18 @@ def _faults(study: Study, place: str):
     if given.statistics.warmup not in (None, "none") and _measures(study):
         yield (f"{place}.statistics.warmup: expected none beside [workload.measure] or [workload.warmup], which say "
                "what counts")
-    if given.run.baseline is not None:
-        yield f"{place}.run.baseline: expected none: no candidate is paired with another"
-    yield from _faults_of_load(study, place)
-    yield from _faults_of_layouts(study, place)
-    yield from _faults_of_search(study, place)
+
+
+def _faults_of_seeds(study: Study, place: str):
+    given = study.settings
+    if given.load != CAPACITY:
+        if (given.rel_tol, given.min_seeds, given.max_seeds) != (0.01, 3, 32):
+            yield f'{place}: rel_tol, min_seeds and max_seeds are of load = "capacity"'
+        return
+    if given.seeds != 1:
+        yield f'{place}.seeds: expected none with load = "capacity": min_seeds and max_seeds say how many'
+    if given.min_seeds > given.max_seeds:
+        yield f"{place}.min_seeds: expected at most max_seeds = {given.max_seeds}, found {given.min_seeds}"
 
 
 def _faults_of_load(study: Study, place: str):
@@ -144,20 +158,19 @@ def _faults_of_load(study: Study, place: str):
     if given.load == CAPACITY:
         if not given.slo:
             yield f'{place}.slo: missing; load = "capacity" is the largest rate that keeps it'
-        if given.seeds != 1:
-            yield f'{place}.seeds: expected none with load = "capacity": min_seeds and max_seeds say how many'
-        if given.min_seeds > given.max_seeds:
-            yield f"{place}.min_seeds: expected at most max_seeds = {given.max_seeds}, found {given.min_seeds}"
         if not hasattr(study.base.workload.parameters, "arrival") and study.base.workload.type != "trace":
             yield f'{place}.load: "capacity" varies workload.arrival.rate_per_s, which this workload has not'
         for key in sorted(keys & {"workload.arrival.rate_per_s", "workload.time_scale"}):
             yield f'{place}.axes: {show(key)} is what load = "capacity" varies'
-    elif (given.rel_tol, given.min_seeds, given.max_seeds) != (0.01, 3, 32):
-        yield f'{place}: rel_tol, min_seeds and max_seeds are of load = "capacity"'
+
+
+def _faults_of_users(study: Study, place: str):
+    given = study.settings
     if (given.load == CONCURRENCY) != bool(given.users):
         yield f'{place}.users: expected how many with load = "concurrency", and none with another load'
     if given.load == CONCURRENCY and (given.slo or {}).get(BACKLOG) is not None:
         yield f'{place}.slo.{BACKLOG}: expected none with load = "concurrency": a closed loop has no backlog'
+    keys = {axis.key for axis in study.axes}
     for key in sorted(keys & {"workload.load.mode", "workload.load.concurrency"} if given.users else ()):
         yield f"{place}.axes: {show(key)} is what users says"
 
@@ -187,20 +200,18 @@ def _faults_of_search(study: Study, place: str):
         yield f"{place}.exclude: expected none, nor only, with search = \"optuna\""
 
 
-def _faults_of_share(study: Study, bounds: Bounds, place: str):
-    given = study.base.slo
-    asks = any(getattr(given, key) is not None for key in ("ttft_ms", "tpot_ms", "e2el_ms")) or bool(given.classes)
-    if bounds.wants_share and not asks:
-        yield f"{place}.slo.{GOODPUT_SHARE}: the experiment has no [slo], which says which requests are good"
+def _faults_of_bounds(study: Study, place: str):
+    return missing_of(study, (each.key for each in _bounds(study).bounds), f"{place}.slo")
 
 
-def _faults_of_objectives(study: Study, objectives: tuple[Objective, ...], place: str):
+def _faults_of_objectives(study: Study, place: str):
     given = study.settings
+    objectives, faults = objectives_in(given.objectives, f"{place}.objectives")
+    yield from faults
+    yield from missing_of(study, (each.key for each in objectives), f"{place}.objectives")
     for each in objectives:
         if each.key == "rate" and given.load != CAPACITY:
             yield f'{place}.objectives.rate: goes with load = "capacity"; other loads are as they are offered'
-        if each.key == "cost_per_hour" and not any(pool.cost_per_hour for pool in study.base.pools):
-            yield f"{place}.objectives.cost_per_hour: the experiment has no [[pools]] with cost_per_hour"
         closed = given.load == CONCURRENCY or study.base.workload.load.concurrency
         if each.key == BY_CONCURRENCY and not closed:
             yield (f'{place}.objectives.{BY_CONCURRENCY}: takes a number of users: load = "concurrency", or '

@@ -1,7 +1,7 @@
-"""`blis`: clients as BLIS's workload YAML describes them.
+"""`blis`: clients described by BLIS's workload YAML.
 
 The rules are BLIS's: gaps and lengths are whole and at least 1, a rate is divided by shares. Random numbers are ours,
-not those that Go's generators give BLIS for the same seed; the recorded workload of constant gaps and lengths agrees.
+not those of Go's generators, which BLIS uses; the recorded workload of constant gaps and lengths agrees.
 Source: inference-sim (BLIS) at f90a1e3a, sim/workload/generator.go, distribution.go, arrival.go, client.go, cohort.go.
 """
 import math
@@ -31,7 +31,7 @@ from simulator.workload.wanted import Wanted
 
 US = 1000                               # in nanoseconds
 HOUR_US = 3_600_000_000
-USER_TIMEOUT_US = 300_000_000           # of users of concurrency who say none
+USER_TIMEOUT_US = 300_000_000           # of clients with concurrency and without a timeout
 MOST_URGENT = max(PRIORITIES.values())
 NEEDED = {"gaussian": ("mean", "std_dev", "min", "max"), "exponential": ("mean",), "lognormal": ("mu", "sigma"),
           "pareto_lognormal": ("alpha", "xm", "mu", "sigma", "mix_weight"), "constant": ("value",)}
@@ -60,7 +60,7 @@ class BlisClients:
         Raises
         ------
         InputErrors
-            What is wrong with the file, by key; what it asks for that is not done.
+            Faults of the file, by key; features of the file that are not supported.
         """
         spec, given, faults = read_spec(read_yaml(self.path))
         drawn = [_distributions(place, each, faults) for place, each in given.items()]
@@ -78,7 +78,7 @@ class BlisClients:
 
 
 class WholeMicroseconds:
-    """A process whose gaps are truncated to microseconds, and at least one."""
+    """A process with gaps truncated to microseconds, and at least one."""
 
     def __init__(self, process):
         self._process, self.rate_per_s = process, process.rate_per_s
@@ -106,12 +106,12 @@ class ParetoLognormal(lengths.Length):
 def _windows(given: Sender) -> Windows | None:
     """Return when the members of a cohort send; None: always.
 
-    All times are whole microseconds. Of several patterns each adds its times.
+    All times are whole microseconds. If there are several patterns, their times are united.
     """
     if not isinstance(given, SpecCohort):
         return None
     spans_us = []
-    if given.diurnal is not None:           # of the first day alone
+    if given.diurnal is not None:           # for the first day alone
         parts = diurnal_duties(given.diurnal.peak_hour, given.diurnal.peak_to_trough_ratio).parts
         spans_us += _square_us(0, HOUR_US, parts)
     if given.spike is not None:
@@ -129,7 +129,7 @@ def _square_us(begin_us: int, segment_us: int, parts: np.ndarray) -> Iterator[tu
 
 
 def _shares(senders: list[Sender], windows: list[Windows | None]) -> Iterator[float]:
-    """Yield the part of the rate of each: over those whose windows overlap its own."""
+    """Yield each sender's part of the rate: its share over the shares of all senders with overlapping windows."""
     for each, own in zip(senders, windows, strict=True):
         total = sum(_share(other) for other, of_other in zip(senders, windows, strict=True)
                     if own is None or of_other is None or own.overlaps(of_other))
@@ -179,7 +179,7 @@ def _length_of(given: Lengths) -> lengths.Length:
         return lengths.Normal(lengths.NormalParameters(mean=params["mean"], std=params["std_dev"], **bounds))
     if given.type == "exponential":
         return lengths.Exponential(lengths.ExponentialParameters(mean=params["mean"], **bounds))
-    if given.type == "lognormal":       # of the logarithm; ours are those of the lengths
+    if given.type == "lognormal":       # mu and sigma are of the logarithm; ours are of the lengths
         mean = math.exp(params["mu"] + params["sigma"] ** 2 / 2)
         std = mean * math.sqrt(math.expm1(params["sigma"] ** 2))
         return lengths.Lognormal(lengths.LognormalParameters(mean=mean, std=std, **bounds))
@@ -198,7 +198,7 @@ def _empirical(params: dict[str, float]) -> lengths.Length:
 
 
 def _share(client: Sender) -> float:
-    """Return its part of the rate, in any unit."""
+    """Return a client's part of the rate, in any unit."""
     return 0.0 if client.concurrency else 1.0 if client.rate_fraction is None else client.rate_fraction
 
 
@@ -221,7 +221,7 @@ def _client(given: Sender, prompt, output, spec: Spec, share: float) -> Client:
 
 
 def _notes(spec: Spec, clients: list[Sender]) -> tuple[str, ...]:
-    """Return what the file says and the requests do not have."""
+    """Return notes on parts of the file that the requests lack."""
     notes = ["Random numbers are the simulator's, by the seed of the experiment; BLIS draws others for the same file."]
     if spec.goodput_slo_targets:
         notes.append("goodput_slo_targets of the file is not used: bounds are those of [slo].")

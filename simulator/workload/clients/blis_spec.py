@@ -1,7 +1,7 @@
-"""What BLIS's workload YAML may hold, and what of it is refused.
+"""Keys of BLIS's workload YAML, accepted and refused ones.
 
-Source: inference-sim (BLIS) at f90a1e3a, sim/workload/spec.go, cohort.go; version 2, and version 1, whose classes had
-other names.
+Source: inference-sim (BLIS) at f90a1e3a, sim/workload/spec.go, cohort.go; version 2, and version 1, which has other
+names for SLO classes.
 """
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal
@@ -43,7 +43,7 @@ class Lengths(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Sender(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """What `clients` and `cohorts` both say."""
+    """Keys that `clients` and `cohorts` have in common."""
 
     id: Annotated[str, Meta(min_length=1)]
     input_distribution: Lengths
@@ -128,7 +128,7 @@ class Spec(msgspec.Struct, forbid_unknown_fields=True):
 def read_spec(data: Any) -> tuple[Spec | None, dict[str, SpecClient | SpecCohort], list[str]]:
     """Return the file's content, clients and cohorts by place, and every fault.
 
-    Places are such as `clients[0]`, faults `key: what is wrong`.
+    Places are such as `clients[0]`, faults `key: message`.
     """
     faults = []
     try:
@@ -152,7 +152,7 @@ def read_spec(data: Any) -> tuple[Spec | None, dict[str, SpecClient | SpecCohort
 
 
 def _said(error: msgspec.ValidationError, place: str) -> str:
-    """Return what msgspec found, with the key in front: `Expected ... - at `$.a.b`` becomes `a.b: expected ...`."""
+    """Return msgspec's message with the key in front: `Expected ... - at `$.a.b`` becomes `a.b: expected ...`."""
     text, _, where = str(error).rpartition(" - at `$")
     if not text:
         text, where = str(error), ""

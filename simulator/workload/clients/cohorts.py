@@ -1,4 +1,4 @@
-"""[[workload.cohorts]]: many clients alike, who join one after the other, and leave."""
+"""[[workload.cohorts]]: many equal clients that join one after the other, and leave."""
 import math
 from collections.abc import Iterator
 from typing import Annotated, Literal
@@ -20,7 +20,7 @@ from simulator.workload.drawing.cohorts import (
 from simulator.workload.limits import MAX_TIME_NS
 
 MAX_S = MAX_TIME_NS / 1e9
-MAX_POPULATION = 100_000            # as BLIS has it: inference-sim, sim/workload/spec.go
+MAX_POPULATION = 100_000            # as in BLIS: inference-sim, sim/workload/spec.go
 SHAPES = ("diurnal", "spike", "drain")
 
 
@@ -32,37 +32,37 @@ class Diurnal(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """
 
     peak_hour: Annotated[float, Meta(ge=0, le=1e6, extra={"unit": "h"}, description=(
-        "when members are busy all the time, in hours of 3,600 s since the beginning"))] = 12.0
-    peak_to_trough: Annotated[float, Meta(ge=1, le=1e9, description="1 over the least part")] = 4.0
+        "when members are always active, in hours of 3,600 s since the beginning"))] = 12.0
+    peak_to_trough: Annotated[float, Meta(ge=1, le=1e9, description="1 over the smallest active part of an hour")] = 4.0
     period_s: Annotated[float, Meta(ge=1e-3, le=9e9, description="length of a day")] = 86_400.0
 
 
 class Spell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A time; it begins `at_s` after the beginning of the workload."""
+    """An interval; it begins `at_s` after the beginning of the workload."""
 
     at_s: Annotated[float, Meta(ge=0, le=MAX_S, description="when it begins")] = 0.0
     duration_s: Annotated[float, Meta(gt=0, le=MAX_S, description="how long it lasts")]
 
 
 class Cohort(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Members, each like one of [[workload.clients]]; it sends through them alone."""
+    """Members, each like one of [[workload.clients]], which sends through them alone."""
 
     name: Annotated[str, Meta(min_length=1, description="names the random streams of its members")]
     client: Annotated[str, Meta(min_length=1, description=(
         "id of one of [[workload.clients]]; members share its rate, each has its load and num_requests"))]
-    population: Annotated[int, Meta(ge=1, le=MAX_POPULATION, extra={"unit": "members"}, description="how many")]
-    join_s: Annotated[float, Meta(ge=0, le=MAX_S, description="the first member comes")] = 0.0
+    population: Annotated[int, Meta(ge=1, le=MAX_POPULATION, extra={"unit": "members"}, description="members")]
+    join_s: Annotated[float, Meta(ge=0, le=MAX_S, description="when the first member joins")] = 0.0
     leave_s: Annotated[float, Meta(gt=0, extra={"inf": True}, description=(
-        "from then on members send nothing; what runs goes on"))] = math.inf
+        "from then on members send nothing; their running requests go on"))] = math.inf
     join_spread_s: Annotated[float, Meta(ge=0, le=MAX_S, description=(
-        "member i of n joins after i / n of it"))] = 0.0
+        "member i of n joins i / n of it after join_s"))] = 0.0
     window: Annotated[Literal["none", "square", "thin"], Meta(description=(
-        "while they are there, members send at all times; only in the first part of each hour or segment, as BLIS has "
-        "it; always, at that part of their rate"))] = "none"
-    diurnal: Annotated[Diurnal | None, Meta(description="what the parts are: those of a day")] = None
-    spike: Annotated[Spell | None, Meta(description="what the parts are: all of this time, nothing else")] = None
+        "present members send: none: at all times; square: in the first part of each hour or segment, as in BLIS; "
+        "thin: at all times, at that part of their rate"))] = "none"
+    diurnal: Annotated[Diurnal | None, Meta(description="active part of each hour, over a day")] = None
+    spike: Annotated[Spell | None, Meta(description="active part: 1 in this time, else 0")] = None
     drain: Annotated[Spell | None, Meta(description=(
-        "what the parts are: all until this time; ten segments of it with 1, 0.9 .. 0.1; then nothing"))] = None
+        "active part: 1 until this time; 1, 0.9 .. 0.1 in ten segments of it; then 0"))] = None
 
     def __post_init__(self):
         given = [shape for shape in SHAPES if getattr(self, shape) is not None]
@@ -79,11 +79,11 @@ class Cohort(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def ends_by_itself(self) -> bool:
-        """Say whether a time comes from which on nobody sends."""
+        """Return whether all members stop sending at some time."""
         return not math.isinf(self.leave_s) or self.spike is not None or self.drain is not None
 
     def duties(self) -> Duties:
-        """Return how busy members are."""
+        """Return the activity of members over time."""
         if self.diurnal is not None:
             duties = diurnal_duties(self.diurnal.peak_hour, self.diurnal.peak_to_trough, self.diurnal.period_s)
         elif self.spike is not None:
@@ -95,7 +95,7 @@ class Cohort(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return square(duties) if self.window == "square" else duties
 
     def presences(self) -> Iterator[Presence]:
-        """Yield when each member is there."""
+        """Yield each member's presence."""
         duties = self.duties()
         busy = busy_course(duties)
         for join_s in join_times_s(self.join_s, self.join_spread_s, self.population).tolist():

@@ -1,4 +1,4 @@
-"""From clients to requests: each draws its own, from random streams of its own."""
+"""Requests of clients: each client draws its requests from random streams of its own."""
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
@@ -21,13 +21,13 @@ MAX_REQUESTS = 10**9
 
 
 class Bounds(NamedTuple):
-    """How many requests all clients send.
+    """Bounds on the requests of all clients.
 
-    num_requests : the first so many of those that come at rates; None: all before `duration_s`.
-    duration_s : no request comes then or later; None: no end.
+    num_requests : number of first requests of clients with rates; None: all before `duration_s`.
+    duration_s : all arrivals are before it; None: no end.
     guess : requests for each slot of a closed loop that only its end bounds, see `Wanted`.
-    is_guess : `num_requests` is one, too.
-    has_times : False: rates say who comes how often; when, a load says.
+    is_guess : `num_requests` is a guess, too.
+    has_times : False: rates set only the clients' shares of all requests; a load sets the times.
     """
 
     num_requests: int | None
@@ -44,20 +44,20 @@ class Bounds(NamedTuple):
 
 @dataclass(frozen=True)
 class Client:
-    """Somebody who sends requests.
+    """A sender of requests.
 
-    name : tells its random streams from those of others.
-    place : what messages call it.
+    name : identifies its random streams.
+    place : its name in messages.
     process : its arrivals at the rate of its share, while it is busy; None: it has no rate.
     prompt_tokens, output_tokens : distributions of lengths; the prefix of its group is not among the first.
     labels : by column, where it has one.
-    prefix_group : prompts of one group begin alike; "": nothing is shared.
-    timeout_ns : it gives up so long after each arrival; MISSING: never.
+    prefix_group : prompts of one group share a prefix; "": nothing is shared.
+    timeout_ns : time after each arrival at which it gives up; MISSING: never.
     load : its own; None: [workload.load].
-    num_requests : of a load without times; None: as many as it sends until its end.
-    opens_ns : when its slots open, once it is there; None: as its load says.
-    member : its number in the cohort `name`; None: it is in none.
-    presence : when it is there; None: always.
+    num_requests : for a load without times; None: all that it sends until its end.
+    opens_ns : when its slots open, from its first presence on; None: as its load says.
+    member : its number in the cohort `name`; None: it is in no cohort.
+    presence : when it is present; None: always.
     """
 
     name: str
@@ -78,12 +78,12 @@ class Client:
 
     @property
     def is_closed(self) -> bool:
-        """Say whether what ended lets its requests come, in slots of its own."""
+        """Return whether the end of its requests releases others, in its own slots."""
         return self.load is not None and self.load.mode == "concurrency"
 
     @property
     def is_guess(self) -> bool:
-        """Say whether nothing but its end bounds its requests."""
+        """Return whether only its end bounds its requests."""
         return self.is_closed and self.num_requests is None
 
     def stream(self, purpose: str) -> str:
@@ -91,7 +91,7 @@ class Client:
         return stream_of(self.name, purpose) if self.member is None else f"cohort/{purpose}/{self.member}/{self.name}"
 
     def due(self, until_s: float) -> float:
-        """Return how many requests its rate brings before a time, on average."""
+        """Return the mean number of requests that arrive at its rate before a time."""
         if self.process is None:
             return 0.0
         return self.process.rate_per_s * (until_s if self.presence is None else self.presence.busy_s(until_s))
@@ -106,9 +106,9 @@ class Client:
         return arrival_times_s(self.process, generator, None, until_s)
 
     def stays_ns(self, until_s: float) -> np.ndarray | None:
-        """Return from when to when its own slots are open, int64 (w, 2); None: always.
+        """Return the intervals with its own slots open, int64 (w, 2); None: always.
 
-        Where requests come at times of their own, who has come may wait for a slot until the client leaves.
+        If requests come at times of their own, a request may wait for a slot until the client leaves.
         """
         if self.presence is None or self.load is None:
             return None
@@ -118,7 +118,7 @@ class Client:
 def draw_clients(clients: Sequence[Client], bounds: Bounds, streams: RandomStreams) -> Columns:
     """Return the requests of all clients by arrival, then by client.
 
-    Those without times come first.
+    Requests without arrival times come first.
 
     Raises
     ------
@@ -149,13 +149,13 @@ def draw_clients(clients: Sequence[Client], bounds: Bounds, streams: RandomStrea
 
 
 def _arrivals(clients: Sequence[Client], bounds: Bounds, streams: RandomStreams) -> list[np.ndarray]:
-    """Return when the requests of each client arrive, ns; nothing of those without a process."""
+    """Return when the requests of each client arrive, ns; clients without a process have none."""
     num_requests, last_s = bounds.num_requests, bounds.until_s if bounds.has_times else inf
     rate_per_s = sum(client.process.rate_per_s for client in clients if client.process is not None)
     if rate_per_s == 0:
         return [np.empty(0, np.int64) for _ in clients]
     until_s = last_s
-    if num_requests is not None:        # till then most draws suffice; the same ones come first if they do not
+    if num_requests is not None:        # usually enough; a longer draw begins with the same arrivals
         until_s = min(1.1 * num_requests / rate_per_s + 10 / rate_per_s, last_s)
     while True:
         due = sum(client.due(until_s) for client in clients)
@@ -181,9 +181,10 @@ def _check_number(number: float, what: str) -> None:
 
 
 def _ids(clients: Sequence[Client], codes: np.ndarray, is_guess: bool) -> np.ndarray | None:
-    """Return numbers of requests that do not depend on how many were guessed; None: nothing was.
+    """Return request numbers that do not depend on the size of a guess; None: nothing was guessed.
 
-    Who is open-ended takes turns behind all others; clients at rates are one. So what is drawn by id stays as it is.
+    Numbers of open-ended clients follow all others, round-robin over clients; all clients at rates count as one. So
+    draws by id do not change.
     """
     is_open = np.array([client.is_guess or (is_guess and not client.is_closed) for client in clients])
     if not is_open.any():
@@ -234,7 +235,7 @@ def _labels(clients: Sequence[Client], codes: np.ndarray) -> dict:
 
 def _prompts(clients: Sequence[Client], codes: np.ndarray, own_tokens: np.ndarray,
              prefix_tokens: np.ndarray) -> Prompts | None:
-    """Return the prompts of those with a prefix as that and a rest of their own."""
+    """Return prompts: a request with a prefix has the prefix and a rest of its own."""
     groups = {client.prefix_group: i for i, client in enumerate(clients)}
     group = np.array([groups[client.prefix_group] for client in clients])[codes]
     has_prefix, has_rest = prefix_tokens > 0, (prefix_tokens > 0) & (own_tokens > 0)
@@ -247,7 +248,7 @@ def _prompts(clients: Sequence[Client], codes: np.ndarray, own_tokens: np.ndarra
 
 
 def _own_loads(clients: Sequence[Client], codes: np.ndarray, stays_ns: Sequence) -> Clients | None:
-    """Return who has a load of its own; None: nobody does."""
+    """Return the clients with loads of their own; None: there are none."""
     places = [place for place, client in enumerate(clients) if client.load is not None]
     if not places:
         return None

@@ -20,8 +20,8 @@ from simulator.workload.drawing.choices import LengthChoice
 from simulator.workload.limits import MAX_TIME_NS, MAX_TOKENS, MISSING
 from simulator.workload.wanted import Wanted
 
-DEFAULT_PREFIX = 50             # tokens, as BLIS has it: inference-sim, sim/workload/spec.go
-MAX_OPENINGS = 10**7            # of slots: some seconds
+DEFAULT_PREFIX = 50             # tokens, as in BLIS: inference-sim, sim/workload/spec.go
+MAX_OPENINGS = 10**7            # of slots; they take some seconds
 OWN_MODES = ("timestamps", "concurrency")
 Number = Annotated[int, Meta(ge=1, le=MAX_REQUESTS)]
 
@@ -30,7 +30,7 @@ class ClientArrival(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """When the requests of a client arrive; its rate is its share."""
 
     process: Annotated[Literal["poisson", "constant", "gamma", "weibull"], Meta(
-        description="what draws the gaps between arrivals")] = "poisson"
+        description="distribution of the gaps between arrivals")] = "poisson"
     cv: Annotated[Variation | None, Meta(description=(
         "gamma, weibull: standard deviation over mean of the gaps; default: 1"))] = None
 
@@ -40,27 +40,27 @@ class ClientArrival(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class ListedClient(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Somebody who sends requests, one of [[workload.clients]]."""
+    """A sender of requests, one of [[workload.clients]]."""
 
-    id: Annotated[str, Meta(min_length=1, description="names its random streams")]
+    id: Annotated[str, Meta(min_length=1, description="the client's name, also that of its random streams")]
     tenant: Annotated[str, Meta(description="for fairness and breakdowns")] = ""
     slo_class: Annotated[str, Meta(description="one of [[slo.classes]]")] = ""
-    model: Annotated[str, Meta(description="that is asked for")] = ""
+    model: Annotated[str, Meta(description="the model that it requests")] = ""
     adapter: Annotated[str, Meta(description="LoRA adapter")] = ""
     priority: Annotated[int, Meta(ge=-2**31, le=2**31 - 1, description="of its requests, for the scheduler")] = 0
     deadline_s: Annotated[Annotated[float, Meta(ge=0, le=MAX_TIME_NS / 1e9)] | None, Meta(description=(
-        "it gives up so long after each arrival"))] = None
+        "time after each arrival at which it gives up"))] = None
     rate_share: Annotated[Annotated[float, Meta(ge=0, le=1e9)] | None, Meta(description=(
-        "its part of workload.rate_per_s, in any unit; default: 1"))] = None
+        "the client's part of workload.rate_per_s, in any unit; default: 1"))] = None
     arrival: Annotated[ClientArrival, Meta(description="when its requests arrive")]
     prompt_tokens: Annotated[LengthChoice, Meta(description="prompt lengths, the prefix not counted")]
     output_tokens: Annotated[LengthChoice, Meta(description="output lengths")]
-    prefix_group: Annotated[str, Meta(description="prompts of one group begin alike")] = ""
+    prefix_group: Annotated[str, Meta(description="prompts of one group share a prefix")] = ""
     prefix_length: Annotated[Annotated[int, Meta(ge=1, le=MAX_TOKENS, extra={"unit": "tokens"})] | None, Meta(
-        description=f"in front of prompt_tokens; default: {DEFAULT_PREFIX} in a group")] = None
-    load: Annotated[Load | None, Meta(description="how its requests come; default: [workload.load]")] = None
+        description=f"prefix before prompt_tokens; default: {DEFAULT_PREFIX} in a group")] = None
+    load: Annotated[Load | None, Meta(description="the client's own load; default: [workload.load]")] = None
     num_requests: Annotated[Number | None, Meta(description=(
-        "of a closed loop of its own; default: as many as it sends before its end"))] = None
+        "requests of the client's own closed loop; default: as many as it sends before the end"))] = None
 
     def __post_init__(self):
         if self.prefix_length is not None and not self.prefix_group:
@@ -84,27 +84,27 @@ class ListedClient(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def is_closed(self) -> bool:
-        """Say whether what ended lets its requests come, in slots of its own."""
+        """Return whether the end of its requests releases others, in its own slots."""
         return self.load is not None and self.load.mode == "concurrency"
 
     @property
     def share(self) -> float:
-        """Return its part of the rate, in the unit of all."""
+        """Return its part of the rate, in the unit of all clients."""
         return 0.0 if self.is_closed else 1.0 if self.rate_share is None else self.rate_share
 
 
 class ListedParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Clients whose requests are drawn."""
+    """Listed clients; their requests are drawn."""
 
     rate_per_s: Annotated[Annotated[float, Meta(ge=LEAST, le=1e9)] | None, Meta(description=(
-        "of all clients together that come at rates, while all are there; each cohort counts as one"))] = None
+        "total rate of all clients with rates, while all are present; each cohort counts as one client"))] = None
     num_requests: Annotated[Number | None, Meta(description=(
-        "the first so many of the clients at rates; or of the only client"))] = None
+        "number of first requests of the clients with rates, or of the only client"))] = None
     duration_s: Annotated[Annotated[float, Meta(gt=0, le=MAX_TIME_NS / 1e9)] | None, Meta(description=(
-        "no request comes at or after this time"))] = None
-    clients: Annotated[tuple[ListedClient, ...], Meta(min_length=1, description="who sends requests")]
+        "all requests come before this time"))] = None
+    clients: Annotated[tuple[ListedClient, ...], Meta(min_length=1, description="the senders of requests")]
     cohorts: Annotated[tuple[Cohort, ...], Meta(description=(
-        "clients that there are many of, who join and leave; those of no cohort are always there"))] = ()
+        "groups of equal clients that join and leave; clients in no cohort are always present"))] = ()
 
     def __post_init__(self):
         faults = [*_twice("clients", "id", self.clients), *_twice("cohorts", "name", self.cohorts)]
@@ -119,21 +119,21 @@ class ListedParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     def only(self) -> int | None:
         """Return the requests of the only client, if it has slots of its own.
 
-        None: it does not, or there are others, or cohorts; or nobody said how many.
+        None: it has none, or there are other clients or cohorts, or the number is not given.
         """
         is_only = len(self.clients) == 1 and self.clients[0].is_closed and not self.cohorts
         return self.num_requests if is_only else None
 
     @property
     def steady_rate_per_s(self) -> float:
-        """Return the rate of those who are always there."""
+        """Return the total rate of clients that are always present."""
         shares = {True: 0.0, False: 0.0}
         for i, cohort in self.senders():
             shares[cohort is None] += self.clients[i].share
         return (self.rate_per_s or 0.0) * shares[True] / (sum(shares.values()) or 1.0)
 
     def senders(self) -> Iterator[tuple[int, Cohort | None]]:
-        """Yield the place of each client that sends by itself, or as a cohort."""
+        """Yield (client's index, cohort); None: a client that sends by itself."""
         for i, client in enumerate(self.clients):
             cohorts = [cohort for cohort in self.cohorts if cohort.client == client.id]
             yield from ((i, cohort) for cohort in cohorts or [None])
@@ -168,7 +168,7 @@ class ListedParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             yield f"clients {', '.join(endless)}: give num_requests of each, or duration_s"
 
     def _of_closed_cohorts(self) -> Iterator[str]:
-        """Refuse what a cohort cannot say of members with slots of their own."""
+        """Refuse keys of cohorts that do not apply to members with slots of their own."""
         closed = {client.id: client.load for client in self.clients if client.is_closed}
         until_s, openings = math.inf if self.duration_s is None else self.duration_s, 0.0
         for i, cohort in enumerate(self.cohorts):

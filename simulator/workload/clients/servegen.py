@@ -1,4 +1,4 @@
-"""`servegen`: many clients as ServeGen measured them, each with rates, gaps and lengths that change.
+"""`servegen`: many clients measured by ServeGen, each with rates, gaps and lengths that change.
 
 Source of files and algorithm: alibaba/ServeGen at f891d118, servegen/construct.py, clientpool.py, utils.py.
 """
@@ -20,35 +20,35 @@ from simulator.workload.wanted import Wanted
 
 MODALITIES = ("image", "audio", "video")
 MAX_REQUESTS = 10**9
-MAX_ITEMS = 10_000              # images, say, of a request
+MAX_ITEMS = 10_000              # for example images, of a request
 Rate = Annotated[float, Meta(ge=LEAST, le=1e9)]
 Seconds = Annotated[float, Meta(ge=0, le=MAX_TIME_NS / 1e9)]
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which clients of a folder send requests, and how many, [workload.servegen]."""
+    """Clients and request rates from a folder of ServeGen, [workload.servegen]."""
 
     clients: Annotated[tuple[Annotated[int, Meta(ge=0, le=2**31 - 1)], ...], Meta(description=(
-        "their numbers, k of chunk-k-trace.csv; absent: all"))] = ()
+        "numbers k of the clients, from chunk-k-trace.csv; absent: all"))] = ()
     top: Annotated[int, Meta(ge=0, le=2**31 - 1, description=(
-        "of these, as many with the highest mean rates; 0: all"), extra={"unit": "clients"})] = 0
-    start_s: Annotated[Seconds, Meta(description="where in the traces it begins, a whole number of windows")] = 0.0
+        "number of clients with the highest mean rates that are kept; 0: all"), extra={"unit": "clients"})] = 0
+    start_s: Annotated[Seconds, Meta(description="beginning in the traces, a whole number of windows")] = 0.0
     duration_s: Annotated[Annotated[float, Meta(gt=0, le=MAX_TIME_NS / 1e9)], Meta(
-        description="how long it is, a whole number of windows")] = 3600.0
+        description="length of the part that is used, a whole number of windows")] = 3600.0
     rate: Annotated[Literal["scaled", "constant", "bounded"], Meta(description=(
-        "requests of all clients: as measured, by rate_scale; rate_per_s; as measured, but scaled to max_rate_per_s "
-        "where the highest is above it"))] = "scaled"
-    rate_scale: Annotated[Annotated[float, Meta(gt=0, le=1e9)] | None, Meta(description="default: 1")] = None
-    rate_per_s: Annotated[Rate | None, Meta(description="in every window")] = None
-    max_rate_per_s: Annotated[Rate | None, Meta(description="in the window with most requests")] = None
+        "total rate: scaled: as measured, times rate_scale; constant: rate_per_s; bounded: as measured, scaled down "
+        "to max_rate_per_s if the highest rate is above it"))] = "scaled"
+    rate_scale: Annotated[Annotated[float, Meta(gt=0, le=1e9)] | None, Meta(description="a factor; default: 1")] = None
+    rate_per_s: Annotated[Rate | None, Meta(description="total rate in every window")] = None
+    max_rate_per_s: Annotated[Rate | None, Meta(description="total rate in the window with most requests")] = None
     counts: Annotated[Literal["upstream", "whole"], Meta(description=(
-        "requests of a client at rate r in a window: n - 1 of n = ceil(r x length), as ServeGen, which drops the last, "
-        "so that clients with few requests lose many; whole: n"))] = "upstream"
+        "requests of a client at rate r in a window: upstream: n - 1 of n = ceil(r x length), as in ServeGen, which "
+        "drops the last, so that clients with few requests lose many; whole: n"))] = "upstream"
     correlation: Annotated[Literal["comonotone", "independent"], Meta(description=(
-        "comonotone: one random number chooses all lengths of a request, as ServeGen has it; independent: one each"
+        "comonotone: one random number chooses all lengths of a request, as in ServeGen; independent: one a length"
     ))] = "comonotone"
     missing_dataset: Annotated[Literal["error", "drop"], Meta(description=(
-        "what becomes of a client whose lengths were not published; drop: it is left out"))] = "error"
+        "a client without published lengths: error: refused; drop: left out"))] = "error"
 
     def __post_init__(self):
         keys = {"scaled": "rate_scale", "constant": "rate_per_s", "bounded": "max_rate_per_s"}
@@ -64,11 +64,11 @@ class ServeGenParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     """A folder of measured clients."""
 
     path: Annotated[str, Meta(description="the folder of a model's clients", extra={"path": True})]
-    servegen: Annotated[Span, Meta(description="which clients, and how many requests")]
+    servegen: Annotated[Span, Meta(description="clients and request rates")]
 
 
 class Measured(NamedTuple):
-    """A client and its windows of the span."""
+    """A client and its windows in the span."""
 
     number: int
     dataset: Dataset | None
@@ -76,7 +76,7 @@ class Measured(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return what its random streams and its tenant are called."""
+        """Return the name of its random streams and of its tenant."""
         return f"chunk-{self.number}"
 
 
@@ -102,7 +102,7 @@ class ServeGen:
         Raises
         ------
         InputErrors
-            What is wrong with the files; a span that they do not have; no request, or too many.
+            Faults of the files; a span that they do not cover; no request, or too many.
         """
         clients, window_s, notes = self._clients()
         starts_s = self._starts(window_s)
@@ -123,7 +123,7 @@ class ServeGen:
         return _columns(drawn, np.concatenate(codes), [client.name for client in clients], notes)
 
     def _clients(self) -> tuple[list[Measured], float, tuple[str, ...]]:
-        """Return the chosen clients, the length of a window, and what was left out."""
+        """Return the chosen clients, the length of a window, and notes on left-out data."""
         paths = client_numbers(self.path)
         unknown = [number for number in self.span.clients if number not in paths]
         if unknown:
@@ -179,7 +179,7 @@ class ServeGen:
 def target_rates(span: Span, measured: np.ndarray) -> np.ndarray:
     """Return each client's requests/s in each window, (clients, windows).
 
-    It gets that part of what all together shall have which it has of the `measured` ones.
+    All clients together have the target rate; each client has its share of the `measured` rates.
     """
     sums = measured.sum(axis=0)
     target = sums * (1.0 if span.rate_scale is None else span.rate_scale)
@@ -191,7 +191,7 @@ def target_rates(span: Span, measured: np.ndarray) -> np.ndarray:
 
 
 def _note_on_dropped(clients: list[Measured], rates: np.ndarray, window_s: float, sent: int) -> tuple[str, ...]:
-    """Say how many requests the rates make, and how many of them are sent."""
+    """Return a note with the number of requests that the rates make, and the number sent, if they differ."""
     has_pattern = np.array([[bool(window.pattern) for window in client.windows] for client in clients])
     made = int(np.ceil(rates * window_s)[has_pattern].sum())
     if made == sent:
@@ -204,10 +204,10 @@ def arrivals_in_window(window: Window, rate_per_s: float, window_s: float, gener
                        is_whole: bool = False) -> np.ndarray:
     """Return when requests arrive after a window's beginning, s.
 
-    ceil(rate x window) gaps are stretched so that the last arrival is at the window's end, where it is not kept: only
-    their shape matters.
+    ceil(rate x window) gaps are stretched so that the last arrival is at the window's end, and is dropped: only the
+    shape of the gaps matters.
 
-    is_whole : one gap more is drawn, so that all of these arrivals are kept.
+    is_whole : one more gap is drawn, so that ceil(rate x window) arrivals are left.
     """
     count = math.ceil(rate_per_s * window_s)
     if count and is_whole:
@@ -230,7 +230,7 @@ def lengths_of(dataset: Dataset, start_s: float, count: int, correlation: str, g
     Raises
     ------
     InputErrors
-        Fields that make no request.
+        Required fields are missing, or a count is too large.
     """
     fields = dataset.fields(start_s)
     shared = generator.random(count)
@@ -262,7 +262,7 @@ def _dataset_beside(trace: Path, number: int) -> Dataset | None:
 
 
 def _unused(clients: list[Measured]) -> tuple[str, ...]:
-    """Return notes on what the datasets say and requests do not have."""
+    """Return notes on fields of the datasets that requests lack."""
     if not any(client.dataset.has("reason_ratio") for client in clients):
         return ()
     return ("reason_ratio of the datasets is not used: reasoning tokens are counted as output tokens.",)

@@ -1,7 +1,7 @@
 """The files of ServeGen: the windows of each client, and the lengths of its requests.
 
 A folder holds, for each client k, `chunk-k-trace.csv` (start of a window in s, requests/s, cv, pattern, shape, scale;
-no names of columns) and `chunk-k-dataset.json` ({start: {field: text of {value: probability}}}).
+no header) and `chunk-k-dataset.json` ({start: {field: text of {value: probability}}}).
 Source: alibaba/ServeGen at f891d118, servegen/clientpool.py, data/.
 """
 import re
@@ -17,14 +17,14 @@ from simulator.workload.limits import MAX_TOKENS
 from simulator.workload.reading.faults import Faults, quoted
 from simulator.workload.reading.files import check_text, read_bytes
 
-WINDOW_S = 600.0                # where a trace has one window, as in the published ones
+WINDOW_S = 600.0                # length if a trace has a single window, as in the published ones
 PATTERNS = ("Gamma", "Weibull", "")
 NUM_COLUMNS = 6
 _decoder = msgspec.json.Decoder(dict[str, dict[str, str]])
 
 
 class Window(NamedTuple):
-    """What a client does for some time; no pattern: nothing."""
+    """A client's arrivals for some time; without a pattern it sends nothing."""
 
     rate_per_s: float
     pattern: str
@@ -32,20 +32,20 @@ class Window(NamedTuple):
 
 
 class Distribution(NamedTuple):
-    """Values in ascending order, and the probability of each or a smaller one."""
+    """Values in ascending order, and their cumulative probabilities."""
 
     values: np.ndarray
     cumulative: np.ndarray
 
     def at(self, u: np.ndarray) -> np.ndarray:
-        """Return the first value of which, or of less, the probability is at least u."""
+        """Return the first value with a cumulative probability of at least u."""
         return self.values[np.minimum(np.searchsorted(self.cumulative, u), len(self.values) - 1)]
 
 
 class Trace:
-    """The windows of a client, read when asked for.
+    """The windows of a client, read on demand.
 
-    A trace has 2,016, a run wants a few.
+    A trace has 2,016 windows, a run needs a few.
     """
 
     def __init__(self, path: Path):
@@ -59,12 +59,12 @@ class Trace:
         self._faults.raise_if_any()
 
     def window(self, start_s: float) -> Window:
-        """Return the window that begins then.
+        """Return the window that begins at `start_s`.
 
         Raises
         ------
         InputErrors
-            There is none, or a fault in its line.
+            There is none, or its line has a fault.
         """
         row = round((start_s - self._start(0)) / self.window_s)
         if not 0 <= row < len(self._lines) or self._start(row) != start_s:
@@ -109,7 +109,7 @@ class Trace:
 
 
 class Dataset:
-    """The lengths of a client's requests, by window, read when asked for."""
+    """The lengths of a client's requests, by window, read on demand."""
 
     def __init__(self, path: Path):
         data = read_bytes(path)
@@ -124,11 +124,11 @@ class Dataset:
         self._read = {}
 
     def has(self, name: str) -> bool:
-        """Say whether some window has a field."""
+        """Return whether some window has a field."""
         return any(name in fields for fields in self._windows.values())
 
     def start_at(self, start_s: float) -> float | None:
-        """Return when the latest window with lengths begins; None: later than asked."""
+        """Return when the latest window with lengths begins; None: after `start_s`."""
         return max((start for start in self._windows if start <= start_s), default=None)
 
     def fields(self, start_s: float) -> dict[str, Distribution]:
@@ -137,7 +137,7 @@ class Dataset:
         Raises
         ------
         InputErrors
-            A text that is no distribution.
+            A text is not a distribution.
         """
         if start_s not in self._read:
             self._read[start_s] = {name: self._distribution(start_s, name, text)
@@ -165,7 +165,7 @@ def client_numbers(folder: str) -> dict[int, Path]:
     Raises
     ------
     InputErrors
-        There is no such folder, or none in it.
+        There is no such folder, or no trace in it.
     """
     place = Path(readable(folder))
     if not place.is_dir():

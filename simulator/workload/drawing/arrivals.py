@@ -1,4 +1,4 @@
-"""When requests arrive: processes that draw the gaps between arrivals.
+"""Arrival processes, which draw the gaps between arrivals.
 
 A process is built as `Process(parameters)` and has one method, `gaps_s(generator, first, count)`: the gaps in seconds
 before requests `first` to `first + count - 1`, counted from 0; the gap before request 0 starts at time 0.
@@ -21,13 +21,13 @@ class RateParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Arrivals at a mean rate, or at one that rises from request to request."""
 
     rate_per_s: Annotated[Rate | None, Meta(extra={"inf": True}, description=(
-        "mean requests per second; inf: all at once; absent where a ramp or [workload.rate] says it"))] = None
+        "mean requests per second; inf: all at once; absent if a ramp or [workload.rate] sets it"))] = None
     ramp: Annotated[Literal["linear", "exponential"] | None, Meta(description=(
-        "the rate goes from the first request to the last by equal differences, or by equal factors"))] = None
+        "the rate rises from the first request to the last by equal differences, or by equal factors"))] = None
     start_rate_per_s: Annotated[Positive | None, Meta(description="of a ramp: rate of the first request")] = None
-    end_rate_per_s: Annotated[Positive | None, Meta(description="of a ramp: rate of the last, not below")] = None
+    end_rate_per_s: Annotated[Positive | None, Meta(description="of a ramp: rate of the last request")] = None
     rescale_to_rate: Annotated[bool, Meta(description=(
-        "stretch the arrivals so that the last of N comes at N / rate_per_s, as vllm bench serve does"))] = False
+        "stretch the arrivals so that the last of N comes at N / rate_per_s, as in vllm bench serve"))] = False
 
     def __post_init__(self):
         ends = (self.start_rate_per_s, self.end_rate_per_s)
@@ -46,7 +46,7 @@ class RateParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             raise ValueError("a ramp goes without rate_per_s and rescale_to_rate")
 
     def at_unit_rate(self):
-        """Return the same with gaps of mean 1."""
+        """Return these parameters with gaps of mean 1."""
         return msgspec.structs.replace(
             self, rate_per_s=1.0, ramp=None, start_rate_per_s=None, end_rate_per_s=None, rescale_to_rate=False)
 
@@ -94,7 +94,7 @@ class Poisson:
 class Gamma:
     """`gamma`: gaps of mean 1/rate and shape 1/cv**2.
 
-    The shape is what `vllm bench serve` calls burstiness.
+    The shape is called burstiness in `vllm bench serve`.
     """
 
     Parameters = RateAndVariationParameters
@@ -155,7 +155,7 @@ def arrival_times_s(process, generator, num_requests: int | None, duration_s: fl
     """Return the arrivals of a process in seconds.
 
     They are the first `num_requests`, as far as they lie before `duration_s`; one limit may be absent (None, inf). The
-    process draws in blocks whose sizes follow from the parameters and the draws, so equal seeds give equal arrivals.
+    process draws in blocks, with sizes given by parameters and draws, so equal seeds give equal arrivals.
     """
     blocks, count, end_s = [], 0, 0.0
     while (num_requests is None or count < num_requests) and end_s < duration_s:

@@ -6,7 +6,7 @@ from msgspec import Meta
 
 
 class LengthChoice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A number of tokens; the keys of the distribution stand in the same table."""
+    """A number of tokens; the keys of the distribution are in this table, too."""
 
-    distribution: Annotated[str, Meta(description="what draws the lengths")]
+    distribution: Annotated[str, Meta(description="distribution of the lengths")]
     parameters: Annotated[Any, Meta(extra={"kind": "length_distribution"})]

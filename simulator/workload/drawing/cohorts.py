@@ -1,4 +1,4 @@
-"""Cohorts: clients alike that join and leave, and are busier at some times than at others.
+"""Cohorts: equal clients that join and leave, and are more active at some times than at others.
 
 Source of the duty cycles: inference-sim/inference-sim (BLIS), sim/workload/cohort.go, commit f90a1e3a.
 """
@@ -16,16 +16,16 @@ from simulator.workload.limits import MAX_TIME_NS
 HOUR_S = 3600.0
 HOURS = 24
 DRAIN_SEGMENTS = 10
-MARGIN = 1e-9               # busy time is rounded: a little more is drawn, and what comes too late is cut off
+MARGIN = 1e-9               # busy time is rounded: a little more is drawn, and late arrivals are cut off
 HALF_NS = 5e-10
 
 
 class Duties(NamedTuple):
-    """How busy members are.
+    """The activity of members over time.
 
     starts_s : float64 (n,), when each segment of time begins, ascending from 0.
-    parts : float64 (n,), 0 to 1, the part of the segment in which they are busy, or of their rate that they have in it.
-    period_s : they come again after it; inf: the last segment has no end, and its part is 0 or 1.
+    parts : float64 (n,), 0 to 1, the part of the segment in which members are busy, or the part of their rate in it.
+    period_s : segments repeat after it; inf: the last segment has no end, and its part is 0 or 1.
     """
 
     starts_s: np.ndarray
@@ -39,8 +39,8 @@ ALWAYS = Duties(np.zeros(1), np.ones(1))
 def diurnal_duties(peak_hour: float, peak_to_trough: float, period_s: float = HOURS * HOUR_S) -> Duties:
     """Return BLIS's day: 24 hours, with parts from 1 / R at the trough to 1.
 
-    That of the hour from h on is (1 + cos(2 pi (h - peak) / 24)) / 2 (1 - 1 / R) + 1 / R. A period of another length
-    has 24 segments, too, and its peak at the same time, `peak_hour` hours after its beginning.
+    The part of the hour from h on is (1 + cos(2 pi (h - peak) / 24)) / 2 (1 - 1 / R) + 1 / R. A period of another
+    length has 24 segments, too, and its peak at the same time, `peak_hour` hours after its beginning.
     """
     least, starts_s = 1 / peak_to_trough, np.arange(HOURS) * (period_s / HOURS)
     turns = 2 * pi * (starts_s - peak_hour * HOUR_S) / period_s
@@ -48,14 +48,14 @@ def diurnal_duties(peak_hour: float, peak_to_trough: float, period_s: float = HO
 
 
 def spike_duties(at_s: float, duration_s: float) -> Duties:
-    """Return those of members that are busy from a time on, for a while."""
+    """Return the duties of members that are busy for some time from an instant on."""
     return _without_gaps([0.0, at_s, at_s + duration_s], [0.0, 1.0, 0.0])
 
 
 def drain_duties(at_s: float, duration_s: float) -> Duties:
-    """Return BLIS's drain: all until a time, then less and less.
+    """Return BLIS's drain: always busy until a time, then less and less.
 
-    Of ten segments the i-th has the part (10 - i) / 10; then there is nothing.
+    The i-th of ten segments has the part (10 - i) / 10; then the part is 0.
     """
     steps = np.arange(DRAIN_SEGMENTS + 1)
     return _without_gaps(np.append(0.0, at_s + duration_s * steps / DRAIN_SEGMENTS),
@@ -63,7 +63,7 @@ def drain_duties(at_s: float, duration_s: float) -> Duties:
 
 
 def square(duties: Duties) -> Duties:
-    """Return the square wave: busy in the first part of each segment alone."""
+    """Return the square wave: busy only in the first part of each segment."""
     lengths_s = np.diff(np.append(duties.starts_s, duties.period_s))
     turns_s = duties.starts_s + np.where(duties.parts > 0, lengths_s, 0.0) * duties.parts
     return _without_gaps(np.column_stack([duties.starts_s, turns_s]).ravel(), np.tile([1.0, 0.0], len(turns_s)),
@@ -71,7 +71,7 @@ def square(duties: Duties) -> Duties:
 
 
 def busy_course(duties: Duties) -> Course:
-    """Return the seconds for which somebody is busy, as the course of a rate."""
+    """Return the busy seconds, as the course of a rate."""
     course = Segments(duties.starts_s, duties.parts)
     return course if duties.period_s == inf else Repeated(course, duties.period_s)
 
@@ -82,9 +82,9 @@ def join_times_s(join_s: float, join_spread_s: float, population: int) -> np.nda
 
 
 class Presence(NamedTuple):
-    """When a member is there.
+    """When a member is present.
 
-    leave_s : nothing of it comes then or later.
+    leave_s : all its arrivals are before it.
     busy : the course of its duties.
     """
 
@@ -94,14 +94,14 @@ class Presence(NamedTuple):
     busy: Course
 
     def busy_s(self, until_s: float) -> float:
-        """Return for how many seconds it is busy until a time."""
+        """Return its busy seconds until a time."""
         last_s = min(until_s, self.leave_s)
         return max(self.busy.requests_until(last_s) - self.busy.requests_until(self.join_s), 0.0)
 
     def arrivals_s(self, process, generator, until_s: float) -> np.ndarray:
         """Return when its requests arrive, before a time.
 
-        The process draws in the time for which the member is busy, so that arrivals jump over the rest.
+        The process draws in busy time alone, so that arrivals skip the rest.
         """
         before_s = self.busy.requests_until(self.join_s)
         sums_s = arrival_times_s(process, generator, None, self.busy_s(until_s) * (1 + MARGIN) + MARGIN)
@@ -109,9 +109,9 @@ class Presence(NamedTuple):
         return times_s[:np.searchsorted(times_s, min(until_s, self.leave_s - HALF_NS))]
 
     def stays_ns(self, until_s: float) -> np.ndarray:
-        """Return from when to when it is busy before a time, int64 (w, 2).
+        """Return the intervals before a time in which it is busy, int64 (w, 2).
 
-        Its duties are a square wave.
+        Its duties must be a square wave.
         """
         starts_s, parts, period_s = self.duties
         last_s = min(until_s, self.leave_s)
@@ -125,11 +125,11 @@ class Presence(NamedTuple):
 
 
 class Windows(NamedTuple):
-    """When arrivals count, as BLIS has it.
+    """Windows in which arrivals count, as in BLIS.
 
-    Those at other times are dropped, not put off.
+    Arrivals at other times are dropped, not postponed.
 
-    spans_ns : int64 (w, 2), from when to when, ascending and apart from each other.
+    spans_ns : int64 (w, 2), begins and ends, ascending and disjoint.
     """
 
     spans_ns: np.ndarray
@@ -141,16 +141,16 @@ class Windows(NamedTuple):
 
     @property
     def last_s(self) -> float:
-        """Return the end of the last one."""
+        """Return the end of the last window."""
         return float(self.spans_ns[-1, 1]) / 1e9
 
     def overlaps(self, other: "Windows") -> bool:
-        """Say whether there is a time in windows of both."""
+        """Return whether windows of both have a common time."""
         (begins, ends), (begins_of_other, ends_of_other) = self.spans_ns.T, other.spans_ns.T
         return bool(np.any((begins[:, None] < ends_of_other) & (begins_of_other < ends[:, None])))
 
     def busy_s(self, until_s: float) -> float:
-        """Return for how many seconds arrivals count until a time."""
+        """Return the seconds until a time in which arrivals count."""
         return float(np.diff(np.minimum(self.spans_ns / 1e9, until_s), axis=1).sum())
 
     def arrivals_s(self, process, generator, until_s: float) -> np.ndarray:
@@ -162,7 +162,7 @@ class Windows(NamedTuple):
 
 
 def _apart(spans: np.ndarray) -> np.ndarray:
-    """Return spans (w, 2) without empty ones, ascending, and one for those that touch."""
+    """Return spans (w, 2) without empty ones, ascending, with touching ones merged."""
     spans = spans[spans[:, 0] < spans[:, 1]]
     spans = spans[np.argsort(spans[:, 0], kind="stable")]
     if not len(spans):
@@ -173,8 +173,8 @@ def _apart(spans: np.ndarray) -> np.ndarray:
 
 
 def _without_gaps(starts_s, parts, period_s: float = inf) -> Duties:
-    """Return duties without segments of no length."""
+    """Return duties without segments of length 0."""
     starts_s, parts = np.asarray(starts_s), np.asarray(parts)
-    with np.errstate(invalid="ignore"):         # the last one may begin at inf
+    with np.errstate(invalid="ignore"):         # the last segment may begin at inf
         lasts = np.diff(np.append(starts_s, period_s)) > 0
     return Duties(starts_s[lasts], parts[lasts], period_s)

@@ -1,4 +1,4 @@
-"""Conversations drawn as vLLM's multi-turn benchmark generates them from a JSON file, the same lengths to the draw.
+"""Conversations from a JSON file, drawn as by vLLM's multi-turn benchmark, with equal lengths.
 
 Source: vllm-project/vllm, benchmarks/multi_turn/bench_dataset.py, commit 0fdcab7e, and README.md. Random numbers are
 those of NumPy's global generator, seeded by the tool's --seed: turns of all conversations, then the prefixes of all,
@@ -50,7 +50,7 @@ class Uniform(Distribution, frozen=True, tag="uniform"):
 
 
 class Zipf(Distribution, frozen=True, tag="zipf"):
-    """Number k has weight k**-alpha; longer ones become `max`, if there is one."""
+    """Number k has weight k**-alpha; larger numbers become `max`, if it is given."""
 
     alpha: Annotated[float, Meta(gt=1, le=1000)]
     max: Cap = None
@@ -72,8 +72,8 @@ class Poisson(Distribution, frozen=True, tag="poisson"):
 class Lognormal(Distribution, frozen=True, tag="lognormal"):
     """A log-normal distribution.
 
-    Given are mean and sigma of the logarithm, or the average and the median over it. With an average, ratio r:
-    sigma**2 = 2 ln(1 / r), mu = ln(average r), and the draws of a call are multiplied so that their mean is the
+    Given are mean and sigma of the logarithm, or the average and the ratio of median to average. With an average and
+    ratio r: sigma**2 = 2 ln(1 / r), mu = ln(average r), and one call multiplies its draws so that their mean is the
     average; the cap comes after that.
     """
 
@@ -105,7 +105,7 @@ Chosen = Constant | Uniform | Zipf | Poisson | Lognormal
 
 
 class Settings(NamedTuple):
-    """What the file says: how many conversations, and what draws their numbers."""
+    """The settings in the file: number of conversations, and distributions."""
 
     num_conversations: int
     num_turns: Chosen
@@ -118,10 +118,10 @@ class Settings(NamedTuple):
 class Turns(NamedTuple):
     """Turns of conversations, one after the other; arrays are int64.
 
-    conversation : (n,), of each turn, from 0.
-    new_tokens : (n,), of the user's text, with prefixes.
-    output_tokens : (n,), of the answer.
-    common_tokens : with which the first turn of every conversation begins.
+    conversation : (n,), index of each turn's conversation, from 0.
+    new_tokens : (n,), length of the user's text, with prefixes.
+    output_tokens : (n,), length of the answer.
+    common_tokens : length of the beginning that the first turns of all conversations share.
     """
 
     conversation: np.ndarray
@@ -131,12 +131,12 @@ class Turns(NamedTuple):
 
 
 def read_settings(path: str | Path, data: bytes) -> Settings:
-    """Return what a file of the tool says.
+    """Return the settings in a file of the tool.
 
     Raises
     ------
     InputErrors
-        Everything that is wrong with it, by key.
+        All faults of the file, by key.
     """
     try:
         given = msgspec.json.decode(data)
@@ -147,7 +147,7 @@ def read_settings(path: str | Path, data: bytes) -> Settings:
     faults, found = [], {}
 
     def take(table: dict, place: str, keys: dict[str, tuple]) -> None:
-        """Read the keys of a table: name of each here, kind, whether it must be there."""
+        """Read the keys of a table; `keys`: name here, type, whether required."""
         faults.extend(f"{place}{key}: unknown key{did_you_mean(key, keys)}" for key in table if key not in keys)
         for key, (name, kind, is_needed) in keys.items():
             if key not in table:
@@ -174,7 +174,7 @@ def read_settings(path: str | Path, data: bytes) -> Settings:
 
 
 def _plainly(error: msgspec.ValidationError) -> str:
-    """Return what is wrong, the key of the distribution in front."""
+    """Return the message of an error, with the key of the distribution in front."""
     what, _, key = str(error).partition(" - at `$.")
     return f"{key.rstrip('`')}: {what}" if key else what
 
@@ -182,13 +182,13 @@ def _plainly(error: msgspec.ValidationError) -> str:
 def draw_turns(given: Settings, seed: int, least_user_tokens: int) -> Turns:
     """Return the turns of all conversations.
 
-    Texts and answers alternate, at least one of each; a number that is not even is raised by one. The common prefix is
-    part of the first text's num_tokens, which is as long as that and `least_user_tokens` at least; the prefix of a
-    conversation comes on top.
+    Texts and answers alternate, at least one of each; an odd number is raised by one. The common prefix is part of the
+    first text's num_tokens, which is at least the prefix and `least_user_tokens`; the prefix of a conversation is
+    added to it.
 
     Parameters
     ----------
-    least_user_tokens : that the tool puts into each user text, however short it is to be.
+    least_user_tokens : the shortest user text that the tool makes.
     """
     generator = np.random.RandomState(seed)
     texts = np.maximum(given.num_turns.sample(generator, given.num_conversations), 2)

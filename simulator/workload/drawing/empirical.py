@@ -1,4 +1,4 @@
-"""Lengths as somebody has counted them: a distribution of token counts, as those of lengths.py."""
+"""Lengths from given counts: a distribution of token counts, as in lengths.py."""
 from typing import Annotated
 
 import numpy as np
@@ -15,9 +15,9 @@ class EmpiricalParameters(Bounds, frozen=True, kw_only=True, forbid_unknown_fiel
     min: Annotated[Tokens, Meta(description="shorter draws become this")] = 0
     values: Annotated[tuple[Tokens, ...], Meta(description="the lengths; or give path and column")] = ()
     weights: Annotated[tuple[Annotated[float, Meta(ge=0)], ...], Meta(
-        description="how likely each of `values` is, in any unit; default: equally likely")] = ()
+        description="probability of each value, in any unit; default: equally likely")] = ()
     path: Annotated[str, Meta(description="CSV file, plain or .gz", extra={"path": True})] = ""
-    column: Annotated[str, Meta(description="its column of lengths")] = ""
+    column: Annotated[str, Meta(description="the file's column of lengths")] = ""
 
     def __post_init__(self):
         super().__post_init__()

@@ -1,7 +1,7 @@
-"""How long prompts and outputs are: distributions of token counts.
+"""Lengths of prompts and outputs: distributions of token counts.
 
 A distribution is built as `Distribution(parameters)` and has one method, `draw(generator, count)`: `count` token
-counts, int64. Every one rounds to the nearest integer, then moves what lies outside [min, max] to the nearer end.
+counts, int64. All distributions round to the nearest integer, then move values outside [min, max] to the nearer end.
 """
 from typing import Annotated
 
@@ -34,7 +34,7 @@ class ConstantParameters(Bounds, frozen=True, kw_only=True, forbid_unknown_field
     """One length for all."""
 
     tokens: Annotated[Tokens | None, Meta(description="the length")] = None
-    value: Annotated[Tokens | None, Meta(description="the same, by another name")] = None
+    value: Annotated[Tokens | None, Meta(description="another name of tokens")] = None
     min: Annotated[Tokens, Meta(description="a shorter one becomes this")] = 0
 
     def __post_init__(self):
@@ -66,7 +66,7 @@ class LognormalParameters(Bounds, frozen=True, kw_only=True, forbid_unknown_fiel
         "mean in tokens, before rounding and bounds"))]
     std: Annotated[Real | None, Meta(description="standard deviation in tokens, before rounding and bounds")] = None
     cv: Annotated[Annotated[float, Meta(ge=0, le=1000)] | None, Meta(description=(
-        "the same over the mean, instead"))] = None
+        "standard deviation over mean, instead of std"))] = None
 
     def __post_init__(self):
         super().__post_init__()
@@ -81,7 +81,7 @@ class ExponentialParameters(Bounds, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class ZipfParameters(Bounds, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Short ones are common: the k-th length from min on has weight 1 / k**exponent."""
+    """Many short lengths: the k-th length from min on has weight 1 / k**exponent."""
 
     max: Annotated[Tokens, Meta(description="longest")]
     exponent: Annotated[float, Meta(ge=0, le=100, description="0: uniform")] = 1.0
@@ -95,19 +95,19 @@ class ZipfParameters(Bounds, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class ParetoLognormalParameters(Bounds, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A body and a long tail: Pareto with a probability, else log-normal.
 
-    The names are those of BLIS; here `mu` and `sigma` are of the logarithm.
+    The names are those of BLIS; `mu` and `sigma` are of the logarithm.
     """
 
     alpha: Annotated[float, Meta(gt=0, le=1000, description=(
         "Pareto: P(length > x) = (xm / x)**alpha"))]
     xm: Annotated[float, Meta(gt=0, le=MAX_TOKENS, extra={"unit": "tokens"}, description="Pareto: the shortest")]
     mu: Annotated[float, Meta(ge=-30, le=30, extra={"unit": "ln tokens"}, description="mean of the logarithm")]
-    sigma: Annotated[float, Meta(ge=0, le=30, extra={"unit": "ln tokens"}, description="its standard deviation")]
-    mix_weight: Annotated[float, Meta(ge=0, le=1, description="how often it is Pareto")]
+    sigma: Annotated[float, Meta(ge=0, le=30, extra={"unit": "ln tokens"}, description="deviation of the logarithm")]
+    mix_weight: Annotated[float, Meta(ge=0, le=1, description="probability of Pareto")]
 
 
 class Length:
-    """A distribution of token counts: subclasses sample, this rounds and bounds."""
+    """A distribution of token counts: subclasses sample, this class rounds and bounds."""
 
     def __init__(self, parameters):
         self.parameters = parameters
@@ -179,8 +179,8 @@ class Zipf(Length):
 class ParetoLognormal(Length):
     """`pareto_lognormal`: a mixture.
 
-    xm u**(-1 / alpha) for a uniform u in (0, 1], or exp(mu + sigma z). Three uniform numbers a request: which of them,
-    u, and with u the normal z by Box and Muller's formula.
+    xm u**(-1 / alpha) for a uniform u in (0, 1], or exp(mu + sigma z). Three uniform numbers a request: the choice
+    between both, u, and an angle that with u gives the normal z by Box and Muller's formula.
     """
 
     Parameters = ParetoLognormalParameters
@@ -201,7 +201,7 @@ def zipf_ranks(generator: np.random.Generator, count: int, support: int, exponen
 
 
 def weighted_ranks(generator: np.random.Generator, count: int, weights) -> np.ndarray:
-    """Return `count` indices into `weights`, each as likely as its weight."""
+    """Return `count` indices into `weights`, drawn with these probabilities."""
     weights = np.asarray(weights, dtype=np.float64)
     cumulative = np.cumsum(weights / weights.max())     # not subnormal, so that a draw stays below the total
     return np.searchsorted(cumulative, generator.random(count) * cumulative[-1], side="right")

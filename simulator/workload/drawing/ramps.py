@@ -1,4 +1,4 @@
-"""A rate that rises from request to request, and arrivals stretched to an exact end: as `vllm bench serve` does both.
+"""A rate that rises from request to request, and arrivals stretched to an exact end, as in `vllm bench serve`.
 
 Source: vllm-project/vllm, vllm/benchmarks/serve.py, --ramp-up-strategy and the rescaling of its delays.
 """
@@ -11,7 +11,7 @@ from simulator.workload.drawing.arrivals import arrival_times_s
 
 
 def goes_by_number(parameters) -> bool:
-    """Say whether the arrivals of a process depend on how many there are."""
+    """Return whether the arrivals of a process depend on the number of requests."""
     stretches = getattr(parameters, "rescale_to_rate", False) and isfinite(parameters.rate_per_s)
     return stretches or getattr(parameters, "ramp", None) is not None
 
@@ -19,13 +19,13 @@ def goes_by_number(parameters) -> bool:
 def ramped_times_s(unit_process, given, generator, count: int | None, duration_s: float) -> np.ndarray:
     """Return arrivals in seconds at a rising rate, or stretched.
 
-    The gap before request i is one of mean 1 over rate_i. With p = i / max(N - 1, 1), rate_i is start + (end - start)
-    p, or start (end / start)^p. Without a ramp, all are stretched so that the last of N arrives at N / rate.
+    The gap before request i is a unit gap over rate_i. With p = i / max(N - 1, 1), rate_i is start + (end - start) p,
+    or start (end / start)^p. Without a ramp, all arrivals are stretched so that the last of N is at N / rate.
 
     Parameters
     ----------
     unit_process : draws gaps of mean 1.
-    given : its parameters, with `ramp` and what belongs to it.
+    given : its parameters, with `ramp` and the keys of a ramp.
     """
     if count is None:
         raise InputErrors([KeyFault("workload.num_requests: missing; a ramp and rescale_to_rate go by the number of "

@@ -14,10 +14,10 @@ from simulator.workload.reading.tables import read_column, read_integer_column
 
 
 class TimesParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The times of a file, as they stand there; sorted."""
+    """The times of a file, sorted."""
 
     path: Annotated[str, Meta(extra={"path": True}, description="CSV file, plain or .gz")]
-    column: Annotated[str, Meta(description="its column of times in seconds")] = "arrived_at"
+    column: Annotated[str, Meta(description="the file's column of times in seconds")] = "arrived_at"
 
 
 class Times(Placement):
@@ -38,9 +38,9 @@ class Times(Placement):
 class LengthsParameters(Bounds, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A column of a CSV file in its order: row i is the length of request i."""
 
-    min: Annotated[Tokens, Meta(description="shorter ones become this")] = 0
+    min: Annotated[Tokens, Meta(description="shorter lengths become this")] = 0
     path: Annotated[str, Meta(extra={"path": True}, description="CSV file, plain or .gz")]
-    column: Annotated[str, Meta(description="its column of lengths")]
+    column: Annotated[str, Meta(description="the file's column of lengths")]
 
 
 class Lengths(Length):

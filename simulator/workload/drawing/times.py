@@ -1,7 +1,7 @@
-"""Times that are drawn: how long users think, and how far apart turns are.
+"""Drawn times: think times of users, and gaps between turns.
 
 A distribution is built as `Distribution(parameters)` and has one method, `draw(generator, count)`: `count` times in
-seconds, float64, not below 0. `mean_s` is their mean; without it, what goes by a mean is refused.
+seconds, float64, not below 0. `mean_s` is their mean; keys that need a mean are refused without it.
 """
 from typing import Annotated
 

@@ -1,7 +1,7 @@
-"""When the requests of a drawn workload arrive: a process, and a rate that may change.
+"""The arrivals of a drawn workload: a process, and a rate that may change.
 
 A rate lambda(t) with integral Lambda(t): gaps of mean 1 from the process add up to s_k, and request k arrives at the
-smallest t with Lambda(t) = s_k. So where the rate is 0 nobody arrives, and cv is that of the rescaled time.
+smallest t with Lambda(t) = s_k. So nothing arrives while the rate is 0, and cv is that of the rescaled time.
 Source: E. Cinlar, Introduction to Stochastic Processes, 1975, chapter 4 (time changes of Poisson processes).
 """
 import math
@@ -21,20 +21,20 @@ from simulator.workload.drawing.rates.base import Changing, Course, Placement
 from simulator.workload.limits import MAX_TIME_NS
 
 MAX_REQUESTS = 10**9
-MARGIN = 1e-9               # Lambda is rounded: a little more is drawn, and what comes too late is cut off
+MARGIN = 1e-9               # Lambda is rounded: a little more is drawn, and late arrivals are cut off
 
 
 class Arrival(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When requests arrive; the keys of the process stand in the same table."""
+    """Arrivals of requests; the keys of the process are in this table, too."""
 
-    process: Annotated[str, Meta(description="what draws the gaps between arrivals")] = "poisson"
+    process: Annotated[str, Meta(description="process that draws the gaps between arrivals")] = "poisson"
     parameters: Annotated[Any, Meta(extra={"kind": "arrival"})]
 
 
 class RateChoice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A rate that changes; the keys of its kind stand in the same table."""
+    """A rate that changes; the keys of its kind are in this table, too."""
 
-    kind: Annotated[str, Meta(description="how it changes")]
+    kind: Annotated[str, Meta(description="the kind of change")]
     parameters: Annotated[Any, Meta(extra={"kind": "rate"})]
 
 
@@ -43,9 +43,9 @@ class Timing:
 
     Parameters
     ----------
-    arrival : the process; None: requests come otherwise, or `rate` says all.
-    rate : None: that of the process.
-    noun : what arrives, as the keys call it.
+    arrival : the process; None: requests come otherwise, or `rate` alone places them.
+    rate : None: the constant rate of the process.
+    noun : name of an arrival in keys.
     """
 
     def __init__(self, arrival: Arrival | None, rate: RateChoice | None, noun: str = "request"):
@@ -57,7 +57,7 @@ class Timing:
 
     @property
     def ends_by_itself(self) -> bool:
-        """Whether there are only so many arrivals, whatever is asked for."""
+        """Whether the number of arrivals is limited by the file or the rate itself."""
         return isinstance(self.rate, Placement) or isinstance(self.process, Placement)
 
     def arrivals_ns(self, gaps, streams: RandomStreams, num_requests: int | None, duration_s: float | None,
@@ -67,8 +67,8 @@ class Timing:
         Parameters
         ----------
         gaps : np.random.Generator or RandomState, draws for the process.
-        streams : where a rate finds its own.
-        time_scale : multiplies them.
+        streams : source of the rate's own random stream.
+        time_scale : multiplies the arrivals.
 
         Raises
         ------
@@ -131,11 +131,11 @@ class Timing:
 
 
 def in_ns(times_s: np.ndarray, duration_s: float | None, time_scale: float = 1.0, noun: str = "request") -> np.ndarray:
-    """Return ascending arrivals in ns; raise InputErrors for none, or one too late."""
+    """Return ascending arrivals in ns; raise InputErrors for none, or a late one."""
     if not len(times_s):
         nobody = "nobody arrives" if duration_s is None else f"no {noun} arrives before {duration_s:g} s"
         raise _fault("duration_s", nobody)
-    with np.errstate(over="ignore"):            # what is too late is refused, however late
+    with np.errstate(over="ignore"):            # late arrivals are refused, even at inf
         times_ns = times_s * time_scale * 1e9
     if times_ns[-1] > MAX_TIME_NS:
         raise _fault("arrival", f"the last {noun} arrives after {MAX_TIME_NS / 1e9:g} s")
@@ -143,7 +143,7 @@ def in_ns(times_s: np.ndarray, duration_s: float | None, time_scale: float = 1.0
 
 
 def check_number(number: float, what: str) -> None:
-    """Raise InputErrors for more requests than there can be; `what` makes them."""
+    """Raise InputErrors for more requests than are possible; `what` names their cause."""
     if not number <= MAX_REQUESTS:
         raise _fault("duration_s", f"{what} more than {MAX_REQUESTS} requests; give num_requests or a lower rate")
 

@@ -1,9 +1,9 @@
 """`agentic_mooncake`: JSON Lines of requests with typed dependencies, version 2, below a header.
 
 Source: ai-dynamo/aisimulate, crates/core/src/replay/loadgen/types.rs, AgenticMooncakeHeader and AgenticMooncakeRow. Ids
-are those of a play. A row waits for its dependencies and does not come before its not_before_ms, counted from that
-of the play's first root. The first play becomes time 0. Dynamo serves high priorities first; here they change sign.
-Models, token ids and recorded times are not looked at.
+are unique within a play. A row waits for its dependencies and does not come before its not_before_ms, counted from
+the not_before_ms of the play's first root. The first play becomes time 0. Dynamo serves high priorities first; here
+they change sign. Models, token ids and recorded times are ignored.
 """
 from pathlib import Path
 from typing import Annotated, Literal
@@ -27,7 +27,7 @@ NEEDED = "request_id, play_id, input_length, output_length, hash_ids, not_before
 
 
 class Header(msgspec.Struct):
-    """What the first line says."""
+    """The first line."""
 
     schema: Literal["dynamo.agentic_mooncake"]
     version: Literal[2]
@@ -36,7 +36,7 @@ class Header(msgspec.Struct):
 
 
 class Dependency(msgspec.Struct, gc=False):
-    """What a request waits for."""
+    """A dependency of a request."""
 
     request_id: str
     trigger: Literal["dispatch", "completion"]
@@ -73,7 +73,7 @@ class AgenticMooncake:
         Raises
         ------
         InputErrors
-            Everything that is wrong with the file, by line.
+            All faults of the file, by line.
         """
         check_text(path, data)
         faults = Faults(path)
@@ -101,7 +101,7 @@ def _header(data: bytes, faults: Faults) -> tuple[int, Header]:
 
 
 def _by_play(lines: list[tuple[int, Line]], faults: Faults) -> list[tuple[int, Line]]:
-    """Return the lines by play; plays by ordinal where they have one, else by their first line."""
+    """Return the lines by play; plays by ordinal if they have one, else by their first line."""
     first_line, ordinals = {}, {}
     for number, line in lines:
         first_line.setdefault(line.play_id, number)
@@ -154,7 +154,7 @@ def _wait(plays: Plays, lines, rows: dict[str, int], row: int, dependency: Depen
 
 
 def _prompts(lines: list[Line], plays: list[int], block_size: int) -> Prompts:
-    """Return prompts whose ids are those of their play."""
+    """Return prompts with ids scoped to their play."""
     scoped = {}
     ids = [[scoped.setdefault((play, each), len(scoped)) for each in line.hash_ids]
            for play, line in zip(plays, lines, strict=True)]

@@ -1,10 +1,10 @@
 """`aiperf_dag`: JSON Lines of AIPerf's sessions that call each other, one session a line.
 
 Source: ai-dynamo/aiperf, docs/benchmark-modes/dag.md: session_id; turns with max_tokens, delay (ms, before the turn),
-forks and spawns. Ours is `input_tokens`, the length of a turn's whole prompt, since there is no tokenizer. What a turn
-calls begins when it ends. A child that is forked goes on with its parent's text, and unless it runs in the background
-the parent ends there; one that is spawned begins anew, and turn `join_at` (from 0; the next one) waits for its end.
-Each session that nobody calls is the root of a play. Nothing says when plays come.
+forks and spawns. An additional key is `input_tokens`, the length of a turn's whole prompt, since there is no tokenizer.
+Sessions called by a turn begin when it ends. A forked child continues its parent's text, and unless it runs in the
+background the parent ends there; a spawned child begins anew, and turn `join_at` (from 0; default: the next) waits for
+its end. Each session without a caller is the root of a play. The file has no start times of plays.
 """
 from typing import Annotated
 
@@ -19,7 +19,7 @@ from simulator.workload.reading.faults import Faults, quoted
 
 
 class Fork(msgspec.Struct):
-    """A child that goes on with the text of its parent."""
+    """A child that continues the text of its parent."""
 
     child: str
     background: bool = False
@@ -73,7 +73,7 @@ class AiperfDag(JsonLines):
 
 
 class Graph:
-    """Sessions, and which turn calls them."""
+    """Sessions, and the turns that call them."""
 
     def __init__(self, lines: list[tuple[int, Line]], faults: Faults):
         self._lines, self._faults, self._plays = lines, faults, Plays()
@@ -83,10 +83,10 @@ class Graph:
                 faults.add(number, f"session_id: expected one that no other line has, found {quoted(line.session_id)}")
             self._first_row.append(num_rows)
             num_rows += len(line.turns)
-        self._callers = {}              # session -> (row of the turn that calls it, whether it goes on with its text)
+        self._callers = {}              # session -> (row of the calling turn, whether it continues that turn's text)
 
     def columns(self) -> Columns:
-        """Return the requests; raise what is wrong."""
+        """Return the requests; raise InputErrors with all faults."""
         for _, line in self._lines:
             for place, turn in enumerate(line.turns):
                 row = self._plays.add(0, turn.input_tokens, turn.max_tokens)
@@ -151,7 +151,7 @@ class Graph:
         return child
 
     def _write_prompts(self) -> None:
-        """Write the prompt of each turn: what it goes on with, and tokens of its own."""
+        """Write the prompt of each turn: the text that it continues, and tokens of its own."""
         histories = [None] * len(self._plays)
         pending = [index for index in range(len(self._lines)) if index not in self._callers]
         children = {}

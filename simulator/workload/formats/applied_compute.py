@@ -1,8 +1,8 @@
 """`applied_compute`: JSON Lines of agents that use tools, one play a line.
 
 Source: ai-dynamo/aisimulate, crates/core/src/replay/loadgen/trace.rs, applied_compute_agentic. A play of n turns has
-n + 1 requests: each has the prompt of the one before, what that generated and what the tool gave, and comes as long
-after the end of the one before as the tool took. Nothing says when plays come.
+n + 1 requests: the prompt of each is the prompt before, the output before and the tool's result, and it comes as long
+after the end of the request before as the tool took. The file has no start times of plays.
 """
 from typing import Annotated
 

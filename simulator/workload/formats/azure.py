@@ -41,7 +41,7 @@ class Azure:
         Raises
         ------
         InputErrors
-            Everything that is wrong with the file, by line.
+            All faults of the file, by line.
         """
         faults = Faults(path)
         values = scan_pieces(path, pieces, COLUMNS, tuple(REQUIRED), faults).values

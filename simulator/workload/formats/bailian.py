@@ -1,7 +1,7 @@
 """`bailian`: the traces of Qwen in Alibaba Cloud Bailian, JSON Lines with hashed blocks, one request a line.
 
 Source: github.com/alibaba-edu/qwen-bailian-usagetraces-anon, README.md: chat_id, parent_chat_id (-1: none), timestamp
-(s), input_length, output_length, type, turn, hash_ids (blocks of 16 tokens; an id stands for a block and all before
+(s), input_length, output_length, type, turn, hash_ids (blocks of 16 tokens; an id identifies a block and all before
 it). Each line has its whole prompt. The first request arrives at 0.
 """
 from typing import Annotated, Literal
@@ -33,13 +33,13 @@ class Line(msgspec.Struct):
 
 
 class BailianParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Whether a turn waits for the one before it."""
+    """The dependencies of turns."""
 
     mode: Annotated[Literal["open", "sessions"], Meta(description=(
-        "all come at their times; a turn waits for the end of the one before it"))] = "open"
+        "open: all requests come at their times; sessions: a turn waits for the end of the turn before it"))] = "open"
     gap: Annotated[Literal["absolute", "recorded"], Meta(description=(
-        "sessions: a turn comes at its time, or at the end of the one before it if that is later; as long after that "
-        "end as their times are apart"))] = "absolute"
+        "of sessions: absolute: a turn comes at its time, or when the turn before it ends, if that is later; recorded: "
+        "as long after that end as their times are apart"))] = "absolute"
 
     def __post_init__(self):
         if self.mode == "open" and self.gap != "absolute":
@@ -91,7 +91,7 @@ class Bailian(JsonLines):
 
 
 def _parents(lines: list[tuple[int, Line]], faults: Faults) -> tuple[np.ndarray, int]:
-    """Return the row of each line's parent, -1: none, and how many parents are not in the file."""
+    """Return the row of each line's parent, -1: none, and the number of parents that the file lacks."""
     row_of = {}
     for row, (number, line) in enumerate(lines):
         if row_of.setdefault(line.chat_id, row) != row:
@@ -102,10 +102,10 @@ def _parents(lines: list[tuple[int, Line]], faults: Faults) -> tuple[np.ndarray,
 
 
 def _roots(lines: list[tuple[int, Line]], parents: np.ndarray, faults: Faults) -> np.ndarray:
-    """Return the row of the first turn of each line's chat; chats that go in a circle are faults."""
+    """Return the row of the first turn of each line's chat; circular chats are faults."""
     roots = np.arange(len(parents))
     up = np.where(parents >= 0, parents, roots)
-    for _ in range(len(parents).bit_length() + 1):      # each step doubles how far up it looks
+    for _ in range(len(parents).bit_length() + 1):      # each step doubles the number of turns that it goes back
         roots, up = up[roots], up[up]
     for row in np.flatnonzero(parents[roots] >= 0):
         number, line = lines[row]

@@ -1,4 +1,4 @@
-"""Prompts as hashed blocks: an id stands for a block of tokens and all before it."""
+"""Prompts as hashed blocks: an id identifies a block of tokens and all blocks before it."""
 from itertools import chain
 
 import numpy as np
@@ -8,12 +8,12 @@ from simulator.workload.columns import Prompts
 
 
 def block_prompts(ids: list, block_size: int, prompt_tokens: np.ndarray) -> Prompts | None:
-    """Return prompts of which each block is a stream of its own; None: nobody has ids.
+    """Return prompts with each block as a stream of its own; None: no request has ids.
 
     Parameters
     ----------
-    ids : for each request a list of integers or None: its prompt is its own. Blocks cover the prompt; the last one may
-        be partial.
+    ids : for each request a list of integers, or None for a prompt that is shared with no other. Blocks cover the
+        prompt; the last one may be partial.
     """
     counts, codes = coded_ids(ids)
     if not counts.any():
@@ -26,7 +26,7 @@ def block_prompts(ids: list, block_size: int, prompt_tokens: np.ndarray) -> Prom
 
 
 def coded_ids(ids: list) -> tuple[np.ndarray, np.ndarray]:
-    """Return how many ids each request has, and all of them as codes from 0, int64."""
+    """Return each request's number of ids, and all ids as codes from 0, int64."""
     counts = np.array([len(each or ()) for each in ids], dtype=np.int64)
     flat = list(chain.from_iterable(filter(None, ids)))
     try:
@@ -39,11 +39,11 @@ def coded_ids(ids: list) -> tuple[np.ndarray, np.ndarray]:
 
 
 def runs(counts: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Join blocks that follow each other: long prompts then have few segments.
+    """Join consecutive blocks, so that long prompts have few segments.
 
-    Ids form a tree, as each stands for all before it. A block goes on in the stream of the one before it, except where
-    others follow that one, too: then all but one of these begin a stream. Ids that follow different ones are no tree;
-    then each is a stream of its own.
+    Ids form a tree, as each identifies all blocks before it. A block continues the stream of its predecessor; if
+    several blocks have one predecessor, only one continues its stream, and the others begin streams. If an id has
+    several predecessors, there is no tree; then each block is a stream of its own.
 
     Parameters
     ----------
@@ -53,8 +53,8 @@ def runs(counts: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray,
     Returns
     -------
     num_segments, streams, num_blocks
-        int64 (n,), (s,), (s,): of each prompt; of each segment its stream, as the code of the block that it begins
-        with, and its length.
+        int64 (n,), (s,), (s,): number of segments of each prompt; for each segment its stream, the code of its first
+        block, and its length.
     """
     begins = (np.cumsum(counts) - counts)[counts > 0]
     before = np.empty_like(codes)
@@ -76,9 +76,9 @@ def runs(counts: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray,
 
 
 def run_prompts(ids: list, block_size: int, prompt_tokens: np.ndarray, codes_from: int = 0) -> tuple[Prompts, int]:
-    """Return prompts of joined blocks, and the first code above their streams'.
+    """Return prompts of joined blocks, and the first code above their streams' codes.
 
-    Ids may leave out a last partial block, or more: what they do not cover is the request's own.
+    Ids may leave out a last partial block, or more: the tokens that they do not cover are the request's own.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def run_prompts(ids: list, block_size: int, prompt_tokens: np.ndarray, codes_fro
     ends = np.cumsum(num_segments)
     has_blocks = num_segments > 0
     num_tokens[ends[has_blocks] - 1] += np.minimum(prompt_tokens - counts * block_size, 0)[has_blocks]
-    has_own = (own > 0) & has_blocks        # a prompt that is all its own needs no segments
+    has_own = (own > 0) & has_blocks        # a prompt with only own tokens needs no segments
     streams = np.insert(records.named_stream(streams + codes_from), ends[has_own],
                         records.own_stream(np.flatnonzero(has_own)))
     num_tokens = np.insert(num_tokens, ends[has_own], own[has_own])

@@ -1,8 +1,8 @@
-"""`burstgpt`: the traces of BurstGPT, by the names of their columns, so that all versions can be read.
+"""`burstgpt`: the traces of BurstGPT, all versions, read by the names of their columns.
 
 Source: github.com/HPMLL/BurstGPT, README.md: Timestamp (s), Session ID and Elapsed time (s) from the third version on,
 Model (ChatGPT or GPT-4), Request tokens, Response tokens, Total tokens, Log Type. A response of 0 tokens is a call that
-failed. The first request that is kept arrives at 0.
+failed. The first remaining request arrives at 0.
 """
 from collections.abc import Iterable
 from pathlib import Path
@@ -30,17 +30,17 @@ SESSION = {"Session ID": Column(Kind.TEXT)}
 
 
 class BurstgptParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which rows are used, and as what."""
+    """The choice of rows."""
 
     failures: Annotated[Literal["drop", "keep"], Meta(description=(
-        "calls that failed, with a response of 0 tokens"))] = "drop"
+        "calls that failed, with a response of 0 tokens: left out, or kept"))] = "drop"
     model_filter: Annotated[str, Meta(description='only rows of this Model, such as "GPT-4"; "": all')] = ""
 
 
 class Burstgpt:
     """The reader of BurstGPT traces.
 
-    with_sessions : Session ID becomes the session of requests, which routers see; they still come at their times.
+    with_sessions : Session ID becomes the session of requests, which routers see; requests still come at their times.
     """
 
     Parameters = BurstgptParameters
@@ -59,7 +59,7 @@ class Burstgpt:
         Raises
         ------
         InputErrors
-            Everything that is wrong with the file, by line; no row is left.
+            All faults of the file, by line; no row is left.
         """
         faults = Faults(path)
         known = REQUIRED | (SESSION if self._with_sessions else {})
@@ -80,7 +80,7 @@ class Burstgpt:
             notes=notes + notes_on_order(path, times), origin_ns=int(times.min()))
 
     def _kept(self, path, scan: Scan) -> tuple[np.ndarray, tuple[str, ...]]:
-        """Return which rows are used, and what is told of the others."""
+        """Return a mask of the rows that are used, and notes on the others."""
         total, wanted = len(scan.lines), self._parameters.model_filter
         kept, notes = np.ones(total, bool), ()
         if wanted:

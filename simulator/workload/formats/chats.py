@@ -1,9 +1,9 @@
-"""`sharegpt`, `wildchat`: conversations in JSON, a list of them or one a line, with declared lengths.
+"""`sharegpt`, `wildchat`: conversations in JSON, as a list or one a line, with declared lengths.
 
 Sources: the datasets anon8231489123/ShareGPT_Vicuna_unfiltered (conversations: from, value) and allenai/WildChat-1M
-(conversation: role, content); vLLM, benchmarks/multi_turn (messages: role, content). Ours is `num_tokens` beside each
-text, since there is no tokenizer. A request is what stands before an answer, all of it; the next one comes in the
-instant in which the answer ends. Nothing says when conversations begin: recorded times of messages are not looked at.
+(conversation: role, content); vLLM, benchmarks/multi_turn (messages: role, content). An additional key is `num_tokens`
+beside each text, since there is no tokenizer. A request is the whole text before an answer; the next one comes at the
+end of the answer. The file has no start times of conversations: recorded times of messages are ignored.
 """
 from pathlib import Path
 from typing import Annotated
@@ -35,7 +35,7 @@ class Message(msgspec.Struct, rename={"sender": "from"}):
 
 
 class Conversation(msgspec.Struct):
-    """Texts that follow each other."""
+    """A sequence of texts."""
 
     id: str | int | None = None
     conversation_hash: str | None = None
@@ -56,7 +56,7 @@ class Chats:
         Raises
         ------
         InputErrors
-            Everything that is wrong with the file; texts without a declared length.
+            All faults of the file; texts without a declared length.
         """
         check_text(path, data)
         faults, plays, num_unanswered = Faults(path), Plays(), 0
@@ -85,7 +85,7 @@ def _conversations(data: bytes, faults: Faults) -> list[tuple[int, Conversation]
 
 
 def _add(plays: Plays, play: int, texts: list[Message], number: int, faults: Faults) -> int:
-    """Add the requests of a conversation; return how many texts nobody answers."""
+    """Add the requests of a conversation; return the number of texts without an answer."""
     history, new_tokens, num_new, before = [], 0, 0, None
     for place, text in enumerate(texts):
         sender = (text.sender or text.role or "").lower()

@@ -1,4 +1,4 @@
-"""Requests that wait for themselves, by way of others."""
+"""Circular waits: requests that wait for themselves, through others."""
 from collections import Counter
 from collections.abc import Iterable
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def in_circles(num_rows: int, sources: Iterable[int], targets: Iterable[int]) -> list[int]:
-    """Return the rows that wait for themselves, by way of others.
+    """Return the rows that wait for themselves, through others.
 
     sources, targets : of each edge; the target waits for the source.
     """
@@ -17,13 +17,13 @@ def in_circles(num_rows: int, sources: Iterable[int], targets: Iterable[int]) ->
     for source, target in zip(sources.tolist(), targets.tolist(), strict=True):
         followers.setdefault(source, []).append(target)
     left = _left_waiting(num_rows, Counter(targets.tolist()), followers)
-    # Who is left is in a circle, or behind one: in a circle is who is reached by whoever it reaches.
+    # The rest is on a circle, or behind one: rows on a circle are the rows that reach each other.
     found = {row for component in _components(left, followers) if len(component) > 1 for row in component}
     return sorted(found | set(sources[sources == targets].tolist()))
 
 
 def _left_waiting(num_rows: int, waits: Counter, followers: dict) -> set[int]:
-    """Return the rows that are left when all go for whom nobody has to wait; `waits` is used up."""
+    """Return the rows that are left after all rows without waits are removed, repeatedly; `waits` is used up."""
     left = set(range(num_rows))
     free = [row for row in left if not waits[row]]
     while free:

@@ -1,10 +1,10 @@
 """`dynamo`: JSON Lines of Dynamo's request traces, dynamo.request.trace.v1.
 
 Source: ai-dynamo/aisimulate, crates/core/src/replay/loadgen/dynamo.rs. Used are request_end, tool_end and tool_error;
-request_payload and tool_start are passed over. Without agent_context requests come at their recorded times. With it a
-request of a session waits for the end of the one before it; the first of a child session for the arrival of the
-request that called it, and who uses its result for the end of its last: those a tool names, else the latest request of
-the parent that had begun, and the first that begins after the child ended. The first request becomes time 0.
+request_payload and tool_start are skipped. Without agent_context requests come at their recorded times. With it a
+request of a session waits for the end of the request before it. The first request of a child session waits for the
+arrival of its caller, and the user of its result for the end of its last request: tools name both, else they are the
+parent's latest request that had begun, and its first one after the child's end. The first request becomes time 0.
 """
 from collections.abc import Iterable
 from itertools import pairwise
@@ -32,14 +32,14 @@ UnixMs = Annotated[int, Meta(ge=0, le=MAX_TIME_NS // 10**6)]
 
 
 class AgentContext(msgspec.Struct, gc=False):
-    """Whose request it is."""
+    """The session of a request."""
 
     session_id: Annotated[str, Meta(min_length=1)]
     parent_session_id: str | None = None
 
 
 class Replay(msgspec.Struct, gc=False):
-    """What the prompt was."""
+    """The prompt of a request."""
 
     trace_block_size: Annotated[int, Meta(ge=1, le=2**20)]
     input_length: PromptTokens
@@ -57,7 +57,7 @@ class Request(msgspec.Struct, gc=False):
 
 
 class Claude(msgspec.Struct, gc=False):
-    """Who called a tool, and who uses its result."""
+    """The caller of a tool, and the request that uses its result."""
 
     source_request_id: str
     execution_mode: Literal["blocking", "background"]
@@ -83,19 +83,19 @@ class Record(msgspec.Struct, gc=False):
 
 
 class Kind(msgspec.Struct):
-    """What sort of event a line is; writers may wrap it."""
+    """The type of a line's event; writers may wrap it."""
 
     event_type: str | None = None
     event: msgspec.Raw = msgspec.Raw()
 
 
 class Entry(NamedTuple):
-    """One request with its recorded times, ms; entries sort by them."""
+    """One request with its recorded times, ms; entries sort by the times."""
 
     start_ms: int
     end_ms: int
     request_id: str
-    place: tuple[Faults, int]           # whom to tell what is wrong with it, and its line
+    place: tuple[Faults, int]           # where its faults are added, and its line
     context: AgentContext | None
     request: Request
 
@@ -117,7 +117,7 @@ class Dynamo:
         Raises
         ------
         InputErrors
-            Everything that is wrong with the file, by line.
+            All faults of the file, by line.
         """
         return self.read_files([(str(path), data)])
 
@@ -137,7 +137,7 @@ class Dynamo:
             raise InputErrors([f"{all_faults[0].path}: there is no request_end in it"])
         entries.sort(key=lambda entry: entry[:3])
         _check(entries)
-        if any(entry.context is None for entry in entries):     # of all of them, or there are faults
+        if any(entry.context is None for entry in entries):     # for all requests, or there are faults
             for faults in all_faults:
                 faults.raise_if_any()
         plays = Plays()
@@ -221,7 +221,7 @@ def _check(entries: list[Entry]) -> None:
 
 
 class Sessions:
-    """Who waits for whom, from sessions and who called them."""
+    """Dependencies, from sessions and their callers."""
 
     def __init__(self, entries: list[Entry], plays: Plays):
         self._entries, self._plays = entries, plays
@@ -237,7 +237,7 @@ class Sessions:
     def connect(self, tools: list) -> None:
         """Add the edges.
 
-        tools : (faults, line, session, Claude) of each call that says whose it is.
+        tools : (faults, line, session, Claude) of each call with a session.
         """
         for rows in self._rows.values():
             for source, target in pairwise(rows):
@@ -257,7 +257,7 @@ class Sessions:
                 self._wait(last, user)
 
     def _named(self, tools: list) -> dict[str, tuple[int, int | None]]:
-        """Return who called a child session and who uses its result, where a tool says so."""
+        """Return the caller of each child session and the user of its result, if a tool names them."""
         named = {}
         for faults, number, session, claude in tools:
             rows = []

@@ -1,4 +1,4 @@
-"""What readers of JSON Lines share: a file is read, each line is checked, then all lines become columns."""
+"""The frame of readers of JSON Lines: a file is read, each line is checked, then all lines become columns."""
 from pathlib import Path
 
 from simulator.errors import InputErrors, number_of
@@ -9,11 +9,11 @@ from simulator.workload.reading.json_lines import decoded_lines
 
 
 class JsonLines:
-    """The frame of a reader: a format says what a line is, and what becomes of all.
+    """The frame of a reader: a format defines a line, and the conversion of all lines.
 
-    kind : a msgspec.Struct, what a line holds.
-    needed : keys of a line, for the message that none of them is there.
-    things : what an empty file lacks.
+    kind : a msgspec.Struct, the content of a line.
+    needed : required keys of a line, for the message if all are missing.
+    things : noun for the content of a file, for the message if it is empty.
     """
 
     kind = None
@@ -29,7 +29,7 @@ class JsonLines:
         Raises
         ------
         InputErrors
-            Everything that is wrong with single lines, or else with all of them together, by line.
+            All faults of single lines, or else all faults of the lines together, by line.
         """
         check_text(path, data)
         faults = Faults(path)
@@ -48,15 +48,15 @@ class JsonLines:
         return decoded_lines(data, self.kind, self.needed, faults)
 
     def check(self, number: int, line, faults: Faults) -> None:
-        """Say what is wrong with a line."""
+        """Add the faults of a line."""
 
     def columns(self, lines: list[tuple[int, object]], faults: Faults) -> Columns:
-        """Return the requests of all lines, or say what is wrong with them together."""
+        """Return the requests of all lines, or add faults of the lines together."""
         raise NotImplementedError
 
 
 def check_blocks(number: int, line, block_size: int, faults: Faults, advice: str = "") -> None:
-    """Say that a line has another number of `hash_ids` than its prompt has blocks."""
+    """Add a fault if a line has not one of `hash_ids` for each prompt block."""
     blocks = -(-line.input_length // block_size)
     if len(line.hash_ids) != blocks:
         faults.add(number, f"hash_ids: expected {number_of(blocks, 'id')}, blocks of {block_size} tokens for "

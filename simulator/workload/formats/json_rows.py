@@ -13,14 +13,14 @@ EXPECTED = "arrived_at, num_prefill_tokens, num_decode_tokens, or usual names of
 
 
 def is_json(data: bytes) -> bool:
-    """Say whether a text holds JSON, by how it begins."""
+    """Return whether a text begins like JSON."""
     return data[:4096].removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")
 
 
 def as_csv(path: str, data: bytes, faults: Faults) -> bytes:
     """Return the objects as CSV.
 
-    Below the line with the names each stands one line later than in the file.
+    The CSV has a header, so that each object is one line later than in the file.
 
     Raises
     ------

@@ -1,8 +1,8 @@
-"""`llmservingsim`: JSON Lines of LLMServingSim 2: flat requests, and sessions of them.
+"""`llmservingsim`: JSON Lines of LLMServingSim 2: flat requests, and sessions.
 
 Source: casys-kaist/LLMServingSim, docs/docs/workloads/{jsonl-format,agentic-sessions}.md: input_toks, output_toks,
 arrival_time_ns, input_tok_ids, output_tok_ids; session_id and sub_requests with tool_duration_ns, from the end of one
-to the next. `input_toks` is the whole prompt; without token ids it is its own. Times stay as they are.
+to the next. `input_toks` is the whole prompt; without token ids it is not shared. Times stay as they are.
 """
 from typing import Annotated
 
@@ -34,7 +34,7 @@ class SubRequest(msgspec.Struct, gc=False):
 
 
 class Line(msgspec.Struct, gc=False):
-    """One request, or a session of them."""
+    """One request, or a session."""
 
     arrival_time_ns: Nanoseconds
     input_toks: PromptTokens | None = None
@@ -82,7 +82,7 @@ def _requests(line: Line) -> list[SubRequest]:
 
 
 def _prompts(texts: list[list[int] | None], prompt_tokens: np.ndarray):
-    """Return prompts in which those who begin with the same tokens share them."""
+    """Return prompts in which equal beginnings are shared."""
     nodes = {}              # a text so far and its next token -> the code of the longer text
     paths = []
     for text in texts:

@@ -2,12 +2,12 @@
 
 Sources: github.com/kvcache-ai/Mooncake, FAST25-release/traces: timestamp (ms), input_length, output_length, hash_ids;
 ai-dynamo/aisimulate, crates/core/src/replay/loadgen/{types,trace}.rs: created_time, input_tokens, output_tokens,
-request_id, session_id, delay or delay_ms, priority, policy_class; wait_for and tool_wait_ms. A hash id stands for a
-block of tokens and all before it; the last block may be partial. Other keys are not looked at.
+request_id, session_id, delay or delay_ms, priority, policy_class; wait_for and tool_wait_ms. A hash id identifies a
+block of tokens and all before it; the last block may be partial. Other keys are ignored.
 
-A later line of a session comes `delay` after the end of the one before, without delay as long after it as their
-timestamps are apart. Where a line has `wait_for`, the file is a graph: lines wait for the ends of those and `delay` and
-`tool_wait_ms`; sessions then are labels. Dynamo serves high priorities first; here they change their sign.
+A later line of a session comes `delay` after the end of the line before, without delay as long after it as their
+timestamps are apart. If a line has `wait_for`, the file is a graph: such lines come `delay` + `tool_wait_ms` after the
+ends of the lines in `wait_for`; sessions then are labels. Dynamo serves high priorities first; here they change sign.
 """
 from typing import Annotated
 
@@ -52,11 +52,11 @@ class Line(msgspec.Struct, gc=False):
     policy_class: str | None = None
 
     def stands_alone(self) -> bool:
-        """Say whether it comes at its own time and nobody waits for it."""
+        """Return whether it comes at its own time and is in no session or graph."""
         return self.timestamp is not None and self.session_id is None and self.wait_for is None and self.delay is None
 
     def settle(self, block_size: int) -> str | None:
-        """Settle which of two names a value has; return what is missing."""
+        """Choose between two names of a value; return the name of a missing value."""
         if not (self.timestamp is None or self.input_length is None or self.output_length is None or self.delay_ms):
             return None
         if self.timestamp is None:
@@ -71,14 +71,14 @@ class Line(msgspec.Struct, gc=False):
 
 
 class MooncakeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the lines leave unsaid."""
+    """Values that the lines lack."""
 
     block_size: Annotated[int, Meta(ge=1, le=2**20, description=(
         "tokens behind one hash id; Mooncake's traces have 512, traces of agents often 16"))] = 512
 
 
 class Mooncake(JsonLines):
-    """The reader of Mooncake traces; without hash_ids a prompt is its own."""
+    """The reader of Mooncake traces; without hash_ids a prompt is not shared."""
 
     Parameters = MooncakeParameters
     kind, needed = Line, NEEDED
@@ -107,7 +107,7 @@ class Mooncake(JsonLines):
 
 
 def in_milliseconds(lines: list[tuple[int, Line]], faults: Faults) -> tuple[str, ...]:
-    """Settle the unit of the timestamps; return what is told of it."""
+    """Convert timestamps to ms; return a note if their unit is another one."""
     given = [(number, line) for number, line in lines if line.timestamp is not None]
     unit_s = epoch_unit_s(min((line.timestamp for _, line in given), default=0.0), "ms")
     for number, line in given:
@@ -120,7 +120,7 @@ def in_milliseconds(lines: list[tuple[int, Line]], faults: Faults) -> tuple[str,
 
 
 def plays_of(lines: list[tuple[int, Line]], faults: Faults) -> Plays:
-    """Return the requests and who waits for whom, without prompts."""
+    """Return the requests and their dependencies, without prompts."""
     if any(line.wait_for for _, line in lines):
         return _graph(lines, faults)
     plays, last, codes = Plays(), {}, {}
@@ -156,7 +156,7 @@ def named(lines: list[tuple[int, Line]], notes: tuple[str, ...] = ()) -> dict:
 
 
 def check_ids(lines: list[tuple[int, Line]], faults: Faults) -> dict[str, int]:
-    """Return the row of each request_id; two lines must not have the same."""
+    """Return the row of each request_id; add a fault for each duplicate."""
     rows = {}
     for row, (number, line) in enumerate(lines):
         name = str(row if line.request_id is None else line.request_id)

@@ -1,7 +1,7 @@
-"""`mooncake_delta`: lines as those of `mooncake`, but each tells only what its turn adds to its session.
+"""`mooncake_delta`: lines as in `mooncake`, but each has only the tokens that its turn adds to its session.
 
 Source: ai-dynamo/aisimulate, crates/core/src/replay/loadgen/types.rs, TraceFileFormat::MooncakeDelta. The prompt of a
-turn is that of the one before, all that this generated, and then the tokens and blocks of the line.
+turn is the prompt and the output of the turn before, followed by the tokens and blocks of the line.
 """
 from simulator.domain import records
 from simulator.workload.columns import Columns
@@ -13,7 +13,7 @@ from simulator.workload.reading.faults import Faults
 
 
 class MooncakeDelta(Mooncake):
-    """The reader of Mooncake traces that tell new tokens alone."""
+    """The reader of Mooncake traces with only new tokens."""
 
     def check(self, number: int, line: Line, faults: Faults) -> None:
         super().check(number, line, faults)

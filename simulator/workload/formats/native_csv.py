@@ -1,10 +1,11 @@
 """`csv`: the native request trace, one row a request; the first line names the columns, in any order.
 
-Tables that call these by other names (`native_names`) are read, too, and JSON Lines of flat objects (`json_rows`).
+Tables with other column names (`native_names`) are read, too, and JSON Lines of flat objects (`json_rows`).
 
 Columns: arrived_at, num_prefill_tokens, num_decode_tokens (these three are required), request_id, prompt, priority,
 max_tokens, deadline_s, slo_class, tenant, session, model, adapter; and for requests that wait for others round,
-think_time_s, play, wait_for, not_before_s; predicted_tokens, reasoning_tokens, num_images, image_tokens.
+think_time_s, play, wait_for, not_before_s; predicted_tokens, reasoning_tokens, num_images, image_tokens. An empty
+cell of max_tokens stands for the output length, 0 for no limit but the engine's window (`budgets`).
 """
 from collections.abc import Iterable
 from pathlib import Path
@@ -33,7 +34,7 @@ COLUMNS = {
     "request_id": Column(Kind.IDENTITY, required=True),
     "prompt": Column(Kind.PROMPT),
     "priority": Column(Kind.INTEGER, -2**31, 2**31 - 1),
-    "max_tokens": Column(Kind.INTEGER, 1),
+    "max_tokens": Column(Kind.INTEGER, 0),         # 0: none is declared, see workload/budgets.py
     "deadline_s": Column(Kind.SECONDS, 0, MAX_TIME_NS),
     **{label: Column(Kind.TEXT) for label in LABELS},
     "round": Column(Kind.INTEGER, 0),
@@ -43,7 +44,7 @@ COLUMNS = {
     "not_before_s": Column(Kind.SECONDS, 0, MAX_TIME_NS),
     **{fact: Column(Kind.INTEGER, 0) for fact in FACTS},
 }
-# Of a fact: the column that it is a part of.
+# The column that includes each fact.
 PART_OF = {"reasoning_tokens": "num_decode_tokens", "image_tokens": "num_prefill_tokens"}
 REQUIRED = ("arrived_at", "num_prefill_tokens", "num_decode_tokens")
 
@@ -64,7 +65,7 @@ class NativeCsv:
         Raises
         ------
         InputErrors
-            Everything that is wrong with the file, by line and column.
+            All faults of the file, by line and column.
         """
         has_objects, head = is_json(data), data[:data.find(b"\n") + 1] or data
         check_text(path, data if has_objects or head.isspace() else head)      # a table is checked when it is scanned
@@ -85,12 +86,12 @@ class NativeCsv:
         scan = without_lines(scan, faults.lines)
         columns = self._columns(scan, faults)
         notes = faults.note(total)
-        if len(faults.lines) > unread:          # among those that can be read, some do not fit the others
+        if len(faults.lines) > unread:          # some of the readable lines do not fit the others
             columns = self._columns(without_lines(scan, faults.lines), Faults(path))
         return replace(columns, notes=(*names.notes, *self._notes(path, scan), *notes))
 
     def _notes(self, path, scan: Scan) -> tuple[str, ...]:
-        """Say that requests of a session share nothing, where nothing says what they share."""
+        """Return a note if requests of a session share nothing because the trace does not give shared parts."""
         if self._sessions.accumulate or "prompt" in scan.values or "session" not in scan.values:
             return ()
         later = int(np.count_nonzero(scan.values["session"] != MISSING)) - len(scan.texts["session"])

@@ -8,25 +8,25 @@ import numpy as np
 from simulator.domain import records
 from simulator.errors import InputErrors
 from simulator.workload.base import Workload
+from simulator.workload.budgets import NO_BUDGET, UNDECLARED, is_declared
 from simulator.workload.items import is_image
 from simulator.workload.known_times import starts_ns
 from simulator.workload.limits import MAX_TIME_NS, MISSING
 
 
 def write_trace(workload: Workload, file: TextIO, has_times: bool = True) -> None:
-    """Write the requests as `native_csv` reads them, one row each, in their order.
+    """Write the requests in the format of `native_csv`, one row each, in their order.
 
-    Those that warm up are left out. Named token streams get names of their own: who shares what with whom stays, what
-    it was called is lost.
+    Warm-up requests are left out. Named token streams get new names: shared parts stay, their names are lost.
 
     Parameters
     ----------
-    has_times : False: what lets requests come is known when they are served; `arrived_at` is 0 then.
+    has_times : False: requests are released during the run; `arrived_at` is 0 then.
 
     Raises
     ------
     InputErrors
-        The id of a request cannot stand where another one refers to it.
+        A request that others refer to has an id with a separator in it.
     """
     ids = list(map(str, workload.request_ids))
     columns = {"request_id": ids, "arrived_at": _starts(workload) if has_times else ["0"] * len(ids),
@@ -53,7 +53,7 @@ def _seconds(values_ns: np.ndarray, absent: int | None = None) -> list[str]:
 
 
 def _starts(workload: Workload) -> list[str]:
-    """Return when each request comes, or where it waits for others, when its play begins."""
+    """Return when each request comes, or, with plays, when its play begins."""
     script, known_ns = workload.script, np.maximum(starts_ns(workload), 0)
     if script is None or script.play_begins is None:
         return _seconds(known_ns)
@@ -61,12 +61,12 @@ def _starts(workload: Workload) -> list[str]:
 
 
 def _demands(workload: Workload) -> dict[str, list[str]]:
-    """Return the columns of what clients declare, those that say something."""
+    """Return the columns that clients declare, without empty ones."""
     demands, facts, columns = workload.demands, workload.facts, {}
     if np.any(demands["priority"]):
         columns["priority"] = _texts(demands["priority"])
     if np.any(demands["max_tokens"] != np.maximum(workload.outcomes["output_tokens"], 1)):
-        columns["max_tokens"] = _texts(demands["max_tokens"])
+        columns["max_tokens"] = _texts(np.where(is_declared(facts), demands["max_tokens"], UNDECLARED))
     timeout_ns = _timeouts(workload)
     if np.any(timeout_ns != MISSING):
         columns["deadline_s"] = _seconds(timeout_ns, MISSING)
@@ -75,11 +75,11 @@ def _demands(workload: Workload) -> dict[str, list[str]]:
             columns[label] = ["" if code < 0 else str(names[code]) for code in demands[label].tolist()]
     if np.any(demands["expected_tokens"] >= 0):
         columns["predicted_tokens"] = _texts(demands["expected_tokens"], -1)
-    return columns | {fact: _texts(values, MISSING) for fact, values in facts.items()}
+    return columns | {fact: _texts(values, MISSING) for fact, values in facts.items() if fact != NO_BUDGET}
 
 
 def _timeouts(workload: Workload) -> np.ndarray:
-    """Return by when after its arrival each client wants the answer, `MISSING`: it does not say."""
+    """Return the time after arrival until which each client waits, `MISSING`: not given."""
     if workload.script is not None:
         given = workload.script.timeout_ns
         return np.full(len(workload), MISSING) if given is None else given
@@ -107,9 +107,9 @@ def _prompts(workload: Workload, ids: list[str]) -> dict[str, list[str]]:
 
 
 def _stream_names(streams: np.ndarray, ids: list[str], images: set[int]) -> dict[int, str]:
-    """Return what prompts call each stream: s0, s1, ... as they come, s2.img, or what it is of which request.
+    """Return a name for each stream: s0, s1, ... in order of appearance, s2.img, or ID.own and ID.out.
 
-    The streams of requests that do not come belong to nobody.
+    Streams of requests beyond the table get names of the first kind.
     """
     codes, first_rows = np.unique(streams, return_index=True)
     names, rows = {}, codes >> 2
@@ -128,7 +128,7 @@ def _referable(name: str, separator: str) -> str:
 
 
 def _plays(workload: Workload, ids: list[str]) -> dict[str, list[str]]:
-    """Return the columns of who waits for whom."""
+    """Return the columns of plays and dependencies."""
     script = workload.script
     if script is None or script.play_begins is None:
         return {}

@@ -1,4 +1,4 @@
-"""What the columns of a trace are called elsewhere, and in which units it has its times."""
+"""Foreign names of a trace's columns, and the units of its times."""
 import csv
 import io
 from typing import Annotated, Literal, NamedTuple
@@ -11,7 +11,7 @@ from simulator.workload.reading.csv_scan import Kind
 from simulator.workload.reading.epochs import UNITS_S, epoch_unit_s
 from simulator.workload.reading.faults import quoted
 
-# Names that logs of servers, gateways and load generators, and public traces have for them, written as `plain` does.
+# Their names in logs of servers, gateways and load generators, and in public traces, written as by `plain`.
 SYNONYMS = {
     "arrived_at": ("timestamp", "ts", "time", "datetime", "date", "arrival", "arrivaltime", "arrivaltimestamp",
                    "arrivaltimes", "createdat", "createdtime", "starttime", "startedat", "requesttime",
@@ -28,22 +28,22 @@ KINDS = {"s": Kind.SECONDS, "ms": Kind.MILLISECONDS, "us": Kind.MICROSECONDS, "n
 
 
 class NativeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a table of requests calls its columns."""
+    """Names of columns in a table of requests."""
 
     columns: Annotated[dict[str, str], Meta(description=(
-        "column of a native trace -> what it is called here; usual names of arrived_at, num_prefill_tokens, "
+        "column of a native trace -> its name in the file; usual names of arrived_at, num_prefill_tokens, "
         "num_decode_tokens, request_id and session are known"))] = {}
     time_unit: Annotated[Literal["auto", "s", "ms", "us", "ns"], Meta(description=(
-        "of arrived_at; auto: dates as ISO 8601 writes them, epoch times in whatever unit, else seconds"))] = "auto"
+        "of arrived_at; auto: dates in ISO 8601, epoch times in any unit, else seconds"))] = "auto"
     on_bad_row: Annotated[Literal["refuse", "skip"], Meta(description=(
-        "a row that cannot be read: the trace is refused, or the row is left out, counted and told"))] = "refuse"
+        "a row that cannot be read: refuse: the trace is refused; skip: the row is left out and counted"))] = "refuse"
 
 
 class Names(NamedTuple):
-    """Which column is which.
+    """The mapping of a file's columns.
 
     native : column of the file -> column of a native trace.
-    notes : what is told of that.
+    notes : notes on the mapping.
     """
 
     native: dict[str, str]
@@ -51,27 +51,27 @@ class Names(NamedTuple):
 
     @property
     def of_file(self) -> dict[str, str]:
-        """Return the same the other way round."""
+        """Return the inverse mapping."""
         return {native: name for name, native in self.native.items()}
 
     @property
     def is_foreign(self) -> bool:
-        """Say whether the file has names of its own."""
+        """Return whether the file has names of its own."""
         return any(name != native for name, native in self.native.items())
 
 
 def names_of(path: str, found: list[str], known: dict, given: dict[str, str]) -> Names:
-    """Return which of the columns of a file is which.
+    """Return the mapping of a file's columns to columns of a native trace.
 
     Parameters
     ----------
     known : the columns of a native trace.
-    given : columns, as the experiment says.
+    given : names in the experiment's `columns`.
 
     Raises
     ------
     InputErrors
-        A name that is no column; two columns that may be the same.
+        A name that is no column; two columns that may be one.
     """
     native, faults = {name: name for name in found if name in known}, []
     for column, name in given.items():
@@ -116,12 +116,12 @@ def _notes(path: str, found: list[str], names: Names) -> tuple[str, ...]:
 
 
 def plain(name: str) -> str:
-    """Return a name without case, spaces and signs between its words."""
+    """Return a name in lower case, letters and digits only."""
     return "".join(character for character in name.lower() if character.isalnum())
 
 
 def kind_of_times(data: bytes, column: int, unit: str) -> int:
-    """Return what the cells of a column of times hold, by the first one.
+    """Return the kind of a column of times, by its first value.
 
     data : the table.
     unit : as `NativeParameters.time_unit`.

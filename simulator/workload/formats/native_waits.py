@@ -1,4 +1,4 @@
-"""Who waits for whom: the columns wait_for, play, not_before_s, session and round of a native trace."""
+"""Dependencies: the columns wait_for, play, not_before_s, session and round of a native trace."""
 import re
 from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Decimal
@@ -12,13 +12,13 @@ from simulator.workload.limits import MAX_TIME_NS, MISSING
 from simulator.workload.reading.csv_scan import Scan
 from simulator.workload.reading.faults import Faults, quoted
 
-COLUMNS = ("wait_for", "play", "not_before_s", "round", "think_time_s")      # without them nobody waits
+COLUMNS = ("wait_for", "play", "not_before_s", "round", "think_time_s")      # without them no request waits
 WAIT = re.compile(r"(?P<id>.+):(?P<when>start|end)(?:\+(?P<delay>\d+\.?\d*|\.\d+))?", re.DOTALL)
 UNKNOWN = -1
 
 
 class Edges:
-    """Collects who waits for whom."""
+    """Collects dependencies."""
 
     def __init__(self):
         self.sources, self.targets, self.delays_ns, self.from_dispatch = [], [], [], []
@@ -33,12 +33,12 @@ class Edges:
 
 def waits_of(scan: Scan, rows_by_id: Callable[[], dict[str, int]], sessions: TraceSessions,
              faults: Faults) -> Waits | None:
-    """Return who waits for whom in a scanned trace; None: nobody does.
+    """Return the dependencies in a scanned trace; None: there are none.
 
     Parameters
     ----------
     rows_by_id : returns the row of each id, as text.
-    faults : collects what is wrong.
+    faults : collects faults.
     """
     plays, edges, count = _plays(scan), Edges(), len(scan.lines)
     not_before_ns = np.maximum(scan.values.get("not_before_s", np.zeros(count, np.int64)), 0)
@@ -67,7 +67,7 @@ def waits_of(scan: Scan, rows_by_id: Callable[[], dict[str, int]], sessions: Tra
 
 
 def _plays(scan: Scan) -> np.ndarray:
-    """Return the code of each row's play: named by `play`, else its session, else its own."""
+    """Return the code of each row's play: named by `play`, else its session, else a play of its own."""
     count = len(scan.lines)
     codes = np.full(count, UNKNOWN)
     names = {}
@@ -91,7 +91,7 @@ def _begins_ns(scan: Scan, plays: np.ndarray, targets: np.ndarray) -> np.ndarray
 
 
 def turns_before(scan: Scan) -> np.ndarray:
-    """Return the row of the round before each row's, int64 (n,); -1: there is none."""
+    """Return the row of the round before each row's, int64 (n,); -1: none."""
     before = np.full(len(scan.lines), UNKNOWN)
     rows, goes_on = _by_round(scan)
     before[rows[goes_on]] = rows[:-1][goes_on[1:]]
@@ -99,7 +99,7 @@ def turns_before(scan: Scan) -> np.ndarray:
 
 
 def _by_round(scan: Scan) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows of sessions by session and round, and of each whether another one of its session is before it."""
+    """Return the rows of sessions by session and round, and a mask of rows with an earlier row in their session."""
     if "session" not in scan.values:
         return np.empty(0, np.int64), np.empty(0, bool)
     codes, rounds = scan.values["session"], scan.values["round"]
@@ -109,7 +109,7 @@ def _by_round(scan: Scan) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _add_rounds(scan: Scan, plays: np.ndarray, sessions: TraceSessions, edges: Edges, faults: Faults) -> np.ndarray:
-    """Let each round of a session wait for the one before it; return the later rounds."""
+    """Let each round of a session wait for its predecessor; return the later rounds."""
     rounds = scan.values["round"]
     think_ns = scan.values.get("think_time_s", np.full(len(rounds), MISSING))
     has_session = scan.values["session"] != MISSING if "session" in scan.values else np.zeros(len(rounds), bool)
@@ -138,7 +138,7 @@ def _add_rounds(scan: Scan, plays: np.ndarray, sessions: TraceSessions, edges: E
 
 
 def _check_rounds(scan: Scan, rows: np.ndarray, goes_on: np.ndarray, faults: Faults) -> None:
-    """Collect ties and holes in rounds; `rows` stand by session and round."""
+    """Collect ties and holes in rounds; `rows` are sorted by session and round."""
     rounds = scan.values["round"][rows]
     for place in np.flatnonzero(~goes_on & (rounds > 1)):
         faults.add_cell(scan.lines[rows[place]], "round", "0 or 1 as the first of its session", str(rounds[place]))
@@ -175,7 +175,7 @@ def _add_waits(scan: Scan, plays: np.ndarray, rows_by_id: Callable, edges: Edges
 
 
 def _parsed(text: str, row_of: dict[str, int]) -> tuple[int, int, bool, str | None]:
-    """Return source, delay, whether it counts from the source's arrival, and what is wrong with the text."""
+    """Return source, delay, whether it counts from the source's arrival, and a fault of the text or None."""
     match = WAIT.fullmatch(text)
     if match is None:
         return 0, 0, False, f"wait_for: expected ID:end+SECONDS or ID:start+SECONDS, joined by |, found {quoted(text)}"

@@ -1,8 +1,8 @@
-"""`observed`: observed.csv, what a client saw of requests to a real server; replayed, each comes when it was sent.
+"""`observed`: observed.csv, a client's measurements of requests to a real server; replayed at their sending times.
 
-Columns: those of `observed_columns`, in any order, and `prompt` as in a native trace where it is known who shares
-what. Needed are request_id, sent_s, input_tokens, output_tokens and status. What became of the requests is not looked
-at here, but for failures: what they cost the server is not known, so they are left out and told.
+Columns: those of `observed_columns`, in any order, and `prompt` as in a native trace if shared parts are known.
+Needed are request_id, sent_s, input_tokens, output_tokens and status. Results of the requests are ignored, except
+failures: their cost for the server is unknown, so they are left out, with a note.
 """
 import csv
 import io
@@ -35,11 +35,11 @@ COLUMNS = {name: Column(Kind.SECONDS, 0, MAX_TIME_NS) if name.endswith("_s")
 
 
 class ObservedParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What observed.csv leaves open."""
+    """Data that observed.csv lacks."""
 
     prompts: Annotated[str, Meta(extra={"path": True}, description=(
-        "the native trace of what was sent, trace.csv of `observe`, whose column prompt says who shares what; absent: "
-        "the column of observed.csv, if there is one"))] = ""
+        "native trace of the planned requests, trace.csv of `observe`, with shared parts in its column prompt; absent: "
+        "that column of observed.csv, if it has one"))] = ""
 
 
 class Observed:
@@ -51,12 +51,12 @@ class Observed:
         self._given = parameters
 
     def read(self, path: str | Path, data: bytes) -> Columns:
-        """Return the requests that were served, in file order.
+        """Return the served requests, in file order.
 
         Raises
         ------
         InputErrors
-            Everything that is wrong with the file, by line and column.
+            All faults of the file, by line and column.
         """
         scan = scan_observed(path, data)
         has_served = served(scan)
@@ -82,7 +82,7 @@ class Observed:
 
 
     def _prompts(self, path: str | Path, scan: Scan, has_served: np.ndarray) -> tuple[Scan, tuple[str, ...]]:
-        """Return the cells with a column of prompts, if there is any, and what is told of it."""
+        """Return the cells with a column of prompts, if there is one, and notes on it."""
         if not self._given.prompts:
             return scan, ()
         planned, ids = planned_prompts(self._given.prompts), texts_of(scan, "request_id")
@@ -116,7 +116,7 @@ def scan_observed(path: str | Path, data: bytes) -> Scan:
     Raises
     ------
     InputErrors
-        Columns that are missing or unknown, cells that hold something else, ids that stand there twice.
+        Columns that are missing or unknown, cells with wrong content, duplicate ids.
     """
     faults = Faults(path)
     scan = scan_columns(path, data, COLUMNS, NEEDED, faults, strict=True)
@@ -127,7 +127,7 @@ def scan_observed(path: str | Path, data: bytes) -> Scan:
 
 
 def served(scan: Scan) -> np.ndarray:
-    """Return which requests got their answer, bool (n,)."""
+    """Return a mask of the requests that got their answer, bool (n,)."""
     return np.array([text == OK for text in scan.texts["status"]], bool)[scan.values["status"]]
 
 
@@ -147,7 +147,7 @@ def _check_ids(scan: Scan, faults: Faults) -> None:
 
 
 def _check_served(scan: Scan, has_served: np.ndarray, faults: Faults) -> None:
-    """Say what requests lack that were answered."""
+    """Add a fault for each missing value of an answered request."""
     least = {"sent_s": 0, "input_tokens": 1, "output_tokens": 0}
     values = np.stack([scan.values[name] for name in least])
     for row in np.flatnonzero(has_served & (values < np.array([*least.values()])[:, None]).any(axis=0)):

@@ -1,4 +1,4 @@
-"""Who shares what among observed requests, from the native trace of what was to be sent, which `observe` writes."""
+"""Shared parts of observed requests, from the native trace of the planned requests, which `observe` writes."""
 import csv
 import io
 from pathlib import Path
@@ -12,7 +12,7 @@ NEEDED = ("request_id", "prompt")
 def planned_prompts(path: str | Path) -> dict[str, str]:
     """Return the cell `prompt` of each request of a native trace.
 
-    Empty: its prompts share nothing.
+    Empty: no prompts are shared.
 
     Raises
     ------
@@ -31,14 +31,14 @@ def planned_prompts(path: str | Path) -> dict[str, str]:
 def as_long_as(prompt: str, tokens: int) -> str | None:
     """Return a prompt as long as the server counted it, by its own part at the end.
 
-    Templates and other tokens for a text change its length, and not who shares what. None: it cannot be so short, or
-    has no part of its own there.
+    Templates and other tokens for a text change its length, but not its shared parts. None: the prompt cannot be that
+    short, or does not end with a part of its own.
     """
     head, slash, last = prompt.rpartition("/")
     stream, _, count = last.rpartition(":")
     pieces = [piece.rpartition(":")[2] for piece in prompt.split("/")]
     if not all(piece.isdecimal() for piece in pieces):
-        return prompt                           # whoever reads it says what is wrong with it
+        return prompt                           # its reader reports the fault
     missing = tokens - sum(map(int, pieces))
     if not missing:
         return prompt

@@ -1,4 +1,4 @@
-"""Requests of plays row by row, and who waits for whom, on their way to columns."""
+"""Requests of plays and their dependencies, collected row by row for columns."""
 from collections.abc import Iterable
 
 import numpy as np
@@ -9,7 +9,7 @@ from simulator.workload.formats.circles import in_circles
 
 
 class Plays:
-    """Collects requests and what they wait for."""
+    """Collects requests and their dependencies."""
 
     def __init__(self):
         self.arrival_ns, self.prompt_tokens, self.output_tokens = [], [], []
@@ -26,8 +26,8 @@ class Plays:
         Parameters
         ----------
         play : code of its play, from 0.
-        at_ns : when it comes, if it waits for nobody.
-        not_before_ns : it does not come before so long after the play's start.
+        at_ns : when it comes, if it waits for no other.
+        not_before_ns : its earliest time after the play's start.
         """
         self.arrival_ns.append(at_ns)
         self.prompt_tokens.append(prompt_tokens)
@@ -48,7 +48,7 @@ class Plays:
 
         Parameters
         ----------
-        prompts : None: those of `histories`, one for each request, or, without any, their own.
+        prompts : None: from `histories`, one for each request, or, if these are empty, not shared.
         others : further fields of Columns.
         """
         if prompts is None and self.histories:
@@ -61,7 +61,7 @@ class Plays:
                        prompts=prompts, waits=self.waits(), **others)
 
     def waits(self) -> Waits | None:
-        """Return who waits for whom; None: nobody does, and each request is a play."""
+        """Return the dependencies; None: there are none, and each request is a play."""
         if not self.sources and len(set(self.plays)) == len(self):
             return None
         not_before_ns = _int64(self.not_before_ns) if any(self.not_before_ns) else None
@@ -69,7 +69,7 @@ class Plays:
                      np.array(self.from_dispatch, bool), not_before_ns)
 
     def in_circles(self) -> list[int]:
-        """Return the requests that wait for themselves, by way of others."""
+        """Return the requests that wait for themselves, through others."""
         return in_circles(len(self), self.sources, self.targets)
 
 
@@ -94,7 +94,7 @@ def coded(texts: list) -> tuple[np.ndarray, list[str]]:
 
 
 def extended(history: list[tuple], *segments: tuple) -> list[tuple]:
-    """Return a prompt, pairs of stream and tokens, with more at its end."""
+    """Return a prompt, pairs of stream and tokens, with additional pairs at its end."""
     return history + [segment for segment in segments if segment[1] > 0]
 
 
@@ -115,23 +115,23 @@ def length_of(history: list[tuple]) -> int:
 
 
 def prompts_of_histories(histories: list[list[tuple]]) -> Prompts:
-    """Return prompts that are given as pairs of stream and tokens."""
+    """Return prompts given as pairs of stream and tokens."""
     flat = np.array([pair for history in histories for pair in history], dtype=np.int64).reshape(-1, 2)
     return Prompts(_int64([len(history) for history in histories]), flat[:, 0].copy(), flat[:, 1].copy())
 
 
 def output_of(row: int, num_tokens: int) -> tuple[int, int]:
-    """Return the segment of all that a request generates."""
+    """Return the segment of a request's whole output."""
     return records.output_stream(row), num_tokens
 
 
 def own_of(row: int, num_tokens: int) -> tuple[int, int]:
-    """Return the segment of what only this request brings."""
+    """Return the segment of a request's own tokens."""
     return records.own_stream(row), num_tokens
 
 
 def components(num_rows: int, sources: Iterable[int], targets: Iterable[int]) -> list[int]:
-    """Return for each row the code of its play: rows that an edge joins are in one.
+    """Return for each row the code of its play; rows joined by an edge have one play.
 
     Codes count from 0, by first row.
     """

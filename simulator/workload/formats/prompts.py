@@ -1,4 +1,4 @@
-"""Which prompts share what: the `prompt` column of a native trace as segments of token streams."""
+"""Shared parts of prompts: the `prompt` column of a native trace as segments of token streams."""
 import numpy as np
 
 from simulator.domain import records
@@ -7,7 +7,7 @@ from simulator.workload.limits import MISSING
 from simulator.workload.reading.csv_scan import Scan
 from simulator.workload.reading.faults import Faults
 
-OWN = -1                                # in place of a stream code: the own stream of whoever says it
+OWN = -1                                # in place of a stream code: the own stream of the request
 UNKNOWN = -1                            # in place of a row
 
 
@@ -49,7 +49,7 @@ def images_in(scan: Scan) -> np.ndarray | None:
 
 
 def image_facts(prompts: Prompts, images: np.ndarray) -> dict[str, np.ndarray]:
-    """Return how many images each prompt has, and of how many tokens."""
+    """Return the number of images in each prompt, and their tokens."""
     owners = np.repeat(np.arange(len(prompts.num_segments)), prompts.num_segments)
     is_image = np.isin(prompts.streams, images)
     count = len(prompts.num_segments)

@@ -1,8 +1,8 @@
-"""`timed_trace`: the dataset of that name of `vllm bench serve`, JSON Lines with hashed chunks, one request a line.
+"""`timed_trace`: JSON Lines with hashed chunks, one request a line; the dataset of this name in `vllm bench serve`.
 
 Source: vllm-project/vllm, vllm/benchmarks/datasets/datasets.py, commit 003cf029: timestamp, input_length,
-output_length, hash_ids. Times count from the start. A chunk that the prompt's end cuts has other tokens than the whole
-one of its id.
+output_length, hash_ids. Times count from the start. A chunk cut by the prompt's end has other tokens than the whole
+chunk of its id.
 """
 from typing import Annotated
 
@@ -28,17 +28,17 @@ class Line(msgspec.Struct):
 
 
 class TimedTraceParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the lines leave unsaid."""
+    """Values that the lines lack."""
 
     block_size: Annotated[int, Meta(ge=1, le=2**20, description="tokens behind one hash id")] = 16
     timestamp_unit_s: Annotated[float, Meta(gt=0, le=1e9, description=(
-        "what a timestamp counts; the tool calls it sec_multiplier"))] = 1.0
+        "unit of a timestamp; sec_multiplier in the tool"))] = 1.0
 
 
 class TimedTrace(JsonLines):
     """The reader of timed traces.
 
-    Ids that do not cover the prompt are refused: the tool would send a shorter one and say nothing.
+    Ids that do not cover the prompt are refused: the tool would silently send a shorter prompt.
     """
 
     Parameters = TimedTraceParameters

@@ -1,9 +1,9 @@
 """`tracelab`: JSON Lines of TraceLab's coding agents, one round a line; sessions in the order of their lines.
 
 Source: uw-syfi/TraceLab, example_sessions/sanitized and DB_SCHEMA.md. A round begins with its first timing event, but
-not before all tools of the round before have answered, ends with its last one, and comes as long after the end of the
-one before as recorded. Its prompt begins with the first prefix_tokens of all that its session has said before; the rest
-is new. The first round becomes time 0. Models are not looked at.
+not before all tools of the round before have answered, ends with its last timing event, and comes as long after the
+end of the round before as recorded. Its prompt begins with the first prefix_tokens of its session so far; the rest is
+new. The first round becomes time 0. Models are ignored.
 """
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, NamedTuple
@@ -24,7 +24,7 @@ Time = Annotated[datetime, Meta(tz=True)]
 
 
 class Event(msgspec.Struct, gc=False):
-    """Something that happened in a round."""
+    """An event in a round."""
 
     timestamp: Time
 
@@ -49,7 +49,7 @@ class Line(msgspec.Struct, gc=False):
 
 
 class Round(NamedTuple):
-    """The last round of a session: when its tools had answered, what was said."""
+    """A session's last round: the time of its tools' answers, and the text so far."""
 
     row: int
     end_ns: int

@@ -21,7 +21,7 @@ from simulator.workload.reading.tables import scan_columns
 from simulator.workload.reading.yaml_files import read_yaml
 
 US = 1000                                           # in nanoseconds
-SESSION_TIMEOUT_US = 300_000_000                    # of a request in a session that has no deadline
+SESSION_TIMEOUT_US = 300_000_000                    # of a request in a session without a deadline
 MOST_URGENT = max(PRIORITIES.values())
 MICROSECONDS = Column(Kind.INTEGER, 0, MAX_TIME_NS // US)
 COLUMNS = {
@@ -43,7 +43,7 @@ LABELS = {"slo_class": "slo_class", "tenant": "tenant_id", "session": "session_i
 
 
 class Header(msgspec.Struct, forbid_unknown_fields=True):
-    """What stands in the header; most of it tells where the trace came from."""
+    """The content of the header; most of it describes the origin of the trace."""
 
     trace_version: Literal[3]
     time_unit: Literal["microseconds", "us"]
@@ -61,25 +61,25 @@ class Header(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class TraceV2Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a trace of BLIS leaves open."""
+    """Data that a trace of BLIS lacks."""
 
     header: Annotated[str, Meta(extra={"path": True}, description=(
-        "its YAML file, which says whether the prompts of a session grow; absent: they do not"))] = ""
+        "the trace's YAML file, which sets whether prompts grow within a session; absent: they do not"))] = ""
     session_mode: Annotated[Literal["fixed", "closed_loop"], Meta(description=(
-        "a turn comes when it came; or after the end of the one before it and a pause"))] = "fixed"
+        "fixed: turns come at recorded times; closed_loop: after the end of the turn before and a pause"))] = "fixed"
     think_time_s: Annotated[float, Meta(ge=0, le=MAX_TIME_NS / 1e9, description=(
-        "that pause, where neither think_time_us nor the recorded arrivals tell it"))] = 0.0
+        "the pause of closed_loop, if neither think_time_us nor the recorded arrivals give it"))] = 0.0
     priorities: Annotated[dict[str, Annotated[int, Meta(ge=-100, le=100)]], Meta(description=(
-        "of SLO classes, where they are not those of [[slo.classes]]; the highest goes first"))] = {}
+        "of SLO classes, if they differ from those of [[slo.classes]]; the highest goes first"))] = {}
     upstream_compat: Annotated[bool, Meta(description=(
-        "closed_loop, as BLIS: the pause begins at the end in the engine, not at the last token that the client sees, "
-        "and a prompt that grows has all but the last output token of each turn"))] = False
+        "with closed_loop, as in BLIS: the pause begins at the end in the engine, not at the last token that clients "
+        "see, and a growing prompt has all but the last output token of each turn"))] = False
 
 
 class TraceV2:
     """The reader of BLIS's traces.
 
-    A prompt is the prefix of its group, as long as its first row says, and a rest.
+    A prompt is the prefix of its group, with the length in the group's first row, and a rest.
     """
 
     Parameters = TraceV2Parameters
@@ -93,7 +93,7 @@ class TraceV2:
         Raises
         ------
         InputErrors
-            Everything that is wrong with the file, by line and column, or with its header.
+            All faults of the file, by line and column, or of its header.
         """
         faults = Faults(path)
         header = read_header(self.given.header) if self.given.header else None
@@ -129,7 +129,7 @@ class TraceV2:
         return MOST_URGENT - np.array([*(of.get(name, UNKNOWN_PRIORITY) for name in names), unnamed])[codes]
 
     def _waits(self, scan: Scan, order: list[np.ndarray], arrival_us: np.ndarray) -> Waits:
-        """Return who waits for whom; `order`: the rows of each session by round."""
+        """Return the dependencies; `order`: the rows of each session by round."""
         plays = np.arange(len(scan.lines))
         for rows in order:
             plays[rows] = rows[0]
@@ -149,7 +149,7 @@ def read_header(path: str | Path) -> Header:
     Raises
     ------
     InputErrors
-        It cannot be read, or says what no header says.
+        It cannot be read, or has keys or values that no header has.
     """
     try:
         return msgspec.convert(read_yaml(path), Header)
@@ -160,8 +160,8 @@ def read_header(path: str | Path) -> Header:
 class _Pieces:
     """The prompts of a trace as pieces of token streams.
 
-    turns : the rows of each session by round, where a prompt begins with all that came before it in its session;
-        None: no prompt does.
+    turns : the rows of each session by round, if a prompt begins with all earlier rounds of its session; None: no
+        prompt does.
     """
 
     def __init__(self, scan: Scan, own: np.ndarray, shared: np.ndarray, turns: list[np.ndarray] | None,
@@ -179,7 +179,7 @@ class _Pieces:
         return self._shared + history + self._own
 
     def prompts(self) -> Prompts:
-        """Return the segments of all prompts; pieces of no token are left out."""
+        """Return the segments of all prompts; empty pieces are left out."""
         pieces = [self._of_row(row) for row in range(len(self._own))]
         flat = [piece for each in pieces for piece in each]
         return Prompts(np.array([len(each) for each in pieces], np.int64),
@@ -194,7 +194,7 @@ class _Pieces:
 
 
 def _turns(scan: Scan, faults: Faults) -> list[np.ndarray]:
-    """Return the rows of each session by round; a round that is missing or there twice is a fault."""
+    """Return the rows of each session by round; missing and duplicate rounds are faults."""
     codes, names = _label(scan, "session_id")
     rounds = _known(scan, "round_index")
     order = np.lexsort((rounds, codes))
@@ -231,7 +231,7 @@ def _timeouts(scan: Scan, arrival_us: np.ndarray, is_closed: bool) -> np.ndarray
 
 
 def _notes(scan: Scan, header: Header | None, given: TraceV2Parameters) -> tuple[str, ...]:
-    """Return what the trace says and the requests do not have."""
+    """Return notes on data of the trace that the requests lack."""
     notes = []
     targets = int((_known(scan, "slo_target_us") > 0).sum())
     if targets:
@@ -253,7 +253,7 @@ def _label(scan: Scan, column: str) -> tuple[np.ndarray, list[str]]:
 
 
 def _known(scan: Scan, column: str) -> np.ndarray:
-    """Return a column in which what is absent is 0."""
+    """Return a column with 0 for absent values."""
     values = scan.values.get(column)
     return np.zeros(len(scan.lines), np.int64) if values is None else np.where(values == MISSING, 0, values)
 

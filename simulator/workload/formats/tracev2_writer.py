@@ -1,6 +1,6 @@
-"""Write requests as a trace of BLIS, TraceV2: a CSV file and its header in YAML.
+"""Writer of requests as a trace of BLIS, TraceV2: a CSV file and its header in YAML.
 
-Of a workload before a run, or after it, when arrivals, first and last tokens are known. Source: see `tracev2`.
+The workload may have run, so that arrivals, first and last tokens are known, or not. Source: see `tracev2`.
 """
 import csv
 from pathlib import Path
@@ -24,8 +24,8 @@ def write_tracev2(workload: Workload, path: str | Path, header_path: str | Path)
     Raises
     ------
     InputErrors
-        It is not known yet when requests come; prompts that are no prefix of a group and a rest of their own, which is
-        all that such a trace can say.
+        Arrivals that are not known yet; prompts other than a prefix of a group and a rest of their own, since TraceV2
+        can hold no others.
     """
     rows = np.flatnonzero(workload.requests["status"] != records.NOT_SENT)
     requests = workload.requests[rows]
@@ -46,7 +46,7 @@ def write_tracev2(workload: Workload, path: str | Path, header_path: str | Path)
 
 
 def _columns(workload: Workload, rows: np.ndarray, groups: list[str], shared: np.ndarray) -> dict[str, list]:
-    """Return the columns in their order; those that BLIS knows by name alone stand where it wants them."""
+    """Return the columns in BLIS's order, which it requires for columns without values, too."""
     requests, demands = workload.requests[rows], workload.demands[rows]
     arrival_us, session = _us(requests["arrival_ns"]), _label(workload, "session", rows)
     completed = requests["status"] == records.COMPLETED
@@ -98,7 +98,7 @@ def _rounds(sessions: list[str], arrival_ns: np.ndarray) -> list[int]:
 
 
 def _prefixes(workload: Workload, rows: np.ndarray, path: str | Path) -> tuple[list[str], np.ndarray]:
-    """Return the group of each request's prompt, "" for none, and how long its prefix is."""
+    """Return the group of each request's prompt, "" for none, and the length of its prefix."""
     groups, shared, lengths, wrong = [], np.zeros(len(rows), np.int64), {}, []
     for place, row in enumerate(rows.tolist()):
         begin, count = (int(workload.demands[name][row]) for name in ("segments_begin", "num_segments"))

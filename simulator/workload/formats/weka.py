@@ -1,17 +1,17 @@
-"""`weka`: traces of coding agents, one play a file; a directory of them is read by file name.
+"""`weka`: traces of coding agents, one play a file; a directory of traces is read by file name.
 
-Sources: callanjfox/kv-cache-tester, docs/trace_replay_tester.md and traces/ (AgentX's corpora); how requests wait for
-each other: ai-dynamo/aisimulate, crates/core/src/replay/loadgen/weka.rs. An id stands for block_size tokens and all
-before them, within its file; what ids do not cover is the request's own. A request does not come before its time `t`,
-counted from the play's first one, and waits for
+Sources: callanjfox/kv-cache-tester, docs/trace_replay_tester.md and traces/ (AgentX's corpora); dependencies of
+requests: ai-dynamo/aisimulate, crates/core/src/replay/loadgen/weka.rs. An id identifies block_size tokens and all
+tokens before, within its file; tokens without ids are the request's own. A request does not come before its time `t`,
+counted from the play's first request, and waits for
 
-- the end of the one before it in its chain, and as long as between the two;
-- at a chain's beginning what it left another chain after: its end, or where that had not ended its arrival;
-- the request that came last before a subagent's marker, if it is the first of a subagent;
-- the last of a subagent that was "completed", if it is the first of the parent that came at or after its end;
-- what ended last, before it began, in each other chain of the same agent.
+- the end of the request before it in its chain, and the recorded time between both;
+- at a chain's beginning, the request after which it left another chain: its end, or its arrival if it still ran then;
+- the last request before a subagent's marker, if it is the first of a subagent;
+- the last request of a "completed" subagent, if it is the parent's first one that came at or after its end;
+- in each other chain of the agent, the request that ended last before this one began.
 
-Models and recorded times other than t and api_time are not looked at.
+Models and recorded times other than t and api_time are ignored.
 """
 from collections import Counter
 from collections.abc import Iterable
@@ -82,7 +82,7 @@ class Weka:
         Raises
         ------
         InputErrors
-            Everything that is wrong with the file.
+            All faults of the file.
         """
         return self.read_files([(str(path), data)])
 
@@ -129,13 +129,13 @@ def _traces(path: str, data: bytes, faults: Faults) -> Iterable[tuple[int, Trace
 
 
 def _moved(prompts: Prompts, first: int) -> Prompts:
-    """Return prompts of rows that count from `first`."""
+    """Return prompts renumbered for rows that count from `first`."""
     is_own = prompts.streams & 3 != 0
     return Prompts(prompts.num_segments, prompts.streams + (is_own * first << 2), prompts.num_tokens)
 
 
 class Lowering:
-    """Adds the requests of one trace, and what they wait for."""
+    """Adds the requests of one trace, and their dependencies."""
 
     def __init__(self, plays: Plays, trace: Trace, number: int, faults: Faults, told: Counter):
         self._plays, self._trace, self._number, self._faults, self._told = plays, trace, number, faults, told
@@ -144,7 +144,7 @@ class Lowering:
         self._ids = []
 
     def add(self) -> list[list[int]]:
-        """Add them; return the ids of each."""
+        """Add the requests; return the ids of each."""
         starts_s = [entry.t for entry in self._trace.requests if entry.type != "subagent"]
         if not starts_s:
             self._faults.add(self._number, "requests: a trace needs one of its own, beside subagents")
@@ -193,7 +193,7 @@ class Lowering:
         return Turn(start_s, order, row, start_s + (entry.api_time or 0.0), entry.model, ids)
 
     def _is_sound(self, marker: Entry, turns: list[Turn]) -> bool:
-        """Say whether a subagent has requests, and who called it."""
+        """Return whether a subagent has requests and a caller; add faults."""
         where = f"requests: subagent {quoted(marker.agent_id)}"
         if marker.status not in BLOCKING:
             self._faults.add(self._number, f'{where}: status: expected "completed" or "async_launched", '
@@ -207,7 +207,7 @@ class Lowering:
         return bool(turns) and bool(marker.requests)
 
     def _connect(self, chains: list[Chain]) -> None:
-        """Let the turns of one agent wait for each other."""
+        """Add the dependencies between an agent's turns."""
         for chain in chains:
             for before, turn in zip(chain.turns, chain.turns[1:], strict=False):
                 self._wait(before, turn)
@@ -225,7 +225,7 @@ class Lowering:
                         self._plays.wait(latest.row, turn.row, 0)
 
     def _call(self, order: int, marker: Entry, caller: Turn, inner: list[Turn], parents: list[Chain]) -> None:
-        """Let a subagent wait for who called it, and who uses its result for its end."""
+        """Let a subagent wait for its caller, and the user of its result for its end."""
         chains = chains_of(inner)
         self._spawn(caller, chains[0].turns[0])
         self._connect(chains)

@@ -1,19 +1,19 @@
-"""Which requests of a Weka trace follow each other: chains whose prompts extend one another.
+"""Chains of requests in a Weka trace: each prompt extends the prompt before.
 
-Source: ai-dynamo/aisimulate, crates/core/src/replay/loadgen/weka.rs, of which the thresholds are.
+Source: ai-dynamo/aisimulate, crates/core/src/replay/loadgen/weka.rs, also of the thresholds.
 """
 import heapq
 from typing import NamedTuple
 
-EPSILON_S = 1e-6                # what ended less than this later counts as ended
-MAX_GAP_S = 3600.0              # a chain that paused for longer goes on only with
+EPSILON_S = 1e-6                # a request that ends less than this later counts as ended
+MAX_GAP_S = 3600.0              # a chain that paused for longer continues only with
 MIN_OVERLAP = 0.5               # ... this share of its last prompt's blocks
 
 
 class Turn(NamedTuple):
     """One request.
 
-    row : of the columns. start_s, end_s : as recorded, since the trace's beginning. order : its place in the file.
+    row : of the columns. start_s, end_s : as recorded, since the trace's beginning. order : its index in the file.
     """
 
     start_s: float
@@ -25,22 +25,22 @@ class Turn(NamedTuple):
 
 
 class Fork(NamedTuple):
-    """Where a chain left another one: after this turn, with so many blocks in common."""
+    """Where a chain left another one: after `turn`, with `depth` blocks in common."""
 
     turn: Turn
     depth: int
 
 
 class Chain:
-    """Turns that follow each other."""
+    """Consecutive turns."""
 
     def __init__(self, fork: Fork | None = None):
         self.turns, self.fork = [], fork
         self.tail = None            # the last turn that has ids
-        self.owner = None           # the chain that this one became a part of
+        self.owner = None           # the chain that this one was joined to
 
     def append(self, turn: Turn) -> None:
-        """Let a turn follow."""
+        """Add a turn at the end."""
         self.turns.append(turn)
         if turn.ids:
             self.tail = turn
@@ -49,9 +49,9 @@ class Chain:
 def chains_of(turns: list[Turn]) -> list[Chain]:
     """Return the chains of turns that one agent sent, by their first turn.
 
-    A turn goes on with the chain whose last prompt is the longest beginning of its own, same model, ended by then.
-    Where none is, it forks from the one that it has most blocks in common with; of the chains that left another one
-    after its last turn, the one with most in common goes on with it.
+    A turn continues the chain with the last prompt that is the longest beginning of its own, has its model, and has
+    ended. If there is none, the turn begins a chain as a fork of the chain with most blocks in common; of all forks
+    after a chain's last turn, the one with most blocks in common is joined to that chain.
     """
     chains = []
     for turn in sorted(turns):
@@ -70,7 +70,7 @@ def chains_of(turns: list[Turn]) -> list[Chain]:
 
 
 def common(first: list[int], second: list[int]) -> int:
-    """Return how many ids two prompts begin with alike."""
+    """Return the number of ids that two prompts have in common at the beginning."""
     length = min(len(first), len(second))
     if first[:length] == second[:length]:
         return length
@@ -98,7 +98,7 @@ def _fork(chains: list[Chain], turn: Turn) -> Fork | None:
 
 
 def _join(chains: list[Chain]) -> None:
-    """Let chains go on with those that left them after their last turn."""
+    """Join to each chain a fork that left it after its last turn."""
     chain_of, forks = {}, {}
     for chain in chains:
         for turn in chain.turns:

@@ -1,18 +1,18 @@
-"""`aiperf`: how AIPerf sends requests: at a rate, as fast as slots allow, or user by user.
+"""`aiperf`: AIPerf's ways to send requests: at a rate, as fast as slots allow, or user by user.
 
 - request_rate: gaps of `arrival_pattern`; gamma has shape arrival_smoothness. Over request_rate_ramp_duration_s the
-  rate rises every 0.1 s, from request_rate x 0.1 / the ramp on; the gap after a request is one at the rate that holds
-  when it comes.
+  rate rises every 0.1 s, from request_rate x 0.1 / the ramp on; the gap after a request is drawn at the rate that
+  holds when the request comes.
 - concurrency: slots; over concurrency_ramp_duration_s they go from 1 to all, one more after equal times.
-- user_centric_rate: [workload.load] mode = "user_rate" of num_users. AIPerf takes conversations of two turns or more:
-  type = "sessions" has them, with that mode. Here each request is a conversation of one turn.
-- concurrency beside request_rate, and prefill_concurrency, are refused: AIPerf lets who finds no slot wait until the
-  next gap is over, and sources of requests here do not hear of first tokens.
+- user_centric_rate: [workload.load] mode = "user_rate" of num_users. AIPerf requires conversations of two turns or
+  more: type = "sessions" has them, with that mode. Here each request is a conversation of one turn.
+- concurrency beside request_rate, and prefill_concurrency, are refused: AIPerf lets a request without a free slot wait
+  until the next gap is over, and sources of requests here are not notified of first tokens.
 
-num_requests is --request-count, and --num-sessions, for conversations have one turn; duration_s is
---benchmark-duration, after which answers have benchmark_grace_period_s. A warm-up is drawn besides, and over before the
-others come. A share of all requests is given up after a delay, --request-cancellation-rate. AIPerf's random numbers
-follow from a seed that it derives; here they are the experiment's.
+num_requests is --request-count, and --num-sessions, since conversations have one turn; duration_s is
+--benchmark-duration, after which answers have benchmark_grace_period_s. A warm-up is drawn separately, and is over
+before the other requests come. A share of all requests is given up after a delay, --request-cancellation-rate. AIPerf's
+random numbers follow from a seed that it derives; here they are the experiment's.
 
 Source: ai-dynamo/aiperf, docs/benchmark-modes/timing-modes-reference.md@0efdc27d; docs/tutorials: ramping.md@09c49999,
 warmup.md, arrival-patterns.md, request-cancellation.md, request-rate-concurrency.md@13992dbd,
@@ -38,7 +38,7 @@ Smoothness = Annotated[float, Meta(ge=1e-4, le=1e4)]            # 1 / cv**2
 PerSecond = Annotated[Rate | None, Meta(extra={"unit": "requests/s"})]
 GRACE_S = 30.0
 
-# By the key that says how requests are sent, what it reads besides what all do.
+# Keys that each way to send requests reads, besides the common ones.
 READ = {
     "request_rate": ("arrival_pattern", "arrival_smoothness", "request_rate_ramp_duration_s", "warmup_request_rate",
                      "warmup_arrival_pattern", "warmup_request_rate_ramp_duration_s", "warmup_request_count",
@@ -53,24 +53,24 @@ OF_WARMUPS = ("warmup_request_rate", "warmup_arrival_pattern", "warmup_request_r
 class AiperfParameters(OwnParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """AIPerf's options, by their names."""
 
-    request_rate: Annotated[PerSecond, Meta(description="so often")] = None
-    arrival_pattern: Annotated[Pattern, Meta(description="of request_rate: what draws the gaps")] = "poisson"
+    request_rate: Annotated[PerSecond, Meta(description="requests at this rate")] = None
+    arrival_pattern: Annotated[Pattern, Meta(description="of request_rate: distribution of the gaps")] = "poisson"
     arrival_smoothness: Annotated[Smoothness | None, Meta(extra={"unit": "shape"}, description=(
-        "gamma: above 1 more even than poisson, below 1 burstier; default: 1"))] = None
-    request_rate_ramp_duration_s: Annotated[Seconds, Meta(description="over which the rate rises")] = 0.0
-    concurrency: Annotated[Slots, Meta(description="instead of a rate: slots")] = None
-    concurrency_ramp_duration_s: Annotated[Seconds, Meta(description="over which they open, one by one")] = 0.0
-    user_centric_rate: Annotated[PerSecond, Meta(description="instead: of all users together")] = None
-    num_users: Annotated[Count | None, Meta(description="user_centric_rate: how many")] = None
+        "of gamma: above 1 more even than poisson, below 1 burstier; default: 1"))] = None
+    request_rate_ramp_duration_s: Annotated[Seconds, Meta(description="time over which the rate rises")] = 0.0
+    concurrency: Annotated[Slots, Meta(description="instead of a rate: number of slots")] = None
+    concurrency_ramp_duration_s: Annotated[Seconds, Meta(description="time over which slots open, one by one")] = 0.0
+    user_centric_rate: Annotated[PerSecond, Meta(description="instead: rate of all users together")] = None
+    num_users: Annotated[Count | None, Meta(description="of user_centric_rate: number of users")] = None
     prefill_concurrency: Annotated[Count | None, Meta(extra={"unit": "requests"}, description=(
-        "at most so many without a first token: refused, for nothing here hears of first tokens"))] = None
+        "most requests without a first token: refused, since sources are not notified of first tokens"))] = None
     benchmark_grace_period_s: Annotated[Annotated[float, Meta(ge=0)] | None, Meta(extra={"inf": True}, description=(
-        "who runs so long after duration_s is given up; default: 30, or inf for user_centric_rate"))] = None
+        "requests that run this long after duration_s are given up; default: 30, or inf for user_centric_rate"))] = None
     warmup_request_count: Annotated[Count | None, Meta(extra={"unit": "requests"}, description=(
-        "sent before the others"))] = None
+        "warm-up requests, sent before the others"))] = None
     warmup_duration_s: Annotated[Positive | None, Meta(description=(
-        "no warm-up comes so long after the first could"))] = None
-    warmup_request_rate: Annotated[PerSecond, Meta(description="of warm-ups; default: request_rate")] = None
+        "all warm-up requests come in this time after the warm-up's beginning"))] = None
+    warmup_request_rate: Annotated[PerSecond, Meta(description="rate of warm-ups; default: request_rate")] = None
     warmup_arrival_pattern: Annotated[Pattern | None, Meta(description="of warm-ups; default: arrival_pattern")] = None
     warmup_request_rate_ramp_duration_s: Annotated[Seconds | None, Meta(description=(
         "of warm-ups; default: request_rate_ramp_duration_s"))] = None
@@ -78,8 +78,8 @@ class AiperfParameters(OwnParameters, frozen=True, kw_only=True, forbid_unknown_
     warmup_concurrency_ramp_duration_s: Annotated[Seconds | None, Meta(description=(
         "of warm-ups; default: concurrency_ramp_duration_s"))] = None
     request_cancellation_rate: Annotated[float, Meta(ge=0, le=100, extra={"unit": "percent"}, description=(
-        "of all requests, those that their clients give up"))] = 0.0
-    request_cancellation_delay_s: Annotated[Seconds, Meta(description="so long after they came")] = 0.0
+        "share of all requests that their clients give up"))] = 0.0
+    request_cancellation_delay_s: Annotated[Seconds, Meta(description="time from arrival to giving up")] = 0.0
 
     def __post_init__(self):
         if self.prefill_concurrency is not None:
@@ -100,7 +100,7 @@ class AiperfParameters(OwnParameters, frozen=True, kw_only=True, forbid_unknown_
             raise ValueError("request_cancellation_delay_s takes request_cancellation_rate")
 
     def _check_keys(self) -> None:
-        """Raise ValueError for keys of another way, and of warm-ups that there are not."""
+        """Raise ValueError for keys of another way, and for keys of warm-ups without warm-ups."""
         usual = {field.name: field.default for field in fields(self)}
         strange = [key for key in dict.fromkeys(key for keys in READ.values() for key in keys)
                    if key not in READ[self.way] and getattr(self, key) != usual[key]]
@@ -115,7 +115,7 @@ class AiperfParameters(OwnParameters, frozen=True, kw_only=True, forbid_unknown_
 
     @property
     def way(self) -> str:
-        """How requests are sent: the key that says it."""
+        """The key that sets how requests are sent."""
         return next(key for key in READ if getattr(self, key) is not None)
 
     @property
@@ -125,7 +125,7 @@ class AiperfParameters(OwnParameters, frozen=True, kw_only=True, forbid_unknown_
 
     @property
     def says_when(self):
-        """What else."""
+        """The way that replaces [workload.arrival]."""
         return f"has {self.way}, which says when requests come"
 
     @property
@@ -134,7 +134,7 @@ class AiperfParameters(OwnParameters, frozen=True, kw_only=True, forbid_unknown_
         return self.request_rate
 
     def check(self, bounds):
-        """Refuse a grace of no end."""
+        """Refuse a grace period without an end."""
         if self.benchmark_grace_period_s is not None and bounds.duration_s is None:
             raise ValueError("benchmark_grace_period_s takes duration_s")
 
@@ -170,12 +170,12 @@ class AiperfParameters(OwnParameters, frozen=True, kw_only=True, forbid_unknown_
 
 
 def slots_ramp_s(ramp_s: float, slots: int) -> float:
-    """Return the `ramp_up_s` by which slot k of n opens at ramp k / (n - 1)."""
+    """Return the `ramp_up_s` with which slot k of n opens at ramp k / (n - 1)."""
     return ramp_s * slots / (slots - 1) if slots > 1 else 0.0
 
 
 class Aiperf(Own):
-    """`aiperf`: requests of one's own, sent as AIPerf does."""
+    """`aiperf`: requests with lengths of the file, sent as in AIPerf."""
 
     Parameters = AiperfParameters
 

@@ -1,17 +1,17 @@
-"""`guidellm`: how GuideLLM sends requests, one run of one of its profiles.
+"""`guidellm`: GuideLLM's ways to send requests, one run of one of its profiles.
 
 Request i, from 1 on, of a run that begins at 0; R: `rampup_s`, n: `streams`:
 
-- synchronous: when request i - 1 has ended. concurrent: at the end of whoever frees a slot; the n slots open at
-  0, R / n, ..., R (n - 1) / n. The first goes to request n there, to request 1 here: lengths are drawn independently;
-  and it keeps a request for each slot that is to open, should they run out before.
-- throughput: R min(1, i / max_concurrency), at most so many at once.
+- synchronous: when request i - 1 has ended. concurrent: when a request ends and frees a slot; the n slots open at
+  0, R / n, ..., R (n - 1) / n. The first slot takes request n there, request 1 here: lengths are drawn independently;
+  and GuideLLM keeps a request for each slot that is to open, should requests run out before.
+- throughput: R min(1, i / max_concurrency), at most max_concurrency at once.
 - constant: i / rate. With R, and m = rate R / 2 requests on the ramp: 0 for i = 1, sqrt(2 i R / rate) up to m, then
   R + (i - m) / rate.
-- poisson: after exponential gaps, those of Python's generator with `random_seed`, as one worker of GuideLLM draws them.
+- poisson: after exponential gaps from Python's generator with `random_seed`, as one worker of GuideLLM draws them.
 
-At `duration_s` GuideLLM gives up what still runs. Its warm-up and cool-down are sent as all others are, and left out of
-the metrics: here those that come in the one or end in the other; GuideLLM keeps those that run over the edge.
+At `duration_s` GuideLLM gives up all running requests. Warm-up and cool-down requests are sent like all others, and
+left out of the metrics: here requests that come in the first or end in the last; GuideLLM keeps those across an edge.
 
 Source: vllm-project/guidellm, commit ee7a7745, src/guidellm/scheduler/strategies.py (times), benchmark/schemas/base.py
 (TransientPhaseConfig), scheduler/constraints/request.py (ends).
@@ -31,12 +31,12 @@ from simulator.workload.presets.own import Own, OwnParameters
 
 Phase = Annotated[float, Meta(ge=0, le=9e9, extra={"unit": "share below 1, else seconds or requests"})]
 PhaseMode = Literal["prefer_duration", "prefer_requests", "duration", "requests", "both"]
-MODE_HELP = ("what it is a share of, or counted in: of duration_s or of num_requests, of both, or of one where it is "
-             "given, else of the other")
+MODE_HELP = ("base of a share, or unit of a number: duration_s or num_requests, both, or the preferred one if it is "
+             "given, else the other")
 
 NEEDED = {"synchronous": (), "concurrent": ("streams",), "throughput": (), "constant": ("rate_per_s",),
           "poisson": ("rate_per_s",)}
-READ = {                # by profile, what it may be given besides
+READ = {                # optional keys, by profile
     "synchronous": (), "concurrent": ("rampup_s",), "throughput": ("max_concurrency", "rampup_s"),
     "constant": ("max_concurrency", "rampup_s"), "poisson": ("max_concurrency", "random_seed")}
 OTHERS = {
@@ -47,17 +47,17 @@ OTHERS = {
 
 
 class GuidellmParameters(OwnParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A profile, and what it takes."""
+    """A profile, and its keys."""
 
     profile: Annotated[
         Literal["synchronous", "concurrent", "throughput", "constant", "poisson", "sweep", "replay"], Meta(
-            description="when requests come; sweep and replay are refused, with what to write instead")]
+            description="the profile of arrivals; sweep and replay are refused, with a replacement")]
     rate_per_s: Annotated[Rate | None, Meta(description="constant, poisson: requests a second")] = None
     streams: Annotated[Count | None, Meta(description="concurrent: slots")] = None
     max_concurrency: Annotated[Count | None, Meta(description="requests at once; absent: there is no limit")] = None
-    rampup_s: Annotated[Seconds, Meta(description="over which slots open, or the rate rises from 0")] = 0.0
+    rampup_s: Annotated[Seconds, Meta(description="time over which slots open, or the rate rises from 0")] = 0.0
     random_seed: Annotated[int, Meta(ge=0, le=2**63 - 1, description=(
-        "poisson: the tool's, which does not change with that of the experiment"))] = 42
+        "poisson: the tool's seed, which does not change with the experiment's"))] = 42
     warmup_phase: Annotated[Phase, Meta(description="requests that come in it do not count")] = 0.0
     warmup_phase_mode: Annotated[PhaseMode, Meta(description=MODE_HELP)] = "prefer_duration"
     cooldown_phase: Annotated[Phase, Meta(description="requests that end in it do not count")] = 0.0
@@ -82,7 +82,7 @@ class GuidellmParameters(OwnParameters, frozen=True, kw_only=True, forbid_unknow
 
     @property
     def says_when(self):
-        """A profile."""
+        """The profile, which replaces [workload.arrival]."""
         return f'has profile = "{self.profile}", which says when requests come'
 
     @property
@@ -92,9 +92,9 @@ class GuidellmParameters(OwnParameters, frozen=True, kw_only=True, forbid_unknow
 
     @property
     def slots(self) -> int | None:
-        """Slots of a closed loop; None: it is none."""
+        """Slots of a closed loop; None: the profile is no closed loop."""
         if self.profile == "throughput" and not self.rampup_s:
-            return self.max_concurrency             # all are due at once: the next one comes when a slot is free
+            return self.max_concurrency             # all are due at once: each comes when a slot is free
         return {"synchronous": 1, "concurrent": self.streams}.get(self.profile)
 
     def check(self, bounds):
@@ -108,7 +108,7 @@ class GuidellmParameters(OwnParameters, frozen=True, kw_only=True, forbid_unknow
         self._phases(bounds)
 
     def fill_load(self, given, bounds):
-        """Return slots, or a ceiling; what runs at the end is given up."""
+        """Return slots, or a ceiling; requests that run at the end are given up."""
         grace = {} if bounds.duration_s is None else {"grace_s": 0.0}
         if self.slots is not None:
             return only(given, mode="concurrency", concurrency=self.slots, ramp_up_s=self.rampup_s, **grace)
@@ -117,7 +117,7 @@ class GuidellmParameters(OwnParameters, frozen=True, kw_only=True, forbid_unknow
         return only(given, client_delay_s=given.client_delay_s, **grace)
 
     def fill_measure(self, given, bounds):
-        """Return what stays out; the keys of a phase that there is not stay as they are."""
+        """Return the requests left out; keys of a phase that is not used stay as they are."""
         return replace(given, **self._phases(bounds))
 
     def _phases(self, bounds) -> dict:
@@ -129,7 +129,7 @@ class GuidellmParameters(OwnParameters, frozen=True, kw_only=True, forbid_unknow
         return keys
 
     def _phase(self, phase: str, bounds) -> tuple[float, int]:
-        """Return how long a phase is in seconds, and in requests."""
+        """Return the length of a phase in seconds, and in requests."""
         size, mode = getattr(self, f"{phase}_phase"), getattr(self, f"{phase}_phase_mode")
         share = size < 1
         seconds = requests = None
@@ -148,7 +148,7 @@ class GuidellmParameters(OwnParameters, frozen=True, kw_only=True, forbid_unknow
 
 
 class Guidellm(Own):
-    """`guidellm`: requests of one's own, sent as a profile has it."""
+    """`guidellm`: requests with lengths of the file, sent by a profile."""
 
     Parameters = GuidellmParameters
 
@@ -182,7 +182,7 @@ class Guidellm(Own):
 def constant_s(number: np.ndarray, rate_per_s: float, rampup_s: float) -> np.ndarray:
     """Return when requests come at a rate that is constant after a linear ramp.
 
-    number : int64, of each, from 1 on.
+    number : int64, of each request, from 1 on.
     """
     if not rampup_s:
         return number / rate_per_s

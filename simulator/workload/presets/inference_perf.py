@@ -1,11 +1,12 @@
-"""`inference_perf`: how inference-perf sends requests: stages one after the other, `load.stages` of its file.
+"""`inference_perf`: inference-perf's way to send requests: consecutive stages, `load.stages` of its file.
 
 - load_type constant is not constant: int(rate x duration) exponential gaps, stretched so that the last request comes at
-  the end of the stage. poisson: each second has a Poisson number of requests, placed in it in the same way, until there
-  are int(rate x duration). concurrent: num_requests in concurrency_level slots.
-- A stage begins when all requests of the one before have ended, and an interval is over. The tool looks for their
-  end once a second, and fills its queue for a second before each stage; nothing runs meanwhile, and neither is here.
-- Each worker has at most `worker_max_concurrency` requests at once, and takes them from one queue.
+  the end of the stage. poisson: each second has a Poisson number of requests, with such gaps within the second, until
+  there are int(rate x duration). concurrent: num_requests in concurrency_level slots.
+- A stage begins when all requests of the stage before have ended, and an interval is over. The tool checks for their
+  end once a second, and fills its queue for a second before each stage; no request runs meanwhile, and both are left
+  out here.
+- Each worker has at most `worker_max_concurrency` requests at once, and takes requests from one common queue.
 
 Its generators have no seed; here they are the experiment's.
 
@@ -29,18 +30,18 @@ class InferencePerfStage(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     """One of `stages`: a rate for a time, or slots for a number of requests."""
 
     rate_per_s: Annotated[Rate | None, Meta(description="requests a second")] = None
-    duration_s: Annotated[Positive | None, Meta(description="for so long")] = None
-    concurrency_level: Annotated[Count | None, Meta(extra={"unit": "slots"}, description="instead: so many")] = None
-    num_requests: Annotated[Count | None, Meta(description="of these slots")] = None
+    duration_s: Annotated[Positive | None, Meta(description="length of the stage")] = None
+    concurrency_level: Annotated[Count | None, Meta(extra={"unit": "slots"}, description="instead: slots")] = None
+    num_requests: Annotated[Count | None, Meta(description="requests in these slots")] = None
 
     @property
     def count(self) -> int:
-        """How many requests it sends."""
+        """The number of requests that it sends."""
         return int(self.rate_per_s * self.duration_s) if self.num_requests is None else self.num_requests
 
 
 class InferencePerfParameters(OwnParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Stages, and who sends them."""
+    """Stages, and the workers that send them."""
 
     load_type: Annotated[Literal["constant", "poisson", "concurrent"], Meta(description="load.type")] = "constant"
     stages: Annotated[tuple[InferencePerfStage, ...], Meta(min_length=1, description="load.stages, in order")]
@@ -48,7 +49,7 @@ class InferencePerfParameters(OwnParameters, frozen=True, kw_only=True, forbid_u
     workers: Annotated[Count | None, Meta(extra={"unit": "processes"}, description=(
         "of rates: load.num_workers, which the tool sets to the CPU cores of its machine"))] = None
     worker_max_concurrency: Annotated[Count, Meta(extra={"unit": "requests"}, description=(
-        "of rates: at once, of each worker"))] = 100
+        "of rates: requests of one worker at once"))] = 100
 
     def __post_init__(self):
         is_loop = self.load_type == "concurrent"
@@ -68,21 +69,21 @@ class InferencePerfParameters(OwnParameters, frozen=True, kw_only=True, forbid_u
 
     @property
     def fixed_num_requests(self):
-        """Those of all stages."""
+        """The requests of all stages."""
         return sum(stage.count for stage in self.stages)
 
     @property
     def says_when(self):
-        """Stages."""
+        """Stages, which replace [workload.arrival]."""
         return "has stages, which say when requests come"
 
     def check(self, bounds):
-        """Refuse an end besides those of the stages."""
+        """Refuse an end besides the ends of stages."""
         if bounds.duration_s is not None:
             raise ValueError("duration_s: each of stages has its own")
 
     def fill_load(self, given, bounds):
-        """Return the stages, of which each waits for the end of the one before."""
+        """Return the stages, each of which waits for the end of the stage before."""
         return only(given, mode="stages", stages=tuple(map(self._stage, self.stages, range(len(self.stages)))))
 
     def _stage(self, given: InferencePerfStage, number: int) -> Stage:
@@ -94,6 +95,6 @@ class InferencePerfParameters(OwnParameters, frozen=True, kw_only=True, forbid_u
 
 
 class InferencePerf(Own):
-    """`inference_perf`: requests of one's own, sent in stages."""
+    """`inference_perf`: requests with lengths of the file, sent in stages."""
 
     Parameters = InferencePerfParameters

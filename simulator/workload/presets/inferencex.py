@@ -1,7 +1,7 @@
-"""`inferencex`: a point of the InferenceX (InferenceMAX) sweep, the same lengths to the token.
+"""`inferencex`: a point of the InferenceX (InferenceMAX) sweep, with equal lengths.
 
 The dataset `random` of its own benchmark script: lengths from int(L ratio) to L, both included, for prompts and
-outputs, from NumPy's global generator, seed 0; 10 requests for each of C slots, all sent as fast as these allow, after
+outputs, from NumPy's global generator, seed 0; 10 requests for each of C slots, sent as fast as the slots allow, after
 2 C warm-ups. Source: SemiAnalysisAI/InferenceX, benchmarks/benchmark_lib.sh and utils/bench_serving, commit 843c6254.
 """
 from typing import Annotated

@@ -14,29 +14,29 @@ from simulator.workload.presets.prefixes import with_prefixes
 
 
 class SystemPrompts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Prompts that requests have in common, in front of what `prompt_tokens` draws."""
+    """Prompts that requests have in common, before the tokens of `prompt_tokens`."""
 
-    share: Annotated[float, Meta(ge=0, le=1, description="part of the requests that begin with one")] = 1.0
-    num_tokens: Annotated[int, Meta(ge=1, le=MAX_TOKENS, description="length of each")]
-    num_prompts: Annotated[int, Meta(ge=1, le=2**24, description="how many different ones")] = 1
-    popularity: Annotated[Literal["uniform", "zipf"], Meta(description="how requests choose among them")] = "uniform"
+    share: Annotated[float, Meta(ge=0, le=1, description="part of the requests that begin with a system prompt")] = 1.0
+    num_tokens: Annotated[int, Meta(ge=1, le=MAX_TOKENS, description="length of a system prompt")]
+    num_prompts: Annotated[int, Meta(ge=1, le=2**24, description="number of different ones")] = 1
+    popularity: Annotated[Literal["uniform", "zipf"], Meta(description="how requests choose one")] = "uniform"
     exponent: Annotated[float, Meta(ge=0, le=100, description="zipf: the k-th has weight 1 / k**exponent")] = 1.0
 
 
 class OwnParameters(PresetParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Lengths and what is shared, all of it said here."""
+    """Lengths and shared parts, all given in the file."""
 
     prompt_tokens: Annotated[LengthChoice, Meta(description="prompt lengths, system prompts not counted")]
     output_tokens: Annotated[LengthChoice, Meta(description="output lengths")]
     system_prompts: Annotated[SystemPrompts | None, Meta(description="absent: nothing is shared")] = None
 
     def fill_load(self, given, bounds):
-        """Return it as it is."""
+        """Return the load unchanged."""
         return given
 
 
 class Own(Preset):
-    """`none`: what is drawn is said key by key.
+    """`none`: all distributions are given in the file.
 
     Each property has its own random stream, so changing one leaves the others as they are.
     """

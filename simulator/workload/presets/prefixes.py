@@ -1,4 +1,4 @@
-"""Prompts that begin with something shared."""
+"""Prompts with shared beginnings."""
 import numpy as np
 
 from simulator.domain import records
@@ -6,11 +6,11 @@ from simulator.workload.columns import Prompts
 
 
 def with_prefixes(chosen: np.ndarray, prefix_tokens: int, own_tokens: np.ndarray) -> Prompts:
-    """Return prompts of a prefix each, and of the request's own tokens after it.
+    """Return prompts of a prefix and the request's own tokens after it.
 
     Parameters
     ----------
-    chosen : int64 (n,), which prefix; -1: none.
+    chosen : int64 (n,), number of the prefix; -1: none.
     own_tokens : int64 (n,), after the prefix.
     """
     rows = np.flatnonzero(chosen >= 0)

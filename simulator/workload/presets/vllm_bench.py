@@ -1,4 +1,4 @@
-"""How `vllm bench serve` sends requests, whatever its dataset: by its own options, or as [workload.arrival] says.
+"""Arrivals of `vllm bench serve` for any dataset: by its own options, or by [workload.arrival].
 
 Source: vllm-project/vllm, vllm/benchmarks/serve.py, commit 009e6d4a.
 """
@@ -19,21 +19,21 @@ PerSecond = Annotated[float, Meta(ge=1e-12, le=1e9, extra={"unit": "requests/s"}
 class VllmBenchParameters(PresetParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of `vllm bench serve`, by their names.
 
-    Without those of the load [workload.arrival] and [workload.load] say it.
+    Without options of the load, [workload.arrival] and [workload.load] are read.
     """
 
     seed: Annotated[int, Meta(ge=0, le=2**32 - 1, description=(
-        "the tool's, which does not change with that of the experiment"))] = 0
+        "the tool's seed, which does not change with the experiment's"))] = 0
     request_rate: Annotated[Annotated[float, Meta(gt=0)] | None, Meta(
         extra={"inf": True, "unit": "requests/s"}, description=(
             "mean, and that of the last request exactly; default: inf, all at once, with max_concurrency"))] = None
     burstiness: Annotated[float, Meta(gt=0, extra={"inf": True, "unit": "shape"}, description=(
-        "of the gaps, 1 / cv**2; inf: they are equal"))] = 1.0
+        "shape of the gaps, 1 / cv**2; inf: equal gaps"))] = 1.0
     max_concurrency: Annotated[Count | None, Meta(description="requests at once, in order")] = None
     ramp_up_strategy: Annotated[Literal["linear", "exponential"] | None, Meta(description=(
-        "instead of request_rate: it rises from request to request"))] = None
-    ramp_up_start_rps: Annotated[PerSecond | None, Meta(description="of a ramp: at the first request")] = None
-    ramp_up_end_rps: Annotated[PerSecond | None, Meta(description="of a ramp: at the last")] = None
+        "instead of request_rate: the rate rises from request to request"))] = None
+    ramp_up_start_rps: Annotated[PerSecond | None, Meta(description="of a ramp: rate at the first request")] = None
+    ramp_up_end_rps: Annotated[PerSecond | None, Meta(description="of a ramp: rate at the last request")] = None
     num_warmups: Annotated[Share, Meta(description="copies of the first request that are sent before")] = 0
 
     def __post_init__(self):
@@ -49,7 +49,7 @@ class VllmBenchParameters(PresetParameters, frozen=True, kw_only=True, forbid_un
 
     @property
     def says_when(self):
-        """Options of the load."""
+        """Options of the load, which replace [workload.arrival]."""
         keys = ("request_rate", "ramp_up_strategy", "max_concurrency")
         said = [key for key in keys if getattr(self, key) is not None]
         return f"has {said[0]}, which says when requests come" if said else None
@@ -61,16 +61,16 @@ class VllmBenchParameters(PresetParameters, frozen=True, kw_only=True, forbid_un
 
     @property
     def is_loop(self) -> bool:
-        """Whether all requests are due at once, and slots let them come."""
+        """Whether all requests are due at once, and slots release them."""
         return self.max_concurrency is not None and self.ramp_up_strategy is None and self.requests_per_s is None
 
     def check(self, bounds):
-        """Refuse gaps of nobody knows how many requests."""
+        """Refuse arrivals of an unknown number of requests."""
         if self.says_when and bounds.num_requests is None:
             raise ValueError("num_requests: missing; the tool draws all its requests together")
 
     def fill_load(self, given, bounds):
-        """Return a semaphore of so many, if the options are those of the tool."""
+        """Return a semaphore of `max_concurrency`, if the tool's options set the load."""
         if not self.says_when:
             return super().fill_load(given, bounds)
         if self.is_loop:
@@ -91,15 +91,15 @@ class VllmBench(Preset):
         self._parameters = parameters
 
     def gaps(self, streams):
-        """Return NumPy's global generator as seeded; some datasets move the tool's on."""
+        """Return NumPy's global generator as seeded; some datasets advance the tool's."""
         return np.random.RandomState(self._parameters.seed)
 
     def sent_of(self, count: int) -> int:
-        """Return how many of the requests asked for the tool sends."""
+        """Return how many of `count` requests the tool sends."""
         return count
 
     def arrivals_s(self, streams, bounds):
-        """Return the sums of gaps, which end at N / rate where there is no ramp."""
+        """Return the sums of gaps, which end at N / rate if there is no ramp."""
         count, ends_s = self.sent_of(bounds.num_requests), bounds.duration_s or math.inf
         times_s = self._times_s(streams, count)
         times_s = np.append(times_s, np.repeat(times_s[-1:], bounds.num_requests - count))      # not sent in the end

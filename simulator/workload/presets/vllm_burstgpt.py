@@ -1,4 +1,4 @@
-"""`vllm_burstgpt`: the dataset `burstgpt` of `vllm bench serve`: lengths of rows that are drawn, times of its own.
+"""`vllm_burstgpt`: the dataset `burstgpt` of `vllm bench serve`: lengths of drawn rows, with arrivals of the tool.
 
 Source: vllm-project/vllm, vllm/benchmarks/datasets/datasets.py, BurstGPTDataset, commit 003cf029. It takes lengths from
 the third and fourth column; here they are found by name, so that all versions of the file can be read.
@@ -15,18 +15,18 @@ from simulator.workload.reading.files import read_pieces
 
 
 class VllmBurstgptParameters(VllmBenchParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Rows of GPT-4 that were answered, drawn by chance."""
+    """Rows of GPT-4 that were answered, drawn at random."""
 
     path: Annotated[str, Meta(extra={"path": True}, description="a CSV file of BurstGPT, plain or .gz")]
 
 
 class VllmBurstgpt(VllmBench):
-    """`vllm_burstgpt`: as pandas draws, twice only where the file has too few rows."""
+    """`vllm_burstgpt`: drawn as by pandas, repeated only if rows are too few."""
 
     Parameters = VllmBurstgptParameters
 
     def draw(self, streams, count):
-        """Return the requests; nothing is shared."""
+        """Return the requests; no prompts are shared."""
         given = self._parameters
         reader = Burstgpt(BurstgptParameters(model_filter="GPT-4"))
         columns = reader.read_pieces(given.path, read_pieces(given.path))

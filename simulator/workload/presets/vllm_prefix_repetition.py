@@ -18,12 +18,12 @@ Length = Annotated[int, Meta(ge=0, le=MAX_TOKENS // 2, extra={"unit": "tokens"})
 
 
 class VllmPrefixRepetitionParameters(VllmBenchParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Prompts of one length, in groups that begin alike."""
+    """Prompts of one length, in groups with one beginning each."""
 
-    num_prefixes: Annotated[int, Meta(ge=1, le=2**24, description="how many different beginnings")] = 10
-    prefix_len: Annotated[Length, Meta(description="length of each")] = 256
-    suffix_len: Annotated[Length, Meta(description="what is a prompt's own, after it")] = 256
-    output_len: Annotated[Length, Meta(description="of every request")] = 128
+    num_prefixes: Annotated[int, Meta(ge=1, le=2**24, description="number of different beginnings")] = 10
+    prefix_len: Annotated[Length, Meta(description="length of a beginning")] = 256
+    suffix_len: Annotated[Length, Meta(description="length of a prompt's own part, after its beginning")] = 256
+    output_len: Annotated[Length, Meta(description="output length of every request")] = 128
 
     def __post_init__(self):
         super().__post_init__()
@@ -32,12 +32,12 @@ class VllmPrefixRepetitionParameters(VllmBenchParameters, frozen=True, kw_only=T
 
 
 class VllmPrefixRepetition(VllmBench):
-    """`vllm_prefix_repetition`: as many for each prefix; the rest is not sent."""
+    """`vllm_prefix_repetition`: equally many requests a prefix; the rest is unsent."""
 
     Parameters = VllmPrefixRepetitionParameters
 
     def sent_of(self, count):
-        """Return as many for each prefix; at least one, for `draw` refuses less."""
+        """Return a multiple of num_prefixes; at least one, since `draw` refuses less."""
         return max(count // self._parameters.num_prefixes * self._parameters.num_prefixes, 1)
 
     def draw(self, streams, count):

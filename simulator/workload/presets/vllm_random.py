@@ -1,4 +1,4 @@
-"""`vllm_random`: the dataset `random` of `vllm bench serve`, the same lengths to the token.
+"""`vllm_random`: the dataset `random` of `vllm bench serve`, with equal lengths.
 
 Source: vllm-project/vllm, vllm/benchmarks/datasets/datasets.py, RandomDataset, commit 003cf029.
 """
@@ -22,11 +22,11 @@ class VllmRandomParameters(VllmBenchParameters, frozen=True, kw_only=True, forbi
 
     input_len: Annotated[Length, Meta(description="middle of the prompt lengths, the prefix not counted")] = 1024
     output_len: Annotated[Length, Meta(description="middle of the output lengths")] = 128
-    input_range_ratio: Annotated[Ratio, Meta(description="prompts are so much shorter or longer at most")] = 0.0
-    output_range_ratio: Annotated[Ratio, Meta(description="outputs are so much shorter or longer at most")] = 0.0
+    input_range_ratio: Annotated[Ratio, Meta(description="largest relative deviation of a prompt length")] = 0.0
+    output_range_ratio: Annotated[Ratio, Meta(description="largest relative deviation of an output length")] = 0.0
     prefix_len: Annotated[Length, Meta(description="beginning that all prompts share")] = 0
     special_tokens: Annotated[Length, Meta(description=(
-        "those that the tokenizer adds to a text, subtracted from input_len"))] = 0
+        "tokens that the tokenizer adds to a text, subtracted from input_len"))] = 0
 
     def __post_init__(self):
         super().__post_init__()

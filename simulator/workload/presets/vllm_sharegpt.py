@@ -26,21 +26,21 @@ Length = Annotated[int, Meta(ge=1, le=MAX_TOKENS, extra={"unit": "tokens"})]
 
 
 class VllmSharegptParameters(VllmBenchParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """First turns and their answers, shuffled, those of unusual lengths left out."""
+    """First turns and their answers, shuffled, without pairs of unusual lengths."""
 
     path: Annotated[str, Meta(extra={"path": True}, description=(
         "CSV file with num_prefill_tokens and num_decode_tokens of turns 0 and 1 of each conversation that has both, "
         "in the order of the JSON file"))]
-    output_len: Annotated[Length | None, Meta(description="of every request, instead of the answers'")] = None
+    output_len: Annotated[Length | None, Meta(description="output length of all, not the answers'")] = None
 
 
 class VllmSharegpt(VllmBench):
-    """`vllm_sharegpt`: as many as asked for; where there are too few, some come again."""
+    """`vllm_sharegpt`: the requested number; if the file has too few, some repeat."""
 
     Parameters = VllmSharegptParameters
 
     def draw(self, streams, count):
-        """Return the requests; those that come again share their whole prompt."""
+        """Return the requests; repeated ones share their whole prompt."""
         given = self._parameters
         prompts, outputs = self._lengths()
         order = list(range(len(prompts)))

@@ -1,4 +1,4 @@
-"""Read a CSV file into int64 columns: one pass over its bytes, no Python object per number.
+"""A scanner of CSV files into int64 columns: one pass over the bytes, no Python object per number.
 
 Blank lines, as pandas and Excel write at the end, are no rows.
 Cells are separated by commas, rows by a line feed or carriage return and line feed; a cell in double quotes may hold
@@ -17,14 +17,14 @@ import numpy as np
 
 from simulator.workload.limits import MAX_TOKENS, MISSING
 
-cpdef enum Kind:                    # what the cells of a column hold
+cpdef enum Kind:                    # the content of a column's cells
     IGNORE                          # anything
     INTEGER
     SECONDS                         # scanned as ns
     TIMESTAMP                       # calendar time, scanned as ns since 1970
     TEXT                            # scanned as codes into a list of distinct texts
     IDENTITY                        # integers, or else `Scan.ids_are_text` is set: the column is to be scanned as TEXT
-    MILLISECONDS                    # scanned as ns, like the next
+    MILLISECONDS                    # scanned as ns, like the next two kinds
     MICROSECONDS
     NANOSECONDS
     PROMPT                          # stream:tokens/stream:tokens..., scanned as the number of segments
@@ -34,12 +34,12 @@ BAD_QUOTES_MESSAGE = "a cell in quotes does not end, or text follows it; inside,
 
 cdef int64_t _MISSING = MISSING
 cdef int64_t _MAX_TOKENS = MAX_TOKENS
-cdef enum Ending:                   # what ended a cell
+cdef enum Ending:                   # the character or state after a cell
     COMMA, END_OF_ROW, BAD_QUOTES
 
 
 class Column(NamedTuple):
-    """What the cells of a column may hold; times are bounded in ns."""
+    """The range of a column's cells; times are bounded in ns."""
 
     kind: int
     low: int = 0
@@ -60,7 +60,7 @@ class Scan(NamedTuple):
 cdef struct Cell:
     bytes_t start
     bytes_t stop
-    bint has_doubled_quotes         # pairs of quotes inside stand for one each
+    bint has_doubled_quotes         # each pair of quotes inside means one quote
 
 
 cdef class Scanner:
@@ -71,10 +71,10 @@ cdef class Scanner:
     data : bytes
         UTF-8 text without NUL characters, not empty.
     faults : simulator.workload.reading.faults.Faults
-        Collects what is wrong; it is empty before the first rows, and values are meaningful only when it stays so.
+        Collects faults; it is empty before the first rows, and values are meaningful only if it stays empty.
     """
 
-    cdef bytes _data                # owns the memory that the pointers point into
+    cdef bytes _data                # owns the memory of the pointers
     cdef object _faults
     cdef bytes_t _at
     cdef bytes_t _stop
@@ -94,11 +94,11 @@ cdef class Scanner:
         self._at += 3 if data.startswith(b"\xef\xbb\xbf") else 0
 
     def count_from(self, int64_t line):
-        """Say which line the next one is; a header that stands in no file has none."""
+        """Set the number of the next line; used if the header is not part of the file."""
         self._line = line
 
     def feed(self, bytes data):
-        """Go on with the next piece of the text, which begins with a new row."""
+        """Continue with the next piece of the text, which begins with a new row."""
         self._data = data
         self._at = <bytes_t><const char*>data
         self._stop = self._at + len(data)
@@ -107,7 +107,7 @@ cdef class Scanner:
 
     @property
     def lines_before(self):
-        """How many lines lie before what comes next."""
+        """The number of lines before the next row."""
         return self._line - 1
 
     def header(self):
@@ -124,7 +124,7 @@ cdef class Scanner:
         return names
 
     def rows(self, columns):
-        """Return the rows of the text, or of the piece that was fed last, as a `Scan`; texts are those of all pieces.
+        """Return the rows of the text, or of the last piece fed, as a `Scan`; `texts` covers all pieces.
 
         Parameters
         ----------
@@ -156,7 +156,7 @@ cdef class Scanner:
             ids_are_text=self._ids_are_text)
 
     cdef bint _skip_blank_lines(self) noexcept nogil:
-        """Step over lines that hold nothing, or spaces alone; say whether there is a row."""
+        """Skip lines that are empty, or have spaces alone; return whether there is a row."""
         cdef bytes_t at = self._at
         while at < self._stop:
             if at[0] == c'\n':
@@ -169,7 +169,7 @@ cdef class Scanner:
         return False
 
     cdef Ending _next_cell(self, Cell* cell) noexcept nogil:
-        """Take the next cell and what ends it."""
+        """Read the next cell; return its ending."""
         cdef bytes_t at = self._at
         if at < self._stop and at[0] == c'"':
             return self._next_quoted_cell(cell)
@@ -228,7 +228,7 @@ cdef class Scanner:
                 self._read_cell(row, column, &cell, line)
             column += 1
         for missing in range(column - (ending == BAD_QUOTES), num_columns):
-            self._values[missing, row] = _MISSING       # for who leaves the row out
+            self._values[missing, row] = _MISSING       # for callers that leave the row out
         if ending == BAD_QUOTES:
             self._refuse_row(line, faults_before, BAD_QUOTES_MESSAGE)
         elif column != num_columns:
@@ -236,7 +236,7 @@ cdef class Scanner:
         return 0
 
     cdef int _refuse_row(self, int64_t line, Py_ssize_t faults_before, str fault) except -1:
-        """Add a fault that explains those of the row's cells away."""
+        """Replace the faults of the row's cells by one that explains them."""
         self._faults.forget_since(faults_before)
         self._faults.add(line, fault)
         self._num_faults = faults_before + 1
@@ -272,7 +272,7 @@ cdef class Scanner:
         return 0
 
     cdef int64_t _read_prompt(self, Py_ssize_t column, Cell* cell) except -2:
-        """Append the segments of `stream:tokens/stream:tokens...`; return how many, -1: malformed."""
+        """Append the segments of `stream:tokens/stream:tokens...`; return their number, -1: malformed."""
         cdef bytes_t at = cell.start
         cdef bytes_t stop
         cdef bytes_t colon
@@ -336,7 +336,7 @@ cdef bytes _text(const Cell* cell, bytes_t start, bytes_t stop):
 
 
 def _expectation(kind, low, high, required, too_large):
-    """Say in words what a cell of a column may hold."""
+    """Return a text on the valid content of a column's cells."""
     if kind == INTEGER:
         return f"an integer <= {high}" if too_large else f"an integer >= {low}"
     if kind == SECONDS:

@@ -1,4 +1,4 @@
-"""Collect what is wrong with an input file, then refuse it once, with every fault."""
+"""Collector of an input file's faults, which refuses the file once, with all faults."""
 import msgspec
 
 from simulator.errors import InputErrors
@@ -22,7 +22,7 @@ class Faults:
             self._messages.append(f"{self.path}:{line}: {text}" if line else f"{self.path}: {text}")
 
     def add_cell(self, line: int, column: str, expected: str, found: bytes | str) -> None:
-        """Add a fault of a cell: what was expected in it, and what it holds."""
+        """Add a fault of a cell: the expected content, and the content found."""
         self.add(line, f"{column}: expected {expected}, found {quoted(found)}")
 
     def forget_since(self, count: int) -> None:
@@ -40,10 +40,10 @@ class Faults:
 
 
 class LeftOut(Faults):
-    """Faults of rows that are left out; those of the file as a whole still refuse it.
+    """Faults of rows that are left out; faults of the file as a whole still refuse it.
 
-    first_line : on which rows begin.
-    lines : of each row that cannot be read, and why.
+    first_line : the line on which rows begin.
+    lines : the fault of each row that cannot be read, by line.
     """
 
     def __init__(self, path: str, first_line: int):
@@ -51,22 +51,22 @@ class LeftOut(Faults):
         self.first_line, self.lines = first_line, {}
 
     def add(self, line: int, text: str) -> None:
-        """Add a fault; of a row, note it."""
+        """Add a fault; if it is of a row, note it."""
         if line < self.first_line:
             super().add(line, text)
         else:
             self.lines[line] = text
 
     def forget_since(self, count: int) -> None:
-        """Keep all: the last fault of a row is the one that is told."""
+        """Keep all: the last fault of a row is the one in the note."""
 
     def note(self, total: int) -> tuple[str, ...]:
-        """Say how many rows are left out; none: say nothing.
+        """Return a note with the number of rows left out; empty if there are none.
 
         Raises
         ------
         InputErrors
-            All of them are.
+            All rows are left out.
         """
         if not self.lines:
             return ()
@@ -79,7 +79,7 @@ class LeftOut(Faults):
 
 
 def quoted(found: bytes | str) -> str:
-    """Return a cell as messages show it: quoted, escaped, cut when long."""
+    """Return a cell in the form for messages: quoted, escaped, cut when long."""
     text = found.decode("utf-8", "backslashreplace") if isinstance(found, bytes) else found
     if len(text) > MAX_FOUND_CHARACTERS:
         text = text[:MAX_FOUND_CHARACTERS] + "..."

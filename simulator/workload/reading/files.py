@@ -1,4 +1,4 @@
-"""Read input files, whole or in pieces, plain or gzip-compressed, and refuse what is not text."""
+"""Input files, whole or in pieces, plain or gzip-compressed; other data than text is refused."""
 import gzip
 import os
 import zlib
@@ -17,9 +17,9 @@ MAX_LINE_BYTES = 2**26          # of a table: 100,000 ids of hashed blocks take 
 
 
 def read_bytes(path: str | Path, max_bytes: int = 0) -> bytes:
-    """Return the bytes of a file, decompressed where they are gzip.
+    """Return the bytes of a file, decompressed if they are gzip.
 
-    max_bytes : that it may have then; 0: what `limit_of` says.
+    max_bytes : most bytes after decompression; 0: by `limit_of`.
 
     Raises
     ------
@@ -31,9 +31,9 @@ def read_bytes(path: str | Path, max_bytes: int = 0) -> bytes:
 
 
 def _chunks(path: str | Path, size: int, max_bytes: int) -> Iterator[bytes]:
-    """Yield the bytes of a file, decompressed where they are gzip, some at a time.
+    """Yield the bytes of a file in chunks, decompressed if they are gzip.
 
-    size : of them; 0: all of a plain file together.
+    size : of a chunk; 0: a plain file in one chunk.
     """
     with _faults_of(path), open(readable(path), "rb") as raw:
         magic, num_bytes = raw.read(6), os.fstat(raw.fileno()).st_size
@@ -58,9 +58,9 @@ def _chunks(path: str | Path, size: int, max_bytes: int) -> Iterator[bytes]:
 def read_pieces(path: str | Path, size: int = PIECE_BYTES, max_bytes: int = 0) -> Iterator[bytes]:
     """Yield the bytes of a file in pieces of whole rows.
 
-    They have some `size` bytes, decompressed where they are gzip. A row of CSV ends with a line feed that no quotes
-    enclose, which is one with an even number of them before it where quotes only stand around cells. A piece without
-    any is cut at its last line feed.
+    Pieces have about `size` bytes, decompressed if they are gzip. A row of CSV ends with a line feed outside quotes: a
+    line feed after an even number of quotes, if quotes only enclose cells. If the last line feed of a chunk is not one,
+    the next chunk is added.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def read_pieces(path: str | Path, size: int = PIECE_BYTES, max_bytes: int = 0) -
 
 @contextmanager
 def _faults_of(path: str | Path) -> Iterator[None]:
-    """Turn what goes wrong with a file into a fault of the input."""
+    """Turn an error on a file into a fault of the input."""
     try:
         yield
     except InputErrors:
@@ -99,12 +99,12 @@ def _faults_of(path: str | Path) -> Iterator[None]:
 def files_in(directory: str | Path, suffixes: tuple[str, ...], max_bytes: int = 0) -> Iterator[tuple[str, bytes]]:
     """Yield path and decompressed content of the files in a directory, by name.
 
-    Their names end in one of `suffixes`, or in that and .gz. They are read one by one, each with at most `max_bytes`.
+    Their names end in one of `suffixes`, or in one and .gz. They are read one by one, each with at most `max_bytes`.
 
     Raises
     ------
     InputErrors
-        There is none, or one cannot be read.
+        There is no such file, or one cannot be read.
     """
     wanted = suffixes + tuple(f"{suffix}.gz" for suffix in suffixes)
     names = sorted(name for name in os.listdir(directory) if name.endswith(wanted))
@@ -118,7 +118,7 @@ def files_in(directory: str | Path, suffixes: tuple[str, ...], max_bytes: int = 
 def check_text(path: str | Path, data: bytes, lines_before: int = 0) -> None:
     """Raise InputErrors unless `data` is UTF-8 without NUL characters and not empty.
 
-    lines_before : of the file; after some, a piece may be empty.
+    lines_before : number of lines before `data` in the file; behind them, a piece may be empty.
     """
     if not lines_before and (not data or data.isspace()):
         raise InputErrors([f"{path}: the file is empty"])

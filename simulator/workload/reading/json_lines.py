@@ -1,4 +1,4 @@
-"""JSON Lines as structs, one a line, and what is wrong with them by line and key."""
+"""JSON Lines as structs, one a line, and their faults by line and key."""
 import re
 from collections.abc import Iterator
 
@@ -23,10 +23,10 @@ def decoded_lines(data: bytes, kind, what: str, faults: Faults, after: int = 0) 
 
     Parameters
     ----------
-    kind : a msgspec.Struct, what a line holds.
-    what : what a line has, for the message that none of it is there.
-    faults : collects those of the other lines.
-    after : the number of a header, which is left out with all before it.
+    kind : a msgspec.Struct, the content of a line.
+    what : keys of a line, for the message if all are missing.
+    faults : collects the faults of lines that cannot be decoded.
+    after : the number of a header's line; lines up to it are skipped.
     """
     decoder = msgspec.json.Decoder(kind)
     decoded = []
@@ -44,7 +44,7 @@ def decoded_lines(data: bytes, kind, what: str, faults: Faults, after: int = 0) 
 
 
 def refuse(number: int, text: bytes, error: Exception, what: str, faults: Faults) -> None:
-    """Say what is wrong with a line, by its key where the decoder names one."""
+    """Add the fault of a line that cannot be decoded, by key if that is known."""
     explanation, _, key = re.fullmatch(r"(?s)(.*?)( - at `\$\.?(.*?)`)?", str(error)).groups()
     if not key:
         faults.add(number, f"expected a JSON object with {what}: {explanation}")
@@ -62,5 +62,5 @@ def refuse(number: int, text: bytes, error: Exception, what: str, faults: Faults
 
 
 def _plain(types: re.Match) -> str:
-    """Return types of JSON, as msgspec names them, in words."""
+    """Return msgspec's names of JSON types in plain words."""
     return " or ".join(PLAIN_WORDS.get(name, name) for name in types[1].split(" | ") if name != "null")

@@ -1,6 +1,6 @@
-"""Exact numbers from decimal text: integers, seconds and calendar times as nanoseconds. No float on the way.
+"""Exact numbers from decimal text: integers, seconds and calendar times as nanoseconds. No float is used.
 
-Each function reads all of [at, stop) and tells what it found; `value` is set only when that is PARSED.
+Each function reads all of [at, stop) and returns the outcome; `value` is set only if that is PARSED.
 """
 from libc.stdint cimport INT64_MAX, int64_t
 
@@ -39,7 +39,7 @@ cdef inline Parse parse_integer(bytes_t at, bytes_t stop, int64_t* value) noexce
 
 
 cdef inline int64_t exponent_of(bytes_t at, bytes_t stop) noexcept nogil:
-    """Read what follows an `e`: `[+-]?[0-9]+`, cut off at +-10**6; INT64_MAX: malformed."""
+    """Read the text after an `e`: `[+-]?[0-9]+`, cut off at +-10**6; INT64_MAX: malformed."""
     cdef int64_t sign = -1 if at < stop and at[0] == c'-' else 1
     cdef int64_t exponent = 0
     at += at < stop and (at[0] == c'-' or at[0] == c'+')
@@ -98,7 +98,7 @@ cdef inline Parse parse_seconds(bytes_t at, bytes_t stop, int64_t* value, int64_
 
 
 cdef inline int64_t digits(bytes_t at, int count) noexcept nogil:
-    """Return the number written with `count` digits at `at`; -1: something else stands there."""
+    """Return the number written with `count` digits at `at`; -1: there are other characters."""
     cdef int64_t total = 0
     cdef int i
     for i in range(count):

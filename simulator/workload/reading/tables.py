@@ -1,4 +1,4 @@
-"""Tables in CSV files, by the names in their first line: whole, or in pieces where a file may be larger than memory."""
+"""Tables in CSV files, by the names in their first line: whole, or in pieces for files larger than memory."""
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -22,9 +22,9 @@ def scan_pieces(path: str | Path, pieces: Iterable[bytes], known: dict[str, Colu
 
     Parameters
     ----------
-    pieces : the file in pieces of whole rows, as `files.read_pieces` cuts it; only one of them is held at a time.
+    pieces : the file in pieces of whole rows, from `files.read_pieces`; only one piece is held at a time.
     known : the columns that are read; others are ignored, or with `strict` a fault.
-    required : names of columns that must be there.
+    required : names of required columns.
     first_row : the line on which the rows begin.
 
     Raises InputErrors for a first line that does not fit and for a file without rows; collects faults of rows.
@@ -78,7 +78,7 @@ def _check_names(names: list[str], known: dict[str, Column], required: tuple[str
 
 
 def _joined(scans: list[Scan]) -> Scan:
-    """Return the rows of all pieces; texts have the codes of the last, which knows them all."""
+    """Return the rows of all pieces; texts have the codes of the last piece, which has all codes."""
     last = scans[-1]
     return Scan(
         values={name: np.concatenate([scan.values[name] for scan in scans]) for name in last.values},

@@ -1,4 +1,4 @@
-"""Read YAML, which needs a package that is not installed with the simulator."""
+"""Reader of YAML, which needs a package that is not installed with the simulator."""
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +10,14 @@ INSTALL = "pip install 'simulator[blis]'"
 
 
 def read_yaml(path: str | Path) -> Any:
-    """Return what a file holds: dicts, lists, texts, numbers.
+    """Return the content of a file: dicts, lists, texts, numbers.
 
     Raises
     ------
     MissingExtra
         PyYAML is not installed.
     InputErrors
-        The file cannot be read, is no YAML, or says a key twice.
+        The file cannot be read, is no YAML, or has a key twice.
     """
     try:
         import yaml  # an extra
@@ -45,23 +45,23 @@ def read_yaml(path: str | Path) -> Any:
 
 
 def _size_of(node: Any, sizes: dict[int, int]) -> int:
-    """Return how many values a node holds with its aliases written out; more than any file has: it holds itself.
+    """Return the number of values in a node with its aliases written out; above the limit if it contains itself.
 
-    sizes : of the nodes that are known, by identity.
+    sizes : of the nodes done so far, by identity.
     """
     if node is None or isinstance(node.value, str):
         return 1
     if id(node) not in sizes:
-        sizes[id(node)] = MAX_NODES + 1         # until it is known
+        sizes[id(node)] = MAX_NODES + 1         # until its size is known
         parts = [part for entry in node.value for part in (entry if isinstance(entry, tuple) else (entry,))]
         sizes[id(node)] = 1 + sum(_size_of(part, sizes) for part in parts)
     return sizes[id(node)]
 
 
 def _said_twice(node: Any, known: set[int]) -> Any:
-    """Return the node of a key that its mapping has twice; None: there is none.
+    """Return the node of a duplicate key in a mapping; None: there is none.
 
-    known : identities of nodes in which there is none.
+    known : identities of nodes without duplicates.
     """
     if node is None or isinstance(node.value, str) or id(node) in known:
         return None

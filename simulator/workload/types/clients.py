@@ -1,4 +1,4 @@
-"""`clients`: requests of many who each have habits of their own."""
+"""`clients`: requests of many clients, each with habits of its own."""
 from typing import Annotated, Any
 
 import msgspec
@@ -11,19 +11,19 @@ from simulator.workload.wanted import WANTED, Wanted
 
 
 class ClientsParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Clients, and where they are described; the keys of that stand in the same table."""
+    """Clients, and the format of their description, with its keys in the same table."""
 
-    format: Annotated[str, Meta(description="where clients are described")] = "toml"
+    format: Annotated[str, Meta(description="format of the clients' description")] = "toml"
     parameters: Annotated[Any, Meta(extra={"kind": "client_format"})]
 
     @property
     def num_requests(self) -> int | None:
-        """Return what bounds all clients; None: nothing but `duration_s` does."""
-        return getattr(self.parameters, "num_requests", 1)      # formats without it say it elsewhere
+        """Return the bound on all clients' requests; None: only `duration_s` bounds them."""
+        return getattr(self.parameters, "num_requests", 1)      # formats without it have other bounds
 
     @property
     def duration_s(self) -> float | None:
-        """Return when requests end; None: never, or the format says it elsewhere."""
+        """Return when requests end; None: never, or the format has its own key."""
         return getattr(self.parameters, "duration_s", None)
 
 
@@ -44,6 +44,6 @@ class OfClients:
         Raises
         ------
         InputErrors
-            What is wrong with a file, by line or key; parameters that lead to no valid workload.
+            Faults of a file, by line or key; parameters that lead to no valid workload.
         """
         return self.format.columns(streams, wanted)

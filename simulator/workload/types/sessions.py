@@ -1,4 +1,4 @@
-"""`sessions`: conversations whose next turn waits for the last one, with histories that grow."""
+"""`sessions`: conversations in which each turn waits for the turn before, with histories that grow."""
 from typing import Annotated, Literal, NamedTuple
 
 import msgspec
@@ -24,31 +24,31 @@ MAX_TURNS = 2**31 - 1
 
 
 class Sessions(Histories, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a session is, [workload.sessions].
+    """The shape of a session, [workload.sessions].
 
-    A prompt is what came before in its session, and new tokens.
+    A prompt consists of the session so far and new tokens.
     """
 
     rounds: Annotated[LengthChoice, Meta(description="turns of a session")]
-    new_tokens: Annotated[LengthChoice, Meta(description="that each turn adds to the prompt")]
+    new_tokens: Annotated[LengthChoice, Meta(description="tokens that each turn adds to the prompt")]
     first_tokens: Annotated[LengthChoice | None, Meta(description=(
-        "those of the first turn; absent: as new_tokens"))] = None
+        "new tokens of the first turn; absent: as new_tokens"))] = None
     output_tokens: Annotated[LengthChoice, Meta(description="output lengths")]
     max_tokens: Annotated[LengthChoice | None, Meta(description=(
-        "most output tokens that a turn asks for; a longer output ends there; absent: as output_tokens"))] = None
+        "most output tokens of a turn; a longer output ends there; absent: as output_tokens"))] = None
     reasoning_tokens: Annotated[LengthChoice | None, Meta(description=(
-        "of an output, at most all of it, that come before the answer; absent: none"))] = None
+        "output tokens before the answer, at most the whole output; absent: none"))] = None
     think_time_s: Annotated[Seconds | TimeChoice, Meta(description="from an answer to the next turn")] = 0.0
     prefix_groups: Annotated[int, Meta(ge=0, le=2**24, description=(
-        "system prompts, of which each session begins with one; 0: with none"))] = 0
-    prefix_tokens: Annotated[int, Meta(ge=0, le=MAX_TOKENS, description="length of each")] = 0
-    accumulate: Annotated[bool, Meta(description="a turn's prompt holds all before it")] = True
+        "number of system prompts; each session begins with one of them; 0: with none"))] = 0
+    prefix_tokens: Annotated[int, Meta(ge=0, le=MAX_TOKENS, description="length of a system prompt")] = 0
+    accumulate: Annotated[bool, Meta(description="a turn's prompt begins with all turns before")] = True
     on_reject: Annotated[Literal["continue", "end"], Meta(description=(
-        "a turn that was refused: the next is due after the think time, with an answer in its prompt as if there had "
-        "been one; or is not sent"))] = "end"
+        "after a rejected turn: continue: the next turn is due after the think time, with the answer in its prompt "
+        "that it would have had; end: it is not sent"))] = "end"
     on_overflow: Annotated[Literal["end", "error", "slide"], Meta(description=(
-        "a turn whose prompt and a token do not fit max_model_len: the session ends before it; the experiment is "
-        "refused; the oldest turns behind the system prompt are left out"))] = "end"
+        "a turn with a prompt that leaves no room for a token in max_model_len: end: the session ends before; error: "
+        "the experiment is refused; slide: the oldest turns after the system prompt are left out"))] = "end"
 
     def __post_init__(self):
         if (self.prefix_groups > 0) != (self.prefix_tokens > 0):
@@ -59,17 +59,17 @@ class Sessions(Histories, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class SessionsParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Drawn conversations: so many, all that begin in time, or what both allow."""
+    """Drawn conversations: a number, all that begin before an end, or both."""
 
     num_sessions: Annotated[Annotated[int, Meta(ge=1, le=MAX_SESSIONS)] | None, Meta(description=(
-        "how many sessions"))] = None
+        "number of sessions"))] = None
     duration_s: Annotated[Annotated[float, Meta(gt=0, le=MAX_TIME_NS / 1e9)] | None, Meta(description=(
-        "no turn comes at or after this time"))] = None
+        "all turns come before this time"))] = None
     arrival: Annotated[Arrival | None, Meta(description=(
-        "when sessions begin; absent where [workload.load] says so"))] = None
+        "when sessions begin; absent if [workload.load] starts them"))] = None
     rate: Annotated[RateChoice | None, Meta(description=(
-        "a rate of sessions that changes, at which the process of [workload.arrival], or poisson, draws"))] = None
-    sessions: Annotated[Sessions, Meta(description="what a session is")]
+        "a changing rate of sessions, for the process of [workload.arrival], default poisson"))] = None
+    sessions: Annotated[Sessions, Meta(description="the shape of a session")]
 
 
 class SessionsWorkload:
@@ -131,11 +131,11 @@ class SessionsWorkload:
 
 
 class _Outputs(NamedTuple):
-    """What is generated; arrays are int64 (n,).
+    """Generated tokens; arrays are int64 (n,).
 
-    tokens : if nothing stops it earlier.
+    tokens : output lengths without limits.
     limits : max_tokens; None: as `tokens`.
-    reasoning : of `tokens`, the first; None: none.
+    reasoning : number of first `tokens` that are reasoning; None: none.
     """
 
     tokens: np.ndarray
@@ -144,7 +144,7 @@ class _Outputs(NamedTuple):
 
 
 class _Histories:
-    """What the prompt of each turn holds.
+    """The content of each turn's prompt.
 
     prompt_tokens : int64 (n,).
     """
@@ -155,7 +155,7 @@ class _Histories:
         limits = outputs.tokens if outputs.limits is None else outputs.limits
         self._is_declared = given.history == "declared"
         told = limits if self._is_declared else np.minimum(outputs.tokens, limits)  # of outputs, in later prompts
-        cut = np.zeros(len(turn), np.int64)                                         # of these, what is left out again
+        cut = np.zeros(len(turn), np.int64)                                         # of `told`, left out again
         if outputs.reasoning is not None and not given.history_keeps_reasoning:
             cut = outputs.reasoning
         self._loses_reasoning = cut > 0
@@ -169,7 +169,7 @@ class _Histories:
         self._check()
 
     def _gather(self, told: np.ndarray, cut: np.ndarray) -> None:
-        """Add to each prompt what was said before: turn by turn, since an output may end at max_model_len."""
+        """Add to each prompt the turns before: turn by turn, since an output may end at max_model_len."""
         said = np.zeros(len(self._turn), np.int64)          # tokens from turn `oldest` up to this one
         for rows in self._rows_of_turn:
             if self._turn[rows[0]]:
@@ -183,7 +183,7 @@ class _Histories:
                 self._answers[rows] = np.maximum(np.minimum(told[rows], room) - cut[rows], 0)
 
     def _slide(self, rows: np.ndarray, said: np.ndarray) -> None:
-        """Leave out the oldest turns of prompts that leave no room for a token."""
+        """Leave out the oldest turns of prompts without room for a token."""
         while True:
             slides = rows[(self.prompt_tokens[rows] + said[rows] >= self._longest) & (self._oldest[rows] < rows)]
             if not len(slides):
@@ -203,7 +203,7 @@ class _Histories:
                 f"of {self.prompt_tokens[row]} tokens, at most {self._longest - 1} leave room for an answer")])
 
     def ends_before(self) -> np.ndarray:
-        """Return which turns are left out: those that are too long, and all after them."""
+        """Return a mask of the turns left out: too long ones, and all after them."""
         too_long = np.where(self.is_too_long, self._turn, np.iinfo(np.int64).max)
         first = np.full(int(self._session[-1]) + 1, np.iinfo(np.int64).max)
         np.minimum.at(first, self._session, too_long)
@@ -225,7 +225,7 @@ class _Histories:
         if has_prefix:
             streams = np.where(place < 0, records.named_stream(group[self._session[owner]]), streams)
             num_tokens = np.where(place < 0, self._prefix, num_tokens)
-        kept = num_tokens > 0                                       # an output of nothing is no segment
+        kept = num_tokens > 0                                       # an empty output is no segment
         return Prompts(np.bincount(owner[kept], minlength=len(rows)), streams[kept], num_tokens[kept])
 
 
@@ -250,7 +250,7 @@ def _waits(given: Sessions, session: np.ndarray, turn: np.ndarray, streams: Rand
 
 
 def _without(columns: Columns, is_left_out: np.ndarray) -> Columns:
-    """Return the turns but for some at the ends of sessions."""
+    """Return the turns without some at the ends of sessions."""
     if not is_left_out.any():
         return columns
     rows = np.concatenate([np.flatnonzero(~is_left_out), np.flatnonzero(is_left_out)])

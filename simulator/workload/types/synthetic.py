@@ -1,4 +1,4 @@
-"""`synthetic`: requests drawn from an arrival process and distributions of lengths, or as a tool draws them."""
+"""`synthetic`: requests drawn from an arrival process and distributions of lengths, or as by a benchmark tool."""
 from typing import Annotated, Any
 
 import msgspec
@@ -17,19 +17,19 @@ from simulator.workload.wanted import WANTED, Wanted
 
 
 class SyntheticParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Drawn requests: so many, or all before some time, or what both allow."""
+    """Drawn requests: a number, all before an end, or both."""
 
     num_requests: Annotated[Annotated[int, Meta(ge=1, le=MAX_REQUESTS)] | None, Meta(description=(
-        "how many requests"))] = None
+        "number of requests"))] = None
     duration_s: Annotated[Annotated[float, Meta(gt=0, le=MAX_TIME_NS / 1e9)] | None, Meta(description=(
-        "no request arrives at or after this time"))] = None
+        "all requests arrive before this time"))] = None
     time_scale: Annotated[float, Meta(gt=0, le=1e9, description=(
-        "multiplies all arrivals, after rates and duration_s have had their say"))] = 1.0
+        "multiplies all arrivals, after rates and duration_s are applied"))] = 1.0
     arrival: Annotated[Arrival | None, Meta(description=(
-        "when requests arrive; absent where [workload.load] says so"))] = None
+        "when requests arrive; absent if [workload.load] releases them"))] = None
     rate: Annotated[RateChoice | None, Meta(description=(
-        "a rate that changes, at which the process of [workload.arrival], or poisson, draws"))] = None
-    preset: Annotated[str, Meta(description="what the requests look like")] = "none"
+        "a changing rate, for the process of [workload.arrival], default poisson"))] = None
+    preset: Annotated[str, Meta(description="the shape of the requests")] = "none"
     parameters: Annotated[Any, Meta(extra={"kind": "preset"})]
 
     def __post_init__(self):
@@ -43,12 +43,12 @@ class SyntheticParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
 
     @property
     def filled_by(self) -> str:
-        """What fills in keys, for messages."""
+        """The key that fills in other keys, for messages."""
         return f'preset = "{self.preset}"'
 
     @property
     def bounds(self) -> Bounds:
-        """What ends the workload, before `time_scale`."""
+        """The bounds of the workload, before `time_scale`."""
         return Bounds(self.num_requests, self.duration_s)
 
     @property
@@ -58,28 +58,28 @@ class SyntheticParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
 
     @property
     def rate_per_s(self) -> float | None:
-        """Requests in a second, where the preset says it."""
+        """Requests per second, if the preset gives them."""
         return getattr(self.parameters, "requests_per_s", None)
 
     def fill_load(self, given: Load) -> Load:
-        """Return [workload.load] with what the preset's tool does."""
+        """Return [workload.load] with the values of the preset's tool."""
         return self._filled("fill_load", given)
 
     def fill_measure(self, given: Measure) -> Measure:
-        """Return [workload.measure] with what the preset's tool leaves out."""
+        """Return [workload.measure] with the requests that the preset's tool leaves out."""
         return self._filled("fill_measure", given)
 
     def fill_warmup(self, given: Warmup) -> Warmup:
-        """Return [workload.warmup] with what the preset's tool sends before."""
+        """Return [workload.warmup] with the warm-up requests of the preset's tool."""
         return self._filled("fill_warmup", given)
 
     def _filled(self, method: str, given):
-        fill = getattr(self.parameters, method, None)       # parameters of a user's class may know nothing of it
+        fill = getattr(self.parameters, method, None)       # parameters of a user's class may lack the method
         return given if fill is None else fill(given, self.bounds)
 
 
 class Synthetic:
-    """A drawn workload; its `preset` says what the requests look like.
+    """A drawn workload; its `preset` gives the shape of requests.
 
     Each property has its own random stream, so changing one leaves the others as they are.
     """
@@ -102,7 +102,7 @@ class Synthetic:
         return self.drawn(streams, self._arrivals(streams) if wanted.arrivals else self._at_once(wanted))
 
     def drawn(self, streams: RandomStreams, arrival_ns: np.ndarray) -> Columns:
-        """Return requests that come at these times, or at the first of them."""
+        """Return requests with these arrival times, or with the first of the times."""
         drawn = self.preset.draw(streams, len(arrival_ns))
         arrival_ns = arrival_ns[:len(drawn.prompt_tokens)]
         return in_arrival_order(Columns(
@@ -119,7 +119,7 @@ class Synthetic:
             self.preset.gaps(streams), streams, given.num_requests, given.duration_s, given.time_scale)
 
     def _at_once(self, wanted: Wanted) -> np.ndarray:
-        """Return arrivals for a load that has its own idea of them."""
+        """Return zero arrivals, for a load that releases requests itself."""
         given = self.parameters
         for key, default in (("rate", None), ("time_scale", 1.0)):
             if getattr(given, key) != default:

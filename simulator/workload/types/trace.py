@@ -23,30 +23,30 @@ Time = Annotated[float, Meta(ge=0, le=MAX_TIME_NS / 1e9)]
 
 
 class TraceParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A trace, and how to stretch it; the keys of its format stand in the same table."""
+    """A trace, and how to stretch it; the keys of its format are in this table, too."""
 
     path: Annotated[str, Meta(extra={"path": True}, description=(
-        "the file, plain or .gz; for formats that come as many files their directory"))]
-    format: Annotated[str, Meta(description="how it is written")] = "csv"
+        "the file, plain or .gz; for formats with many files their directory"))]
+    format: Annotated[str, Meta(description="format of the file")] = "csv"
     max_bytes: Annotated[int, Meta(ge=0, le=2**50, description=(
-        "of text in a file, decompressed; 0: as many as a plain file has, of a compressed one a hundred times those it "
-        "takes, or 256 MiB"))] = 0
+        "most bytes of text in a file, decompressed; 0: no limit for a plain file, for a compressed one a hundred "
+        "times its size, or 256 MiB"))] = 0
     max_requests: Annotated[int, Meta(ge=0, le=2**31 - 1, description="use the first ones only; 0: all")] = 0
     start_s: Annotated[Time | None, Meta(description=(
-        "only requests from then on, in the trace's own time, and time begins there; of a trace that counts from 1970: "
-        "such a time, or seconds since its first arrival"))] = None
-    end_s: Annotated[Time | None, Meta(description="only requests before then, likewise")] = None
+        "only requests from this time on, in the trace's own time, and time begins there; of a trace that counts from "
+        "1970: a time of that kind, or seconds since its first arrival"))] = None
+    end_s: Annotated[Time | None, Meta(description="only requests before this time, counted as start_s")] = None
     time_origin: Annotated[Literal["first_arrival", "trace"], Meta(description=(
-        "without start_s time begins at the first arrival, or at 0 of the trace, idle until that"))] = "first_arrival"
+        "beginning of time without start_s: the first arrival, or 0 of the trace, idle until then"))] = "first_arrival"
     duration_s: Annotated[Annotated[float, Meta(gt=0, le=MAX_TIME_NS / 1e9)] | None, Meta(description=(
-        "no request comes at or after this time"))] = None
+        "all requests come before this time"))] = None
     time_scale: Annotated[Scale, Meta(description="multiplies the time between arrivals")] = 1.0
     prefill_scale: Annotated[Scale, Meta(description="multiplies prompt lengths, at least 1 token remains")] = 1.0
     decode_scale: Annotated[Scale, Meta(description=(
-        "multiplies output lengths and max_tokens; at least 1 token remains where there was one"))] = 1.0
+        "multiplies output lengths and max_tokens; at least 1 token remains of any"))] = 1.0
     max_text_tokens: Annotated[Annotated[int, Meta(ge=2, le=MAX_TOKENS)] | None, Meta(description=(
-        "what a longer text, prompt and output, has too much is cut off its prompt, of which at least 1 token remains, "
-        "after scaling; Vidur's max_tokens, there 4096"))] = None
+        "limit of prompt and output together, after scaling: the excess is cut off the prompt, of which at least 1 "
+        "token remains; Vidur's max_tokens, there 4096"))] = None
     sessions: Annotated[TraceSessions | bool, Meta(description=(
         "how rounds of a session follow each other; burstgpt: whether requests have their sessions"))] = TraceSessions()
     parameters: Annotated[Any, Meta(extra={"kind": "trace_format"})]
@@ -62,10 +62,10 @@ class Trace:
     """A recorded workload.
 
     The reader of a format is built as `Reader(parameters)` and has one method, `read(path, data) -> Columns`: `data` is
-    the uncompressed content of the file, and `path` is what messages call it. Four things are up to it:
+    the uncompressed content of the file, and `path` its name in messages. Optional members:
 
-    - With `SUFFIXES` and `read_files(files) -> Columns`, `files` an iterator of such pairs, it reads directories: those
-      files in them whose names end so, or so and .gz, by name.
+    - With `SUFFIXES` and `read_files(files) -> Columns`, `files` pairs of path and data, it reads directories:
+      all files in them with names that end in a suffix, or a suffix and .gz, by name.
     - With `takes_sessions = True` it is built as `Reader(parameters, sessions)`, a `TraceSessions`; with
       `names_sessions = True` a bool.
     - With `read_pieces(path, pieces)` it gets the content of a large file in pieces of whole rows.
@@ -87,12 +87,12 @@ class Trace:
             self.reader = kind(parameters.parameters, *[sessions] * self._has_rounds)
 
     def columns(self, streams: RandomStreams, wanted: Wanted = WANTED) -> Columns:
-        """Return the requests; nothing in them is random.
+        """Return the requests; none is random.
 
         Raises
         ------
         InputErrors
-            What is wrong with the file, by line; a scale that makes a number too large.
+            Faults of the file, by line; a scale that makes a number too large.
         """
         given = self.parameters
         self._check_sessions()
@@ -113,7 +113,7 @@ class Trace:
         return replace(columns, most=given.max_requests)
 
     def _placed(self, columns: Columns) -> Columns:
-        """Return the requests of the window that is asked for, on its clock."""
+        """Return the requests of the window, on its clock."""
         given = self.parameters
         window = Window(given.start_s, given.end_s)
         if columns.has_times:
@@ -126,7 +126,7 @@ class Trace:
         return columns
 
     def _check_sessions(self) -> None:
-        """Refuse keys of [workload.sessions] that the format has no use for."""
+        """Refuse keys of [workload.sessions] that the format does not read."""
         given = self.parameters.sessions
         if isinstance(given, bool):
             return

@@ -1,4 +1,4 @@
-"""`vidur`: Vidur's synthetic requests, the same times and lengths to the last bit.
+"""`vidur`: Vidur's synthetic requests, with times and lengths equal to the last bit.
 
 Source: github.com/microsoft/vidur, vidur/request_generator/synthetic_request_generator.py, commit 7d47513.
 """
@@ -18,16 +18,16 @@ from simulator.workload.wanted import WANTED, Wanted
 
 
 class IntervalGenerator(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Gaps between arrivals; the keys of the generator stand in the same table."""
+    """Gaps between arrivals; the keys of the generator are in this table, too."""
 
-    type: Annotated[str, Meta(description="what draws them")] = "poisson"
+    type: Annotated[str, Meta(description="generator of the gaps")] = "poisson"
     parameters: Annotated[Any, Meta(extra={"kind": "vidur_interval"})]
 
 
 class LengthGenerator(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Prompt and output lengths; the keys of the generator stand in the same table."""
+    """Prompt and output lengths; the keys of the generator are in this table, too."""
 
-    type: Annotated[str, Meta(description="what draws them")] = "fixed"
+    type: Annotated[str, Meta(description="generator of the lengths")] = "fixed"
     parameters: Annotated[Any, Meta(extra={"kind": "vidur_length"})]
 
 
@@ -35,13 +35,13 @@ class VidurParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Vidur's synthetic_request_generator_config; duration_s wins, as there."""
 
     num_requests: Annotated[Annotated[int, Meta(ge=1, le=10**7)] | None, Meta(description=(
-        "how many requests; absent, and without duration_s: as many as the files of the generators say"))] = None
+        "number of requests; absent, and without duration_s: as many as the generators' files have"))] = None
     duration_s: Annotated[Annotated[float, Meta(gt=0, le=MAX_TIME_NS / 1e9)] | None, Meta(description=(
-        "no request arrives at or after this time"))] = None
+        "all requests arrive before this time"))] = None
     seed: Annotated[int, Meta(ge=0, le=2**32 - 1, description=(
-        "Vidur's, which does not change with that of the experiment"))] = 42
+        "Vidur's seed, which does not change with the experiment's"))] = 42
     interval_generator: Annotated[IntervalGenerator, Meta(description="when requests arrive")]
-    length_generator: Annotated[LengthGenerator, Meta(description="how long they are")]
+    length_generator: Annotated[LengthGenerator, Meta(description="lengths of requests")]
 
     def __post_init__(self):
         ends = "trace" in (self.interval_generator.type, self.length_generator.type)
@@ -52,7 +52,7 @@ class VidurParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 class Vidur:
     """Vidur's synthetic requests.
 
-    For each a gap is drawn, then lengths, from random numbers that both share.
+    For each request a gap is drawn, then lengths, from common random numbers.
     """
 
     Parameters = VidurParameters

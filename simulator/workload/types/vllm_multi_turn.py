@@ -1,9 +1,9 @@
-"""`vllm_multi_turn`: conversations as vLLM's multi-turn benchmark sends them.
+"""`vllm_multi_turn`: conversations sent as by vLLM's multi-turn benchmark.
 
-Source: vllm-project/vllm, benchmarks/multi_turn/benchmark_serving_multi_turn.py, commit 00d39539. What differs: a
+Source: vllm-project/vllm, benchmarks/multi_turn/benchmark_serving_multi_turn.py, commit 00d39539. Differences: a
 client takes all its first conversations before the next client does; after a warm-up the conversations keep their
-order, while there they stand as their first turns ended, and clients do not sleep in between; the times that clients
-sleep are drawn alike, not equal; the tokens of a chat template do not count; a request that failed is not tried again.
+order, while there they are in the order in which first turns ended, and clients do not sleep in between; sleep times
+are drawn from one distribution, not equal; the tokens of a chat template do not count; a failed request is not retried.
 """
 from typing import Annotated, Literal
 
@@ -27,40 +27,40 @@ from simulator.workload.presets.base import only
 from simulator.workload.reading.files import check_text, read_bytes
 from simulator.workload.wanted import WANTED, Wanted
 
-SECONDS_PER_TOKEN = 0.2         # of max_tokens: a request may take so long where that is more than the time-out
+SECONDS_PER_TOKEN = 0.2         # of max_tokens: the time-out of a request, if that is longer than request_timeout_s
 
 
 class VllmMultiTurnParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of the tool, by their names; closed loop and warm-up follow from them."""
 
     path: Annotated[str, Meta(extra={"path": True}, description=(
-        "JSON: what generates conversations (filetype generate_conversations), or a list of them with num_tokens "
-        "beside each text"))]
+        "JSON: settings of generated conversations (filetype generate_conversations), or a list of conversations with "
+        "num_tokens beside each text"))]
     seed: Annotated[int, Meta(ge=0, le=2**32 - 1, description=(
-        "of generated conversations; the tool's, which does not change with that of the experiment"))] = 0
+        "of generated conversations; the tool's seed, which does not change with the experiment's"))] = 0
     least_user_tokens: Annotated[int, Meta(ge=1, le=MAX_TOKENS, description=(
-        "of generated conversations: what the tool says in each user text, \"ID is a nice number... Please rewrite the "
-        "following text and add more content: \", by the model's tokenizer; a text is as long at least"),
+        "of generated conversations: length of the tool's text in each user text, \"ID is a nice number... Please "
+        "rewrite the following text and add more content: \", by the model's tokenizer; least length of a user text"),
         extra={"unit": "tokens"})] = 1
-    num_clients: Annotated[Count, Meta(description="each has one request in flight")] = 1
+    num_clients: Annotated[Count, Meta(description="number of clients; each has one request in flight")] = 1
     max_active_conversations: Annotated[Count | None, Meta(description=(
-        "of all clients together, each has the same number; default: num_clients"))] = None
+        "of all clients together; each has an equal number; default: num_clients"))] = None
     max_num_requests: Annotated[Count | None, Meta(description=(
-        "of all clients together, each sends the same number; absent: no end"))] = None
+        "of all clients together; each sends an equal number; absent: no end"))] = None
     max_turns: Annotated[Count | None, Meta(description=(
         "texts of a conversation, answers included; absent: all"))] = None
     request_rate_per_s: Annotated[Annotated[float, Meta(ge=1e-6, le=1e9)] | None, Meta(description=(
-        "of each client: after a request it sleeps, for an exponential time whose mean is one over the rate, less what "
-        "the request took; absent: not at all"))] = None
-    warmup_step: Annotated[bool, Meta(description="the first turns of all conversations are sent before")] = False
+        "of each client: after a request it sleeps for an exponential time with mean one over the rate, less the time "
+        "that the request took; absent: not at all"))] = None
+    warmup_step: Annotated[bool, Meta(description="the first turns of all conversations are sent as a warm-up")] = False
     early_stop: Annotated[bool, Meta(description=(
-        "when a client finds no new conversation, has sent its requests, or gave up waiting, the others stop, too"
+        "when a client finds no new conversation, has sent its requests, or gave up waiting, all others stop, too"
         ))] = True
     conversation_sampling: Annotated[Literal["round_robin", "random"], Meta(description=(
-        "which of a client's conversations is next; random is refused: it would be drawn while requests are served"
+        "order of a client's conversations; random is refused: it would be drawn while requests are served"
         ))] = "round_robin"
     request_timeout_s: Annotated[Annotated[float, Meta(gt=0, le=MAX_TIME_NS / 1e9)], Meta(description=(
-        f"a client gives up after so long, or {SECONDS_PER_TOKEN} s for each token that it asks for if that is more"
+        f"a client gives up after this time, or {SECONDS_PER_TOKEN} s for each token of max_tokens, if that is longer"
         ))] = 120.0
 
     def __post_init__(self):
@@ -86,7 +86,7 @@ class VllmMultiTurnParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_
 
     @property
     def filled_by(self) -> str:
-        """What fills in keys, for messages."""
+        """The key that fills in other keys, for messages."""
         return 'type = "vllm_multi_turn"'
 
     def fill_load(self, given: Load) -> Load:
@@ -121,7 +121,7 @@ class VllmMultiTurn:
         Raises
         ------
         InputErrors
-            What is wrong with the file; conversations that are too few for the clients.
+            Faults of the file; too few conversations for the clients.
         """
         given = self.parameters
         data = read_bytes(given.path)
@@ -145,7 +145,7 @@ class VllmMultiTurn:
             raise InputErrors(faults)
 
     def _sent(self, columns: Columns) -> Columns:
-        """Return the turns that the tool may send: of long conversations the first, after a warm-up those warmed up."""
+        """Return the turns that the tool may send: the first of long conversations, and only warmed-up ones."""
         given = self.parameters
         plays = np.arange(len(columns)) if columns.waits is None else columns.waits.plays
         conversation = np.unique(plays, return_inverse=True)[1].reshape(-1)
@@ -167,7 +167,7 @@ class VllmMultiTurn:
 
 
 def _columns_of(turns: Turns) -> Columns:
-    """Return turns of which each tells what it adds."""
+    """Return turns with the tokens that each one adds."""
     count = len(turns.conversation)
     rows, is_first = np.arange(count), np.append(True, turns.conversation[1:] != turns.conversation[:-1])
     has_common = is_first & (turns.common_tokens > 0)

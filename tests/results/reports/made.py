@@ -6,7 +6,10 @@ import numpy as np
 from results.fakes import MS, bounds_of, replicas_of, small_run
 from results.test_hdf5 import write
 from simulator.domain import records
+from simulator.results.lanes import Lanes
 from simulator.results.metrics import SCHEMA, summarise
+from simulator.results.ranked import in_passes
+from simulator.results.request_passes import Requests, Sample
 
 RESOLVED = """name = "small"
 [engine]
@@ -46,3 +49,27 @@ def iterations_of(*rows):
 ITERATIONS = iterations_of((0, 10, 10, 64, 0, 1, 2, 99), (1, 15, 10, 8, 0, 0, 1, 10), (0, 20, 10, 0, 2, 1, 2, 99),
                            (0, 40, 10, 10, 1, 0, 1, 30))
 REPLICAS = replicas_of({"num_blocks": 100}, {"num_blocks": 100})
+
+
+def blocks_of(table, names, size=None):
+    """Return columns of a table in blocks of so many rows; None: all at once."""
+    size = size or max(len(table), 1)
+    return [{name: table[name][first:first + size] for name in names if name in table.dtype.names}
+            for first in range(0, len(table), size)]
+
+
+def lanes_of(iterations, replicas=REPLICAS, size=None, **options):
+    """Return what is found in iterations that come in blocks of so many rows."""
+    return Lanes(lambda names: blocks_of(iterations, names, size), replicas, **options)
+
+
+def counted(table, until_ns=0, size=None, **bounds):
+    """Return what is found in requests, likewise."""
+    return Requests(lambda: blocks_of(table, table.dtype.names, size), bounds, until_ns)
+
+
+def sample_of(values, bound_ms=None):
+    """Return a latency of these values."""
+    sample = Sample(bound_ms)
+    in_passes(lambda: [np.asarray(values, float)], sample)
+    return sample

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from results.fakes import replicas_of, requests_of, small_run, workload_of
-from results.reports.made import lay_down
+from results.reports.made import lay_down, sample_of
 from simulator.cli import main
 from simulator.core.weighted_samples import WeightedSamples
 from simulator.domain.run import Run
@@ -152,7 +152,7 @@ def test_what_a_run_is_called_is_no_markup(tmp_path, matplotlib):
 
 
 def test_names_are_drawn_as_they_are(matplotlib):
-    samples = {"$1 and $2": np.arange(9.0), "_own": np.arange(9.0), "模型 ☃": np.arange(9.0)}
+    samples = {name: sample_of(np.arange(9.0)) for name in ("$1 and $2", "_own", "模型 ☃")}
 
     svg = draw.inline_svg(latency_chart(MEASURES[0], samples))
 

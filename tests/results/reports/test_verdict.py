@@ -1,21 +1,18 @@
 """The two sentences at the top: what came of it, and what stood in the way."""
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from results.fakes import bounds_of, small_run
-from results.reports.made import ITERATIONS, REPLICAS, iterations_of, lay_down
-from simulator.results.lanes import Lanes
-from simulator.results.reports.material import Material
-from simulator.results.reports.verdict import bottleneck, limits_of, pressures, verdict
+from results.reports.made import ITERATIONS, REPLICAS, iterations_of, lanes_of, lay_down
+from simulator.results.reports.material import Material, limits_of
+from simulator.results.reports.verdict import bottleneck, pressures, verdict
 
 
 def material_of(iterations, replicas=REPLICAS, verdict="stable", max_seqs=2, budget=64):
     """Return what the bottleneck is told of."""
-    return SimpleNamespace(
-        lanes=Lanes(iterations, replicas), result=SimpleNamespace(replicas=replicas), summary={"verdict": verdict},
-        experiment={"engine": {"max_num_seqs": max_seqs, "max_num_batched_tokens": budget}})
+    limits = limits_of({"engine": {"max_num_seqs": max_seqs, "max_num_batched_tokens": budget}}, len(replicas))
+    return SimpleNamespace(lanes=lanes_of(iterations, replicas, limits=limits), summary={"verdict": verdict})
 
 
 def test_the_slo_is_missed_where_less_than_99_percent_keep_it(tmp_path):
@@ -62,23 +59,19 @@ def test_without_iterations_nothing_is_claimed(tmp_path):
 
 
 def test_pools_have_limits_of_their_own():
-    material = material_of(ITERATIONS, np.repeat(REPLICAS, 2)[:3])
-    material.experiment["pools"] = [
-        {"replicas": 1, "topology": {"data_parallel": 2}, "engine": {"max_num_seqs": 8}},
-        {"replicas": 1, "engine": {"max_num_seqs": 4}}]
+    pools = [{"replicas": 1, "topology": {"data_parallel": 2}, "engine": {"max_num_seqs": 8}},
+             {"replicas": 1, "engine": {"max_num_seqs": 4}}]
 
-    assert [each.tolist() for each in limits_of(material)] == [[8, 8, 4], [0, 0, 0]]
+    assert [each.tolist() for each in limits_of({"pools": pools}, 3)] == [[8, 8, 4], [0, 0, 0]]
 
-    material.experiment["pools"][1]["replicas"] = 9         # they do not add up to the rows
-    assert [each.tolist() for each in limits_of(material)] == [[0, 0, 0], [0, 0, 0]]
+    pools[1]["replicas"] = 9            # they do not add up to the rows
+    assert [each.tolist() for each in limits_of({"pools": pools}, 3)] == [[0, 0, 0], [0, 0, 0]]
 
 
 def test_pools_of_equal_limits_give_each_row_the_same():
-    material = material_of(ITERATIONS)
     pool = {"replicas": 1, "engine": {"max_num_seqs": 8, "max_num_batched_tokens": 64}}
-    material.experiment["pools"] = [pool, pool]
 
-    assert [each.tolist() for each in limits_of(material)] == [[8, 8], [64, 64]]
+    assert [each.tolist() for each in limits_of({"pools": [pool, pool]}, 2)] == [[8, 8], [64, 64]]
 
 
 def test_a_run_that_serves_few_says_so_before_all_else(tmp_path):

@@ -1,6 +1,5 @@
 """Where the time of one request went: it sums to its latency exactly."""
 from itertools import pairwise
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from results.fakes import MS, legs_of
-from results.reports.made import lay_down
+from results.reports.made import blocks_of, lay_down
 from simulator.domain import records
 from simulator.domain.columns import REQUESTS
 from simulator.errors import InputErrors
@@ -21,18 +20,20 @@ def result_of(legs=None, **times_ns):
     row = np.zeros(1, [(name, "i8") for name in ("arrival_ns", *(mark for mark, _ in MARKS))])
     for name in row.dtype.names:
         row[name] = times_ns.get(name, -1)
-    return Bare(row) if legs is None else SimpleNamespace(requests=row, legs=legs)
+    return Bare(row, legs)
 
 
 class Bare:
-    """A result without legs."""
+    """A result of some requests, with legs or without."""
 
-    def __init__(self, requests):
-        self.requests = requests
+    def __init__(self, requests, legs):
+        self.request, self._legs = requests.__getitem__, legs
 
-    @property
-    def legs(self):
-        raise LookupError
+    def num_rows(self, table):
+        return None if self._legs is None else len(self._legs)
+
+    def column_blocks(self, table, names):
+        return blocks_of(self._legs, names, 1)
 
 
 def test_phases_follow_the_instants_of_a_request(tmp_path):

@@ -9,12 +9,14 @@ from simulator import cli
 from simulator.config.load import load_experiment
 from simulator.domain import facts
 from simulator.errors import InputErrors
+from simulator.study.studies import load_study
 from simulator.study.sweep.axes import axis_of
 from simulator.study.sweep.design import points_of
 from simulator.study.sweep.identity import hash_of, id_of
 from simulator.study.sweep.kept import text_of
 from simulator.study.sweep.plan import trials_of
 from simulator.study.sweep.study_file import check_points, read_study
+from simulator.study.sweep.trial import STATUSES
 
 
 def faults(call, *arguments, **named):
@@ -230,3 +232,30 @@ def assert_survives(asked, folder):
     again = read_study(path)
     assert trials_of(again, again.points()) == trials_of(asked, asked.points())
     assert [axis.key for axis in again.axes] == [axis.key for axis in asked.axes]
+
+
+def test_paths_of_axes_are_relative_to_their_file(tmp_path, rewrite, monkeypatch):
+    """They were relative to the current folder, and a study that was kept did not find them."""
+    study = rewrite(('"workload.arrival.rate_per_s" = [10.0, 30.0]', '"workload.path" = ["./one two.csv", "t.csv"]'))
+    base = study.with_name("base.toml")
+    base.write_text(base.read_text().partition("[workload]")[0] + '[workload]\ntype = "trace"\npath = "t.csv"\n')
+    for name in ("one two.csv", "t.csv"):
+        study.with_name(name).write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n0,5,5\n")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert cli.main(["sweep", str(study), "--out", "out", "--quiet"]) == 0
+    assert load_study("out").runs["status"].tolist() == [STATUSES.index("done")] * 8
+    paths = {point["workload.path"] for point in read_study(study).points()}
+    assert paths == {str(tmp_path / "one two.csv"), str(tmp_path / "t.csv")}
+    assert cli.main(["sweep", str(study), "--out", "over", "--quiet", "--set", 'study.axes={"workload.path"=["t.csv"]}'
+                     ]) == 0                        # of the command line: relative to the current folder, and not there
+    assert set(load_study("over").runs["status"].tolist()) == {STATUSES.index("refused")}
+
+
+def test_own_files_of_facts_are_axes_and_repositories_of_the_hub_stay(tmp_path, rewrite):
+    study = rewrite(('"workload.arrival.rate_per_s" = [10.0, 30.0]',
+                     '"model.name" = ["meta-llama/Llama-3.1-8B", "mine/m.toml", "llama-3.1-8b"]'))
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "m.toml").write_text(facts.path_of("model", "llama-3.1-8b").read_text())
+    assert [axis.values for axis in read_study(study).axes if axis.key == "model.name"] == [
+        ("meta-llama/Llama-3.1-8B", str(tmp_path / "mine" / "m.toml"), "llama-3.1-8b")]

@@ -4,6 +4,8 @@ import io
 import json
 import os
 import platform
+import subprocess
+import sys
 
 import h5py
 import numpy as np
@@ -255,6 +257,50 @@ def _settled(study, out):
 def test_python_gets_the_tables(study):
     studied = simulator.sweep(study)
     assert len(studied.runs) == 8 and len(studied.points) == 4
+
+
+def test_tables_are_data_frames(study, tmp_path, monkeypatch):
+    pytest.importorskip("pandas")
+    sweep(study, tmp_path / "out", "--set", "cluster.routing.policy=round_robin", "--set",
+          'study.axes={"engine.max_num_seqs"=[2, 8], "cluster.routing.policy"=["round_robin", "random"]}')
+    studied = simulator.load_study(tmp_path / "out")
+    points, runs = studied.to_pandas(), studied.to_pandas("runs")
+    assert points["cluster.routing.policy"].tolist() == ["round_robin", "random"] * 4
+    assert points["ttft_ms.mean"].tolist() == studied.points["ttft_ms.mean"].tolist()
+    assert runs["status"].tolist() == ["done"] * 16 and set(runs["backlog"]) <= {"stable", "growing", "unknown"}
+    assert runs["id"].tolist() == [each.decode() for each in studied.runs["id"]]
+    begun = simulator.load_study(_settled(study, tmp_path / "begun")).to_pandas("runs")
+    assert begun["status"].isna().all()             # none has ended
+    with pytest.raises(ValueError, match=r"no table 'point'; did you mean points\?"):
+        studied.to_pandas("point")
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match="to_pandas needs pandas: pip install pandas"):
+        studied.to_pandas()
+
+
+def test_a_sweep_of_which_nothing_can_run_says_why(study, tmp_path, capsys):
+    """It ended with 0 and `8 refused`, and no word of why."""
+    base = study.with_name("base.toml")
+    base.write_text(base.read_text().partition("[workload]")[0] + '[workload]\ntype = "trace"\npath = "t.csv"\n')
+    study.with_name("t.csv").write_text("")
+    axes = ("--set", 'study.axes={"workload.time_scale"=[1.0]}')
+    study.write_text(study.read_text().replace('"workload.arrival.rate_per_s" = [10.0, 30.0]\n', ""))
+
+    assert sweep(study, tmp_path / "out", *axes) == 2
+    assert capsys.readouterr().err.endswith(f"refused: 4 runs: {tmp_path}/t.csv: the file is empty\n")
+    assert cli.main(["validate", str(study)]) == 2
+    assert f"{tmp_path}/t.csv: the file is empty" in capsys.readouterr().err
+
+
+def test_a_table_that_cannot_be_written_is_told(study, tmp_path):
+    """HDF5 itself crashed at exit after a failed write."""
+    limited = ("import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (4_000, 4_000)); "
+               "from simulator import cli; sys.exit(cli.main(sys.argv[1:]))")
+    sweep(study, tmp_path / "out")
+    done = subprocess.run([sys.executable, "-c", limited, "study", "merge", str(tmp_path / "out")],
+                          capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, f"{tmp_path}/out/table.h5: cannot be written: File too large\n")
+    assert sorted(path.name for path in (tmp_path / "out").glob("*.partial")) == []
 
 
 def test_timings_tell_where_and_when_each_run_began(study, tmp_path):

@@ -54,7 +54,7 @@ def test_goals_are_max_and_min():
     assert read_objectives({"ttft_ms": {"p99": "min"}, "gpus": "min"}, "x") == (
         Objective("ttft_ms.p99", False), Objective("gpus", False))
     with pytest.raises(InputErrors) as caught:
-        read_objectives({"a": "most", "b": 1}, "x.toml: study.objectives")
+        read_objectives({"gpus": "most", "rate": 1}, "x.toml: study.objectives")
     assert len(caught.value.faults) == 2
     with pytest.raises(InputErrors, match="expected at least one"):
         read_objectives({}, "x.toml: study.objectives")

@@ -1,4 +1,4 @@
-"""What a changing rate is asked."""
+"""The interface of changing rates."""
 from abc import ABC, abstractmethod
 
 import numpy as np
@@ -7,15 +7,15 @@ import numpy as np
 class Course(ABC):
     """One course of a rate over time.
 
-    Lambda(t) is its integral from 0 to t, the requests that are due until then.
-    is_random : it is drawn as far as it is asked for.
+    Lambda(t) is its integral from 0 to t, the number of requests due until t.
+    is_random : it is drawn, as far as calls need it.
     """
 
     is_random = False
 
     @abstractmethod
     def requests_until(self, time_s: float) -> float:
-        """Return Lambda(time_s); inf asks for all that will ever be due."""
+        """Return Lambda(time_s); for inf the number of all requests."""
 
     @abstractmethod
     def times_s(self, due: np.ndarray) -> np.ndarray:
@@ -23,27 +23,27 @@ class Course(ABC):
 
 
 class Rate:
-    """What a [workload.rate] can be: a `Changing` rate, or a `Placement`.
+    """A [workload.rate]: a `Changing` rate, or a `Placement`.
 
     It is built as `Rate(parameters)`.
     """
 
 
 class Changing(Rate, ABC):
-    """A rate that changes, at which a process draws.
+    """A rate that changes; a process draws the gaps.
 
-    mean_per_s : requests per second in the long run, or as the rate's own page says.
+    mean_per_s : requests per second in the long run, or as the rate's reference page defines it.
     """
 
     mean_per_s: float
 
     @abstractmethod
     def course(self, generator: np.random.Generator) -> Course:
-        """Return the course of one run; only where that is random it draws."""
+        """Return the course of one run; it draws only if the course is random."""
 
 
 class Placement(Rate, ABC):
-    """What places requests itself, without a process that draws gaps."""
+    """Places requests itself, without a process that draws gaps."""
 
     @abstractmethod
     def arrivals_s(self, generator: np.random.Generator) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""`counts`: so many requests in each bin of time, from a file."""
+"""`counts`: a number of requests in each bin of time, from a file."""
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -18,16 +18,16 @@ COLUMNS = {"bin_start_s": Column(Kind.SECONDS, 0, MAX_TIME_NS, required=True), "
 
 
 class CountsParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A file of counts, one bin a row, and where in its bin each request comes."""
+    """A file of counts, one bin a row, and the placement of requests in a bin."""
 
     path: Annotated[str, Meta(extra={"path": True}, description=(
         "CSV file, plain or .gz, with the column count, and bin_start_s unless bin_s is given"))]
     bin_s: Annotated[Annotated[float, Meta(gt=0, le=MAX_TIME_NS / 1e9)] | None, Meta(description=(
-        "length of every bin, the first from 0; absent: the column bin_start_s says it"))] = None
+        "length of every bin, the first from 0; absent: from the column bin_start_s"))] = None
     scale: Annotated[float, Meta(gt=0, le=1e9, description=(
-        "multiplies the counts; what rounding takes from one bin it gives to the next"))] = 1.0
+        "multiplies the counts; rounding remainders go to the next bin"))] = 1.0
     inside: Annotated[Literal["even", "uniform", "poisson"], Meta(description=(
-        "evenly; anywhere in the bin; the same, and the count is the mean of a Poisson distribution"))] = "even"
+        "even: evenly; uniform: anywhere in the bin; poisson: as uniform, with a Poisson number of requests"))] = "even"
 
 
 class Counts(Placement):
@@ -43,7 +43,7 @@ class Counts(Placement):
     def arrivals_s(self, generator):
         """Return the requests of all bins.
 
-        Of n in a bin the j-th, from 0, comes evenly at (j + 0.5) / n of it.
+        Request j of n in a bin, from 0, comes evenly at (j + 0.5) / n of it.
         """
         scaled = self._counts * self._parameters.scale
         if self._parameters.inside == "poisson":
@@ -58,14 +58,14 @@ class Counts(Placement):
 
 
 def read_counts(path: str | Path, data: bytes, bin_s: float | None) -> tuple[np.ndarray, float, np.ndarray]:
-    """Return when bins begin (s), how long each is (s), and their counts.
+    """Return when bins begin (s), the length of a bin (s), and the counts of bins.
 
     data : content of the file.
 
     Raises
     ------
     InputErrors
-        Everything that is wrong with the file, by line.
+        All faults of the file, by line.
     """
     faults = Faults(path)
     needed = ("count",) if bin_s else ("bin_start_s", "count")

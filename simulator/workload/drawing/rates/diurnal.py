@@ -32,7 +32,7 @@ class Diurnal(Changing):
         self.mean_per_s = parameters.mean_per_s
 
     def course(self, generator):
-        """Return the cosine; nothing in it is random."""
+        """Return the cosine; no part of it is random."""
         return Cosine(self._parameters)
 
 

@@ -14,23 +14,23 @@ from simulator.errors import InputErrors, KeyFault
 from simulator.workload.drawing.rates.base import Changing, Course
 from simulator.workload.drawing.rates.segments import Segments
 
-FIRST_STAYS = 256               # drawn at once; each later block is as long as all before
-MOST_STAYS = 2**23              # some ten seconds
+FIRST_STAYS = 256               # drawn at once; each later block is as long as all blocks before
+MOST_STAYS = 2**23              # takes some ten seconds
 PerSecond = Annotated[float, Meta(ge=0, le=1e9)]
 Positive = Annotated[float, Meta(gt=0, le=1e9)]
 
 
 class MmppParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Rates of the states, and how fast these change."""
+    """Rates of the states, and the rates of state changes."""
 
     rates_per_s: Annotated[tuple[PerSecond, ...], Meta(min_length=2, max_length=100, description=(
         "requests a second in each state"))]
     leave_per_s: Annotated[tuple[Positive, ...], Meta(description=(
-        "of two states: how often a second each is left for the other"))] = ()
+        "of two states: changes per second from each to the other"))] = ()
     matrix_per_s: Annotated[tuple[tuple[PerSecond, ...], ...], Meta(description=(
-        "of any number: how often a second state i is left for state j; the diagonal is 0"))] = ()
+        "of any number of states: changes per second from state i to state j; the diagonal is 0"))] = ()
     start: Annotated[Literal["stationary"] | Annotated[int, Meta(ge=0, le=99)], Meta(description=(
-        "the first state, counted from 0; stationary: each as likely as in the long run"))] = "stationary"
+        "the first state, counted from 0; stationary: drawn by the states' shares in the long run"))] = "stationary"
 
     def __post_init__(self):
         count = len(self.rates_per_s)
@@ -51,14 +51,14 @@ class MmppParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             raise ValueError(f"start: there is no state {self.start}, only those below {count}")
 
     def jumps(self) -> np.ndarray:
-        """Return how often a second state i is left for state j, (n, n)."""
+        """Return the changes per second from state i to state j, (n, n)."""
         if self.matrix_per_s:
             return np.array(self.matrix_per_s)
         return np.array([[0.0, self.leave_per_s[0]], [self.leave_per_s[1], 0.0]])
 
 
 class Mmpp(Changing):
-    """`mmpp`; its mean is that of the long run."""
+    """`mmpp`; its mean is the long-run mean."""
 
     Parameters = MmppParameters
 
@@ -77,9 +77,9 @@ class Mmpp(Changing):
 
 
 class Walk(Course):
-    """A walk through the states, drawn as far as it is asked for.
+    """A walk through the states, drawn as far as needed.
 
-    The blocks in which it is drawn do not depend on what is asked, so a longer one begins with the shorter.
+    The blocks in which it is drawn do not depend on the calls, so a longer walk begins with the shorter one.
     """
 
     is_random = True
@@ -92,7 +92,7 @@ class Walk(Course):
         self._extend()
 
     def requests_until(self, time_s):
-        """Return the integral; there is no end to it."""
+        """Return the integral, which has no bound."""
         if np.isinf(time_s):
             return np.inf
         while self._end_s < time_s:

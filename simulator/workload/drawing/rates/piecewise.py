@@ -14,12 +14,12 @@ PerSecond = Annotated[float, Meta(ge=0, le=1e9)]
 
 
 class PiecewiseParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Rates from given times on; the last one goes on for ever."""
+    """Rates from given times on; the last one has no end."""
 
     times_s: Annotated[tuple[Time, ...], Meta(min_length=1, description="ascending from 0")]
-    rates_per_s: Annotated[tuple[PerSecond, ...], Meta(min_length=1, description="requests a second from each on")]
+    rates_per_s: Annotated[tuple[PerSecond, ...], Meta(min_length=1, description="requests a second from each time on")]
     interpolate: Annotated[Literal["step", "linear"], Meta(description=(
-        "each rate holds until the next time; it changes in a straight line to the next"))] = "step"
+        "step: each rate holds until the next time; linear: it changes in a straight line to the next"))] = "step"
 
     def __post_init__(self):
         if len(self.times_s) != len(self.rates_per_s):
@@ -34,7 +34,7 @@ class PiecewiseParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
 
 
 class Piecewise(Changing):
-    """`piecewise`; its mean is that from the first to the last time."""
+    """`piecewise`; its mean is from the first to the last time."""
 
     Parameters = PiecewiseParameters
 
@@ -48,5 +48,5 @@ class Piecewise(Changing):
         self.mean_per_s = self._segments.requests_until(last_s) / last_s if last_s else parameters.rates_per_s[0]
 
     def course(self, generator):
-        """Return the table; nothing in it is random."""
+        """Return the table; no part of it is random."""
         return self._segments

@@ -1,4 +1,4 @@
-"""A rate in pieces, each constant or a straight line: its integral and the inverse of that, in closed form."""
+"""A rate in pieces, each constant or a straight line: its integral and the inverse of the integral, in closed form."""
 from math import inf, isinf
 
 import numpy as np
@@ -36,8 +36,8 @@ class Segments(Course):
     def times_s(self, due):
         """Return the times.
 
-        Of a rest r they are 2 r / (a + sqrt(a^2 + 2 b r)) after the start of a piece. That is the smaller root of a x +
-        b x^2 / 2 = r, written so that nothing cancels where b is small.
+        For a rest r the time is 2 r / (a + sqrt(a^2 + 2 b r)) after the start of a piece. That is the smaller root of
+        a x + b x^2 / 2 = r, written so that nothing cancels if b is small.
         """
         pieces = np.maximum(np.searchsorted(self._due, due, side="left") - 1, 0)
         rest = np.maximum(due - self._due[pieces], 0.0)
@@ -49,9 +49,9 @@ class Segments(Course):
 
 
 class Repeated(Course):
-    """The course of a rate that comes again after each period.
+    """The course of a rate that repeats after each period.
 
-    It is more than 0 somewhere.
+    It must be positive somewhere.
     """
 
     def __init__(self, course: Course, period_s: float):
@@ -59,7 +59,7 @@ class Repeated(Course):
         self._due = course.requests_until(period_s)         # in each period
 
     def requests_until(self, time_s):
-        """Return the integral; there is no end to it."""
+        """Return the integral, which has no bound."""
         if isinf(time_s):
             return inf
         periods, since_s = divmod(time_s, self._period_s)

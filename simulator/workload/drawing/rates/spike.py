@@ -1,4 +1,4 @@
-"""`spike`: a rate that is some times as high for a while."""
+"""`spike`: a rate that is multiplied for some time."""
 from typing import Annotated
 
 import msgspec
@@ -17,7 +17,7 @@ class Spike(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     at_s: Annotated[float, Meta(ge=0, le=MAX_S, description="when it begins")]
     duration_s: Annotated[float, Meta(gt=0, le=MAX_S, description="how long it lasts")]
-    factor: Annotated[float, Meta(ge=0, le=1e6, description="multiplies the rate meanwhile; 0: nobody comes")]
+    factor: Annotated[float, Meta(ge=0, le=1e6, description="multiplies the rate meanwhile; 0: no requests")]
 
 
 class SpikeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -44,5 +44,5 @@ class Spikes(Changing):
         self.mean_per_s = parameters.base_per_s
 
     def course(self, generator):
-        """Return the steps; nothing in them is random."""
+        """Return the steps; no step is random."""
         return self._segments

@@ -34,7 +34,7 @@ class GammaParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class TraceParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Gaps between the rows of a file, in whole seconds; its first is not sent."""
+    """Gaps between the rows of a file, in whole seconds; the first row is not sent."""
 
     trace_file: Annotated[str, Meta(extra={"path": True}, description="CSV with calendar times in column arrival_time")]
     start_time: Annotated[str, Meta(description="only rows after this time")] = "1970-01-04 12:00:00"

@@ -1,7 +1,7 @@
 """Vidur's lengths: prompt and output of a request are drawn together.
 
 A generator is built as `Generator(parameters)` and has one method, `next(draws)`: prompt and output tokens as numbers
-whose fractions are cut off later; None: there is no next request.
+with fractions, which are cut off later; None: there is no next request.
 """
 import math
 from typing import Annotated
@@ -20,8 +20,8 @@ from simulator.workload.reading.tables import scan_columns
 Tokens = Annotated[int, Meta(ge=1, le=MAX_TOKENS // 2)]
 Ratio = Annotated[float, Meta(gt=0, le=1e6, description="prompt over output tokens")]
 Scale = Annotated[float, Meta(gt=0, le=1e6)]
-Seed = Annotated[int, Meta(ge=0, le=2**32 - 1, description="of this generator's own random numbers")]
-LEAST = 1e-8                # Vidur adds it where it divides
+Seed = Annotated[int, Meta(ge=0, le=2**32 - 1, description="seed of this generator's own random numbers")]
+LEAST = 1e-8                # Vidur adds it to divisors
 
 
 class FixedParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -32,7 +32,7 @@ class FixedParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class UniformParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A total that is uniform, and divided."""
+    """A uniform total, divided between prompt and output."""
 
     min_tokens: Annotated[Tokens, Meta(description="least of prompt and output together")] = 1024
     max_tokens: Annotated[Tokens, Meta(description="most of prompt and output together")] = 4096
@@ -44,9 +44,9 @@ class UniformParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
 
 class ZipfParameters(UniformParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A total of which short ones are common, and divided."""
+    """A total with many short values, divided between prompt and output."""
 
-    theta: Annotated[float, Meta(ge=0, lt=1, description="how much more common")] = 0.6
+    theta: Annotated[float, Meta(ge=0, lt=1, description="how much more common short totals are")] = 0.6
     scramble: Annotated[bool, Meta(description=(
         "spread the totals over the range, by Python's hash with PYTHONHASHSEED = 0"))] = False
     seed: Seed = 42
@@ -65,7 +65,7 @@ class TraceParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     prefill_scale_factor: Annotated[Scale, Meta(description="multiplies prompts; fractions are cut off")] = 1.0
     decode_scale_factor: Annotated[Scale, Meta(description="multiplies outputs; fractions are cut off")] = 1.0
     max_tokens: Annotated[Tokens, Meta(description=(
-        "of prompt and output together; both give up what is more, by their shares"))] = 4096
+        "of prompt and output together; the excess is cut from both by their shares"))] = 4096
     seed: Seed = 42
 
 
@@ -157,5 +157,5 @@ class Trace:
 
 
 def _zeta(count: int, theta: float) -> float:
-    """Return the sum of 1 / i**theta over i from 1, without the last of `count`."""
+    """Return the sum of 1 / i**theta for i from 1 to `count` - 1."""
     return np.sum(1 / np.power(np.arange(1, count), theta))

@@ -1,7 +1,7 @@
-"""Python's hash of a text, for programs that take it for a random number.
+"""Python's hash of a text, for programs that use it as a random number.
 
 SipHash with the key that PYTHONHASHSEED = 0 gives, all zeros: 2 rounds a word and 4 at the end up to Python 3.10, which
-Vidur asks for; 1 and 3 from 3.11 on. Source: J.-P. Aumasson, D. J. Bernstein, SipHash: a fast short-input PRF, 2012.
+Vidur requires; 1 and 3 from 3.11 on. Source: J.-P. Aumasson, D. J. Bernstein, SipHash: a fast short-input PRF, 2012.
 """
 MASK = 2**64 - 1
 START = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
