@@ -34,7 +34,7 @@ class StepLog:
     def __init__(self, limit=None, blocks=True):
         self.steps = []
         self._blocks = blocks
-        self._open, self._last, self._failing = {}, {}, []
+        self._open, self._last, self._failing, self._rejected = {}, {}, [], set()
         self._limit = limit
         self._num_iterations = 0
 
@@ -78,6 +78,9 @@ class StepLog:
         if batch.num_stages > 1:
             step["stages"] = [(batch.visits[i].start_ns, batch.visits[i].end_ns) for i in range(batch.num_stages)]
         step["finished"] = [row for row, _ in step["scheduled"] if _has_finished(replica, row, batch.end_ns)]
+        rejected = [row for row in _rejected_rows(replica, batch) if row not in self._rejected]
+        self._rejected |= set(rejected)
+        step["finished"] += rejected
         failed = [row for row in self._failing if replica.rank.request(row).status == records.FAILED]
         step["finished"] += failed
         self._failing = [row for row in self._failing if row not in failed]
@@ -117,6 +120,13 @@ cdef bint _has_finished(Replica replica, int32_t row, int64_t end_ns) except -1:
     cdef const Request* request = replica.rank.request(row)
     return (request.status == records.COMPLETED
             and request.completed_ns == replica.rank.delivery.completed_ns(row, end_ns))
+
+
+cdef list _rejected_rows(Replica replica, const Batch* batch):
+    """Return whom the replica has rejected with the token that this iteration brought."""
+    return [batch.entries[i].row for i in range(batch.num_entries)
+            if replica.rank.delivery.rejects(batch.entries[i].row) and not batch.entries[i].is_partial
+            and replica.rank.request(batch.entries[i].row).status == records.REJECTED]
 
 
 cdef object _describe_copies(Replica replica, dict step):

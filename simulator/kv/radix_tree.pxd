@@ -66,6 +66,7 @@ cdef class RadixTree:
     cdef int32_t host_node              # where they end
     cdef readonly int64_t revived       # tokens that the last insert found there in host memory alone, and brought back
     cdef int64_t _now                   # counts what happens
+    cdef int32_t longest_prompt         # of longer ones the text is one token, the same for all, and the answer
     cdef Content _content
     cdef const Request* _requests
     cdef const Demand* _demands
@@ -121,6 +122,7 @@ cdef class RadixTree:
         return self._nodes[node].made
 
     cdef Piece _piece_at(self, int32_t row, int64_t place) noexcept nogil
+    cdef Piece _piece_of_cut(self, int32_t row, int64_t place) noexcept nogil
     cdef int32_t _agreeing(self, int32_t node, int32_t row, int64_t begin, int64_t end) noexcept nogil
     cdef int32_t _add_leaf(self, int32_t parent, int32_t row, int64_t begin, int64_t end, int64_t priority,
                            bint is_hit) except -1 nogil

@@ -6,7 +6,7 @@ when; what a split leaves to its two halves; the order in which leaves go.
 Time counts what happens to the tree. A walk that only looks gives the whole path one time, parents a trifle less than
 their children: times are multiples of 2**20, less so many steps from the end.
 """
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
@@ -17,6 +17,7 @@ from simulator.kv.content cimport Cursor
 cdef enum:
     TICK = 1 << 20              # longer than any path
     FIRST_BUCKETS = 64
+    STAND_IN = 3                # stream of the token that stands for a prompt; no other has this code
     SPARSE = 4                  # buckets for each node, at least: a look for what is not there seldom meets one
 
 
@@ -34,6 +35,7 @@ cdef class RadixTree:
         self._requests, self._demands, self._segments = (
             self._content._requests, self._content._demands, self._content._segments)
         self._first_free = -1
+        self.longest_prompt = INT32_MAX
         self._num_buckets = FIRST_BUCKETS
         self._buckets = <int32_t*>calloc(self._num_buckets, sizeof(int32_t))
         if self._buckets == NULL:
@@ -53,6 +55,8 @@ cdef class RadixTree:
         cdef int32_t i
         cdef const Segment* segment
         cdef Piece piece
+        if self._requests[row].prompt_tokens > self.longest_prompt:
+            return self._piece_of_cut(row, place)
         if self._demands[row].num_segments == 0 and place < self._requests[row].prompt_tokens:
             piece.stream, piece.offset = own_stream(row), place
             piece.left = self._requests[row].prompt_tokens - place
@@ -66,6 +70,15 @@ cdef class RadixTree:
                 return piece
             place -= segment.num_tokens
         piece.stream, piece.offset, piece.left = output_stream(row), place, INT64_MAX
+        return piece
+
+    cdef Piece _piece_of_cut(self, int32_t row, int64_t place) noexcept nogil:
+        """Do so where a prompt is too long: one token stands for it."""
+        cdef Piece piece
+        if place == 0:
+            piece.stream, piece.offset, piece.left = STAND_IN, 0, 1
+        else:
+            piece.stream, piece.offset, piece.left = output_stream(row), place - 1, INT64_MAX
         return piece
 
     cdef int64_t common(self, int32_t row, int64_t begin, int32_t other, int64_t other_begin,
@@ -87,7 +100,8 @@ cdef class RadixTree:
     cdef uint32_t _code_of(self, int32_t parent, int32_t row, int64_t begin) noexcept nogil:
         cdef Piece piece
         cdef uint64_t code
-        if self._demands[row].num_segments == 0 and begin < self._requests[row].prompt_tokens:
+        if self._demands[row].num_segments == 0 and (
+                begin < self._requests[row].prompt_tokens <= self.longest_prompt):
             piece.stream, piece.offset = own_stream(row), begin             # what _piece_at says, without the call
         else:
             piece = self._piece_at(row, begin)
@@ -285,6 +299,8 @@ cdef class RadixTree:
         cdef uint64_t hash
         cdef Cursor cursor
         memset(&cursor, 0, sizeof(Cursor))
+        if self._requests[it.row].prompt_tokens > self.longest_prompt:
+            return                          # no prompt begins with it
         while place < it.end:
             hash = self._content.advance(it.row, self.page_size, &cursor)
             place += self.page_size

@@ -357,8 +357,9 @@ cdef class Scheduler:
     # The run is over: count what was accepted of a member up to now.
     cdef void count_striding(self, int32_t slot) noexcept nogil
 
-    # A sequence is done: free its blocks and its slot.
+    # A sequence is done: free its blocks and its slot. Of several: in this order.
     cdef int finish(self, int32_t slot) except -1 nogil
+    cdef void sort_finished(self, int32_t* slots, int32_t count) noexcept nogil
 
     # The same for one that is taken off while the batch that ends may be followed by another with it.
     cdef int abort(self, int32_t slot) except -1 nogil

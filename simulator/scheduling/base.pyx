@@ -207,7 +207,7 @@ cdef class Scheduler:
         """Return the tokens, int64 (n,), that the engine lets answers to prompts of these lengths have, at most.
 
         And whether, bool (n,), that is for the size of its KV pool and not for max_model_len. None: as many as that
-        leaves room for.
+        leaves room for. -1: a prompt that was taken is rejected with its first token, which no client sees.
 
         pool : simulator.engine.plan.Pool, the replicas that it schedules.
         """
@@ -317,6 +317,9 @@ cdef class Scheduler:
 
     cdef int finish(self, int32_t slot) except -1 nogil:
         return self._leave_copying(slot, False) if self.copies else self._vacate(slot, False)
+
+    cdef void sort_finished(self, int32_t* slots, int32_t count) noexcept nogil:
+        sort_by_order(slots, count, self._sequences)
 
     cdef int abort(self, int32_t slot) except -1 nogil:
         return self._leave_copying(slot, True) if self.copies else self._vacate(slot, False)

@@ -34,8 +34,12 @@ Kept, as meant so or harmless: a chunk goes on though those who run may need mor
 is forgotten when the running batch is replaced by prompts, and after a mixed batch; after a retraction much is expected
 of requests, for up to 600 decodes.
 
-Not as in SGLang: a chunk for which there is no page waits, where the server would end; a prompt that is too long is
-refused at once, and not prefilled as one token first; requests whose clients give up leave nothing in the tree.
+One token stands for a prompt that is too long: it waits its turn, is computed, and its request is rejected then
+(managers/utils.py, validate_input_length; schedule_batch.py, set_finish_with_abort). In pools with roles and with
+hicache it is rejected at once.
+
+Not as in SGLang: a chunk for which there is no page waits, where the server would end; requests whose clients give up
+leave nothing in the tree.
 """
 from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
@@ -45,10 +49,10 @@ from simulator.core.memory cimport resize
 from simulator.core.row_list cimport RowList, add_row, has_row
 from simulator.domain.batch cimport clear_shape
 from simulator.domain.iteration cimport Batch
-from simulator.domain.request cimport PENDING, REJECTED
+from simulator.domain.request cimport DROPPED, PENDING, REJECTED
 from simulator.kv.tiers.hicache cimport HicacheTier
 from simulator.scheduling.base cimport Scheduler, Sequence
-from simulator.scheduling.sglang_apart cimport DECODE, PREFILL, SglangApart
+from simulator.scheduling.sglang_apart cimport DECODE, PREFILL, WHOLE, SglangApart
 from simulator.scheduling.sglang_owed cimport MOST_RESERVED, Owed
 from simulator.scheduling.sglang_queue cimport HRRN, ROUTING_KEY, SHORTEST_PREFILL, Candidate, SglangQueue
 from simulator.scheduling.sglang_running cimport slack_of
@@ -63,6 +67,8 @@ from simulator.scheduling.sglang_arguments import (
     ADVICE, SglangParameters, faults, ignores_eos, label_faults, role_faults)
 
 cdef enum:
+    NOT_SCHEDULED = -1          # records.NEVER_NS
+    SPARE_TOKENS = 6            # that the longest text has beyond the longest prompt
     DECAY_STEPS = 600           # decodes until little is expected; SGLANG_NEW_TOKEN_RATIO_DECAY_STEPS
 
 NO_IMAGES = '"sglang" knows no images: its tree of prefixes tells prompts apart by their tokens alone'
@@ -120,28 +126,31 @@ cdef class Sglang(SglangApart):
     cdef int64_t _known_orders          # who runs with a later place in the running list came from another replica
     cdef bint _had_decodes              # the running batch had requests when the last pass ended
     cdef int64_t _extended              # tokens of the last batch with prompts
+    cdef bint _cuts_prompts             # one token stands for a prompt that is too long
     cdef HicacheTier _hicache           # host memory; None: there is none
     cdef bint _prefetches               # from a store below it
     cdef bint _is_forming               # a pass is under way
-    cdef RowList _waiting_on            # rows that were passed over in this pass, for KV that is prefetched
+    cdef RowList _waiting_on            # rows passed over in this pass: their KV is prefetched, or they are to leave
     cdef int64_t _carried               # of the one that the running batch grew from; hrrn counts them with each decode
 
     def __init__(self, parameters, context):
         ignoring = ignores_eos(parameters, context.labels)
-        # Behind a mixed batch those that decoded follow its prompts and leave in that order; members leave as admitted.
-        self.grouping = context.fast_forward and not (
-            parameters.enable_mixed_chunk and parameters.chunked_prefill_size > 0)
+        self.grouping = context.fast_forward
         self._pages = context.kv
         self.max_running = parameters.max_running_requests
         self._take_parameters(parameters)
         self.waiting = WaitingQueue(context.requests, context.demands, FIRST_COME)
         self._queue, self._owing = SglangQueue(parameters, context, self.waiting), Owed()
-        self.longest_prompt = max(self._queue.longest - 6, 1)
+        self._queue.follow(&self.failed)
+        self.longest_prompt = max(self._queue.longest - SPARE_TOKENS, 1)
         self._chunked = -1
         self._take_role()
         if self.tier is not None and self.tier.copies:
             self._hicache = self.tier
             self._prefetches = self._hicache.has_store
+        self._cuts_prompts = self._role == WHOLE and self._hicache is None
+        if self._cuts_prompts:
+            self._queue.cut_prompts(self.longest_prompt)
         self._num_classes = len(ignoring) - 1
         self._ignores = <bint*>calloc(len(ignoring), sizeof(bint))
         if self._ignores == NULL:
@@ -221,7 +230,9 @@ cdef class Sglang(SglangApart):
         longest = min(pool.max_model_len, tokens) - 1
         pages = -(-prompt_tokens // pool.block_size) * pool.block_size
         by_text, by_pool = longest - prompt_tokens - 1, tokens - pages - pool.block_size - 1
-        return np.minimum(by_text, by_pool), (by_pool < by_text) | (tokens < pool.max_model_len)
+        is_taken = prompt_tokens <= max(longest - SPARE_TOKENS, 1)
+        most = np.where(is_taken, np.maximum(np.minimum(by_text, by_pool), 0), -1)
+        return most, (by_pool < by_text) | (tokens < pool.max_model_len)
 
     @staticmethod
     def kv_cache(parameters, plan):
@@ -242,13 +253,15 @@ cdef class Sglang(SglangApart):
                  "KV pool leave a prompt"), (-1, f"found max_queued_requests = {self._most_queued:,} waiting"))
 
     cdef int8_t refusal(self, int32_t row) noexcept nogil:
-        cdef int8_t answer = Scheduler.refusal(self, row)
-        if answer == PENDING and not self._by_priority and self._is_queue_full():
+        cdef int64_t text = self._queue.text(row)
+        if self._queue.prompt(row) > self.longest_prompt or text > self._queue.longest:
             return REJECTED
-        return answer
+        if self.kv.whole_blocks(text) > self.kv.num_blocks:
+            return DROPPED
+        return REJECTED if not self._by_priority and self._is_queue_full() else PENDING
 
     cdef inline bint _is_queue_full(self) noexcept nogil:
-        return self.waiting.size - self.failed.size >= self._most_queued
+        return self._queue.size() >= self._most_queued
 
     cdef int enqueue(self, int32_t row) except -1 nogil:
         cdef int32_t worst = row
@@ -257,7 +270,7 @@ cdef class Sglang(SglangApart):
         self._queue.enter(row)
         if is_full:
             if self._by_priority:
-                worst = self._queue.least(&self.failed)
+                worst = self._queue.least()
             add_row(&self.failed, worst)
         if self._prefetches and self._is_forming:
             self._ask(row)
@@ -270,9 +283,9 @@ cdef class Sglang(SglangApart):
     cdef int _ask(self, int32_t row) except -1 nogil:
         """Prefetch what the store has of a text that has entered the queue."""
         cdef Candidate* it = self._queue.candidate(row)
-        if self.failed.size > 0 and has_row(&self.failed, row):
+        if self._queue.is_leaving(row):
             return 0
-        it.text = <int32_t>(self._requests[row].prompt_tokens + self._outputs(row))
+        it.text = <int32_t>self._queue.text(row)
         self._queue.adopt(row, it.text - 1)
         return self._hicache.ask(row, it.host_node, <int64_t>it.prefix + it.host, it.text - 1)
 
@@ -343,7 +356,7 @@ cdef class Sglang(SglangApart):
             self._deferrals = self._interval
         if batch.num_entries + batch.num_members > 0:
             self._queue.processed += self._extended if is_prefill else self._carried if self._is_upstream else 0
-        elif self._running.size + self.num_waiting() + self.num_in_flight + self.num_standing == 0:
+        elif self._running.size + self.num_waiting() - self.failed.size + self.num_in_flight + self.num_standing == 0:
             self._ratio = self._first_ratio
         self._had_decodes = self._decoding.size > 0
         self._known_orders = self._next_order
@@ -399,7 +412,7 @@ cdef class Sglang(SglangApart):
         cdef int32_t i
         if self._may_preempt or self._decoding.size == 0:
             self._is_full = False
-        if (self._is_full or self.waiting.size == 0) and self._chunked < 0:
+        if (self._is_full or self._queue.size() == 0) and self._chunked < 0:
             return False
         self._admitted.size = self._victims.size = 0
         self._left.goes_on = False
@@ -499,8 +512,11 @@ cdef class Sglang(SglangApart):
         cdef Candidate* it
         while self.waiting.size > 0:
             row = self.waiting.top()
-            if self._verdict() == OTHER or (self.failed.size > 0 and has_row(&self.failed, row)):
+            if self._verdict() == OTHER:
                 break
+            if self._queue.is_leaving(row):
+                add_row(&self._waiting_on, self.waiting.pop())
+                continue
             if self._admitted.size >= self._slots_left(self._left.goes_on):
                 self._is_full = True
             if self._is_full and not (self._may_preempt and self._make_room(batch, row)):
@@ -509,7 +525,7 @@ cdef class Sglang(SglangApart):
                 add_row(&self._waiting_on, self.waiting.pop())
                 continue
             it = self._queue.candidate(row)
-            it.text = <int32_t>(self._requests[row].prompt_tokens + self._outputs(row))
+            it.text = <int32_t>self._queue.text(row)
             self._queue.adopt(row, it.text - 1)
             verdict = self._admit_head(batch, row, it)
             if verdict != GO_ON:
@@ -547,7 +563,10 @@ cdef class Sglang(SglangApart):
         self.waiting.pop()
         if self._hicache is not None:
             self._hicache.begins_with(row, found - it.prefix)
-        self.admit(row, <int32_t>(found // self.kv.block_size), batch)
+        if self._requests[row].prompt_tokens > self._queue.longest_prompt:
+            self._admit_stand_in(row, batch)
+        else:
+            self.admit(row, <int32_t>(found // self.kv.block_size), batch)
         self._sequences[slot].scheduled = <int32_t>tokens
         self._progress[slot].published, self._progress[slot].pending = found, 0
         add_row(&self._admitted, <int32_t>slot)
@@ -555,6 +574,16 @@ cdef class Sglang(SglangApart):
             self._left.chunk_slot = <int32_t>slot
         self._charge(tokens, 0 if is_cut else min(self._queue.most(row), <int64_t>MOST_RESERVED))
         return self._verdict()
+
+    cdef int _admit_stand_in(self, int32_t row, Batch* batch) except -1 nogil:
+        """Admit the token that stands for a prompt that is too long; by the books its request never ran."""
+        cdef int32_t slot = self._occupy(row)
+        cdef Sequence* sequence = &self._sequences[slot]
+        sequence.prompt_tokens = sequence.num_tokens = 1
+        self._append(slot, batch)
+        self._requests[row].scheduled_ns = NOT_SCHEDULED
+        sequence.is_new = False
+        return 0
 
     cdef Verdict _fits(self, int32_t row, int64_t prefix, int64_t host, int64_t* tokens, bint* is_cut) noexcept nogil:
         """Say whether one may be admitted, `host` tokens behind whose prefix come from host memory, to pages."""
@@ -589,7 +618,7 @@ cdef class Sglang(SglangApart):
         cdef double available = <double>self._pages.available()
         cdef int32_t i
         if not self._is_upstream and self._decoding.size + self._admitted.size == 0 and self._paged(
-                self._requests[row].prompt_tokens + self._queue.most(row)) <= self._pages.available():
+                self._queue.prompt(row) + self._queue.most(row)) <= self._pages.available():
             return self._cut_fixed(tokens, is_cut)
         if <double>paged > min(available - <double>self._left.current, self._spare(<double>paged)):
             return NO_TOKEN
@@ -640,7 +669,7 @@ cdef class Sglang(SglangApart):
         for i in range(self._num_needs, place, -1):
             self._needs[i] = self._needs[i - 1]
         self._needs[place].left = left
-        self._needs[place].occupied = <int64_t>self._requests[row].prompt_tokens + outputs
+        self._needs[place].occupied = self._queue.prompt(row) + outputs
         self._num_needs += 1
         return 0
 
@@ -722,6 +751,6 @@ cdef class Sglang(SglangApart):
         """Return how the policy stands, by SGLang's names: rows, tokens."""
         return {"running": [self._row(self._decoding.rows[i]) for i in range(self._decoding.size)],
                 "chunked": self._row(self._chunked) if self._chunked >= 0 else None,
-                "waiting": [row for row in self.waiting.rows() if not has_row(&self.failed, row)],
+                "waiting": [row for row in self.waiting.rows() if not self._queue.is_leaving(row)],
                 "batch_is_full": self._is_full, "ratio": self._ratio,
                 "tokens": self._pages.tokens_free, "evicted": self._pages.tree.evicted}

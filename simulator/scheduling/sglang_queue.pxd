@@ -1,8 +1,8 @@
 """The order in which SGLang's scheduler looks at those that wait."""
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
-from simulator.core.row_list cimport RowList
-from simulator.domain.request cimport Demand, Request
+from simulator.core.row_list cimport RowList, has_row
+from simulator.domain.request cimport WAITING, Demand, Request
 from simulator.kv.base cimport blocks_for
 from simulator.kv.radix cimport RadixKV
 from simulator.scheduling.waiting_queue cimport WaitingQueue
@@ -55,12 +55,15 @@ cdef class SglangQueue:
     cdef int64_t _entries
     cdef int64_t pool                   # tokens of KV
     cdef int64_t longest                # text that a request may have, with a token to spare
+    cdef int64_t longest_prompt         # one token stands for longer ones
     cdef int64_t processed              # tokens that batches have had
     cdef int32_t sign                   # 1: low priorities go first, -1: high ones
     cdef Candidate* _candidates         # [row]
     cdef SortKey* _keys                 # [_num_keys]
     cdef int32_t _num_keys
     cdef int32_t _room
+    cdef const RowList* _leaving        # rows of `waiting` that nobody serves any more; the scheduler's
+    cdef RowList _aside                 # those of them that were taken
     cdef RowList _remembered            # rows that others are compared with
     cdef uint64_t _seed                 # of random orders
     cdef uint64_t _shuffles             # so far
@@ -76,6 +79,18 @@ cdef class SglangQueue:
     cdef inline Candidate* candidate(self, int32_t row) noexcept nogil:
         return &self._candidates[row]
 
+    # Tokens of a prompt as it is computed, and of its text.
+    cdef inline int64_t prompt(self, int32_t row) noexcept nogil:
+        cdef int64_t tokens = self._requests[row].prompt_tokens
+        return tokens if tokens <= self.longest_prompt else 1
+
+    cdef inline int64_t text(self, int32_t row) noexcept nogil:
+        return self.prompt(row) + self._requests[row].output_tokens
+
+    # From now on one token stands for longer prompts.
+    cdef inline void cut_prompts(self, int64_t longest) noexcept nogil:
+        self.longest_prompt, self._kv.tree.longest_prompt = longest, <int32_t>longest
+
     # Tokens that the answer of a request may have.
     cdef inline int64_t most(self, int32_t row) noexcept nogil:
         cdef int64_t prompt = self._requests[row].prompt_tokens, page = self._kv.block_size
@@ -83,6 +98,19 @@ cdef class SglangQueue:
         if prompt + most + 2 * page < self.pool:        # surely less than below, without a division
             return max(0, most)
         return max(0, min(max(0, most), self.pool - blocks_for(prompt, self._kv.block_size) * page - page - 1))
+
+    # Who waits, and is not about to leave. `follow`: rows that are; they stay the scheduler's.
+    cdef inline void follow(self, const RowList* leaving) noexcept nogil:
+        self._leaving = leaving
+
+    cdef inline bint is_leaving(self, int32_t row) noexcept nogil:
+        return self._leaving.size > 0 and has_row(self._leaving, row)
+
+    cdef inline int32_t size(self) noexcept nogil:
+        cdef int32_t size = self._waiting.size, i
+        for i in range(self._leaving.size):             # clients of some may have given up since
+            size -= self._requests[self._leaving.rows[i]].status == WAITING
+        return size
 
     # A request enters the queue. The queue is sorted in place, for a pass that may admit.
     cdef void enter(self, int32_t row) noexcept nogil
@@ -105,7 +133,7 @@ cdef class SglangQueue:
     cdef int64_t shorter_work(self, int64_t rest, int64_t most) except -1 nogil
 
     # The least preferred, newest one that waits, of those that are not about to leave.
-    cdef int32_t least(self, const RowList* leaving) except -1 nogil
+    cdef int32_t least(self) except -1 nogil
 
     cdef int64_t _work(self, int32_t row) noexcept nogil
     cdef int _take_all(self) except -1 nogil

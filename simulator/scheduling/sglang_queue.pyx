@@ -3,13 +3,13 @@
 Source: sglang 0.5.23, managers/schedule_policy.py, SchedulePolicy. The order stays for later passes.
 """
 from libc.math cimport INFINITY
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from simulator.core.draws cimport mix
 from simulator.core.memory cimport resize
-from simulator.core.row_list cimport RowList, add_row, has_row
+from simulator.core.row_list cimport add_row
 from simulator.domain.request cimport Demand, Request
 from simulator.kv.base cimport blocks_for
 
@@ -52,6 +52,7 @@ cdef class SglangQueue:
         self._refreshes = parameters.radix_eviction_policy == "lru" and self._kv.caches
         self.pool = <int64_t>self._kv.num_blocks * self._kv.block_size
         self.longest = min(<int64_t>context.max_model_len, self.pool) - 1
+        self.longest_prompt = INT64_MAX
         self.sign = 1 if parameters.schedule_low_priority_values_first else -1
         self._candidates = <Candidate*>calloc(len(requests) + 1, sizeof(Candidate))
         if self._candidates == NULL:
@@ -82,6 +83,7 @@ cdef class SglangQueue:
         free(self._keys)
         free(self._remembered.rows)
         free(self._order.rows)
+        free(self._aside.rows)
         free(self._weights)
         free(self._key_ranks)
         free(self._key_counts)
@@ -103,7 +105,7 @@ cdef class SglangQueue:
 
     cdef int adopt(self, int32_t row, int64_t num_tokens) except -1 nogil:
         cdef Candidate* it = &self._candidates[row]
-        cdef int64_t text = <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens
+        cdef int64_t text = self.text(row)
         it.prefix = self._kv.find(row, num_tokens, &it.node)
         it.host, it.host_node = <int32_t>self._kv.tree.host_tokens, self._kv.tree.host_node
         it.matched = <int32_t>min(<int64_t>it.prefix + it.host, max(text - 1, 0))
@@ -111,34 +113,41 @@ cdef class SglangQueue:
 
     cdef int64_t _work(self, int32_t row) noexcept nogil:
         """Return the tokens that one still has to compute."""
-        return max(1, <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens
+        return max(1, self.text(row)
                    - self._candidates[row].matched)
 
     # ---- all at once
 
     cdef int _take_all(self) except -1 nogil:
-        cdef int32_t i
-        self._num_keys = self._waiting.size
-        if self._num_keys > self._room:
-            resize(&self._keys, 2 * <size_t>self._num_keys * sizeof(SortKey))
-            self._room = 2 * self._num_keys
-        for i in range(self._num_keys):
-            self._keys[i].row = self._waiting.pop()
+        cdef int32_t row, _
+        if self._waiting.size > self._room:
+            resize(&self._keys, 2 * <size_t>self._waiting.size * sizeof(SortKey))
+            self._room = 2 * self._waiting.size
+        self._num_keys = self._aside.size = 0
+        for _ in range(self._waiting.size):
+            row = self._waiting.pop()
+            if self.is_leaving(row):
+                add_row(&self._aside, row)
+            else:
+                self._keys[self._num_keys].row = row
+                self._num_keys += 1
         return 0
 
     cdef int _put_back(self) except -1 nogil:
         cdef int32_t i
         for i in range(self._num_keys):
             self._waiting.push(self._keys[i].row)
+        for i in range(self._aside.size):
+            self._waiting.push(self._aside.rows[i])
         return 0
 
     cdef int sort(self) except -1 nogil:
         cdef int policy = self._policy
         cdef bint refreshes
         cdef int32_t i
-        if (policy == LPM or policy == HRRN) and self._waiting.size > LONG_QUEUE:
+        if (policy == LPM or policy == HRRN) and self.size() > LONG_QUEUE:
             policy = FCFS
-        refreshes = self._refreshes and not looks_at_tree(policy) and self._waiting.size > 0
+        refreshes = self._refreshes and not looks_at_tree(policy) and self.size() > 0
         self._refreshes_due += refreshes
         refreshes = refreshes and self._refreshes_due % REFRESH_INTERVAL == 1
         if policy == FCFS and not (self._policy == FCFS and self._by_priority):
@@ -162,10 +171,11 @@ cdef class SglangQueue:
 
     cdef int _refresh_head(self) except -1 nogil:
         """Do so where nothing is sorted."""
-        cdef int32_t i = min(self._waiting.size, <int32_t>LONG_QUEUE)
+        cdef int32_t i = min(self._waiting.size, <int32_t>LONG_QUEUE + self._leaving.size)
         while i > 0:
             i -= 1
-            self._note_use(self._waiting.at(i))
+            if not self.is_leaving(self._waiting.at(i)):
+                self._note_use(self._waiting.at(i))
         return 0
 
     cdef int sort_for_decoding(self) except -1 nogil:
@@ -194,7 +204,7 @@ cdef class SglangQueue:
         if it.code == 0:
             it.code = self._kv.tree.first_code(row)
         if self._kv.tree.may_begin(it.code):
-            self._kv.find(row, <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens, &node)
+            self._kv.find(row, self.text(row), &node)
         return 0
 
     cdef int _match_all(self) except -1 nogil:
@@ -203,7 +213,7 @@ cdef class SglangQueue:
         self._remembered.size = 0
         for i in range(self._num_keys):
             row = self._keys[i].row
-            self.adopt(row, <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens)
+            self.adopt(row, self.text(row))
             is_late = False
             if self._candidates[row].prefix <= SHORT_PREFIX:
                 is_late = self._repeats_another(row)
@@ -214,11 +224,11 @@ cdef class SglangQueue:
 
     cdef bint _repeats_another(self, int32_t row) except -1 nogil:
         """Say whether one that was remembered begins alike: what it computes will be found."""
-        cdef int64_t text = <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens
+        cdef int64_t text = self.text(row)
         cdef int32_t i, other
         for i in range(self._remembered.size if text >= SHORT_PREFIX else 0):
             other = self._remembered.rows[i]
-            if (<int64_t>self._requests[other].prompt_tokens + self._requests[other].output_tokens >= SHORT_PREFIX
+            if (self.text(other) >= SHORT_PREFIX
                     and self._kv.tree.common(row, 0, other, 0, SHORT_PREFIX) == SHORT_PREFIX):
                 return True
         return False
@@ -235,7 +245,7 @@ cdef class SglangQueue:
         elif self._policy == LPM:
             key.first = INFINITY if is_late else -<double>it.matched
         elif self._policy == HRRN:
-            left = max(0, <int64_t>self._requests[key.row].prompt_tokens - it.matched)
+            left = max(0, self.prompt(key.row) - it.matched)
             key.second = self._demands[key.row].tie_rank
             key.first = INFINITY if is_late else -INFINITY
             if not is_late and left > 0:
@@ -327,13 +337,11 @@ cdef class SglangQueue:
         self._put_back()
         return reserved
 
-    cdef int32_t least(self, const RowList* leaving) except -1 nogil:
+    cdef int32_t least(self) except -1 nogil:
         cdef int32_t i, worst = -1, row
         self._take_all()
         for i in range(self._num_keys):
             row = self._keys[i].row
-            if has_row(leaving, row):
-                continue
             if worst < 0 or self.sign * <int64_t>self._demands[row].priority > self.sign * <int64_t>(
                     self._demands[worst].priority) or (
                     self._demands[row].priority == self._demands[worst].priority

@@ -18,7 +18,7 @@ from simulator.scheduling.sglang_queue cimport SglangQueue
 cdef struct Progress:           # of a slot
     int64_t published           # tokens that others find, as far as it has put them into the tree
     int64_t pending             # its prompt will be published with the batch that ends so many tokens; else 0
-    int64_t stamp               # of one that decodes: grows along the running batch; 0: it was taken off that
+    int64_t stamp               # of one that decodes: grows along the running batch; kept when it is taken off that
     bint has_come               # of one that is held: its KV is here, and that was noticed
 
 
@@ -103,14 +103,11 @@ cdef class SglangRunning(Scheduler):
         cdef int32_t place = self._place_of(slot)
         if place < self._decoding.size:
             drop_at(&self._decoding, place)
-            self._progress[slot].stamp = 0
 
     # Where a slot is in the running batch; its size: nowhere.
     cdef inline int32_t _place_of(self, int32_t slot) noexcept nogil:
         cdef const int32_t* rows = self._decoding.rows
         cdef int32_t low = 0, high = self._decoding.size, middle
-        if self._progress[slot].stamp == 0:
-            return high
         while low < high:
             middle = (low + high) // 2
             if self._progress[rows[middle]].stamp < self._progress[slot].stamp:

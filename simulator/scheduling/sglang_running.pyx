@@ -66,10 +66,11 @@ cdef class SglangRunning(Scheduler):
         sequence.num_tokens += sampled
         if self._overlaps_batches:
             sequence.num_placeholders -= sampled
-        if not goes_on and self._is_whole:
-            self._publish_all(entry.slot)
-        elif self._progress[entry.slot].pending > 0:
-            self._publish(entry.slot, self._progress[entry.slot].pending)
+        if self._progress[entry.slot].pending > 0:      # of who decodes `finish` does it, behind the batch's prompts
+            if not goes_on and self._is_whole:
+                self._publish_all(entry.slot)
+            else:
+                self._publish(entry.slot, self._progress[entry.slot].pending)
         if sequence.is_member:
             drop_row(&self._fresh, entry.slot)
             self._note_owing(entry.slot)
@@ -77,13 +78,24 @@ cdef class SglangRunning(Scheduler):
 
     cdef int finish(self, int32_t slot) except -1 nogil:
         cdef Sequence* sequence = &self._sequences[slot]
-        if self._pages.tokens(slot) > 0:                # of a member; others leave their text in `update`
+        if self._pages.tokens(slot) > 0:                # else it left its text in `update`
             sequence.num_tokens = sequence.prompt_tokens + self._requests[sequence.row].output_tokens
             if sequence.is_member:
                 self.kv.settle(slot, self.computed(slot))
                 sequence.scheduled = 1                  # visited by itself
             self._publish_all(slot)
         return self._vacate(slot, False)
+
+    cdef void sort_finished(self, int32_t* slots, int32_t count) noexcept nogil:
+        """Sort those who end by their places in the running batch: a mixed batch has its prompts first."""
+        cdef int32_t i, j, slot
+        for i in range(1, count):
+            slot = slots[i]
+            j = i
+            while j > 0 and self._progress[slots[j - 1]].stamp > self._progress[slot].stamp:
+                slots[j] = slots[j - 1]
+                j -= 1
+            slots[j] = slot
 
     cdef int _publish(self, int32_t slot, int64_t tokens) except -1 nogil:
         cdef const Sequence* sequence = &self._sequences[slot]
@@ -289,7 +301,7 @@ cdef class SglangRunning(Scheduler):
         mine, theirs = self._written(slot), self._written(other)
         if mine != theirs:
             return mine > theirs
-        return self._requests[self._row(slot)].prompt_tokens < self._requests[self._row(other)].prompt_tokens
+        return self._queue.prompt(self._row(slot)) < self._queue.prompt(self._row(other))
 
     cdef int _grow_own(self) except -1 nogil:
         resize(&self._progress, self.num_slots * sizeof(Progress))

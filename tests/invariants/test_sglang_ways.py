@@ -121,9 +121,10 @@ def test_requests_that_move_do_the_same(scene, caching, seed):
     WAYS.assert_same_moves(scene, caching, seed)
 
 
+@pytest.mark.parametrize("page", [1, 16])
 @pytest.mark.parametrize("seed", range(20))
-def test_whole_clusters_do_the_same(seed, tmp_path):
-    assert_same_experiment(tmp_path, seed, lambda rng: ['engine.scheduler = "sglang"', "engine.block_size = 16"], (
+def test_whole_clusters_do_the_same(seed, page, tmp_path):
+    assert_same_experiment(tmp_path, seed, lambda rng: ['engine.scheduler = "sglang"', f"engine.block_size = {page}"], (
         "engine.policy", "engine.max_num", "engine.enable_chunked", "engine.long_prefill", "engine.watermark"))
 
 

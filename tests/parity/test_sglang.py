@@ -8,8 +8,13 @@ from support import goldens, sglang
 CASES = sglang.case_paths()
 
 
-REASONS = {path: sglang.missing(goldens.read_scenario(path)) or sglang.unsettled(goldens.read_log(path))
-           for path in CASES}
+def reason_of(path):
+    """Return why a scenario is left out, or None."""
+    description = goldens.read_scenario(path)
+    return sglang.missing(description) or sglang.unsettled(goldens.read_log(path), description)
+
+
+REASONS = {path: reason_of(path) for path in CASES}
 
 
 def census():

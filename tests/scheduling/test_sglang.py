@@ -69,6 +69,35 @@ def test_a_full_queue_refuses_the_newest_or_the_least_preferred(tmp_path):
         records.COMPLETED, records.FAILED, records.COMPLETED]
 
 
+@pytest.mark.parametrize("changes", [
+    {}, {"disable_overlap_schedule": True}, {"enable_prefix_caching": False}, {"chunked_prefill_size": 32},
+    {"chunked_prefill_size": 32, "enable_mixed_chunk": True}, {"fast_forward": False}])
+def test_a_prompt_that_is_too_long_takes_its_turn_as_one_token(tmp_path, changes):
+    # 300 tokens, less one, less 5: a prompt has fewer than 294
+    trace = "arrived_at,num_prefill_tokens,num_decode_tokens\n" + "".join(
+        f"{arrived},{tokens},4\n" for arrived, tokens in ((0, 293), (1, 294), (2, 5000), (2, 295), (3, 7)))
+    result = serve(tmp_path, trace, **changes)
+
+    assert result.requests["status"].tolist() == [records.COMPLETED, *[records.REJECTED] * 3, records.COMPLETED]
+    assert result.requests["output_tokens"].tolist() == [4, 0, 0, 0, 4]
+    for times in ("scheduled_ns", "first_token_ns", "completed_ns"):
+        assert (result.requests[times] < 0).tolist() == [False, True, True, True, False]
+    prompts = result.iterations["prefill_tokens"][result.iterations["start_ns"] >= 10**9]
+    assert prompts[prompts > 0].tolist() == [1, 2, 7]
+    assert result.replicas["completed"].tolist() == [2]
+    assert result.summary["diagnosis"] == [
+        "of 5 requests 2 were served: 3 rejected, of up to 5,000 prompt tokens, which are longer than the 293 tokens "
+        "that max_model_len and the KV pool leave a prompt"]
+
+
+def test_the_longest_prompt_that_is_taken_may_have_no_room_for_an_answer(tmp_path):
+    # in pages of 4: 300 tokens hold 293 of a prompt in 296, and a page is kept free
+    trace = "arrived_at,num_prefill_tokens,num_decode_tokens\n0,293,4\n1,294,4\n2,287,4\n"
+    result = serve(tmp_path, trace, block_size=4, num_gpu_blocks=75)
+    assert result.requests["status"].tolist() == [records.COMPLETED, records.REJECTED, records.COMPLETED]
+    assert result.requests["output_tokens"].tolist() == [1, 0, 4]
+
+
 def order(result):
     """Return the requests in the order of their prompts."""
     return np.argsort(result.requests["scheduled_ns"], kind="stable").tolist()

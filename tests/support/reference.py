@@ -1,10 +1,12 @@
 """The executable models of ../shared/reference as judges of recordings, where they are present."""
+import copy
 import importlib.util
 
 from support.goldens import GOLDENS
 
 MODEL = GOLDENS.parent / "reference" / "vllm_model.py"
 SECOND_MODEL = MODEL.with_name("vllm_model_more.py")        # with KV offload and groups of layers, among other things
+SGLANG_MODEL = MODEL.with_name("sglang_model.py")
 THIRD_MODEL = MODEL.with_name("vllm_model_more_033.py")     # with EAGLE's hits as well, as the older version has them
 
 
@@ -78,6 +80,16 @@ def judge_pair(description, logs):
     except model.Diff as disagreement:
         return str(disagreement)
     return None
+
+
+def sglang_log(description):
+    """Return what the model of SGLang does with a scenario, as a log; None: it comes to no end, or to none of sense."""
+    simulation = _model(SGLANG_MODEL).Sim(copy.deepcopy(description))
+    try:
+        steps = simulation.run()
+    except AssertionError:
+        return None
+    return {"steps": steps} if len(steps) <= description["max_steps"] else None
 
 
 def _without_empty(steps, items):

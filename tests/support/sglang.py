@@ -41,23 +41,34 @@ def options_of(description):
 def missing(description):
     """Return what a scenario needs that the engine does not have, or None."""
     options, requests = options_of(description), description["requests"]
-    pool = options["max_total_tokens"] // options["page_size"] * options["page_size"]
-    longest = min(options["context_length"], pool) - 7
-    if any(length > longest for length in lengths(requests).values()):
-        return "a prompt of one token in place of one that is too long"
     if options.get("enable_priority_scheduling") and any(request.get("priority") is None for request in requests):
-        return "requests with and without a priority"
+        return "requests with and without a priority, of which nothing was recorded"
     return None
 
 
-def unsettled(log):
-    """Return what a log shows that SGLang leaves to chance, or None."""
-    order = [request["id"] for request in sorted(log["requests"], key=lambda request: request["arrival"])]
+def unsettled(log, description):
+    """Return what a log shows that SGLang leaves to chance, or its recorder, or None."""
+    order = [request["id"] for request in sorted(description["requests"], key=lambda request: request["arrival"])]
+    lasts = {request["id"] for request in description["requests"] if request.get("stop_at")}
     for step in log["steps"]:
         places = [order.index(name) for name in step["waiting"] if name in step["preempted"]]
         if places != sorted(places):
             return "the order of several requests put back for one, which is arbitrary upstream"
+    if lasts & _cut_short(log, lengths(description["requests"])):
+        return "an end token of a prompt that was cut twice, which the recorder counts from the end of its whole text"
     return None
+
+
+def _cut_short(log, lengths):
+    """Return the requests that decode though a part of their prompt was never computed."""
+    found, computed = set(), {}
+    for step in log["steps"]:
+        for name in step["decode"]:
+            if computed.get(name, lengths[name]) < lengths[name]:
+                found.add(name)
+        for name, prefix, tokens in step["prefill"]:
+            computed[name] = prefix + tokens
+    return found
 
 
 def lengths(requests):
@@ -181,8 +192,9 @@ def recorded_entry(step):
 
 
 def _is_lost(step):
-    """Say whether nothing happened but that one left which cannot go on; the log has no step then."""
-    return len(step["preempted"]) == 1 and step["preempted"][0] not in step["policy"]["waiting"]
+    """Say whether nothing happened but that some left which waited, or one which cannot go on: the log has no step."""
+    return not step["preempted"] or (
+        len(step["preempted"]) == 1 and step["preempted"][0] not in step["policy"]["waiting"])
 
 
 def first_difference(log, steps, ids):

@@ -23,8 +23,10 @@ cdef class Delivery:
     cdef Request* _requests
     cdef const Outcome* _outcomes
     cdef int64_t _num_clients           # rows that somebody waits for; those behind are prefill legs of requests
+    cdef int64_t _num_heard             # of these, leading rows of which each token reaches the client
     cdef const int32_t* _targets        # [row] tokens after which generation stops: by itself, at max_tokens, or at
                                         # max_model_len; >= 1, for one is always sampled
+    cdef const int8_t* _rejected        # [row] is it rejected with its first token? NULL: none is
     cdef Recorder _recorder
     cdef Departures _departures
     cdef readonly object pool_cuts      # bool (requests,), whose answers the KV pool may cut; None: nobody's
@@ -37,6 +39,10 @@ cdef class Delivery:
 
     cdef inline const int32_t* targets(self) noexcept nogil:
         return self._targets
+
+    # Is a request rejected with its first token? It is sampled, and reaches no client.
+    cdef inline bint rejects(self, int32_t row) noexcept nogil:
+        return self._rejected != NULL and self._rejected[row]
 
     # When the client sees the `count`-th token (from 1) of a request, which leaves the engine at `now_ns`.
     cdef inline int64_t observed_ns(self, int64_t now_ns, int32_t count) noexcept nogil:

@@ -19,7 +19,7 @@ cdef class Delivery:
     host : HostParameters, of which those after the iteration matter here.
     departures : who left a replica; None: nobody wants to know.
     longest_answers : tokens, int64 (requests,), that answers have at most, and whether, bool (requests,), the KV pool
-        says so; None: as max_model_len says.
+        says so; None: as max_model_len says. -1: they are rejected with their first token.
     sibling : the Delivery of another pool of the same cluster, which knows the tokens of requests that come from there.
     """
 
@@ -34,13 +34,17 @@ cdef class Delivery:
         self.last_tokens = (
             np.full(len(requests), NO_TOKEN_NS, np.int64) if sibling is None else sibling.last_tokens)
         cdef const int32_t[::1] targets = target_array
+        rejected_array = (most < 0).astype(np.int8)
+        cdef const int8_t[::1] rejected = rejected_array
         cdef int64_t[::1] last_token_ns = self.last_tokens
-        self._owners = (workload.requests, workload.outcomes, target_array)
+        self._owners = (workload.requests, workload.outcomes, target_array, rejected_array)
         self._num_clients = len(requests) - workload.num_prefill_legs
+        self._num_heard = 0 if longest_answers is not None else self._num_clients
         if len(requests):
             self._requests = &requests[0]
             self._outcomes = &outcomes[0]
             self._targets = &targets[0]
+            self._rejected = &rejected[0] if longest_answers is not None and rejected_array.any() else NULL
             self.last_token_ns = &last_token_ns[0]
         self._recorder = recorder
         self._departures = departures if departures is not None else Departures(0)
@@ -53,7 +57,7 @@ cdef class Delivery:
         cdef Delivery other = Delivery.__new__(Delivery)
         other.last_tokens, other._owners, other._departures = self.last_tokens, self._owners, self._departures
         other._requests, other._outcomes, other._targets = self._requests, self._outcomes, self._targets
-        other._num_clients = self._num_clients
+        other._rejected, other._num_clients, other._num_heard = self._rejected, self._num_clients, self._num_heard
         other.pool_cuts = self.pool_cuts
         other.last_token_ns, other._recorder = self.last_token_ns, recorder
         other.output_ns, other.gap_ns, other.completion_ns = self.output_ns, self.gap_ns, self.completion_ns
@@ -62,7 +66,7 @@ cdef class Delivery:
     cdef int deliver(self, int32_t row, int32_t tokens, int64_t now_ns) except -1 nogil:
         cdef Request* request = &self._requests[row]
         cdef int32_t unseen = 0                         # BLIS: the first one comes with the second
-        if row >= self._num_clients:
+        if row >= self._num_heard and (row >= self._num_clients or self.rejects(row)):
             return 0
         if request.first_token_ns < 0:
             unseen = request.output_tokens

@@ -7,7 +7,7 @@ from simulator.core.debug cimport SIM_DEBUG
 from simulator.core.finish_heap cimport FinishHeap
 from simulator.core.row_list cimport add_row, has_row
 from simulator.domain.iteration cimport Batch, Entry, Preempted
-from simulator.domain.request cimport COMPLETED, FAILED, RUNNING, WAITING, Request
+from simulator.domain.request cimport COMPLETED, FAILED, REJECTED, RUNNING, WAITING, Request
 from simulator.engine.output.recorder cimport Recorder
 from simulator.engine.replica.delivery cimport Delivery
 from simulator.engine.replica.member_tokens cimport (
@@ -15,7 +15,7 @@ from simulator.engine.replica.member_tokens cimport (
 from simulator.engine.replica.pipeline cimport Pipeline, batch_at, spare_batch
 from simulator.engine.replica.rounds cimport Rounds, drop_rounds, move_to_round, next_of_turn, next_phase
 from simulator.engine.replica.run_ahead cimport RunAhead, add_used_blocks, most_used_blocks, move_to
-from simulator.scheduling.base cimport Group, Scheduler, Sequence, Turn, sort_by_order
+from simulator.scheduling.base cimport Group, Scheduler, Sequence, Turn
 
 cdef enum:
     OFTEN_CHECKED = 100         # iterations: a debug build checks the first ones, then every so many
@@ -535,14 +535,19 @@ cdef class Rank:
         return self.scheduler.fall_out(slot)
 
     cdef void _complete_request(self, int32_t row, int64_t now_ns) noexcept nogil:
+        self._lone = 0
+        if self.delivery.rejects(row):
+            self.delivery.leave(row, REJECTED, now_ns)
+            self._requests[row].enqueued_ns = -1        # by the books as one that was turned away when it came
+            return
         self.delivery.leave(row, COMPLETED, now_ns)
         self.row.completed += 1
-        self._lone = 0
 
     cdef int _free_finished(self, int64_t now_ns) except -1 nogil:
         """Free what the finished sequences hold and no tier reads, in scheduled order."""
         cdef int32_t i
-        sort_by_order(self._finished.rows, self._finished.size, self.scheduler.sequence(0))
+        if self._finished.size > 1:
+            self.scheduler.sort_finished(self._finished.rows, self._finished.size)
         for i in range(self._finished.size):
             if not self.scheduler.keep(self._finished.rows[i], now_ns):
                 self.scheduler.finish(self._finished.rows[i])
