@@ -43,7 +43,7 @@ from simulator.kv.blis_sparse import SparseBlisKV
 from simulator.kv.counting import CountingKV
 from simulator.scheduling.base import SchedulerFacts
 from simulator.scheduling.blis_lora import BlisLoraParameters, around, label_faults, new_loads, new_tally
-from simulator.scheduling.blis_scores import AGE_WEIGHT, Scores
+from simulator.scheduling.blis_scores import AGE_WEIGHT
 
 Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Score = Annotated[float, Meta(ge=-1e9, le=1e9)]
