@@ -14,8 +14,8 @@ extensions = ["myst_parser"]
 exclude_patterns = ["conf.py", "README.md", "**/.*"]
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
-html_theme = "alabaster"
-html_theme_options = {"description": "LLM inference serving, simulated", "page_width": "1300px",
+html_theme, html_theme_path, html_static_path = "_theme", ["."], ["_theme/custom.css"]
+html_theme_options = {"description": "LLM inference serving, simulated", "page_width": "899px",    # see custom.css
                       "body_max_width": "auto", "sidebar_width": "250px", "font_size": "15px", "fixed_sidebar": True}
 html_sidebars = {"**": ["about.html", "searchfield.html", "navigation.html"]}
 html_show_sourcelink = False

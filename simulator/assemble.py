@@ -323,7 +323,8 @@ def build(prepared: Prepared, sink, monitor=None, threads: int = 1, serves: tupl
         keeps_journeys=_has_a_gate(experiment.cluster) or bool(upkeep + prepared.mover),
         keeps_legs=bool(upkeep + prepared.mover),
         tracks_identity=True if any(failure.kind == "link" for failure in experiment.failures) else None,
-        moves_requests=experiment.cluster.rescheduling is not None, tracer=_tracer(experiment, sink),
+        adds_up=experiment.output.vidur_csv, moves_requests=experiment.cluster.rescheduling is not None,
+        tracer=_tracer(experiment, sink),
         operations=_sampler(experiment, sink) + prepared.mover + upkeep + _expert_shifts(prepared.shifts))
     recorder = Recorder(sink, sink.wants_iterations, sink.wants_tokens)
     return build_cluster(prepared.workload, plan, Hooks(recorder, monitor))

@@ -52,6 +52,7 @@ class Recording:
     legs: np.ndarray | None = None
     beats: tuple = ()
     speculation: dict | None = None
+    executions: np.ndarray | None = None
 
 
 def record(workload, plan: ClusterPlan, *, details=True, blocks=True, max_iterations=None) -> Recording:
@@ -85,7 +86,8 @@ def record(workload, plan: ClusterPlan, *, details=True, blocks=True, max_iterat
         iterations=_joined(tables.iteration_chunks, records.ITERATION),
         steps=log.steps if details else [], token_times=_token_times(_joined(tables.token_chunks, records.TOKEN)),
         itl_gap_ns=gap_ns, itl_count=count, diagnosis=run.diagnosis, complete=run.complete,
-        transfers=run.transfers, legs=run.legs, beats=beats, speculation=run.speculation)
+        transfers=run.transfers, legs=run.legs, beats=beats, speculation=run.speculation,
+        executions=run.executions)
 
 
 class _Tables:

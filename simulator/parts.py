@@ -127,9 +127,11 @@ def joined(parts: Iterable[Part], workload: Workload, sink) -> Run:
         "stands_still": any(run["stands_still"] for run in runs),
         "clock_ns": max(run["clock_ns"] for run in runs),
         "replicas": _by_replica(parts, "replicas"), "kv_tiers": _tiers(parts),
-        "tier_use": _by_request(parts, "tier_use"), "encoded_tokens": _by_request(parts, "encoded_tokens"),
+        "tier_use": _by_request(parts, "tier_use"), "executions": _by_request(parts, "executions"),
+        "encoded_tokens": _by_request(parts, "encoded_tokens"),
         "adapters": _sum_of([run["adapters"] for run in runs]),
         "given_way": None if first["given_way"] is None else sum(run["given_way"] for run in runs),
+        "kv_allocation_failures": sum(run["kv_allocation_failures"] for run in runs),
         "speculation": _sum_of([run["speculation"] for run in runs]), "diagnosis": _sentences(runs)})
 
 

@@ -1,4 +1,6 @@
-"""Writer of docs/score.json, docs/accuracy.md and README.md's scores of backends, from the data sets of bench/accuracy.
+"""Writer of docs/score.json, docs/accuracy.md and the scores of backends, from the data sets of bench/accuracy.
+
+The scores go into README.md, and into hardware/efficiency/checked.toml for studies.
 
 `python tools/accuracy_page.py [--root FOLDER]` simulates all data sets, and again without each price of `operators`,
 one at a time; with `--page` only the pages are written again.
@@ -18,8 +20,10 @@ from simulator.study.accuracy.scoring import Score, overall_of, read_score, scor
 
 HOME = Path(__file__).parents[1]
 SCORE, PAGE, README = HOME / "docs/score.json", HOME / "docs/accuracy.md", HOME / "README.md"
+CHECKED = HOME / "hardware/efficiency/checked.toml"
 BACKENDS = ("operators", "roofline")
 QUOTED = re.compile(r"<!-- score (?P<backend>\w+) -->.*?<!-- -->")
+SCORED = re.compile(r'^\[(?P<backend>\w+)\]\nchecked = (?P<checked>".*")\nscore = ".*"$', re.MULTILINE)
 DIGITS = 4
 
 
@@ -38,6 +42,7 @@ def main():
     found = read_score(SCORE)
     write_text(PAGE, page(found))
     write_text(README, quoting(README.read_text(encoding="utf-8"), found))
+    write_text(CHECKED, scoring(CHECKED.read_text(encoding="utf-8"), found))
 
 
 def committed(found: Score) -> Score:
@@ -57,6 +62,12 @@ def quoting(readme: str, found: Score) -> str:
     """Return README.md with the score's text on backends between its marks."""
     return QUOTED.sub(
         lambda mark: f"<!-- score {mark['backend']} -->{in_short(found, mark['backend'])}<!-- -->", readme)
+
+
+def scoring(facts: str, found: Score) -> str:
+    """Return checked.toml with what the score says of backends."""
+    return SCORED.sub(lambda own: f"[{own['backend']}]\nchecked = {own['checked']}\n"
+                                  f'score = "{in_short(found, own["backend"])}"', facts)
 
 
 if __name__ == "__main__":

@@ -60,6 +60,9 @@ REQUESTS = _columns(
     encoded_tokens=("tokens", "image tokens encoded for it, again after a preemption; with [engine.encoder]"),
     loaded_tokens=("tokens", "tokens of its text read from KV tiers, again after a preemption; with [kv_tiers]"),
     stored_tokens=("tokens", "tokens of its text written to KV tiers for it; with [kv_tiers]"),
+    execution_ns=("ns", "duration: the stages of its batches executed; with output.vidur_csv"),
+    preempted_ns=("ns", "duration: between the end of one stage of its batches and the start of the next: restarts, "
+                  "hand-overs, busy stages; with output.vidur_csv"),
     prefill_done_ns=("ns", "its prefill replica had computed the prompt; with prefill pools"),
     transfer_start_ns=("ns", "its KV began to move to its decode replica, after the handshake; with prefill pools"),
     transfer_end_ns=("ns", "all of its KV had arrived at its decode replica; with prefill pools"),

@@ -45,8 +45,9 @@ REPLICA = _record(
 REPLICA_STATE = _record(
     time_ns="i8", iterations="i8", waiting_prefill_tokens="i8", running_prefill_tokens="i8",
     unallocated_prefill_tokens="i8", waiting_tokens="i8", running_tokens="i8", loading_tokens="i8", iteration_ns="i8",
-    preemptions="i8", iteration_prefill_tokens="i4", waiting="i4", running="i4", loading="i4", used_blocks="i4",
-    num_blocks="i4", block_size="i4", max_running="i4", max_batched_tokens="i4", is_silent="i4")
+    preemptions="i8", prefix_query_tokens="i8", prefix_hit_tokens="i8", cache_hit_rate="f8",
+    iteration_prefill_tokens="i4", waiting="i4", running="i4", loading="i4", used_blocks="i4", num_blocks="i4",
+    block_size="i4", max_running="i4", max_batched_tokens="i4", is_silent="i4")
 REPLICA_ACCOUNT = _record(
     in_flight_tokens="i8", expected_tokens="i8", dispatched="i8", up_since_ns="i8", in_flight="i4", replica="i4",
     pool="i4", node="i4", unit="i4", infer_type="i1", is_routable="i1", spare=("i1", 2))
@@ -58,6 +59,7 @@ KV_TIER = _record(
     cancelled="i8", started="i8", underway="i8",
     hit_chunks="i8", store_busy_ns="i8", load_busy_ns="i8", stored_bytes="f8", loaded_bytes="f8")
 TIER_USE = _record(loaded_tokens="i4", stored_tokens="i4")
+EXECUTION = _record(execution_ns="i8", preempted_ns="i8", first_ns="i8", left_ns="i8")
 TOKEN = _record(time_ns="i8", request="i4", tokens="i4")
 SAMPLE = _record(time_ns="i8", replica="i4", waiting="i4", running="i4", used_blocks="i4", in_flight="i4", spare="i4")
 DECISION = _record(

@@ -23,6 +23,9 @@ cdef struct ReplicaState:       # as the replica reports it
     int64_t loading_tokens      # of requests with KV on its way to this replica
     int64_t iteration_ns        # duration of the iteration in progress, or of the last one
     int64_t preemptions         # so far
+    int64_t prefix_query_tokens # prompt tokens looked up in the prefix cache at first admissions, so far
+    int64_t prefix_hit_tokens   # prompt tokens found there
+    double cache_hit_rate       # found / looked up, BLIS's CacheHitRate; 0 before the first look-up
     int32_t iteration_prefill_tokens    # prompt tokens in it
     int32_t waiting             # requests in the waiting queue
     int32_t running             # requests in the running list
@@ -33,6 +36,11 @@ cdef struct ReplicaState:       # as the replica reports it
     int32_t max_running         # requests in the running list, at most
     int32_t max_batched_tokens  # tokens in an iteration, at most
     int32_t is_silent           # the replica is paused and reports nothing; the rest is older
+
+
+cdef inline double hit_rate_of(const ReplicaState* state) noexcept nogil:
+    return (<double>state.prefix_hit_tokens / <double>state.prefix_query_tokens if state.prefix_query_tokens > 0
+            else 0.0)
 
 
 cdef struct ReplicaAccount:     # on the gateway's own account: always exact

@@ -35,12 +35,14 @@ class Run(msgspec.Struct):
         order of time; None: all were up all the time.
     adapters : {loads, reads, evictions}: of LoRA adapters, by all replicas; None: they are not tracked.
     given_way : preemptions in favour of waiting requests, by all replicas; None: no scheduler has such.
+    kv_allocation_failures : see `Scheduler.allocation_failures`, by all replicas.
     speculation : {num_draft_tokens, num_invalid_spec_tokens, steps}: drafts that were verified; drafts rejected by
         grammars, where any may; number of verify steps with 0, 1, 2, ... accepted drafts, at all replicas; None: there
         is no drafter.
     kv_tiers : structured array (levels,), `records.KV_TIER`, each level of each replica; None: there are no KV tiers.
     tier_use : structured array (requests,), `records.TIER_USE`; None: there are no KV tiers.
     encoded_tokens : int64 (requests,), embeddings that encoders computed for each; None: there are no encoders.
+    executions : structured array (requests,), `records.EXECUTION`; None: they are not recorded.
     encoding : domain.encoding.Encoding, results of encode pools; None: there are none.
     first_answer_ns : int64 (requests,), when the first token after each request's reasoning was seen, -1: there is
         none; None: no workload column marks reasoning. The results fill it in.
@@ -68,9 +70,11 @@ class Run(msgspec.Struct):
     kv_tiers: np.ndarray | None = None
     adapters: dict | None = None
     given_way: int | None = None
+    kv_allocation_failures: int = 0
     speculation: dict | None = None
     tier_use: np.ndarray | None = None
     encoded_tokens: np.ndarray | None = None
+    executions: np.ndarray | None = None
     encoding: Encoding | None = None
     first_answer_ns: np.ndarray | None = None
     decisions: dict | None = None

@@ -124,7 +124,7 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
         tier_use=np.zeros(len(legs), records.TIER_USE) if any(pool.tier for pool in plan.pools) else None,
         encoded_tokens=_encoded_tokens(plan, len(legs)),
         transfers=new_transfers(len(workload)) if plan.hand_over else None, stores={})
-    _number_ranks(plan, hooks.recorder)
+    _prepare(hooks.recorder, plan, len(legs))
     replicas, hosts = [], []
     for pool, delivery in zip(plan.pools, gates, strict=True):
         replicas += _replicas(pool, plan, shared, legs, delivery, len(replicas))
@@ -181,8 +181,10 @@ def _fetches_items(pool: Pool, plan: ClusterPlan) -> bool:
     return plan.encode is not None and any(each.model == pool.model for each in plan.encode.pools)
 
 
-def _number_ranks(plan: ClusterPlan, recorder: Recorder) -> None:
-    """Tell the recorder which replicas are which rank."""
+def _prepare(recorder: Recorder, plan: ClusterPlan, num_requests: int) -> None:
+    """Tell the recorder which replicas are which rank, and whether to add up how long requests execute."""
+    if plan.adds_up:
+        recorder.add_up(num_requests)
     if any(pool.ranks > 1 for pool in plan.pools):
         recorder.number_ranks(np.concatenate([
             np.arange(pool.places, dtype=np.int32) % pool.ranks for pool in plan.pools]))
@@ -237,7 +239,8 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, workload, delivery:
         context = ReplicaContext(
             kv=kv, requests=workload.requests, demands=workload.demands,
             max_model_len=pool.max_model_len, prompts_use_outputs=workload.prompts_use_outputs,
-            enable_prefix_caching=pool.enable_prefix_caching, fast_forward=plan.fast_forward and pool.fast_forward,
+            enable_prefix_caching=pool.enable_prefix_caching,
+            fast_forward=plan.fast_forward and pool.fast_forward and not plan.adds_up,
             num_stages=pool.latency.num_stages, tier=tier,
             request_ids=workload.request_ids, labels=workload.labels, seed=plan.seed, items=workload.items,
             encoded_tokens=shared.encoded_tokens, grammar_drafts=new_grammar_drafts(),

@@ -184,6 +184,9 @@ cdef class Cluster:
                   latency=provenance_of(self._plan.pools), diagnosis=diagnosis,
                   legs=None if self.fleet.legs is None else self.fleet.legs.table(), kv_tiers=self._tier_table(),
                   adapters=self._adapters(), given_way=self._given_way(), speculation=self._speculation(),
+                  kv_allocation_failures=sum(
+                      replica.scheduler.allocation_failures() for replica in self.replicas),
+                  executions=self._recorder.executions and self._recorder.executions.table,
                   tier_use=self._tier_use, encoded_tokens=self._encoded_tokens,
                   limits=self._limits())
         for operation in self.operations:

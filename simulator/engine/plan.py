@@ -143,6 +143,8 @@ class ClusterPlan(msgspec.Struct, frozen=True):
         not served; None: all. Takes a cluster that `can_be_cut`.
     keeps_journeys : note each request's way to its replica.
     keeps_legs : note each stay of a request at a replica; needed by what takes requests off a replica.
+    adds_up : keep account of how long each request executed, where the recorder wants iterations: these are taken one
+        by one.
     moves_requests : an operation moves requests between replicas.
     hand_over : simulator.engine.hand_over.plan.HandOverPlan, how prompts that prefill replicas have computed come to
         decode replicas; None: each replica does whole requests.
@@ -165,6 +167,7 @@ class ClusterPlan(msgspec.Struct, frozen=True):
     serves: tuple[int, int] | None = None
     keeps_journeys: bool = False
     keeps_legs: bool = False
+    adds_up: bool = False
     moves_requests: bool = False
     hand_over: Any = None
     encode: Any = None

@@ -2,6 +2,7 @@
 import numpy as np
 
 from simulator.domain import records
+from simulator.workload.budgets import is_declared
 
 BLOCK_ROWS = 1 << 16            # looked at together
 RECALLED = records.CAUSE_NAMES.index("recalled")
@@ -39,7 +40,7 @@ def finish_codes(workload, journeys: np.ndarray | None = None, part: slice = sli
     codes[cancelled(workload, part)] = records.CANCELLED
     ended = status == records.COMPLETED
     by_itself = tokens >= workload.outcomes["output_tokens"][part]
-    at_limit = tokens >= workload.demands["max_tokens"][part]
+    at_limit = (tokens >= workload.demands["max_tokens"][part]) & is_declared(workload.facts, part)
     reason = np.where(by_itself, records.STOP, np.where(at_limit, records.LENGTH, records.MAX_MODEL_LEN))
     if workload.pool_cuts is not None:
         reason[(reason == records.MAX_MODEL_LEN) & workload.pool_cuts[part]] = records.KV_POOL

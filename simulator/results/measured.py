@@ -117,8 +117,8 @@ def _notes(run: Run) -> list[str]:
     """Say what is left out of which numbers."""
     counts, window = run.workload.measured, run.window
     notes = [f"{int(len(counts) - counts.sum())} of {len(counts)} requests are not measured ([workload.measure], "
-             "[workload.warmup]): latencies and counts of requests leave them out; itl_ms, iterations, preemptions and "
-             "caches count all"]
+             "[workload.warmup], the warm-up of a study): latencies and counts of requests leave them out; itl_ms, "
+             "iterations, preemptions and caches count all"]
     if window is not None:
         notes.append(f"throughput, goodput, cost, energy and the use of replicas are of the window from "
                      f"{window.begin_ns / 1e9:,.3f} to {window.end_ns / 1e9:,.3f} s, with all requests that it holds")

@@ -90,11 +90,12 @@ def _by_machine(run: Run, pools: tuple[cluster.PoolFacts, ...]) -> dict:
 
 
 def preemptions(run: Run) -> dict:
-    """Count preemptions; by cause, where some are for places of those that wait."""
+    """Count preemptions, by cause where some are for places of those that wait, and KV blocks asked for in vain."""
     count = int(run.replicas["preemptions"].sum())
+    counts = {"preemptions": count, "kv_allocation_failures": run.kv_allocation_failures}
     if run.given_way is None:
-        return {"preemptions": count}
-    return {"preemptions": count, "preemptions_by_cause": {"places": run.given_way, "blocks": count - run.given_way}}
+        return counts
+    return counts | {"preemptions_by_cause": {"places": run.given_way, "blocks": count - run.given_way}}
 
 
 def remarks(workload, is_cut: np.ndarray) -> list[str]:

@@ -42,7 +42,7 @@ def one_pass(blocks: Callable[[], Iterable[Block]], lookers: Sequence[Looker]) -
 
 
 def in_passes(blocks: Callable[[], Iterable[Block]], *lookers: Looker) -> None:
-    """Show all blocks to those who need a pass, until nobody does."""
+    """Show all blocks to lookers, pass by pass, until each is done."""
     while wanting := [looker for looker in lookers if not looker.is_done]:
         one_pass(blocks, wanting)
 

@@ -38,8 +38,9 @@ class Rates:
         count = 0 if self.events is None else int(self.events.is_estimated.sum())
         if not count:
             return []
-        return [f"tokens of {count:,} requests that generate across an end of the window are estimated: they waited, "
-                "moved or got several tokens at once, and are taken to get them evenly"]
+        whose = "1 request that generates" if count == 1 else f"{count:,} requests that generate"
+        return [f"tokens of {whose} across an end of the window are estimated: they waited, moved or got several "
+                "tokens at once, and are taken to get them evenly"]
 
 
 def duration_s_of(requests: np.ndarray) -> float:

@@ -133,6 +133,8 @@ SUMMARY: dict[str, Column] = {
     **_keys(retries="times that requests were sent elsewhere after a failure",
             migrations="times that requests moved without a failure",
             iterations="forward passes of all replicas", preemptions="times that a request lost its place",
+            kv_allocation_failures="times that a request that ran asked for KV blocks in vain, and one was preempted; "
+                                   "under blis, as BLIS counts: for the last token of one that ends",
             preemptions_by_cause__places="for places of those that wait",
             preemptions_by_cause__blocks="since KV blocks ran out"),
     **_KV_CACHE,

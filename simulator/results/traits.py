@@ -13,7 +13,8 @@ UNKNOWN = NO_RANK = -1
 # Columns of /requests that are there where the workload says something of the kind, and their types.
 COLUMNS = {"rank": "i4", "due_ns": "i8", "expected_tokens": "i4", "reasoning_tokens": "i4", "first_answer_ns": "i8",
            "num_images": "i4", "image_tokens": "i4", "encoded_tokens": "i8", "loaded_tokens": "i4",
-           "stored_tokens": "i4", "prefill_replica": "i4", **dict.fromkeys(hand_over.COLUMNS, "i8")}
+           "stored_tokens": "i4", "execution_ns": "i8", "preempted_ns": "i8", "prefill_replica": "i4",
+           **dict.fromkeys(hand_over.COLUMNS, "i8")}
 
 
 def traits_of(run: Run) -> dict[str, np.ndarray]:
@@ -31,6 +32,8 @@ def traits_of(run: Run) -> dict[str, np.ndarray]:
         found["encoded_tokens"] = run.encoded_tokens
     if run.tier_use is not None:
         found |= {name: run.tier_use[name] for name in run.tier_use.dtype.names}
+    if run.executions is not None:
+        found |= {name: run.executions[name] for name in ("execution_ns", "preempted_ns")}
     found |= hand_over.columns_of(run)
     if run.replicas["rank"].any():
         found["rank"] = np.append(run.replicas["rank"], NO_RANK)[workload.requests["replica"]]

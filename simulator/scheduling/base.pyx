@@ -934,6 +934,10 @@ cdef class Scheduler:
         """Return how many were preempted for others that waited, so far; None: nobody is."""
         return None
 
+    def allocation_failures(self):
+        """Return how often requests that ran asked for KV blocks in vain, so far: each time one was preempted."""
+        return self.preemptions - (self.given_way() or 0)
+
     def advice(self, plight):
         """Return what may help a replica that cannot go on, as the end of a sentence.
 

@@ -28,9 +28,11 @@ from simulator.kv.blis_cache cimport BlisKV
 from simulator.kv.mirror cimport IS_PUT_OFF, NO_WAIT, Mirror
 from simulator.scheduling.adapter_loads cimport AdapterLoads
 from simulator.scheduling.base cimport Sequence
+from simulator.scheduling.blis_scores cimport Scores
 from simulator.scheduling.in_order cimport InOrder
 from simulator.scheduling.waiting_queue cimport (
-    BY_ARRIVAL, BY_PRIORITY, FIRST_COME, LATEST_FIRST, REVERSE_PRIORITY, SHORTEST_FIRST, SHORTEST_OUTPUT, WaitingQueue)
+    BY_ARRIVAL, BY_PRIORITY, BY_RANKING, FIRST_COME, LATEST_FIRST, REVERSE_PRIORITY, SHORTEST_FIRST, SHORTEST_OUTPUT,
+    WaitingQueue)
 
 from typing import Annotated, Literal
 
@@ -41,6 +43,7 @@ from simulator.kv.blis_sparse import SparseBlisKV
 from simulator.kv.counting import CountingKV
 from simulator.scheduling.base import SchedulerFacts
 from simulator.scheduling.blis_lora import BlisLoraParameters, around, label_faults, new_loads, new_tally
+from simulator.scheduling.blis_scores import AGE_WEIGHT
 
 Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
@@ -59,12 +62,33 @@ class BlisParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         "the victim: the last admitted, or the least urgent"))] = "fcfs"
     priority_policy: Annotated[Literal["class", "constant", "slo-based", "inverted-slo"], Meta(description=(
         "how urgent a request is: as its priority says; all alike; the older the more; the older the less"))] = "class"
+    age_weight: Annotated[float, Meta(ge=-1e6, le=1e6, extra={"unit": "1/us"}, description=(
+        "slo-based: score = base + age_weight x age, inverted-slo: base - age_weight x age, the highest is the most "
+        "urgent; without a base only its sign matters, as all grow older alike"))] = AGE_WEIGHT
+    base: Annotated[dict[str, Annotated[float, Meta(ge=-1e9, le=1e9)]], Meta(description=(
+        "the same: by SLO class, 0 for others; BLIS's is one for all, which orders nobody"))] = {}
     blis_version: Annotated[Literal["0.7", "head"], Meta(description=(
         "whose behaviour; in 0.7 a request that starts over keeps the time of its first token"))] = "head"
     upstream_compat: Annotated[bool, Meta(description=(
         "do as BLIS where it departs from every engine: completions take effect a step early, prompts found whole are "
         "free, iterations of no tokens take time"))] = False
     lora: Annotated[BlisLoraParameters | None, Meta(description="absent: adapters cost nothing")] = None
+
+    def __post_init__(self):
+        if not self.scores:
+            return
+        key = "base" if self.base else "age_weight"
+        if self.priority_policy not in ("slo-based", "inverted-slo"):
+            raise ValueError(f'{key}: expected none with priority_policy = "{self.priority_policy}": scores are those '
+                             'of "slo-based" and "inverted-slo"')
+        if self.policy not in ("priority-fcfs", "reverse-priority") and self.preemption_policy != "priority":
+            raise ValueError(f'{key}: expected none with policy = "{self.policy}" and preemption_policy = "fcfs": they '
+                             'ask for no urgency, "priority-fcfs" does')
+
+    @property
+    def scores(self):
+        """Say whether urgency is other than by age alone."""
+        return bool(self.base) or self.age_weight != AGE_WEIGHT
 
     @property
     def reads_expected_tokens(self):
@@ -99,11 +123,13 @@ cdef class Blis(InOrder):
     cdef bint _takes_over               # requests come whose prompts other replicas have computed
     cdef int32_t _num_taken             # of the batch being formed, those just admitted
     cdef int64_t _threshold             # longest chunk of a prompt, in tokens
+    cdef Scores _scores                 # urgency by them; None: by priority, age or not at all
     cdef bint _by_urgency               # the victim is the least urgent, not the last admitted
     cdef bint _has_classes              # by its priority a request is urgent, not by its age
     cdef bint _oldest_last              # by its age: the older, the less
     cdef bint _forgets_first_token      # head: a request that starts over has its first token before it
     cdef bint _is_upstream              # upstream_compat
+    cdef int64_t _failures              # allocations for a last token that failed
     cdef bint _outputs_are_prompts      # some prompt contains what another request generates
 
     def __init__(self, parameters, context):
@@ -128,12 +154,22 @@ cdef class Blis(InOrder):
         self.waiting = WaitingQueue(
             context.requests, context.demands, ORDERS[parameters.policy][parameters.priority_policy])
 
+        if parameters.scores:
+            self._score(parameters, context)
         if parameters.lora is not None and len(context.labels.get("adapter", ())) > 0:
             self._loads = new_loads(parameters.lora, context.labels["adapter"])
             self.tally, self.tracks_adapters = new_tally(parameters.lora, context), True
 
     def __dealloc__(self):
         free(self._passed_over.rows)
+
+    def _score(self, parameters, context):
+        """Go by scores, in the queue too where its policy asks for urgency."""
+        weight = -parameters.age_weight if self._oldest_last else parameters.age_weight
+        self._scores = Scores(context, parameters.base, weight, parameters.policy == "reverse-priority")
+        if parameters.policy in ("priority-fcfs", "reverse-priority"):
+            self.waiting = WaitingQueue(context.requests, context.demands, BY_RANKING)
+            self.waiting.rank_by(self._scores)
 
     @staticmethod
     def around(parameters, deployment):
@@ -150,11 +186,17 @@ cdef class Blis(InOrder):
     @staticmethod
     def label_faults(parameters, labels):
         """See Scheduler."""
-        return label_faults(parameters.lora, labels.get("adapter", ()))
+        known = {str(name) for name in labels.get("slo_class", ())}
+        return [*label_faults(parameters.lora, labels.get("adapter", ())),
+                *(("base", f'no request is of SLO class "{name}"') for name in parameters.base if name not in known)]
 
     def adapter_counts(self):
         """See Scheduler."""
         return self._loads.counts() if self.tracks_adapters else None
+
+    def allocation_failures(self):
+        """See Scheduler: BLIS counts those for the last token of requests that complete, which nobody needs."""
+        return self._failures
 
     def advice(self, plight):
         """See Scheduler."""
@@ -318,9 +360,11 @@ cdef class Blis(InOrder):
         """Is the request in `slot` less urgent, or as urgent and younger?"""
         cdef int32_t row = self._sequences[slot].row, other_row = self._sequences[other].row
         cdef int64_t arrival_ns = self._requests[row].arrival_ns, other_ns = self._requests[other_row].arrival_ns
+        if self._scores is not None and self._scores.place(row) != self._scores.place(other_row):
+            return self._scores.place(row) > self._scores.place(other_row)
         if self._has_classes and self._demands[row].priority != self._demands[other_row].priority:
             return self._demands[row].priority > self._demands[other_row].priority
-        return arrival_ns < other_ns if self._oldest_last else arrival_ns > other_ns
+        return arrival_ns < other_ns if self._oldest_last and self._scores is None else arrival_ns > other_ns
 
     cdef int _evict(self, Batch* batch, int32_t slot) except -1 nogil:
         cdef Request* request = &self._requests[self._sequences[slot].row]
@@ -426,5 +470,5 @@ cdef class Blis(InOrder):
             if sequence.is_member:
                 self.kv.settle(slot, computed)
                 sequence.scheduled = 1                                  # visited by itself
-            self.kv.allocate(slot, sequence.row, 0, computed + 1, 0, 0, computed + 1)
+            self._failures += not self.kv.allocate(slot, sequence.row, 0, computed + 1, 0, 0, computed + 1)
         return self._vacate(slot, False)

@@ -1,6 +1,6 @@
 """The arguments of the scheduler `vllm`, what vLLM refuses to start with, and what helps where it cannot go on."""
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
@@ -25,6 +25,9 @@ Retention = Annotated[int, Meta(ge=0, le=2**31 - 1)] | Literal["dense"]
 class VllmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """vLLM's arguments. Source: vLLM 0.32.0 and 0.10.1, vllm/config/scheduler.py."""
 
+    WHY_NOT: ClassVar[dict[str, str]] = {
+        "prefix_match_unit": "hits end with whole blocks here, and vLLM's hits inside a block, whose rest it copies, "
+                             "are not modelled"}
     max_num_seqs: Annotated[int, Meta(ge=1, le=2**20, description="sequences in a batch")] = 256
     max_num_batched_tokens: Annotated[Tokens, Meta(description="tokens in a batch")] = 8192
     max_num_scheduled_tokens: Annotated[Tokens | None, Meta(description=(

@@ -5,6 +5,7 @@ import sys
 from simulator.errors import InputErrors
 from simulator.study.bench import offline, serve
 from simulator.study.bench.flags import REFUSED, WITHOUT_EFFECT, add_others, given
+from simulator.study.telling.screen import show
 
 DONE = 0
 BENCHES = {                     # name: adds its flags, runs, what it does
@@ -21,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         bench = commands.add_parser(name, help=purpose, description=purpose, allow_abbrev=False)
         add(bench)
         add_others(bench, name)
+        bench.add_argument("--quiet", action="store_true", help="the benchmark's own lines alone, and warnings")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -34,8 +36,16 @@ def run(options: argparse.Namespace) -> int:
     refused = [flag for flag in given(options, REFUSED) if options.bench in flag.commands]
     if refused:
         raise InputErrors([f"bench {options.bench}: {flag.name}: refused: {flag.why}" for flag in refused])
-    text, notes = BENCHES[options.bench][1](options)
-    print(text)
+    found = BENCHES[options.bench][1](options)
+    print(found.text)
+    if not options.quiet:
+        _tell(options, found.notes)
+    show(print, found.said, found.experiment, options.quiet, is_apart=True)
+    return DONE
+
+
+def _tell(options: argparse.Namespace, notes: list[str]) -> None:
+    """Say which flags are without effect, and what else there is to know of them."""
     without = {}
     for flag in given(options, WITHOUT_EFFECT):
         without.setdefault(flag.why, []).append(flag.name)
@@ -43,4 +53,3 @@ def run(options: argparse.Namespace) -> int:
         print(f"note: {', '.join(names)}: without effect: {why}", file=sys.stderr)
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
-    return DONE

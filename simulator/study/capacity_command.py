@@ -34,8 +34,9 @@ from simulator.study.sweep.names import CAPACITY, CURVE, LOOK
 from simulator.study.sweep.preview import commented, not_run
 from simulator.study.sweep.study_file import Study, check_points, read_study
 from simulator.study.sweep.writing import write
+from simulator.study.telling.screen import lines_of, show
 
-DONE, SOME_FAILED, NOTHING = 0, 1, 3
+DONE, SOME_FAILED, NOTHING, THIN = 0, 1, 3, 4
 FILE = CAPACITY
 
 
@@ -53,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_dask(parser)
     parser.add_argument("--json", action="store_true", help="print the content of capacity.json, not a table")
     parser.add_argument("--report", action="store_true", help="write report.html into DIR, too (extra `report`)")
-    parser.add_argument("--quiet", action="store_true", help="no lines while it searches")
+    parser.add_argument("--quiet", action="store_true", help="the answer alone, and warnings on stderr")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -79,17 +80,19 @@ def run(options: argparse.Namespace) -> int:
         with ExitStack() as stack:
             where = opened(study, bounds, directory, options.jobs, elsewhere(options.dask, stack))
             asked = _Asked(study, bounds, varied, options, where)
-            content, text, found = asked.mix() if study.settings.mix else asked.points(points)
+            content, text, found, is_thin = asked.mix() if study.settings.mix else asked.points(points)
     except ProbeFailed as failed:
         print(f"{study.file}: {failed}\nresults in {directory}", file=sys.stderr)
         return SOME_FAILED
+    content |= where.said.content()
     _write(directory, content)
     print(json.dumps(content, indent=2, allow_nan=False) if options.json else f"{text}\n\nresults in {directory}")
+    show(print, where.said, study.base, options.quiet or options.json)
     if options.report:
         place = write_page(directory)
         if not options.json:
             print(f"report in {place}")
-    return DONE if found else NOTHING
+    return DONE if found else THIN if is_thin else NOTHING
 
 
 def validated(file: str, overrides: list[str]) -> str:
@@ -127,13 +130,13 @@ class _Asked:
         self._study, self._bounds, self._varied, self._laboratory = study, bounds, varied, where
         self._quiet = options.quiet
 
-    def points(self, points: list[dict[str, Any]]) -> tuple[dict, str, bool]:
+    def points(self, points: list[dict[str, Any]]) -> tuple[dict, str, bool, bool]:
         """Answer at each point.
 
         Returns
         -------
         tuple
-            Content of capacity.json, a text, and whether anything passes anywhere.
+            Content of capacity.json, a text, whether anything passes anywhere, and whether anything is thin.
         """
         answers: list[tuple[dict, Answer]] = []
         for point in points:
@@ -143,17 +146,20 @@ class _Asked:
             search = answer if study.settings.compat is None else answer_as_vidur
             answers.append((point, search(prober, study, self._varied, self._bounds, start, self._tell)))
         contents = [({"point": point} if point else {}) | self._content(point, each) for point, each in answers]
-        text = "\n\n".join((f"{_words(point)}\n" if point else "") + self._text(each) for point, each in answers)
+        text = "\n\n".join((f"{lines_of(_words(point))}\n" if point else "") + self._text(each)
+                           for point, each in answers)
         content = {"schema": SCHEMA, "name": self._study.name}
         content |= {"points": contents} if points[0] else contents[0]
-        return content, text, any(each.value is not None for _, each in answers)
+        return (content, text, any(each.value is not None for _, each in answers),
+                any(each.thin is not None for _, each in answers))
 
-    def mix(self) -> tuple[dict, str, bool]:
+    def mix(self) -> tuple[dict, str, bool, bool]:
         """Answer which mix is best, likewise."""
         target = self._varied.now
         chosen, kinds = mixed(self._study, self._bounds, self._varied, self._laboratory, self._tell)
         return ({"schema": SCHEMA, "name": self._study.name} | mix_content(chosen, kinds, target, self._bounds),
-                mix_table(chosen, kinds, target), chosen.answer is not None)
+                mix_table(chosen, kinds, target), chosen.answer is not None,
+                any(verdict.is_thin for _, verdict in chosen.verdicts))
 
     def _start(self, study: Study, point: dict[str, Any], answers: list[tuple[dict, Answer]]) -> float:
         """Return where to begin: at the answer of the point that shares most with this one, the last of equals."""
@@ -169,7 +175,7 @@ class _Asked:
         return content_of(each, self._varied, self._bounds, cost_per_hour(self._study.experiment_of(assignment)))
 
     def _text(self, each: Answer) -> str:
-        notes = "".join(f"\nnote: {note}" for note in notes_of(each, self._bounds))
+        notes = "".join(f"\n{lines_of(f'note: {note}')}" for note in notes_of(each, self._bounds))
         return table_of(each, self._varied, self._bounds) + notes
 
     def _tell(self, verdict: Verdict, what: str | None = None) -> None:

@@ -18,6 +18,8 @@ from simulator.results.directory import check_free
 from simulator.results.report import notes
 from simulator.study.compare_file import Comparison
 from simulator.study.processes import in_processes
+from simulator.study.telling.said import Said, backends_of
+from simulator.study.telling.screen import table_of
 from simulator.workload.base import Workload
 
 SCHEMA = 1
@@ -169,18 +171,26 @@ def table(results: dict[str, Measured], unavailable: dict[str, str]) -> str:
     rows = [["", *results]]
     rows += [[label, *(_text(measured.metrics[key]) for measured in results.values())]
              for key, label in METRICS.items()]
-    first, *widths = (max(map(len, column)) for column in zip(*rows, strict=True))
-    lines = ["  ".join([f"{label:{first}}", *map(str.rjust, cells, widths)]) for label, *cells in rows]
-    return "\n".join([*lines, *(f"{name} is unavailable: {reason}" for name, reason in unavailable.items())])
+    return "\n".join([table_of(rows, left=(0,)),
+                      *(f"{name} is unavailable: {reason}" for name, reason in unavailable.items())])
 
 
-def write(path: str | os.PathLike, results: dict[str, Measured], unavailable: dict[str, str]) -> None:
+def said_of(plan: Plan, results: dict[str, Measured]) -> Said:
+    """Return what the runs of the variants say."""
+    said = Said()
+    for name, measured in results.items():
+        said.add(name, measured.notes, backends_of([plan.experiments[name]]))
+    return said
+
+
+def write(path: str | os.PathLike, results: dict[str, Measured], unavailable: dict[str, str], said: Said) -> None:
     """Write the metrics as JSON.
 
-    Under `variants` stand name -> key of summary.json -> number or null, under `unavailable` name -> reason.
+    Under `variants` stand name -> key of summary.json -> number or null, under `unavailable` name -> reason; then what
+    the runs say, `runs` counts variants.
     """
     content = {"schema": SCHEMA, "variants": {name: measured.metrics for name, measured in results.items()},
-               "unavailable": unavailable}
+               "unavailable": unavailable} | said.content(names=True)
     staged = Path(f"{path}.partial")
     staged.write_text(json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n", encoding="utf-8")
     os.replace(staged, path)

@@ -11,9 +11,10 @@ from simulator.config.load import resolved_toml
 from simulator.core.cores import available_cores
 from simulator.errors import number_of
 from simulator.results.interrupts import Aborted
-from simulator.study.compare import FILE, Measured, Plan, measure, prepare, table, write
+from simulator.study.compare import FILE, Measured, Plan, measure, prepare, said_of, table, write
 from simulator.study.compare_file import read_comparison
 from simulator.study.sweep.preview import commented
+from simulator.study.telling.screen import show
 
 DONE = 0
 WORTH_PROCESSES = 200_000       # requests: they take the second that processes save or lose by their beginning
@@ -27,7 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="DIR", help=(
         f"write DIR/{FILE}, and the results of each variant to a folder of its name"))
     parser.add_argument("--overwrite", action="store_true", help="replace results that are complete already")
-    parser.add_argument("--quiet", action="store_true", help="no progress bar, no wall times")
+    parser.add_argument("--quiet", action="store_true", help=(
+        "no progress bar, no wall times; the table alone, and warnings on stderr"))
     parser.add_argument("--jobs", type=_num_jobs, metavar="N", help=(
         "variants that run at once, each in a process that holds the requests; default: as many as there are cores, 1 "
         f"where all variants together have fewer than {WORTH_PROCESSES:,} requests"))
@@ -52,9 +54,11 @@ def run(options: argparse.Namespace) -> int:
         plan = prepare(comparison, options.out, options.overwrite)
         results = _run_all(plan, options)
     print(table(results, plan.unavailable))
+    said = said_of(plan, results)
     if options.out:
-        write(Path(options.out, FILE), results, plan.unavailable)
+        write(Path(options.out, FILE), results, plan.unavailable, said)
         print(f"\nresults in {options.out}")
+    show(print, said, next(iter(plan.experiments.values())), options.quiet, things="variants", names=True)
     return DONE
 
 
@@ -85,8 +89,6 @@ def _run_all(plan: Plan, options: argparse.Namespace) -> dict[str, Measured]:
             results = {each: results.get(each, measured) for each in plan.experiments if each in {*results, name}}
             if not options.quiet:
                 print(f"{len(results)}/{total} {name:{width}} {measured.wall_s:8.2f} s", file=sys.stderr)
-            for note in measured.notes:
-                print(f"warning: {name}: {note}", file=sys.stderr)
     except KeyboardInterrupt:
         if results:
             print(table(results, plan.unavailable), flush=True)

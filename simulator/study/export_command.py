@@ -22,9 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command to its parser."""
     parser.add_argument("source", metavar="DIR", help="results of a run; or an experiment file, for its servers")
     parser.add_argument("--as", dest="format", required=True, choices=(*FORMATS, *DEPLOYMENTS), help=(
-        "of results: vidur, simai: request_metrics.csv, batch_metrics.csv, chrome_trace.json, config.json; "
-        "blis: metrics.json, results.json; csv, parquet: each table. Of an experiment: vllm: commands; compose: Docker "
-        "Compose; llm-d: values of its chart; dynamo: a DynamoGraphDeployment"))
+        "of results: vidur, simai: request_metrics.csv, batch_metrics.csv, chrome_trace.json, event_trace.json, "
+        "config.json; blis: metrics.json, results.json; csv, parquet: each table. Of an experiment: vllm: commands; "
+        "compose: Docker Compose; llm-d: values of its chart; dynamo: a DynamoGraphDeployment"))
     parser.add_argument("--out", metavar="FOLDER", help=(
         "where the files go; default: DIR_FORMAT, beside DIR. Of an experiment: a file; default: the terminal"))
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="SECTION.KEY=VALUE",

@@ -1,5 +1,6 @@
 """Studies from Python."""
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,14 +11,12 @@ from simulator.results.frames import pandas_of
 from simulator.study.distributed.trials import at_workers
 from simulator.study.sweep.campaign import Campaign, How, study_in
 from simulator.study.sweep.merge import LABELS, runs_table
+from simulator.study.sweep.needs import check_metrics
 from simulator.study.sweep.study_file import read_study
 
 
-class Studied(NamedTuple):
-    """The tables of a study.
-
-    runs, points : structured arrays, as /runs and /points of table.h5.
-    """
+class Tables(NamedTuple):
+    """Structured arrays, as /runs and /points of table.h5."""
 
     runs: np.ndarray
     points: np.ndarray
@@ -43,6 +42,15 @@ class Studied(NamedTuple):
         return pandas_of(getattr(self, table), LABELS)
 
 
+class Studied(Tables):
+    """The tables of a study, and what its runs say.
+
+    said : as summary.json has it, `telling.said`: diagnosis and accuracy.
+    """
+
+    said: Mapping[str, Any] = {}
+
+
 def sweep(file: str | os.PathLike, overrides: Any = None, *, out: str | os.PathLike | None = None, jobs: int = 1,
           client: Any = None) -> Studied:
     """Run a sweep.
@@ -60,6 +68,7 @@ def sweep(file: str | os.PathLike, overrides: Any = None, *, out: str | os.PathL
         Everything that is wrong with the study, one line each.
     """
     study = read_study(file, overrides)
+    check_metrics(study)
     how = How(jobs, elsewhere=None if client is None else at_workers(client))
     campaign = Campaign(study, None if out is None else Path(out).absolute(), how)
     for _ in campaign.run():
@@ -83,4 +92,6 @@ def load_study(directory: str | os.PathLike) -> Studied:
 
 def _tables(campaign: Campaign) -> Studied:
     ends = [campaign.known.get(trial.id) for trial in campaign.planned]
-    return Studied(runs_table(campaign.planned, ends), campaign.points())
+    studied = Studied(runs_table(campaign.planned, ends), campaign.points())
+    studied.said = campaign.said().content()
+    return studied

@@ -13,6 +13,7 @@ from simulator.study.sweep.campaign import Campaign, How, study_in
 from simulator.study.sweep.merge import csv_of, runs_table
 from simulator.study.sweep.segments import FOLDER, NOT_DETERMINISTIC, read_all
 from simulator.study.sweep.trial import STATUSES
+from simulator.study.telling.screen import show
 
 DONE, FAULTS = 0, 1
 ASIDE = ".damaged"              # ending of a segment that was set aside
@@ -66,6 +67,7 @@ def _merge(directory: Path, options: argparse.Namespace) -> int:
     summary = campaign.merge()
     missing = f"; {summary['missing']:,} runs are missing" if summary["missing"] else ""
     print(f"{summary['runs']:,} runs of {summary['points']:,} points in {directory / 'table.h5'}{missing}")
+    show(print, campaign.said(), campaign.study.base, False)
     if options.report:
         print(f"report in {write_page(directory)}")
     return DONE

@@ -19,12 +19,14 @@ from simulator.study.sweep.bench import Bench
 from simulator.study.sweep.campaign import Campaign, How, failures
 from simulator.study.sweep.kept import text_of as text_of_study
 from simulator.study.sweep.machine import fitting, free_bytes, usable_cores
+from simulator.study.sweep.needs import check_metrics
 from simulator.study.sweep.points_text import text_of
 from simulator.study.sweep.preview import commented, not_run
 from simulator.study.sweep.progress import SweepProgress
 from simulator.study.sweep.shards import restarts, shard_of
 from simulator.study.sweep.study_file import ALL_CHECKED, Study, check_points, read_study
 from simulator.study.sweep.trial import REFUSED, STATUSES, Finished, Trial
+from simulator.study.telling.screen import show
 from simulator.study.watch import Watch
 
 DONE, SOME_FAILED, NOTHING_RAN, RUN_AGAIN, SIGNAL = 0, 1, 2, 75, 128
@@ -53,7 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fail-fast", action="store_true", help="stop at the first run that fails")
     parser.add_argument("--allow-failures", action="store_true", help="exit with 0 even if runs failed")
     parser.add_argument("--report", action="store_true", help="write report.html into DIR, too (extra `report`)")
-    parser.add_argument("--quiet", action="store_true", help="no progress, no summary")
+    parser.add_argument("--quiet", action="store_true", help=(
+        "the points alone, and warnings on stderr"))
 
 
 def run(options: argparse.Namespace) -> int:
@@ -66,6 +69,7 @@ def run(options: argparse.Namespace) -> int:
     """
     _check_report(options)
     study = read_study(options.study, options.overrides, label="--set")
+    check_metrics(study)
     shard = shard_of(options.shard, os.environ) if options.shard is not None else None
     if options.dask is not None and shard is not None:
         raise InputErrors(["--dask: expected none beside --shard: the workers of Dask share the runs themselves"])
@@ -95,6 +99,7 @@ def validated(file: str, overrides: list[str]) -> str:
         Everything that is wrong with it.
     """
     study = read_study(file, overrides, label="--set")
+    check_metrics(study)
     points = check_points(study)
     runs = f"{number_of(len(points), 'point')} x {number_of(len(study.seeds), 'seed')}"
     more = "; more where study.statistics.precision asks for them" if study.settings.statistics.precision else ""
@@ -134,6 +139,9 @@ def _conclude(campaign: Campaign, directory: Path, ends: list[Finished], options
     failed = failures(list({end.id: end for end in ends}.values()))
     if not options.quiet:
         print(_told(campaign, ends, directory, summary))
+    elif summary is not None and (table := _table(campaign)):
+        print(table)
+    show(print, campaign.said(), campaign.study.base, options.quiet)
     if options.report:
         place = write_page(directory)
         if not options.quiet:
@@ -160,16 +168,22 @@ def _told(campaign: Campaign, ends: list[Finished], directory: Path, summary: di
     missing = len({trial.id for trial in campaign.missing()})
     lines = [f"{told}{f', {missing:,} missing' if missing else ''}"]
     if summary is not None:
-        table = text_of(campaign.points(), campaign.study.settings.statistics.metrics)
+        table = _table(campaign)
         lines = [table, ""] * bool(table) + lines
         for key, words in (("growing_points", "have no steady state: their queue grows"),
                            ("thin_points", "have percentiles of too few requests (thin)")):
             if summary[key]:
                 lines.append(f"{summary[key]} of {summary['points']} points {words}")
+        lines += [f"{metric}: there is nothing to measure at {count} of {summary['points']} points"
+                  for metric, count in summary["unmeasured_points"].items()]
         lines.append(f"tables in {directory}: table.csv, table.h5")
     else:
         lines.append(f"segments in {directory}; `simulator study merge {shell_word(directory)}` makes its tables")
     return "\n".join(lines)
+
+
+def _table(campaign: Campaign) -> str:
+    return text_of(campaign.points(), campaign.study.settings.statistics.metrics)
 
 
 def _dry_run(study: Study, options: argparse.Namespace) -> int:

@@ -19,14 +19,16 @@ from simulator.study.sweep.names import LOOK
 from simulator.study.sweep.preview import commented, not_run
 from simulator.study.sweep.study_file import read_study
 from simulator.study.sweep.writing import write
+from simulator.study.telling.screen import lines_of, show
 from simulator.study.tuning.auto_tune import RESULT, auto_tune
 from simulator.study.tuning.candidates import Candidates
-from simulator.study.tuning.files import Told, table_of, told_of, write_all
+from simulator.study.tuning.files import Told, told_of, write_all
 from simulator.study.tuning.findings import Findings
 from simulator.study.tuning.rates import AtCapacity
 from simulator.study.tuning.search import check_numbers, chosen_search, feasible_of, searched
 from simulator.study.tuning.store import opened
 from simulator.study.tuning.table import CAPACITY, OPTUNA, Question, TuneTable, check
+from simulator.study.tuning.told import answer_of, screen_of, words_of
 from simulator.study.tuning.tried import Stopped, Tried, Trier
 from simulator.study.tuning.trying import AtLoad
 from simulator.study.watch import Watch
@@ -52,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "search as vLLM's auto_tune.sh does, by its environment variables (MODEL, NUM_SEQS_LIST, ...), and write its "
         "result.txt"))
     parser.add_argument("--report", action="store_true", help="write report.html into DIR, too (extra `report`)")
-    parser.add_argument("--quiet", action="store_true", help="no progress, no summary")
+    parser.add_argument("--quiet", action="store_true", help="the best candidate alone, and warnings on stderr")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -89,15 +91,16 @@ def run(options: argparse.Namespace) -> int:
         number = watch.interrupts.signal_number
         print(f"stopped; runs so far are in {directory}, run again to go on", file=sys.stderr)
         return RUN_AGAIN if number is None else SIGNAL + number
-    told = told_of(question, outcome)
+    told = told_of(question, outcome, trier.said)
     write_all(question, outcome, told, directory)
-    if not options.quiet:
-        print(f"{_text(question, told)}\n\nresults in {directory}")
+    print(answer_of(question, told) if options.quiet
+          else f"{screen_of(question, outcome, told)}\n\nresults in {directory}")
+    show(print, trier.said, question.study.base, options.quiet)
     if options.report:
         place = write_page(directory)
         if not options.quiet:
             print(f"report in {place}")
-    return _status(outcome, told)
+    return _status(question, outcome, told)
 
 
 def validated(file: str, overrides: list[str]) -> str:
@@ -137,32 +140,13 @@ def _trier(question: Question, laboratory: Laboratory, directory: Path, watch: W
     return AtLoad(question, laboratory, tell)
 
 
-def _status(outcome: Findings, told: Told) -> int:
+def _status(question: Question, outcome: Findings, told: Told) -> int:
     failed = [each for each in outcome.tried + outcome.eliminated if each.status in RUN_BADLY]
     for each in failed[:3]:
-        print(f"{each.status}: {each.candidate.layout}, {each.candidate.assignment}: {each.why}", file=sys.stderr)
+        print(lines_of(f"{each.status}: {words_of(question, each.candidate)}: {each.why}"), file=sys.stderr)
     if failed:
         return SOME_FAILED
     return DONE if told.ranking else NOTHING
-
-
-def _text(question: Question, told: Told) -> str:
-    """Return what a reader sees: the best, how many were what, and who missed by least."""
-    counts = ", ".join(f"{count:,} {status.replace('_', ' ')}" for status, count in told.summary["counts"].items())
-    lines = [f"{told.summary['candidates']:,} candidates: {counts}"
-             + ("" if told.summary["complete"] else f"; not complete ({told.summary['search']})")]
-    if told.ranking:
-        lines += ["", table_of(question, told)]
-        if len(question.objectives) > 1:
-            lines.append("* nobody beats it in everything")
-        return "\n".join(lines)
-    lines += [f"{status.replace('_', ' ')}: {why}" + (f" (and {count - 1} more)" if count > 1 else "")
-              for status, reasons in told.summary["reasons"].items() for why, count in reasons.items()]
-    if (miss := told.summary["nearest_miss"]) is not None:
-        lines.append(f"nothing qualifies; nearest: {miss['layout']}, {miss['assignment']}: {miss['why']}")
-    else:
-        lines.append("nothing qualifies")
-    return "\n".join(lines)
 
 
 def _dry_run(question: Question, candidates: Candidates | None) -> int:
@@ -191,8 +175,7 @@ def _as_auto_tune(options: argparse.Namespace) -> int:
     name, lines, is_found = auto_tune(options.study, options.overrides, os.environ, tell)
     directory = _directory(options, None, f"{name}-auto_tune")
     write(directory / RESULT, "".join(f"{line}\n" for line in lines))
-    if not options.quiet:
-        print("\n".join(lines) + f"\n\nresults in {directory}")
+    print(lines[-1] if options.quiet else "\n".join(lines) + f"\n\nresults in {directory}")
     return DONE if is_found else NOTHING
 
 

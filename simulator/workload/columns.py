@@ -75,7 +75,7 @@ class Columns(msgspec.Struct, frozen=True):
 
     request_ids : int64 (n,) or list of str; None: the row numbers.
     priority : None: all 0.
-    max_tokens : None or limits.MISSING: the output length.
+    max_tokens : None or limits.MISSING: the output length; 0: the client declares no limit, see budgets.
     timeout_ns : time after arrival at which the client gives up; None or limits.MISSING: never.
     labels : by column, codes (-1: none) and the names behind them.
     prompts : None: nothing is shared.

@@ -8,8 +8,9 @@ from msgspec.structs import replace
 from simulator.domain import records
 from simulator.domain.sessions import Histories
 from simulator.errors import InputErrors, KeyFault
+from simulator.workload.budgets import UNDECLARED
 from simulator.workload.columns import Columns, Prompts
-from simulator.workload.limits import MAX_TOKENS, MISSING
+from simulator.workload.limits import MAX_TOKENS
 
 NOTHING_TO_TELL = {"history": "every output of this workload is as long as its max_tokens",
                    "history_keeps_reasoning": "nothing says what of an output is reasoning"}
@@ -52,11 +53,11 @@ def next_prompt(before: Turn, added: list[tuple[int, int]], answer_stream: int,
 def limits_of(columns: Columns) -> np.ndarray:
     """Return how many tokens each request may generate, int64 (n,).
 
-    That is max_tokens, or the output length where it is not given.
+    That is max_tokens, or the output length where none is given or declared.
     """
     if columns.max_tokens is None:
         return columns.output_tokens
-    return np.where(columns.max_tokens == MISSING, columns.output_tokens, columns.max_tokens)
+    return np.where(columns.max_tokens <= UNDECLARED, columns.output_tokens, columns.max_tokens)
 
 
 def composed(columns: Columns, given: Histories, longest_text: int | None) -> Columns:

@@ -12,6 +12,7 @@ from simulator.domain.load import Load
 from simulator.errors import InputErrors, KeyFault
 from simulator.workload.adapters import with_adapters
 from simulator.workload.base import Workload
+from simulator.workload.budgets import with_budgets
 from simulator.workload.columns import Columns, first_rows, reordered
 from simulator.workload.drawn_warmups import Warmups
 from simulator.workload.images import with_images
@@ -64,7 +65,7 @@ def load(section, seed: int, enough: Enough = ENOUGH,
     if given.recycle:
         columns = _recycled(columns, given, duration_s, enough.guess)
     columns = with_private_prefixes(with_images(columns, section.images, streams), given.private_prefix_tokens)
-    columns = _described(columns, section, seed)
+    columns = _described(with_budgets(columns, longest_text), section, seed)
     if stages:
         columns = _used(stages, columns)
     built = workload_of(columns, section, duration_s, streams, stages, enough.counts,

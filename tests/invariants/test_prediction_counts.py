@@ -10,6 +10,7 @@ from simulator.domain.data_parallel import LockStepRules
 from simulator.domain.facts import load_accelerator, load_node
 from simulator.latency.aicb.model import Aicb
 from simulator.latency.aicb.tables import Layout, file_name
+from simulator.latency.around.attribution import Attribution
 from simulator.latency.around.context import ContextParallel
 from simulator.latency.around.context_costs import Exchange
 from simulator.latency.around.drafter import Drafter
@@ -204,3 +205,20 @@ def test_iterations_count_however_often_they_are_asked_for(name, way, tmp_path):
         assert num_executed <= counted <= num_executed + ("horizon_ns" in setup)
     elif "horizon_ns" not in setup:
         assert counted % num_executed == 0
+
+
+@pytest.mark.parametrize("way", ["alone", "kept up to date", "async", "stages", "ranks"])
+def test_the_time_of_operators_is_that_of_iterations_that_execute(way):
+    ways, setup, _ = WAYS[way]
+
+    def watched():
+        models = forest(ways), forest(ways)
+        for model in models if ways else ():
+            model.set_stages([1, 1])
+        return Attribution(models[0], [("all", models[1])])
+
+    fast, slow = (served(watched, fast, ways, **setup) for fast in (True, False))
+
+    assert fast[0].times_ns() == slow[0].times_ns()
+    if way == "alone":
+        assert fast[0].times_ns()["all"] == pytest.approx(slow[1]["duration_ns"].sum(), abs=len(slow[1]))

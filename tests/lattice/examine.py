@@ -49,7 +49,8 @@ class Folder:
         """Write an experiment where it is found if this process ends."""
         with open("requests.csv", "w", encoding="utf-8", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows(drawn.trace)
-        Path(OF_ITSELF).write_text(json.dumps(drawn._asdict()), encoding="utf-8")
+        Path("next").write_text(json.dumps(drawn._asdict()), encoding="utf-8")
+        os.replace("next", OF_ITSELF)           # whole, whenever this process is ended
 
 
 def examine_seed(seed: int, folder: Folder) -> Examined:

@@ -50,6 +50,18 @@ def test_batches_and_requests_are_those_recorded(case, replica):
             assert ours[name] / 1e9 == pytest.approx(theirs[key], abs=slack_s)
 
 
+@pytest.mark.parametrize(("case", "replica"), RUNS)
+def test_execution_and_preempted_times_add_up_as_recorded(case, replica):
+    rows, recording, _ = replay(case, replica)
+    slack_s = 2 * NS * len(case.batches_of(replica))
+
+    for row, ours in zip(rows, recording.executions, strict=True):
+        theirs = case.requests[row]
+        if theirs["completed"]:
+            assert ours["execution_ns"] / 1e9 == pytest.approx(theirs["execution_time"], abs=slack_s)
+            assert ours["preempted_ns"] / 1e9 == pytest.approx(theirs["preempted_time"], abs=slack_s)
+
+
 @pytest.mark.parametrize("case", [case for case in CASES if case.router == "round_robin"], ids=str)
 def test_requests_take_turns_among_replicas(case):
     assert all(replica == row % case.num_replicas for row, replica in case.replica_of.items())

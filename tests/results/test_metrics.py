@@ -192,7 +192,7 @@ def test_summary_begins_with_its_identity_and_has_the_keys_of_the_contract(summa
         "total_input_tokens", "total_output_tokens",
         "request_throughput", "output_throughput", "total_token_throughput", "request_goodput",
         "slo_attainment", "offered_throughput", "verdict", "in_system", "served_share",
-        "ttft_ms", "tpot_ms", "e2el_ms", "queue_ms", "itl_ms", "not_completed", "iterations", "preemptions",
+        "ttft_ms", "tpot_ms", "e2el_ms", "queue_ms", "itl_ms", "not_completed", "iterations", "preemptions", "kv_allocation_failures",
         "kv_cache", "prefix_cache", "by_slo_class", "by_tenant", "by_model", "fairness", "by_pool",
         "cost_by_node", "replicas", "latency", "diagnosis"]
     assert (summary["schema"], summary["name"], summary["seed"], summary["clock_s"]) == (1, "small", 42, 0.06)

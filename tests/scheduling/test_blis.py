@@ -102,6 +102,51 @@ def test_prompts_that_cannot_fit_the_cache_are_dropped():
     assert play(plain_workload(0, 13, 1), num_blocks=3).requests["status"].tolist() == [records.DROPPED]
 
 
+# ---- scores. Classes: row 1 is batch, row 2 critical, row 3 of none; they came at 1, 2 and 3 ms
+
+@pytest.mark.parametrize(("policy", "priority_policy", "age_weight", "base", "order"), [
+    # BLIS: base + 1e-6 x age in us. A head start of 1e-3 is worth 1 ms of age, 2e-3 two; equals as they came.
+    ("priority-fcfs", "slo-based", 1e-6, {"critical": 0.5e-3}, [0, 1, 2, 3]),
+    ("priority-fcfs", "slo-based", 1e-6, {"critical": 1e-3}, [0, 1, 2, 3]),
+    ("priority-fcfs", "slo-based", 1e-6, {"critical": 1.5e-3}, [0, 2, 1, 3]),
+    ("priority-fcfs", "slo-based", 1e-6, {"batch": -2.5e-3}, [0, 2, 3, 1]),
+    ("priority-fcfs", "slo-based", 2e-6, {"batch": -2.5e-3}, [0, 2, 1, 3]),     # of twice the weight: 1.25 ms
+    ("priority-fcfs", "slo-based", 0.0, {}, [0, 1, 2, 3]),                      # all alike
+    ("priority-fcfs", "slo-based", 0.0, {"critical": 1.0}, [0, 2, 1, 3]),       # by class alone
+    ("priority-fcfs", "slo-based", -1e-6, {}, [0, 3, 2, 1]),                    # the younger the more
+    ("priority-fcfs", "inverted-slo", -1e-6, {}, [0, 1, 2, 3]),
+    ("priority-fcfs", "inverted-slo", 1e-6, {"critical": 1.5e-3}, [0, 2, 3, 1]),
+    ("reverse-priority", "slo-based", 1e-6, {"critical": 1.5e-3}, [0, 3, 1, 2]),
+])
+@pytest.mark.parametrize("details", [True, False])
+def test_scores_are_a_base_by_class_and_age(policy, priority_policy, age_weight, base, order, details):
+    workload = queue_of_three()
+    workload.labels["slo_class"] = ["batch", "critical"]
+    workload.demands["slo_class"] = [-1, 0, 1, -1]
+    recording = play(workload, max_num_seqs=1, policy=policy, priority_policy=priority_policy, age_weight=age_weight,
+                     base=base, details=details)
+
+    assert order_of_service(recording) == order
+
+
+@pytest.mark.parametrize(("base", "victim"), [({"critical": 1.0}, 1), ({"batch": 1.0}, 0)])
+def test_the_victim_is_the_one_with_the_least_score(base, victim):
+    workload = plain_workload([0, 0], 8, 4)
+    workload.labels["slo_class"], workload.demands["slo_class"] = ["critical", "batch"], [0, 1]
+    recording = play(workload, num_blocks=4, preemption_policy="priority", priority_policy="slo-based", base=base)
+
+    assert recording.requests["preemptions"].tolist() == [int(row == victim) for row in range(2)]
+
+
+@pytest.mark.parametrize(("given", "message"), [
+    ({"age_weight": 1.0}, 'age_weight: expected none with priority_policy = "class"'),
+    ({"base": {"a": 1.0}, "priority_policy": "constant"}, 'base: expected none with priority_policy = "constant"'),
+    ({"age_weight": 0.0, "priority_policy": "slo-based"}, 'age_weight: expected none with policy = "fcfs"')])
+def test_scores_that_nobody_asks_for_are_refused(given, message):
+    with pytest.raises(ValueError, match=message):
+        Blis.Parameters(**given)
+
+
 # ---- preemption. Two prompts of 8 tokens fill 4 blocks; the second token of each needs a fifth
 
 def pressed(**parameters):

@@ -164,8 +164,9 @@ latency = {backend = "blackbox", coefficients = "blis"}
 def test_table_shows_what_each_variant_gives_alone(write, tmp_path, capsys):
     assert cli.main(["compare", write(TWO), "--set", "seed=5"]) == 0
     told = capsys.readouterr()
-    rows = [line.split() for line in told.out.splitlines()]
-    assert rows[0] == ["cheap", "dear"]
+    table, below = told.out.split("\n\n")
+    rows = [line.split() for line in table.splitlines()]
+    assert rows[0] == ["cheap", "dear"] and below.startswith("accuracy of linear: not compared")
     alone = [simulator.run(tmp_path / "base.toml", {"latency.base_us": base_us, "seed": 5}).summary
              for base_us in (5000.0, 9000.0)]
     shown = {" ".join(row[:-2]): row[-2:] for row in rows[1:]}

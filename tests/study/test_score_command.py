@@ -277,3 +277,5 @@ def test_the_committed_page_is_what_its_score_says():
     assert tool.PAGE.read_text() == page(found)
     assert tool.quoting(readme, found) == readme and readme.count("<!-- score ") == 2
     assert found == tool.committed(found)
+    facts = tool.CHECKED.read_text()
+    assert tool.scoring(facts, found) == facts and len(tool.SCORED.findall(facts)) == 2

@@ -21,6 +21,7 @@ RECORDS = {     # NumPy name: file and C name
     "DECISION": ("trace_rows", "DecisionRow"), "CANDIDATE": ("trace_rows", "CandidateRow"),
     "KV_TIER": ("tables", "TierRow"), "TIER_USE": ("tables", "TierUse"), "TRANSFER": ("transfer", "Transfer"),
     "ENCODE_JOB": ("encode_job", "EncodeJob"), "LIFECYCLE": ("trace_rows", "LifecycleRow"), "LEG": ("journey", "Leg"),
+    "EXECUTION": ("../engine/output/executions", "Execution"),
     "REPLICA_STATE": ("replica_state", "ReplicaState"), "REPLICA_ACCOUNT": ("replica_state", "ReplicaAccount"),
 }
 

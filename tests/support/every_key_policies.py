@@ -42,6 +42,7 @@ KEYED = SGLANG | at("engine", schedule_policy="routing-key", max_running_request
 OWN_SHARE = PLANNED | at("engine", max_num_seqs=ABSENT, max_num_batched_tokens=ABSENT, gpu_memory_utilization=ABSENT)
 PREFERS = SGLANG | at("engine", enable_priority_scheduling=True, max_running_requests=2,
                       priority_scheduling_preemption_threshold=0)
+SCORES = at("engine", policy="priority-fcfs", priority_policy="slo-based", max_num_seqs=2)
 BLIS_LORA = at("engine__lora", adapter_capacity=2, load_base_latency_us=2000.0, load_bandwidth_bytes_us=100.0,
                footprint_bytes_per_rank=1e4, adapters=[{"id": f"a{i}", "rank": 8} for i in range(4)])
 
@@ -176,6 +177,8 @@ SCHEDULERS = {
         "long_prefill_token_threshold": acts(0, 16),
         "policy": acts("fcfs", "priority-fcfs"), "preemption_policy": acts("fcfs", "priority", **TIGHT),
         "priority_policy": acts("class", "constant", engine__policy="priority-fcfs"),
+        "age_weight": acts(1e-6, -1e-6, **SCORES), "base": acts(
+            {}, {"sheddable": 100.0}, topology__replicas=1, **SCORES),
         "blis_version": acts("0.7", "head", **TIGHT), "upstream_compat": acts(False, True),
         "lora.adapter_capacity": acts(1, 4, **BLIS_LORA),
         "lora.adapters[].id": refuses("b", "a0 missing", **BLIS_LORA | adapters_but("id")),

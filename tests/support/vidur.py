@@ -113,7 +113,7 @@ class Case:
         keys = {key: asked[key] for key in KEYS if key in scheduler.Parameters.__struct_fields__}
         return debug.record(workload, plan_of(
             scheduler.Parameters(**keys), self._latency(), scheduler=scheduler, block_size=asked["block_size"],
-            num_gpu_blocks=int(self.setup["num_blocks"]), enable_prefix_caching=False,
+            adds_up=True, num_gpu_blocks=int(self.setup["num_blocks"]), enable_prefix_caching=False,
             max_model_len=self.setup["max_blocks_per_sequence"] * asked["block_size"]), blocks=False)
 
     def _latency(self):

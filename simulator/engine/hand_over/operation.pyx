@@ -35,6 +35,7 @@ from simulator.scheduling.base cimport Scheduler
 
 from simulator.engine.hand_over.journeys import merged_journeys
 from simulator.engine.hand_over.plan import GRANULARITIES, ORDERS, PLACES
+from simulator.engine.output.executions import merged
 
 
 cdef inline void forget(Transfer* it) noexcept nogil:
@@ -687,6 +688,7 @@ cdef class HandOver(Operation):
                 run.tier_use[name] += of_legs[name]
         if run.encoded_tokens is not None:
             run.encoded_tokens = run.encoded_tokens[:len(table)] + run.encoded_tokens[len(table):]
+        run.executions = merged(run.executions, len(table))
         run.legs["request"] %= max(len(table), 1)
 
     def check(self):

@@ -5,6 +5,7 @@ cimport cython
 from simulator.core.weighted_samples cimport WeightedSamples
 from simulator.domain.tables cimport IterationRow, TokenRow
 from simulator.domain.iteration cimport Batch
+from simulator.engine.output.executions cimport Executions
 from simulator.engine.output.row_order cimport RowOrder
 
 
@@ -29,6 +30,7 @@ cdef class Recorder:
     cdef const int32_t* _ranks                  # [replica] which one of a data-parallel replica; NULL: there are none
     cdef object _rank_numbers                   # the array that it borrows from
     cdef bint _has_stages                       # rows of later stages are among them: not in order of start
+    cdef readonly Executions executions         # None: nobody asks how long requests executed
     cdef readonly WeightedSamples gaps          # ns between two messages of a request, by number of messages
 
     # A message with `tokens` tokens of request `row` was observed at `time_ns`.

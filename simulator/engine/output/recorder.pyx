@@ -7,6 +7,7 @@ from simulator.core.weighted_samples cimport WeightedSamples
 from simulator.domain.batch cimport BatchShape, rows_of
 from simulator.domain.tables cimport IterationRow, TokenRow
 from simulator.domain.iteration cimport Batch
+from simulator.engine.output.executions cimport Executions
 from simulator.engine.output.row_order cimport RowOrder
 
 from contextlib import nullcontext
@@ -44,6 +45,10 @@ cdef class Recorder:
         cdef int32_t[::1] view = ranks
         self._rank_numbers, self._ranks = ranks, &view[0]
 
+    def add_up(self, num_requests):
+        """Keep account of how long each request executed; of iterations recorded one by one, without members."""
+        self.executions = Executions(num_requests)
+
     def _hold_iterations(self, rows):
         cdef IterationRow[::1] view = rows
         self._iteration_rows = rows
@@ -63,6 +68,8 @@ cdef class Recorder:
         self.num_iterations += 1
         if batch.num_stages > 1:
             self._add_stages(batch)
+        if self.executions is not None:
+            self.executions.add(batch)
         return 0
 
     cdef void _fill(self, IterationRow* row, int32_t index, const Batch* batch) noexcept nogil:
@@ -133,7 +140,7 @@ cdef class Recorder:
         """Return a recorder of the same things for another thread, whose account `absorb` takes over."""
         cdef Recorder made = Recorder(self._sink, self.wants_iterations, self.wants_tokens)
         self._turn = made._turn = self._turn or Lock()
-        made._rank_numbers, made._ranks = self._rank_numbers, self._ranks
+        made._rank_numbers, made._ranks, made.executions = self._rank_numbers, self._ranks, self.executions
         return made
 
     def absorb(self, Recorder lane):

@@ -248,6 +248,8 @@ cdef class LockStep(Beat):
         for i in range(self._num_ranks):
             if self._executing.is_busy[i]:
                 (<Replica>self._replicas[i]).end_oldest()
+            else:
+                (<Replica>self._replicas[i]).end_dummy(now_ns)
         self._end_ns = NEVER_NS
         if not self._is_async:
             self._count(now_ns)

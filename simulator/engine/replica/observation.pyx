@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from simulator.core.clock cimport NEVER_NS
 from simulator.domain.iteration cimport Batch
-from simulator.domain.replica_state cimport ReplicaState
+from simulator.domain.replica_state cimport ReplicaState, hit_rate_of
 from simulator.engine.replica.pipeline cimport Pipeline, batch_at, oldest
 from simulator.engine.replica.replica cimport Replica
 from simulator.engine.replica.rounds cimport tokens_of_rounds
@@ -24,6 +24,8 @@ cdef int describe(Replica replica, Scheduler scheduler, KVCache kv, int64_t now_
     state.time_ns = now_ns
     state.iterations = replica.rank.row.iterations + ended + replica.pipeline.num_in_flight
     state.preemptions = scheduler.preemptions
+    state.prefix_query_tokens, state.prefix_hit_tokens = scheduler.prefix_query_tokens, scheduler.prefix_hit_tokens
+    state.cache_hit_rate = hit_rate_of(state)
     state.waiting = scheduler.waiting.size
     state.running = scheduler.num_running()
     state.waiting_tokens = state.waiting_prefill_tokens = scheduler.waiting.tokens

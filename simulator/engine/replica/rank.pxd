@@ -110,6 +110,10 @@ cdef class Rank:
     # Take in what a batch brought; the accelerator was busy with it for `executed_ns`.
     cdef int end(self, Batch* batch, int64_t executed_ns) except -1 nogil
 
+    # For so long no member had a turn, and nothing executed.
+    cdef inline void stand(self, int64_t ns) noexcept nogil:
+        self._lateness.stood_ns += ns
+
     # Take notice of what has come from the tier, or was read by it, by `now_ns`. Between iterations only.
     cdef inline int note_transfers(self, int64_t now_ns) except -1 nogil:
         if self.scheduler.notes_always or self.scheduler.next_transfer_ns() <= now_ns:

@@ -141,6 +141,9 @@ cdef class Replica:
     # What was formed first of that which has not ended executes, padded as this shape of it is.
     cdef int start(self, int64_t begin_ns, int64_t end_ns, const BatchShape* shape) except -1 nogil
 
+    # A step has ended in which it had no tokens.
+    cdef void end_dummy(self, int64_t now_ns) noexcept nogil
+
     # How many iterations the batch in flight may be repeated as it is; without one, for ever. `holds_prefills`: prompts
     # are held in some of them.
     cdef int64_t num_alike(self, bint holds_prefills) noexcept nogil

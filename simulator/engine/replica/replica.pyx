@@ -471,6 +471,11 @@ cdef class Replica:
             self.pipeline.num_in_flight += 1
         return 0
 
+    cdef void end_dummy(self, int64_t now_ns) noexcept nogil:
+        if self.scheduler.num_members > 0:
+            self.rank.stand(now_ns - self.pipeline.last_end_ns)
+            self.pipeline.last_end_ns = now_ns
+
     cdef int64_t num_alike(self, bint holds_prefills) noexcept nogil:
         if self.scheduler.strides is not None:
             return 1                                # a run in lock step gives each member a token an iteration

@@ -51,7 +51,7 @@ class Batches:
 
     def __init__(self, iterations: np.ndarray, requests: np.ndarray, legs: np.ndarray | None):
         self._iterations = iterations
-        self._num_requests = len(requests)
+        self._requests = requests
         self.stays = stays_of(requests, legs)
         self.num_stages = int(iterations["stage"].max(initial=0)) + 1
         self.number = self._numbers()
@@ -65,8 +65,7 @@ class Batches:
     def end_ns(self) -> np.ndarray:
         """When the last stage of each batch ended; NEVER: it is not in the table."""
         end_ns = np.full(len(self.first_rows), NEVER)
-        last_stage = self._last_stages()[self._iterations["replica"]]
-        rows = np.flatnonzero((self._iterations["stage"] == last_stage) & (self.number >= 0))
+        rows = np.flatnonzero(self.is_last_stage & (self.number >= 0))
         end_ns[self.number[rows]] = self._iterations["begin_ns"][rows] + self._iterations["duration_ns"][rows]
         return end_ns
 
@@ -78,9 +77,21 @@ class Batches:
         return [self._lane(np.flatnonzero(self._iterations["replica"] == replica), self.stays, replica)
                 for replica in np.unique(self._iterations["replica"]).tolist()]
 
-    def execution_ns(self) -> np.ndarray:
-        """Return how long the batches of each request executed; NaN: not known."""
-        total_ns = np.zeros(self._num_requests)
+    def spent_ns(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return how long each request executed, and what of its time here it did not.
+
+        NaN: not known. Where the run has added them up they are in /requests; else they follow from batches. Without
+        pipeline stages both are all the time since it was scheduled; with them Vidur leaves out the wait for the first.
+        """
+        requests = self._requests
+        has_sums = "execution_ns" in requests.dtype.names
+        execution_ns = requests["execution_ns"].astype(float) if has_sums else self._execution_ns()
+        if has_sums and self.num_stages > 1:
+            return execution_ns, requests["preempted_ns"].astype(float)
+        return execution_ns, requests["completed_ns"] - requests["scheduled_ns"] - execution_ns
+
+    def _execution_ns(self) -> np.ndarray:
+        total_ns = np.zeros(len(self._requests))
         if not self.lanes:
             return total_ns * np.nan
         for lane in self.lanes:
@@ -121,11 +132,13 @@ class Batches:
                     number[rows] = number[head]     # else a batch was lost between two stages: none is matched
         return number
 
-    def _last_stages(self) -> np.ndarray:
+    @cached_property
+    def is_last_stage(self) -> np.ndarray:
+        """Which rows of /iterations are of the last stage of their replica."""
         replica = self._iterations["replica"]
         last = np.zeros(int(replica.max(initial=-1)) + 1, np.int64)
         np.maximum.at(last, replica, self._iterations["stage"])
-        return last
+        return self._iterations["stage"] == last[replica]
 
 
 def stays_of(requests: np.ndarray, legs: np.ndarray | None) -> Stays | None:
@@ -147,21 +160,20 @@ def stays_of(requests: np.ndarray, legs: np.ndarray | None) -> Stays | None:
 
 
 def _at_one_replica(requests: np.ndarray, rows: np.ndarray) -> Stays:
-    chosen = requests[rows]
-    return Stays(rows, chosen["replica"], chosen["scheduled_ns"], _completed_ns(chosen), np.full(len(rows), NEVER))
+    return Stays(rows, requests["replica"][rows], requests["scheduled_ns"][rows], _completed_ns(requests)[rows],
+                 np.full(len(rows), NEVER))
 
 
 def _handed_over(requests: np.ndarray) -> Stays:
     """Return stays where some requests have one at a prefill replica, and one where they decode."""
     scheduled, moved = requests["scheduled_ns"] >= 0, requests["prefill_replica"] >= 0
     rows = np.flatnonzero(scheduled & moved)
-    chosen = requests[rows]
-    prefill = Stays(rows, chosen["prefill_replica"], chosen["scheduled_ns"], chosen["prefill_done_ns"],
-                    np.full(len(rows), NEVER))
+    prefill = Stays(rows, requests["prefill_replica"][rows], requests["scheduled_ns"][rows],
+                    requests["prefill_done_ns"][rows], np.full(len(rows), NEVER))
     rows = np.flatnonzero(scheduled & moved & (requests["transfer_end_ns"] >= 0))
-    chosen = requests[rows]
-    token_ns = np.where(chosen["first_token_ns"] > chosen["transfer_end_ns"], chosen["first_token_ns"], NEVER)
-    decode = Stays(rows, chosen["replica"], chosen["transfer_end_ns"], _completed_ns(chosen), token_ns)
+    first_ns, moved_ns = requests["first_token_ns"][rows], requests["transfer_end_ns"][rows]
+    decode = Stays(rows, requests["replica"][rows], moved_ns, _completed_ns(requests)[rows],
+                   np.where(first_ns > moved_ns, first_ns, NEVER))
     whole = _at_one_replica(requests, np.flatnonzero(scheduled & ~moved))
     return Stays(*map(np.concatenate, zip(prefill, decode, whole, strict=True)))
 

@@ -17,6 +17,7 @@ import numpy as np
 from simulator.domain import records
 from simulator.results.export.source import Source
 from simulator.results.export.text import blocks
+from simulator.results.slo import only
 
 MS, US = 1e6, 1e3               # ns
 LISTED = (records.WAITING, records.RUNNING, records.COMPLETED, records.TIMED_OUT)
@@ -26,7 +27,7 @@ _NAMES = {"slo_class": "slo_class", "tenant": "tenant_id", "model": "model", "ad
 
 def write_blis(source: Source, folder: Path, show: Callable[[int], None]) -> list[str]:
     """Write metrics.json and results.json; return what is not in them."""
-    rows = source.requests[np.isin(source.requests["status"], LISTED)]
+    rows = only(source.requests, np.isin(source.requests["status"], LISTED))
     gaps_ns = _gaps_ns(source)
     itl_ns = _mean_gaps_ns(rows)
     head = json.dumps(_totals(source, rows, gaps_ns), indent=2)
@@ -37,7 +38,7 @@ def write_blis(source: Source, folder: Path, show: Callable[[int], None]) -> lis
     done = rows["status"] == records.COMPLETED
     with open(folder / "results.json", "w", encoding="utf-8", newline="\n") as file:
         file.write("[")
-        results = (_result(source, row, itl) for row, itl in _each(rows[done], itl_ns[done]))
+        results = (_result(source, row, itl) for row, itl in _each(only(rows, done), itl_ns[done]))
         _write_list(file, results, int(done.sum()), show)
         file.write("]\n")
     failed = int((source.requests["status"] == records.FAILED).sum())
@@ -46,8 +47,8 @@ def write_blis(source: Source, folder: Path, show: Callable[[int], None]) -> lis
 
 def _totals(source: Source, rows: np.ndarray, gaps_ns: np.ndarray) -> dict[str, Any]:
     count = {name: int((source.requests["status"] == code).sum()) for code, name in enumerate(records.STATUS_NAMES)}
-    done = rows[rows["status"] == records.COMPLETED]
-    started = rows[rows["first_token_ns"] >= 0]
+    done = only(rows, rows["status"] == records.COMPLETED)
+    started = only(rows, rows["first_token_ns"] >= 0)
     seconds = source.summary["clock_s"]
     output_tokens = int(done["output_tokens"].sum())
     dropped = int(_is_unservable(source.requests).sum())
@@ -64,6 +65,7 @@ def _totals(source: Source, rows: np.ndarray, gaps_ns: np.ndarray) -> dict[str, 
         **_described("itl", gaps_ns),
         "scheduling_delay_p99_ms": _described("", (rows["scheduled_ns"] - rows["arrival_ns"])[
             rows["scheduled_ns"] >= 0])["_p99_ms"],
+        **({"kv_allocation_failures": failures} if (failures := source.summary.get("kv_allocation_failures")) else {}),
         "preemption_count": source.summary["preemptions"],
         "cache_hit_rate": source.summary["prefix_cache"]["hit_rate"] or 0,
         "dropped_unservable": dropped,
@@ -95,11 +97,13 @@ def _gaps_ns(source: Source) -> np.ndarray:
     offsets, times_ns = source.token_times()
     rows = source.all_requests
     kept = np.where(rows["status"] == records.COMPLETED, rows["output_tokens"], 0)
-    first_kept = np.repeat(offsets[1:] - kept, np.diff(offsets))
-    last = np.repeat(offsets[1:] - 1, np.diff(offsets))
-    place = np.arange(len(times_ns))
-    starts = np.flatnonzero((place >= first_kept) & (place < last))
-    return times_ns[starts + 1] - times_ns[starts]
+    found = [np.empty(0, np.int64)]
+    for part in blocks(len(rows)):
+        begins, ends = offsets[part], offsets[part.start + 1:part.stop + 1]
+        counts, place = ends - begins, np.arange(begins[0], ends[-1])
+        starts = place[(place >= np.repeat(ends - kept[part], counts)) & (place < np.repeat(ends - 1, counts))]
+        found.append(times_ns[starts + 1] - times_ns[starts])
+    return np.concatenate(found)
 
 
 def _mean_gaps_ns(rows: np.ndarray) -> np.ndarray:

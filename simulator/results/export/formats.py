@@ -9,7 +9,8 @@ from simulator.results.export.plain import write_csv_tables, write_parquet_table
 from simulator.results.export.source import Source
 from simulator.results.export.vidur import write_simai, write_vidur
 
-VIDUR_FILES = frozenset(("request_metrics.csv", "batch_metrics.csv", "chrome_trace.json", "config.json"))
+VIDUR_FILES = frozenset(("request_metrics.csv", "batch_metrics.csv", "chrome_trace.json", "event_trace.json",
+                         "config.json"))
 VIDUR_TABLES = ("requests", "iterations", "iterations")
 BLIS_FILES = frozenset(("metrics.json", "results.json"))
 

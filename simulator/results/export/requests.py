@@ -18,12 +18,15 @@ class RequestTimes:
 
     Parameters
     ----------
-    requests : rows of /requests that came.
-    execution_ns : how long the batches of each executed; NaN: it is not known.
+    requests : rows of /requests that came, or some of them.
+    execution_ns, preempted_ns : time during which the batches of each executed, and time between them; NaN: it is not
+        known, and both together are the time that it was served.
+    before_ns : arrival of the request before the first of the rows; NaN: there is none.
     """
 
-    def __init__(self, requests: np.ndarray, execution_ns: np.ndarray):
-        self._requests = requests
+    def __init__(self, requests: np.ndarray, execution_ns: np.ndarray, preempted_ns: np.ndarray,
+                 before_ns: float = NOTHING):
+        self.requests, self._before_ns = requests, before_ns
         self._is_done = requests["status"] == records.COMPLETED
         self.prompt_tokens = requests["prompt_tokens"].astype(float)
         self.output_tokens = self._of_done(requests["output_tokens"].astype(float))
@@ -39,18 +42,19 @@ class RequestTimes:
         self.prefill_time = self._seconds(prefill_ns - scheduled_ns)
         self.decode_time = self._seconds(completed_ns - prefill_ns)
         self.execution_time = self._seconds(execution_ns)
-        self.execution_plus_preemption_time = self._seconds(completed_ns - scheduled_ns)
-        self.preemption_time = self._seconds(completed_ns - scheduled_ns - execution_ns)
+        self.execution_plus_preemption_time = self._seconds(
+            np.where(np.isnan(execution_ns), completed_ns - scheduled_ns, execution_ns + preempted_ns))
+        self.preemption_time = self._seconds(preempted_ns)
 
     @property
     def restarts(self) -> np.ndarray:
         """How often each lost its KV blocks, int (n,)."""
-        return self._requests["preemptions"]
+        return self.requests["preemptions"]
 
     @property
     def inter_arrival_delay(self) -> np.ndarray:
         """Since the request before came; NaN for the first."""
-        return np.diff(self.arrived_at, prepend=np.nan) if len(self.arrived_at) else self.arrived_at
+        return np.diff(self.arrived_at, prepend=self._before_ns / SECOND) if len(self.arrived_at) else self.arrived_at
 
     def per_output_token(self, seconds: np.ndarray) -> np.ndarray:
         """Return times divided by output tokens."""
@@ -58,11 +62,11 @@ class RequestTimes:
 
     def _prefill_completed_ns(self) -> np.ndarray:
         """Return when the prompt was computed: by its prefill replica, where there is one."""
-        own_ns = self._requests["first_token_ns"]
-        if "prefill_done_ns" not in self._requests.dtype.names:
+        own_ns = self.requests["first_token_ns"]
+        if "prefill_done_ns" not in self.requests.dtype.names:
             return own_ns
-        done_ns = self._requests["prefill_done_ns"]
-        return np.where((self._requests["prefill_replica"] >= 0) & (done_ns >= 0), done_ns, own_ns)
+        done_ns = self.requests["prefill_done_ns"]
+        return np.where((self.requests["prefill_replica"] >= 0) & (done_ns >= 0), done_ns, own_ns)
 
     def _seconds(self, times_ns: np.ndarray) -> np.ndarray:
         """Return times of completed requests; differences are taken in ns before: nothing is rounded twice."""

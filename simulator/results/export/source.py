@@ -11,6 +11,7 @@ from simulator.domain import records
 from simulator.errors import InputErrors
 from simulator.results.load import load_results
 from simulator.results.reader import Reader
+from simulator.results.slo import only
 
 TOKEN = np.dtype([("request", "i8"), ("time_ns", "i8")])
 
@@ -54,7 +55,7 @@ class Source:
     @cached_property
     def requests(self) -> np.ndarray:
         """Of /requests, those that came."""
-        return self.all_requests[records.has_come(self.all_requests["status"])]
+        return only(self.all_requests, records.has_come(self.all_requests["status"]))
 
     @cached_property
     def iterations(self) -> np.ndarray:

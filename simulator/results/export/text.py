@@ -14,17 +14,18 @@ def blocks(num_rows: int) -> Iterable[slice]:
         yield slice(first, min(first + BLOCK_ROWS, num_rows))
 
 
-def write_csv(path: Path, columns: dict[str, np.ndarray], show: Callable[[int], None]) -> None:
-    """Write equally long columns under their names; NaN is a blank.
+def write_csv(path: Path, num_rows: int, columns_of: Callable[[slice], dict[str, np.ndarray]],
+              show: Callable[[int], None]) -> None:
+    """Write columns under their names; NaN is a blank.
 
+    columns_of : given some of the rows, which may be none, returns their columns.
     show : called with the number of rows that were written since it was called last.
     """
-    num_rows = len(next(iter(columns.values())))
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
+        writer.writerow(columns_of(slice(0, 0)))
         for part in blocks(num_rows):
-            writer.writerows(zip(*(_texts(column[part]) for column in columns.values()), strict=True))
+            writer.writerows(zip(*(_texts(column) for column in columns_of(part).values()), strict=True))
             show(part.stop - part.start)
 
 

@@ -1,7 +1,8 @@
-"""Files of Vidur: request_metrics.csv, SimAI's with more columns, batch_metrics.csv and chrome_trace.json.
+"""Files of Vidur: request_metrics.csv, SimAI's with more columns, batch_metrics.csv, chrome_trace.json.
 
-Times are seconds, in the trace microseconds. Columns and their order are those of microsoft/vidur 7d47513 and of
-vidur-alibabacloud in SimAI cef83f9d; `tbt` is in SimAI's description and not in its code, and stands last.
+What is in event_trace.json is told by `event_trace`. Times are seconds, in the trace microseconds. Columns and their
+order are those of microsoft/vidur 7d47513 and of vidur-alibabacloud in SimAI cef83f9d; `tbt` is in SimAI's description
+and not in its code, and stands last.
 """
 import json
 from collections.abc import Callable, Iterator
@@ -10,10 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from simulator.domain import records
 from simulator.results.export.batches import NEVER, Batches, Lane
+from simulator.results.export.event_trace import write_event_trace
 from simulator.results.export.requests import SECOND, RequestTimes
 from simulator.results.export.source import Source
-from simulator.results.export.text import BLOCK_ROWS, write_csv
+from simulator.results.export.text import BLOCK_ROWS, blocks, write_csv
 from simulator.results.export.vidur_config import config_of
 
 Show = Callable[[int], None]
@@ -44,6 +47,7 @@ def _write(source: Source, folder: Path, show: Show, columns_of) -> list[str]:
     notes = _write_csv(source, folder, show, columns_of, batches)
     if unnamed := _write_trace(folder / "chrome_trace.json", source, batches, show):
         notes.append(f"chrome_trace.json has no request_ids for {unnamed} batches: {UNKNOWN}")
+    write_event_trace(source, batches, folder, show)
     text = json.dumps(config_of(source), indent=4, ensure_ascii=False)
     (folder / "config.json").write_text(f"{text}\n", encoding="utf-8", newline="\n")
     return notes
@@ -54,22 +58,26 @@ def _batches_of(source: Source) -> Batches:
 
 
 def _write_csv(source: Source, folder: Path, show: Show, columns_of, batches: Batches) -> list[str]:
-    times = RequestTimes(source.requests, batches.execution_ns())
-    write_csv(folder / "request_metrics.csv", columns_of(source, times), show)
-    batch_columns = _batch_columns(source.iterations, batches)
-    write_csv(folder / "batch_metrics.csv", batch_columns, show)
-    return list(_notes(times, batch_columns))
+    requests, (execution_ns, preempted_ns) = source.requests, batches.spent_ns()
+
+    def columns(part: slice) -> dict[str, np.ndarray]:
+        before_ns = float(requests["arrival_ns"][part.start - 1]) if part.start else np.nan
+        return columns_of(source, RequestTimes(requests[part], execution_ns[part], preempted_ns[part], before_ns))
+
+    write_csv(folder / "request_metrics.csv", len(requests), columns, show)
+    write_csv(folder / "batch_metrics.csv", len(batches.first_rows),
+              lambda part: _batch_columns(source.iterations, batches, part), show)
+    return list(_notes(requests["status"] == records.COMPLETED, execution_ns, batches))
 
 
-def _notes(times: RequestTimes, batch_columns: dict[str, np.ndarray]) -> Iterator[str]:
-    is_done = ~np.isnan(times.e2e_time)
+def _notes(is_done: np.ndarray, execution_ns: np.ndarray, batches: Batches) -> Iterator[str]:
     done = int(is_done.sum())
     if late := len(is_done) - done:
         yield f"request_metrics.csv: {late} requests did not complete: their times and output lengths are blank"
-    if unknown := int((is_done & np.isnan(times.execution_time)).sum()):
+    if unknown := int((is_done & np.isnan(execution_ns)).sum()):
         yield (f"request_metrics.csv: execution and preemption times of {unknown} of {done} completed requests are "
-               f"blank: {UNKNOWN}")
-    if lost := int(np.isnan(batch_columns["batch_execution_time"]).sum()):
+               f"blank: {UNKNOWN}; a run with output.vidur_csv = true adds them up")
+    if lost := int((batches.end_ns == NEVER).sum()):
         yield f"batch_metrics.csv: {lost} batches did not pass all pipeline stages: their batch_execution_time is blank"
 
 
@@ -78,7 +86,7 @@ def _vidur_columns(source: Source, times: RequestTimes) -> dict[str, np.ndarray]
 
 
 def _first_columns(source: Source, times: RequestTimes) -> dict[str, np.ndarray]:
-    columns = {"Request Id": source.requests["request_id"]}
+    columns = {"Request Id": times.requests["request_id"]}
     for name, seconds in (("request_e2e_time", times.e2e_time), ("request_execution_time", times.execution_time),
                           ("request_model_execution_time", times.execution_time)):
         columns |= {name: seconds, f"{name}_normalized": times.per_output_token(seconds)}
@@ -109,9 +117,10 @@ def _simai_columns(source: Source, times: RequestTimes) -> dict[str, np.ndarray]
         **_first_columns(source, times),
         "arrived_at": times.arrived_at, "prefill_arrived_at": times.arrived_at, "scheduled_at": times.scheduled_at,
         "prefill_completed_at": times.prefill_completed_at,
-        "decode_arrived_at": _transfers(source.requests)["arrived_at"],
+        "decode_arrived_at": _transfers(times.requests)["arrived_at"],
         "completed_at": times.completed_at, "preempted_time": times.preemption_time, "decode_time": times.decode_time,
-        **_transfer_columns(source), **_last_columns(times), "tbt": times.per_output_token(times.decode_time)}
+        **_transfer_columns(source, times.requests), **_last_columns(times),
+        "tbt": times.per_output_token(times.decode_time)}
 
 
 def _transfers(requests: np.ndarray) -> dict[str, np.ndarray]:
@@ -126,8 +135,8 @@ def _transfers(requests: np.ndarray) -> dict[str, np.ndarray]:
             "seconds": np.where(has_moved, seconds, np.inf)}
 
 
-def _transfer_columns(source: Source) -> dict[str, np.ndarray]:
-    requests, moved = source.requests, _transfers(source.requests)
+def _transfer_columns(source: Source, requests: np.ndarray) -> dict[str, np.ndarray]:
+    moved = _transfers(requests)
     has_moved = np.isfinite(moved["seconds"])
     took_time = has_moved & (moved["seconds"] > 0)
     bandwidth = np.zeros(len(requests))
@@ -142,14 +151,15 @@ def _transfer_columns(source: Source) -> dict[str, np.ndarray]:
         "pd_p2p_comm_dtype": np.where(has_moved & (dtype in BYTES), dtype, "")}
 
 
-def _batch_columns(iterations: np.ndarray, batches: Batches) -> dict[str, np.ndarray]:
-    rows = batches.first_rows
+def _batch_columns(iterations: np.ndarray, batches: Batches, part: slice) -> dict[str, np.ndarray]:
+    rows, end_ns = batches.first_rows[part], batches.end_ns[part]
     prefill, decode = iterations["prefill_tokens"][rows], iterations["decode_tokens"][rows]
-    took_ns = batches.end_ns - iterations["start_ns"][rows]
+    took_ns = end_ns - iterations["start_ns"][rows]
     return {
-        "Batch Id": np.arange(len(rows)), "batch_num_tokens": prefill + decode, "batch_num_prefill_tokens": prefill,
-        "batch_num_decode_tokens": decode, "batch_size": iterations["sequences"][rows],
-        "batch_execution_time": np.where(batches.end_ns == NEVER, np.nan, took_ns / SECOND)}
+        "Batch Id": np.arange(part.start, part.stop), "batch_num_tokens": prefill + decode,
+        "batch_num_prefill_tokens": prefill, "batch_num_decode_tokens": decode,
+        "batch_size": iterations["sequences"][rows],
+        "batch_execution_time": np.where(end_ns == NEVER, np.nan, took_ns / SECOND)}
 
 
 def _write_trace(path: Path, source: Source, batches: Batches, show: Show) -> int:
@@ -197,26 +207,32 @@ class _Members:
         ids = source.requests["request_id"]
         self._lanes = {int(source.iterations["replica"][lane.batches[0]]): _sweep(lane, batches.stays.request, ids)
                        for lane in batches.lanes}
-        self._replica = source.iterations["replica"].tolist()
+        self._replica = source.iterations["replica"]
 
     def of(self, row: int) -> list | None:
         """Return the ids in this row of /iterations; None: they are not known."""
-        sweep = self._lanes.get(self._replica[row])
+        sweep = self._lanes.get(int(self._replica[row]))
         return None if sweep is None else next(sweep)
 
 
 def _sweep(lane: Lane, request: np.ndarray, ids: np.ndarray) -> Iterator[list | None]:
     """Yield the ids in each batch of a replica, in order of admission."""
     there: dict[int, Any] = {}
-    coming = np.argsort(lane.first, kind="stable").tolist()
-    going = np.argsort(lane.last, kind="stable").tolist()
-    come = gone = 0
-    names = ids[request[lane.stays]].tolist()
+    coming, going = _by_batch(lane.first), _by_batch(lane.last)
+    come, gone = next(coming), next(going)
     for batch in range(len(lane.batches)):
-        while come < len(coming) and lane.first[coming[come]] <= batch:
-            there[coming[come]] = names[coming[come]]
-            come += 1
-        while gone < len(going) and lane.last[going[gone]] <= batch:
-            there.pop(going[gone], None)
-            gone += 1
+        while come[0] <= batch:
+            there[come[1]] = ids[request[lane.stays[come[1]]]].item()
+            come = next(coming)
+        while gone[0] <= batch:
+            there.pop(gone[1], None)
+            gone = next(going)
         yield list(there.values()) if lane.is_certain[batch] else None
+
+
+def _by_batch(batches: np.ndarray) -> Iterator[tuple[float, int]]:
+    """Yield batches in order, with their places; behind the last one what no batch reaches."""
+    order = np.argsort(batches, kind="stable")
+    for part in blocks(len(order)):
+        yield from zip(batches[order[part]].tolist(), order[part].tolist(), strict=True)
+    yield np.inf, -1

@@ -35,7 +35,7 @@ class Material:
     Parameters
     ----------
     directory : of results.
-    progress : is told how many rows are to be read, and how many were; None: nobody is.
+    progress : is told how many rows are to be read, and how many were; None: no bar is shown.
 
     Raises
     ------
@@ -54,7 +54,7 @@ class Material:
         self._progress = progress or RowProgress(quiet=True)
 
     def stand_beside(self, other: "Material") -> None:
-        """Be what other results are compared with: by their bounds, and in latencies alone."""
+        """Serve as the base of a comparison: with the bounds of `other`, latencies alone."""
         self.bounds, self._is_beside = other.bounds, True
 
     @property

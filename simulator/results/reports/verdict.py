@@ -6,7 +6,7 @@ from simulator.results.served import UNSERVED
 KEPT = 0.99                 # of the requests that came: fewer within their bounds, and the SLO is missed
 MOSTLY = 0.5                # of the busy time
 BUSY = 0.95                 # of the time from the first iteration to the last
-WAITS = 0.05                # of the busy time: with less nobody is held back
+WAITS = 0.05                # of the busy time: with less no request is held back
 BOUNDS = (("ttft_ms", "TTFT"), ("tpot_ms", "TPOT"), ("e2el_ms", "E2EL"))
 BACKLOGS = {"overloaded": "growing, overloaded", UNSERVED: "not told: most requests were not served"}
 LIMITS = (("kv", "KV full"), ("seqs", "max_num_seqs reached"), ("budget", "token budget reached"))

@@ -4,7 +4,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 cimport cython
 
-from simulator.domain.replica_state cimport ReplicaAccount, ReplicaState
+from simulator.domain.replica_state cimport ReplicaAccount, ReplicaState, hit_rate_of
 from simulator.signals.media cimport NUM_MEDIA
 from simulator.signals.view cimport View
 
@@ -100,6 +100,8 @@ cdef class Groups(View):
             total.running_tokens += state.running_tokens
             total.loading_tokens += state.loading_tokens
             total.preemptions += state.preemptions
+            total.prefix_query_tokens += state.prefix_query_tokens
+            total.prefix_hit_tokens += state.prefix_hit_tokens
             total.iteration_prefill_tokens += state.iteration_prefill_tokens
             total.waiting += state.waiting
             total.running += state.running
@@ -108,6 +110,7 @@ cdef class Groups(View):
             total.num_blocks += state.num_blocks
             total.max_running += state.max_running
             total.max_batched_tokens += state.max_batched_tokens
+        total.cache_hit_rate = hit_rate_of(total)
 
     cdef void _add_accounts(self, int32_t group, ReplicaAccount* total) noexcept nogil:
         cdef const ReplicaAccount* account

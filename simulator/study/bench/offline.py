@@ -12,7 +12,17 @@ from simulator.config.experiment import Experiment
 from simulator.domain import records
 from simulator.errors import InputErrors, faults_of
 from simulator.study.bench.datasets import add_dataset, dataset
-from simulator.study.bench.server import add_engine, add_experiment, engine_keys, model_keys, model_name, server
+from simulator.study.bench.server import (
+    Benched,
+    add_engine,
+    add_experiment,
+    engine_keys,
+    model_keys,
+    model_name,
+    said_of,
+    server,
+)
+from simulator.study.telling.said import Said
 
 PERCENTILES = (10, 25, 50, 75, 90, 99)
 APART_S = 1.0                   # between two batches, at least: an engine that has nothing to do
@@ -34,12 +44,8 @@ def add_throughput(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--backend", default="vllm", choices=("vllm",))
 
 
-def latency(options: argparse.Namespace) -> tuple[str, list[str]]:
+def latency(options: argparse.Namespace) -> Benched:
     """Run batches one after the other; write the JSON, where asked.
-
-    Returns
-    -------
-    What is printed, and what a reader should know, one sentence each.
 
     Raises
     ------
@@ -55,7 +61,7 @@ def latency(options: argparse.Namespace) -> tuple[str, list[str]]:
         raise InputErrors([f"bench latency: {fault}" for fault in faults])
     batches, apart_s = options.num_iters_warmup + options.num_iters, APART_S
     while True:
-        experiment, found = _batches(options, batches, apart_s)
+        experiment, found, said = _batches(options, batches, apart_s)
         took_ns = found.reshape(batches, options.batch_size).max(axis=1)
         if batches == 1 or took_ns[:-1].max() < apart_s * 1e9:      # else the next one came before the last had ended
             break
@@ -65,14 +71,15 @@ def latency(options: argparse.Namespace) -> tuple[str, list[str]]:
     content = {"avg_latency": float(took_ns.mean() / 1e9), "std_latency": float(took_ns.std() / 1e9),
                "latencies": (took_ns / 1e9).tolist(),
                "percentiles": dict(zip(map(str, PERCENTILES), percentiles, strict=True))}
-    _save(options, experiment, content)
+    _save(options, experiment, content | said.content())
     lines = [f"Avg latency: {content['avg_latency']} seconds", f"Std latency: {content['std_latency']} seconds"]
     lines += [f"{name}% percentile latency: {value} seconds" for name, value in content["percentiles"].items()]
     alike = "every batch takes the same, as nothing in the engine is drawn: --num-iters 1 tells as much"
-    return "\n".join(lines), [alike] if len(took_ns) > 1 and np.ptp(took_ns) == 0 else []
+    notes = [alike] if len(took_ns) > 1 and np.ptp(took_ns) == 0 else []
+    return Benched("\n".join(lines), notes, said, experiment)
 
 
-def throughput(options: argparse.Namespace) -> tuple[str, list[str]]:
+def throughput(options: argparse.Namespace) -> Benched:
     """Serve requests that are all there at once; otherwise as `latency`."""
     faults = _faults_of_n(options)
     asked = dataset(options, faults)
@@ -80,15 +87,16 @@ def throughput(options: argparse.Namespace) -> tuple[str, list[str]]:
         raise InputErrors([f"bench throughput: {fault}" for fault in faults])
     experiment = server(options, asked | {"request_rate": float("inf")}, engine_keys(options) | model_keys(options),
                         token_times=False)
-    requests, notes = _served(options, experiment)
+    requests, said = _served(options, experiment)
     elapsed_s = int(requests["completed_ns"].max()) / 1e9
     prompts, outputs = (int(requests[name].sum(dtype=np.int64)) for name in ("prompt_tokens", "output_tokens"))
     content = {"elapsed_time": elapsed_s, "num_requests": len(requests), "total_num_tokens": prompts + outputs,
                "requests_per_second": len(requests) / elapsed_s, "tokens_per_second": (prompts + outputs) / elapsed_s}
-    _save(options, experiment, content)
-    return (f"Throughput: {content['requests_per_second']:.2f} requests/s, {content['tokens_per_second']:.2f} total "
+    _save(options, experiment, content | said.content())
+    text = (f"Throughput: {content['requests_per_second']:.2f} requests/s, {content['tokens_per_second']:.2f} total "
             f"tokens/s, {outputs / elapsed_s:.2f} output tokens/s\nTotal num prompt tokens:  {prompts}\n"
-            f"Total num output tokens:  {outputs}"), notes
+            f"Total num output tokens:  {outputs}")
+    return Benched(text, [], said, experiment)
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
@@ -105,8 +113,10 @@ def _faults_of_n(options: argparse.Namespace) -> list[str]:
     return [] if options.n == 1 else [f"--n: expected 1, found {options.n}: {why}"]
 
 
-def _batches(options: argparse.Namespace, count: int, apart_s: float) -> tuple[Experiment, np.ndarray]:
-    """Return the experiment, and the latency of each request in ns; batches come so far apart, with the same prompts.
+def _batches(options: argparse.Namespace, count: int, apart_s: float) -> tuple[Experiment, np.ndarray, Said]:
+    """Return the experiment, the latency of each request in ns, and what the run says.
+
+    Batches come so far apart, with the same prompts.
 
     Prefix caching is off unless a flag says otherwise, as in the tool.
     """
@@ -117,14 +127,14 @@ def _batches(options: argparse.Namespace, count: int, apart_s: float) -> tuple[E
                 for batch in range(count) for i in range(options.batch_size)]
         trace.write_text("arrived_at,num_prefill_tokens,num_decode_tokens,prompt\n" + "\n".join(rows) + "\n")
         experiment = server(options, {"type": "trace", "path": str(trace)}, keys, token_times=False)
-        requests, _ = _served(options, experiment)
+        requests, said = _served(options, experiment)
     if (short := int((requests["output_tokens"] < options.output_len).sum())):
         raise InputErrors([f"bench latency: {short} of {len(requests)} outputs end before --output-len = "
                            f"{options.output_len}: engine.max_model_len is below prompt and output together"])
-    return experiment, requests["completed_ns"] - requests["arrival_ns"]
+    return experiment, requests["completed_ns"] - requests["arrival_ns"], said
 
 
-def _served(options: argparse.Namespace, experiment: Experiment) -> tuple[np.ndarray, list[str]]:
+def _served(options: argparse.Namespace, experiment: Experiment) -> tuple[np.ndarray, Said]:
     """Return the requests of a run, of which all completed, and what it says of itself."""
     with faults_of(options.file or options.experiment):
         result = simulator.run(experiment)
@@ -133,7 +143,7 @@ def _served(options: argparse.Namespace, experiment: Experiment) -> tuple[np.nda
         raise InputErrors([f"{experiment.name}: {others} of {len(requests)} requests did not complete: an offline "
                            "engine serves all; without admission, deadlines and horizon_s it does",
                            *result.summary["diagnosis"]])
-    return requests, result.summary["diagnosis"]
+    return requests, said_of(experiment, result.summary)
 
 
 def _save(options: argparse.Namespace, experiment: Experiment, content: dict[str, Any]) -> None:

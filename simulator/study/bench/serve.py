@@ -12,7 +12,7 @@ import simulator
 from simulator.errors import InputErrors, faults_of
 from simulator.study.bench.client import GOODPUT, METRICS, Seen, counts, duration_s, peaks, samples, seen, statistics_ms
 from simulator.study.bench.datasets import add_dataset, dataset
-from simulator.study.bench.server import add_experiment, model_name, server
+from simulator.study.bench.server import Benched, add_experiment, model_name, said_of, server
 
 DEFAULT_METRICS = "ttft,tpot,itl"
 DETAILS = ("input_lens", "output_lens", "start_times", "ttfts", "itls", "generated_texts", "errors")
@@ -50,12 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     told.add_argument("--date", metavar="YYYYMMDD-HHMMSS", help="in the JSON; default: now")
 
 
-def bench(options: argparse.Namespace) -> tuple[str, list[str]]:
+def bench(options: argparse.Namespace) -> Benched:
     """Run the benchmark; write the JSON, where asked.
-
-    Returns
-    -------
-    What is printed, and what a reader should know, one sentence each.
 
     Raises
     ------
@@ -82,11 +78,12 @@ def bench(options: argparse.Namespace) -> tuple[str, list[str]]:
             **metadata, **_traffic(options)}
     content = head | told | {f"{part}_{name}_ms": value for name, parts in statistics.items()
                              for part, value in parts.items()}
-    content |= {"simulated": True, "simulator_version": simulator.__version__}
+    said = said_of(experiment, result.summary)
+    content |= {"simulated": True, "simulator_version": simulator.__version__} | said.content()
     text = _table(options, content, statistics)
     if options.save_result or options.append_result:
         notes.append(f"result in {_save(options, content)}")
-    return text, [*notes, *result.summary["diagnosis"]]
+    return Benched(text, notes, said, experiment)
 
 
 def _load(options: argparse.Namespace, faults: list[str], notes: list[str]) -> dict[str, Any]:

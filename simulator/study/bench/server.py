@@ -1,11 +1,12 @@
 """The experiment behind a benchmark: its [workload] replaced, its engine as vLLM's flags say."""
 import argparse
-from typing import Any
+from typing import Any, NamedTuple
 
 from simulator.config.experiment import Experiment
 from simulator.config.layers import add_overrides
 from simulator.config.load import experiment_layers, resolve
 from simulator.errors import InputErrors
+from simulator.study.telling.said import Said, backends_of
 
 FLAGS = "bench"                 # what messages call the command line
 # Flag of vLLM's engine -> type, key of the experiment. None: true with the flag, false with --no-.
@@ -26,6 +27,26 @@ ENGINE = {
     "--enable-chunked-prefill": (None, "engine.enable_chunked_prefill"),
     "--async-scheduling": (None, "engine.async_scheduling"),
 }
+
+
+class Benched(NamedTuple):
+    """What a benchmark came to.
+
+    text : what vLLM's prints. notes : what a reader should know of the flags, one sentence each.
+    said : what its run says. experiment : that ran.
+    """
+
+    text: str
+    notes: list[str]
+    said: Said
+    experiment: Experiment
+
+
+def said_of(experiment: Experiment, summary: dict[str, Any]) -> Said:
+    """Return what the run of a benchmark says."""
+    said = Said()
+    said.add(experiment.name, summary["diagnosis"], backends_of([experiment]))
+    return said
 
 
 def add_experiment(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""The whole question at one point: search, interval, verification, and what the answer costs."""
+"""The whole question at one point: search, interval, runs with new seeds, and what the answer costs."""
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -10,13 +10,14 @@ from simulator.study.capacity import vidur
 from simulator.study.capacity.bounds import GOODPUT_SHARE, Bounds
 from simulator.study.capacity.interval import interval_of
 from simulator.study.capacity.prober import Prober
-from simulator.study.capacity.search import Found, Search, verified
+from simulator.study.capacity.search import Found, Search, repeated
+from simulator.study.capacity.thin import Thin, thin_of, thin_values
 from simulator.study.capacity.varied import RATE_SCALE, Varied
-from simulator.study.capacity.verdict import Observation, Rules, Verdict, judge
+from simulator.study.capacity.verdict import FAIL, PASS, THIN, Observation, Rules, Verdict, judge
 from simulator.study.sweep.study_file import Study
 from simulator.study.sweep.trial import DONE
 
-VERIFICATION = 4                # times the requests
+REPEATED = 4                    # times the requests, of runs with new seeds
 FIGURES = ("request_throughput", "request_goodput", "output_throughput")
 UNSERVED = ("rejected", "dropped", "timed_out", "failed")
 MS_PER_S = 1000.0
@@ -26,19 +27,26 @@ class Answer(NamedTuple):
     """What came of a question.
 
     value : the answer; None: nothing passes. interval : of the capacity; None: not known.
-    found : the search. verdicts, verification : in the order in which they were reached.
-    is_verified : None: there was nothing to verify, or Vidur's search was asked for.
+    found : the search. verdicts, repeats : in the order in which they were reached; these with new seeds.
+    is_repeated : the last of these agrees; None: there was nothing to repeat, or Vidur's search was asked for.
     curve : for each value probed, in their order, its numbers. figures : what the answer gives and costs.
+    thin : why values could not be judged; None: all were.
     """
 
     value: float | None
     interval: tuple[float, float] | None
     found: Found
     verdicts: list[Verdict]
-    verification: list[Verdict]
-    is_verified: bool | None
+    repeats: list[Verdict]
+    is_repeated: bool | None
     curve: list[dict[str, Any]]
     figures: dict[str, Any]
+    thin: Thin | None = None
+
+    @property
+    def word(self) -> str:
+        """What it comes to: a value passes, none does, or none could be judged."""
+        return PASS if self.value is not None else THIN if self.thin else FAIL
 
 
 Tell = Callable[[Verdict], None]
@@ -65,16 +73,18 @@ def answer(prober: Prober, study: Study, varied: Varied, bounds: Bounds, start: 
     search = Search(judged, varied.span)
     found = search.run(start)
     verdicts = list(search.verdicts.values())
-    value, is_verified, checks, longer = found.answer, None, [], prober.longer(VERIFICATION)
+    value, is_repeated, checks, longer = found.answer, None, [], prober.longer(REPEATED)
     if value is not None:
-        value, is_verified, checks = verified(value, _fresh(longer, rules, tell), varied.span)
+        value, is_repeated, checks = repeated(value, _fresh(longer, rules, tell), varied.span)
     interval = None
     if found.good is not None and found.bad is not None:
         interval = interval_of(found.good, found.bad, varied.span, rules.confidence)
     if interval is not None and value is not None:      # the answer itself passed: its runs are more, or it was stepped
         interval = min(interval[0], value), max(interval[1], value)
-    return Answer(value, interval, found, verdicts, checks, is_verified, curve_of(prober, verdicts, bounds),
-                  figures_of(longer, value) if value is not None else {})
+    statistics = study.settings.statistics
+    thin = thin_of(verdicts, statistics.min_tail, study.warmup, prober.num_requests and statistics.max_requests)
+    return Answer(value, interval, found, verdicts, checks, is_repeated, curve_of(prober, verdicts, bounds),
+                  figures_of(longer, value) if value is not None else {}, thin)
 
 
 def answer_as_vidur(prober: Prober, study: Study, varied: Varied, bounds: Bounds, start: float, tell: Tell) -> Answer:
@@ -87,7 +97,7 @@ def answer_as_vidur(prober: Prober, study: Study, varied: Varied, bounds: Bounds
     (bound,) = bounds.bounds
 
     def probe(rate: float, seeds) -> list[Observation]:
-        return [each._replace(faults=()) if each.values else each for each in prober(rate, seeds)]
+        return [each._replace(faults=(), thin=()) if each.values else each for each in prober(rate, seeds)]
 
     def delay_of(rate: float) -> float | None:
         if rate not in verdicts:
@@ -151,11 +161,12 @@ def figures_of(prober: Prober, value: float) -> dict[str, Any]:
 
 
 def cost_per_hour(experiment: Experiment) -> float | None:
-    """Return the price of all replicas, in the file's currency; None: none is given."""
-    if not experiment.pools:
-        return None
+    """Return the price of all replicas, in the file's currency; None: none is given.
+
+    As their pools say, else by [prices] of their accelerators.
+    """
     total = sum(pool.cost_per_hour * (pool.topology.replicas if pool.replicas is None else pool.replicas)
-                for pool in experiment.all_pools())
+                for pool in (*experiment.all_pools(), *experiment.encode_pools()))
     return total or None
 
 
@@ -171,8 +182,10 @@ def notes_of(asked: Answer, bounds: Bounds) -> list[str]:
                      "requests would tell")
     if found.at_bound is not None and asked.value is not None:
         notes.append(f"the answer is the bound study.{found.at_bound}: no optimum")
-    if asked.is_verified is False:
-        notes.append("not verified: it fails with new seeds and longer runs, five steps inward, too")
+    if asked.is_repeated is False:
+        notes.append("not repeated with new seeds: it fails with them and longer runs, five steps inward, too")
+    if asked.thin is not None and asked.value is not None:
+        notes.append(f"thin: {thin_values(asked.thin)} could not be judged: {asked.thin.sentence}")
     unserved = asked.figures.get("unserved_share", 0.0)
     if unserved and not any(each.key == GOODPUT_SHARE for each in bounds.bounds):
         notes.append(f"{unserved:.2%} of the requests were not served; percentiles are those of the others: bound "

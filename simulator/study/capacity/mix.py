@@ -15,7 +15,7 @@ PRICE, GPUS = "price", "gpus"
 class Kind(NamedTuple):
     """A pool whose number of replicas is open.
 
-    capacity_per_s : of one replica. price_per_hour, gpus : of one, too.
+    capacity_per_s : of one replica; inf: too few requests tell it. price_per_hour, gpus : of one, too.
     """
 
     pool: str
@@ -57,7 +57,8 @@ def mixes_of(kinds: Sequence[Kind], factor: float, order: str) -> list[Mix]:
     found = []
     for counts in itertools.product(*(range(kind.least, kind.most + 1) for kind in kinds)):
         if any(counts):
-            price, gpus, bound = (sum(count * getattr(kind, name) for count, kind in zip(counts, kinds, strict=True))
+            own = [(count, kind) for count, kind in zip(counts, kinds, strict=True) if count]      # 0 x inf is none
+            price, gpus, bound = (sum(count * getattr(kind, name) for count, kind in own)
                                   for name in ("price_per_hour", "gpus", "capacity_per_s"))
             found.append(Mix(counts, factor * bound, price, gpus))
     ranks = ("gpus", "price_per_hour") if order == GPUS else ("price_per_hour", "gpus")

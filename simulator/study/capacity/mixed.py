@@ -1,4 +1,5 @@
 """The best mix of pools of an experiment: the capacity of one replica of each, then mixes at the load."""
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +9,7 @@ from simulator.study.capacity.estimate import estimated_rate
 from simulator.study.capacity.mix import Chosen, Kind, Mix, choose, told
 from simulator.study.capacity.prober import Prober
 from simulator.study.capacity.varied import Varied
-from simulator.study.capacity.verdict import Verdict, judge
+from simulator.study.capacity.verdict import THIN, Verdict, judge
 from simulator.study.sweep.bench import num_gpus
 from simulator.study.sweep.laboratory import Laboratory
 from simulator.study.sweep.study_file import Study
@@ -44,10 +45,11 @@ def _kind(study: Study, bounds: Bounds, varied: Varied, laboratory: Laboratory, 
     """Search the capacity of one replica of a pool alone."""
     row, alone = asked
     single = study._replace(base=study.experiment_of(alone))
-    pool = next(each for each in single.base.pools if each.name == row.pool)
+    pool = next(each for each in single.base.all_pools() if each.name == row.pool)
     prober = Prober(laboratory, single, varied, bounds, point=alone)
     start = start_of(single, varied, lambda: estimated_rate(single.base))
     what = f"1 x {row.pool}: {varied.key}"
     found = answer(prober, single, varied, bounds, start, lambda verdict: tell(verdict, what))
-    return Kind(row.pool, getattr(row.replicas, "from"), row.replicas.to, found.value or 0.0, pool.cost_per_hour,
+    capacity_per_s = math.inf if found.word == THIN else found.value or 0.0
+    return Kind(row.pool, getattr(row.replicas, "from"), row.replicas.to, capacity_per_s, pool.cost_per_hour,
                 num_gpus(single.base))

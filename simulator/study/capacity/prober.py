@@ -4,17 +4,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from simulator.study.capacity.bounds import Bounds, check_keys
+from simulator.study.capacity.thin import is_missed_for_sure, requests_for
 from simulator.study.capacity.varied import Varied
 from simulator.study.capacity.verdict import Observation
-from simulator.study.statistics.of_run import MSER_5
 from simulator.study.statistics.trend import GROWING, UNKNOWN
 from simulator.study.sweep.laboratory import Laboratory
 from simulator.study.sweep.study_file import Study
 from simulator.study.sweep.trial import DONE, FAILED, KILLED, Finished, Trial
 
-MOST_CUT = 2                    # times the requests that percentiles need: MSER-5 cuts half of them at most
 NUM_REQUESTS = "workload.num_requests"
-THIN = "thin"                   # begins what is said of percentiles of too few requests
 A_FEW = 20                      # requests, of a run that only shows which keys there are
 
 
@@ -82,8 +80,13 @@ class Prober:
         observed = observation_of(end, self._bounds, math.isinf(self._study.base.horizon_s))._replace(seed=seed)
         if observed.backlog in (GROWING, UNKNOWN) and self._bounds.wants_stable:
             return observed
-        thin = tuple(f"{THIN}: too few requests for {metric}" for metric in end.extra["thin"])
-        return observed._replace(faults=observed.faults + thin)
+        return observed._replace(thin=tuple(metric for metric in end.extra["thin"] if not self._misses(metric, end)))
+
+    def _misses(self, metric: str, end: Finished) -> bool:
+        """Say whether a percentile of few requests is beyond its bound for sure."""
+        tail = self._study.settings.statistics.min_tail
+        return any(each.is_most and is_missed_for_sure(metric, each.limit, end.summary, tail)
+                   for each in self._bounds.bounds if each.key == metric)
 
     def _growing(self, ends: list[Finished]) -> bool:
         """Say whether more requests would tell nothing: the queue grows, and that decides."""
@@ -101,15 +104,8 @@ class Prober:
         asked = getattr(self._study.base.workload.parameters, "num_requests", None)
         if not self._study.is_drawn or asked is None or self._varied.key == NUM_REQUESTS:
             return None
-        tail, need = self._study.settings.statistics.min_tail, 0.0
-        for key in self._bounds.metrics:
-            statistic = key.rpartition(".")[2]
-            if statistic[:1] == "p" and statistic[1:].isdecimal():
-                need = max(need, tail / (1 - int(statistic[1:]) / 100))
-        warmup = self._study.warmup
-        need = MOST_CUT * need if warmup == MSER_5 else need
-        need += warmup.get("requests", 0) if isinstance(warmup, dict) else 0
-        return max(asked, min(math.ceil(need - 1e-6), self._most))
+        tail = self._study.settings.statistics.min_tail
+        return max(asked, min(requests_for(self._bounds.metrics, tail, self._study.warmup), self._most))
 
 
 def observation_of(end: Finished, bounds: Bounds, is_endless: bool) -> Observation:
@@ -123,7 +119,8 @@ def observation_of(end: Finished, bounds: Bounds, is_endless: bool) -> Observati
     return Observation(
         end.seed, {key: summary[key] for key in bounds.metrics}, good, injected,
         injected + end.extra["warmup_requests"], end.extra["backlog"],
-        ("requests did not end",) if unfinished and is_endless else ())
+        ("requests did not end",) if unfinished and is_endless else (),
+        num_measured=round(summary["requests.completed"]))
 
 
 def check_first(study: Study, bounds: Bounds, point: dict[str, Any]) -> None:

@@ -1,7 +1,8 @@
-"""The largest value that passes, or the smallest: bracket it, narrow the bracket, doubt it, verify it.
+"""The largest value that passes, or the smallest: bracket it, narrow the bracket, doubt it, repeat it.
 
 A pure algorithm over `judge(value) -> Verdict`. Words: `good` is the end of a bracket that passes, `bad` the one that
-fails; outward is where values pass less easily: up for the largest value, down for the smallest.
+does not; outward is where values pass less easily: up for the largest value, down for the smallest. A thin value, of
+too few requests, is neither a pass nor a fail: where there is nothing else inward, outward ones are asked.
 """
 import math
 from collections.abc import Callable
@@ -114,10 +115,21 @@ class Search:
         return self.verdicts[value]
 
     def _bracket(self, first: Verdict) -> tuple[Verdict | None, Verdict | None]:
-        """Return a value that passes and one that fails; None: there is none up to the bound."""
+        """Return a value that passes and one that does not; None: there is none up to the bound."""
         if not first.passes:
-            return self._below(first)
-        good = first
+            good, bad = self._below(first)
+            beyond = self._beyond_thin(first) if good is None else None
+            return (good, bad) if beyond is None else self._above(beyond)
+        return self._above(first)
+
+    def _beyond_thin(self, first: Verdict) -> Verdict | None:
+        """Return the next value outward of thin ones if it passes; None: none does, or the first is not thin."""
+        while first.is_thin and first.value != self._span.outer:
+            first = self._at(self._span.outward(first.value))
+        return first if first.passes else None
+
+    def _above(self, good: Verdict) -> tuple[Verdict, Verdict | None]:
+        """Return a bracket outward of a value that passes."""
         while good.value != self._span.outer:
             following = self._at(self._span.outward(good.value))
             if not following.passes:
@@ -161,7 +173,7 @@ class Search:
         for share in CONTROLS[self._span.is_least]:
             self._at(math.ceil(share * answer) if self._span.is_whole and self._span.is_least else share * answer)
         fails = [each for each in self.verdicts.values()
-                 if not each.passes and self._span.is_beyond(answer, each.value)]
+                 if not (each.passes or each.is_thin) and self._span.is_beyond(answer, each.value)]
         return min(fails, key=lambda each: -each.value if self._span.is_least else each.value, default=None)
 
 
@@ -200,7 +212,7 @@ class _Steps:
         self._last = side
 
 
-def verified(answer: float, judge: Judge, span: Span) -> tuple[float, bool, list[Verdict]]:
+def repeated(answer: float, judge: Judge, span: Span) -> tuple[float, bool, list[Verdict]]:
     """Judge an answer by runs that did not choose it; step inward while it fails.
 
     Returns

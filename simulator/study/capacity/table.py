@@ -15,6 +15,7 @@ from simulator.study.capacity.bounds import GOODPUT_SHARE, Bounds, Slo, read_bou
 from simulator.study.capacity.search import Span
 from simulator.study.capacity.varied import DEFAULTS, RATE, Varied, value_at, varied_of
 from simulator.study.sweep.design import Point
+from simulator.study.sweep.needs import missing_of
 from simulator.study.sweep.partly import told_by
 from simulator.study.sweep.study_file import Share, Statistics, Study, StudyTable
 
@@ -70,7 +71,7 @@ CapacityTable = msgspec.defstruct("CapacityTable", [
 def checks_of(study: Study) -> tuple[Callable[[], Iterable[str]], ...]:
     """Return checks of what keys of [study] say together."""
     place = f"{study.file}: study"
-    each = (_faults_of_seeds, _faults_of_statistics, _faults_of_vary, _faults_of_share, _mix_faults, _compat_faults)
+    each = (_faults_of_seeds, _faults_of_statistics, _faults_of_vary, _faults_of_needs, _mix_faults, _compat_faults)
     return (lambda: _none(read_bounds(study.settings.slo, f"{place}.slo")), lambda: _none(varied_of(study, place)),
             *(partial(check, study, place) for check in each))
 
@@ -156,11 +157,9 @@ def _faults_of_vary(study: Study, place: str):
         yield f"{place}.axes: {show(given.vary)} is what is varied"
 
 
-def _faults_of_share(study: Study, place: str):
-    given, asked = study.settings, study.base.slo
-    asks = any(getattr(asked, key) is not None for key in ("ttft_ms", "tpot_ms", "e2el_ms")) or bool(asked.classes)
-    if GOODPUT_SHARE in given.slo and not asks:
-        yield f"{place}.slo.{GOODPUT_SHARE}: the experiment has no [slo], which says which requests are good"
+def _faults_of_needs(study: Study, place: str):
+    bounds = read_bounds(study.settings.slo, f"{place}.slo").bounds
+    return missing_of(study, (each.key for each in bounds), f"{place}.slo")
 
 
 def _mix_faults(study: Study, place: str):

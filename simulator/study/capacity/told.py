@@ -9,8 +9,12 @@ from simulator.study.capacity.answer import Answer, finite, notes_of
 from simulator.study.capacity.bounds import ANY, BACKLOG, STABLE, Bounds
 from simulator.study.capacity.interval import by_seed
 from simulator.study.capacity.mix import Chosen, Kind, Mix, told
+from simulator.study.capacity.thin import thin_values
 from simulator.study.capacity.varied import Varied
 from simulator.study.capacity.verdict import Verdict
+from simulator.study.telling.said import AGAIN
+from simulator.study.telling.screen import lines_of
+from simulator.study.telling.screen import table_of as fitted
 
 SCHEMA = 1
 
@@ -24,15 +28,16 @@ def content_of(asked: Answer, varied: Varied, bounds: Bounds, cost: float | None
     tokens, gpus, value = figures.get("output_tokens_per_s"), figures.get("gpus"), asked.value
     carried = value if varied.is_rate else figures.get("requests_per_s")
     return {
-        "vary": varied.key, "answer": value, "interval": asked.interval and list(asked.interval),
+        "vary": varied.key, "verdict": asked.word, "answer": value, "interval": asked.interval and list(asked.interval),
         "by_seed": _by_seed(asked, varied), "slo": _slo(bounds),
         "lo": _value(found.bad if varied.span.is_least else found.good),
         "hi": _value(found.good if varied.span.is_least else found.bad),
         "binding": (found.bad or found.good).binding or None, "misses": found.bad.sentence if found.bad else None,
         "at_bound": found.at_bound, "monotone": found.is_monotone, "undecided": found.is_noisy,
-        "before": found.before.answer if found.before else None, "verified": asked.is_verified,
+        "before": found.before.answer if found.before else None,
+        "repeated_with_new_seeds": asked.is_repeated, "thin": asked.thin and asked.thin.content,
         "probes": [probe_of(each) for each in asked.verdicts],
-        "verification": [probe_of(each) for each in asked.verification],
+        "repeats": [probe_of(each) for each in asked.repeats],
         "gpus": gpus, "per_gpu": carried / gpus if gpus and carried is not None else None,
         "requests_per_s": figures.get("requests_per_s"), "output_tokens_per_s": tokens,
         "tokens_per_s_per_gpu": figures.get("tokens_per_s_per_gpu"), "cost_per_hour": cost,
@@ -69,9 +74,9 @@ def line_of(verdict: Verdict, varied_key: str) -> str:
     worst = verdict.estimates.get(verdict.binding)
     numbers = "" if worst is None else f", {verdict.binding} {worst.mean:.6g}" + (
         "" if math.isnan(worst.half_width) else f" +- {worst.half_width:.3g}")
-    return (f"{varied_key} = {verdict.value:.6g}: {verdict.word}{numbers}"
-            f" ({len(verdict.by_seed)} seeds x {verdict.num_requests:,} requests)"
-            + (f"; {verdict.reasons[0]}" if verdict.reasons else ""))
+    return lines_of(f"{varied_key} = {verdict.value:.6g}: {verdict.word}{numbers}"
+                    f" ({len(verdict.by_seed)} seeds x {verdict.num_requests:,} requests)"
+                    + (f"; {verdict.reasons[0]}" if verdict.reasons else ""))
 
 
 def table_of(asked: Answer, varied: Varied, bounds: Bounds) -> str:
@@ -82,7 +87,7 @@ def table_of(asked: Answer, varied: Varied, bounds: Bounds) -> str:
         good = row["request_throughput"] if row["request_goodput"] is None else row["request_goodput"]
         rows.append([f"{row['value']:.6g}", _text(good), *(_with_ci(row[key], row[f"{key}.ci"]) for key in keys),
                      row["verdict"]])
-    return f"{_aligned(rows)}\n\n{sentence_of(asked, varied)}"
+    return f"{fitted(rows)}\n\n{lines_of(sentence_of(asked, varied))}"
 
 
 def sentence_of(asked: Answer, varied: Varied) -> str:
@@ -90,7 +95,7 @@ def sentence_of(asked: Answer, varied: Varied) -> str:
     found, value, figures = asked.found, asked.value, asked.figures
     least = "least" if varied.span.is_least else "largest"
     if value is None:
-        return f"nothing passes: even {varied.key} = {found.bad.value:.6g} {found.bad.told}"
+        return _nothing(asked, varied)
     told = f"{least} {varied.key}: {value:.6g}"
     if asked.interval is not None:
         ends = f"{asked.interval[0]:.6g} to {asked.interval[1]:.6g}"
@@ -98,18 +103,27 @@ def sentence_of(asked: Answer, varied: Varied) -> str:
     lines = [told]
     if found.bad is not None:
         lines.append(f"{found.bad.value:.6g} {found.bad.told}")
-    if (steps := len(asked.verification) - 1) > 0:
-        lines.append(f"the search's {asked.verification[0].value:.6g} did not hold with new seeds: {steps} "
+    if (steps := len(asked.repeats) - 1) > 0:
+        lines.append(f"the search's {asked.repeats[0].value:.6g} did not hold with new seeds: {steps} "
                      f"step{'s' * (steps > 1)} of rel_tol from there")
-    if asked.is_verified:
-        last = asked.verification[-1]
-        lines.append(f"verified with {len(last.by_seed)} new seeds x {last.num_requests:,} requests"
+    if asked.is_repeated:
+        last = asked.repeats[-1]
+        lines.append(f"{AGAIN}: {len(last.by_seed)} x {last.num_requests:,} requests"
                      + ", by the mean: the interval holds the bound" * last.is_undecided)
     if (gpus := figures.get("gpus")) is not None:
         parts = [f"{gpus} GPU{'s' * (gpus != 1)}", f"{_text(figures['requests_per_s'])} requests/s",
                  f"{_text(figures['tokens_per_s_per_gpu'])} output tokens/s per GPU"]
         lines.append(", ".join(parts))
     return "\n".join(lines)
+
+
+def _nothing(asked: Answer, varied: Varied) -> str:
+    """Say that no value passes, or that none could be judged."""
+    worst, thin = asked.found.bad, asked.thin
+    if thin is None:
+        return f"nothing passes: even {varied.key} = {worst.value:.6g} {worst.told}"
+    lead = "nothing can be told" if thin.is_all else "nothing passes of what can be told"
+    return f"{lead}: {varied.key} = {thin_values(thin)} is thin: too few requests for {thin.sentence}"
 
 
 def curve_csv(rows: Sequence[dict[str, Any]]) -> str:
@@ -125,10 +139,11 @@ def mix_content(chosen: Chosen, kinds: Sequence[Kind], target_per_s: float, boun
     """Return the content of capacity.json for a mix."""
     def content(mix: Mix) -> dict[str, Any]:
         return {"replicas": dict(zip((kind.pool for kind in kinds), mix.counts, strict=True)),
-                "bound_per_s": mix.bound_per_s, "price_per_hour": mix.price_per_hour, "gpus": mix.gpus}
+                "bound_per_s": finite(mix.bound_per_s), "price_per_hour": mix.price_per_hour, "gpus": mix.gpus}
 
     return {"target_per_s": target_per_s, "slo": _slo(bounds), "answer": chosen.answer and content(chosen.answer),
-            "kinds": [kind._asdict() for kind in kinds], "skipped": chosen.num_skipped,
+            "kinds": [kind._asdict() | {"capacity_per_s": finite(kind.capacity_per_s)} for kind in kinds],
+            "skipped": chosen.num_skipped,
             "undecided": [content(mix) for mix in chosen.undecided],
             "probes": [content(mix) | probe_of(verdict) for mix, verdict in chosen.verdicts]}
 
@@ -136,7 +151,8 @@ def mix_content(chosen: Chosen, kinds: Sequence[Kind], target_per_s: float, boun
 def mix_table(chosen: Chosen, kinds: Sequence[Kind], target_per_s: float) -> str:
     """Return the mixes that were tried as a table, and the answer below it."""
     rows = [["mix", "GPUs", "price per hour", "bound, requests/s", "verdict"]]
-    rows += [[told(mix, kinds), str(mix.gpus), f"{mix.price_per_hour:g}", f"{mix.bound_per_s:.4g}", verdict.word]
+    rows += [[told(mix, kinds), str(mix.gpus), f"{mix.price_per_hour:g}",
+              f"{mix.bound_per_s:.4g}" if math.isfinite(mix.bound_per_s) else "-", verdict.word]
              for mix, verdict in chosen.verdicts]
     if chosen.answer is None:
         end = f"no mix carries {target_per_s:g} requests/s"
@@ -146,7 +162,10 @@ def mix_table(chosen: Chosen, kinds: Sequence[Kind], target_per_s: float) -> str
     else:
         best = chosen.answer
         end = f"{told(best, kinds)}: {best.gpus} GPUs, {best.price_per_hour:g} per hour, at {target_per_s:g} requests/s"
-    return f"{_aligned(rows)}\n{chosen.num_skipped} mixes skipped by their bound\n\n{end}"
+    lines = f"{chosen.num_skipped} mixes skipped by their bound"
+    if not any(kind.price_per_hour for kind in kinds):
+        lines += "\nno price is known, of [prices] or of [[pools]] with cost_per_hour: fewer GPUs are better"
+    return f"{fitted(rows)}\n{lines_of(lines)}\n\n{lines_of(end)}"
 
 
 def _value(verdict: Verdict | None) -> float | None:
@@ -159,8 +178,3 @@ def _text(value: float | None) -> str:
 
 def _with_ci(value: float | None, half: float | None) -> str:
     return "-" if value is None else f"{value:.5g}" + ("" if half is None else f" +- {half:.2g}")
-
-
-def _aligned(rows: list[list[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join("  ".join(map(str.rjust, row, widths)) for row in rows)

@@ -9,7 +9,7 @@ from simulator.study.statistics.intervals import Estimate, of_replications, of_s
 from simulator.study.statistics.student import t_quantile
 from simulator.study.statistics.trend import STABLE
 
-PASS, FAIL = "pass", "fail"
+PASS, FAIL, THIN = "pass", "fail", "thin"
 KNOWN = 12                      # runs from which on their spread tells what more of them would: t is within 8 % of 32's
 
 
@@ -20,7 +20,8 @@ class Observation(NamedTuple):
     num_good, num_requests : those that met every bound of [slo], and all that were injected and are measured.
     num_sent : with those that were cut as warm-up.
     backlog : as `statistics.trend` says it.
-    faults : why the run fails whatever its values are: unfinished requests, thin percentiles.
+    faults : why the run fails whatever its values are: unfinished requests.
+    thin : keys of percentiles of too few requests, which tell nothing. num_measured : requests that they are of.
     """
 
     seed: int
@@ -30,6 +31,8 @@ class Observation(NamedTuple):
     num_sent: int = 0
     backlog: str = STABLE
     faults: tuple[str, ...] = ()
+    thin: tuple[str, ...] = ()
+    num_measured: int = 0
 
 
 Probe = Callable[[float, Sequence[int]], Sequence[Observation]]
@@ -57,6 +60,8 @@ class Verdict(NamedTuple):
     by_seed : the least margin of each seed.
     binding : key of the least margin, or "backlog" and the like.
     num_requests : of one run, the longest, with those cut as warm-up. sentence : why it fails; empty: it passes.
+    thin : percentiles of too few requests, for which it neither passes nor fails; empty: it does one of the two.
+    num_measured : requests of one run that percentiles are of, the fewest.
     """
 
     value: float
@@ -69,21 +74,32 @@ class Verdict(NamedTuple):
     binding: str
     num_requests: int
     sentence: str
+    thin: tuple[str, ...] = ()
+    num_measured: int = 0
+
+    @property
+    def is_thin(self) -> bool:
+        """Whether it neither passes nor fails: too few requests."""
+        return bool(self.thin)
 
     @property
     def margin(self) -> float:
         """The least margin; NaN where the values did not decide."""
         least = min((each.mean for each in self.margins.values()), default=math.nan)
-        return math.nan if self.reasons and not least < 0 else least
+        return math.nan if self.thin or (self.reasons and not least < 0) else least
 
     @property
     def told(self) -> str:
-        """Why it fails, as the end of a sentence."""
+        """Why it does not pass, as the end of a sentence."""
+        if self.thin:
+            return f"is {self.sentence}"
         return f"misses {self.sentence}" if self.margin < 0 else f"fails: {self.sentence}"
 
     @property
     def word(self) -> str:
         """The verdict in a word or two."""
+        if self.thin:
+            return THIN
         return (PASS if self.passes else FAIL) + (", undecided" if self.is_undecided else "")
 
 
@@ -117,7 +133,8 @@ def weigh(value: float, seen: Sequence[Observation], rules: Rules) -> Verdict:
 
     Pass if all intervals hold, fail if one is beyond; the mean decides where neither is so.
 
-    One run alone has no interval; where no more are allowed, it decides.
+    One run alone has no interval; where no more are allowed, it decides. A percentile of too few requests decides
+    nothing: the value is thin, unless another bound is missed.
     """
     reasons: tuple[str, ...] = ()
     estimates: dict[str, Estimate] = {}
@@ -142,11 +159,20 @@ def weigh(value: float, seen: Sequence[Observation], rules: Rules) -> Verdict:
         if bound.key not in margins or margin.mean < margins[bound.key].mean:       # max and min of one key
             estimates[bound.key], margins[bound.key] = estimate, margin
     reasons += _reasons(seen, rules.bounds)
-    holds, misses = _decided(margins, reasons, rules)
-    passes = not reasons and min(each.mean for each in margins.values()) >= 0
-    binding, sentence = _binding(rules.bounds, estimates, margins, reasons)
-    return Verdict(value, passes, not (holds or misses), reasons, estimates, margins, least, binding,
-                   max(each.num_sent for each in seen), sentence)
+    thin = tuple(dict.fromkeys(key for each in seen for key in each.thin))
+    holds, misses = _decided({key: each for key, each in margins.items() if key not in thin}, reasons, rules)
+    thin = () if misses else thin
+    passes = not (reasons or thin) and min(each.mean for each in margins.values()) >= 0
+    reasons += _thin_reasons(thin, seen)
+    binding, sentence = (thin[0], reasons[0]) if thin else _binding(rules.bounds, estimates, margins, reasons)
+    return Verdict(value, passes, not (holds or misses or thin), reasons, estimates, margins, least, binding,
+                   max(each.num_sent for each in seen), sentence, thin, min(each.num_measured for each in seen))
+
+
+def _thin_reasons(thin: tuple[str, ...], seen: Sequence[Observation]) -> tuple[str, ...]:
+    counts = {key: sum(key in each.thin for each in seen) for key in thin}
+    return tuple(f"{THIN}: too few requests for {key}" + f" ({count} of {len(seen)} runs)" * (count < len(seen))
+                 for key, count in counts.items())
 
 
 def _decided(margins: dict[str, Estimate], reasons: tuple[str, ...], rules: Rules) -> tuple[bool, bool]:

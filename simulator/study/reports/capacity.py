@@ -13,13 +13,15 @@ from simulator.study.reports.failures import counted, failures_table
 from simulator.study.reports.kinds import files_of, json_of, origin_of, toml_of
 from simulator.study.reports.mixes import mix_told
 from simulator.study.reports.runs import is_numeric, is_wide
+from simulator.study.reports.said import said_section
 from simulator.study.reports.texts import estimate, figure, label_of, plain, short_keys, words
 from simulator.study.reports.told import Section, Told, section, shortened
 from simulator.study.sweep.names import CAPACITY as CAPACITY_JSON
 from simulator.study.sweep.names import STUDY
 from simulator.study.sweep.segments import checked, read_all
+from simulator.study.telling.said import AGAIN, Said
 
-VERDICTS = (("pass", 2), ("fail", 1), ("pass, undecided", 4), ("fail, undecided", 3))      # word, style
+VERDICTS = (("pass", 2), ("fail", 1), ("pass, undecided", 4), ("fail, undecided", 3), ("thin", 0))      # word, style
 MOST_POINTS = 12                # of a study with axes, whose searches are drawn
 
 
@@ -35,7 +37,8 @@ def capacity_told(directory: Path, against: Path | None) -> Told:
     """
     content, asked = json_of(directory / CAPACITY_JSON), toml_of(directory / STUDY)
     ends = list(checked(read_all(directory)).finished.values())
-    after = (failures_table(ends), _provenance(directory, asked, ends))
+    after = (failures_table(ends), said_section(content or Said().add_ends(ends).content()),
+             _provenance(directory, asked, ends))
     name = str(content.get("name", asked.get("name", directory.name)))
     if not content:
         return Told(name, f"Incomplete: the search has not come to an end; {plural(len(ends), 'run')}: "
@@ -44,7 +47,7 @@ def capacity_told(directory: Path, against: Path | None) -> Told:
     if "kinds" in content:
         return mix_told(name, content, None if against is None else json_of(against / CAPACITY_JSON), after,
                         files_of(directory))
-    answers = content.get("points") or [content]
+    answers = [current(each) for each in content.get("points") or [content]]
     other = None if against is None else json_of(against / CAPACITY_JSON)
     before = [_answers(answers), *(_notes(answers))]
     charts = _by_axis(answers)
@@ -60,8 +63,14 @@ def capacity_told(directory: Path, against: Path | None) -> Told:
                 tuple(charts), (*tables, *after), left_out, files_of(directory))
 
 
+def current(answer: dict[str, Any]) -> dict[str, Any]:
+    """Return an answer by the keys of today, whichever version wrote it."""
+    return {"thin": None, "repeated_with_new_seeds": answer.get("verified"), "repeats": answer.get("verification")
+            } | answer
+
+
 def _is_good(answer: dict[str, Any]) -> bool:
-    return answer["answer"] is not None and answer["verified"] is not False and answer["monotone"]
+    return answer["answer"] is not None and answer["repeated_with_new_seeds"] is not False and answer["monotone"]
 
 
 def _verdict(answers: list[dict[str, Any]]) -> str:
@@ -70,9 +79,14 @@ def _verdict(answers: list[dict[str, Any]]) -> str:
         found = [each for each in answers if each["answer"] is not None]
         return f"{len(found)} of {plural(len(answers), 'point')} have an answer: {', '.join(map(_value, answers))}."
     (answer,) = answers
+    if answer["answer"] is None and answer["thin"]:
+        thin = answer["thin"]
+        return (f"Nothing can be told: too few requests for {', '.join(thin['metrics'])}; "
+                f"{thin['requests_needed']:,} would do, a run has {thin['requests']:,}.")
     if answer["answer"] is None:
         return f"Nothing passes: even {answer['vary']} = {plain(float(_worst(answer)['value']))} misses the bounds."
-    state = {True: "verified", False: "not verified", None: "verification was not asked for"}[answer["verified"]]
+    state = {True: AGAIN, False: f"not {AGAIN}", None: "not asked for with new seeds"}[
+        answer["repeated_with_new_seeds"]]
     return f"{answer['vary']}: {_value(answer)}, {state}."
 
 
@@ -87,7 +101,7 @@ def _more(answers: list[dict[str, Any]]) -> str:
     if others:
         return "A search for each point; the tables below have all probes."
     misses = f"Beyond it: {answer['misses']}." if answer["misses"] else "No value up to the bound of the range fails."
-    return f"{misses} {plural(len(answer['probes']), 'value')} probed, {len(answer['verification'])} to verify."
+    return f"{misses} {plural(len(answer['probes']), 'value')} probed, {len(answer['repeats'])} with new seeds."
 
 
 def _value(answer: dict[str, Any]) -> str:
@@ -102,11 +116,12 @@ def _answers(answers: list[dict[str, Any]]) -> Section:
     """Return what each point comes to, and what that gives."""
     short = short_keys(dict.fromkeys(key for each in answers for key in each.get("point", {})))
     rows = [(words(each.get("point", {}), short) or each["vary"], _value(each), each["binding"] or "-",
-             {True: "yes", False: "no", None: "-"}[each["verified"]], "yes" if each["monotone"] else "no",
+             {True: "yes", False: "no", None: "-"}[each["repeated_with_new_seeds"]],
+             "yes" if each["monotone"] else "no",
              *(figure(each[key]) for key in ("gpus", "per_gpu", "output_tokens_per_s", "tokens_per_s_per_gpu",
                                              "cost_per_million_output_tokens"))) for each in answers]
     bounds = "; ".join(f"{key} {_side(sides)}" for key, sides in answers[0].get("slo", {}).items())
-    return section("Answer", ("", "answer (interval)", "binds", "verified", "monotone", "GPUs", "per GPU",
+    return section("Answer", ("", "answer (interval)", "binds", AGAIN, "monotone", "GPUs", "per GPU",
                               "output tokens/s", "tokens/s per GPU", "cost per 1M tokens"), rows,
                    f"What must hold: {bounds}." if bounds else "", CAPACITY_JSON)
 
@@ -124,17 +139,17 @@ def _notes(answers: list[dict[str, Any]]) -> list[Section]:
 
 
 def _all_probes(answer: dict[str, Any]) -> list[tuple[dict[str, Any], bool]]:
-    """Return all probes in their order, and whether each verifies."""
-    return [(each, False) for each in answer["probes"]] + [(each, True) for each in answer["verification"]]
+    """Return all probes in their order, and whether each has new seeds."""
+    return [(each, False) for each in answer["probes"]] + [(each, True) for each in answer["repeats"]]
 
 
 def _probes(answer: dict[str, Any]) -> Section:
     """Return each probe with its verdict: met or missed, stable or growing, and the room to every bound."""
     keys = list(dict.fromkeys(key for probe, _ in _all_probes(answer) for key in probe["margins"]))
     rows = []
-    for number, (probe, verifies) in enumerate(_all_probes(answer), 1):
+    for number, (probe, is_new) in enumerate(_all_probes(answer), 1):
         margins = (probe["margins"].get(key) for key in keys)
-        rows.append((str(number), plain(float(probe["value"])), probe["verdict"] + " (verifies)" * verifies,
+        rows.append((str(number), plain(float(probe["value"])), probe["verdict"] + " (new seeds)" * is_new,
                      backlog_of(probe), str(len(probe["seeds"])), f"{probe['requests']:,}",
                      *("-" if each is None else percent_of(each) for each in margins), "; ".join(probe["reasons"])))
     where = words(answer.get("point", {}), {})
@@ -171,9 +186,9 @@ def _sequence(answer: dict[str, Any], number: int) -> Chart:
         marks.append(Level(answer["answer"], f"answer {figure(answer['answer'])}"))
     first = len(answer["probes"])
     if len(probes) > first:
-        marks.append(Rule(first + 0.5, "verify"))
+        marks.append(Rule(first + 0.5, "new seeds"))
     where = words(answer.get("point", {}), short_keys(answer.get("point", {})))
-    says = (f"{plural(first, 'value')} probed, then {len(probes) - first} with new seeds to verify; in the order in "
+    says = (f"{plural(first, 'value')} probed, then {len(probes) - first} with new seeds; in the order in "
             "which they were asked for.")
     table = table_of(("probe", answer["vary"], "verdict", "backlog"), [str(each) for each in range(1, len(probes) + 1)],
                      y, [probe["verdict"] for probe, _ in probes], [backlog_of(probe) for probe, _ in probes])

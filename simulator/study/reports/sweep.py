@@ -12,6 +12,7 @@ from simulator.study.reports.kinds import files_of, origin_of
 from simulator.study.reports.load import GOODPUT, load_charts
 from simulator.study.reports.pairs import against_charts, against_tables
 from simulator.study.reports.runs import Runs
+from simulator.study.reports.said import said_section
 from simulator.study.reports.texts import (
     difference,
     estimate,
@@ -23,6 +24,7 @@ from simulator.study.reports.texts import (
 )
 from simulator.study.reports.told import Section, Told, section
 from simulator.study.statistics.intervals import Estimate, of_pairs
+from simulator.study.telling.said import Said
 
 MOST_CHARTS = 32                # of curves and main effects; a page of more is over 2 MB
 ARRIVALS = ("workload.arrival", "workload.rate_scale", "workload.time_scale", "workload.load")
@@ -45,7 +47,7 @@ def sweep_told(directory: Path, against: Path | None) -> Told:
     before = [_best(runs), _points(runs)]
     before += [found] if (found := effects_table(runs)) else []
     before += against_tables(runs, other) if other else []
-    after = (failures_table(ends), _remarks(runs), _provenance(runs))
+    after = (failures_table(ends), _remarks(runs), said_section(Said().add_ends(ends).content()), _provenance(runs))
     is_good = all(end is not None and end.status in ("done", "refused") for end in ends)
     is_good = is_good and not runs.grows.any() and not runs.differing
     return Told(runs.name, _verdict(runs, ends), _answer(runs, charts), is_good, tuple(before),

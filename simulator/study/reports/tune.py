@@ -13,11 +13,13 @@ from simulator.results.figures.chart import Bars, Chart, Intervals, Panel, plura
 from simulator.study.reports.candidates import against_charts, against_tables, effect_charts, pareto_charts
 from simulator.study.reports.failures import counted
 from simulator.study.reports.kinds import files_of, json_of, origin_of, toml_of
+from simulator.study.reports.said import said_section
 from simulator.study.reports.texts import estimate, figure, label_of, short_keys, words
 from simulator.study.reports.told import Section, Told, section, shortened
 from simulator.study.sweep.names import RANKING, STUDY
 from simulator.study.sweep.names import TUNE as SUMMARY
 from simulator.study.sweep.segments import checked, read_all
+from simulator.study.telling.said import Said
 from simulator.study.tuning.table import DISAGGREGATED
 
 FEASIBLE = "feasible"
@@ -56,20 +58,33 @@ class Tuned:
         return [row for row in self.rows if row["status"] == FEASIBLE]
 
     @cached_property
+    def all_axes(self) -> list[str]:
+        """All that axes and layouts say, whether candidates differ in it or not."""
+        first = self.columns.index(next(iter(self.objectives))) if self.columns else 0
+        return ["layout", *(key for key in self.columns[:first] if key not in FIXED)]
+
+    @cached_property
     def axes(self) -> list[str]:
         """What candidates differ in, their layout among it."""
-        first = self.columns.index(next(iter(self.objectives))) if self.columns else 0
-        keys = ["layout", *(key for key in self.columns[:first] if key not in FIXED)]
+        keys = self.all_axes
         return [key for key in keys if len({row[key] for row in self.rows} - {""}) > 1]
 
     @cached_property
     def names(self) -> dict[str, str]:
         """What the axes but for the layout are called; generated pools by their roles."""
-        keys = [key for key in self.axes if key != "layout"]
+        return self._called([key for key in self.axes if key != "layout"])
+
+    def _called(self, keys: list[str]) -> dict[str, str]:
+        roles = keys
         if any(row["layout"] == DISAGGREGATED for row in self.rows):
-            keys = [key.replace("pools.0.", "prefill.").replace("pools.1.", "decode.") for key in keys]
-        short = short_keys(keys)
-        return dict(zip((key for key in self.axes if key != "layout"), (short[key] for key in keys), strict=True))
+            roles = [key.replace("pools.0.", "prefill.").replace("pools.1.", "decode.") for key in keys]
+        short = short_keys(roles)
+        return {key: short[role] for key, role in zip(keys, roles, strict=True)}
+
+    @cached_property
+    def columns_of_axes(self) -> dict[str, str]:
+        """What the columns of the ranking are called that say what a candidate is."""
+        return {"layout": "layout"} | self._called([key for key in self.all_axes if key != "layout"])
 
     def values(self, key: str, rows: list[dict[str, str]]) -> np.ndarray:
         """Return a column of numbers; NaN where there is none."""
@@ -107,7 +122,8 @@ def tune_told(directory: Path, against: Path | None) -> Told:
     if not (directory / SUMMARY).is_file():
         name = str(asked.get("name", directory.name))
         return Told(name, f"Incomplete: the search has not come to an end; {plural(len(ends), 'run')}: "
-                          f"{counted(ends)}.", "Run it again to go on.", False, (), (), (provenance,), (),
+                          f"{counted(ends)}.", "Run it again to go on.", False, (), (),
+                    (said_section(Said().add_ends(ends).content()), provenance), (),
                     files_of(directory))
     tuned = Tuned(directory)
     other = None if against is None else Tuned(against)
@@ -117,7 +133,8 @@ def tune_told(directory: Path, against: Path | None) -> Told:
         charts += against_charts(tuned, other)
     charts += _objectives(tuned) + effect_charts(tuned) + [_outcomes(tuned)]
     return Told(tuned.name, _verdict(tuned), _more(tuned), bool(tuned.ranked) and tuned.content["complete"],
-                tuple(before), tuple(charts), (_others(tuned), provenance), (), files_of(directory))
+                tuple(before), tuple(charts), (_others(tuned), said_section(tuned.content), provenance), (),
+                files_of(directory))
 
 
 def _verdict(tuned: Tuned) -> str:
@@ -143,11 +160,12 @@ def _more(tuned: Tuned) -> str:
 
 
 def _ranking(tuned: Tuned) -> Section:
-    columns = ("rank", *map(label_of, tuned.objectives), "rate", "GPUs", "candidate", *map(label_of, SHOWN),
-               "cost per hour", "thin")
+    columns = ("rank", *map(label_of, tuned.objectives), "rate", "GPUs", *tuned.columns_of_axes.values(),
+               *map(label_of, SHOWN), "cost per hour", "thin")
     rows = [(row["rank"] + "*" * (row["front"] == "1" and len(tuned.objectives) > 1),
              *(tuned.estimate(row, key) for key in tuned.objectives), _cell(row, "rate"), row["gpus"],
-             tuned.where(row), *(_cell(row, key) for key in SHOWN), _cell(row, "cost_per_hour"), row["thin"])
+             *(row[key] for key in tuned.columns_of_axes), *(_cell(row, key) for key in SHOWN),
+             _cell(row, "cost_per_hour"), row["thin"])
             for row in tuned.ranked]
     says = "* nobody beats it in everything." if len(tuned.objectives) > 1 else ""
     if any(row["thin"] for row in tuned.ranked):

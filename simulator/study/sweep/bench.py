@@ -18,6 +18,7 @@ from simulator.errors import InputErrors
 from simulator.study.statistics.of_run import Look
 from simulator.study.sweep.study_file import RunRules, Study
 from simulator.study.sweep.trial import DONE, FAILED, REFUSED, TIMEOUT, Finished, Trial
+from simulator.study.telling.said import BACKENDS, DIAGNOSIS, backends_of
 
 
 class Bench:
@@ -75,7 +76,8 @@ class Bench:
         if clock.has_stopped:
             return TIMEOUT, f"it took longer than {self._study.settings.run.timeout_s:g} s", {}, {}
         return DONE, None, leaves(result.summary), look.extra | {
-            "gpus": num_gpus(experiment), "gpus_paid": gpus_paid(experiment, look.paid_share)}
+            "gpus": num_gpus(experiment), "gpus_paid": gpus_paid(experiment, look.paid_share),
+            DIAGNOSIS: list(result.summary["diagnosis"]), BACKENDS: backends_of([experiment])}
 
     def _experiment(self, trial: Trial) -> Experiment:
         more = {} if trial.num_requests is None else {"workload.num_requests": trial.num_requests}

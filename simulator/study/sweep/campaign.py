@@ -17,6 +17,7 @@ from simulator.study.sweep.segments import FOLDER, checked, read_all
 from simulator.study.sweep.shards import Shard
 from simulator.study.sweep.study_file import Study, check_points, read_study
 from simulator.study.sweep.trial import DONE, Finished, Trial
+from simulator.study.telling.said import Said
 
 RECORDED = ("metrics", "confidence", "min_tail")        # of [study.statistics]: what lines of segments depend on
 
@@ -116,6 +117,10 @@ class Campaign:
         """Return the points, as /points has them."""
         settings = self.study.settings
         return points_table(settings.statistics, settings.run.baseline, self.planned, self.known)
+
+    def said(self) -> Said:
+        """Return what the runs say that have ended."""
+        return Said().add_ends(self.known.get(trial.id) for trial in self.planned)
 
     def merge(self) -> dict:
         """Write the tables; return the content of summary.json."""

@@ -10,12 +10,15 @@ from simulator.study.sweep.pool import Rules, Served, serve
 from simulator.study.sweep.segments import Segment
 from simulator.study.sweep.study_file import Study
 from simulator.study.sweep.trial import KILLED, TIMEOUT, Finished, Trial
+from simulator.study.telling.said import Said
 
 KILL_AFTER = 2.0                # times the time of a run, after which its process is killed: the loop did not heed it
 
 
 class Laboratory:
     """Run trials; keep each in the store, where there is one; never run one twice.
+
+    said : what the runs that were asked for say, those that were known among them.
 
     Parameters
     ----------
@@ -33,6 +36,7 @@ class Laboratory:
                  known: dict[str, Finished] | None = None, **options: Any):
         self._study, self._directory, self.num_processes = study, directory, num_processes
         self.known = {} if known is None else known
+        self.said = Said()
         self._stop: Callable[[], bool] = options.get("stop") or (lambda: False)
         self._writer, self._elsewhere = options.get("writer"), options.get("elsewhere")
         keep = directory / "runs" if options.get("keep") and directory is not None else None
@@ -65,6 +69,11 @@ class Laboratory:
         OutputError
             The disk is full, for instance: what was written before stays.
         """
+        for finished in self._finished(trials):
+            self.said.add_ends([finished])
+            yield finished
+
+    def _finished(self, trials: Iterable[Trial]) -> Iterator[Finished]:
         waiting = {}
         for trial in trials:
             if trial.id in self.known:

@@ -24,6 +24,7 @@ from simulator.study.sweep.design import flattened
 from simulator.study.sweep.lengthening import current_of
 from simulator.study.sweep.study_file import Statistics, Study
 from simulator.study.sweep.trial import DONE, STATUSES, Finished, Trial
+from simulator.study.telling.said import Said
 
 SCHEMA = 1
 BACKLOGS = ("stable", "growing", "unknown")
@@ -121,8 +122,16 @@ def summary_of(study: Study, planned: list[Trial], ends: list[Finished | None], 
             **{status: counts.get(status, 0) for status in (*STATUSES, "missing")},
             "complete": counts.get("missing", 0) == 0,
             "growing_points": int((points["backlog"] == BACKLOGS.index("growing")).sum()),
-            "thin_points": int(points["thin"].sum()), "deterministic_points": int(points["deterministic"].sum()),
-            "errors": dict(sorted(errors.items()))}
+            "thin_points": int(points["thin"].sum()), "unmeasured_points": _unmeasured(study, points),
+            "deterministic_points": int(points["deterministic"].sum()),
+            "errors": dict(sorted(errors.items())), **Said().add_ends(ends).content()}
+
+
+def _unmeasured(study: Study, points: np.ndarray) -> dict[str, int]:
+    """Return at how many points with runs there is nothing to measure of a metric, where there are any."""
+    counts = {metric: int((np.isnan(points[metric]) & (points["n"] > 0)).sum())
+              for metric in study.settings.statistics.metrics}
+    return {metric: count for metric, count in counts.items() if count}
 
 
 def csv_of(table: np.ndarray) -> str:

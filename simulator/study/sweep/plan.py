@@ -12,7 +12,7 @@ from simulator.errors import InputErrors, OutputError
 from simulator.study.sweep.design import Point
 from simulator.study.sweep.identity import Ids
 from simulator.study.sweep.names import PLAN
-from simulator.study.sweep.study_file import Study
+from simulator.study.sweep.study_file import Study, words_of
 from simulator.study.sweep.trial import Trial
 
 NAME = PLAN
@@ -112,7 +112,8 @@ def read(path: Path) -> Iterator[Trial]:
 
 def _difference(study_file: str, directory: Path, gone: list[Trial], new: list[Trial], count: int) -> str:
     def told(trials):
-        shown = "; ".join(f"{trial.assignment or 'the experiment'}, seed {trial.seed}" for trial in trials[:SHOWN])
+        shown = "; ".join(f"{words_of(trial.assignment) or 'the experiment'}, seed {trial.seed}"
+                          for trial in trials[:SHOWN])
         return shown + (f"; and {len(trials) - SHOWN} more" if len(trials) > SHOWN else "")
 
     if [trial._replace(id="") for trial in gone] == [trial._replace(id="") for trial in new]:

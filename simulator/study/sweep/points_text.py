@@ -2,6 +2,7 @@
 import numpy as np
 
 from simulator.study.sweep.merge import BACKLOGS
+from simulator.study.telling.screen import table_of
 
 MOST_SHOWN = 40                 # points; of more, the files tell
 FIXED = ("point", "n", "backlog", "thin", "deterministic")
@@ -25,12 +26,12 @@ def text_of(points: np.ndarray, metrics: tuple[str, ...]) -> str:
     for metric in metrics:
         columns.append([metric, *(_estimate(row[metric], row[f"{metric}.ci"]) for row in points)])
         if has_baseline:
-            columns.append(["to the first" if metric == metrics[0] else "", *(
+            columns.append(["to the first", *(
                 _difference(row[f"{metric}.delta"], row[f"{metric}.delta_ci"]) for row in points)])
     columns.append(["", *(_remark(row) for row in points)])
-    widths = [max(map(len, column)) for column in columns]
-    rows = zip(*columns, strict=True)
-    return "\n".join("  ".join([*map(str.rjust, row[:-1], widths), row[-1]]).rstrip() for row in rows)
+    last, first = len(columns) - 1, len(axes)
+    beside = range(first + 1, last, 2) if has_baseline else ()
+    return table_of(list(zip(*columns, strict=True)), first, left=(last,), beside=(*beside, last))
 
 
 def _short(axis: str, axes: list[str]) -> str:

@@ -386,13 +386,14 @@ def _faults_of(study: Study, points: list[Point], count: int | None) -> list[str
                 fault = fault.removeprefix(f"{study.file}: ").removeprefix("study: ")
                 numbers[fault] += 1
                 first.setdefault(fault, number)
-    where = {fault: f"point {first[fault]} of {count}" if count is not None else f"value {_words(points[first[fault]])}"
+    where = {fault: f"value {words_of(points[first[fault]])}" if count is None else f"point {first[fault]} of {count}"
              for fault in numbers}
     return [f"{study.file}: {where[fault]}: {fault}" + (f" (and {number - 1} more)" if number > 1 else "")
             for fault, number in numbers.items()]
 
 
-def _words(point: Point) -> str:
+def words_of(point: Point) -> str:
+    """Return a point as people read it: "engine.max_num_seqs = 8, model.name = ..."."""
     return ", ".join(f"{key} = {show(value)}" for key, value in flattened(point).items())
 
 

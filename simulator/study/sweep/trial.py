@@ -29,7 +29,8 @@ class Finished(NamedTuple):
 
     status : one of `STATUSES`. error : why it is not done, a sentence; None: it is. attempts : to run it.
     summary : every scalar leaf of summary.json by its dotted name, "ttft_ms.p99"; None: there is nothing to measure.
-    extra : what the run says of itself (`statistics.of_run.Look`), and "gpus".
+    extra : what the run says of itself (`statistics.of_run.Look`), "gpus", and what `telling.said` gathers of runs:
+        "diagnosis", as `run` prints it, and "backends"; lines of older versions have none of the two.
     wall_s : real seconds. host, began : the machine's name, and when the run began, ISO 8601 in UTC; empty where no run
         began, or in segments of older versions. These three differ from machine to machine.
     """

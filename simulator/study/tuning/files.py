@@ -15,7 +15,8 @@ from simulator.study.sweep.design import flattened
 from simulator.study.sweep.names import FRONT, RANKING, TUNE, WINNERS
 from simulator.study.sweep.trial import DONE
 from simulator.study.sweep.writing import write
-from simulator.study.tuning.candidates import TRANSFER, Candidate
+from simulator.study.telling.said import Said
+from simulator.study.tuning.candidates import REPLICAS, Candidate
 from simulator.study.tuning.findings import Findings
 from simulator.study.tuning.ranking import nearest_miss, ranked
 from simulator.study.tuning.table import Question
@@ -32,16 +33,21 @@ class Told(NamedTuple):
     """What a study has come to.
 
     ranking : feasible candidates, the best first. on_front : numbers of those that nobody beats in everything.
-    summary : the content of tune.json.
+    summary : the content of tune.json. nearest_miss : the candidate that misses the bounds by least; None: some keep
+    them, or of none it is known.
     """
 
     ranking: list[Tried]
     on_front: set[int]
     summary: dict[str, Any]
+    nearest_miss: Tried | None = None
 
 
-def told_of(question: Question, outcome: Findings) -> Told:
-    """Return what a search has come to."""
+def told_of(question: Question, outcome: Findings, said: Said) -> Told:
+    """Return what a search has come to.
+
+    said : what its runs say.
+    """
     ranking, on_front = ranked(question, outcome.tried)
     statuses = Counter(each.status for each in outcome.tried)
     statuses[ELIMINATED] = len(outcome.eliminated)
@@ -62,9 +68,9 @@ def told_of(question: Question, outcome: Findings) -> Told:
         "front": [each.ends[0].id for each in ranking if each.candidate.number in on_front],
         "best": _brief(question, ranking[0]) if ranking else None,
         "nearest_miss": None if miss is None else {
-            "layout": miss.candidate.layout, "assignment": _assigned(miss.candidate.assignment), "why": miss.why,
-            "margin": miss.margin}}
-    return Told(ranking, on_front, summary)
+            "layout": miss.candidate.layout, "assignment": assigned(miss.candidate.assignment), "why": miss.why,
+            "margin": miss.margin}, **said.content()}
+    return Told(ranking, on_front, summary, miss)
 
 
 def write_all(question: Question, outcome: Findings, told: Told, directory: Path) -> None:
@@ -105,27 +111,20 @@ def winner_toml(question: Question, tried: Tried, place: int) -> str:
     return resolved_toml(replace(experiment, name=f"{study.name}-{place:04}", output=output))
 
 
-def table_of(question: Question, told: Told, most: int = 10) -> str:
-    """Return the best candidates as a table, with a column for each axis."""
-    has_pools = bool(question.study.base.pools)
-    head = ["rank", *(each.key for each in question.objectives), "GPUs", "layout"]
-    keys = list(dict.fromkeys(key for each in told.ranking for key in _assigned(each.candidate.assignment)
-                              if key not in TRANSFER))
-    lines = [[*head, *_short([key if has_pools else _role(key) for key in keys])]]
-    for place, each in enumerate(told.ranking[:most], 1):
-        own = _assigned(each.candidate.assignment)
-        star = "*" if each.candidate.number in told.on_front and len(question.objectives) > 1 else ""
-        lines.append([f"{place}{star}", *(_number(value) for value in each.values), str(each.candidate.gpus),
-                      each.candidate.layout,
-                      *(str(own[key] if key in own else _default(each.candidate, key)) for key in keys)])
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-                     for line in lines)
+def axis_keys(question: Question) -> list[str]:
+    """Return the keys that axes assign, whichever values have them."""
+    points = question.settings.points if isinstance(question.settings.points, tuple) else ()
+    found = [key for axis in question.study.axes for value in axis.values or (axis.at(0.0),)
+             for key in flattened({axis.key: value})]
+    return list(dict.fromkeys(found + [key for point in points for key in flattened(point)]))
 
 
-def _default(candidate: Candidate, key: str) -> Any:
-    """Return what the experiment of a candidate has for a key that its assignment leaves out; empty: it has none."""
-    place = candidate.experiment
+def default_of(candidate: Candidate, key: str) -> Any:
+    """Return what a candidate has for a key that its assignment leaves out.
+
+    Empty: it has none; with pools the number of replicas is theirs.
+    """
+    place = None if key == REPLICAS and candidate.experiment and candidate.experiment.pools else candidate.experiment
     for part in key.split("."):
         if part.isdecimal() and isinstance(place, tuple | list):
             place = place[int(part)] if int(part) < len(place) else None
@@ -134,23 +133,8 @@ def _default(candidate: Candidate, key: str) -> Any:
     return "" if place is None else _plain(place)
 
 
-def _role(key: str) -> str:
-    """Return a key with the roles of generated pools in place of their numbers."""
-    return key.replace("pools.0.", "prefill.").replace("pools.1.", "decode.")
-
-
-def _short(keys: list[str]) -> list[str]:
-    """Return keys by their last parts, where these are unlike."""
-    last = Counter(key.rpartition(".")[2] for key in keys)
-    return [short if last[short := key.rpartition(".")[2]] == 1 else key for key in keys]
-
-
-def _number(value) -> str:
-    return f"{value.mean:.6g}" + (f" +- {value.half_width:.2g}" if value.half_width == value.half_width else "")
-
-
-def _assigned(assignment: dict[str, Any]) -> dict[str, Any]:
-    """Return what an assignment says, by the names of columns: replicas of generated pools by their pool."""
+def assigned(assignment: dict[str, Any]) -> dict[str, Any]:
+    """Return what an assignment says, replicas of generated pools by their pool."""
     flat = flattened(assignment)
     pools = flat.pop("pools", None)
     if isinstance(pools, list):
@@ -164,7 +148,7 @@ def _plain(value: Any) -> Any:
 
 def _brief(question: Question, tried: Tried) -> dict[str, Any]:
     return {"id": tried.ends[0].id, "layout": tried.candidate.layout, "gpus": tried.candidate.gpus,
-            "assignment": _assigned(tried.assignment), "seed": tried.ends[0].seed, "rate": tried.rate,
+            "assignment": assigned(tried.assignment), "seed": tried.ends[0].seed, "rate": tried.rate,
             "values": {each.key: {"mean": value.mean, "half_width": None if math.isnan(value.half_width)
                                   else value.half_width}
                        for each, value in zip(question.objectives, tried.values, strict=True)}}
@@ -175,7 +159,8 @@ def _row(question: Question, tried: Tried, rank: int | None, is_on_front: bool) 
     candidate: Candidate = tried.candidate
     row: dict[str, Any] = {"rank": rank, "number": candidate.number, "id": tried.ends[0].id if tried.ends else None,
                            "status": tried.status, "front": is_on_front, "layout": candidate.layout}
-    row |= _assigned(candidate.assignment)
+    own = assigned(candidate.assignment)
+    row |= {key: default_of(candidate, key) for key in axis_keys(question) if key not in own} | own
     values = tried.values or [None] * len(question.objectives)
     for objective, value in zip(question.objectives, values, strict=True):
         row[objective.key] = value and value.mean

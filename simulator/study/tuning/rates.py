@@ -7,8 +7,9 @@ from msgspec.structs import replace
 from simulator.errors import InputErrors
 from simulator.study.capacity.answer import answer, rules_of
 from simulator.study.capacity.estimate import estimated_rate
-from simulator.study.capacity.prober import THIN, ProbeFailed, Prober
+from simulator.study.capacity.prober import ProbeFailed, Prober
 from simulator.study.capacity.search import Found, Search, Span
+from simulator.study.capacity.thin import Thin, thin_values
 from simulator.study.capacity.varied import RATE, RATE_SCALE, Varied
 from simulator.study.capacity.verdict import Observation, Probe, Verdict, judge
 from simulator.study.sweep.laboratory import Laboratory
@@ -16,6 +17,7 @@ from simulator.study.sweep.pool import Rules, Served, serve
 from simulator.study.sweep.store import known_in
 from simulator.study.sweep.study_file import Study
 from simulator.study.sweep.trial import FAILED, KILLED, Finished
+from simulator.study.telling.said import Said
 from simulator.study.tuning.candidates import Candidate
 from simulator.study.tuning.store import KIND
 from simulator.study.tuning.table import Question
@@ -27,6 +29,8 @@ COARSE_TOLERANCE = 0.1                  # of a rate in a round of halving
 
 class AtCapacity:
     """Tries candidates at their largest rates.
+
+    said : what the runs say that it asked for.
 
     Parameters
     ----------
@@ -40,6 +44,7 @@ class AtCapacity:
         self._searcher = Searcher(question, directory, laboratory)
         self._num_processes, self._stop, self._tell = laboratory.num_processes, stop, tell
         self._retries = question.settings.run.retries
+        self.said = Said()
 
     def try_all(self, candidates: Iterable[Candidate], num_requests: int | None = None) -> list[Tried]:
         """Return what becomes of candidates, in their order.
@@ -58,7 +63,9 @@ class AtCapacity:
         asked = [(candidate, num_requests) for candidate in candidates]
         found: dict[int, Tried] = {}
         for tried in self._each(asked):
-            found[tried.candidate.number] = tried
+            if tried.said is not None:
+                self.said.merge(tried.said)
+            found[tried.candidate.number] = tried._replace(said=None)
             self._tell(tried)
         if len(found) < len(asked):
             raise Stopped
@@ -93,13 +100,20 @@ class Searcher:
         num_requests : searched coarsely, with one seed; None: as `capacity` does.
         """
         prober = self._prober(candidate, num_requests)
+        self._laboratory.said = Said()
+        return self._found(prober, candidate, num_requests)._replace(said=self._laboratory.said)
+
+    def _found(self, prober: Prober, candidate: Candidate, num_requests: int | None) -> Tried:
         tried = Tried(candidate, MISSED, assignment=candidate.assignment, num_requests=num_requests)
         try:
-            value, found, is_verified = self._largest(prober, candidate, num_requests)
+            value, found, is_repeated, thin = self._largest(prober, candidate, num_requests)
+            if value is None and thin is not None:
+                return tried._replace(why=f"{thin_values(thin)} {self._unit()} is thin: too few requests for "
+                                          f"{thin.sentence}")
             if value is None:
                 return tried._replace(why=f"even {found.bad.value:.6g} {self._unit()} misses: {found.bad.sentence}",
                                       margin=found.bad.margin)
-            if is_verified is False:
+            if is_repeated is False:
                 return tried._replace(why="no rate holds with new seeds and longer runs", rate=value)
             ends = self._runs(prober, value)
         except ProbeFailed as failed:
@@ -125,17 +139,20 @@ class Searcher:
                       point=candidate.assignment, num_requests=num_requests)
 
     def _largest(self, prober: Prober, candidate: Candidate, num_requests: int | None) -> tuple[
-            float | None, Found, bool | None]:
-        """Return the largest rate, the search that found it, and whether new runs agree; None: none were asked."""
+            float | None, Found, bool | None, Thin | None]:
+        """Return the largest rate, the search that found it, whether new runs agree, and what could not be judged.
+
+        None: no new runs were asked; all was judged.
+        """
         question, varied = self._question, varied_of(self._question, candidate)
         start = varied.span.within((estimated_rate(candidate.experiment) if varied.is_rate else None) or 1.0)
         if num_requests is None:
             found = answer(prober, question.study, varied, question.bounds, start, _nothing)
-            return found.value, found.found, found.is_verified
+            return found.value, found.found, found.is_repeated, found.thin
         rules = rules_of(_coarse(question.study, num_requests), question.bounds)
         span = varied.span._replace(rel_tol=max(COARSE_TOLERANCE, varied.span.rel_tol))
         found = Search(lambda value: judge(value, _though_thin(prober), rules), span).run(start)
-        return found.answer, found, None
+        return found.answer, found, None, None
 
     def _runs(self, prober: Prober, value: float) -> tuple[Finished, ...]:
         """Return the runs with a rate, all of them as long as the last that were asked for."""
@@ -178,8 +195,7 @@ def varied_of(question: Question, candidate: Candidate) -> Varied:
 def _though_thin(prober: Prober) -> Probe:
     """Return a probe whose percentiles may be those of few requests."""
     def probe(value: float, seeds: Sequence[int]) -> list[Observation]:
-        return [each._replace(faults=tuple(fault for fault in each.faults if not fault.startswith(THIN)))
-                for each in prober(value, seeds)]
+        return [each._replace(thin=()) for each in prober(value, seeds)]
 
     return probe
 

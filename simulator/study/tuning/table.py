@@ -10,7 +10,8 @@ from simulator.config.experiment import Count, Section
 from simulator.config.words import show
 from simulator.domain.load import Measure, Warmup
 from simulator.errors import InputErrors
-from simulator.study.capacity.bounds import BACKLOG, GOODPUT_SHARE, Bounds, Slo, read_bounds
+from simulator.study.capacity.bounds import BACKLOG, Bounds, Slo, read_bounds
+from simulator.study.sweep.needs import missing_of
 from simulator.study.sweep.partly import told_by
 from simulator.study.sweep.study_file import Share, Statistics, Study, StudyTable
 from simulator.study.tuning.objectives import BY_CONCURRENCY, Objective, objectives_in
@@ -108,7 +109,7 @@ def check(study: Study) -> Question:
 
 def checks_of(study: Study) -> tuple[Callable[[], Iterable[str]], ...]:
     """Return checks of objectives, of bounds, and of what other keys say together."""
-    each = (_faults_of_objectives, _faults_of_bounds, _faults_of_share, _faults_of_statistics, _faults_of_seeds,
+    each = (_faults_of_objectives, _faults_of_bounds, _faults_of_statistics, _faults_of_seeds,
             _faults_of_load, _faults_of_users, _faults_of_layouts, _faults_of_search)
     return tuple(partial(check, study, f"{study.file}: study") for check in each)
 
@@ -200,26 +201,17 @@ def _faults_of_search(study: Study, place: str):
 
 
 def _faults_of_bounds(study: Study, place: str):
-    _bounds(study)
-    return ()
-
-
-def _faults_of_share(study: Study, place: str):
-    given = study.base.slo
-    asks = any(getattr(given, key) is not None for key in ("ttft_ms", "tpot_ms", "e2el_ms")) or bool(given.classes)
-    if GOODPUT_SHARE in study.settings.slo and not asks:
-        yield f"{place}.slo.{GOODPUT_SHARE}: the experiment has no [slo], which says which requests are good"
+    return missing_of(study, (each.key for each in _bounds(study).bounds), f"{place}.slo")
 
 
 def _faults_of_objectives(study: Study, place: str):
     given = study.settings
     objectives, faults = objectives_in(given.objectives, f"{place}.objectives")
     yield from faults
+    yield from missing_of(study, (each.key for each in objectives), f"{place}.objectives")
     for each in objectives:
         if each.key == "rate" and given.load != CAPACITY:
             yield f'{place}.objectives.rate: goes with load = "capacity"; other loads are as they are offered'
-        if each.key == "cost_per_hour" and not any(pool.cost_per_hour for pool in study.base.pools):
-            yield f"{place}.objectives.cost_per_hour: the experiment has no [[pools]] with cost_per_hour"
         closed = given.load == CONCURRENCY or study.base.workload.load.concurrency
         if each.key == BY_CONCURRENCY and not closed:
             yield (f'{place}.objectives.{BY_CONCURRENCY}: takes a number of users: load = "concurrency", or '

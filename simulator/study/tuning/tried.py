@@ -7,6 +7,7 @@ from simulator.errors import InputErrors, did_you_mean
 from simulator.study.capacity.bounds import check_keys
 from simulator.study.statistics.intervals import Estimate
 from simulator.study.sweep.trial import Finished
+from simulator.study.telling.said import Said
 from simulator.study.tuning.candidates import Candidate
 from simulator.study.tuning.objectives import estimates_of, numbers_of
 from simulator.study.tuning.table import Question
@@ -21,6 +22,7 @@ class Tried(NamedTuple):
     values : of the objectives, with half-widths. margin : least room to the bounds, relative; NaN: not known.
     assignment : of the runs, with the rate that was found. num_requests : of each run; None: the experiment's.
     ends : its runs, one for each seed. rate : that was found; None: none was searched.
+    said : what all runs say that a search for a rate asked for; None: none was searched.
     """
 
     candidate: Candidate
@@ -33,6 +35,7 @@ class Tried(NamedTuple):
     ends: tuple[Finished, ...] = ()
     rate: float | None = None
     notes: tuple[str, ...] = ()
+    said: Said | None = None
 
 
 class Stopped(Exception):
@@ -40,7 +43,12 @@ class Stopped(Exception):
 
 
 class Trier(Protocol):
-    """Tries candidates."""
+    """Tries candidates.
+
+    said : what the runs say that it asked for.
+    """
+
+    said: Said
 
     def try_all(self, candidates: Iterable[Candidate], num_requests: int | None = None) -> list[Tried]:
         """Return what becomes of candidates, in their order.

@@ -14,6 +14,8 @@ from simulator.study.tuning.tried import FEASIBLE, MISSED, Stopped, Tried, check
 class AtLoad:
     """Tries candidates at the load of their experiments.
 
+    said : what the runs say that it asked for.
+
     Parameters
     ----------
     tell : called with each candidate that has been tried.
@@ -21,6 +23,7 @@ class AtLoad:
 
     def __init__(self, question: Question, laboratory: Laboratory, tell: Callable[[Tried], None]):
         self._question, self._laboratory, self._tell = question, laboratory, tell
+        self.said = laboratory.said
         self._has_checked = False
 
     def try_all(self, candidates: Iterable[Candidate], num_requests: int | None = None) -> list[Tried]:

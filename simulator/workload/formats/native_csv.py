@@ -4,7 +4,8 @@ Tables with other column names (`native_names`) are read, too, and JSON Lines of
 
 Columns: arrived_at, num_prefill_tokens, num_decode_tokens (these three are required), request_id, prompt, priority,
 max_tokens, deadline_s, slo_class, tenant, session, model, adapter; and for requests that wait for others round,
-think_time_s, play, wait_for, not_before_s; predicted_tokens, reasoning_tokens, num_images, image_tokens.
+think_time_s, play, wait_for, not_before_s; predicted_tokens, reasoning_tokens, num_images, image_tokens. An empty
+cell of max_tokens stands for the output length, 0 for no limit but the engine's window (`budgets`).
 """
 from collections.abc import Iterable
 from pathlib import Path
@@ -33,7 +34,7 @@ COLUMNS = {
     "request_id": Column(Kind.IDENTITY, required=True),
     "prompt": Column(Kind.PROMPT),
     "priority": Column(Kind.INTEGER, -2**31, 2**31 - 1),
-    "max_tokens": Column(Kind.INTEGER, 1),
+    "max_tokens": Column(Kind.INTEGER, 0),         # 0: none is declared, see workload/budgets.py
     "deadline_s": Column(Kind.SECONDS, 0, MAX_TIME_NS),
     **{label: Column(Kind.TEXT) for label in LABELS},
     "round": Column(Kind.INTEGER, 0),

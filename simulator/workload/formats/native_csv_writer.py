@@ -8,6 +8,7 @@ import numpy as np
 from simulator.domain import records
 from simulator.errors import InputErrors
 from simulator.workload.base import Workload
+from simulator.workload.budgets import NO_BUDGET, UNDECLARED, is_declared
 from simulator.workload.items import is_image
 from simulator.workload.known_times import starts_ns
 from simulator.workload.limits import MAX_TIME_NS, MISSING
@@ -65,7 +66,7 @@ def _demands(workload: Workload) -> dict[str, list[str]]:
     if np.any(demands["priority"]):
         columns["priority"] = _texts(demands["priority"])
     if np.any(demands["max_tokens"] != np.maximum(workload.outcomes["output_tokens"], 1)):
-        columns["max_tokens"] = _texts(demands["max_tokens"])
+        columns["max_tokens"] = _texts(np.where(is_declared(facts), demands["max_tokens"], UNDECLARED))
     timeout_ns = _timeouts(workload)
     if np.any(timeout_ns != MISSING):
         columns["deadline_s"] = _seconds(timeout_ns, MISSING)
@@ -74,7 +75,7 @@ def _demands(workload: Workload) -> dict[str, list[str]]:
             columns[label] = ["" if code < 0 else str(names[code]) for code in demands[label].tolist()]
     if np.any(demands["expected_tokens"] >= 0):
         columns["predicted_tokens"] = _texts(demands["expected_tokens"], -1)
-    return columns | {fact: _texts(values, MISSING) for fact, values in facts.items()}
+    return columns | {fact: _texts(values, MISSING) for fact, values in facts.items() if fact != NO_BUDGET}
 
 
 def _timeouts(workload: Workload) -> np.ndarray:

@@ -32,7 +32,7 @@ class LengthGenerator(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class VidurParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Vidur's synthetic_request_generator_config; duration_s takes precedence, as in Vidur."""
+    """Vidur's synthetic_request_generator_config; duration_s wins, as there."""
 
     num_requests: Annotated[Annotated[int, Meta(ge=1, le=10**7)] | None, Meta(description=(
         "number of requests; absent, and without duration_s: as many as the generators' files have"))] = None

@@ -1,4 +1,5 @@
 """Files of Vidur and SimAI are theirs, column by column, and say only what is known."""
+import gzip
 import json
 
 import numpy as np
@@ -185,3 +186,102 @@ def test_requests_that_are_handed_over_have_columns_of_simai(tmp_path):
     took_s = rows["pd_p2p_comm_time"]
     assert (rows["pd_p2p_comm_bandwidth"] * took_s).tolist() == pytest.approx(rows["pd_p2p_comm_size"].tolist())
     assert rows["tbt"].tolist() == pytest.approx((rows["decode_time"] / rows["request_num_decode_tokens"]).tolist())
+
+
+PIPELINED = {"topology.pipeline_parallel": 2}
+ROLES = {"pools": [{"name": "p", "role": "prefill"}, {"name": "d", "role": "decode"}], "kv_transfer.protocol": "nixl"}
+SPENT = ["request_execution_time", "request_preemption_time"]
+
+
+@pytest.mark.parametrize("overrides", [{}, PREEMPTED, PIPELINED, PIPELINED | PREEMPTED, ROLES, ROLES | PREEMPTED],
+                         ids=["plain", "preempted", "pipelined", "both", "roles", "roles preempted"])
+def test_times_that_a_run_adds_up_are_known_of_all_and_are_those_that_can_be_told(tmp_path, overrides, capsys):
+    busy_run(tmp_path, overrides)
+    told = table(export(tmp_path / "out", "vidur", "--quiet"), "request_metrics.csv")
+    capsys.readouterr()
+    (tmp_path / "more").mkdir()
+    busy_run(tmp_path / "more", overrides | {"output.vidur_csv": True})
+    kept = table(export(tmp_path / "more/out", "vidur", "--quiet"), "request_metrics.csv")
+
+    assert kept[SPENT].notna().all().all()
+    assert "execution and preemption times" not in capsys.readouterr().err
+    known = told[SPENT[0]].notna()
+    for name in SPENT:
+        assert kept[name][known].tolist() == pytest.approx(told[name][known].tolist(), abs=2e-9)
+    others = told.columns.drop([name for name in told if "execution" in name or "preemption" in name])
+    pd.testing.assert_frame_equal(kept[others], told[others])
+
+
+@pytest.mark.parametrize("overrides", [PREEMPTED, PIPELINED, ROLES])
+def test_all_that_executed_is_somebodys(tmp_path, overrides):
+    result = busy_run(tmp_path, overrides | {"output.vidur_csv": True})
+    rows, requests = result.iterations, result.requests
+
+    # Each iteration is charged to all in it; each request was served from its first iteration to its last.
+    assert requests["execution_ns"].sum() == (rows["duration_ns"] * rows["sequences"]).sum()
+    if overrides is not PIPELINED:          # where two chunks of a prompt may be in different stages
+        span_ns = requests["completed_ns"] - requests["scheduled_ns"]
+        assert (requests["execution_ns"] + requests["preempted_ns"] <= span_ns).all()
+    assert (requests["preempted_ns"] > 0).any()
+
+
+def test_fast_forward_and_threads_change_nothing_of_it(tmp_path):
+    found = []
+    for i, more in enumerate(({}, {"engine.fast_forward": False})):
+        (tmp_path / str(i)).mkdir()
+        busy_run(tmp_path / str(i), PREEMPTED | {"output.vidur_csv": True} | more)
+        found.append((tmp_path / str(i) / "out/request_metrics.csv").read_bytes())
+
+    assert found[0] == found[1]
+
+
+def test_events_are_those_of_vidur_in_their_order(exported):
+    """first: 0 - 20 ms; second: comes at 5, 10 - 30 ms; third: comes at 6, waits for a place, 20 - 30 ms."""
+    found = json.loads((exported / "event_trace.json").read_text())
+
+    assert [(round(1000 * event["time"]), event["event_type"]) for event in found[:9]] == [
+        (0, "RequestArrivalEvent"), (0, "GlobalScheduleEvent"), (0, "ReplicaScheduleEvent"),
+        (0, "BatchStageArrivalEvent"), (0, "ReplicaStageScheduleEvent"), (5, "RequestArrivalEvent"),
+        (5, "GlobalScheduleEvent"), (6, "RequestArrivalEvent"), (6, "GlobalScheduleEvent")]
+    assert found[5:7] == [
+        {"time": 0.005, "event_type": "RequestArrivalEvent", "request": "second"},
+        {"time": 0.005, "event_type": "GlobalScheduleEvent", "replica_set": [0], "request_mapping": [[0, "second"]]}]
+    assert found[9:14] == [
+        {"time": 0.01, "event_type": "BatchStageEndEvent", "replica_id": 0, "stage_id": 0, "batch_id": 0,
+         "batch_stage_id": 0, "is_last_stage": True},
+        {"time": 0.01, "event_type": "BatchEndEvent", "batch_id": 0},
+        {"time": 0.01, "event_type": "ReplicaScheduleEvent", "replica_id": 0, "batch_ids": [1]},
+        {"time": 0.01, "event_type": "BatchStageArrivalEvent", "replica_id": 0, "stage_id": 0, "batch_id": 1},
+        {"time": 0.01, "event_type": "ReplicaStageScheduleEvent", "replica_id": 0, "stage_id": 0, "batch_id": 1,
+         "batch_stage_id": 1, "is_last_stage": True}]
+    assert len(found) == 2 * 3 + 5 * 3
+
+
+@pytest.mark.parametrize("overrides", [PIPELINED, ROLES, PREEMPTED], ids=["pipelined", "roles", "preempted"])
+def test_each_stage_of_a_batch_comes_begins_and_ends(tmp_path, overrides):
+    result = busy_run(tmp_path, overrides)
+    found = json.loads((export(tmp_path / "out", "simai", "--quiet") / "event_trace.json").read_text())
+    count = {name: sum(event["event_type"] == name for event in found) for name in {e["event_type"] for e in found}}
+    stages, rows = result.iterations["stage"].max() + 1, len(result.iterations)
+
+    assert [event["time"] for event in found] == sorted(event["time"] for event in found)
+    assert count["RequestArrivalEvent"] == 200
+    assert count["GlobalScheduleEvent"] == (400 if "pools" in overrides else 200)      # to each role
+    assert (count["BatchStageArrivalEvent"] == count["ReplicaStageScheduleEvent"] == count["BatchStageEndEvent"]
+            == rows)
+    assert count["ReplicaScheduleEvent"] == count["BatchEndEvent"] == rows / stages
+
+
+def test_upstream_has_these_events_with_these_fields():
+    files = sorted((GOLDENS / "vidur").glob("*/events.jsonl.gz"))
+    if not files:
+        pytest.skip("needs ../shared/goldens/vidur")
+    fields = {"RequestArrivalEvent": {"request"}, "GlobalScheduleEvent": {"replica_set", "request_mapping"},
+              "ReplicaScheduleEvent": {"replica_id", "batch_ids"},
+              "BatchStageArrivalEvent": {"replica_id", "stage_id", "batch_id"},
+              "ReplicaStageScheduleEvent": {"replica_id", "stage_id", "batch_id", "batch_stage_id", "is_last_stage"},
+              "BatchStageEndEvent": {"replica_id", "stage_id", "batch_id", "batch_stage_id", "is_last_stage"},
+              "BatchEndEvent": {"batch_id"}}
+    with gzip.open(files[0], "rt") as file:
+        recorded = [json.loads(line) for line in file]
+    assert {event["type"]: set(event) - {"n", "t", "id", "type", "new"} for event in recorded} == fields

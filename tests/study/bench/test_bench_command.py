@@ -7,6 +7,8 @@ from simulator import __version__, cli
 from simulator.study.bench.client import Seen, counts, peaks, samples, statistics_ms
 from support.goldens import GOLDENS
 
+SAID = {"diagnosis": [], "accuracy": [
+    {"backend": "linear", "checked": "by hand", "score": None, "source": "tests/latency"}]}
 RECORDED = GOLDENS.parent / "data/measured_vllm_cpu"
 # Iterations of 1 ms, whatever they hold.
 SERVER = """
@@ -54,11 +56,13 @@ def test_worked_example_of_latency(bench):
     assert found == {
         "avg_latency": 0.128, "std_latency": 0.0, "latencies": [0.128] * 30,
         "percentiles": dict.fromkeys(("10", "25", "50", "75", "90", "99"), 0.128), "model_id": "server",
-        "simulated": True, "simulator_version": __version__}
+        "simulated": True, "simulator_version": __version__, **SAID}
     assert printed.out.splitlines()[:3] == [
         "Avg latency: 0.128 seconds", "Std latency: 0.0 seconds", "10% percentile latency: 0.128 seconds"]
     assert printed.err == ("note: every batch takes the same, as nothing in the engine is drawn: --num-iters 1 tells "
-                           "as much\n")
+                           "as much\n"
+                           "accuracy of linear: not compared with real servers; checked: by hand\n"
+                           "  (tests/latency)\n")
 
 
 def test_batches_wait_for_each_other_however_long_they_take(bench):
@@ -100,7 +104,7 @@ def test_throughput_of_requests_that_are_all_there(bench):
 
     assert found == {"elapsed_time": 0.02, "num_requests": 50, "total_num_tokens": 6000, "requests_per_second": 2500.0,
                      "tokens_per_second": 300_000.0, "model_id": "m", "simulated": True,
-                     "simulator_version": __version__}
+                     "simulator_version": __version__, **SAID}
     assert printed.out.splitlines()[0] == (
         "Throughput: 2500.00 requests/s, 300000.00 total tokens/s, 50000.00 output tokens/s")
 
@@ -309,11 +313,11 @@ def test_keys_are_those_that_vllm_writes(bench):
                      "--metric-percentiles", "50,90,95,99", "--backend", "vllm")
 
     record = recorded("bench_serve.json")
-    assert list(found) == [*record, "simulated", "simulator_version"]
+    assert list(found) == [*record, "simulated", "simulator_version", *SAID]
     own, _ = bench("latency", "--num-iters", 1)
-    assert set(recorded("bench_latency.json")) | {"std_latency", "simulated", "simulator_version"} == set(own)
+    assert set(recorded("bench_latency.json")) | {"std_latency", "simulated", "simulator_version", *SAID} == set(own)
     own, _ = bench("throughput", "--num-prompts", 2)
-    assert set(recorded("bench_throughput.json")) | {"simulated", "simulator_version"} == set(own)
+    assert set(recorded("bench_throughput.json")) | {"simulated", "simulator_version", *SAID} == set(own)
 
 
 def test_drafts_are_told_by_vllms_keys(bench):

@@ -51,6 +51,11 @@ def written(folder, text):
     return str(path)
 
 
+def words(text):
+    """Return a text without the breaks of its lines."""
+    return " ".join(text.split())
+
+
 def asked(file, out, *options):
     """Search; return the exit status and the content of capacity.json, None where it was not written."""
     status = cli.main(["capacity", file, "--out", str(out), "--quiet", *options])

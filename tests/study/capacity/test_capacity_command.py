@@ -5,7 +5,7 @@ import json
 import pytest
 
 from simulator import cli
-from study.capacity.servers import SERVER, STUDY, asked, written
+from study.capacity.servers import SERVER, STUDY, asked, words, written
 
 ROUGH = ("--set", "study.rel_tol=0.1")
 
@@ -22,7 +22,7 @@ def test_c3_a_finite_run_passes_beyond_what_the_server_can_do(study, tmp_path):
     assert status == 0
     assert content["lo"] <= 1000 / (1 - 9 / 989.01) < content["hi"] <= content["lo"] * (1 + 1e-6)
     assert content["binding"] == "ttft_ms.p99" and content["monotone"] and content["at_bound"] is None
-    assert content["verified"] is False         # runs four times as long tell
+    assert content["repeated_with_new_seeds"] is False         # runs four times as long tell
 
 
 def test_c3_what_has_no_steady_state_does_not_pass(study, tmp_path):
@@ -46,7 +46,7 @@ def test_c5_nothing_passes_and_the_answer_says_by_how_much(study, tmp_path, caps
 
     assert status == 3
     assert (content["answer"], content["gpus"], content["at_bound"]) == (None, None, "from")
-    assert "even workload.arrival.rate_per_s = 10 misses ttft_ms.p99: 1 > 0.5" in capsys.readouterr().out
+    assert "even workload.arrival.rate_per_s = 10 misses ttft_ms.p99: 1 > 0.5" in words(capsys.readouterr().out)
 
 
 def test_c5_everything_passes_and_the_answer_is_no_optimum(study, tmp_path, capsys):
@@ -65,7 +65,7 @@ def test_c4_a_mean_of_two_milliseconds_is_where_theory_has_it(study, tmp_path):
 
     low, high = content["interval"]
     assert status == 0 and low <= 666.67 <= high and high - low < 30 and low <= content["answer"] <= high
-    assert content["verified"]
+    assert content["repeated_with_new_seeds"]
 
 
 def test_without_a_study_the_options_ask(tmp_path, capsys):
@@ -95,13 +95,20 @@ def test_what_is_cut_is_drawn_on_top(tmp_path, warmup, requests):
     assert {probe["requests"] for probe in content["probes"]} == {requests}
 
 
-def test_a_percentile_of_too_few_requests_fails(tmp_path, capsys):
+def test_a_percentile_of_too_few_requests_is_thin_and_no_fail(tmp_path, capsys):
     status, content = asked(written(tmp_path, SERVER), tmp_path / "out", "--slo", "ttft_ms.p99=5", "--set",
                             "study.statistics.max_requests=1000")
 
-    assert status == 3
-    assert content["probes"][-1]["reasons"] == ["thin: too few requests for ttft_ms.p99"]
-    assert "fails: thin: too few requests for ttft_ms.p99" in capsys.readouterr().out
+    assert status == 4 and content["verdict"] == "thin" and content["answer"] is None
+    # 50 beyond p99 are 5,000 requests, of 10,000 where half may be cut; p90 has 50 beyond it from 500 on
+    assert content["thin"] == {"metrics": ["ttft_ms.p99"], "from": 0.1, "to": 1000.0, "requests": 1000,
+                               "requests_needed": 10_000, "min_tail": 50.0, "max_requests": 1000}
+    assert content["probes"][0]["reasons"] == ["thin: too few requests for ttft_ms.p99"]
+    told = words(capsys.readouterr().out)
+    assert ("nothing can be told: workload.arrival.rate_per_s = 0.1 to 1000 is thin: too few requests for ttft_ms.p99: "
+            "study.statistics.min_tail = 50 asks for so many requests beyond a percentile; 10,000 requests would do, a "
+            "run has 1,000 (study.statistics.max_requests = 1,000 allows no more; ttft_ms.p90 can be told of 1,000; "
+            "with min_tail = 5 it is told, less surely)") in told
 
 
 def test_a_search_goes_on_where_it_stopped(study, tmp_path, monkeypatch):
@@ -195,7 +202,7 @@ def test_seeds_are_as_many_as_asked_for(study, tmp_path):
     _, content = asked(study, tmp_path / "out", "--set", "study.min_seeds=2", "--set", "seed=40", *ROUGH)
 
     assert all(probe["seeds"] == [40, 41] for probe in content["probes"])
-    assert all(probe["seeds"] == [72, 73] for probe in content["verification"])      # none of the 32 of the search
+    assert all(probe["seeds"] == [72, 73] for probe in content["repeats"])      # none of the 32 of the search
 
 
 def test_a_run_that_takes_too_long_does_not_pass(study, tmp_path, capsys):
@@ -203,7 +210,7 @@ def test_a_run_that_takes_too_long_does_not_pass(study, tmp_path, capsys):
                         "workload.num_requests=200000", "--set", "study.start=10")
 
     assert status == 3
-    assert "fails: timeout: it took longer than 1e-09 s" in capsys.readouterr().out
+    assert "fails: timeout: it took longer than 1e-09 s" in words(capsys.readouterr().out)
 
 
 def test_a_trace_is_played_faster(tmp_path):
@@ -253,7 +260,7 @@ slo = {"queue_ms.p99" = {max = 5.0}}
 """
     status, content = asked(written(tmp_path, text), tmp_path / "out")
 
-    assert status == 0 and content["verified"] is None
+    assert status == 0 and content["repeated_with_new_seeds"] is None
     assert {probe["requests"] for probe in content["probes"]} == {1000}
     values = [probe["value"] for probe in content["probes"]]
     assert values[0] == 600.0 and all(probe["seeds"] == [0] for probe in content["probes"])
@@ -327,7 +334,7 @@ def test_where_nobody_is_served_nothing_passes(study, tmp_path, capsys):
     status, _ = asked(study, tmp_path / "out", "--set", 'cluster.admission={policy = "reject_all"}')
 
     assert status == 3
-    assert "fails: ttft_ms.p99: there is nothing to measure in 3 of 3 runs" in capsys.readouterr().out
+    assert "fails: ttft_ms.p99: there is nothing to measure in 3 of 3 runs" in words(capsys.readouterr().out)
 
 
 def test_what_is_not_served_is_told(study, tmp_path, capsys):
@@ -338,11 +345,22 @@ def test_what_is_not_served_is_told(study, tmp_path, capsys):
     assert (status, content["answer"]) == (0, 2000.0)
     assert content["unserved_share"] == pytest.approx(0.75, abs=0.01)
     assert "of the requests were not served; percentiles are those of the others: bound goodput_share" in (
-        capsys.readouterr().out)
+        words(capsys.readouterr().out))
 
 
 def test_each_probe_is_told_while_it_searches(study, tmp_path, capsys):
     cli.main(["capacity", study, "--out", str(tmp_path / "out"), *ROUGH])
 
-    first = capsys.readouterr().err.splitlines()[0]
-    assert first == "workload.arrival.rate_per_s = 500: pass, ttft_ms.p99 1 +- 0 (3 seeds x 1,000 requests)"
+    told = words(capsys.readouterr().err)
+    assert told.startswith("workload.arrival.rate_per_s = 500: pass, ttft_ms.p99 1 +- 0 (3 seeds x 1,000 requests) ")
+
+
+def test_prices_by_accelerator_are_what_the_answer_costs(tmp_path):
+    # 2 accelerators a replica at 2.5 an hour each
+    text = SERVER + '[hardware]\nname = "h100-sxm-80gb"\n[topology]\ntensor_parallel = 2\n' + (
+        '[prices]\n"h100-sxm-80gb" = {per_gpu_hour = 2.5, currency = "USD", date = "2026-11-01", source = "a list"}\n')
+    _, content = asked(written(tmp_path, text), tmp_path / "out", "--slo", "ttft_ms.mean=3", *ROUGH)
+
+    assert content["cost_per_hour"] == 5.0
+    assert content["cost_per_million_output_tokens"] == pytest.approx(
+        5.0 * 1e6 / (3600 * content["output_tokens_per_s"]))

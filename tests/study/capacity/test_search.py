@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from simulator.study.capacity import vidur
 from simulator.study.capacity.interval import interval_of
-from simulator.study.capacity.search import BISECTION, ILLINOIS, Search, Span, verified
+from simulator.study.capacity.search import BISECTION, ILLINOIS, Search, Span, repeated
 from study.capacity.functions import Judged
 from support.goldens import GOLDENS
 
@@ -185,20 +185,20 @@ def test_equal_seeds_leave_no_width():
 
 
 def test_an_answer_that_fails_with_new_seeds_is_stepped_down():
-    answer, passes, seen = verified(10.0, Judged(lambda rate: rate, 9.85), Span(0.1, 1000.0))
+    answer, passes, seen = repeated(10.0, Judged(lambda rate: rate, 9.85), Span(0.1, 1000.0))
 
     assert passes and answer == pytest.approx(9.801)            # 10, 9.9, 9.801
     assert [each.passes for each in seen] == [False, False, True]
 
 
 def test_stepping_down_has_an_end():
-    answer, passes, seen = verified(10.0, Judged(lambda rate: rate, 1.0), Span(0.1, 1000.0))
+    answer, passes, seen = repeated(10.0, Judged(lambda rate: rate, 1.0), Span(0.1, 1000.0))
 
     assert not passes and len(seen) == 6 and answer == pytest.approx(10 * 0.99**5)
 
 
 def test_replicas_are_stepped_up():
-    answer, passes, _ = verified(7, Judged(lambda replicas: 100 / replicas, 13.0),
+    answer, passes, _ = repeated(7, Judged(lambda replicas: 100 / replicas, 13.0),
                                  Span(1, 64, is_whole=True, is_least=True))
 
     assert passes and answer == 8

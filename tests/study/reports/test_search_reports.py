@@ -64,11 +64,11 @@ def tuned(tmp_path_factory):
 def test_every_probe_of_a_search_has_its_verdict(searched):
     directory, content = searched
     told = capacity_told(directory, None)
-    probes = content["probes"] + content["verification"]
+    probes = content["probes"] + content["repeats"]
     found = chart(told, "search_0")
 
     assert len(section(told, "Probes").rows) == len(probes)
-    assert [row[2].removesuffix(" (verifies)") for row in section(told, "Probes").rows] == [
+    assert [row[2].removesuffix(" (new seeds)") for row in section(told, "Probes").rows] == [
         probe["verdict"] for probe in probes]
     assert {row[3] for row in section(told, "Probes").rows} == {"stable", "growing"}
     drawn = {mark.label: mark.x.tolist() for mark in found.panels[0].marks if isinstance(mark, Points)}
@@ -93,8 +93,9 @@ def test_the_verdict_is_the_answer(searched):
 
     assert told.says.startswith("workload.arrival.rate_per_s: 1,000") or told.says.startswith(
         "workload.arrival.rate_per_s: 99")
-    assert told.says.endswith(", verified." if content["verified"] else ", not verified.")
-    assert told.is_good is content["verified"]
+    assert told.says.endswith(", repeated with new seeds." if content["repeated_with_new_seeds"]
+                              else ", not repeated with new seeds.")
+    assert told.is_good is content["repeated_with_new_seeds"]
 
 
 def test_nothing_passes_is_said(tmp_path):

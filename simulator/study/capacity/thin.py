@@ -1,0 +1,110 @@
+"""Percentiles of too few requests: what can be said of them, and how many requests would do."""
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from simulator.study.capacity.verdict import Verdict
+from simulator.study.statistics.of_run import MSER_5
+
+MOST_CUT = 2                    # times the requests that percentiles need: MSER-5 cuts half of them at most
+TINY = 1e-6                     # of what floats round
+SHARES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
+
+
+class Thin(NamedTuple):
+    """Why values could not be judged.
+
+    metrics : percentiles of too few requests. low, high : values that could not be judged, the ends.
+    is_all : nothing else was found. requests : of a run, the most. needed : that would do.
+    min_tail : of [study.statistics]. most : requests that [study.statistics] allows; None: the workload has its own.
+    """
+
+    metrics: tuple[str, ...]
+    low: float
+    high: float
+    is_all: bool
+    requests: int
+    needed: int
+    min_tail: float
+    most: int | None
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """It as capacity.json has it."""
+        return {"metrics": list(self.metrics), "from": self.low, "to": self.high, "requests": self.requests,
+                "requests_needed": self.needed, "min_tail": self.min_tail, "max_requests": self.most}
+
+    @property
+    def sentence(self) -> str:
+        """Say what would help."""
+        asked = f"study.statistics.min_tail = {self.min_tail:g}"
+        told = (f"{', '.join(self.metrics)}: {asked} asks for so many requests beyond a percentile; {self.needed:,} "
+                f"requests would do, a run has {self.requests:,}")
+        ways = [f"study.statistics.max_requests = {self.most:,} allows no more"] if self.needed > (
+            self.most or math.inf) else ["a longer workload has them"]
+        ways += [f"{metric.rpartition('.')[0]}.{known} can be told of {self.requests:,}" for metric in self.metrics
+                 if (known := self._known(metric))]
+        if (tail := self._tail()) >= 1:
+            ways.append(f"with min_tail = {tail:g} it is told, less surely")
+        return f"{told} ({'; '.join(ways)})"
+
+    def _tail(self) -> int:
+        """Return the least whole number of requests beyond any of the percentiles."""
+        return math.floor(min(self.requests * self.min_tail / self.needed, self.min_tail))
+
+    def _known(self, metric: str) -> str | None:
+        """Return the highest percentile below one of which there are enough; None: there is none."""
+        own = SHARES.get(metric.rpartition(".")[2], 0.0)
+        measured = self.requests * self.min_tail / (1 - own) / self.needed
+        return max((name for name, share in SHARES.items()
+                    if share < own and measured * (1 - share) + TINY >= self.min_tail), default=None)
+
+
+def thin_of(verdicts: Sequence[Verdict], min_tail: float, warmup: Any, most: int | None) -> Thin | None:
+    """Return why values could not be judged; None: all were.
+
+    Parameters
+    ----------
+    min_tail, warmup : of the study's statistics. most : requests of a run that it allows; None: no such bound acts.
+    """
+    thin = [each for each in verdicts if each.is_thin]
+    if not thin:
+        return None
+    metrics = tuple(dict.fromkeys(metric for each in thin for metric in each.thin))
+    least = min(thin, key=lambda each: each.num_measured)
+    needed = requests_for(metrics, min_tail, warmup)
+    if least.num_measured:                      # a share of the requests counts: so it would of more
+        needed = max(needed, math.ceil(least.num_requests / least.num_measured * requests_for(metrics, min_tail)))
+    values = [each.value for each in thin]
+    return Thin(metrics, min(values), max(values), len(thin) == len(verdicts),
+                max(each.num_requests for each in thin), needed, min_tail, most)
+
+
+def thin_values(thin: Thin) -> str:
+    """Return which values could not be judged."""
+    return f"{thin.low:.6g}" if thin.low == thin.high else f"{thin.low:.6g} to {thin.high:.6g}"
+
+
+def requests_for(metrics: Iterable[str], min_tail: float, warmup: Any = None) -> int:
+    """Return how many requests percentiles need.
+
+    Parameters
+    ----------
+    warmup : that is cut of them, as a study has it; None: nothing.
+    """
+    need = max((min_tail / (1 - SHARES[statistic]) for metric in metrics
+                if (statistic := metric.rpartition(".")[2]) in SHARES), default=0.0)
+    need = MOST_CUT * need if warmup == MSER_5 else need
+    need += warmup.get("requests", 0) if isinstance(warmup, dict) else 0
+    return math.ceil(need - TINY)
+
+
+def is_missed_for_sure(metric: str, limit: float, summary: dict[str, float | None], min_tail: float) -> bool:
+    """Say whether a percentile of too few requests is above a limit all the same.
+
+    It is where a lower one is, of which there are enough.
+    """
+    name, _, statistic = metric.rpartition(".")
+    count = summary.get("requests.completed") or 0
+    return any(share < SHARES.get(statistic, 0.0) and count * (1 - share) + TINY >= min_tail
+               and (summary.get(f"{name}.{lower}") or 0.0) > limit for lower, share in SHARES.items())

@@ -1,0 +1,110 @@
+"""What a tuning study has come to, on a screen: the best candidates, and why others are not among them."""
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from simulator.study.statistics.intervals import Estimate
+from simulator.study.telling.screen import lines_of
+from simulator.study.telling.screen import table_of as fitted
+from simulator.study.tuning.candidates import TRANSFER, Candidate
+from simulator.study.tuning.files import ELIMINATED, Told, assigned, axis_keys, default_of
+from simulator.study.tuning.findings import Findings
+from simulator.study.tuning.table import Question
+from simulator.study.tuning.tried import FEASIBLE
+
+MOST_SHOWN = 10                 # ranks
+MOST_REASONS = {True: 5, False: 10}     # why candidates are out, by whether any is in
+
+
+def screen_of(question: Question, outcome: Findings, told: Told) -> str:
+    """Return the best, how many were what, and why others are not among them."""
+    counts = ", ".join(f"{count:,} {status.replace('_', ' ')}" for status, count in told.summary["counts"].items())
+    lines = [f"{told.summary['candidates']:,} candidates: {counts}"
+             + ("" if told.summary["complete"] else f"; not complete ({told.summary['search']})")]
+    if told.ranking:
+        lines += ["", table_of(question, told)]
+        lines += ["* nobody beats it in everything"] * (len(question.objectives) > 1)
+    reasons = rejected(question, outcome, told)
+    lines += [""] * bool(told.ranking and reasons) + reasons
+    return "\n".join(map(lines_of, lines if told.ranking else [*lines, nothing(question, told)]))
+
+
+def answer_of(question: Question, told: Told) -> str:
+    """Return the answer alone: the best candidate, or that nothing qualifies."""
+    if not told.ranking:
+        return lines_of(nothing(question, told))
+    best = told.ranking[0]
+    values = ", ".join(f"{each.key} {_number(value)}" for each, value in
+                       zip(question.objectives, best.values, strict=True))
+    gpus = f"{best.candidate.gpus:,} GPU{'s' * (best.candidate.gpus != 1)}"
+    return lines_of(f"{words_of(question, best.candidate)}, {gpus}: {values}")
+
+
+def nothing(question: Question, told: Told) -> str:
+    """Say that nothing qualifies, and what misses by least."""
+    miss = told.nearest_miss
+    if miss is None:
+        return "nothing qualifies"
+    return f"nothing qualifies; nearest: {words_of(question, miss.candidate)}: {miss.why}"
+
+
+def rejected(question: Question, outcome: Findings, told: Told) -> list[str]:
+    """Return why candidates are not in the ranking, the nearest misses first."""
+    found = [(each.status, each.why, each.candidate, each.margin) for each in outcome.tried if each.status != FEASIBLE]
+    found += [(ELIMINATED, f"not among the best third after {each.num_requests} requests", each.candidate, each.margin)
+              for each in outcome.eliminated]
+    found += [(each.kind, each.why, each.candidate, float("nan")) for each in outcome.dropped]
+    found.sort(key=lambda each: (each[3] != each[3], -each[3] if each[3] == each[3] else 0.0, each[2].number))
+    groups: dict[tuple[str, str], list[Candidate]] = {}
+    for status, why, candidate, _ in found:
+        groups.setdefault((status, why), []).append(candidate)
+    lines = []
+    for (status, why), (first, *others) in list(groups.items())[:MOST_REASONS[bool(told.ranking)]]:
+        more = f" and {len(others):,} more" if others else ""
+        lines.append(f"{status.replace('_', ' ')}: {words_of(question, first)}{more}: {why}")
+    if (left := len(groups) - len(lines)) > 0:
+        lines.append(f"and {left:,} reasons more: ranking.csv has each candidate's")
+    return lines
+
+
+def table_of(question: Question, told: Told, most: int = MOST_SHOWN) -> str:
+    """Return the best candidates as a table, with a column for each axis."""
+    names = names_of(question, [each.candidate for each in told.ranking])
+    rows = [["rank", *(each.key for each in question.objectives), "GPUs", "layout", *names.values()]]
+    for place, each in enumerate(told.ranking[:most], 1):
+        own = assigned(each.candidate.assignment)
+        star = "*" if each.candidate.number in told.on_front and len(question.objectives) > 1 else ""
+        rows.append([f"{place}{star}", *map(_number, each.values), str(each.candidate.gpus), each.candidate.layout,
+                     *(_plain(own[key] if key in own else default_of(each.candidate, key)) for key in names)])
+    return fitted(rows)
+
+
+def names_of(question: Question, candidates: Iterable[Candidate]) -> dict[str, str]:
+    """Return what axes and counts of replicas are called, by their keys.
+
+    Pools that a layout makes go by their roles.
+    """
+    keys = list(dict.fromkeys([key for each in candidates for key in assigned(each.assignment)] + axis_keys(question)))
+    keys = [key for key in keys if key not in TRANSFER]
+    roles = keys if question.study.base.pools else [
+        key.replace("pools.0.", "prefill.").replace("pools.1.", "decode.") for key in keys]
+    last = Counter(key.rpartition(".")[2] for key in roles)
+    return {key: short if last[short := role.rpartition(".")[2]] == 1 else role
+            for key, role in zip(keys, roles, strict=True)}
+
+
+def words_of(question: Question, candidate: Candidate) -> str:
+    """Return what a candidate is, by all axes: "disaggregated, tensor_parallel 2"."""
+    own, told = assigned(candidate.assignment), [candidate.layout]
+    for key, name in names_of(question, [candidate]).items():
+        value = own[key] if key in own else default_of(candidate, key)
+        told += [f"{name} {_plain(value)}"] if value != "" else []
+    return ", ".join(told)
+
+
+def _plain(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _number(value: Estimate) -> str:
+    return f"{value.mean:.6g}" + (f" +- {value.half_width:.2g}" if value.half_width == value.half_width else "")
