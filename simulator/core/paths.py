@@ -23,7 +23,7 @@ def special(path: str | os.PathLike) -> str | None:
 
 
 def remove(path: str | os.PathLike) -> None:
-    """Remove what is left of a file that could not be written; where that cannot be done either, it stays."""
+    """Remove the rest of a file that could not be written, if that can be done."""
     with suppress(OSError):
         os.unlink(path)
 

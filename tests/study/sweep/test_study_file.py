@@ -248,7 +248,7 @@ def test_paths_of_axes_are_relative_to_their_file(tmp_path, rewrite, monkeypatch
     paths = {point["workload.path"] for point in read_study(study).points()}
     assert paths == {str(tmp_path / "one two.csv"), str(tmp_path / "t.csv")}
     assert cli.main(["sweep", str(study), "--out", "over", "--quiet", "--set", 'study.axes={"workload.path"=["t.csv"]}'
-                     ]) == 0                        # of the command line: relative to the current folder, and not there
+                     ]) == 2                        # of the command line: relative to the current folder, and not there
     assert set(load_study("over").runs["status"].tolist()) == {STATUSES.index("refused")}
 
 
