@@ -35,8 +35,8 @@ TITLES = {                      # page -> its title and its first words
                  "written, and `diagnosis` names the stalled requests and replicas; 2 the input is wrong, nothing was "
                  "run; 128 + signal: interrupted, the simulated part is written; a second signal ends the process at "
                  "once, within 5 s at the latest. Of studies besides: 1 a run failed; 3 no answer: nothing passes "
-                 "(`capacity`), qualifies (`tune`) or fits (`fit`); 4 no answer of `capacity`: too few requests to tell "
-                 "whether it passes (`thin`); 75 stopped, run it again."),
+                 "(`capacity`), qualifies (`tune`) or fits (`fit`); 4 no answer of `capacity`: too few requests to "
+                 "tell whether it passes (`thin`); 75 stopped, run it again."),
     "results": ("Results", "`results.h5` has a table for each section below; a column that does not apply to a run is "
                 "absent. Times are instants on the simulated clock unless they say \"duration\"; -1: it never "
                 "happened. Then come the keys of `summary.json`."),
