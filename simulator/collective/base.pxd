@@ -23,12 +23,12 @@ cdef class CollectiveModel:
     cdef readonly bint keeps_account    # it counts what it is asked; set by the model
     cdef bint is_counting       # what is asked now counts; the latency model says so
 
+    # Nanoseconds of one collective over a group of the replica, launch included; 0 for a group of one. A pure function.
+    cdef double time_ns(self, CollectiveGroup group, CollectiveKind kind, double num_bytes) noexcept nogil
+
     # Each question has to be asked, though the answer is known: it counts.
     cdef inline bint counts_each(self) noexcept nogil:
         return self.keeps_account and self.is_counting
-
-    # Nanoseconds of one collective over a group of the replica, launch included; 0 for a group of one. A pure function.
-    cdef double time_ns(self, CollectiveGroup group, CollectiveKind kind, double num_bytes) noexcept nogil
 
     # Remember why no time can be given.
     cdef int fail(self, object error) except -1

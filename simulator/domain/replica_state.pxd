@@ -23,8 +23,8 @@ cdef struct ReplicaState:       # as the replica reports it
     int64_t loading_tokens      # of requests with KV on its way to this replica
     int64_t iteration_ns        # duration of the iteration in progress, or of the last one
     int64_t preemptions         # so far
-    int64_t prefix_query_tokens # prompt tokens looked up in the prefix cache at first admissions, so far
-    int64_t prefix_hit_tokens   # prompt tokens found there
+    int64_t prefix_query_tokens         # prompt tokens looked up in the prefix cache at first admissions, so far
+    int64_t prefix_hit_tokens           # prompt tokens found there
     double cache_hit_rate       # found / looked up, BLIS's CacheHitRate; 0 before the first look-up
     int32_t iteration_prefill_tokens    # prompt tokens in it
     int32_t waiting             # requests in the waiting queue

@@ -7,12 +7,12 @@ from msgspec.structs import replace
 
 from simulator.domain.run import Run
 from simulator.results import tables
+from simulator.results.blocks import BLOCK_ROWS, Columns
 from simulator.results.decisions import DecisionTotals
 from simulator.results.growing_table import GrowingTable
 from simulator.results.journeys import journeys_of
 from simulator.results.token_times import TokenTimes, most_tokens
 from simulator.results.traits import first_answers, has_reasoning, traits_of
-from simulator.results.unpacked_columns import BLOCK_ROWS, Columns
 from simulator.workload.base import Workload
 
 

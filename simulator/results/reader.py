@@ -10,8 +10,9 @@ import tomli
 from simulator.domain import columns
 from simulator.errors import InputErrors
 from simulator.results import tables, traits
+from simulator.results.blocks import BLOCK_ROWS, Columns
 from simulator.results.own_data import check_own
-from simulator.results.unpacked_columns import ALL, BLOCK_ROWS, Columns, column_blocks
+from simulator.results.unpacked_columns import ALL, column_blocks
 
 ALWAYS = ("replicas", "labels")
 # Columns that are there under conditions of their own.

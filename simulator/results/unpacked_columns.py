@@ -14,13 +14,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import h5py
 import numpy as np
 
+from simulator.results.blocks import BLOCK_ROWS, Columns
+
 FILTERS = (h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_FLETCHER32)
 CHECK_BYTES = 4                 # of Fletcher-32, behind a chunk
 MOST_THREADS = 4                # of more the disk and the memory have no use
-BLOCK_ROWS = 1 << 17            # of columns of 8 bytes: 1 MiB each
 ALL = ""                        # the one column of a dataset without any
-
-Columns = dict[str, np.ndarray]
 
 
 def column_blocks(dataset: h5py.Dataset, names: Iterable[str], block_rows: int = BLOCK_ROWS) -> Iterator[Columns]:

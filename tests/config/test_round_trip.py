@@ -139,6 +139,8 @@ def settle_scheduler(engine):
     engine.pop("disable_priority_preemption", None)
     if engine["scheduler"] == "lightllm":
         engine["block_size"] = 1
+    if engine["scheduler"] == "blis" and {"age_weight", "base"} & engine.keys():
+        engine |= {"policy": "priority-fcfs", "priority_policy": "slo-based"}
     if engine["scheduler"] == "tensorrt_llm":           # chunking policies go with chunks alone
         engine |= {"enable_chunked_context": True, "max_num_tokens": 2**20}
 

@@ -6,9 +6,10 @@ import pytest
 from results.fakes import small_run
 from results.test_hdf5 import write
 from simulator.results import unpacked_columns
+from simulator.results.blocks import BLOCK_ROWS
 from simulator.results.packed_table import FILTERS, PackedTable, chunk_rows
 from simulator.results.reader import Reader
-from simulator.results.unpacked_columns import ALL, BLOCK_ROWS, column_blocks
+from simulator.results.unpacked_columns import ALL, column_blocks
 
 DTYPE = np.dtype([("small", "<i4"), ("time_ns", "<i8"), ("flag", "i1"), ("share", "<f8")])
 

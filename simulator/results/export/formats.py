@@ -11,7 +11,8 @@ from simulator.results.export.vidur import write_simai, write_vidur
 
 VIDUR_FILES = frozenset(("request_metrics.csv", "batch_metrics.csv", "chrome_trace.json", "event_trace.json",
                          "config.json"))
-VIDUR_TABLES = ("requests", "iterations", "iterations")
+VIDUR_TABLES = ("requests", "iterations", "iterations",
+                *("requests",) * 3, *("iterations",) * 5)       # most events of a row, in event_trace.json
 BLIS_FILES = frozenset(("metrics.json", "results.json"))
 
 
