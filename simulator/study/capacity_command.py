@@ -198,7 +198,8 @@ def _study(options: argparse.Namespace) -> Study:
     table: dict[str, Any] = {}
     for bound in bounds.bounds:
         table.setdefault(bound.key, {})["max" if bound.is_most else "min"] = bound.limit
-    table["backlog"] = "stable" if bounds.wants_stable else "any"
+    if not bounds.wants_stable:             # else the default holds, or what --set says
+        table["backlog"] = "any"
     texts = ['study.kind="capacity"', f"study.slo={_toml(table)}"]
     texts += [f"study.vary={json.dumps(options.vary)}"] * bool(options.vary)
     return read_study(options.file, [*options.overrides, *texts], CapacityTable, "--set")

@@ -82,10 +82,12 @@ def line_of(verdict: Verdict, varied_key: str) -> str:
 def table_of(asked: Answer, varied: Varied, bounds: Bounds) -> str:
     """Return the curve as a table, and the answer below it."""
     keys = list(dict.fromkeys(each.key for each in bounds.bounds))
-    rows = [[varied.key, "goodput/s", *keys, "verdict"]]
+    name, head = "request_goodput", "goodput/s"
+    if all(row[name] is None for row in asked.curve):           # no [slo]
+        name, head = "request_throughput", "requests/s"
+    rows = [[varied.key, head, *keys, "verdict"]]
     for row in asked.curve:
-        good = row["request_throughput"] if row["request_goodput"] is None else row["request_goodput"]
-        rows.append([f"{row['value']:.6g}", _text(good), *(_with_ci(row[key], row[f"{key}.ci"]) for key in keys),
+        rows.append([f"{row['value']:.6g}", _text(row[name]), *(_with_ci(row[key], row[f"{key}.ci"]) for key in keys),
                      row["verdict"]])
     return f"{fitted(rows)}\n\n{lines_of(sentence_of(asked, varied))}"
 

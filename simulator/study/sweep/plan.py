@@ -117,8 +117,8 @@ def _difference(study_file: str, directory: Path, gone: list[Trial], new: list[T
         return shown + (f"; and {len(trials) - SHOWN} more" if len(trials) > SHOWN else "")
 
     if [trial._replace(id="") for trial in gone] == [trial._replace(id="") for trial in new]:
-        return (f"{study_file}: {directory} holds the same runs of other files or sources: what they read, or the "
-                "program, has changed; --out another directory")
+        return (f"{study_file}: {directory} holds the same runs of another experiment, or of other files or sources: "
+                "its values, what it reads, or the program, have changed; --out another directory")
     parts = [f"{len(gone)} of its {count} runs are no longer asked for ({told(gone)})"] * bool(gone)
     parts += [f"{len(new)} are new ({told(new)})"] * bool(new)
     parts = parts or ["runs come in another order"]

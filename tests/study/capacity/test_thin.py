@@ -121,6 +121,15 @@ def trace(tmp_path):
     return write
 
 
+@pytest.mark.parametrize(("options", "status", "verdict"), [
+    (["--set", 'study.slo.backlog="any"'], 4, "thin"),
+    (["--set", 'study.slo.backlog="stable"'], 3, "fail"), ([], 3, "fail")])
+def test_set_says_what_becomes_of_a_backlog_beside_slo(trace, tmp_path, options, status, verdict):
+    # ten requests: too few to tell whether the backlog grows
+    found, content = asked(trace(10), tmp_path / "out", "--slo", "ttft_ms.p99=5", *options)
+    assert (found, content["verdict"]) == (status, verdict)
+
+
 def test_a_small_trace_says_how_many_requests_would_do(trace, tmp_path, capsys):
     status, content = asked(trace(120), tmp_path / "out", "--slo", "ttft_ms.p99=5", "--slo", "backlog=any")
     told = words(capsys.readouterr().out)

@@ -53,11 +53,14 @@ def test_the_table_of_mixes_fits_a_screen(names, count):
 
 
 @pytest.mark.parametrize("key", ["rate", "workload.arrival.rate_per_s"])
-def test_a_table_that_fits_stays_in_one_part(key):
+@pytest.mark.parametrize(("goodput", "head", "shown"), [(0.5, "goodput/s", "0.50"), (0.0, "goodput/s", "0.00"),
+                                                        (None, "requests/s", "1.00")])      # None: no [slo]
+def test_a_table_that_fits_stays_in_one_part_and_calls_goodput_only_what_is(key, goodput, head, shown):
     bounds, verdict = judged(1.0, ["ttft_ms.p99"], [5.0])
-    curve = [{"value": 1.0, "verdict": "pass", "request_throughput": 1.0, "request_goodput": None, "ttft_ms.p99": 5.0,
-              "ttft_ms.p99.ci": 0.1}]
+    curve = [{"value": 1.0, "verdict": "pass", "request_throughput": 1.0, "request_goodput": goodput,
+              "ttft_ms.p99": 5.0, "ttft_ms.p99.ci": 0.1}]
     answer = Answer(1.0, None, Found(verdict, None, "to"), [verdict], [], None, curve, {})
 
     table = table_of(answer, Varied(key, Span(0.1, 1.0), None), bounds).split("\n\n")[0].splitlines()
-    assert table[0].split() == [key, "goodput/s", "ttft_ms.p99", "verdict"] and len(table) == 2
+    assert table[0].split() == [key, head, "ttft_ms.p99", "verdict"] and len(table) == 2
+    assert table[1].split()[1] == shown
