@@ -90,7 +90,7 @@ def _by_machine(run: Run, pools: tuple[cluster.PoolFacts, ...]) -> dict:
 
 
 def preemptions(run: Run) -> dict:
-    """Count preemptions, by cause where the scheduler has several, and failed allocations."""
+    """Count preemptions, by cause where there are several, and failed allocations."""
     count = int(run.replicas["preemptions"].sum())
     counts = {"preemptions": count, "kv_allocation_failures": run.kv_allocation_failures}
     if run.given_way is None:
