@@ -14,6 +14,14 @@ sys.path.append(str(TESTS.parent))          # last: an installed simulator is pr
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
 
+RECURSION_LIMIT = sys.getrecursionlimit()
+
+
+@pytest.fixture(autouse=True)
+def usual_recursion_limit():
+    """Put the recursion limit back that hypothesis raises: above it, text nested a thousandfold ends the process."""
+    sys.setrecursionlimit(RECURSION_LIMIT)
+
 
 @pytest.fixture
 def heeded_signals():
