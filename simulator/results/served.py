@@ -8,6 +8,7 @@ from simulator.domain.run import Run
 from simulator.results.finish import cancelled
 
 UNSERVED = "unserved"           # the verdict on such a run
+MOST_TOKENS = 2**31 - 1          # of a prompt
 LEAST_SERVED = 0.5              # of the requests whose end is known, or that wait for a token
 CAUSES = {                      # what the gateway says, records.CAUSE_NAMES, in words
     "admission": "by the admission policy", "queue_full": "since the queue of the gateway was full",
@@ -76,9 +77,14 @@ def _why(run: Run, journeys) -> list[str]:
 
 
 def _turned_away(run: Run, status: int) -> np.ndarray:
-    """Say which requests a replica turned away when they came to it, bool (n,)."""
-    requests = run.workload.requests
-    return (requests["status"] == status) & (requests["replica"] >= 0) & (requests["enqueued_ns"] < 0)
+    """Say which requests a replica refused, on arrival or later for their length, bool (n,)."""
+    requests, replica = run.workload.requests, run.workload.requests["replica"]
+    refused = (requests["status"] == status) & (replica >= 0)
+    if status != records.REJECTED or not run.limits or not refused.any():
+        return refused & (requests["enqueued_ns"] < 0)
+    shortest = np.array([min((limit for limit, _ in rejects if limit >= 0), default=MOST_TOKENS)
+                         for rejects, _ in run.limits])
+    return refused & ((requests["enqueued_ns"] < 0) | (requests["prompt_tokens"] > shortest[replica]))
 
 
 def _by_length(run: Run, status: int) -> list[str]:

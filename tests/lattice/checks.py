@@ -282,7 +282,7 @@ def begins_alike(shorter: np.ndarray, longer: np.ndarray, horizon_ns: float) -> 
     """
     if len(shorter) != len(longer):         # an open-ended load: there are as many as came
         return
-    alike = (longer["preemptions"] == 0) & (longer["status"] != records.REJECTED)   # may have waited before
+    alike = longer["preemptions"] == 0
     if "retries" in longer.dtype.names:
         alike &= (longer["retries"] == 0) & (longer["migrations"] == 0)
     for name in WAY:

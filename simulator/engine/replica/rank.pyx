@@ -538,7 +538,6 @@ cdef class Rank:
         self._lone = 0
         if self.delivery.rejects(row):
             self.delivery.leave(row, REJECTED, now_ns)
-            self._requests[row].enqueued_ns = -1        # by the books as one that was turned away when it came
             return
         self.delivery.leave(row, COMPLETED, now_ns)
         self.row.completed += 1
