@@ -9,7 +9,7 @@ from simulator.kv.content cimport Cursor
 from simulator.kv.mirror cimport Mirror
 
 
-cdef struct Kept:               # by a request that waits: blocks of its prompt that it has claimed
+cdef struct Kept:               # blocks of its prompt that a waiting request has claimed
     int32_t row                 # -1: not in use
     int32_t count
     int32_t* blocks             # [count]
@@ -17,21 +17,21 @@ cdef struct Kept:               # by a request that waits: blocks of its prompt 
 
 @cython.final
 cdef class BlisKV(BlockPool):
-    cdef int64_t* _skipped      # [slot] leading tokens of its text that no block of it holds: a prompt found whole
-    cdef int64_t* _reached      # [slot] with a mirror: tokens of its text for which it was given room
-    cdef Mirror _mirror     # a copy in host memory of what those who run hold; None: there is none
-    cdef Kept* _kept            # [_num_kept] with a mirror: what those keep who wait
+    cdef int64_t* _skipped      # [slot] leading tokens of its text that have no block: its prompt was found whole
+    cdef int64_t* _reached      # [slot] with a mirror: leading tokens of the text that have been given room
+    cdef Mirror _mirror     # copy in host memory of the blocks of running sequences; None: there is no mirror
+    cdef Kept* _kept            # [_num_kept] with a mirror: blocks that waiting requests keep
     cdef int32_t _num_kept
     cdef HashMap _kept_by       # key_of(row) -> entry
-    cdef int32_t* _own_hits     # [_room_own_hits] with a mirror: what the scheduler's lookup found
+    cdef int32_t* _own_hits     # [_room_own_hits] with a mirror: blocks found by the scheduler's lookup
     cdef int32_t _room_own_hits
-    cdef HashMap _cached        # hash -> the block that was the last to be cached under it
-    cdef CacheLog _log          # of the hashes that come and go; None: nobody follows them
+    cdef HashMap _cached        # hash -> the block that was cached last under it
+    cdef CacheLog _log          # hashes that enter and leave the prefix cache; None: it has no follower
 
-    # Let `slot`, which owns nothing, begin behind the first `num_tokens` tokens of its text without a block of them.
+    # Let `slot`, which owns nothing, begin behind the first `num_tokens` tokens of its text, without blocks for them.
     cdef int skip(self, int32_t slot, int32_t row, int64_t num_tokens) except -1 nogil
 
-    # With a mirror: the blocks of a running sequence are in it.
+    # With a mirror: note that host memory has the blocks of a running sequence.
     cdef int mirror(self, int32_t slot) except -1 nogil
 
     cdef int _allocate(self, int32_t slot, int32_t row, int32_t hits, int64_t slots,
@@ -59,6 +59,6 @@ cdef class BlisKV(BlockPool):
     cdef int _claim(self, int32_t slot, int32_t row, int32_t begin, int32_t end) except -1 nogil
     cdef int _chain(self, int32_t slot, int32_t row) except -1 nogil
 
-    # Append `count` blocks from the front of the free list to a table that holds `owned`; `_prepare` came before.
+    # Append `count` blocks from the front of the free list to a table that holds `owned`; needs a call of `_prepare`.
     cdef int _take(self, Table* table, int32_t owned, int32_t count) except -1 nogil
-    cdef void _drop(self, uint64_t hash) noexcept nogil     # nothing is found under it any more
+    cdef void _drop(self, uint64_t hash) noexcept nogil     # remove the hash from the prefix cache

@@ -1,8 +1,8 @@
 """KV blocks as BLIS keeps them.
 
 Unlike vLLM's (see paged.pyx): all freed blocks go to the back of the free list, hashed or not. Of two blocks with the
-same text the one cached last is found, and once a block is reused nothing is found under its hash, whoever else holds
-that text. A lookup may find a prompt whole. Source: inference-sim (BLIS) at f90a1e3a, sim/kv/cache.go.
+same text a lookup finds the one cached last; once a block is reused, its hash finds nothing any more, even if another
+block holds that text. A lookup may find a prompt whole. Source: inference-sim (BLIS) at f90a1e3a, sim/kv/cache.go.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport free
@@ -41,7 +41,7 @@ cdef class BlisKV(BlockPool):
         free(self._own_hits)
 
     def mirror_to(self, Mirror mirror):
-        """Have a copy of all that is filled in host memory, before anything comes."""
+        """Keep a copy of all full blocks in host memory; call it before the first request arrives."""
         self._mirror = mirror
 
     cdef int reserve_slots(self, int32_t num_slots) except -1 nogil:
@@ -88,7 +88,7 @@ cdef class BlisKV(BlockPool):
         if not self._caching or skipped != 0 and self._mirror is None:      # the text is no prefix of anything
             return 0
         if self.block_size == 1:
-            known_tokens = min(known_tokens, self._content.prompt_tokens(table.row))    # outputs fill one: forgotten
+            known_tokens = min(known_tokens, self._content.prompt_tokens(table.row))    # outputs are not cached
         full = <int32_t>((known_tokens - skipped) // self.block_size)
         for i in range(table.num_hashed, full):
             hash = self._content.advance(table.row, self.block_size, &table.cursor)
@@ -136,7 +136,7 @@ cdef class BlisKV(BlockPool):
         if hits > 0:
             table.cursor = self._hits_cursor
             memcpy(table.blocks, self._hits, hits * sizeof(int32_t))
-            table.cursor.hash = self._blocks[self._hits[hits - 1]].hash     # reused since it was found: of another text
+            table.cursor.hash = self._blocks[self._hits[hits - 1]].hash     # may have been reused: of another text
         elif self._owned[slot] == 0 and self._skipped[slot] != 0 and self._mirror is not None:
             self._chain(slot, row)
         for i in range(hits):
@@ -162,12 +162,12 @@ cdef class BlisKV(BlockPool):
 
     cdef int _allocate_mirrored(self, int32_t slot, int32_t row, int32_t hits, int64_t slots,
                                 int64_t known_tokens) except -1 nogil:
-        """Bring back what the mirror has of the prompt, and use that if it reaches farther than what was found.
+        """Bring the prompt's blocks back from the mirror, and use them if they reach farther than the hits.
 
-        A request that waits and finds no room for the rest keeps what it has claimed so far.
+        A waiting request that finds no room for the rest of its prompt keeps the blocks claimed so far.
         """
         cdef bint waits = self._owned[slot] == 0 and self._skipped[slot] == 0
-        cdef bint owns_nothing = self._owned[slot] == 0     # also one that runs, whose prompt was found whole
+        cdef bint owns_nothing = self._owned[slot] == 0     # also a running one: its prompt was found whole
         cdef int done
         if waits:
             self._reached[slot] = <int64_t>hits * self.block_size
@@ -210,7 +210,7 @@ cdef class BlisKV(BlockPool):
         return self._allocate(slot, row, hits, slots, known_tokens)
 
     cdef int32_t _reload(self, int32_t slot, int32_t row, int32_t hits) except -1 nogil:
-        """Bring back what the mirror has of a prompt behind `hits` and what the slot owns; return how many blocks."""
+        """Bring back the blocks of a prompt behind `hits` and the slot's own from the mirror; return their number."""
         cdef int32_t room = self.free_blocks, count = 0
         cdef int32_t place = 0 if self._mirror.when_full else max(self._owned[slot], hits)
         cdef Cursor cursor = self._behind(slot, row, place, hits)
@@ -228,7 +228,7 @@ cdef class BlisKV(BlockPool):
         return count
 
     cdef Cursor _behind(self, int32_t slot, int32_t row, int32_t place, int32_t hits) noexcept nogil:
-        """Return where block `place` of a text begins, behind all that was found or is owned."""
+        """Return the place where block `place` of a text begins, with the hash of the hit or own block before it."""
         cdef Cursor cursor
         memset(&cursor, 0, sizeof(Cursor))
         if place > 0:
@@ -237,7 +237,7 @@ cdef class BlisKV(BlockPool):
         return cursor
 
     cdef bint _seek(self, int32_t row, int32_t* place, Cursor* cursor) noexcept nogil:
-        """Go behind the next block of a prompt that the KV cache does not have; False: there is none."""
+        """Move to the next block of a prompt that the KV cache lacks; False: there is none."""
         cdef int32_t most = self._content.prompt_tokens(row) // self.block_size
         while place[0] < most:
             place[0] += 1
@@ -249,9 +249,9 @@ cdef class BlisKV(BlockPool):
 
     cdef int _allocate_moving(self, int32_t slot, int32_t row, int32_t hits, int64_t slots,
                               int64_t known_tokens) except -1 nogil:
-        """Allocate; without room bring everything back, and try again if more of the prompt is found then.
+        """Allocate; without room bring all blocks back, and try again if the prompt then has more hits.
 
-        Who finds no more would fail again: what came back has taken no block from anybody, and given none.
+        Without more hits a second try would fail too: a block that is brought back stays free.
         """
         cdef bint waits = self._owned[slot] == 0 and self._skipped[slot] == 0
         cdef int64_t begin = <int64_t>hits * self.block_size if waits else self._reached[slot], reached
@@ -275,7 +275,7 @@ cdef class BlisKV(BlockPool):
         return done
 
     cdef int _skip_to(self, int32_t slot, int32_t row, int64_t skipped) except -1 nogil:
-        """Let so many tokens of the text have no block; what follows in blocks follows on the last one."""
+        """Let the first tokens of the text, `skipped`, have no block; the next block follows on the last one."""
         self._tables[slot].row = row
         if self._owned[slot] == 0:
             self._tables[slot].num_hashed = 0
@@ -283,9 +283,9 @@ cdef class BlisKV(BlockPool):
         return self._chain(slot, row)
 
     cdef int32_t _bring_back(self) except -1 nogil:
-        """Bring all back from host memory that is not found here; return how many blocks.
+        """Bring back from host memory all blocks with a hash that is not found here; return their number.
 
-        With fewer free blocks than that the later ones overwrite the earlier ones.
+        With fewer free blocks than that, later blocks overwrite earlier ones.
         """
         cdef int32_t block = self._mirror.next_taken(0), count = 0
         cdef uint64_t hash
@@ -299,9 +299,9 @@ cdef class BlisKV(BlockPool):
         return count
 
     cdef int _move_out(self) except -1 nogil:
-        """Move the free blocks that can be found to host memory while it takes them, the first to be reused first.
+        """Move free blocks with a hash to host memory while it accepts them, in their order of reuse.
 
-        O(free blocks): above the threshold, which is high where memory is short, these are few.
+        O(free blocks): above the threshold, which is high where memory is short, there are few.
         """
         cdef int32_t last = self._blocks[0].prev, block = 0, following = self._blocks[0].next
         while block != last and self._mirror.takes(self.num_blocks - self.free_blocks, self.num_blocks):
@@ -317,7 +317,7 @@ cdef class BlisKV(BlockPool):
     # ---- levels below the mirror
 
     cdef bint _is_put_off(self, int32_t slot, int32_t row, int32_t hits) except -1 nogil:
-        """Put off a request of which some blocks must come from below, once; say whether it is."""
+        """Put a request off once if some of its blocks are below the mirror; return whether it is put off."""
         cdef int32_t place = hits
         cdef Cursor cursor
         cdef Place where = HELD
@@ -333,7 +333,7 @@ cdef class BlisKV(BlockPool):
         return True
 
     cdef int _gather(self, int32_t row, int32_t place, Cursor cursor) except -1 nogil:
-        """Tell the mirror which blocks come together, from the one before `place` on."""
+        """Give the mirror the run of blocks that are read together, from the one before `place` on."""
         cdef int32_t next_place = place
         self._mirror.begin_run(cursor.hash)
         while self._seek(row, &next_place, &cursor) and next_place == place + 1 and self._mirror.extend_run(
@@ -342,7 +342,7 @@ cdef class BlisKV(BlockPool):
         return 0
 
     cdef int32_t _install(self, uint64_t hash) except -1 nogil:
-        """Let the first free block hold this text; it stays free, the last to be reused."""
+        """Let the first free block hold the text of a hash; it stays free, and becomes the last to be reused."""
         cdef int32_t block
         self._prepare(&self._tables[0], 0, 1)
         block = self._blocks[0].next
@@ -358,7 +358,7 @@ cdef class BlisKV(BlockPool):
 
     cdef int _use_reloaded(self, int32_t slot, int32_t row, int64_t begin, int64_t slots,
                            int64_t known_tokens) except -2 nogil:
-        """Allocate with all that is found now; -1: that is no more than before."""
+        """Allocate with all blocks found now; -1: they reach no farther than before."""
         cdef int32_t found = self.lookup(row, self._content.prompt_tokens(row) + 1), last = min(
             found, blocks_for(slots, self.block_size))
         cdef int32_t first = blocks_for(begin, self.block_size) if self._owned[slot] > 0 else 0
@@ -374,7 +374,7 @@ cdef class BlisKV(BlockPool):
         return 1 if reached == slots else self._allocate(slot, row, 0, slots, known_tokens)
 
     cdef int _chain(self, int32_t slot, int32_t row) except -1 nogil:
-        """Let the text that comes next follow on the last block, whatever text that holds."""
+        """Let the hash of the next block follow on the last block's, whatever text that holds."""
         cdef Table* table = &self._tables[slot]
         cdef int32_t hashed = table.num_hashed
         memset(&table.cursor, 0, sizeof(Cursor))
@@ -383,7 +383,7 @@ cdef class BlisKV(BlockPool):
         return 0
 
     cdef bint _take_kept(self, int32_t slot, int32_t row) except -1 nogil:
-        """Give a sequence what it kept while it waited; False: it kept nothing."""
+        """Give a sequence the blocks that its request kept while it waited; False: it kept none."""
         cdef int32_t entry = self._kept_by.remove(key_of(row))
         cdef Kept* kept = &self._kept[entry]
         if entry < 0:
@@ -399,7 +399,7 @@ cdef class BlisKV(BlockPool):
     cdef int _keep(self, int32_t slot, int32_t row) except -1 nogil:
         cdef int32_t entry = 0, before = self._num_kept
         cdef Kept* kept
-        while entry < before and self._kept[entry].row >= 0:        # those at the head of the queue alone: few
+        while entry < before and self._kept[entry].row >= 0:        # few: only heads of queues
             entry += 1
         if entry == before:
             resize(&self._kept, (before + 1) * sizeof(Kept))
@@ -421,7 +421,7 @@ cdef class BlisKV(BlockPool):
         return 0
 
     cdef int _claim(self, int32_t slot, int32_t row, int32_t begin, int32_t end) except -1 nogil:
-        """Append some of the blocks that the last lookup found to those of a sequence."""
+        """Append blocks begin .. end - 1 of the last lookup's hits to the table of a sequence."""
         cdef Table* table = &self._tables[slot]
         cdef int32_t owned = self._owned[slot], i, block
         self._prepare(table, owned + end - begin, end - begin)
@@ -442,7 +442,7 @@ cdef class BlisKV(BlockPool):
             if self._blocks[block].hash != 0:
                 if self._evicted is not None:
                     self._note_eviction(block)
-                self._drop(self._blocks[block].hash)        # though another block may be cached under it
+                self._drop(self._blocks[block].hash)        # even if another block is cached under it
                 self._blocks[block].hash = 0
             self._blocks[block].references = 1
             table.blocks[i] = block
@@ -463,7 +463,7 @@ cdef class BlisKV(BlockPool):
         return self._move_out() if self._mirror is not None and self._mirror.moves else 0
 
     cdef void _free_all(self, const int32_t* blocks, int32_t count) noexcept nogil:
-        """Give up blocks, the last first."""
+        """Release blocks, the last first."""
         cdef int32_t i
         for i in range(count - 1, -1, -1):
             self._blocks[blocks[i]].references -= 1
@@ -480,7 +480,7 @@ cdef class BlisKV(BlockPool):
                 self._blocks[block].hash = 0
 
     def follow(self):
-        """Return a CacheLog of what enters and leaves the prefix cache from now on; it must still be empty."""
+        """Return a CacheLog of hashes that enter and leave the prefix cache from now on; it must still be empty."""
         if self.free_blocks < self.num_blocks or self._cached.size:
             raise ValueError("a cache can be followed only from its beginning")
         self._log = CacheLog()
@@ -495,7 +495,7 @@ cdef class BlisKV(BlockPool):
 
     @property
     def num_cached_hashes(self):
-        """Texts that can be found."""
+        """Number of texts that a lookup can find."""
         return self._cached.size
 
     def check(self, _owned_total=None):

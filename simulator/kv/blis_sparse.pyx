@@ -1,4 +1,4 @@
-"""KV blocks as BLIS keeps them, with an identity only where somebody can observe it."""
+"""KV blocks as BLIS keeps them, with records only for blocks that a lookup may find."""
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t
 cimport cython
 
@@ -15,7 +15,7 @@ cdef class SparseBlisKV(SparseKV):
     """
 
     def __cinit__(self, int32_t num_blocks, int32_t block_size, Content content):
-        self.finds_outputs = True       # those of a request that came back are in the prefix cache, too
+        self.finds_outputs = True       # outputs of a request that was preempted are in the prefix cache, too
         self._append_unhashed = True
         self._cached.prefixes.drops_hashes = True
         self._takers = Members(block_size)
@@ -24,13 +24,13 @@ cdef class SparseBlisKV(SparseKV):
         self._takers.reserve(num_slots)
         return SparseKV.reserve_slots(self, num_slots)
 
-    # ---- what is listed in the prefix cache
+    # ---- texts in the prefix cache
 
     cdef int32_t _shared_blocks(self, int32_t row) noexcept nogil:
         return self._listed_blocks(row, INT32_MAX if self._content.has_run(row) else self._content.public_tokens(row))
 
     cdef int32_t _listed_blocks(self, int32_t row, int64_t num_tokens) noexcept nogil:
-        """Return how many of the blocks of so long a text are cached: not those that one output fills."""
+        """Return the number of blocks of a text that are cached; blocks of a single output token are not."""
         if self.block_size == 1:
             num_tokens = min(num_tokens, <int64_t>self._content.prompt_tokens(row))
         return <int32_t>(num_tokens // self.block_size)
@@ -49,7 +49,7 @@ cdef class SparseBlisKV(SparseKV):
         holding.num_hashed = holding.num_public = full
         return 0
 
-    # ---- the group of decoding sequences
+    # ---- the bulk-decode cohort
 
     cdef int join(self, int32_t slot, int32_t phase, int64_t order) except -1 nogil:
         self._takers.join(slot, phase, order)
@@ -74,7 +74,7 @@ cdef class SparseBlisKV(SparseKV):
         return 0
 
     cdef int _step_in_order(self, int64_t order) except -1 nogil:
-        """Give members their blocks, cache those that others fill, by order."""
+        """Give members their next block, and cache the blocks that others fill, by order."""
         cdef const Member* takers = self._takers.members
         cdef const Member* fillers = self._members.members
         cdef int32_t taker = self._next_taker if self._num_takers > 0 else -1, filler = self._full_member
@@ -96,7 +96,7 @@ cdef class SparseBlisKV(SparseKV):
         return 0
 
     cdef void _take(self, int32_t count) noexcept nogil:
-        """Take so many blocks from the front of the free list."""
+        """Take blocks from the front of the free list."""
         self.free_blocks -= count
         if self.free_blocks < self._cached.size:
             self._cached.evict(self._cached.size - self.free_blocks)

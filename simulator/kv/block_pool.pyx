@@ -9,12 +9,12 @@ from simulator.kv.content cimport Content
 from simulator.kv.prefix_cache cimport PRIVATE, Block
 
 cdef enum:
-    FIRST_RECORDS = 8           # doubled until there is one for each block
-    MOST_ASKED = 16             # blocks at the front of the queue: they will be taken soon, and are asked for anyway
+    FIRST_RECORDS = 8           # doubled until there is one record for each block
+    MOST_ASKED = 16             # blank_blocks counts at most that many blocks of the queue, to bound its time
 
 
 cdef class BlockPool(KVCache):
-    """What the KV caches that know their blocks have in common.
+    """Base of the KV caches that know each of their blocks.
 
     num_blocks, block_size : as for KVCache.
     content : the texts of the requests.
@@ -56,7 +56,7 @@ cdef class BlockPool(KVCache):
         cdef int32_t block = self._blocks[0].next, count = 0
         while count < MOST_ASKED and block != 0 and (
                 self._blocks[block].hash == 0 or self._blocks[block].chain == PRIVATE):
-            if block == self._num_records - 1:      # it stands for all behind it, which were never used
+            if block == self._num_records - 1:      # represents all blocks behind it, never used
                 return count + 1
             count += 1
             block = self._blocks[block].next
@@ -72,7 +72,7 @@ cdef class BlockPool(KVCache):
         cdef int64_t wanted = max(max(2 * <int64_t>self._num_records, <int64_t>self._unused + count + 1),
                                   <int64_t>FIRST_RECORDS)
         cdef int32_t before = self._num_records, after = <int32_t>min(wanted, <int64_t>self.num_blocks + 1)
-        cdef int32_t last = before - 1, following, block    # the last record, for all behind it; what comes after these
+        cdef int32_t last = before - 1, following, block    # the old last record; its successor in the queue
         cdef Block* blocks
         resize(&self._blocks, after * sizeof(Block))
         blocks = self._blocks
@@ -110,7 +110,7 @@ cdef class BlockPool(KVCache):
         self._evicted = []
 
     def take_evictions(self):
-        """Return those since the last call, in order."""
+        """Return the reused blocks since the last call, in order."""
         evicted, self._evicted = self._evicted, []
         return evicted
 
@@ -136,7 +136,7 @@ cdef class BlockPool(KVCache):
 
     @property
     def num_records(self):
-        """Blocks that have a record, the null block among them: others were never needed."""
+        """Number of blocks with a record, the null block included; the others were never needed."""
         return self._num_records
 
     def check(self, _owned_total=None):

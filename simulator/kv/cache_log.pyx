@@ -1,4 +1,4 @@
-"""What enters and leaves a prefix cache, or a level of a tier, for somebody who follows it from outside."""
+"""The hashes that enter and leave a prefix cache, or a level of a tier, for a follower outside the replica."""
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free, realloc
 cimport cython
@@ -8,7 +8,7 @@ cimport cython
 cdef class CacheLog:
     """Changes in the order in which they happened.
 
-    other : CacheLog of somebody else, which is told all of it, too.
+    other : CacheLog of another follower, which gets all entries, too.
     """
 
     def __init__(self, CacheLog other=None):

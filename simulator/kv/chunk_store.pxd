@@ -1,14 +1,14 @@
-"""Something beyond the blocks of a replica that keeps KV of texts under hashes, for who follows it from outside."""
+"""Base of stores beyond the blocks of a replica that keep KV of texts under hashes, for followers outside it."""
 from libc.stdint cimport int64_t, uint64_t
 
 from simulator.kv.cache_log cimport CacheLog
 
 
 cdef class ChunkStore:
-    cdef CacheLog log           # of chunks that can be read from now on, and of those that are gone; None: nobody asks
+    cdef CacheLog log           # chunks that can be read from now on, and chunks that are gone; None: no follower
 
     # Can the chunk of a text up to this hash be read?
     cdef bint has(self, uint64_t hash) noexcept nogil
 
-    # Take notice of what has been written by `now_ns`, where nobody of its own does so in time: several share it.
+    # Notice writes that ended by `now_ns`, for a store that several replicas share and no replica polls in time.
     cdef int settle(self, int64_t now_ns) except -1 nogil

@@ -1,11 +1,11 @@
-"""Something beyond the blocks of a replica that keeps KV of texts under hashes: the base, which holds nothing."""
+"""Stores beyond the blocks of a replica that keep KV of texts under hashes: the base, which holds nothing."""
 from libc.stdint cimport int64_t, uint64_t
 
 from simulator.kv.cache_log cimport CacheLog
 
 
 cdef class ChunkStore:
-    """Base of what keeps chunks; see chunk_store.pxd for the contract."""
+    """Base of stores of chunks; see chunk_store.pxd for the contract."""
 
     cdef bint has(self, uint64_t hash) noexcept nogil:
         return False
@@ -14,12 +14,12 @@ cdef class ChunkStore:
         return 0
 
     def follow(self):
-        """Return a CacheLog of hashes that come and go from now on; nothing is there yet. Several may follow it."""
+        """Return a CacheLog of hashes that enter and leave from now on; the store must be empty. Several may follow."""
         if self.hashes():
             raise ValueError("a store can be followed only from its beginning")
         self.log = CacheLog(self.log)
         return self.log
 
     def hashes(self):
-        """Return the set of the hashes under which something can be read (for tests)."""
+        """Return the set of the hashes that can be read (for tests)."""
         return set()

@@ -1,4 +1,4 @@
-"""What the blocks of a request's text contain, as a chain of 64-bit hashes."""
+"""The content of the blocks of a request's text, as a chain of 64-bit hashes."""
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 cimport cython
@@ -27,7 +27,7 @@ cdef uint64_t SALT_C = 0xC13FA9A902A6328F
 
 
 cdef inline int64_t item_stream(int64_t content) noexcept nogil:
-    """Code of an item among those of token streams, which end otherwise."""
+    """Code of an item among those of token streams, which have other low bits."""
     return (content << 2) | 3
 
 
@@ -41,9 +41,9 @@ cdef inline uint64_t extended(uint64_t hash, int64_t stream, int64_t offset, int
 cdef class Content:
     """The texts of all requests of a workload.
 
-    workload : lends its `requests`, `demands` and `segments`; where prompts are computed apart, with its prefill legs,
-        whose prompts are those of their clients.
-    prompts_return : a prompt may come to a replica that has computed it for another row: others may share it.
+    workload : lends its `requests`, `demands` and `segments`; with disaggregated prefill its prefill legs are included,
+        and the prompt of a leg is its client's.
+    prompts_return : a replica may receive a prompt that it has computed for another row: other rows may share it.
     """
 
     def __init__(self, workload, prompts_return=False):
@@ -168,7 +168,7 @@ cdef class Content:
         entry = &self._streams[((<uint64_t>segment.stream ^ salt) * SALT_A + <uint64_t>block_size * SALT_B) >> 56]
         if entry.stream != segment.stream or entry.salt != salt or entry.block_size != block_size:
             entry.stream, entry.salt, entry.block_size, entry.count = segment.stream, salt, block_size, 0
-        whole = <int32_t>(min(segment.num_tokens, self._first_item(row)) // block_size)     # what others have, too
+        whole = <int32_t>(min(segment.num_tokens, self._first_item(row)) // block_size)     # others may have these
         if whole > entry.room:
             hashes = <uint64_t*>realloc(entry.hashes, whole * sizeof(uint64_t))
             if hashes == NULL:

@@ -1,8 +1,8 @@
-"""KV blocks by number only: exact where nobody can tell one block from another.
+"""KV blocks by number only: exact where no decision depends on which block is which.
 
-That is so without prefix caching, where only the number of free blocks enters a decision; and with it as long as no
-request can find blocks that another one, or itself before a preemption, left behind: no shared prompts, and a pool in
-which nothing is ever preempted.
+This holds without prefix caching, where only the number of free blocks enters a decision. It also holds with prefix
+caching as long as no request can find blocks that another request, or itself before a preemption, left behind: no
+shared prompts, and a pool in which no request is ever preempted.
 """
 from libc.stdint cimport int32_t, int64_t
 cimport cython
@@ -12,7 +12,7 @@ from simulator.kv.base cimport KVCache, blocks_beyond, blocks_for
 
 @cython.final
 cdef class CountingKV(KVCache):
-    """How many blocks each sequence owns; parameters as those of KVCache."""
+    """The number of blocks of each sequence; parameters as those of KVCache."""
 
     cdef int allocate(self, int32_t slot, int32_t row, int32_t hits, int64_t slots, int64_t full_tokens,
                       int32_t watermark, int64_t known_tokens) except -1 nogil:
@@ -56,7 +56,7 @@ cdef class CountingKV(KVCache):
     def check(self, owned_total):
         """Raise RuntimeError unless free and owned blocks make up the pool.
 
-        owned_total : blocks that all sequences own, as their owner knows it.
+        owned_total : blocks that all sequences own, as counted by the caller.
         """
         if self.free_blocks < 0 or self.free_blocks + owned_total != self.num_blocks:
             raise RuntimeError(f"{self.free_blocks} free + {owned_total} owned != {self.num_blocks} blocks")

@@ -1,8 +1,8 @@
-"""A tier whose hits are declared: each request says what is found of its text, and how long it takes.
+"""A tier with declared hits: each request says how many tokens the tier has of its text, and how long they take.
 
-It replays what a KV connector answered, as the recorded runs of vLLM's scheduler have it: a decode replica that pulls
-the prompt of a prefill replica, a shared store that holds a prefix, a prefill replica whose blocks are read after the
-end of its request. Source: specification of the recorded scenarios, `external`, `hold` and `kv_load_time`.
+It replays the answers of a KV connector, as recorded runs of vLLM's scheduler have them: a decode replica that pulls
+the prompt from a prefill replica, a shared store that holds a prefix, a prefill replica with blocks that are read after
+the end of its request. Source: specification of the recorded scenarios, `external`, `hold` and `kv_load_time`.
 """
 from libc.stdint cimport int32_t, int64_t
 cimport cython
@@ -17,19 +17,19 @@ DECLARED = np.dtype([("tokens", "i8"), ("keep_ns", "i8"), ("comes_later", "i1"),
 
 cdef packed struct Declared:
     int64_t tokens              # leading tokens of the text that it holds; 0: nothing
-    int64_t keep_ns             # how long the blocks stay once the request has completed; -1: not at all
+    int64_t keep_ns             # how long the blocks stay once the request has completed; -1: they do not stay
     char comes_later            # see External
     char spare[7]
 
 
 @cython.final
 cdef class DeclaredTier(KVTier):
-    """Hits as declared, each given once.
+    """Hits as declared, each returned once.
 
-    A request that is preempted computes its text anew.
+    A request that is preempted computes its text again.
 
     declared : structured array (requests,), `DECLARED`.
-    base_ns, per_token_ns : how long a load takes that comes later.
+    base_ns, per_token_ns : duration of a load that `comes_later`: a constant and a part per token.
     """
 
     cdef const Declared* _declared

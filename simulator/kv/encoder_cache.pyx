@@ -1,8 +1,8 @@
-"""Embeddings of images and the like: what encoders may compute in a batch, and what is kept of it.
+"""Embeddings of images and other items: the encoder budget of a batch, and the embeddings that are kept.
 
 Source: vLLM 0.32.0, vllm/v1/core/encoder_cache_manager.py; vllm/v1/core/sched/scheduler.py,
-_try_schedule_encoder_inputs and _free_encoder_inputs. Where others encode: what it does with an ECConnector that has
-all items, external_load_encoder_input.
+_try_schedule_encoder_inputs and _free_encoder_inputs. Where another replica encodes: its path for an ECConnector that
+has all items, external_load_encoder_input.
 """
 from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
@@ -18,13 +18,13 @@ import numpy as np
 
 @cython.final
 cdef class EncoderCache:
-    """Of one replica.
+    """Encoder cache of one replica.
 
     items : simulator.domain.items.Items, of all requests.
-    limit, size : embeddings that a batch may encode, and that are kept; either is at least the largest item.
+    limit, size : embeddings that a batch may encode, and that are kept; each is raised to the largest item.
     keeps_whole : vLLM's disable_chunked_mm_input.
-    encoded_tokens : int64 (requests,), counts what is encoded for each; None: nobody wants to know.
-    fetches : others encode, see encoder_cache.pxd.
+    encoded_tokens : int64 (requests,), counts the embeddings encoded for each request; None: not counted.
+    fetches : another replica encodes, see encoder_cache.pxd.
     """
 
     def __init__(self, items, int64_t limit, int64_t size, bint keeps_whole=False, encoded_tokens=None,
@@ -99,7 +99,7 @@ cdef class EncoderCache:
             self._find(row, self._duplicates.rows[i])
         if not self._fetches:
             self._count(row, self._planned_tokens)
-        self.budget = self._budget_behind           # whatever was given back since it was planned
+        self.budget = self._budget_behind           # ignores budget given back since the plan
         self._planned.size = self._duplicates.size = 0
         return 0
 
@@ -143,7 +143,7 @@ cdef class EncoderCache:
         return False
 
     cdef bint _find(self, int32_t row, int32_t item) noexcept nogil:
-        """Let a request refer to an item if it is there."""
+        """Let a request refer to an item if it is in the cache."""
         if self._contents[self._items[item].content].tokens == 0:
             return False
         self._hold(row, item)
@@ -187,7 +187,7 @@ cdef class EncoderCache:
         return False
 
     cdef bint _make_room(self, int64_t tokens) except -1 nogil:
-        """Let the oldest go that nobody refers to, if that gives so many places."""
+        """Evict the oldest contents without references, if that makes room for `tokens` embeddings."""
         cdef int32_t content
         if tokens > self.free and tokens > self.reclaimable:
             return False
@@ -207,11 +207,11 @@ cdef class EncoderCache:
     # ---- the debug face
 
     def keep_log(self):
-        """Note from now on what goes."""
+        """Keep the contents that are evicted from now on."""
         self._evicted = []
 
     def take_evictions(self):
-        """Return the contents that went since the last call and have not come back, in order."""
+        """Return the contents evicted since the last call that are still absent, in order."""
         gone, self._evicted = self._evicted, []
         return [content for content in gone if self._contents[content].tokens == 0]
 

@@ -14,13 +14,13 @@ cdef inline uint64_t mixed(int64_t name) noexcept nogil:
 
 
 cdef inline int32_t _index_of(int64_t reader) noexcept nogil:
-    """Return what stands in for the index of blocks of a reader that have none: below GIVEN_AWAY."""
+    """Return the substitute for the index of a reader's blocks that have none: below GIVEN_AWAY."""
     return -2 - <int32_t>(reader & 0x3FFFFFFF)
 
 
 @cython.final
 cdef class Fences:
-    """Who reads which blocks."""
+    """Readers of blocks, by block and by reader."""
 
     def __cinit__(self):
         self._of_block, self._of_reader = HashMap(), HashMap()
@@ -58,7 +58,7 @@ cdef class Fences:
         return 0
 
     cdef int _make_room(self) except -1 nogil:
-        """Have room to note one block, and each that has a fence once more."""
+        """Make room to note one block, and each fence once more."""
         cdef int32_t room = self.num_touched + self.size + 1
         if room > self._room_touched:
             resize(&self.touched, 2 * <size_t>room * sizeof(Touched))
@@ -106,7 +106,7 @@ cdef class Fences:
             fence = following
 
     cdef void _remove(self, int32_t fence) noexcept nogil:
-        """Take a fence from those of its block."""
+        """Remove a fence from the list of its block."""
         cdef int32_t block = self._fences[fence].block
         if block != GIVEN_AWAY:
             self._leave_block(fence, mixed(block))
@@ -126,7 +126,7 @@ cdef class Fences:
             self._fences[other].following = self._fences[fence].following
 
     def clear(self):
-        """Take all down."""
+        """Remove all fences."""
         cdef int32_t i
         self._of_block.clear()
         self._of_reader.clear()

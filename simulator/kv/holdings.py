@@ -1,15 +1,15 @@
-"""What a tier holds of texts, for who follows it from outside."""
+"""The texts that a tier holds, for followers outside the replica."""
 from typing import NamedTuple
 
 
 class Holdings(NamedTuple):
-    """Where the chunks of a replica's tier are, ChunkStore each.
+    """The stores with the chunks of a replica's tier, ChunkStore each.
 
-    chunk_tokens : of a chunk.
-    chain_tokens : of the pieces of text over which hashes are chained; a chunk is some of them.
+    chunk_tokens : tokens of a chunk.
+    chain_tokens : tokens of each piece of text over which hashes are chained; a chunk is one or more pieces.
     host : in host memory.
-    disks : on levels below that are its own.
-    shared : in stores that it shares with others.
+    disks : on lower levels of the replica's own.
+    shared : in stores that replicas share.
     """
 
     chunk_tokens: int

@@ -1,4 +1,4 @@
-"""Members of the group whose blocks are given one by one: by phase, in the order of their scheduler."""
+"""Members of the bulk-decode cohort, for caches that give their blocks one by one: by phase, in scheduling order."""
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
@@ -11,14 +11,14 @@ cdef struct Member:             # of a slot
 @cython.final
 cdef class Members:
     cdef Member* members        # [slot]
-    cdef int32_t* first         # [phase] slot of the first; -1: none
-    cdef int32_t* last          # [phase] likewise
-    cdef int32_t* _ends         # [group][2][phase] where both point into
-    cdef int32_t size           # members in all buckets of all groups
+    cdef int32_t* first         # [phase] slot of the first member; -1: none
+    cdef int32_t* last          # [phase] slot of the last member; -1: none
+    cdef int32_t* _ends         # [cohort][2][phase] backs `first` and `last`
+    cdef int32_t size           # members in all buckets of all cohorts
     cdef int32_t _num_phases
     cdef int32_t _num_slots
 
-    # Have `count` groups, all empty, the first at hand; have another one at hand.
+    # Have `count` cohorts, all empty, and select the first; select another one.
     cdef int reserve_groups(self, int32_t count) except -1
     cdef void turn_to(self, int32_t group) noexcept nogil
 

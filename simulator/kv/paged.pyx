@@ -5,8 +5,8 @@ full-attention layers. Block 0 is the null block. Blocks are freed tail first; t
 the free queue and are reused first, the others to the back, where they can be hit until they are reused. Full blocks
 are cached when they are allocated, before they are computed: a request admitted in the same iteration hits them.
 
-Text that only its own request could ever hit again (see content.pxd) is not hashed and not listed in the prefix cache:
-its blocks carry a hash that names request and place, and `ReturningBlocks` finds them after a preemption.
+Text that only its own request could hit again (see content.pxd) is not hashed and not listed in the prefix cache: its
+blocks carry a hash made from row and block number, and `ReturningBlocks` finds them after a preemption.
 """
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.string cimport memcpy, memset
@@ -30,7 +30,7 @@ cdef class PagedKV(BlockPool):
     content : the texts of the requests.
     enable_prefix_caching : full blocks are cached.
     append_unhashed : vLLM 0.10: freed blocks without a hash go to the back of the free queue like the others.
-    drops_last_hit : a drafter needs what the model has of the last block found, which is thus computed again.
+    drops_last_hit : a drafter needs the model's output for the last block found, which is thus computed again.
     """
 
     def __cinit__(self, int32_t num_blocks, int32_t block_size, Content content, bint enable_prefix_caching=True,
@@ -197,7 +197,7 @@ cdef class PagedKV(BlockPool):
             self.fences.touch(self._tables[slot].blocks[i])
         return 0
 
-    # ---- the group of decoding sequences
+    # ---- the bulk-decode cohort
 
     cdef int join(self, int32_t slot, int32_t phase, int64_t order) except -1 nogil:
         self._members.join(slot, phase, order)
@@ -215,7 +215,7 @@ cdef class PagedKV(BlockPool):
             self._full_member = self._members.first[(phase + 1 - self.unknown_tokens) % self.block_size]
 
     cdef int step_before(self, int64_t order) except -1 nogil:
-        """Give due members their next block, cache the one that others fill, by order."""
+        """Give due members their next block, and cache the blocks that others fill, by order."""
         cdef Table* tables = self._tables
         cdef const Member* members = self._members.members
         cdef int32_t due = self._due_member, full = self._full_member
@@ -252,7 +252,7 @@ cdef class PagedKV(BlockPool):
     # ---- the debug face
 
     def follow(self):
-        """Return a CacheLog of what enters and leaves the prefix cache from now on; it must still be empty."""
+        """Return a CacheLog of hashes that enter and leave the prefix cache from now on; it must still be empty."""
         if self.free_blocks < self.num_blocks or self.num_cached_hashes:
             raise ValueError("a cache can be followed only from its beginning")
         self._prefixes.log = CacheLog()
@@ -260,12 +260,12 @@ cdef class PagedKV(BlockPool):
 
     @property
     def num_cached_hashes(self):
-        """Distinct texts that cached blocks hold; vLLM's table has an entry for each."""
+        """Distinct texts in cached blocks; vLLM's table has an entry for each."""
         cdef int32_t block, public = 0, private = 0
         for block in range(1, self._num_records):
             public += self._blocks[block].hash != 0 and self._blocks[block].chain >= 0
             private += self._blocks[block].hash != 0 and self._blocks[block].chain == PRIVATE
-        if self._returning.num_entries == 0:                # nobody has computed private text twice
+        if self._returning.num_entries == 0:                # no private text was computed twice
             return public + private
         return public + len({self._blocks[block].hash for block in range(1, self._num_records)
                              if self._blocks[block].hash != 0 and self._blocks[block].chain == PRIVATE})

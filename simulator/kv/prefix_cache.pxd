@@ -1,4 +1,4 @@
-"""The prefix cache: which block holds the text with a given hash."""
+"""The prefix cache: index from the hash of a text to the block that holds it."""
 from libc.stdint cimport int32_t, uint64_t
 cimport cython
 
@@ -7,12 +7,12 @@ from simulator.kv.content cimport Content, Cursor
 
 
 cdef enum:
-    PRIVATE = -1                # in no bucket: private text, only its own request could ever hit it, if it is preempted
-    TWIN = -2                   # in no bucket: another block with the same hash is, and is found; or none is any more
+    PRIVATE = -1                # in no bucket: private text, which only its own request could hit, after a preemption
+    TWIN = -2                   # in no bucket: a lookup finds another block with the same hash, or none any more
 
 
 cdef struct Block:              # index 0 is the null block, head and tail of the free queue
-    uint64_t hash               # of the text it holds and all before it; 0: not cached
+    uint64_t hash               # of its text and all text before; 0: not cached
     int32_t prev, next          # neighbours in the free queue; valid while it is free
     int32_t references          # sequences that hold it; 0: free
     int32_t chain               # next block in its bucket, 0: none; or PRIVATE, TWIN; valid while it is cached
@@ -22,31 +22,33 @@ cdef struct Block:              # index 0 is the null block, head and tail of th
 
 @cython.final
 cdef class PrefixCache:
-    cdef Block* blocks          # borrowed from the pool, as many as it has records of
+    cdef Block* blocks          # borrowed from the pool: all its records
     cdef int32_t* _buckets      # low bits of the hash -> first block of a chain; 0: none
-    cdef bint drops_hashes      # of blocks with one hash the last is found, and none once one of them is reused
-    cdef CacheLog log           # of what comes and goes; None: nobody follows it
+    cdef bint drops_hashes      # of several blocks with one hash the last is found, and none once one is reused
+    cdef CacheLog log           # hashes that enter and leave; None: there is no follower
     cdef uint64_t _mask         # number of buckets - 1; at least as many buckets as blocks
 
-    # The records of the pool are here from now on, so many; new ones are all zeros. -1 without memory for buckets.
+    # The pool's `num_records` records are at `blocks` from now on; new ones are all zeros. -1 without memory for
+    # buckets.
     cdef int relocate(self, Block* blocks, int32_t num_records) except -1 nogil
 
-    # The block with this hash that is found: of those still there the one inserted first; 0: there is none.
+    # The block that a lookup of this hash finds: the one inserted first that is still cached; 0: there is none.
     cdef inline int32_t find(self, uint64_t hash) noexcept nogil:
         cdef int32_t block = self._buckets[hash & self._mask]
         while block != 0 and self.blocks[block].hash != hash:
             block = self.blocks[block].chain
         return block
 
-    # A block now holds the text with this hash; others may hold it too.
+    # A block now holds the text with this hash; other blocks may hold it too.
     cdef void insert(self, int32_t block, uint64_t hash) noexcept nogil
 
-    # Find the first `count` blocks of the shared text of request `row`, as far as they are there: fill in `found`,
-    # [count]; return how many; `cursor` is then behind the last.
+    # Find the first `count` blocks of the shared text of request `row`, up to the first that is missing: fill in
+    # `found`, [count]; return their number; `cursor` is then behind the last one found.
     cdef int32_t find_text(self, Content content, int32_t row, int32_t block_size, int32_t count, int32_t* found,
                            Cursor* cursor) except -1 nogil
 
-    # blocks[begin .. end - 1] now hold these blocks of it; `cursor` stands at `begin`, and is moved to `end`.
+    # blocks[begin .. end - 1] now hold blocks begin .. end - 1 of that text; `cursor` is at `begin`, and moves to
+    # `end`.
     cdef int insert_text(self, Content content, int32_t row, int32_t block_size, const int32_t* blocks, int32_t begin,
                          int32_t end, Cursor* cursor) except -1 nogil
 

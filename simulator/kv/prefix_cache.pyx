@@ -10,7 +10,7 @@ from simulator.kv.content cimport Content, Cursor
 
 @cython.final
 cdef class PrefixCache:
-    """Index of the cached blocks of a pool; `relocate` says where they are."""
+    """Index of the cached blocks of a pool; `relocate` gives it their records."""
 
     def __cinit__(self):
         self._buckets = <int32_t*>calloc(1, sizeof(int32_t))
@@ -60,7 +60,7 @@ cdef class PrefixCache:
         blocks[last].twin_next = blocks[first].twin_prev = block
 
     cdef void _replace(self, int32_t block, int32_t found) noexcept nogil:
-        """Let a block with the same hash be found instead."""
+        """Let a lookup find `block`, which has the same hash, instead of `found`."""
         cdef Block* blocks = self.blocks
         cdef int32_t* link = &self._buckets[blocks[block].hash & self._mask]
         while link[0] != found:
@@ -70,7 +70,7 @@ cdef class PrefixCache:
         blocks[block].twin_prev = blocks[block].twin_next = block
 
     cdef void _drop(self, uint64_t hash) noexcept nogil:
-        """Let nothing be found under a hash any more."""
+        """Let a lookup of this hash find nothing any more."""
         cdef int32_t found = self.find(hash)
         if found != 0:
             self._unlist(found)
@@ -132,7 +132,7 @@ cdef class PrefixCache:
         self.blocks[it.twin_next].twin_prev = it.twin_prev
 
     def clear(self, int32_t num_records):
-        """Forget all that so many records hold; none is in use."""
+        """Forget the texts of all records; no block is in use."""
         cdef int32_t block
         for block in range(1, num_records):
             if self.blocks[block].hash != 0:

@@ -1,4 +1,4 @@
-"""The hashes of the blocks at the beginning of a prompt, for whoever looks for them in caches."""
+"""The hashes of the blocks at the beginning of a prompt, for lookups in caches."""
 from libc.stdint cimport int32_t, uint64_t
 from libc.string cimport memcpy
 

@@ -1,4 +1,4 @@
-"""The KV cache of SGLang: free pages, and a radix tree of what may be found again.
+"""The KV cache of SGLang: free pages, and a radix tree of text that may be found again.
 
 Source: sglang 0.5.23, mem_cache/unified_radix_cache.py (checkpoint_into_tree, evict_for_alloc), mem_cache/common.py
 (release_kv_cache) and mem_cache/allocation.py.
@@ -24,8 +24,8 @@ cdef class RadixKV(KVCache):
 
     num_blocks, block_size : pages, and tokens in each.
     content : Content, the texts of the requests.
-    caches : what was computed may be found again.
-    policy : in which order the tree is evicted, a key of `EVICTIONS`.
+    caches : computed text may be found again.
+    policy : eviction order of the tree, a key of `EVICTIONS`.
     host : HostSettings of copies in host memory; None: there are none.
     """
 
@@ -41,7 +41,7 @@ cdef class RadixKV(KVCache):
         free(self._holds)
 
     def forget(self):
-        """See KVCache; pages of batches that are still under way stay theirs."""
+        """See KVCache; batches that are under way keep their pages."""
         self._blank += <int32_t>(self.tree.forget_host() // self.block_size)
         self.make_room(<int64_t>(self.num_blocks + 1) * self.block_size)        # more than there are: all go
         self.count()
@@ -116,7 +116,7 @@ cdef class RadixKV(KVCache):
         if whole > 0:
             there = self.tree.insert(row, whole, priority, hold.counted, &node)
         hold.counted = max(hold.counted, whole)
-        if there > hold.shared:                     # computed twice: the own pages are free
+        if there > hold.shared:                     # computed twice: its own pages are free
             self._blank += <int32_t>((there - hold.shared - self.tree.revived) // self.block_size)
         prompt_tokens -= prompt_tokens % self.block_size
         if 0 < prompt_tokens < whole:
@@ -127,7 +127,7 @@ cdef class RadixKV(KVCache):
         self.count()
         return 0
 
-    # ---- what all schedulers may ask
+    # ---- the interface of all KV caches
 
     cdef int32_t lookup(self, int32_t row, int32_t num_tokens) except -1 nogil:
         return self.find(row, num_tokens - 1, &self._found) // self.block_size
@@ -158,7 +158,7 @@ cdef class RadixKV(KVCache):
         self.count()
         return 0
 
-    # ---- members: a page each as it is due, but for as many as there are
+    # ---- members: each takes a page when it is due; the pages are only counted
 
     cdef int join(self, int32_t slot, int32_t phase, int64_t order) except -1 nogil:
         self._num_members += 1
@@ -176,7 +176,7 @@ cdef class RadixKV(KVCache):
         return blocks_for(tokens, self.block_size) - <int32_t>(self._holds[slot].shared // self.block_size)
 
     cdef void step_begin(self, int32_t phase) noexcept nogil:
-        self._blank -= self._due[phase]                 # there are so many: see make_room
+        self._blank -= self._due[phase]                 # checked by the caller, see make_room
         self.count()
 
     cdef int step_run(self, int32_t phase, int32_t count) except -1 nogil:
@@ -194,7 +194,7 @@ cdef class RadixKV(KVCache):
     def check(self, owned_total):
         """Raise RuntimeError unless pages are conserved.
 
-        owned_total : pages that all sequences own outside of the tree, as their owner knows it.
+        owned_total : pages that all sequences own outside of the tree, as counted by the caller.
         """
         self.tree.check()
         in_tree = (self.tree.evictable + self.tree.protected) // self.block_size
@@ -203,9 +203,9 @@ cdef class RadixKV(KVCache):
                                f"{self.num_blocks} pages")
 
     def log_evictions(self):
-        """See PagedKV; pages of the tree have no names."""
+        """See PagedKV; pages of the tree have no index."""
 
     @property
     def tokens_free(self):
-        """Tokens of pages that hold nothing; those of the tree that may be evicted; those that are locked."""
+        """Tokens of pages that hold nothing; of evictable pages of the tree; of locked pages of the tree."""
         return self.blank_tokens(), self.tree.evictable, self.tree.protected

@@ -4,16 +4,16 @@ Source: sglang 0.5.23, mem_cache/unified_radix_cache.py (init_hicache, _evict_co
 _execute_and_commit_kv_backup, writing_check, loading_check), mem_cache/unified_cache/unified_tree_core.py and
 components/full.py. Its rules:
 
-- A walk finds what is on the accelerator, then what is in host memory alone; both count as used.
+- A lookup finds nodes on the accelerator, then nodes in host memory alone; it marks both as used.
 - A node is copied to host memory when it is inserted for the first time (write_through) or for the second
-  (write_through_selective), and with it those above it that are not there. It is locked until the copy has ended.
-  Where host memory has no room left that may go, it is not copied, nor what was to follow.
+  (write_through_selective), after the nodes above it that are not there. It is locked until the copy has ended.
+  If host memory has no room and nothing to evict, the node is not copied, nor the nodes below it.
 - With write_back a leaf is copied when it is evicted, and the scheduler waits for that. Hits are not counted then.
-  Where host memory has no room, first copies of what is on the accelerator too are given up, then the leaf is dropped
-  with all below it.
-- Evicted from the accelerator is a leaf of what is there; in host memory it stays. It goes from there when it is a leaf
-  of the whole tree, in the same order of the policy. Neither goes while it is locked.
-- What is computed anew and inserted where it was in host memory alone is on the accelerator again, in pages of its own.
+  If host memory has no room, it first gives up copies of nodes that are also on the accelerator; then the leaf is
+  dropped with all nodes below it.
+- The accelerator evicts leaves of its part of the tree; their copies stay in host memory. Host memory evicts leaves
+  of the whole tree, in the same order of the policy. A locked node is not evicted from either.
+- Text that is computed again while it is in host memory alone is on the accelerator again, in pages of its own.
 """
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
@@ -31,9 +31,9 @@ cdef enum:
 
 
 class HostSettings(msgspec.Struct, frozen=True):
-    """What host memory is to a tree.
+    """Host memory of a tree.
 
-    tokens : whole pages, that fit.
+    tokens : that fit, whole pages.
     write_policy : write_through, write_through_selective or write_back.
     has_store : there is a store below host memory; not with write_back.
     """
@@ -173,7 +173,7 @@ cdef class HostTree(RadixTree):
         self._settle(self._nodes[node].parent)
 
     cdef void _go(self, int32_t node) noexcept nogil:
-        """Take those of an unlocked leaf away."""
+        """Take the pages on the accelerator from an unlocked leaf."""
         self._sides[node].on_device = False
         self._sides[self._nodes[node].parent].device_children -= 1
         self.evictable -= self._tokens(node)
@@ -238,7 +238,7 @@ cdef class HostTree(RadixTree):
     # ---- copies to host memory
 
     cdef int _hit(self, int32_t node) except -1 nogil:
-        """Count that somebody has computed it; copy it if that is often enough."""
+        """Count a computation of a node; copy the node if there were enough."""
         if self._writes_back:
             return 0
         self._nodes[node].hits += 1
@@ -248,7 +248,7 @@ cdef class HostTree(RadixTree):
         return 0
 
     cdef int _back_up(self, int32_t node) except -1 nogil:
-        """Copy a node, and those above it before."""
+        """Copy a node, after the nodes above it that have no copy."""
         self._chain.size = 0
         while node > 0 and not self._sides[node].on_host:
             add_row(&self._chain, node)
@@ -263,7 +263,7 @@ cdef class HostTree(RadixTree):
         return 0
 
     cdef bint _write(self, int32_t node) except -1 nogil:
-        """Let a node have pages in host memory, if there is room, and ask for the copy."""
+        """Let a node have pages in host memory, if there is room, and request the copy."""
         cdef Backup* it
         cdef int32_t tokens = self._tokens(node)
         if not self.make_host_room(tokens):
@@ -336,7 +336,7 @@ cdef class HostTree(RadixTree):
         return tokens
 
     cdef int64_t _give_up_duplicates(self, int64_t tokens) except -1 nogil:
-        """Give copies up of what is on the accelerator, too; last of what would be evicted there soon."""
+        """Give up copies of nodes that are also on the accelerator, copies of its evictable leaves last."""
         cdef int64_t gained = 0
         cdef int32_t node, following, i
         for i in range(2):
@@ -359,7 +359,7 @@ cdef class HostTree(RadixTree):
         return it.on_device and it.on_host and it.writing == 0 and it.loading == 0
 
     cdef void _track(self, int32_t node) noexcept nogil:
-        """List a node that has become a duplicate; who was one may stay in the list until that is read."""
+        """List a node that has become a duplicate; a former duplicate may stay in the list until that is read."""
         if not self._writes_back or node == 0:
             return
         if not self._is_duplicate(node):
@@ -391,7 +391,7 @@ cdef class HostTree(RadixTree):
         return self._tokens(node)
 
     cdef int32_t _delete(self, int32_t node) noexcept nogil:
-        """Drop a leaf that is nowhere else."""
+        """Drop a leaf that has no copy in host memory."""
         cdef int32_t parent = self._nodes[node].parent, tokens = self._tokens(node)
         self._go(node)
         self._drop(node)
@@ -399,7 +399,7 @@ cdef class HostTree(RadixTree):
         return tokens
 
     cdef int32_t _drop_subtree(self, int32_t node) except -1 nogil:
-        """Drop a leaf for which host memory has no room, and what is there alone below it, which nobody holds."""
+        """Drop a leaf for which host memory has no room, with the nodes below it, which are unused copies there."""
         cdef int32_t i = 0, child
         self._chain.size = 0
         add_row(&self._chain, node)
@@ -429,13 +429,13 @@ cdef class HostTree(RadixTree):
             node = self._leaves.nodes[0]
             self.host_free += self._tokens(node) if self._sides[node].on_host else 0
             gained += self._delete(node)
-        for node in range(1, self._num_nodes):          # batches that are under way hold these
+        for node in range(1, self._num_nodes):          # batches that are under way hold these nodes
             if self._nodes[node].row >= 0 and self._sides[node].on_host:
                 self._sides[node].on_host = False
                 self.host_free += self._tokens(node)
         return gained
 
-    # ---- what is read from below
+    # ---- text read from below
 
     cdef int64_t insert_host(self, int32_t node, int32_t row, int64_t begin, int64_t end) except -1 nogil:
         cdef int32_t child, tokens, leaf

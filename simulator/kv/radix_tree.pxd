@@ -1,4 +1,4 @@
-"""A radix tree of texts: what `RadixKV` keeps of them, and in which order it gives it up.
+"""A radix tree of texts: the texts that `RadixKV` keeps, and their eviction order.
 
 An edge holds whole pages of tokens. Nodes are numbers; 0 is the root, which holds nothing.
 """
@@ -9,7 +9,7 @@ from simulator.kv.cache_log cimport CacheLog
 from simulator.kv.content cimport Content
 
 
-cdef enum Eviction:             # which leaf goes first: the one with the least ...
+cdef enum Eviction:             # the leaf evicted first: the one with the least ...
     LRU = 0                     # time of use
     LFU = 1                     # hits, time of use
     FIFO = 2                    # time when it was made
@@ -34,15 +34,15 @@ cdef struct Node:
     uint32_t code               # of its parent and first token: its last bits are the bucket
     int32_t locks
     int32_t hits
-    int32_t place               # among the leaves that may go; -1: it may not
+    int32_t place               # index among the evictable leaves; -1: it is not evictable
 
 
-cdef struct Leaves:             # that may go, a heap: the first to go is its top
+cdef struct Leaves:             # evictable ones, a heap: the first to go is its top
     int32_t* nodes              # [size] there is room for all nodes
     int32_t size
 
 
-cdef struct Piece:              # of a text, from some token on
+cdef struct Piece:              # part of a text, from some token on
     int64_t stream
     int64_t offset              # in the stream
     int64_t left                # tokens up to the end of the piece
@@ -52,21 +52,21 @@ cdef class RadixTree:
     cdef readonly int32_t page_size
     cdef readonly int64_t evictable     # tokens of nodes without locks
     cdef readonly int64_t protected     # tokens of nodes with locks
-    cdef readonly int64_t evicted       # tokens that have gone so far
-    cdef Node* _nodes                   # [_num_nodes] those that are free among them
+    cdef readonly int64_t evicted       # tokens evicted so far
+    cdef Node* _nodes                   # [_num_nodes] free ones included
     cdef int32_t _num_nodes
     cdef int32_t _room
     cdef int32_t _first_free
     cdef int32_t* _buckets              # [_num_buckets] children by parent and first token; -1: empty
     cdef int32_t _num_buckets           # a power of two
-    cdef Leaves _leaves                 # without locks
+    cdef Leaves _leaves                 # evictable ones
     cdef int _policy                    # Eviction
-    cdef CacheLog log                   # of pages that come and go; None: nobody follows them
-    cdef readonly int64_t host_tokens   # that the last match found behind those returned: in host memory alone
-    cdef int32_t host_node              # where they end
-    cdef readonly int64_t revived       # tokens that the last insert found there in host memory alone, and brought back
-    cdef int64_t _now                   # counts what happens
-    cdef int32_t longest_prompt         # of longer ones the text is one token, the same for all, and the answer
+    cdef CacheLog log                   # hashes of pages that enter and leave; None: there is no follower
+    cdef readonly int64_t host_tokens   # tokens in host memory alone that the last match found behind those returned
+    cdef int32_t host_node              # the node where they end
+    cdef readonly int64_t revived       # tokens that the last insert found in host memory alone, and made present again
+    cdef int64_t _now                   # logical clock: a tick per event
+    cdef int32_t longest_prompt         # a longer prompt is one token, the same for all longer ones, before the output
     cdef Content _content
     cdef const Request* _requests
     cdef const Demand* _demands
@@ -76,7 +76,7 @@ cdef class RadixTree:
     cdef int64_t common(self, int32_t row, int64_t begin, int32_t other, int64_t other_begin,
                         int64_t most) noexcept nogil
 
-    # What the first tokens of a text are looked for by; False: a match would find none of them, and change nothing.
+    # Hash key of the beginning of a text. False: a match would find no token of such a text, and change nothing.
     cdef inline uint32_t first_code(self, int32_t row) noexcept nogil:
         return self._code_of(0, row, 0)
 
@@ -86,11 +86,11 @@ cdef class RadixTree:
             child = self._nodes[child].in_bucket
         return child >= 0
 
-    # Walk down as far as whole pages of the first `num_tokens` of a text agree, and note the use: tokens, end node.
+    # Walk down as far as whole pages of the first `num_tokens` of a text agree, and mark them used: tokens, end node.
     cdef int32_t match(self, int32_t row, int64_t num_tokens, int32_t* node) except -1 nogil
 
-    # Add the first `num_tokens` tokens of a text, whole pages; those beyond the first `counted` count as hits. Return
-    # how many were there already.
+    # Add the first `num_tokens` tokens of a text, whole pages; tokens beyond the first `counted` count as hits. Return
+    # the number of tokens that were there already.
     cdef int32_t insert(self, int32_t row, int64_t num_tokens, int64_t priority, int64_t counted,
                         int32_t* node) except -1 nogil
 
@@ -100,15 +100,15 @@ cdef class RadixTree:
     # Drop a leaf in the order of the policy; return its tokens, 0: there is none without locks.
     cdef int32_t evict(self) except -1 nogil
 
-    # All that is in host memory goes, and what may go of the rest: tokens of the latter. Here nothing does.
+    # Drop all text in host memory and all evictable text on the accelerator: tokens of the latter. Here: nothing.
     cdef int64_t forget_host(self) except -1 nogil
 
-    # Lock what was found in host memory, for who begins with what was found in all, and bring it to so many tokens'
-    # pages, which hold nothing if the answer is True; else it is too little, or there is no room. Here nothing is.
+    # Lock the part of a path that is in host memory, for a request that begins with the whole path; then bring it to
+    # pages that hold nothing, if `has_room`; else it is too short, or there is no room. Here: nothing.
     cdef int64_t begin_load(self, int32_t node) except -1 nogil
     cdef int end_load(self, int32_t node, int64_t lock, bint has_room, int32_t row) except -1 nogil
 
-    # Nodes, free ones included; the first child of one; the next sibling.
+    # Number of nodes, free ones included; the first child of a node; its next sibling.
     cdef inline int32_t num_nodes(self) noexcept nogil:
         return self._num_nodes
 

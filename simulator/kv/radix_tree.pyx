@@ -1,10 +1,10 @@
-"""A radix tree of texts, as SGLang keeps what it has computed.
+"""A radix tree of texts, with SGLang's rules.
 
-Source: sglang 0.5.23, mem_cache/unified_cache/unified_tree_core.py and evict_policy.py: which node a walk touches, and
-when; what a split leaves to its two halves; the order in which leaves go.
+Source: sglang 0.5.23, mem_cache/unified_cache/unified_tree_core.py and evict_policy.py: the nodes that a walk touches,
+and when; how a split divides a node's state between its halves; the order in which leaves are evicted.
 
-Time counts what happens to the tree. A walk that only looks gives the whole path one time, parents a trifle less than
-their children: times are multiples of 2**20, less so many steps from the end.
+Time counts the events of the tree. A match gives its whole path one time, parents slightly less than their children:
+times are multiples of 2**20, less the number of steps from the end.
 """
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
@@ -17,15 +17,15 @@ from simulator.kv.content cimport Cursor
 cdef enum:
     TICK = 1 << 20              # longer than any path
     FIRST_BUCKETS = 64
-    STAND_IN = 3                # stream of the token that stands for a prompt; no other has this code
-    SPARSE = 4                  # buckets for each node, at least: a look for what is not there seldom meets one
+    STAND_IN = 3                # stream of the token that replaces a long prompt; no other stream has this code
+    SPARSE = 4                  # buckets per node, at least: a lookup of absent text seldom meets a node
 
 
 cdef class RadixTree:
     """An empty tree.
 
     page_size : tokens of a page.
-    content : Content, whose texts these are.
+    content : Content, the texts of the requests.
     policy : Eviction.
     """
 
@@ -73,7 +73,7 @@ cdef class RadixTree:
         return piece
 
     cdef Piece _piece_of_cut(self, int32_t row, int64_t place) noexcept nogil:
-        """Do so where a prompt is too long: one token stands for it."""
+        """The same for a prompt that is too long: one token replaces it."""
         cdef Piece piece
         if place == 0:
             piece.stream, piece.offset, piece.left = STAND_IN, 0, 1
@@ -102,7 +102,7 @@ cdef class RadixTree:
         cdef uint64_t code
         if self._demands[row].num_segments == 0 and (
                 begin < self._requests[row].prompt_tokens <= self.longest_prompt):
-            piece.stream, piece.offset = own_stream(row), begin             # what _piece_at says, without the call
+            piece.stream, piece.offset = own_stream(row), begin             # as _piece_at does, without the call
         else:
             piece = self._piece_at(row, begin)
         code = <uint64_t>piece.stream * 0x9E3779B97F4A7C15u + <uint64_t>piece.offset
@@ -110,7 +110,7 @@ cdef class RadixTree:
         return <uint32_t>(code >> 33)
 
     cdef int32_t _child(self, int32_t node, int32_t row, int64_t begin) noexcept nogil:
-        """Return the child that begins with the page of the text that begins there; -1: there is none."""
+        """Return the child that begins with the text's page at `begin`; -1: there is none."""
         cdef uint32_t code
         cdef int32_t child
         if self._nodes[node].first_child < 0:
@@ -127,7 +127,7 @@ cdef class RadixTree:
         return -1
 
     cdef void _link(self, int32_t node) noexcept nogil:
-        """Make it a child of its parent."""
+        """Make a node a child of its parent."""
         cdef Node* it = &self._nodes[node]
         cdef int32_t bucket
         it.code = self._code_of(it.parent, it.row, it.begin)
@@ -152,7 +152,7 @@ cdef class RadixTree:
             self._nodes[it.next].before = it.before
 
     cdef int _rehash(self) except -1 nogil:
-        """Have twice the buckets."""
+        """Double the number of buckets."""
         cdef int32_t node, bucket
         resize(&self._buckets, 2 * <size_t>self._num_buckets * sizeof(int32_t))
         self._num_buckets *= 2
@@ -166,7 +166,7 @@ cdef class RadixTree:
         return 0
 
     cdef int32_t _new(self, int32_t parent, int32_t row, int64_t begin, int64_t end) except -1 nogil:
-        """Return a new node that is nobody's child yet."""
+        """Return a new node that is not linked to its parent yet."""
         cdef int32_t node = self._first_free, room
         cdef Node* it
         if node < 0:
@@ -213,7 +213,7 @@ cdef class RadixTree:
         return <int32_t>done
 
     cdef void _touch_path(self, int32_t node) noexcept nogil:
-        """Note the use of all up to the root."""
+        """Mark all nodes up to the root as used."""
         cdef int64_t now
         self._now += TICK
         now = self._now
@@ -224,13 +224,13 @@ cdef class RadixTree:
             node = self._nodes[node].parent
 
     cdef int32_t _agreeing(self, int32_t node, int32_t row, int64_t begin, int64_t end) noexcept nogil:
-        """Return the tokens of a node, whole pages, with which a text goes on."""
+        """Return the number of a node's tokens, whole pages, that continue a text."""
         cdef int64_t tokens = min(<int64_t>(self._nodes[node].end - self._nodes[node].begin), end - begin)
         tokens = self.common(row, begin, self._nodes[node].row, self._nodes[node].begin, tokens)
         return <int32_t>(tokens - tokens % self.page_size)
 
     cdef int32_t _split(self, int32_t node, int32_t tokens) except -1 nogil:
-        """Cut a node behind so many of its tokens; return the new node above it."""
+        """Cut a node behind its first `tokens` tokens; return the new node above it."""
         cdef int32_t upper = self._new(
             self._nodes[node].parent, self._nodes[node].row, self._nodes[node].begin, self._nodes[node].begin + tokens)
         cdef Node* it = &self._nodes[node]
@@ -293,7 +293,7 @@ cdef class RadixTree:
         return leaf
 
     cdef void _note(self, int32_t node, bint is_there) noexcept nogil:
-        """Tell who follows the tree of the pages of a node."""
+        """Log the pages of a node for the follower."""
         cdef const Node* it = &self._nodes[node]
         cdef int64_t place = 0
         cdef uint64_t hash
@@ -307,7 +307,7 @@ cdef class RadixTree:
             if place > it.begin:
                 self.log.note(hash, is_there)
 
-    # ---- locks, and what goes
+    # ---- locks and eviction
 
     cdef void lock(self, int32_t node, int32_t change) noexcept nogil:
         cdef Node* it
@@ -374,7 +374,7 @@ cdef class RadixTree:
         return a.used < b.used
 
     cdef void _settle(self, int32_t node) noexcept nogil:
-        """Put a node where it belongs among the leaves that may go, or take it out."""
+        """Put a node where it belongs among the evictable leaves, or take it out."""
         cdef Node* it = &self._nodes[node]
         if node == 0:
             return

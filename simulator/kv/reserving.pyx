@@ -1,4 +1,4 @@
-"""KV blocks that are all taken at admission: who runs never needs another one."""
+"""KV blocks that are all taken at admission: a running sequence never needs another one."""
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
@@ -7,10 +7,10 @@ from simulator.kv.base cimport KVCache, blocks_beyond
 
 @cython.final
 cdef class ReservingKV(KVCache):
-    """How many blocks each sequence has; parameters as those of KVCache.
+    """The number of blocks of each sequence; parameters as those of KVCache.
 
-    Its scheduler gives a sequence room for its longest text before it becomes a member, so that no step takes a block.
-    Without prefix caching.
+    Its scheduler gives a sequence room for its longest text before it joins the bulk-decode cohort, so that no step
+    takes a block. Without prefix caching.
     """
 
     cdef int allocate(self, int32_t slot, int32_t row, int32_t hits, int64_t slots, int64_t full_tokens,
@@ -36,7 +36,7 @@ cdef class ReservingKV(KVCache):
     def check(self, owned_total):
         """Raise RuntimeError unless free and owned blocks make up the pool.
 
-        owned_total : blocks that all sequences own, as their owner knows it.
+        owned_total : blocks that all sequences own, as counted by the caller.
         """
         if self.free_blocks < 0 or self.free_blocks + owned_total != self.num_blocks:
             raise RuntimeError(f"{self.free_blocks} free + {owned_total} owned != {self.num_blocks} blocks")

@@ -11,10 +11,10 @@ from simulator.kv.prefix_cache cimport Block
 
 cdef struct LeftBlock:
     int32_t index               # place in the text, in blocks
-    int32_t block               # of the pool; whether it still holds that part, its hash tells
+    int32_t block               # of the pool; its hash shows whether it still holds that part
 
 
-cdef struct Returning:          # what one request left behind
+cdef struct Returning:          # the blocks that one request left behind
     int32_t row                 # the request; of a free entry: the next free one, -1: none
     int32_t count               # blocks noted
     int32_t room                # blocks that fit before it must grow
@@ -27,25 +27,25 @@ cdef inline uint64_t key_of(int32_t row) noexcept nogil:
     return <uint64_t>(row + 1) * <uint64_t>0x9E3779B97F4A7C15 >> 17
 
 
-# The hash of block `index` of a request's private text; never 0, which says: not cached.
+# The hash of block `index` of a request's private text; never 0, which means: not cached.
 cdef inline uint64_t private_hash(int32_t row, int32_t index) noexcept nogil:
     return (<uint64_t>(row + 1) << 32) | <uint64_t>index
 
 
 @cython.final
 cdef class ReturningBlocks:
-    cdef readonly int32_t size          # requests that left something
+    cdef readonly int32_t size          # requests that left blocks
     cdef Returning* _entries            # [_room]
     cdef int32_t num_entries           # entries in use or free to be used again
     cdef int32_t _room                  # entries that fit before it must grow
     cdef int32_t _free                  # first free entry; -1: none
     cdef HashMap _entry_of              # row, well mixed -> entry
 
-    # What `row` left behind; NULL if nothing. Valid until the next `keep`.
+    # The blocks that `row` left behind; NULL if none. Valid until the next `keep`.
     cdef Returning* get(self, int32_t row) noexcept nogil
 
-    # Go on from block `found`, to block `most` at the latest, with what is still there: fill in `hits`, [most]; return
-    # the end. What was evicted since is forgotten.
+    # Go on from block `found`, to block `most` at the latest, with blocks that still hold their text: fill in `hits`,
+    # [most]; return the end. Blocks that were evicted since are forgotten.
     cdef int32_t find(self, int32_t row, int32_t found, int32_t most, const Block* blocks,
                       int32_t* hits) noexcept nogil
 
@@ -55,5 +55,5 @@ cdef class ReturningBlocks:
     # The request will not come back.
     cdef void drop(self, int32_t row) noexcept nogil
 
-    # What this request left behind; an empty entry if nothing yet.
+    # The blocks that this request left behind; an empty entry if none yet.
     cdef Returning* _entry(self, int32_t row) except NULL nogil

@@ -11,7 +11,7 @@ from simulator.kv.prefix_cache cimport Block
 
 @cython.final
 cdef class ReturningBlocks:
-    """By request, where its private blocks were when it was preempted."""
+    """By request, the private blocks it had when it was preempted."""
 
     def __cinit__(self):
         self._entry_of = HashMap()

@@ -1,13 +1,13 @@
-"""KV blocks that have an identity only where somebody can observe it.
+"""KV blocks with records only for blocks that a lookup may find: the decisions of PagedKV.
 
-What a scheduler decides depends on the number of free blocks and on what a lookup finds, never on which block is which.
+A scheduler's decisions depend on the number of free blocks and on the hits of a lookup, never on which block is which.
 So a block needs a record only from when text that others may share makes it findable. All other blocks are counted:
-those that hold nothing, those of private text while their request holds them, and of these, once they are free, whole
-stretches (see stretches.pxd). The same decisions as PagedKV's, by other books; PagedKV is for whoever looks at tables.
+blocks that hold nothing; blocks of private text while their request holds them; and free blocks of private text, as
+whole stretches (see stretches.pxd). Use PagedKV where block tables are needed.
 
-The free queue, from the front: blocks that hold nothing, freed or never used, which are alike and so only a number
-(`free_blocks` less what the queue behind them holds); then what can still be found, least recently freed first. In vLLM
-0.10 freed blocks without a hash stand in that queue too, as nobody's.
+The free queue, from the front: first blocks that hold nothing, freed or never used, which are alike and so only a
+number (`free_blocks` less the size of the queue behind them); then blocks that can still be found, least recently freed
+first. In vLLM 0.10 freed blocks without a hash are in that queue too, without an owner.
 """
 from libc.stdint cimport int32_t, int64_t
 cimport cython
@@ -28,7 +28,7 @@ cdef struct Holding:            # of a slot
     int32_t pieces              # private blocks that were found, the last first, linked by `sibling`; 0: none
     int32_t num_found           # leading blocks that were found
     Cursor cursor               # behind the last hashed block of shared text
-    int64_t reader              # of blocks read_begin .. read_end - 1 when it leaves; 0 .. 0: nobody
+    int64_t reader              # of blocks read_begin .. read_end - 1 when the request leaves; 0 .. 0: no reader
     int32_t read_begin, read_end
 
 
@@ -36,8 +36,8 @@ cdef class SparseKV(KVCache):
     cdef Stretches _cached      # free blocks that hold something
     cdef Content _content
     cdef Holding* _holdings     # [slot]
-    cdef Members _members       # of the group: those that may still fill blocks of shared text
-    cdef int32_t _full_member   # slot: the next of them whose last block this iteration fills, to be cached; -1: none
+    cdef Members _members       # bulk-decode cohort: members that may still fill blocks of shared text
+    cdef int32_t _full_member   # slot: the next member with a block that this iteration fills, to be cached; -1: none
     cdef bint _append_unhashed  # vLLM 0.10: blocks without a hash go to the back of the free queue too
     cdef bint _drops_last_hit   # as EAGLE has it: the last block found is computed again
     cdef int32_t* _hits         # [_room_hits] blocks of shared text found by the last lookup: `_public_hits`
@@ -49,7 +49,7 @@ cdef class SparseKV(KVCache):
     # Leading blocks of a request's text that are listed in the prefix cache one by one.
     cdef int32_t _shared_blocks(self, int32_t row) noexcept nogil
 
-    # `cache`, in the C of `allocate`: most visits of a sequence fill no block.
+    # `cache`, to be inlined in `allocate`: most visits of a sequence fill no block.
     @cython.final
     cdef int _cache(self, Holding* holding, int64_t known_tokens) except -1 nogil
 

@@ -1,4 +1,4 @@
-"""KV blocks that have an identity only where somebody can observe it."""
+"""KV blocks with records only for blocks that a lookup may find."""
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
@@ -149,7 +149,7 @@ cdef class SparseKV(KVCache):
         return 1
 
     cdef int _begin(self, Holding* holding, int32_t row, int32_t hits) except -1 nogil:
-        """A request begins with all that the last lookup found, or with nothing."""
+        """Let a request begin with all hits of the last lookup, or with nothing."""
         cdef Block* blocks
         cdef int32_t i
         if hits > 0:
@@ -201,7 +201,7 @@ cdef class SparseKV(KVCache):
         return 0
 
     cdef int _free_private(self, Holding* holding, bint returns) except -1 nogil:
-        """Free its private blocks that are cached: the tail first, what was found last of all."""
+        """Free its private blocks that are cached: the tail first, the blocks found by a lookup last."""
         cdef int32_t element = holding.pieces, begin = max(holding.num_public, holding.num_found), following
         if not returns:
             self._append_nobodys(holding)
@@ -220,7 +220,7 @@ cdef class SparseKV(KVCache):
     # ---- a tier that reads blocks
 
     def put_fences(self):
-        """See KVCache; of what has no hash nobody can tell who gets it."""
+        """See KVCache; reuse of blocks without a hash is not noted."""
         self.fences = self._cached.fences = Fences()
 
     cdef int fence(self, int32_t slot, int32_t begin, int32_t end, int64_t reader) except -1 nogil:
@@ -235,7 +235,7 @@ cdef class SparseKV(KVCache):
         return 0
 
     cdef bint is_held(self, int32_t block) noexcept nogil:
-        return True                 # who gets a block keeps it, until the iteration is formed
+        return True                 # a sequence that gets a block keeps it, until the iteration is formed
 
     cdef int announce_all(self, int32_t slot) except -1 nogil:
         cdef const Holding* holding = &self._holdings[slot]
@@ -245,7 +245,7 @@ cdef class SparseKV(KVCache):
         return 0
 
     cdef int _append_nobodys(self, Holding* holding) except -1 nogil:
-        """Append the private blocks of one that has left, the tail first."""
+        """Append the private blocks of a request that has left, the tail first."""
         cdef int32_t begin = holding.num_public, end = holding.num_hashed
         if holding.read_begin < holding.read_end:
             if holding.read_end < end:
@@ -254,7 +254,7 @@ cdef class SparseKV(KVCache):
             end = holding.read_begin
         return self._cached.append_nobodys(end - begin) if begin < end else 0
 
-    # ---- the group of decoding sequences
+    # ---- the bulk-decode cohort
 
     cdef int join(self, int32_t slot, int32_t phase, int64_t order) except -1 nogil:
         self._due[phase] += 1
@@ -293,7 +293,7 @@ cdef class SparseKV(KVCache):
             self._full_member = self._members.first[(phase + 1 - self.unknown_tokens) % self.block_size]
 
     cdef int step_before(self, int64_t order) except -1 nogil:
-        """Cache the blocks that members fill, by order; they have them all."""
+        """Cache the blocks that members fill, by order; they have got all their blocks."""
         cdef const Member* members = self._members.members
         cdef int32_t slot = self._full_member
         while slot >= 0 and members[slot].order < order:
@@ -322,7 +322,7 @@ cdef class SparseKV(KVCache):
     # ---- the debug face
 
     def follow(self):
-        """Return a CacheLog of what enters and leaves the prefix cache from now on; it must still be empty."""
+        """Return a CacheLog of hashes that enter and leave the prefix cache from now on; it must still be empty."""
         if self.free_blocks < self.num_blocks or self._cached.size > 0:
             raise ValueError("a cache can be followed only from its beginning")
         self._cached.prefixes.log = CacheLog()
@@ -331,7 +331,7 @@ cdef class SparseKV(KVCache):
     def check(self, owned_total):
         """Raise RuntimeError unless free and owned blocks make up the pool, and the prefix cache agrees.
 
-        owned_total : blocks that all sequences own, as their owner knows it; shared ones as often as they are held.
+        owned_total : blocks that all sequences own, as counted by the caller; shared ones as often as they are held.
         """
         held, references = self._cached.num_held()
         self._cached.check()

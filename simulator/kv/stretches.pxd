@@ -1,12 +1,12 @@
-"""Free blocks that hold something, in the order in which they will be reused: whole stretches of them where it can be.
+"""Free blocks that hold something, in the order in which they will be reused, as whole stretches where possible.
 
-What a free block holds matters only to who can find it again. A block of shared text is an element of its own, listed
-in the prefix cache. Private blocks of a request that was preempted are one element: they are freed tail first and
-reused in that order, so what is left of them always begins where it began. What complete requests leave of private text
-nobody finds: a count.
+The content of a free block matters only to requests that can find it again. A block of shared text is an element of its
+own, listed in the prefix cache. Private blocks of a request that was preempted are one element: they are freed tail
+first and reused in that order, so the blocks left always begin where the element began. Private text of complete
+requests is never found: its blocks are a count.
 
 Two copies of a private block arise where a text is full to the last token of a block, which is computed anyway: the old
-copy stays free. The copy that was cached first is the one that is found, as in vLLM; `stamp` keeps the order.
+copy stays free. A lookup finds the copy that was cached first, as in vLLM; `stamp` keeps the order.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
 cimport cython
@@ -17,18 +17,18 @@ from simulator.kv.prefix_cache cimport Block, PrefixCache
 
 
 cdef enum:
-    NOBODY = -1                 # no row: what these blocks hold cannot be found
-    READ = -2                   # likewise, and a tier still reads them
+    NOBODY = -1                 # in place of a row: a lookup does not find these blocks
+    READ = -2                   # in place of a row: a lookup does not find these blocks, and a tier still reads them
 
 
-cdef struct Stretch:            # of an element without a hash
-    int64_t stamp               # of one row's: the larger, the later cached; of READ: who reads, see kv/fences.pxd
-    int32_t row                 # the request whose text it is, NOBODY or READ
-    int32_t begin, end          # blocks of the text; `end` - 1 is reused first. Of NOBODY's only their number counts
-    int32_t sibling             # the next of this row; 0: none
+cdef struct Stretch:            # an element without a hash
+    int64_t stamp               # of a request: the larger, the later cached; of READ: the reader, see kv/fences.pxd
+    int32_t row                 # the request that has the text, or one of the constants above
+    int32_t begin, end          # blocks of the text; `end` - 1 is reused first. Without a row only their number counts
+    int32_t sibling             # the next element of this row; 0: none
 
 
-cdef struct Piece:              # of an element, to be taken out of the queue
+cdef struct Piece:              # part of an element, to be taken out of the queue
     int32_t element
     int32_t begin, end
 
@@ -36,18 +36,18 @@ cdef struct Piece:              # of an element, to be taken out of the queue
 @cython.final
 cdef class Stretches:
     cdef Block* blocks          # [_num_records] elements; 0 is head and tail of the queue. One with a hash is a block
-                                # of shared text, in the queue while nobody holds it
-    cdef Stretch* stretches     # [_num_records] of those without
+                                # of shared text, in the queue while no sequence holds it
+    cdef Stretch* stretches     # [_num_records] of elements without a hash
     cdef readonly PrefixCache prefixes
     cdef readonly int32_t size  # blocks in the queue
-    cdef Fences fences          # who reads which of them; None: nobody may
+    cdef Fences fences          # readers of blocks; None: the replica has no such tier
     cdef Piece* pieces          # [num_pieces] found by `find`, in the order of the text
     cdef int32_t num_pieces
     cdef int32_t _room_pieces
     cdef int32_t _num_records
     cdef int32_t _free          # first element not in use, linked by `next`; 0: none
     cdef int32_t _num_free      # elements not in use
-    cdef HashMap _first_of      # key_of(row) -> the last stretch of it to enter the queue
+    cdef HashMap _first_of      # key_of(row) -> its last stretch to enter the queue
     cdef int64_t _stamp         # the last one given out
 
     # Make room for `count` new elements. -1 without memory, and nothing changed.
@@ -58,29 +58,29 @@ cdef class Stretches:
     # A new block, held once, that will hold shared text; `prepare` came before.
     cdef int32_t hold(self) noexcept nogil
 
-    # Nobody holds a block of shared text any more: it is the last to be reused. Or somebody holds it again.
+    # No sequence holds a block of shared text any more: it becomes the last to be reused. A sequence holds it again.
     cdef void append_block(self, int32_t element) noexcept nogil
     cdef void take_block(self, int32_t element) noexcept nogil
 
-    # So many blocks that nobody will find are the last to be reused. -1 without memory.
+    # `count` blocks that no lookup will find become the last to be reused. -1 without memory.
     cdef int append_nobodys(self, int32_t count) except -1 nogil
 
-    # The same for blocks begin .. end - 1 of the text of one who reads them, see kv/fences.pxd.
+    # The same for blocks begin .. end - 1 of the text of a reader, see kv/fences.pxd.
     cdef int append_read(self, int64_t reader, int32_t begin, int32_t end) except -1 nogil
 
-    # Private blocks begin .. end - 1 of a preempted request, all cached since it was admitted; or a piece that `take`
-    # gave. -1 without memory.
+    # Private blocks begin .. end - 1 of a preempted request, all cached since it was admitted, become the last to be
+    # reused; or a piece that `take` returned does. -1 without memory.
     cdef int append_private(self, int32_t row, int32_t begin, int32_t end) except -1 nogil
     cdef int append_piece(self, int32_t element) except -1 nogil
 
     # Go on from block `found` of the text of `row`, to block `most` at the latest: fill in `pieces`, return the end.
     cdef int32_t find(self, int32_t row, int32_t found, int32_t most) except -1 nogil
 
-    # Take `pieces` out of the queue; return the last, linked to those before it by `sibling`. `prepare` came before:
-    # two elements a piece.
+    # Take `pieces` out of the queue; return the last, linked to those before it by `sibling`. Needs a call of
+    # `prepare`: two elements a piece.
     cdef int32_t take(self) noexcept nogil
 
-    # An element that `take` gave is needed no more.
+    # Give up an element that `take` returned.
     cdef void drop_piece(self, int32_t element) noexcept nogil
 
     # The request will not come back.

@@ -17,7 +17,7 @@ cdef enum:
 cdef class Stretches:
     """The free blocks of one replica that hold something.
 
-    Those that hold nothing are reused before all of these, and nobody needs to know more of them than their number.
+    Blocks that hold nothing are reused before all of its blocks; only their number matters.
     """
 
     def __cinit__(self):
@@ -150,7 +150,7 @@ cdef class Stretches:
             if best == 0:
                 break
             end, element = min(self.stretches[best].end, most), first
-            while element != 0:                     # from where an older copy begins, that one is found
+            while element != 0:                     # where an older copy begins, that copy is found
                 it = &self.stretches[element]
                 if found < it.begin < end and it.stamp < self.stretches[best].stamp:
                     end = it.begin
@@ -181,10 +181,10 @@ cdef class Stretches:
         return taken
 
     cdef int32_t _cut_out(self, const Piece* piece) noexcept nogil:
-        """Return an element, not in the queue, of a piece alone; the next piece may lie in what follows it."""
+        """Return an element, not in the queue, of a piece alone; the next piece may be in the blocks behind it."""
         cdef int32_t element = piece.element
         cdef Stretch* it = &self.stretches[element]
-        if it.begin < piece.begin:                  # what precedes it in the text follows it in the queue
+        if it.begin < piece.begin:                  # blocks before it in the text are behind it in the queue
             self._insert_before(self._copy(element, it.begin, piece.begin), self.blocks[element].next)
         if piece.end < it.end:
             it.begin = piece.end
@@ -260,7 +260,7 @@ cdef class Stretches:
     # ---- the debug face
 
     def num_held(self):
-        """Return how many blocks of shared text somebody holds, and how often all of them are held."""
+        """Return the number of blocks of shared text that sequences hold, and the sum of their references."""
         cdef int32_t element
         references = [self.blocks[element].references for element in range(1, self._num_records)
                       if self.blocks[element].hash != 0]

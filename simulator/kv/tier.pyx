@@ -26,7 +26,7 @@ cdef class KVTier:
     cdef LoadEnd load_end(self, int32_t row) noexcept nogil:
         return LOAD_CAME
 
-    # ---- tiers of what other replicas compute
+    # ---- tiers with KV that other replicas compute
 
     cdef bint brings_token(self, int32_t row) noexcept nogil:
         return False
@@ -103,35 +103,35 @@ cdef class KVTier:
         return 0
 
     def attach(self, kv, content, use=None, with_tables=False):
-        """Be the tier of a replica, before anything comes.
+        """Be the tier of a replica; called before the first request arrives.
 
         kv : its KVCache.
         content : the texts of the requests.
         use : structured array (requests,), `records.TIER_USE`, in which each request's part is counted.
-        with_tables : somebody looks at which chunk lies where; else what can be observed are the decisions alone.
+        with_tables : the places of chunks are requested; else only decisions are observable.
         """
 
     def share_content(self, content):
         """See KVCache."""
 
     def share(self, stores):
-        """Keep KV in stores of the whole cluster, too, before `attach`.
+        """Keep KV in stores of the whole cluster, too; called before `attach`.
 
-        stores : {name: Level}, to which those are added that are not there.
+        stores : {name: Level}, to which missing ones are added.
         """
 
     def holdings(self):
-        """Return what it holds of texts and where, `kv.holdings.Holdings`, for who follows it from outside.
+        """Return the texts it holds and where, `kv.holdings.Holdings`, for followers outside the replica.
 
-        None: nothing. Called after `attach`, before anything is there.
+        None: it shows none. Called after `attach`, while it is empty.
         """
 
     def rows(self):
-        """Return what each of its levels did, dicts of the fields of `records.KV_TIER`."""
+        """Return the counters of each of its levels, dicts of the fields of `records.KV_TIER`."""
         return []
 
     def keep_log(self):
-        """Note what happens from now on, for the debug face."""
+        """Keep a log from now on, for the debug face."""
 
     def take_log(self):
-        """Return what it did in the step formed last, see OffloadingTier.take_log; None: it tells nothing."""
+        """Return the log of the step formed last, see OffloadingTier.take_log; None: it keeps none."""
