@@ -1,9 +1,9 @@
 """`arc`: adaptive replacement, between chunks used once and chunks used again.
 
-Two lists, T1 of chunks that one request alone has used and T2 of those that another one used too, with a target for the
-size of T1; and of as many chunks as fit the names of those that went from either, B1 and B2. A chunk that is offered
-and was in B1 raises the target, one that was in B2 lowers it. Source: the behaviour of vLLM 0.32.0,
-vllm/v1/kv_offload/cpu/policies/arc.py; the idea: Megiddo and Modha, FAST 2003.
+Two lists hold chunks: T1 those that a single request has used, T2 those that a second one used, too; there is a target
+for the size of T1. B1 and B2 remember the names of chunks evicted from T1 and T2, each as many as chunks fit. An
+offered chunk that is named in B1 raises the target, one that is named in B2 lowers it. Source: the behaviour of vLLM
+0.32.0, vllm/v1/kv_offload/cpu/policies/arc.py; the idea: Megiddo and Modha, FAST 2003.
 """
 from libc.stdint cimport int32_t, int64_t
 cimport cython
@@ -19,7 +19,7 @@ cdef enum:
 
 @cython.final
 cdef class Arc(EvictionPolicy):
-    """T1, T2 and what is remembered of them."""
+    """Adaptive replacement with lists T1 and T2, and names in B1 and B2."""
 
     cdef double _target         # chunks of T1
 
@@ -56,7 +56,7 @@ cdef class Arc(EvictionPolicy):
         return 0
 
     cdef int32_t _idle(self, int32_t listed, int32_t element, int64_t guard) noexcept nogil:
-        """Return the first from `element` on in a list that may go; the head of the list if there is none."""
+        """Return the first chunk from `element` on in a list that may be evicted; the head of the list: none."""
         while element != listed and (
                 self.table.chunks[element].references != 0 or self.table.chunks[element].guard == guard):
             element = self.table.chunks[element].next

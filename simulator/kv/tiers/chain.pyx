@@ -12,9 +12,9 @@ from simulator.kv.tiers.level cimport READ, Job, Level
 
 @cython.final
 cdef class Chain:
-    """What one replica does with them.
+    """Reads and writes of one replica at the levels below its host memory.
 
-    levels : list of Level, the nearest first; the replica has some to itself, or shares them.
+    levels : list of Level, the nearest first; each is the replica's own or shared.
     host : ChunkTable of its host memory.
     """
 
@@ -87,7 +87,7 @@ cdef class Chain:
         return 0
 
     cdef int _write(self, int32_t begin, int32_t end, int64_t now_ns) except -1 nogil:
-        """Write chunks of one text to every level; the host keeps each until it is there."""
+        """Write chunks of one text to every level; the host keeps each until it is written there."""
         cdef int32_t count = end - begin, i
         if self._room < count:
             resize(&self._hashes, 2 * <size_t>count * sizeof(uint64_t))
@@ -102,13 +102,13 @@ cdef class Chain:
         return 0
 
     cdef void _keep(self, Level level, int32_t job) noexcept nogil:
-        """Keep in the host what a job writes; -1: there is none."""
+        """Keep in the host the chunks that a job writes; -1: there is no job."""
         cdef int32_t i
         for i in range(level.jobs[job].num_chunks if job >= 0 else 0):
             self._host.pin(level.jobs[job].there[i])
 
     cdef int _settle(self, Level level, int32_t client) except -1 nogil:
-        """Take notice in the host of the jobs that are done."""
+        """Update host memory for the jobs that are done."""
         cdef int32_t job = level.take_done(client), i
         cdef const Job* it
         while job >= 0:

@@ -1,4 +1,4 @@
-"""The chunks that one level of a tier holds, each in a list that says in which order they go."""
+"""The chunks that one level of a tier holds, in lists in eviction order."""
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
@@ -15,11 +15,11 @@ cdef enum:
 
 @cython.final
 cdef class ChunkTable(ChunkStore):
-    """Chunks by hash and by row, and lists of them.
+    """Chunks by hash and by row, in lists.
 
     capacity : chunks that fit.
     numbers_slots : each has a slot, as vLLM numbers them: 0, 1, 2, ... at first, then the one that was freed last. For
-        whoever looks at slots; there must be no runs then.
+        callers that show slots; there must be no runs then.
     """
 
     def __cinit__(self, int64_t capacity, bint numbers_slots=False):
@@ -81,7 +81,7 @@ cdef class ChunkTable(ChunkStore):
         self.chunks[it.prev].next = it.next
         self.chunks[it.next].prev = it.prev
 
-    # ---- what is there
+    # ---- lookups and additions
 
     cdef bint has(self, uint64_t hash) noexcept nogil:
         cdef int32_t element = self.find(hash)
@@ -163,7 +163,7 @@ cdef class ChunkTable(ChunkStore):
         chunks[chunks[listed].prev].next = first
         chunks[listed].prev = last
 
-    # ---- what goes
+    # ---- removals
 
     cdef void drop(self, int32_t element, int32_t count) noexcept nogil:
         cdef Chunk* it = &self.chunks[element]
@@ -196,7 +196,7 @@ cdef class ChunkTable(ChunkStore):
         self.move_back(element, listed)
 
     cdef void _tell(self, int32_t element, bint is_there) noexcept nogil:
-        """Tell who follows the table; runs can be found by their own request alone."""
+        """Log a chunk for the follower; a run is left out, because only its own request can find it."""
         if self.chunks[element].hash != 0:
             self.log.note(self.chunks[element].hash, is_there)
 
@@ -243,7 +243,7 @@ cdef class ChunkTable(ChunkStore):
     # ---- the debug face
 
     def clear(self):
-        """Forget all, as a restart does."""
+        """Forget all chunks, as a restart does."""
         cdef int32_t i
         for hash in self.hashes() if self.log is not None else ():
             self.log.note(hash, False)
@@ -266,11 +266,11 @@ cdef class ChunkTable(ChunkStore):
                 if hash != 0 and references != WRITING}
 
     def slots(self, int32_t listed):
-        """Return the slots of a list, the first to go first."""
+        """Return the slots of a list in eviction order."""
         return [slot for slot, *_ in self.entries(listed)]
 
     def entries(self, int32_t listed):
-        """Return (slot, hash, row, places as they go, references) of each element of a list, the first to go first."""
+        """Return (slot, hash, row, places in eviction order, references) of each element of a list, in that order."""
         cdef int32_t element = self.chunks[listed].next
         cdef const Chunk* it
         found = []

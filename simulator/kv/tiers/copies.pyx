@@ -13,7 +13,7 @@ from simulator.kv.tiers.lane cimport Lane
 cdef class Copies:
     """All copies of one replica.
 
-    store, load : what they go over.
+    store, load : Lane of each direction.
     """
 
     def __cinit__(self, Lane store, Lane load):
@@ -213,7 +213,7 @@ cdef class Copies:
     # ---- the debug face
 
     def keep_log(self):
-        """Note what is flushed and done from now on."""
+        """Note from now on the copies that are flushed and done."""
         self._log = ([], [])
 
     def take_log(self):

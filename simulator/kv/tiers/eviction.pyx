@@ -1,4 +1,4 @@
-"""Which chunks of a level of a tier go when others come: the base of all policies."""
+"""The eviction policy of a level of a tier: the base of all policies."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from simulator.kv.tiers.chunk_table cimport Chunk, ChunkTable
@@ -54,20 +54,20 @@ cdef class EvictionPolicy:
     # ---- the debug face
 
     def keep_log(self):
-        """Note the slots that go from now on."""
+        """Note the slots that are evicted from now on."""
         self._log = []
 
     def take_log(self):
-        """Return those since the last call, a list for each time that some went."""
+        """Return the slots evicted since the last call, one list per eviction."""
         log, self._log = self._log, []
         return log
 
     def refused(self):
-        """Note that too few could go."""
+        """Note that too few chunks could be evicted."""
         self._log.append(None)
 
     def order(self):
-        """Return the slots, the first to go first."""
+        """Return the slots in eviction order."""
         return self.table.slots(0)
 
     cdef int begin_note(self) except -1 nogil:

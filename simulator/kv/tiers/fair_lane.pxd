@@ -6,9 +6,9 @@ from simulator.kv.tiers.lane cimport Lane
 
 
 cdef struct Shared:
-    double key                  # of one that waits for its first byte: when that comes; under way: the virtual end
+    double key                  # while it waits for its first byte: when that arrives; under way: the virtual end
     double work_ns
-    int64_t end_ns              # of one that has ended
+    int64_t end_ns              # once it has ended
     int32_t copy
     int32_t spare
 
@@ -24,7 +24,7 @@ cdef class FairLane(Lane):
     cdef Row _waiting           # for their first byte
     cdef Row _active
     cdef Row _ended             # in order of their end
-    cdef double _now_ns         # how far all this has come
+    cdef double _now_ns         # the instant up to which the lane is simulated
     cdef double _virtual_ns
 
     cdef double _next_change(self) noexcept nogil

@@ -1,8 +1,9 @@
 """`fair`: copies of one direction share the bandwidth of a link equally, from instant to instant.
 
-With n under way each gets an n-th of the bandwidth; what goes before the first byte takes none. The work of each is the
-time that it would take alone; `_virtual_ns` is the work that has been done of every copy under way since some instant,
-so that a copy ends when it has grown by its work (processor sharing; Kleinrock, Queueing Systems II, 4.4).
+With n copies under way each gets an n-th of the bandwidth; the time before the first byte takes none. The work of a
+copy is the time that it would take alone; `_virtual_ns` is the work that has been done of every copy under way since
+some instant, so that a copy ends when it has grown by its work (processor sharing; Kleinrock, Queueing Systems II,
+4.4).
 """
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
@@ -39,7 +40,7 @@ cdef Shared pop(Row* row) noexcept nogil:
 
 
 cdef int duplicate(Row* row) except -1 nogil:
-    """Give a row memory of its own, with what is in it."""
+    """Give a row memory of its own, with the same entries."""
     cdef const Shared* copies = row.copies
     row.copies, row.room = NULL, row.size
     if row.size > 0:
@@ -49,7 +50,7 @@ cdef int duplicate(Row* row) except -1 nogil:
 
 
 cdef inline int64_t instant(double time_ns) noexcept nogil:
-    """Return the nanosecond in which something is over; sums of shares may lack a billionth of one."""
+    """Return the nanosecond in which an event falls; sums of shares may lack a billionth of one."""
     cdef int64_t whole = <int64_t>(time_ns + 1e-3)
     return whole + (time_ns - <double>whole > 1e-3)
 
@@ -86,7 +87,7 @@ cdef class FairLane(Lane):
         cdef double until_ns = self._next_change()
         if self._active.size > 0 and self._next_end() <= until_ns:
             it = pop(&self._active)
-            self._virtual_ns = it.key if self._active.size > 0 else 0.0     # and no sum that may lack a bit of it
+            self._virtual_ns = it.key if self._active.size > 0 else 0.0     # not a sum that may lack a bit of it
             it.end_ns = instant(until_ns)
             it.key = <double>it.end_ns
             insert(&self._ended, it)
@@ -116,7 +117,7 @@ cdef class FairLane(Lane):
             self._next_end_ns = instant(self._next_change())
 
     cdef int64_t end_ns(self, int32_t copy) except -2 nogil:
-        """Let time pass in a copy of all this."""
+        """Let time pass in a copy of the lane's state."""
         cdef Row waiting = self._waiting, active = self._active, ended = self._ended
         cdef double now_ns = self._now_ns, virtual_ns = self._virtual_ns
         cdef int64_t end_ns = -1

@@ -21,7 +21,7 @@ cdef struct Queued:
 
 @cython.final
 cdef class FifoLane(Lane):
-    """A queue of copies, whose ends are known."""
+    """A queue of copies with known ends."""
 
     cdef Queued* _queue         # [_room] a ring
     cdef int32_t _first, _size, _room
@@ -48,7 +48,7 @@ cdef class FifoLane(Lane):
     cdef int _grow(self) except -1 nogil:
         cdef int32_t before = self._room, i
         resize(&self._queue, (2 * before + 8) * sizeof(Queued))
-        for i in range(self._first):                    # what had wrapped around goes on behind the rest
+        for i in range(self._first):                    # the part that had wrapped around continues behind the rest
             self._queue[before + i] = self._queue[i]
         self._room = 2 * before + 8
         return 0

@@ -1,8 +1,8 @@
-"""`free_queue`: the chunk goes that was written, or last read, longest ago.
+"""`free_queue`: evicts the chunk that was written, or last read, longest ago.
 
-The chunks of a copy go from the last to the first, as blocks do that a request frees; that a request leaves changes
-nothing. Source: the behaviour of vLLM 0.32.0, vllm/v1/simple_kv_offload/manager.py, whose host memory is a block pool
-as that of the accelerator is.
+The chunks of a copy are evicted from the last to the first, like blocks that a request frees; the end of a request has
+no effect. Source: the behaviour of vLLM 0.32.0, vllm/v1/simple_kv_offload/manager.py: its host memory is a block pool
+like that of the accelerator.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t
 cimport cython

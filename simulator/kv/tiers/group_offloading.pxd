@@ -11,9 +11,9 @@ from simulator.kv.tiers.layer_chunks cimport LayerChunks, Tails
 from simulator.kv.tiers.reuse_counts cimport ReuseCounts
 
 
-cdef struct Found:              # chunks of a text in one group, from some chunk on
+cdef struct Found:              # chunks of a text that are present in one group, from some chunk on
     int32_t count
-    bint is_late                # one of those that count is still being written
+    bint is_late                # one of the counted chunks is still being written
 
 
 @cython.final
@@ -21,25 +21,25 @@ cdef class GroupOffloadingTier(HostTier):
     cdef readonly GroupUsers users
     cdef GroupTables _tables            # the KV cache
     cdef LayerChunks* _groups           # [_num_groups]
-    cdef int32_t* _order                # [_num_groups] in the order in which they are searched: full ones first
-    cdef int32_t* _cursors              # [_num_groups] of one who is closed: chunks that were looked at
+    cdef int32_t* _order                # [_num_groups] groups in the order in which they are searched: full ones first
+    cdef int32_t* _cursors              # [_num_groups] of the user being closed: chunks visited
     cdef int32_t _num_groups
     cdef int32_t _num_full
     cdef int32_t _chunk_blocks
     cdef int32_t _state_tokens          # of a chunk of states; 1: there are no states
     cdef bint _ends_short               # a hit leaves a token to compute
-    cdef bint _is_dense                 # no retention interval: whatever a hit may end with is kept
+    cdef bint _is_dense                 # no retention interval: every possible end of a hit is kept
     cdef ReuseCounts _counts            # None: a chunk is written at once
-    cdef int64_t _local_tokens          # found in the KV cache by the request that asked last
+    cdef int64_t _local_tokens          # tokens found in the KV cache by the request that asked last
     cdef RowList _told                  # users that the step being formed computes, in order
     cdef RowList _leaving               # users that left since the last step, in order
-    cdef int32_t _num_offering          # of these, those that have something to offer
-    cdef int32_t _num_left              # requests that did, users or not
-    cdef bint _told_of_leaving          # by the step formed last
+    cdef int32_t _num_offering          # users of `_leaving` that have chunks to offer
+    cdef int32_t _num_left              # requests that left, with or without a user
+    cdef bint _told_of_leaving          # a request had left when the last step was formed
     cdef RowList _offered               # pairs (group, chunk)
-    cdef RowList _new                   # of these, to be written
+    cdef RowList _new                   # pairs of `_offered` to be written
     cdef RowList _blocks                # of the copy being planned
-    cdef RowList _closing               # elements of one that is closed, and what it did with them
+    cdef RowList _closing               # elements of the user being closed, and their uses
     cdef RowList _closing_uses
 
     cdef Found _find(self, int32_t user, int32_t group, int32_t begin, int64_t end_tokens) except * nogil

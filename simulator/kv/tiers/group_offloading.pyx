@@ -1,9 +1,9 @@
 """Chunks of a replica's KV kept in host memory, where layers are in groups: vLLM's OffloadingConnector.
 
-As `offloading`, with a chunk per group of layers. A hit is one in all groups, of those with a window in its end alone;
-of these only chunks are kept with which a hit is likely to end. A state of linear attention is stored by itself when it
-enters the prefix cache. Blocks that a window has passed over are given away while the request runs: one that is given
-to somebody else before it was offered is lost, and one that is still read makes the step wait.
+As `offloading`, with a chunk per group of layers. A hit needs chunks of all groups; of a group with a window only those
+at its end. So such a group keeps only chunks at likely ends of hits. A state of linear attention is stored by itself
+when it enters the prefix cache. Blocks that a window has passed over are freed while the request runs: a block that is
+reused before it was offered is lost, and one that a store still reads makes the step wait.
 Source: the behaviour of vLLM 0.32.0, vllm/distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -33,7 +33,7 @@ from simulator.kv.tiers.settings import Offloading
 
 @cython.final
 cdef class GroupOffloadingTier(HostTier):
-    """Host memory of one replica whose KV cache is a HybridKV; see HostTier."""
+    """Host memory of one replica with a HybridKV as KV cache; see HostTier."""
 
     def __init__(self, settings: Offloading, Lane store, Lane load):
         HostTier.__init__(self, settings, store, load)
@@ -84,7 +84,7 @@ cdef class GroupOffloadingTier(HostTier):
         free(self._closing.rows)
         free(self._closing_uses.rows)
 
-    # ---- what it has
+    # ---- hits
 
     cdef int match(self, int32_t row, int64_t local_tokens, External* found) except -1 nogil:
         cdef int64_t text = self._content.text_tokens(row), most
@@ -106,8 +106,8 @@ cdef class GroupOffloadingTier(HostTier):
     cdef int64_t _search(self, int32_t user, int64_t local_tokens, int64_t most, bint* is_late) except -1 nogil:
         """Return the tokens behind the local ones that all groups have, or will have once they are written.
 
-        Groups are asked in order, each of what those before have; where one has less, some are asked again, as vLLM
-        does.
+        Groups are asked in order, each for the tokens that the groups before have; where one has fewer, some are asked
+        again, as vLLM does.
         """
         cdef int64_t end = most, tokens = 0
         cdef int32_t first = 0, next = 0, i, group, size
@@ -144,7 +144,7 @@ cdef class GroupOffloadingTier(HostTier):
         return tokens
 
     cdef Found _find(self, int32_t user, int32_t group, int32_t begin, int64_t end_tokens) except * nogil:
-        """Return what is there of a group from chunk `begin` on, for a hit that ends with so many tokens at most."""
+        """Return the chunks of a group from chunk `begin` on, for a hit that ends with `end_tokens` tokens at most."""
         cdef const LayerChunks* it = &self._groups[group]
         cdef int32_t end = <int32_t>((end_tokens + it.chunk_tokens - 1) // it.chunk_tokens), run = 0, needed, i
         cdef Found found = Found(0, False)
@@ -173,7 +173,7 @@ cdef class GroupOffloadingTier(HostTier):
         return True
 
     cdef bint _is_read(self, int32_t user, int64_t tokens) noexcept nogil:
-        """Say whether somebody else is loading what a hit of so many tokens needs."""
+        """Say whether another request is loading a chunk that a hit of `tokens` tokens needs."""
         cdef const LayerChunks* it
         cdef int32_t group, begin, end, i, element
         for group in range(self._num_groups):
@@ -216,7 +216,7 @@ cdef class GroupOffloadingTier(HostTier):
         return NEVER_NS
 
     cdef int32_t _first_to_read(self, int32_t group, int32_t slot, int32_t end) noexcept nogil:
-        """Return the first block of a table into which something comes; `end`: there is none."""
+        """Return the first block of a table that is to be loaded; `end`: there is none."""
         cdef const Table* table = self._tables.table(slot, group)
         cdef int32_t size = self._groups[group].block_size
         cdef int32_t i = <int32_t>((self._local_tokens + size - 1) // size)
@@ -225,7 +225,7 @@ cdef class GroupOffloadingTier(HostTier):
         return i
 
     cdef int _read(self, int32_t user, int32_t group, int32_t begin, int64_t tokens, int32_t copy) except -1 nogil:
-        """Read chunks of a group, from `begin` to those that end with `tokens`."""
+        """Read chunks of a group, from `begin` to the one that holds token `tokens` - 1."""
         cdef Part* part = self.users.part(user, group)
         cdef int32_t end = <int32_t>(
             (tokens + self._groups[group].chunk_tokens - 1) // self._groups[group].chunk_tokens), i, element
@@ -241,7 +241,7 @@ cdef class GroupOffloadingTier(HostTier):
         cdef int32_t user = self.users.find(row)
         return self.users.users[user].loaded_tokens if user >= 0 else 0
 
-    # ---- what it is told of a step
+    # ---- the calls of a step
 
     cdef int64_t _tokens_to_store(self, int32_t row, int64_t tokens) noexcept nogil:
         return min(tokens, <int64_t>self._content.prompt_tokens(row)) if self._prompt_only else tokens
@@ -316,14 +316,14 @@ cdef class GroupOffloadingTier(HostTier):
         return 0
 
     cdef int _flush_touched(self) except -1 nogil:
-        """Flush stores of blocks that the step gave away."""
+        """Flush stores of blocks that the step reuses."""
         cdef int32_t i
         for i in range(self._tables.fences.num_touched):
             self.copying.flush(copy_named(self._tables.fences.touched[i].reader))
         self._tables.fences.num_touched = 0
         return 0
 
-    # ---- what it is offered
+    # ---- chunks offered by requests
 
     cdef int _store_states(self) except -1 nogil:
         """Store states that entered the prefix cache, by request, in the order of the first one of each."""
@@ -340,7 +340,7 @@ cdef class GroupOffloadingTier(HostTier):
         return 0
 
     cdef int _store_states_of(self, int32_t user, int32_t first) except -1 nogil:
-        """Store those of one request, the first of which is in group `first`."""
+        """Store the states of one request, of which the first is in group `first`."""
         cdef const ListedState* states = self._tables.listed_states
         cdef int32_t row = self.users.users[user].row, group, i, copy, size
         for group in range(first, self._num_groups):
@@ -361,12 +361,12 @@ cdef class GroupOffloadingTier(HostTier):
         return 0
 
     cdef int32_t _limit(self, int32_t user, int32_t group) noexcept nogil:
-        """Return how many chunks of a group may be stored, its last block being known."""
+        """Return how many chunks of a group may be stored, which have blocks to the end."""
         return <int32_t>min(self.users.users[user].limit // self._groups[group].chunk_tokens,
                             <int64_t>self.users.part(user, group).size // self._chunk_blocks)
 
     cdef int _offer(self, int32_t user, bint has_left) except -1 nogil:
-        """Plan to write what is new of the chunks that were not offered yet; if there is no room, offer them again."""
+        """Plan to write new chunks among those not offered yet; if there is no room, offer them again later."""
         cdef int32_t group, i, k, block
         cdef const Part* part
         self._offered.size = self._new.size = self._blocks.size = 0
@@ -389,7 +389,7 @@ cdef class GroupOffloadingTier(HostTier):
         return 0
 
     cdef bint _may_offer(self, int32_t user) noexcept nogil:
-        """Say whether one that has left may have a chunk that was not offered."""
+        """Say whether a request that has left may have a chunk that was not offered."""
         cdef int32_t prompt = self._content.prompt_tokens(self.users.users[user].row), group, end
         cdef const LayerChunks* it
         for group in range(self._num_groups):
@@ -401,13 +401,13 @@ cdef class GroupOffloadingTier(HostTier):
         return False
 
     cdef bint _looks_back(self, const LayerChunks* it, int32_t end, int32_t prompt) noexcept nogil:
-        """Say whether a text that has ended keeps more than it did: its last segment does not end with the prompt."""
+        """Say whether a text that has ended keeps further chunks: its last segment does not end with the prompt."""
         return self._is_dense and it.align_blocks > 0 and end != prompt // it.chunk_tokens
 
     cdef int _list_kept(self, int32_t user, int32_t group, bint has_left) except -1 nogil:
-        """List the chunks of a group that are to be offered.
+        """List the chunks of a group to be offered.
 
-        Without a retention interval a text that has ended has a last segment, the end of which is kept, too.
+        Without a retention interval a text that has ended has a last segment, and its end is kept, too.
         """
         cdef const LayerChunks* it = &self._groups[group]
         cdef Part* part = self.users.part(user, group)
@@ -434,7 +434,7 @@ cdef class GroupOffloadingTier(HostTier):
         return 0
 
     cdef int _sort_out(self, int32_t user) except -1 nogil:
-        """Tell chunks that are new of those offered; 0: there is no room for them."""
+        """Find the new chunks among those offered; 0: there is no room for them."""
         cdef int32_t i, element
         cdef Part* part
         cdef uint8_t* use
@@ -472,7 +472,7 @@ cdef class GroupOffloadingTier(HostTier):
                 self.policy.missed(self.table.find(part.keys[chunk]))
 
     cdef int32_t _write(self, int32_t user) except -1 nogil:
-        """Plan one copy of all that is new, from `_blocks`."""
+        """Plan one copy of all new chunks, from `_blocks`."""
         cdef int32_t copy = self.copying.plan(STORE, user, -1, self._blocks.size), i, chunk
         cdef int32_t newcomers = self.policy.newcomers()
         cdef Part* part
@@ -487,10 +487,10 @@ cdef class GroupOffloadingTier(HostTier):
             self._note("stores", copy)
         return copy
 
-    # ---- blocks that are read though they are given away
+    # ---- fences on blocks that are read though they are free
 
     cdef int _fence(self, int32_t user, int32_t copy, bint has_left) except -1 nogil:
-        """Mark the blocks of `_new` that may be given away before they are read."""
+        """Put fences on the blocks of `_new` that may be reused before they are read."""
         cdef int64_t name = name_of(&self.copying.copies[copy], copy)
         cdef const Part* part
         cdef int32_t i, k, block
@@ -506,11 +506,11 @@ cdef class GroupOffloadingTier(HostTier):
                 self._tables.fences.put_up(block, name, k)
                 if self._tables.was_given_after(self._tables.turn - 1, block) and (
                         self._groups[self._new.rows[i]].window_chunks == 0):
-                    self.copying.flush(copy)    # the step being formed gave it away
+                    self.copying.flush(copy)    # the step being formed reused it
         return 0
 
     cdef int _fence_all(self, int32_t user) except -1 nogil:
-        """Mark those of full attention that copies still read of one that leaves."""
+        """Put fences on a leaving request's blocks of full attention that copies still read."""
         cdef int32_t copy = self.users.users[user].first_copy, i, k, group, place
         cdef const Copy* it
         cdef const Part* part
@@ -528,10 +528,10 @@ cdef class GroupOffloadingTier(HostTier):
             copy = it.sibling
         return 0
 
-    # ---- who leaves, and what is done
+    # ---- requests that leave, and copies that end
 
     cdef int _close(self, int32_t user) except -1 nogil:
-        """Tell the policy which chunks a request used that has left, from the last to the first."""
+        """Report to the policy the chunks that a request used, from the last to the first, after it has left."""
         cdef Part* part
         cdef int32_t group, first, element, i
         cdef int64_t end, first_end
@@ -597,7 +597,7 @@ cdef class GroupOffloadingTier(HostTier):
         self.copying.give_back(copy)
 
     cdef int64_t _stored_tokens(self, int32_t copy) noexcept nogil:
-        """Return the tokens that a copy stored, as those of the group that is searched first are."""
+        """Return the tokens that a copy stored, as counted by the group that is searched first."""
         cdef const Copy* it = &self.copying.copies[copy]
         cdef const Part* part = self.users.part(it.user, self._order[0])
         cdef int32_t count = 0, i, place
@@ -617,7 +617,7 @@ cdef class GroupOffloadingTier(HostTier):
         return 0
 
     def holdings(self):
-        """See KVTier; of the first group of full attention, as `KVCache.follow` has it.
+        """See KVTier; the first group of full attention, as for `KVCache.follow`.
 
         None: there is no such group, or blocks are of different sizes.
         """

@@ -1,4 +1,4 @@
-"""What a tier remembers of each request while it is here, where layers are in groups: how far each was offered."""
+"""State of each request in a tier while it is here, where layers are in groups: chunks offered, and chunks used."""
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint64_t
 cimport cython
 
@@ -15,23 +15,23 @@ cdef struct Part:               # of a text: one group of layers
     uint8_t* uses               # [num_keys] see Use
     int32_t size                # blocks
     int32_t room                # that fit before the next two must grow
-    int32_t* blocks             # [size] of its table in the KV cache, as they were when the tier was told of them
-    int64_t* turns              # [size] when that was; FOR_EVER: what was given away later does not matter
+    int32_t* blocks             # [size] of its table in the KV cache, as they were when the tier took them over
+    int64_t* turns              # [size] turn in which it took them over; FOR_EVER: later reuse does not matter
 
 
 cdef struct GroupUser:
-    int32_t row                 # the request; of one not in use: the next one, -1: none
-    int32_t first_copy          # under way or planned, linked by `sibling`; -1: none
-    int32_t loaded_tokens       # since it was asked for last
+    int32_t row                 # the request; of a user not in use: the next one, -1: none
+    int32_t first_copy          # in flight or planned, linked by `sibling`; -1: none
+    int32_t loaded_tokens       # since the last `match`
     int64_t limit               # leading tokens of its text that may be stored by the step being formed
     int64_t junction            # see KVCache.junction
     int64_t states_turn         # when its states were stored last
     int32_t num_hashes          # of its text, one each `grain` tokens
     int32_t room_hashes
     uint64_t* hashes            # [num_hashes]
-    Cursor cursor               # behind these
-    int8_t offers               # it has left, and has something to offer
-    int8_t is_closed            # and what it used was made known
+    Cursor cursor               # behind the last of `hashes`
+    int8_t offers               # it has left, and has chunks to offer
+    int8_t is_closed            # it has left, and the policy got its uses
 
 
 cdef extern from *:
@@ -43,10 +43,10 @@ cdef class GroupUsers:
     cdef GroupUser* users       # [_room]
     cdef Part* _parts           # [_room][num_groups]
     cdef int32_t num_groups
-    cdef bint* keeps_all        # [num_groups] no block of its is given away while its sequence is here
+    cdef bint* keeps_all        # [num_groups] blocks of the group are not freed while the sequence is here
     cdef Content _content
     cdef GroupTables _kv
-    cdef HashMap _user_of       # key_of(row) -> user, of those that are here
+    cdef HashMap _user_of       # key_of(row) -> user, until its request leaves
     cdef int32_t _room
     cdef int32_t _free          # first not in use; -1: none
 
@@ -54,27 +54,27 @@ cdef class GroupUsers:
     cdef inline Part* part(self, int32_t user, int32_t group) noexcept nogil:
         return &self._parts[<size_t>user * self.num_groups + group]
 
-    # The user of a request; -1: nothing is remembered of it. The same, or a new one.
+    # The user of a request; -1: it has none. get(): the user, a new one if it has none.
     cdef int32_t find(self, int32_t row) noexcept nogil
     cdef int32_t get(self, int32_t row) except -1 nogil
 
-    # Have the keys of the first `count` chunks, of so many tokens, in a group.
+    # Compute the keys of the first `count` chunks of a group, of `chunk_tokens` tokens each.
     cdef int name_chunks(self, int32_t user, int32_t group, int32_t chunk_tokens, int32_t count) except -1 nogil
 
-    # It has no blocks any more.
+    # Its sequence has no blocks any more.
     cdef void forget_blocks(self, int32_t user) noexcept nogil
 
-    # The blocks that came to its slot since it was told last are given to it: they are announced.
+    # Take over the blocks that its slot got since the last call; their use is announced to the fences.
     cdef int take_blocks(self, int32_t user, int32_t slot) except -1 nogil
 
-    # The block at a place: what was read there may be another's by now. 0: it is, or there was none.
+    # The block at a place; 0: it has been reused since, or there was none.
     cdef inline int32_t block(self, const Part* part, int32_t place) noexcept nogil:
         return 0 if self._kv.was_given_after(part.turns[place], part.blocks[place]) else part.blocks[place]
 
-    # Whatever is given away from now on, blocks up to chunk `end` are what they are; they were dealt with.
+    # The blocks up to chunk `end` were dealt with: keep them as they are, whether reused later or not.
     cdef void pass_over(self, Part* part, int32_t end, int32_t chunk_blocks) noexcept nogil
 
-    # It has left: its row may come back as another user. Nothing is remembered of it any more.
+    # The request has left: its row may come back as another user. drop(): forget the user.
     cdef void leave(self, int32_t user) noexcept nogil
     cdef void drop(self, int32_t user) noexcept nogil
     cdef void clear(self) noexcept nogil

@@ -1,4 +1,4 @@
-"""What a tier remembers of each request while it is here, where layers are in groups."""
+"""State of each request in a tier while it is here, where layers are in groups."""
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
@@ -14,9 +14,9 @@ from simulator.kv.returning cimport key_of
 
 @cython.final
 cdef class GroupUsers:
-    """By request, while a tier has something of it.
+    """Users by request: the state of each request in the tier.
 
-    kv : of the replica. num_groups : of its layers. content : the texts of the requests.
+    kv : GroupTables of the replica. num_groups : groups of its layers. content : the texts of the requests.
     """
 
     def __cinit__(self, GroupTables kv, int32_t num_groups, Content content):

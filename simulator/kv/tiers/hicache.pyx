@@ -1,20 +1,20 @@
-"""Host memory of a replica of SGLang with HiCache: when what the tree asks for is copied.
+"""Host memory of a replica of SGLang with HiCache: the timing of copies that the tree requests.
 
 Source: sglang 0.5.23, managers/cache_controller.py (start_writing, start_loading), managers/scheduler.py
 (get_next_batch_to_run, process_batch_result) and mem_cache/unified_radix_cache.py (check_hicache_events). Its rules:
 
-- What was to be copied to host memory since the last pass of the scheduler goes as one copy, once the batch has ended
-  that executes when the next is formed; one copy after the other.
-- With write_back each node that is evicted is a copy, and the scheduler waits for it before it launches its batch.
-- What is loaded for the requests of a batch is one copy. It begins with the batch, whose layers wait for theirs.
-- A pass takes notice of the copies that have ended by then, and unlocks what they held.
+- Copies to host memory requested since the last pass of the scheduler go as one copy, once the batch that executes when
+  the next is formed has ended; one copy after the other.
+- With write_back each evicted node is a copy, and the scheduler waits for it before it launches its batch.
+- Loads for the requests of a batch are one copy. It begins with the batch; each layer of the batch waits for its part.
+- A pass notices the copies that have ended by then, and unlocks their nodes.
 
-How much longer a batch takes that computes for C and loads for L with n layers: L / n + max(0, L - C) (1 - 1 / n): its
-first layer waits for a layer's part, the others for what is not hidden by what the layers before compute. SGLang has no
-number of its own for that; nothing of HiCache was recorded.
+A batch that computes for C and loads for L with n layers takes longer by L / n + max(0, L - C) (1 - 1 / n): its first
+layer waits for one layer's part, the others for the part of the load that earlier layers' computation does not hide.
+SGLang has no formula of its own for that; no run with HiCache was recorded.
 
-Not as in SGLang: where batches overlap and a pass waits for what write_back copies, the tokens of the batch before are
-seen when that ends, and the next pass begins then, not after the copies.
+Not as in SGLang: where batches overlap and a pass waits for copies of write_back, the tokens of the batch before are
+observed when that ends, and the next pass begins then, not after the copies.
 """
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
@@ -40,15 +40,15 @@ from simulator.kv.tiers.level import Level
 
 
 class HicacheSettings(msgspec.Struct, frozen=True):
-    """What the tier is built from.
+    """Settings of the tier.
 
     host : HostSettings.
-    page_bytes : of a page, on all accelerators together.
-    layers : of the model.
+    page_bytes : bytes of a page, on all accelerators together.
+    layers : layers of the model.
     level : LevelSettings of the store below; None: there is none.
     prefetch_policy : wait_complete, best_effort or timeout.
     prefetch_threshold : tokens; fewer are not prefetched.
-    timeout_base_s, timeout_per_ki_token_s : how long who waits does so; the latter for 1,024 tokens.
+    timeout_base_s, timeout_per_ki_token_s : longest wait of a request for a prefetch; the latter per 1,024 tokens.
     """
 
     host: HostSettings
@@ -70,7 +70,7 @@ cdef int32_t take_first(RowList* counts) noexcept nogil:
 
 @cython.final
 cdef class HicacheTier(KVTier):
-    """Host memory of one replica, and what lies below it.
+    """Host memory of one replica, and the store below it.
 
     settings : HicacheSettings.
     store, load : Lane of each direction, one copy after the other.
@@ -143,7 +143,7 @@ cdef class HicacheTier(KVTier):
         return launch_ns
 
     cdef int64_t _write_back(self, int64_t now_ns, int64_t free_ns) except -1 nogil:
-        """Copy what was evicted, one node after the other; return when that has ended."""
+        """Copy evicted nodes, one after the other; return when the last copy has ended."""
         cdef int64_t at_ns = free_ns
         cdef const Backup* it
         cdef int32_t i
@@ -234,7 +234,7 @@ cdef class HicacheTier(KVTier):
         return round_half_up(<double>loads_ns / self._layers + <double>max(loads_ns - executes_ns, <int64_t>0) * (
             1.0 - 1.0 / self._layers))
 
-    # ---- what a scheduler asks of any tier
+    # ---- the interface of any tier
 
     cdef void begins_with(self, int32_t row, int64_t tokens) noexcept nogil:
         self._loaded_row, self._loaded_tokens = row, tokens
@@ -286,7 +286,7 @@ cdef class HicacheTier(KVTier):
         self._num_writing = self._num_loading = self._tree.num_backups = self._tree.num_loadings = self._num_due = 0
         return 0
 
-    # ---- what it did
+    # ---- counters
 
     def rows(self):
         """See KVTier; a chunk is a page."""
@@ -308,11 +308,11 @@ cdef class HicacheTier(KVTier):
 
     @property
     def num_locked(self):
-        """Paths of the tree that it keeps from being evicted: copied, or about to be."""
+        """Paths of the tree that it locks: copied, or about to be."""
         return self._num_writing + self._num_loading + self._tree.num_backups + self._tree.num_loadings
 
     def check(self):
-        """Raise RuntimeError unless the tree agrees with itself, and the store with what it has of host memory."""
+        """Raise RuntimeError unless the tree agrees with itself, and the store with its part of host memory."""
         self._tree.check()
         if self.store is not None:
             self.store.check()

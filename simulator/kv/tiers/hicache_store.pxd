@@ -1,7 +1,7 @@
-"""The store below the host memory of SGLang's HiCache: pages written to it, and prefetched from it for who waits.
+"""The store below the host memory of SGLang's HiCache: pages written to it, and prefetched from it.
 
-A prefetch is asked for when its request enters the queue, and looked at each time that a batch is formed: it is given
-room in host memory, read there, and what was read enters the tree. Who waits is passed over until then, or stops it.
+A prefetch is requested when its request enters the queue, and checked each time that a batch is formed: it gets room in
+host memory, is read there, and enters the tree. A waiting request is passed over until then, or stops its prefetch.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
 cimport cython
@@ -13,26 +13,26 @@ from simulator.kv.tiers.level cimport Level
 
 
 cdef enum Stage:                # of a prefetch
-    ASKED                       # what the store has was looked up, and nobody has looked at the answer
-    QUEUED                      # it has room, and waits for its turn
+    ASKED                       # pages of the store were looked up; no pass has run since
+    QUEUED                      # it has room, and waits to be read
     READING
-    COMPLETE                    # all that there was, and nobody has looked
-    STOPPED                     # nobody wants it any more; what is under way still has its room
+    COMPLETE                    # all its pages were read; no pass has run since
+    STOPPED                     # its request does not wait any more; a read in flight still has its room
 
 
 cdef struct Fetch:
     int64_t lock                # of `node` in host memory
     int64_t begin               # of the text, in tokens
-    int64_t asked               # tokens
-    int64_t room                # tokens of pages that it has
-    int64_t completed           # tokens that have come
-    int64_t deadline_ns         # when it is waited for no longer; -1: nobody has waited for it
-    uint64_t* hashes            # [num_pages] that the store had
+    int64_t asked               # tokens requested
+    int64_t room                # tokens of its pages of host memory
+    int64_t completed           # tokens read so far
+    int64_t deadline_ns         # when its request stops waiting; -1: it has not waited yet
+    uint64_t* hashes            # [num_pages] of pages that the store had
     int32_t num_pages
     int32_t row
-    int32_t node                # behind which it belongs
+    int32_t node                # the node that it continues
     int32_t job                 # of the level; -1: none
-    int32_t underway            # pages of it
+    int32_t underway            # pages of that job
     Stage stage
 
 
@@ -49,31 +49,31 @@ cdef class HicacheStore:
     cdef Content _content
     cdef int32_t _client
     cdef int64_t _page
-    cdef bint _is_shared                # by other replicas
-    cdef int _policy                    # what who waits does, an index of POLICIES
+    cdef bint _is_shared                # other replicas use the store, too
+    cdef int _policy                    # rule for requests that wait, an index of POLICIES
     cdef int64_t _threshold             # tokens
-    cdef double _base_ns, _page_ns      # of the time that is waited
-    cdef Fetch* _fetches                # [_num_fetches] in the order in which they were asked for
+    cdef double _base_ns, _page_ns      # of the longest wait, a constant and a part per page
+    cdef Fetch* _fetches                # [_num_fetches] in order of request
     cdef int32_t _num_fetches, _room
     cdef Held* _held                    # [_num_held]
     cdef int32_t _num_held
-    cdef int64_t _occupied              # tokens of those asked for
-    cdef bint _is_asked                 # somebody has, since somebody looked
+    cdef int64_t _occupied              # tokens of all prefetches
+    cdef bint _is_asked                 # a prefetch was requested since the last pass
     cdef uint64_t* _hashes              # [_hash_room]
     cdef int32_t* _there                # [_hash_room]
     cdef int32_t _hash_room
     cdef readonly int64_t refusals      # prefetches for which there was no room
 
-    # Ask for what it has of a text behind its first `begin` tokens, of which `node` has the last, up to `end`.
+    # Prefetch tokens of a text that the store has, behind its first `begin`, which end with `node`, up to `end`.
     cdef int ask(self, int32_t row, int32_t node, int64_t begin, int64_t end) except -1 nogil
 
-    # May a request be admitted at `now_ns`? Else it waits for what is read.
+    # May a request be admitted at `now_ns`? Else it waits for its prefetch.
     cdef bint may_go(self, int32_t row, int64_t now_ns) except -1 nogil
 
-    # A request is gone.
+    # A request has ended: drop its prefetch.
     cdef int forget(self, int32_t row) except -1 nogil
 
-    # Take notice of what was done by `now_ns`, and begin what is next. Write what the tree has copied.
+    # Notice reads and writes that ended by `now_ns`, and begin the next. Write the nodes that the tree has copied.
     cdef int notice(self, int64_t now_ns) except -1 nogil
     cdef int write(self, int64_t now_ns) except -1 nogil
 

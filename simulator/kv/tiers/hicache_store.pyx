@@ -5,20 +5,21 @@ _handle_prefetch_result, _drain_storage_control_queues_impl, write_backup_storag
 (_storage_hit_query, _page_transfer, _page_backup, prefetch_rate_limited; batches of STORAGE_BATCH_SIZE pages) and
 managers/scheduler.py (_prefetch_kvcache). Its rules:
 
-- Asked for is what host memory lacks of a text but its last token, if these are at least `threshold` tokens, and those
-  of all prefetches no more than half of host memory. What the store has of it, the pages up to the first that it lacks,
-  is looked up at once, and taken notice of in the next pass; fewer tokens than `threshold` are left there.
-- It gets room in host memory for all of it, or for as much as there is, if that is at least `threshold`.
-- One after the other is read, in batches of 128 pages; what is complete enters the tree, in host memory.
-- With best_effort who waits goes on with the batches that have come when it could be admitted. With timeout it does so
-  after base + so much for each page asked for, from the first time that it could have been admitted. With wait_complete
-  it waits for all. A batch that is under way then still occupies its room until it ends.
+- A prefetch covers the tokens of a text that host memory lacks, without the last token, if these are at least
+  `threshold` tokens and earlier prefetches cover less than half of host memory. The pages that the store has, up to the
+  first that it lacks, are looked up at once and noticed in the next pass; fewer tokens than `threshold` are not
+  fetched.
+- A prefetch gets room in host memory for all its pages, or for as many as fit, if that is at least `threshold` tokens.
+- Prefetches are read one after the other, in batches of 128 pages; a complete one enters the tree, in host memory.
+- With best_effort a waiting request continues, when it could be admitted, with the batches read so far. With timeout it
+  does so after base + a time per requested page, from the first pass that could have admitted it. With wait_complete
+  it waits for the whole prefetch. A batch that is then in flight still occupies its room until it ends.
 - A node that has been copied to host memory is written to the store, batch by batch, one node after the other, and is
   locked in host memory until that has ended.
 
-Not as in SGLang: a prefetch that came to nothing is not asked for again (there: up to 8 times, each 8 passes); in a
-store that replicas share, the batches of a prefetch are one read, of which who stops has nothing, and reads and writes
-of one replica go side by side; to look something up takes no time.
+Not as in SGLang: a prefetch that found nothing is not requested again (there: up to 8 times, each 8 passes); in a store
+that replicas share, the batches of a prefetch are one read, so a request that stops waiting gets none of its pages, and
+reads and writes of one replica run side by side; a lookup takes no time.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport free
@@ -41,10 +42,10 @@ POLICIES = ("wait_complete", "best_effort", "timeout")
 
 @cython.final
 cdef class HicacheStore:
-    """What one replica does with it.
+    """Prefetches and writes of one replica at its store.
 
     tree, content : of the replica.
-    level : Level; the replica has it to itself, or shares it.
+    level : Level; the replica's own, or shared.
     settings : HicacheSettings.
     """
 
@@ -74,7 +75,7 @@ cdef class HicacheStore:
     # ---- prefetches
 
     cdef int32_t _fetch_of(self, int32_t row) noexcept nogil:
-        """Return that of a request, which it may wait for; -1: there is none."""
+        """Return the prefetch that a request may wait for; -1: there is none."""
         cdef int32_t i
         for i in range(self._num_fetches):
             if self._fetches[i].row == row and self._fetches[i].stage != STOPPED:
@@ -82,7 +83,7 @@ cdef class HicacheStore:
         return -1
 
     cdef int32_t _hash(self, int32_t row, int64_t begin, int64_t end) except -1 nogil:
-        """Write the hashes of these tokens' pages down; return how many."""
+        """Write the hashes of the pages of tokens begin .. end - 1 to `_hashes`; return their number."""
         cdef int32_t count = <int32_t>((end - begin) // self._page), i, _
         cdef Cursor cursor
         if self._hash_room < count:
@@ -151,7 +152,7 @@ cdef class HicacheStore:
         return 0
 
     cdef int _insert(self, int32_t fetch) except -1 nogil:
-        """Put what has come into the tree; nobody waits for it any more."""
+        """Put the pages read so far into the tree; the request does not wait for the prefetch any more."""
         cdef Fetch* it = &self._fetches[fetch]
         if it.completed > 0:
             self._tree.host_free += self._tree.insert_host(it.node, it.row, it.begin, it.begin + it.completed)
@@ -166,7 +167,7 @@ cdef class HicacheStore:
         return 0
 
     cdef void _end(self, int32_t fetch) noexcept nogil:
-        """Give up the room that a prefetch has left."""
+        """Give up the rest of a prefetch's room, and the prefetch."""
         self._tree.host_free += self._fetches[fetch].room
         self._tree.host_lent -= self._fetches[fetch].room
         free(self._fetches[fetch].hashes)
@@ -205,7 +206,7 @@ cdef class HicacheStore:
         return 0
 
     cdef bint _give_room(self, int32_t fetch) except -1 nogil:
-        """Find room for what the store has; say whether there is any, or for enough: else it is over."""
+        """Find room for the pages that the store has; False: there is too little, and the prefetch is over."""
         cdef Fetch* it = &self._fetches[fetch]
         cdef int64_t hits = it.num_pages * self._page
         if hits >= self._threshold and self._tree.host_free < hits:
@@ -221,7 +222,7 @@ cdef class HicacheStore:
         return True
 
     cdef int _begin_next(self, int64_t now_ns) except -1 nogil:
-        """Begin the next batch; in a store that is shared, all that have room."""
+        """Begin the next batch; in a shared store all prefetches that have room."""
         cdef int32_t i
         for i in range(self._num_fetches):
             if self._fetches[i].job >= 0 and not self._is_shared:
@@ -237,7 +238,7 @@ cdef class HicacheStore:
         return 0
 
     cdef int _begin(self, Fetch* it, int64_t now_ns) except -1 nogil:
-        """Begin its next batch, as far as the store still has that."""
+        """Begin the next batch of a prefetch, up to the first page that the store has lost."""
         cdef int32_t first = <int32_t>(it.completed // self._page), last = it.num_pages, i, element
         if not self._is_shared:
             last = min(last, first + BATCH_PAGES)
@@ -317,7 +318,7 @@ cdef class HicacheStore:
         cdef int32_t i
         for i in range(self._num_fetches):
             if self._fetches[i].stage == COMPLETE or (self._is_asked and self._fetches[i].stage == ASKED):
-                return 0                        # the next pass looks
+                return 0                        # the next pass handles it
             if self._fetches[i].deadline_ns >= 0 and self._fetches[i].stage != STOPPED:
                 first_ns = min(first_ns, self._fetches[i].deadline_ns)
         return first_ns
@@ -337,7 +338,7 @@ cdef class HicacheStore:
         return self.level.abandon(self._client)
 
     def check(self):
-        """Raise RuntimeError unless the level agrees with itself, and what it has of host memory is counted."""
+        """Raise RuntimeError unless the level agrees with itself, and the count of lent host memory with the rooms."""
         cdef int32_t i
         self.level.check()
         rooms = sum(self._fetches[i].room for i in range(self._num_fetches))

@@ -1,4 +1,4 @@
-"""Host memory of a replica: what is common to the tiers that keep chunks of KV there."""
+"""Host memory of a replica: base of the tiers that keep chunks of KV there."""
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
@@ -17,25 +17,26 @@ cdef class HostTier(KVTier):
     cdef readonly EvictionPolicy policy
     cdef readonly Copies copying
     cdef readonly int64_t refusals      # offers for which there was no room
-    cdef readonly int64_t evictions     # chunks that went for others
+    cdef readonly int64_t evictions     # chunks evicted for others
     cdef object _settings               # Offloading
     cdef Content _content
     cdef bint _prompt_only              # outputs are not stored
     cdef int32_t _threshold             # how often a chunk must be offered before it is written, if counted
-    cdef int64_t _guard                 # of the offer in progress
+    cdef int64_t _guard                 # guard of the offer in progress
     cdef int64_t _num_guarded           # idle chunks under it
     cdef int64_t _hit_chunks
     cdef object _log                    # of the debug face, see take_log; None: not kept
-    cdef TierUse* _use                  # [row]; borrowed from _use_owner; NULL: nobody asks
+    cdef TierUse* _use                  # [row]; borrowed from _use_owner; NULL: not requested
     cdef object _use_owner
-    cdef int64_t _stores, _stored_chunks, _stored_blocks        # that were done
+    cdef int64_t _stores, _stored_chunks, _stored_blocks        # copies that were done
     cdef int64_t _loads, _loaded_chunks, _loaded_blocks
 
-    # Is there room for so many new chunks, when those idle and not guarded may go? They have gone then.
+    # Make room for `count` new chunks by evicting idle chunks that are not guarded; False: there are too few, none
+    # went.
     @cython.final
     cdef bint _make_room(self, int64_t count) except -1 nogil
 
-    # A copy of a request is done, which is of so many tokens of its text.
+    # A copy of a request is done; it held `tokens` tokens of its text.
     @cython.final
     cdef void _count(self, int32_t copy, int32_t row, int64_t tokens) noexcept nogil
 

@@ -1,4 +1,4 @@
-"""Host memory of a replica: what is common to the tiers that keep chunks of KV there."""
+"""Host memory of a replica: base of the tiers that keep chunks of KV there."""
 from libc.stdint cimport int32_t, int64_t
 
 from simulator.domain.tables cimport TierUse
@@ -37,7 +37,7 @@ cdef class HostTier(KVTier):
         kv.put_fences()
 
     def keep_log(self):
-        """See KVTier; `attach` was told that somebody looks at chunks."""
+        """See KVTier; needs `attach` with `with_tables`."""
         self.policy.keep_log()
         self.copying.keep_log()
         self._log = {"stores": [], "loads": []}
@@ -105,7 +105,7 @@ cdef class HostTier(KVTier):
     cdef int catch_up(self, const int64_t* ends_ns, int32_t count, int32_t behind, int64_t* num_done) except -1 nogil:
         cdef int32_t i = 0
         while i < count:
-            if self.copying.is_quiet():                 # what was done was told: so far no step does anything
+            if self.copying.is_quiet():                 # all that was done is reported: no step acts
                 while i < count and ends_ns[i] < self.copying.next_end_ns():
                     i += 1
                 if i == count:
@@ -128,10 +128,10 @@ cdef class HostTier(KVTier):
         return 0
 
     def take_log(self):
-        """Return what the step formed last did, and how the table stands.
+        """Return the log of the step formed last, and the state of the table.
 
         A dict: `stores` and `loads`, a tuple for each copy; `flushed`, `done`: numbers of copies; `evicted`: slots, see
-        EvictionPolicy.take_log; `counts`: chunks that are there, idle, being written; `order`: see
+        EvictionPolicy.take_log; `counts`: chunks that are present, idle, being written; `order`: see
         EvictionPolicy.order.
         """
         log, self._log = self._log, {"stores": [], "loads": []}

@@ -12,50 +12,50 @@ from simulator.kv.tiers.station cimport Station
 
 
 cdef enum Stage:                # of an episode
-    LOOKS_UP = 0                # nobody has asked before whether its level has the run: that is known a step later
-    FETCHES = 1                 # it is on the way
-    IS_OVER = 2                 # it is there, or will not come
+    LOOKS_UP = 0                # its level has a block that was not looked up before: the answer arrives a step later
+    FETCHES = 1                 # its run is being read
+    IS_OVER = 2                 # its run has arrived, or will not
 
 
-cdef struct Episode:            # a request waits for a run
+cdef struct Episode:            # a wait of a request for a run
     int64_t since_ns
     uint64_t* hashes            # [count] the run
     int32_t count
     int32_t room                # hashes that fit before they must grow
     int32_t row
-    int32_t following           # of one not in use: the next one; -1: none
-    int16_t level               # that has the run; -1: somebody else fetches it
+    int32_t following           # of an episode not in use: the next one; -1: none
+    int16_t level               # that has the run; -1: another request's read is fetching it
     int8_t stage
 
 
 @cython.final
 cdef class Written(ChunkStore):
-    """What was written to levels, which lose nothing."""
-    cdef HashMap levels_of              # hash -> bit i: level i has it; KNOWN: somebody has asked
+    """Blocks written to the levels, which lose none."""
+    cdef HashMap levels_of              # hash -> bit i: level i has it; KNOWN: it has been looked up
 
 
 @cython.final
 cdef class HostChain(Mirror):
-    cdef ChunkTable _table              # what host memory holds: list 0 is idle, list 1 is written or read
+    cdef ChunkTable _table              # host memory: list 0 is idle, list 1 is written or read
     cdef readonly Station station
     cdef Written _written
-    cdef HashMap _below                 # its levels_of
+    cdef HashMap _below                 # levels_of of `_written`
     cdef const Demand* _demands         # [row]
     cdef object _owner
-    cdef double _block_bytes            # on all accelerators, for what is told
+    cdef double _block_bytes            # on all accelerators, for the counters
     cdef Episode* _episodes             # [_room]
     cdef int32_t _room
     cdef int32_t _free                  # first not in use; -1: none
     cdef HashMap _episode_of            # key_of(row) -> episode
     cdef RowList _underway              # episodes that are not over, in order of their requests' ids
-    cdef Episode _run                   # being gathered
+    cdef Episode _run                   # the run being gathered
     cdef int64_t _now_ns
     cdef bint _is_due                   # an episode goes on in the next step, however soon that is
     cdef int64_t* _used                 # [num_levels] blocks there
     cdef int64_t* _refusals             # [num_levels] runs for which host memory had no room
     cdef readonly int64_t kept, refused, evicted, reloaded
-    cdef readonly int64_t put_offs      # requests, so far
-    cdef int64_t _waited_ns             # by them
+    cdef readonly int64_t put_offs      # requests put off so far
+    cdef int64_t _waited_ns             # their total wait
 
     cdef int32_t _level_of(self, uint64_t hash) noexcept nogil
     cdef void _unpin(self, int32_t element) noexcept nogil

@@ -1,13 +1,14 @@
 """Host memory of one replica and levels below it, as BLIS models them.
 
-After every iteration the full blocks of those that run, or of their prompts alone, are in host memory, and from there
-each is written to all levels, one job a block and level. Until these are done it cannot go; where nothing can go a
-block is not kept. Blocks come back from host memory at no cost.
+After every iteration the full blocks of running sequences, or of their prompts alone, are in host memory, and from
+there each is written to all levels, one job a block and level. Until its jobs are done a block cannot be evicted; if no
+block can be evicted, a new one is not kept. Blocks return from host memory at no cost.
 
-A request that needs a block from a level is passed over until the run that begins there has come to host memory in one
-read: blocks that follow one another, are nowhere else, and are on the same level, the nearest that has them. If one of
-them was never asked for before, that begins a step later. A run for which host memory has no room is computed. A
-request that runs, in chunks, has the run fetched and does not wait. What is done is noticed when a step begins.
+A request that needs a block from a level is passed over until the run that begins there has been read into host memory
+at once: blocks that follow one another, are neither in the KV cache nor in host memory, and are on the same level, the
+nearest that has them. If one of the blocks was never looked up before, the read begins a step later. A run for which
+host memory has no room is computed. A running request, which computes its prompt in chunks, has the run fetched and
+does not wait. Jobs that ended are noticed when a step begins.
 
 Source: inference-sim (BLIS) at b9628eb5 and 579322f9, sim/kv/offload_chain.go, offload_cputier.go and
 offload_deferral.go; equal to runs of f90a1e3a.
@@ -32,13 +33,13 @@ from simulator.kv.holdings import Holdings
 
 cdef enum:
     KNOWN = 1 << 20             # of a hash below: beside the bits of levels
-    STEP_NS = 1000              # BLIS looks again so soon while nothing runs
-cdef int64_t LONGEST_WAIT_NS = 10**12       # then a request computes what has not come
+    STEP_NS = 1000              # BLIS looks again after this time while nothing runs
+cdef int64_t LONGEST_WAIT_NS = 10**12       # then a request computes the blocks that have not arrived
 
 
 @cython.final
 cdef class Written(ChunkStore):
-    """What was written to levels; nothing at first."""
+    """Blocks written to the levels; none at first."""
 
     def __cinit__(self):
         self.levels_of = HashMap()
@@ -56,7 +57,7 @@ cdef class Written(ChunkStore):
 cdef class HostChain(Mirror):
     """Host memory and levels of one replica.
 
-    blocks : that host memory holds.
+    blocks : blocks that fit into host memory.
     levels : protocols.blis_chain.ServedLevel each, the nearest first.
     demands : (n,) records of the workload.
     prompts_only : see Mirror.
@@ -85,7 +86,7 @@ cdef class HostChain(Mirror):
         free(self._used)
         free(self._refusals)
 
-    # ---- what is where
+    # ---- places of blocks
 
     cdef Place place_of(self, uint64_t hash) noexcept nogil:
         cdef int32_t element = self._table.find(hash)
@@ -94,7 +95,7 @@ cdef class HostChain(Mirror):
         return BELOW if self._level_of(hash) >= 0 else ABSENT
 
     cdef int32_t _level_of(self, uint64_t hash) noexcept nogil:
-        """Return the nearest level that has a block; -1: none has."""
+        """Return the nearest level that has a block; -1: there is none."""
         cdef int32_t levels = self._below.get(hash), level
         if levels < 0:
             return -1
@@ -125,7 +126,7 @@ cdef class HostChain(Mirror):
         return self._cascade(element, hash)
 
     cdef int _evict(self, int64_t count) noexcept nogil:
-        """Let so many blocks go, those longest idle first; return how many went."""
+        """Evict up to `count` blocks, those longest idle first; return their number."""
         cdef int64_t gone = min(count, self._table.sizes[0])
         cdef int64_t _
         for _ in range(gone):
@@ -228,7 +229,7 @@ cdef class HostChain(Mirror):
         return 0
 
     cdef Place _place_of_run(self, const Episode* run) noexcept nogil:
-        """Return HELD if all of a run is, ABSENT if some of it is not even coming, else COMING."""
+        """Return HELD if all blocks of a run are in host memory, ABSENT if one is not even coming, else COMING."""
         cdef Place all_of_it = HELD, where
         cdef int32_t i
         for i in range(run.count):
@@ -379,7 +380,7 @@ cdef class HostChain(Mirror):
         """See KVTier."""
         return Holdings(self.block_size, self.block_size, (self._table,), (self._written,) * self.has_levels)
 
-    # ---- what it did
+    # ---- counters
 
     def rows(self):
         """See KVTier."""

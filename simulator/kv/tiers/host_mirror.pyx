@@ -1,8 +1,9 @@
 """A copy in host memory of the blocks that a replica fills, as BLIS models it.
 
-After every iteration all full blocks of those that run are there, the last to go; the least recently run for goes. An
-allocation first brings back what it finds there of a prompt, into free blocks, at no cost but time: the next iteration
-takes that much longer, and computes the tokens all the same. Source: inference-sim (BLIS) at f90a1e3a,
+After every iteration all full blocks of running sequences are there, as the last to be evicted; the block evicted is
+the one that a running sequence held longest ago. An allocation first brings back the blocks that the host has of a
+prompt, into free blocks, at no cost but time: the next iteration takes longer by that, and computes the tokens all the
+same. Source: inference-sim (BLIS) at f90a1e3a,
 sim/kv/tiered.go.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
@@ -18,10 +19,10 @@ from simulator.kv.holdings import Holdings
 cdef class HostMirror(Mirror):
     """Host memory of one replica.
 
-    blocks : that fit.
+    blocks : blocks that fit.
     reload_ns : of a block.
-    when_full : it is asked only where the KV cache has no room, as BLIS did up to 0.7.10.
-    block_bytes : of a block on all accelerators, for what is told of it.
+    when_full : it is asked only when the KV cache has no room, as BLIS did up to 0.7.10.
+    block_bytes : of a block on all accelerators, for the counters.
     """
 
     def __init__(self, int64_t blocks, int64_t reload_ns, bint when_full=False, double block_bytes=0.0):

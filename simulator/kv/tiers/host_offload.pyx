@@ -1,14 +1,15 @@
 """Host memory of one replica to which blocks are moved, as BLIS had it up to v0.6.9.
 
-When a request gives up its blocks while more than a share of all is held, those that nobody holds and that can still
-be found go to host memory, one by one, the first to be reused first: nothing is found in them any more, and they are
-reused last. When an allocation fails, all that is there comes back, in order of number, into free blocks, whoever needs
-it; with more of them than free blocks the later ones overwrite the earlier ones. The next iteration takes that much
-longer, and computes its tokens all the same. Source: inference-sim (BLIS), sim/kv/tiered.go before v0.7.0.
+When a request gives up its blocks while more than a share of all is in use, free blocks that a lookup can find are
+moved to host memory, one by one, the first to be reused first: in the KV cache they then hold nothing, and are reused
+last. When an allocation fails, all blocks in host memory return, in order of index, into free blocks, whether the
+request needs them or not; if there are more than free blocks, later ones overwrite earlier ones. The next iteration
+takes longer by their copies, and computes its tokens all the same. Source: inference-sim (BLIS), sim/kv/tiered.go
+before v0.7.0.
 
-A block lies there under the number that it had in the KV cache, and replaces the one that came under that number
-before. Room is counted by what came and went back: a replaced block still counts, and host memory is full too early.
-That is a fault of BLIS's, and its recorded runs have it.
+A block in host memory has the index that it had in the KV cache, and replaces an earlier one with that index. Room is
+counted by blocks moved in and given back: a replaced block still counts, so host memory is full too early. That is a
+fault of BLIS's, and its recorded runs have it.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport free
@@ -26,10 +27,10 @@ cdef enum:
 cdef class HostOffload(Mirror):
     """Host memory of one replica.
 
-    blocks : that fit.
-    threshold : they come while a larger share of the blocks of the KV cache is held.
+    blocks : blocks that fit.
+    threshold : blocks move while a larger share of the KV cache is in use.
     reload_ns : of a block.
-    block_bytes : of a block on all accelerators, for what is told of it.
+    block_bytes : of a block on all accelerators, for the counters.
     """
 
     def __init__(self, int64_t blocks, double threshold, int64_t reload_ns, double block_bytes=0.0):
@@ -103,11 +104,11 @@ cdef class HostOffload(Mirror):
     # ---- the debug face
 
     def hashes(self):
-        """Return what is there, {number: hash}."""
+        """Return the blocks in host memory, {index: hash}."""
         return {block: self._moved[block].hash for block in range(self._room) if self._moved[block].hash != 0}
 
     def check(self):
-        """Raise RuntimeError unless the counts agree with what is there."""
+        """Raise RuntimeError unless the counts agree with the blocks in host memory."""
         found = len(self.hashes())
         if not found == self._num_moved <= self._charged <= self._capacity:
             raise RuntimeError(

@@ -1,6 +1,6 @@
-"""Which chunks of a text a tier keeps, and needs, of one group of layers.
+"""The chunks of a text that a tier keeps, and that a hit needs, for one group of layers.
 
-Of layers that see a window of the text only the ends of segments are kept, where a hit may end. Source: the behaviour
+A group of layers with a window keeps only the ends of segments, where a hit may end. Source: the behaviour
 of vLLM 0.32.0, vllm/distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py.
 """
 from libc.stdint cimport int32_t, int64_t
@@ -32,13 +32,13 @@ cdef bint _ends_with(const LayerChunks* it, int64_t tokens, int32_t block) noexc
 
 
 def chunks_of(layers, blocks_per_chunk):
-    """Return what each group keeps and needs, as dicts that are LayerChunks.
+    """Return the rules of each group, as dicts that are LayerChunks.
 
     layers : LayerGroups, of full and sliding attention and of states kept where blocks end. blocks_per_chunk : of each.
     """
     full = {group.block_size for group in layers.groups if group.kind == "full_attention"}
     sizes = {group.block_size for group in layers.groups}
-    align = 0                       # tokens at multiples of which a hit is likely to end; 0: nobody knows
+    align = 0                       # tokens at multiples of which a hit is likely to end; 0: unknown
     if len(full) == 1:
         align = full.pop() * blocks_per_chunk
     elif not full:

@@ -17,9 +17,9 @@ from simulator.kv.tiers.fifo_lane import FifoLane
 
 @cython.final
 cdef class Level(ChunkStore):
-    """One store; the chunk goes that was used longest ago.
+    """One store; evicts the chunk that was used longest ago.
 
-    Of one text the end goes first.
+    Of one text the end is evicted first.
 
     settings : LevelSettings.
     """
@@ -49,7 +49,7 @@ cdef class Level(ChunkStore):
 
     @property
     def settings(self):
-        """What it was built from."""
+        """The LevelSettings it was built from."""
         return self._settings
 
     cdef int32_t join(self) except -1 nogil:
@@ -139,7 +139,7 @@ cdef class Level(ChunkStore):
         return job
 
     cdef bint _make_room(self, int64_t count, int64_t touched, int64_t now_ns) noexcept nogil:
-        """Let chunks go for so many; `touched`: idle ones of the same text, at the end of the list, that stay."""
+        """Evict chunks for `count` new ones; `touched`: idle ones of the same text, at the list's end, that stay."""
         cdef int64_t lacking = self.table.size() + count - self.table.capacity, most = self.table.num_idle - touched
         if lacking > most:
             return False
@@ -245,7 +245,7 @@ cdef class Level(ChunkStore):
         self.num_cancelled += 1
         self.give_back(job)
 
-    # ---- for who follows it from outside
+    # ---- for followers outside the replica
 
     cdef bint has(self, uint64_t hash) noexcept nogil:
         return self.table.has(hash)
@@ -261,10 +261,10 @@ cdef class Level(ChunkStore):
         """See ChunkStore."""
         return self.table.hashes()
 
-    # ---- what it did
+    # ---- counters
 
     def row(self):
-        """Return that, a dict of the fields of `records.KV_TIER`."""
+        """Return the counters, a dict of the fields of `records.KV_TIER`."""
         underway = self.num_started - self.num_writes - self.num_reads - self.num_cancelled
         return {"level": self._settings.level, "capacity_chunks": self.table.capacity, "used_chunks": self.table.size(),
                 "stores": self.num_writes, "stored_chunks": self._written_chunks,

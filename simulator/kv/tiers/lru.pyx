@@ -1,7 +1,8 @@
-"""`lru`: the chunk goes whose request left longest ago.
+"""`lru`: evicts the chunk that was used by the request that left longest ago.
 
-A new chunk is the last to go, and those of a request that leaves are moved there, its text from the end to the
-beginning: what others may still share goes after what they cannot. Reading gives no better place. Source: the behaviour
+New chunks are evicted last. When a request leaves, its chunks are moved there, from the end of its text to the
+beginning: the beginning, which others may still share, is evicted after the end. Reading changes nothing. Source: the
+behaviour
 of vLLM 0.32.0, vllm/v1/kv_offload/cpu/policies/lru.py.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -31,7 +32,7 @@ cdef class Lru(EvictionPolicy):
             first = last = elements[i] if uses[i] else 0
             i -= 1
             while first != 0 and i >= 0 and uses[i] and elements[i] != 0 and chunks[last].next == elements[i]:
-                last = elements[i]              # as the one before left them: they go together
+                last = elements[i]              # in the order that the request before left: move them together
                 i -= 1
             if first != 0:
                 self.table.move_all_back(first, last, 0)

@@ -9,8 +9,8 @@ from simulator.kv.tier cimport External, KVTier, LoadEnd
 cdef class MultiTier(KVTier):
     cdef readonly KVTier first, second
     cdef bint _asks_both
-    cdef bint _first_has_it         # what the request wants that asked last
+    cdef bint _first_has_it         # the first tier has tokens for the request that asked last
 
-    # Did the first tier load what a request was given last?
+    # Did the first tier do the last load of a request?
     cdef inline bint _is_of_first(self, int32_t row) noexcept nogil:
         return self.first.loaded_tokens(row) > 0

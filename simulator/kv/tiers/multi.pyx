@@ -1,7 +1,7 @@
-"""Two tiers of one replica: KV that other replicas hand over, and its own host memory.
+"""Two tiers of one replica: KV transfer from other replicas, and its own host memory.
 
-Asked what it has of a text, each answers in turn, and the first that has any loads it; one that cannot say yet puts the
-request off. Both store. Source: vLLM 0.32.0, vllm/distributed/kv_transfer/kv_connector/v1/multi_connector.py,
+When a request is matched, both tiers are asked, and the first that has tokens loads them; a tier that does not know yet
+puts the request off. Both store. Source: vLLM 0.32.0, vllm/distributed/kv_transfer/kv_connector/v1/multi_connector.py,
 MultiConnector.
 """
 from libc.stdint cimport int32_t, int64_t
@@ -12,11 +12,11 @@ from simulator.kv.tier cimport UNDECIDED, External, KVTier, LoadEnd
 
 @cython.final
 cdef class MultiTier(KVTier):
-    """The tiers of a replica that has two.
+    """Base of the tiers of a replica that has two.
 
-    first : it may keep blocks of completed requests, hears of what they compute, and tells by `Scheduler.comes_at` what
-        it has loaded.
-    second : it frees blocks at once, and tells by `take_loaded`.
+    first : may keep blocks of completed requests, gets the chunks that they compute, and reports ended loads by
+        `Scheduler.comes_at`.
+    second : frees blocks at once, and reports ended loads by `take_loaded`.
     asks_both : the second is asked even where the first has something: it may put the request off, as in vLLM.
     """
 
@@ -28,7 +28,7 @@ cdef class MultiTier(KVTier):
         self.names_blocks = first.names_blocks or second.names_blocks
         self.hears_of_chunks, self.reserved_tokens = first.hears_of_chunks, first.reserved_tokens
 
-    # ---- what they have
+    # ---- hits and loads
 
     cdef int match(self, int32_t row, int64_t local_tokens, External* found) except -1 nogil:
         cdef External other
@@ -113,7 +113,7 @@ cdef class MultiTier(KVTier):
     cdef bint may_change(self) noexcept nogil:
         return self.first.may_change() or self.second.may_change()
 
-    # ---- who leaves
+    # ---- requests that leave
 
     cdef int leaves(self, int32_t slot, int32_t row, int64_t computed, int64_t text) except -1 nogil:
         self.first.leaves(slot, row, computed, text)
@@ -127,7 +127,7 @@ cdef class MultiTier(KVTier):
         self.first.fail()
         return self.second.fail()
 
-    # ---- building, results, the debug face: the second has something to say
+    # ---- building, results, the debug face: of the second
 
     def attach(self, kv, content, use=None, with_tables=False):
         """See KVTier."""

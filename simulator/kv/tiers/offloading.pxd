@@ -17,24 +17,24 @@ cdef class OffloadingTier(HostTier):
     cdef Users _users
     cdef int32_t _chunk_blocks          # blocks of a chunk
     cdef int64_t _chunk_tokens
-    cdef bint _in_step                  # loads are part of the iteration that admits, see Offloading, like the next
+    cdef bint _in_step                  # loads are part of the iteration that admits; see Offloading, also for the next
     cdef int32_t _overlaps
     cdef bint _waits
     cdef bint _confirms
     cdef int64_t _promoted_tokens
     cdef RowList _lower                 # chunks of a text that the host lacks and a level has
-    cdef ReuseCounts _counts            # None: it is written at once
+    cdef ReuseCounts _counts            # None: a chunk is written at once
     cdef bint _lists_all                # there are no runs
     cdef bint _caches                   # the replica has a prefix cache
-    cdef int32_t* _user_in              # [_room_slots] slot -> user, as far as its row is the slot's
+    cdef int32_t* _user_in              # [_room_slots] slot -> user, valid if the user's row is the slot's
     cdef int32_t _room_slots
     cdef RowList _leaving               # users that left since the last step, in order
-    cdef int32_t _num_left              # requests that did, users or not
-    cdef bint _told_of_leaving          # by the step formed last
-    cdef RowList _new                   # places of chunks to be written, of those listed; then pairs begin, end of runs
-    cdef RowList _new_runs
-    cdef int64_t _num_new               # chunks to be written by it
-    cdef int64_t _matched_tokens        # found in the KV cache by the request that asked last
+    cdef int32_t _num_left              # requests that left, with or without a user
+    cdef bint _told_of_leaving          # a request had left when the last step was formed
+    cdef RowList _new                   # places of listed chunks to be written
+    cdef RowList _new_runs              # pairs begin, end of runs to be written
+    cdef int64_t _num_new               # chunks in both
+    cdef int64_t _matched_tokens        # tokens found in the KV cache by the request that asked last
     cdef dict _left_blocks      # of the debug face: block tables of users that have left
 
     cdef int32_t _user_of(self, int32_t slot, int32_t row) except -2 nogil

@@ -1,8 +1,8 @@
 """Chunks of a replica's KV kept in host memory: vLLM's OffloadingConnector.
 
-What a batch fills of a text is offered when the batch is formed, chunk by chunk, and written one step later; a request
-that is admitted loads what the host has behind the tokens found in the KV cache, and waits for it with its blocks. The
-blocks of a request that has ended are free at once, though they may still be read: a step that gives one away waits.
+When a batch is formed, the chunks of text that it fills are offered, and written one step later; an admitted request
+loads the chunks that the host has behind the tokens found in the KV cache, and waits for the load with its blocks. The
+blocks of a request that has ended are free at once, though they may still be read: a step that reuses one waits.
 Source: the behaviour of vLLM 0.32.0, vllm/distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py and
 vllm/v1/kv_offload/cpu/manager.py, for one group of full-attention layers.
 """
@@ -34,7 +34,7 @@ from simulator.kv.tiers.settings import Offloading
 
 @cython.final
 cdef class OffloadingTier(HostTier):
-    """Host memory of one replica, and what lies below it; see HostTier."""
+    """Host memory of one replica, and the levels below it; see HostTier."""
 
     def __init__(self, settings: Offloading, Lane store, Lane load):
         HostTier.__init__(self, settings, store, load)
@@ -82,7 +82,7 @@ cdef class OffloadingTier(HostTier):
         free(self._new_runs.rows)
         free(self._lower.rows)
 
-    # ---- what it has
+    # ---- hits and loads
 
     cdef int match(self, int32_t row, int64_t local_tokens, External* found) except -1 nogil:
         cdef int64_t text = self._content.text_tokens(row), tokens
@@ -100,7 +100,7 @@ cdef class OffloadingTier(HostTier):
             return 0
         if user < 0:
             if begin >= self._users.listed_chunks(row):
-                return 0                # private text that it was never offered
+                return 0                # private text that was never offered
             user = self._users.get(row)
         if self.chain is None:
             hits = self._count_hits(user, begin, end, &is_late, &is_read)
@@ -117,7 +117,7 @@ cdef class OffloadingTier(HostTier):
 
     cdef int32_t _count_hits(self, int32_t user, int32_t begin, int32_t end, bint* is_late,
                              bint* is_read) except -1 nogil:
-        """Return how many chunks from `begin` on are there: any of them still being written, or being read?"""
+        """Count the chunks present from `begin` on, and say whether any is still being written, or being read."""
         cdef int32_t listed_end = min(end, self._users.users[user].num_listed), i = begin, element = 0
         cdef const Chunk* it
         self._users.hash(user, listed_end)
@@ -136,7 +136,7 @@ cdef class OffloadingTier(HostTier):
 
     cdef int32_t _count_with_levels(self, int32_t user, int64_t local_tokens, int32_t end, bint* is_late,
                                     bint* is_read) except -1 nogil:
-        """The same where levels below may have more: that is read into the host, and the request waits for it."""
+        """The same with levels below: chunks that they have are read into the host, and the request waits for that."""
         cdef int32_t begin = <int32_t>(local_tokens // self._chunk_tokens), i = begin, element = 0, lower = 0
         cdef Chunk* it
         self._users.hash(user, end)
@@ -164,7 +164,7 @@ cdef class OffloadingTier(HostTier):
         return self._count_hits(user, begin, end, is_late, is_read)
 
     cdef bint _promote(self, int32_t user) except -1 nogil:
-        """Plan to read chunks into the host; False: it has no room."""
+        """Plan to read the chunks of `_lower` into the host; False: it has no room."""
         cdef const uint64_t* hashes = self._users.users[user].hashes
         cdef int64_t lacking = self._lower.size - (self.table.capacity - self.table.size())
         cdef int32_t newcomers = self.policy.newcomers(), place, lower = 0, level, i
@@ -209,7 +209,7 @@ cdef class OffloadingTier(HostTier):
         return now_ns if self._in_step else NEVER_NS
 
     cdef int32_t _cut_out(self, int32_t row, int32_t begin, int32_t end) except 0 nogil:
-        """Return an element of the run at `begin` that begins there and goes no farther than `end`."""
+        """Return an element of the run at `begin` that begins there and does not reach beyond `end`."""
         cdef int32_t element = self.table.run_at(row, begin)
         self.table.prepare(2)
         if self.table.chunks[element].begin < begin:
@@ -222,7 +222,7 @@ cdef class OffloadingTier(HostTier):
         cdef int32_t user = self._users.find(row)
         return self._users.users[user].loaded_tokens if user >= 0 else 0
 
-    # ---- what it is offered
+    # ---- chunks offered by requests
 
     cdef int32_t _user_of(self, int32_t slot, int32_t row) except -2 nogil:
         """Return the user of a sequence; -1: it has none yet."""
@@ -263,7 +263,7 @@ cdef class OffloadingTier(HostTier):
         return user >= 0 and self._users.users[user].row == row and self._users.users[user].offered >= end
 
     cdef int _offer(self, int32_t user, int32_t end) except -1 nogil:
-        """Plan to write what is new of the chunks that were not offered yet; if there is no room, offer them again."""
+        """Plan to write new chunks among those not offered yet; if there is no room, offer them again later."""
         cdef User* it = &self._users.users[user]
         cdef int32_t begin = it.offered, listed_end = min(end, it.num_listed)
         self._guard += 1
@@ -283,7 +283,7 @@ cdef class OffloadingTier(HostTier):
         return 0
 
     cdef int _sort_out(self, int32_t user, int32_t begin, int32_t end) except -1 nogil:
-        """Tell listed chunks that are new from those that are there."""
+        """Separate listed chunks that are new from those that are there."""
         cdef User* it = &self._users.users[user]
         cdef const uint64_t* hashes = it.hashes
         cdef uint8_t* uses = it.uses
@@ -308,7 +308,7 @@ cdef class OffloadingTier(HostTier):
                 chunk.guard = guard
                 idle += chunk.references == 0
                 uses[i] |= SEEN if uses[i] & INSERTED else SEEN | REUSED
-                while not counts and i + 1 < end and chunk.sibling > 0:     # the same for all behind it, in short
+                while not counts and i + 1 < end and chunk.sibling > 0:     # a short loop for the chunks that follow
                     following = &chunks[chunk.sibling]
                     if following.hash != hashes[i + 1] or following.listed >= REMEMBERED or (
                             following.references == WRITING):
@@ -324,7 +324,7 @@ cdef class OffloadingTier(HostTier):
         return 0
 
     cdef int _sort_out_runs(self, int32_t row, int32_t begin, int32_t end) except -1 nogil:
-        """Do the same with private text."""
+        """The same for private text."""
         cdef int32_t element, following
         while begin < end:
             following, element = end, self.table.first_run(row)
@@ -356,7 +356,7 @@ cdef class OffloadingTier(HostTier):
                 self.policy.missed(self.table.find(it.hashes[place]))
 
     cdef int _write(self, int32_t user) except -1 nogil:
-        """Plan one copy of all that is new."""
+        """Plan one copy of all new chunks."""
         cdef User* it = &self._users.users[user]
         cdef int32_t copy = self.copying.plan(STORE, user, -1, self._num_new * self._chunk_blocks), i, place
         cdef int32_t newcomers = self.policy.newcomers()
@@ -374,7 +374,7 @@ cdef class OffloadingTier(HostTier):
             self._note("stores", copy)
         return 0
 
-    # ---- who leaves
+    # ---- requests that leave
 
     cdef int leaves(self, int32_t slot, int32_t row, int64_t computed, int64_t text) except -1 nogil:
         cdef int64_t prompt = self._content.prompt_tokens(row), tokens = min(max(prompt, text - 1), computed)
@@ -394,7 +394,7 @@ cdef class OffloadingTier(HostTier):
         return add_row(&self._leaving, user)
 
     cdef int _fence(self, int32_t user, int32_t slot) except -1 nogil:
-        """Mark the blocks of a request that are read, or will be, though it leaves."""
+        """Put fences on the blocks of a leaving request that copies read, or will read."""
         cdef const User* it = &self._users.users[user]
         cdef int32_t copy = it.first_copy, begin = it.offered, end = it.last_chunk, i
         cdef const Copy* read
@@ -443,7 +443,7 @@ cdef class OffloadingTier(HostTier):
         return 0
 
     cdef int _flush_touched(self) except -1 nogil:
-        """Flush stores of blocks that the step gave away."""
+        """Flush stores of blocks that the step reuses."""
         cdef const Touched* it
         cdef const Copy* read
         cdef int32_t i, k, user, copy, chunk
@@ -462,7 +462,7 @@ cdef class OffloadingTier(HostTier):
         return 0
 
     cdef int _close(self, int32_t user) except -1 nogil:
-        """Tell the policy which chunks a request used that has left, from the last to the first."""
+        """Report to the policy the chunks that a request used, from the last to the first, after it has left."""
         cdef User* it = &self._users.users[user]
         cdef const Chunk* chunks = self.table.chunks
         cdef const uint64_t* hashes = it.hashes
@@ -606,7 +606,7 @@ cdef class OffloadingTier(HostTier):
         return element == 0
 
     cdef bint may_lag(self) noexcept nogil:
-        # No step finds a block that is read, nobody waits for what comes, and nobody follows the table.
+        # No step finds a block that is read, no request waits for a load, and the table has no follower.
         return (self.chain is None and self.kv.fences.size == 0 and self.table.log is None
                 and self._leaving.size == 0 and self.copying.num_loading == 0)
 
@@ -627,7 +627,7 @@ cdef class OffloadingTier(HostTier):
     # ---- the debug face
 
     cdef int _note(self, str what, int32_t copy) except -1 nogil:
-        """Note a copy that was planned: number, request, chunks of its text, slots; and blocks of one that has left."""
+        """Note a planned copy: number, request, chunks of its text, slots; and the blocks of one that has left."""
         cdef const Copy* it = &self.copying.copies[copy]
         cdef int32_t i
         with gil:
@@ -644,7 +644,7 @@ cdef class OffloadingTier(HostTier):
         return 0
 
     def take_log(self):
-        """See HostTier; of a copy: number, row, chunks, slots, blocks copied, of one who had left its block table."""
+        """See HostTier; a copy: number, row, chunks, slots, blocks copied, and the block table if its request left."""
         return HostTier.take_log(self)
 
     def check(self):

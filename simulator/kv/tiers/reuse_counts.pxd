@@ -1,4 +1,4 @@
-"""How often each of the chunks offered lately was offered."""
+"""How often each of the recently offered chunks was offered."""
 from libc.stdint cimport int32_t, uint64_t
 cimport cython
 
@@ -15,5 +15,5 @@ cdef class ReuseCounts:
     cdef IndexList _by_age      # entries in use, the one offered longest ago first
     cdef int32_t _most          # entries at most
 
-    # It is offered once more: how often now.
+    # Count another offer; return how often the chunk was offered.
     cdef int32_t count(self, uint64_t hash) except -1 nogil

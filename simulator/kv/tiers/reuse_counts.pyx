@@ -1,4 +1,4 @@
-"""How often each of the chunks offered lately was offered."""
+"""How often each of the recently offered chunks was offered."""
 from libc.stdint cimport int32_t, uint64_t
 from libc.stdlib cimport free, malloc
 cimport cython
@@ -11,7 +11,7 @@ MOST_COUNTED = 64_000           # chunks: vLLM 0.32.0, vllm/v1/kv_offload/cpu/ma
 
 @cython.final
 cdef class ReuseCounts:
-    """Counts of the chunks offered last; those offered longer ago begin anew.
+    """Counts of the chunks offered last; a chunk offered longer ago begins at 0.
 
     most : chunks that are counted.
     """

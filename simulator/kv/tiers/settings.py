@@ -1,4 +1,4 @@
-"""What tiers are built from."""
+"""Settings of tiers, and keys that several protocols have."""
 import math
 from typing import Annotated, Any, Literal
 
@@ -9,7 +9,7 @@ from simulator.kv.tiers.fair_lane import FairLane
 from simulator.kv.tiers.fifo_lane import FifoLane
 
 GIB = 2**30
-PAGE_BYTES = 4096       # to which vLLM rounds a chunk up
+PAGE_BYTES = 4096       # vLLM rounds the bytes of a chunk up to a multiple
 LANES = {"fifo": FifoLane, "fair": FairLane}
 
 Gib = Annotated[float, Meta(gt=0, le=1e9)]
@@ -20,17 +20,17 @@ class Offloading(msgspec.Struct, frozen=True):
     """Host memory of one replica.
 
     policy : EvictionPolicy subclass.
-    chunks : that fit.
+    chunks : chunks that fit.
     blocks_per_chunk : KV blocks of a chunk.
     store_threshold : how often a chunk must be offered before it is written; 0 and 1: at once.
     offload_prompt_only : outputs are not stored.
     block_bytes : of a KV block, on all accelerators together.
     levels : below the host, LevelSettings each, the nearest first.
-    promoted_tokens : what is read from these for a request is at least so much of its text.
-    loads_in_step : loads are part of the iteration that admits their request; else this waits for them.
-    overlaps : then those of one layer are hidden behind what the layers before compute; 0: none is; else layers.
-    waits : a request waits for chunks that are being written; else they are not there.
-    confirms : a step offers what had been computed when it was formed, and not what it computes itself.
+    promoted_tokens : fewer tokens of a request's text are not read from the levels.
+    loads_in_step : loads are part of the iteration that admits their request; else the request waits for them.
+    overlaps : with loads_in_step: number of layers, each hiding its successor's load behind its computation; 0: none.
+    waits : a request waits for chunks that are being written; else they are not found.
+    confirms : a step offers tokens computed before it was formed, not the tokens that it computes itself.
     """
 
     policy: type
@@ -50,16 +50,16 @@ class Offloading(msgspec.Struct, frozen=True):
 class LevelSettings(msgspec.Struct, frozen=True):
     """A store below host memory.
 
-    name : names it in the experiment.
+    name : its name in the experiment.
     level : its number in results; 0 is the host.
-    scope : "replica": each has one; "cluster": they share it.
-    chunks : that fit.
+    scope : "replica": each replica has one; "cluster": all replicas share it.
+    chunks : chunks that fit.
     chunk_bytes : of a chunk.
     write_bytes_per_s, read_bytes_per_s : of its link.
     base_us : of each copy before its first byte.
-    lease_s : a chunk that was read stays for so long.
-    full_at : from this share on more go than must; 1: never.
-    goes_at_once : the share that goes then.
+    lease_s : a chunk that was read is not evicted for so long.
+    full_at : share in use from which on more chunks are evicted than needed; 1: never.
+    goes_at_once : the share that is evicted then.
     writes_in_turn : writes go one after the other; else they share the link.
     """
 
@@ -80,26 +80,27 @@ class LevelSettings(msgspec.Struct, frozen=True):
 class Secondary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A level below host memory, [[kv_tiers.secondary]]."""
 
-    name: Annotated[str, Meta(min_length=1, description="of the level; of replicas that share one, the same")]
+    name: Annotated[str, Meta(min_length=1, description="name of the level; the same name in pools that share it")]
     scope: Annotated[Literal["replica", "cluster"], Meta(description=(
-        "each replica has one, or all share one and its link"))] = "replica"
+        "replica: each replica has one; cluster: all replicas share one and its link"))] = "replica"
     capacity_gib: Annotated[float, Meta(gt=0, extra={"inf": True}, description=(
-        "that fits; inf: everything"))] = math.inf
-    read_gb_per_s: Annotated[Rate, Meta(description="into host memory, of all readers together")] = 7.0
-    write_gb_per_s: Annotated[Rate, Meta(description="from host memory, likewise")] = 5.0
+        "capacity of the level; inf: unlimited"))] = math.inf
+    read_gb_per_s: Annotated[Rate, Meta(description="into host memory, of all reads together")] = 7.0
+    write_gb_per_s: Annotated[Rate, Meta(description="from host memory, of all writes together")] = 5.0
     base_us: Annotated[float, Meta(ge=0, le=1e9, description=(
-        "of each copy before its first byte, in which it does not occupy the link"))] = 100.0
+        "of each copy before its first byte; the link is free meanwhile"))] = 100.0
 
 
 class LinkParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Keys of all protocols that keep KV in host memory."""
 
     d2h_gb_per_s: Annotated[Rate | None, Meta(description=(
-        "from each accelerator to the host; default: its PCIe link's"))] = None
-    h2d_gb_per_s: Annotated[Rate | None, Meta(description="from the host to each accelerator; likewise")] = None
+        "from each accelerator to the host; default: rate of the accelerator's PCIe link"))] = None
+    h2d_gb_per_s: Annotated[Rate | None, Meta(description=(
+        "from the host to each accelerator; default: rate of the accelerator's PCIe link"))] = None
     first_byte_us: Annotated[float, Meta(ge=0, le=1e9, description="of each copy, before its first byte")] = 0.0
     kv_bytes_per_token: Annotated[Annotated[float, Meta(gt=0, le=1e12)] | None, Meta(description=(
-        "on all accelerators of a replica, of all its layers; default: the model's"))] = None
+        "KV of a token on all accelerators of a replica, of all its layers; default: the model's"))] = None
 
 
 class HostParameters(LinkParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -107,11 +108,11 @@ class HostParameters(LinkParameters, frozen=True, kw_only=True, forbid_unknown_f
 
     cpu_gib: Annotated[Gib, Meta(description=(
         "host memory of a replica, for all its accelerators; vLLM's --kv-offloading-size"))]
-    blocks_per_chunk: Annotated[int, Meta(ge=1, le=2**20, description="KV blocks that are kept and go together")] = 1
-    eviction_policy: Annotated[str, Meta(description="which chunks go when others come")] = "lru"
+    blocks_per_chunk: Annotated[int, Meta(ge=1, le=2**20, description="KV blocks stored and evicted together")] = 1
+    eviction_policy: Annotated[str, Meta(description="policy for the eviction of chunks from host memory")] = "lru"
     parameters: Annotated[Any, Meta(extra={"kind": "kv_eviction"})] = None
     store_threshold: Annotated[int, Meta(ge=0, le=2**20, extra={"unit": "times"}, description=(
-        "that a chunk must be offered before it is stored; 0 and 1: at once"))] = 0
+        "how often a chunk must be offered before it is stored; 0 and 1: at once"))] = 0
     offload_prompt_only: Annotated[bool, Meta(description="outputs are not stored")] = True
     contention: Annotated[Literal["fifo", "fair"], Meta(description=(
         "copies of one direction: one after the other, or at equal shares of the link"))] = "fifo"

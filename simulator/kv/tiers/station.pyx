@@ -1,6 +1,6 @@
-"""Who reads and writes the levels below the host memory of one replica, as BLIS models it: a queueing station.
+"""Readers and writers of the levels below the host memory of one replica, as BLIS models it: a queueing station.
 
-A job of n bytes takes base + n / (b r) us, the quotient cut to whole microseconds, of a bandwidth b; r rises from
+A job of n bytes takes base + n / (b r) us, the quotient cut to whole microseconds, with bandwidth b; r rises from
 `first_frac` with one job of its direction to 1 with `full_depth`. Source: inference-sim (BLIS) at 9be04fd5,
 sim/kvtransfer/station.go; equal to runs of f90a1e3a.
 """
@@ -13,7 +13,7 @@ from simulator.core.memory cimport resize
 
 cdef enum:
     FIRST_JOBS = 32             # doubled with need
-cdef double LONGEST_US = 1e15   # behind the end of the clock
+cdef double LONGEST_US = 1e15   # beyond the end of the clock
 
 
 @cython.final
@@ -21,7 +21,7 @@ cdef class Station:
     """Readers and writers of some levels.
 
     levels : protocols.blis_chain.ServedLevel each, the nearest first.
-    block_bytes : that each accelerator moves of a block.
+    block_bytes : bytes of a block that each accelerator copies.
     """
 
     def __init__(self, levels, double block_bytes):
@@ -108,7 +108,7 @@ cdef class Station:
                 self._serve(servers, way, now_ns)
 
     cdef void _serve(self, Servers* servers, int server, int64_t now_ns) noexcept nogil:
-        """Let a free server begin with the next job: of its own direction, if there is one."""
+        """Let a free server begin the next job: of its own direction, if there is one."""
         cdef int32_t way = server if servers.first[server] >= 0 else 1 - server, job = servers.first[way]
         cdef Job* it = &self.jobs[job]
         cdef int64_t duration_ns
@@ -160,7 +160,7 @@ cdef class Station:
                 self._last_done = -1
         return job
 
-    # ---- in order of end
+    # ---- the heap, in order of end
 
     cdef bint _goes_before(self, int32_t one, int32_t other) noexcept nogil:
         cdef const Job* a = &self.jobs[one]
@@ -220,10 +220,10 @@ cdef class Station:
         self.servers[self.jobs[job].level].num_cancelled += 1
         self.give_back(job)
 
-    # ---- what it did
+    # ---- counters
 
     def row(self, int32_t level):
-        """Return what came and went at a level, a dict of fields of `records.KV_TIER`."""
+        """Return the counters of a level, a dict of fields of `records.KV_TIER`."""
         cdef const Servers* it = &self.servers[level]
         started, done = it.num_started[READ] + it.num_started[WRITE], it.num_done[READ] + it.num_done[WRITE]
         return {"stores": it.num_done[WRITE], "stored_chunks": it.num_blocks[WRITE], "loads": it.num_done[READ],
@@ -232,7 +232,7 @@ cdef class Station:
                 "load_busy_ns": it.busy_ns[READ]}
 
     def check(self):
-        """Raise RuntimeError unless the jobs there are agree with those counted, and their order with their ends."""
+        """Raise RuntimeError unless the jobs agree with the counts, and their order with their ends."""
         cdef int32_t i, level, way
         cdef Servers* servers
         for i in range(1, self._num_served):

@@ -1,4 +1,4 @@
-"""What a tier remembers of each request while it is here: how far its text was offered, and which chunks it used."""
+"""State of each request in a tier while it is here: how far its text was offered, and the chunks it used."""
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint64_t
 cimport cython
 
@@ -7,36 +7,36 @@ from simulator.kv.content cimport Content, Cursor
 
 
 cdef struct User:
-    int32_t row                 # the request; of one not in use: the next one, -1: none
+    int32_t row                 # the request; of a user not in use: the next one, -1: none
     int32_t offered             # leading chunks of its text that were offered, loaded, or found too late
-    int32_t num_listed          # leading chunks that others may share, see ChunkTable; those behind are runs
-    int32_t num_hashed          # of these, with a hash
-    int32_t room                # chunks that fit before both below must grow
+    int32_t num_listed          # leading chunks that others may share, see ChunkTable; chunks behind are in runs
+    int32_t num_hashed          # leading listed chunks with a hash
+    int32_t room                # chunks that fit before the next three must grow
     uint64_t* hashes            # [num_hashed] of the text up to the end of each chunk
     uint8_t* uses               # [num_hashed] see Use
-    int32_t* elements           # [num_hashed] of the tier's table, of those used: where they were
-    Cursor cursor               # behind the last of these
-    int32_t first_copy          # under way or planned, linked by `sibling`; -1: none
-    int32_t loaded_tokens       # since it was asked for last
-    int32_t confirmed           # leading tokens whose computation has ended, as far as the step before knew
-    int32_t last_chunk          # of one that has left: its text may be stored up to here
-    int32_t generation          # of the places in `users`: one more each time that it is given away
+    int32_t* elements           # [num_hashed] elements of the tier's table, of used chunks; may be out of date
+    Cursor cursor               # behind the last hashed chunk
+    int32_t first_copy          # in flight or planned, linked by `sibling`; -1: none
+    int32_t loaded_tokens       # since the last `match`
+    int32_t confirmed           # leading tokens that were computed when the step before was formed
+    int32_t last_chunk          # once it has left: its text may be stored up to here
+    int32_t generation          # raised each time that the index is reused
     int8_t has_left
-    int8_t is_closed            # and what it used was made known
+    int8_t is_closed            # it has left, and the policy got its uses
 
 
 @cython.final
 cdef class Users:
     cdef User* users            # [_room]
     cdef Content _content
-    cdef HashMap _user_of       # key_of(row) -> user, of those that are here
+    cdef HashMap _user_of       # key_of(row) -> user, until its request leaves
     cdef int32_t _chunk_tokens
     cdef bint _lists_all        # private text, too
     cdef int32_t _room
     cdef int32_t _free          # first not in use; -1: none
-    cdef int32_t _absent        # a row that is not there, looked for lately; -1: unknown
+    cdef int32_t _absent        # a row without a user, looked up lately; -1: unknown
 
-    # The user of a request; -1: nothing is remembered of it. The same, or a new one.
+    # The user of a request; -1: it has none. get(): the user, a new one if it has none.
     cdef inline int32_t find(self, int32_t row) noexcept nogil:
         return self._find(row) if self._user_of.size > 0 and row != self._absent else -1
 
@@ -45,15 +45,15 @@ cdef class Users:
     # Leading chunks of a text that others may share, or all.
     cdef int32_t listed_chunks(self, int32_t row) noexcept nogil
 
-    # Have the hashes of the first `count` chunks, num_listed at most.
+    # Compute the hashes of the first `count` chunks, num_listed at most.
     cdef inline int hash(self, int32_t user, int32_t count) except -1 nogil:
         return self._hash(user, count) if self.users[user].num_hashed < count else 0
 
-    # It has left: its row may come back as another user. Nothing is remembered of it any more.
+    # The request has left: its row may come back as another user. drop(): forget the user.
     cdef void leave(self, int32_t user) noexcept nogil
     cdef void drop(self, int32_t user) noexcept nogil
 
-    # Names a user for as long as it is one; the user that has this name, -1: it is none any more.
+    # A name for a user until it is dropped; the user with this name, -1: it was dropped.
     cdef inline int64_t name(self, int32_t user) noexcept nogil:
         return <int64_t>self.users[user].generation << 32 | user
 

@@ -1,4 +1,4 @@
-"""What a tier remembers of each request while it is here."""
+"""State of each request in a tier while it is here."""
 from libc.stdint cimport INT32_MAX, int32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
@@ -12,10 +12,10 @@ from simulator.kv.returning cimport key_of
 
 @cython.final
 cdef class Users:
-    """By request, while a tier has something of it.
+    """Users by request: the state of each request in the tier.
 
     content : the texts of the requests.
-    chunk_tokens : of a chunk.
+    chunk_tokens : tokens of a chunk.
     lists_all : private text, too, is listed chunk by chunk.
     """
 

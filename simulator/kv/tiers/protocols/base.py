@@ -1,4 +1,4 @@
-"""What a protocol of KV tiers is: parameters, and how to make the tier of a replica from them."""
+"""Base of the protocols of KV tiers: parameters, and how to make the tier of a replica from them."""
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import MappingProxyType
@@ -16,16 +16,16 @@ EVERYTHING = 2**40          # chunks, more than a run can write
 
 
 class TierSite(NamedTuple):
-    """What a tier is made for: the replicas of a pool.
+    """The replicas of a pool, for which tiers are made.
 
     engine : parameters of their scheduler.
     block_size : tokens of a KV block.
     num_gpu_blocks : of a replica.
     tensor_parallel : accelerators that hold parts of each block.
-    kv : what their KV blocks are to the host; None: no model and accelerator are named.
+    kv : HostKv, size of their KV blocks and rate of their link; None: no model and accelerator are named.
     layers : LayerGroups, which have block tables of their own; None: all layers share one.
     eviction : the EvictionPolicy subclass that the parameters name; None: they name none.
-    scheduler : its name.
+    scheduler : name of their scheduler.
     """
 
     engine: Any
@@ -41,18 +41,18 @@ class TierSite(NamedTuple):
 class Protocol:
     """Base of all protocols; a class with `Parameters`.
 
-    scheduler : with which it goes. others : with which it does besides.
-    why_not : why it does not go with another, by name.
-    kinds : of groups of layers with block tables of their own that it knows.
-    why_unseen : why no router sees what such a tier holds; "": routers do that see tiers.
+    scheduler : name of the scheduler that it supports. others : further ones.
+    why_not : why a scheduler is not supported, by name.
+    kinds : kinds of layer groups with block tables of their own that it supports.
+    why_unseen : why no router sees the chunks of such a tier; "": routers that look at tiers see them.
     unseen_with : the same for some schedulers, by name.
-    apart_with : why it does not go with pools for prefill and decode, likewise.
+    apart_with : why disaggregated prefill is not supported with a scheduler, by name.
     """
 
     scheduler = "vllm"
     others = ()
     why_not = MappingProxyType({"sglang": (
-        "a tier is told of blocks, each with a hash; its radix cache has pages without names, along edges of a tree")})
+        "a tier needs a hash for each block; its radix cache has pages along edges of a tree, without hashes")})
     why_unseen = ""
     unseen_with = MappingProxyType({})
     apart_with = MappingProxyType({})
@@ -60,7 +60,7 @@ class Protocol:
 
     @classmethod
     def conflicts(cls, engine, topology) -> Iterator[tuple[str, str]]:
-        """Yield (section.key, what is wrong with it) of what it does not go with.
+        """Yield (section.key, message) for sections that it conflicts with.
 
         engine, topology : sections of the experiment.
         """
@@ -69,14 +69,14 @@ class Protocol:
             yield "engine.vllm_version", (
                 f'expected {versions_that("has_connectors")}, found "{parameters.vllm_version}"')
         if parameters.speculative is not None:
-            yield "engine.speculative", "expected none: its rules are not settled with drafts"
+            yield "engine.speculative", "expected none: tiers are not supported with drafts"
         if topology.pipeline_parallel > 1:
             yield "topology.pipeline_parallel", (
-                f"expected 1, found {topology.pipeline_parallel}: its rules are not settled with stages")
+                f"expected 1, found {topology.pipeline_parallel}: tiers are not supported with pipeline stages")
 
     @classmethod
     def faults(cls, parameters, site: TierSite) -> Iterator[tuple[str, str]]:
-        """Yield (key, what is wrong with it) where such a tier cannot be had."""
+        """Yield (key, message) for keys with which the tier cannot be made."""
         for group in site.layers.groups if site.layers else ():
             if group.kind not in cls.kinds:
                 yield "protocol", (f"it is not built for layers that have a block table of their own for "
@@ -90,14 +90,14 @@ class Protocol:
 
     @classmethod
     def maker(cls, parameters, site: TierSite) -> Callable:
-        """Return what makes the tier of a replica, called with the workload."""
+        """Return a function that makes the tier of a replica, called with the workload."""
         raise NotImplementedError
 
 
 class HostProtocol(Protocol):
     """Base of protocols with host memory; `Parameters` is a LinkParameters.
 
-    capacity_key : that says how much of it there is.
+    capacity_key : the key for the size of host memory.
     """
 
     capacity_key = "cpu_gib"
@@ -138,7 +138,7 @@ class HostProtocol(Protocol):
 
     @classmethod
     def own_faults(cls, parameters, site: TierSite) -> Iterator[tuple[str, str]]:
-        """Yield the same of what it does not go with."""
+        """Yield (key, message) for faults of this protocol alone."""
         return iter(())
 
     @classmethod
@@ -168,7 +168,7 @@ def _level_faults(parameters, settings: Offloading) -> Iterator[tuple[str, str]]
 
 
 def kv_of(parameters: LinkParameters, site: TierSite) -> HostKv | None:
-    """Return what the KV blocks are to the host; None: nobody says."""
+    """Return size of the KV blocks and rate of the host link; None: both unknown."""
     if parameters.kv_bytes_per_token is None:
         return site.kv
     link = site.kv.link_bytes_per_s if site.kv else 0.0
@@ -191,7 +191,7 @@ def chunks_in(gib: float, blocks_per_chunk: int, kv: HostKv) -> int:
 def level_of(name: str, level: int, gib: float, chunk_bytes: float, **settings) -> LevelSettings:
     """Return the settings of a level below host memory.
 
-    settings : the others of LevelSettings.
+    settings : further fields of LevelSettings.
     """
     return LevelSettings(name=name, level=level, chunks=int(min(gib * GIB / chunk_bytes, EVERYTHING)),
                          chunk_bytes=chunk_bytes, **settings)
@@ -200,7 +200,7 @@ def level_of(name: str, level: int, gib: float, chunk_bytes: float, **settings) 
 def levels_of(secondary, chunk_bytes: float, writes_in_turn: bool = False) -> tuple[LevelSettings, ...]:
     """Return the settings of the levels below host memory, of a Secondary each.
 
-    writes_in_turn : those of a level that a replica has to itself go one after the other.
+    writes_in_turn : writes to a level of the replica's own go one after the other.
     """
     return tuple(level_of(
         each.name, i, each.capacity_gib, chunk_bytes, scope=each.scope, write_bytes_per_s=each.write_gb_per_s * 1e9,
@@ -209,15 +209,15 @@ def levels_of(secondary, chunk_bytes: float, writes_in_turn: bool = False) -> tu
 
 
 def blocks_of(tokens: int, key: str, site: TierSite) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with chunks of so many tokens."""
+    """Yield (key, message) unless chunks of `tokens` tokens are whole blocks."""
     if tokens % site.block_size:
         yield key, f"expected a multiple of engine.block_size = {site.block_size}, found {tokens}"
 
 
 def plain_lru(gib: float, blocks_per_chunk: int, kv: HostKv, **settings) -> Offloading:
-    """Return settings with so much host memory and the policy lru.
+    """Return settings with `gib` GiB of host memory and the policy lru.
 
-    settings : the others of Offloading.
+    settings : further fields of Offloading.
     """
     return Offloading(policy=Lru, chunks=chunks_in(gib, blocks_per_chunk, kv), blocks_per_chunk=blocks_per_chunk,
                       block_bytes=kv.block_bytes, **settings)

@@ -16,42 +16,45 @@ Servers = Annotated[int, Meta(ge=1, le=2**16)]
 class ServedLevel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A level below host memory, [[kv_tiers.secondary]].
 
-    It is a disk of each replica, and has room for everything.
+    It is a disk of each replica, and its capacity is unlimited.
     """
 
     readers: Annotated[Servers, Meta(description=(
-        "take the read that waits longest, or such a write; BLIS's n_read_threads"))] = 16
-    writers: Annotated[Servers, Meta(description="the other way round; BLIS's n_write_threads")] = 16
+        "threads that read from the level, or write if no read waits; BLIS's n_read_threads"))] = 16
+    writers: Annotated[Servers, Meta(description=(
+        "threads that write to the level, or read if no write waits; BLIS's n_write_threads"))] = 16
     read_gb_per_s: Annotated[Rate, Meta(description=(
-        "of each read, of what each accelerator has; BLIS's read_bandwidth, in bytes/us there"))]
-    write_gb_per_s: Annotated[Rate, Meta(description="of each write, likewise")]
-    base_us: Annotated[int, Meta(ge=0, le=10**9, description="of each copy, besides; BLIS's base_latency")]
+        "bandwidth of a read, for the part of a block on each accelerator; BLIS's read_bandwidth, in bytes/us"))]
+    write_gb_per_s: Annotated[Rate, Meta(description=(
+        "bandwidth of a write, for the part of a block on each accelerator; BLIS's write_bandwidth, in bytes/us"))]
+    base_us: Annotated[int, Meta(ge=0, le=10**9, description="constant part of each copy; BLIS's base_latency")]
     full_depth: Annotated[int, Meta(ge=0, le=2**16, extra={"unit": "copies"}, description=(
-        "of one direction from which on each has its bandwidth in full; up to 1: always; BLIS's "
+        "copies of one direction from which on the full bandwidth is used; 0 and 1: always; BLIS's "
         "saturation_queue_depth"))] = 0
     first_frac: Annotated[float, Meta(gt=0, le=1, extra={"unit": "share"}, description=(
-        "share of it that a copy alone has; more of them, in proportion, more; BLIS's single_transfer_fraction"))] = 1.0
+        "share of the bandwidth with a single copy; it rises linearly to 1 with full_depth copies; BLIS's "
+        "single_transfer_fraction"))] = 1.0
 
 
 class BlisChainParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """BLIS's options, of --kv-offload-config."""
 
     cpu_gib: Annotated[Gib, Meta(description=(
-        "host memory of a replica, for all its accelerators; BLIS's cpu_bytes_to_use is of one"))]
+        "host memory of a replica, for all its accelerators; BLIS's cpu_bytes_to_use is of one accelerator"))]
     kv_bytes_per_token: Annotated[Annotated[float, Meta(gt=0, le=1e12)] | None, Meta(description=(
-        "on all accelerators of a replica; default: the model's"))] = None
+        "KV of a token on all accelerators of a replica; default: the model's"))] = None
     offload_prompt_only: Annotated[bool, Meta(description="blocks with outputs are not kept")] = True
     secondary: Annotated[tuple[ServedLevel, ...], Meta(max_length=8, description=(
         "levels below host memory, the nearest first"))] = ()
 
 
 class BlisChain(BlisProtocol):
-    """What BLIS does with `--kv-offload-config`.
+    """BLIS's `--kv-offload-config`.
 
-    Or with `kv_offload` in the header of a trace. Blocks are kept one by one, and the one goes that was used longest
-    ago: BLIS refuses another blocks_per_chunk than 1 and another eviction_policy than lru. Not modelled:
-    latency_jitter_stddev, which BLIS draws with Go's generator. Of device_class and direct_io, write the figures that
-    they stand for.
+    Or `kv_offload` in the header of a trace. Blocks are kept one by one, and the block used longest ago is evicted:
+    BLIS refuses another blocks_per_chunk than 1 and another eviction_policy than lru. Not modelled:
+    latency_jitter_stddev, which BLIS draws with Go's generator. In place of device_class and direct_io, set the rates
+    and times that they imply.
     """
 
     Parameters = BlisChainParameters

@@ -1,4 +1,4 @@
-"""`blis_mirror`: BLIS's tier in host memory, a mirror of what those hold who run."""
+"""`blis_mirror`: BLIS's tier in host memory, a copy of the blocks of running sequences."""
 import math
 from functools import partial
 from typing import Annotated
@@ -16,18 +16,19 @@ class TransferParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     Source: inference-sim (BLIS) at f90a1e3a, cmd/root.go.
     """
 
-    cpu_blocks: Annotated[int, Meta(ge=1, le=2**30, description="KV blocks that fit; BLIS's --kv-cpu-blocks")]
+    cpu_blocks: Annotated[int, Meta(ge=1, le=2**30, description="host memory, in KV blocks; BLIS's --kv-cpu-blocks")]
     tokens_per_us: Annotated[float, Meta(gt=0, le=1e9, extra={"unit": "tokens/us"}, description=(
-        "back to the accelerator; a block takes whole microseconds; BLIS's --kv-transfer-bandwidth"))] = 100.0
+        "rate at which a block returns to the accelerator, rounded up to whole microseconds; BLIS's "
+        "--kv-transfer-bandwidth"))] = 100.0
     base_us: Annotated[float, Meta(ge=0, le=1e9, description=(
-        "of each block, besides; BLIS's --kv-transfer-base-latency"))] = 0.0
+        "constant part of the time for a block's return; BLIS's --kv-transfer-base-latency"))] = 0.0
 
 
 class BlisMirrorParameters(TransferParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """BLIS's options."""
 
     when_full: Annotated[bool, Meta(description=(
-        "the host is asked only where the accelerator has no room, as in BLIS up to 0.7.10"))] = False
+        "the host is asked only when the accelerator has no room, as in BLIS up to 0.7.10"))] = False
 
 
 class BlisProtocol(Protocol):
@@ -39,13 +40,13 @@ class BlisProtocol(Protocol):
     def conflicts(cls, engine, topology):
         """See Protocol."""
         if not engine.parameters.upstream_compat:
-            yield "engine.upstream_compat", "expected true, found false: no engine reloads blocks as it does"
+            yield "engine.upstream_compat", "expected true, found false: no real engine reloads blocks in this way"
         if not engine.enable_prefix_caching:
-            yield "engine.enable_prefix_caching", "expected true, found false: without there is nothing to mirror"
+            yield "engine.enable_prefix_caching", "expected true, found false: only cached blocks are mirrored"
 
 
 class BlisMirror(BlisProtocol):
-    """What BLIS does with `--kv-cpu-blocks`."""
+    """BLIS's `--kv-cpu-blocks`."""
 
     Parameters = BlisMirrorParameters
 
@@ -56,7 +57,7 @@ class BlisMirror(BlisProtocol):
 
 
 def reload_ns_of(parameters, site) -> int:
-    """Return how long a block is on its way back.
+    """Return the time for a block's return to the accelerator.
 
     Source: inference-sim (BLIS) at f90a1e3a, sim/kv/tiered.go: base latency + ceil(block size / bandwidth).
     """

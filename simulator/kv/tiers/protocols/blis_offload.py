@@ -12,16 +12,16 @@ class BlisOffloadParameters(TransferParameters, frozen=True, kw_only=True, forbi
     """BLIS's options up to v0.6.9."""
 
     offload_threshold: Annotated[float, Meta(ge=0, le=1, extra={"unit": "share"}, description=(
-        "of KV blocks in use above which free ones move, when a request gives up its own; 1: never; BLIS's "
-        "--kv-offload-threshold"))] = 0.9
+        "of KV blocks in use; above it a request that gives up its blocks moves free ones to the host; 1: never; "
+        "BLIS's --kv-offload-threshold"))] = 0.9
 
 
 class BlisOffload(BlisProtocol):
-    """What BLIS did with `--kv-cpu-blocks` before it had a mirror.
+    """BLIS's `--kv-cpu-blocks` before it had a mirror.
 
-    Two habits of BLIS come with it: a block that replaces another in host memory leaves less room there, and what
-    comes back is all that is there, not what the request needs. Not modelled: an allocation that fails midway changes
-    the order in which BLIS v0.6.9 reuses blocks; here it leaves no trace. Where more of a prompt comes back than a
+    Two habits of BLIS are modelled: a block that replaces another in host memory still takes room, and when blocks
+    return, all return, not those that the request needs. Not modelled: an allocation that fails midway changes
+    the order in which BLIS v0.6.9 reuses blocks; here it leaves no trace. Where more of a prompt returns than a
     chunk of it needs, that BLIS ends with an error; here the chunk holds no block, as when a prompt is found whole.
     """
 

@@ -15,7 +15,7 @@ PAGE_TOKENS = 64            # beside vLLM: SGLang's guides have pages of 64
 TIMEOUT_S = 1.0             # prefetch_timeout_base of SGLang's storage backends
 TIMEOUT_PER_KI_TOKEN_S = 0.25
 UNBUILT = {
-    "best_effort": "a prefetch would have to begin when its request arrives; here it does when that is looked up",
+    "best_effort": "a prefetch would have to begin when its request arrives; here it begins with a later lookup",
     "timeout": "a request that stops waiting for a prefetch is not built",
 }
 WITH_TIMEOUT = ("prefetch_timeout_base_s", "prefetch_timeout_per_ki_token_s")
@@ -30,41 +30,42 @@ class HicacheParameters(LinkParameters, frozen=True, kw_only=True, forbid_unknow
     ratio: Annotated[float, Meta(gt=0, le=1e6, extra={"unit": "blocks of the accelerator"}, description=(
         "host memory, as a multiple of the KV blocks of a replica; SGLang's --hicache-ratio"))] = 2.0
     page_tokens: Annotated[Annotated[int, Meta(ge=1, le=2**20)] | None, Meta(extra={"unit": "tokens"}, description=(
-        "that are kept and go together beside vLLM; default: 64. SGLang's --page-size is engine.block_size"))] = None
+        "size of a page, with scheduler vllm; default: 64. SGLang's --page-size is engine.block_size"))] = None
     write_policy: Annotated[Literal["write_through", "write_through_selective", "write_back"], Meta(description=(
-        "stored when it is first computed, when it is so a second time, when it is evicted; the last with scheduler "
-        "sglang"))] = "write_through"
+        "write_through: stored when first computed; write_through_selective: when computed a second time; write_back: "
+        "when evicted, with scheduler sglang"))] = "write_through"
     prefetch_policy: Annotated[Literal["wait_complete", "best_effort", "timeout"], Meta(description=(
-        "a request waits for what comes from below the host, goes on with what has come, or waits for so long; the "
-        "latter two with scheduler sglang"))] = "wait_complete"
+        "wait_complete: a request waits for its whole prefetch from below the host; best_effort: it continues with the "
+        "pages read so far; timeout: it does so after a time; the latter two with scheduler sglang"))] = "wait_complete"
     prefetch_threshold: Annotated[int, Meta(ge=0, le=2**30, extra={"unit": "tokens"}, description=(
-        "less than so much is not fetched from below the host"))] = 256
+        "fewer tokens are not fetched from below the host"))] = 256
     prefetch_timeout_base_s: Annotated[Annotated[float, Meta(ge=0, le=1e6)] | None, Meta(description=(
-        "with timeout: a request waits for so long; default: 1"))] = None
+        "with timeout: longest wait of a request, constant part; default: 1"))] = None
     prefetch_timeout_per_ki_token_s: Annotated[Annotated[float, Meta(ge=0, le=1e6)] | None, Meta(description=(
-        "and so much longer for each 1,024 tokens; default: 0.25"))] = None
+        "with timeout: longest wait of a request, part per 1,024 tokens; default: 0.25"))] = None
     secondary: Annotated[tuple[Secondary, ...], Meta(max_length=8, description=(
-        "levels below host memory, HiCache's L3; with scheduler sglang one"))] = ()
+        "levels below host memory, HiCache's L3; with scheduler sglang at most one"))] = ()
 
 
 class Hicache(HostProtocol):
-    """HiCache with SGLang's scheduler, or what of it there can be beside vLLM's.
+    """HiCache with SGLang's scheduler, or the part possible with vLLM's.
 
     With `sglang` it is the radix tree of that scheduler with copies in host memory: kv/radix_host.pyx has its rules,
-    kv/tiers/hicache.pyx when copies go, kv/tiers/hicache_store.pyx the store below. Nothing of it was recorded.
+    kv/tiers/hicache.pyx the timing of copies, kv/tiers/hicache_store.pyx the store below. Not validated by recorded
+    runs.
 
     With `vllm`, modelled: pages; write_through and write_through_selective; loads within the iteration that admits
-    their request, hidden layer by layer behind what it computes: with n layers, load / n + max(0, load - compute)
-    (1 - 1 / n) is left; pages of L3 that come to the host first, from 256 tokens on. The page goes that was used
-    longest ago, by the end of requests. Not modelled: its radix tree, batches of 128 pages, the least load of 10 tokens
+    their request, hidden layer by layer behind its computation: with n layers, load / n + max(0, load - compute)
+    (1 - 1 / n) is left; pages of L3 are read into the host first, from 256 tokens on. The page used longest ago, by the
+    end of requests, is evicted. Not modelled: its radix tree, batches of 128 pages, the least load of 10 tokens
     where a page has less. Refused: write_back, prefetch policies best_effort and timeout (HiCache's default).
     """
 
     Parameters = HicacheParameters
     capacity_key = "ratio"
     others = ("sglang",)
-    apart_with = MappingProxyType({"sglang": "what HiCache does where prompts are computed elsewhere is not built"})
-    unseen_with = MappingProxyType({"sglang": "to follow the nodes of its tree from outside is not built"})
+    apart_with = MappingProxyType({"sglang": "HiCache with disaggregated prefill is not built"})
+    unseen_with = MappingProxyType({"sglang": "following the nodes of its tree from outside is not built"})
 
     @classmethod
     def conflicts(cls, engine, topology):
@@ -72,7 +73,7 @@ class Hicache(HostProtocol):
         if engine.scheduler != "sglang":
             yield from super().conflicts(engine, topology)
         elif not engine.enable_prefix_caching:
-            yield "engine.enable_prefix_caching", "expected true, found false: it keeps nodes of the tree of prefixes"
+            yield "engine.enable_prefix_caching", "expected true, found false: it copies nodes of the tree of prefixes"
 
     @classmethod
     def own_faults(cls, parameters, site):
@@ -117,8 +118,8 @@ def _faults_with_sglang(parameters: HicacheParameters, site):
         yield "page_tokens", (f"expected none, or engine.block_size = {site.block_size}, which is SGLang's page; found "
                               f"{parameters.page_tokens}")
     if parameters.secondary and parameters.write_policy == "write_back":
-        yield "write_policy", ("expected another with [[kv_tiers.secondary]], found write_back: what is evicted may "
-                               "have below it what is being written there, and then SGLang's server runs out of memory")
+        yield "write_policy", ("expected another with [[kv_tiers.secondary]], found write_back: an evicted node may "
+                               "have nodes below it that are being written, and then SGLang's server is out of memory")
     if len(parameters.secondary) > 1:
         yield "secondary", f"expected one, found {len(parameters.secondary)}: SGLang has one storage backend"
     if not parameters.secondary:

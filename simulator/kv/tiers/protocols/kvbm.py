@@ -14,21 +14,21 @@ class KvbmParameters(LinkParameters, frozen=True, kw_only=True, forbid_unknown_f
     """
 
     g2_gib: Annotated[Gib, Meta(description="host memory of a replica")]
-    g3_gib: Annotated[Gib | None, Meta(description="disk below it; absent: there is none")] = None
-    g3_is_shared: Annotated[bool, Meta(description="by all replicas, with its link")] = True
+    g3_gib: Annotated[Gib | None, Meta(description="disk below host memory; absent: there is none")] = None
+    g3_is_shared: Annotated[bool, Meta(description="all replicas share the disk and its link")] = True
     d2h_gb_per_s: Annotated[Rate | None, Meta(description="from each accelerator to the host")] = 14.0
     h2d_gb_per_s: Annotated[Rate | None, Meta(description="from the host to each accelerator")] = 14.0
-    g2_g3_gb_per_s: Annotated[Rate, Meta(description="to the disk, and from it")] = 7.0
+    g2_g3_gb_per_s: Annotated[Rate, Meta(description="in each direction between host memory and disk")] = 7.0
 
 
 class Kvbm(HostProtocol):
-    """What Dynamo's mocker does with offloading.
+    """Offloading of Dynamo's mocker.
 
-    Modelled: copies that share a link equally, in each direction; G3 below G2, whose writes go one after the other;
-    what G3 has comes to G2 first. The block goes that was used longest ago, by the end of requests. As with
-    `vllm_offload` a request waits for what is loaded, and blocks of one that has ended are free at once: an iteration
-    that gives away one that is still read waits. The mocker keeps it occupied until then, and cuts copies into batches
-    of 32 blocks. Not modelled: G4.
+    Modelled: copies that share a link equally, in each direction; G3 below G2, with writes one after the other; blocks
+    of G3 are read into G2 first. The block used longest ago, by the end of requests, is evicted. As with `vllm_offload`
+    a request waits for its load, and blocks of a request that has ended are free at once: an iteration that reuses a
+    block still being read waits. The mocker keeps the block occupied until then, and cuts copies into batches of 32
+    blocks. Not modelled: G4.
     """
 
     Parameters = KvbmParameters

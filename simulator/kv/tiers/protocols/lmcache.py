@@ -12,22 +12,22 @@ class LmcacheParameters(LinkParameters, frozen=True, kw_only=True, forbid_unknow
 
     cpu_gib: Annotated[Gib, Meta(description="host memory of a replica; LMCache's max_local_cpu_size")] = 5.0
     chunk_tokens: Annotated[int, Meta(ge=1, le=2**20, extra={"unit": "tokens"}, description=(
-        "that are kept and go together; LMCache's chunk_size"))] = 256
+        "size of a chunk, which is stored and evicted whole; LMCache's chunk_size"))] = 256
     save_decode_cache: Annotated[bool, Meta(description="outputs are stored, too")] = False
     async_loading: Annotated[bool, Meta(description=(
-        "a request waits for what is loaded; else this is part of the iteration that admits it"))] = False
+        "a request waits for its load; else the load is part of the iteration that admits it"))] = False
     secondary: Annotated[tuple[Secondary, ...], Meta(max_length=8, description=(
         "levels below host memory, LMCache's local disk and remote server, the nearest first"))] = ()
 
 
 class Lmcache(HostProtocol):
-    """What LMCache does as the KV connector of a vLLM engine.
+    """LMCache as the KV connector of a vLLM engine.
 
     Modelled: whole chunks of 256 tokens, written through to every level; loads within the iteration that admits their
-    request, which takes longer by them; a chunk that is being written is not there, and nobody waits for it; at least
-    one token of a text is computed. The chunk goes that was used longest ago, by the end of requests. What the host
-    lacks comes to it first, and its request waits for that, as under async_loading. Not modelled: its lookup server and
-    the time that lookups take, layerwise transfers, compression, blending.
+    request, which takes longer by them; a chunk that is being written is not found, and no request waits for it; at
+    least one token of a text is computed. The chunk used longest ago, by the end of requests, is evicted. Chunks that
+    the host lacks are read into it first, and their request waits for that, as under async_loading. Not modelled: its
+    lookup server and the time that lookups take, layerwise transfers, compression, blending.
     """
 
     Parameters = LmcacheParameters

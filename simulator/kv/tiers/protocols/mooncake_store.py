@@ -15,28 +15,30 @@ class MooncakeStoreParameters(LinkParameters, frozen=True, kw_only=True, forbid_
     Source: Mooncake at 3b5a5941, mooncake-store/include/types.h.
     """
 
-    buffer_gib: Annotated[Gib, Meta(description="host memory of a replica, by way of which KV goes")] = 4.0
-    pool_gib: Annotated[Gib, Meta(description="of the store, in the memory of all hosts together")]
-    ssd_gib: Annotated[Gib | None, Meta(description="below it, shared, too; absent: there is none")] = None
-    blocks_per_object: Annotated[int, Meta(ge=1, le=2**20, description="KV blocks that are kept and go together")] = 1
+    buffer_gib: Annotated[Gib, Meta(description="host memory of a replica, a buffer on the way to the store")] = 4.0
+    pool_gib: Annotated[Gib, Meta(description="capacity of the store, in the memory of all hosts together")]
+    ssd_gib: Annotated[Gib | None, Meta(description="shared disks below the store; absent: there are none")] = None
+    blocks_per_object: Annotated[int, Meta(ge=1, le=2**20, description="KV blocks stored and evicted together")] = 1
     pool_gb_per_s: Annotated[Rate, Meta(description=(
-        "to the store, and from it, of all replicas together; default: 8 links of 25 GB/s at 0.73 of it"))] = 146.0
+        "in each direction, to and from the store, of all replicas together; default: 8 links of 25 GB/s at 0.73 of "
+        "it"))] = 146.0
     pool_base_us: Annotated[float, Meta(ge=0, le=1e9, description="of each copy before its first byte")] = 380.0
-    ssd_gb_per_s: Annotated[Rate, Meta(description="to the disks, and from them, of all together")] = 7.0
-    lease_s: Annotated[float, Meta(ge=0, le=1e9, description="after it was read an object stays so long")] = 10.0
-    eviction_high_watermark: Annotated[Share, Meta(description="from this share on more objects go than must")] = 0.9
-    eviction_ratio: Annotated[Share, Meta(description="the share that goes then")] = 0.05
+    ssd_gb_per_s: Annotated[Rate, Meta(description="in each direction, to and from all disks together")] = 7.0
+    lease_s: Annotated[float, Meta(ge=0, le=1e9, description="how long an object stays after a read")] = 10.0
+    eviction_high_watermark: Annotated[Share, Meta(description=(
+        "share of the store in use above which more objects are evicted than needed"))] = 0.9
+    eviction_ratio: Annotated[Share, Meta(description="share of the store that is evicted then")] = 0.05
 
 
 class MooncakeStore(HostProtocol):
-    """What Mooncake Store does as the shared store of many engines.
+    """Mooncake Store as the shared store of many engines.
 
-    Modelled: one pool that all replicas read and write over one link, in equal shares; least recently used objects go,
-    5 % at once when 90 % is full, none under a lease; disks below it, which get the same writes. Between a replica and
-    the store KV goes by way of a buffer in its host memory, which keeps what it can and works as `vllm_offload`; the
-    store itself needs none with RDMA from accelerators. Rate and base are a fit to measured transfers of its engine
-    (Mooncake, docs/source/performance/vllm/vllm-v1-pd-performance.md). Not modelled: which host holds an object,
-    replicas of objects, soft pins (30 minutes; an application asks for them).
+    Modelled: one pool that all replicas read and write over one link, in equal shares; least recently used objects are
+    evicted, 5 % at once when 90 % is full, none under a lease; disks below it, which get the same writes. Between a
+    replica and the store KV passes through a buffer in its host memory, which keeps chunks while it can and works as
+    `vllm_offload`; the store itself needs none with RDMA from accelerators. Rate and base are a fit to measured
+    transfers of its engine (Mooncake, docs/source/performance/vllm/vllm-v1-pd-performance.md). Not modelled: the host
+    of each object, replicas of objects, soft pins (30 minutes; an application requests them).
     """
 
     Parameters = MooncakeStoreParameters

@@ -4,11 +4,11 @@ from simulator.kv.tiers.settings import HostParameters, Offloading
 
 
 class VllmOffload(HostProtocol):
-    """What vLLM 0.32 does with `--kv-offloading-size` and its own backend.
+    """vLLM 0.32's `--kv-offloading-size` with its own backend.
 
-    Exact for host memory alone. Levels below are of the kind that its TieringOffloadingSpec has; their cost is ours,
-    and its throttle of writes by their latency is not modelled. Of layers that have block tables of their own it knows
-    windows, and states that are kept where blocks end.
+    Exact for host memory alone. Levels below are of the kind that its TieringOffloadingSpec has; their cost is a model
+    of this simulator, and vLLM's throttle of writes by their latency is not modelled. Layers with block tables of their
+    own may have windows, and states that are kept where blocks end.
     """
 
     Parameters = HostParameters

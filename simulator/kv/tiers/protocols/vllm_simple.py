@@ -15,17 +15,17 @@ class VllmSimpleParameters(LinkParameters, frozen=True, kw_only=True, forbid_unk
     """
 
     cpu_gib: Annotated[Gib, Meta(description="host memory of a replica, for all its accelerators")] = 8.0
-    lazy_offload: Annotated[bool, Meta(description="store what is about to be evicted; true is refused")] = False
+    lazy_offload: Annotated[bool, Meta(description="store blocks that are about to be evicted; not supported")] = False
 
 
 class VllmSimple(HostProtocol):
-    """What vLLM 0.32 does with `--kv-offloading-size` and VLLM_USE_SIMPLE_KV_OFFLOAD.
+    """vLLM 0.32's `--kv-offloading-size` with VLLM_USE_SIMPLE_KV_OFFLOAD.
 
     Modelled: single blocks, outputs too, stored once their computation is known to have ended, a step later than
-    `vllm_offload` does, and the rest when the request ends; a block that is being stored is not there yet, and nobody
-    waits for it; the block goes that was stored or loaded longest ago. Copies are launched, and reported, as those of
-    `vllm_offload`. Not recorded anywhere. Refused: lazy_offload, which follows a cursor through the free queue of the
-    accelerator's blocks. Not offered: its disk backend.
+    `vllm_offload` stores them, and the rest when the request ends; a block that is being stored is not found, and no
+    request waits for it; the block stored or loaded longest ago is evicted. Copies are launched, and reported, as those
+    of `vllm_offload`. Not validated by recorded runs. Refused: lazy_offload, which follows a cursor through the free
+    queue of the accelerator's blocks. Not offered: its disk backend.
     """
 
     Parameters = VllmSimpleParameters
