@@ -1,4 +1,4 @@
-"""The KV cache of a replica: the base of both implementations."""
+"""The KV cache of a replica: the base of all implementations."""
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
@@ -22,21 +22,21 @@ cdef class KVCache:
         self.reserve_groups(1)
 
     def follow(self):
-        """Return a CacheLog of what enters and leaves the prefix cache from now on.
+        """Return a CacheLog of hashes that enter and leave the prefix cache from now on.
 
         None: there is no prefix cache, or it cannot be followed.
         """
         return None
 
     def put_fences(self):
-        """Let a tier read blocks of those who have left, see `fence`; NotImplementedError: it cannot."""
+        """Let a tier read blocks of ended requests, see `fence`; NotImplementedError: not supported."""
         raise NotImplementedError(f"{type(self).__name__} has no blocks that a tier could read")
 
     def share_content(self, content):
-        """Ask this Content from now on, which knows the same texts: a thread has its own."""
+        """Use this Content from now on; it has the same texts: each thread has its own."""
 
     def forget(self):
-        """Forget what is cached, as a restart does; nothing is owned."""
+        """Forget all cached text, as a restart does; no sequence owns blocks."""
 
     def __dealloc__(self):
         free(self._due_of_all)

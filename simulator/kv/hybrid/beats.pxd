@@ -1,35 +1,36 @@
-"""When sequences that gain a token a turn take and give back blocks, in several groups of layers.
+"""Times at which decoding sequences take and give back blocks, in several groups of layers.
 
-What happens depends on how many tokens are computed when a turn begins, modulo the unit of all blocks: a member of the
-group whose phase is p has its turn with r computed tokens, modulo the unit, in iterations of phase p + r.
+A sequence gains one token in each turn, a step that schedules it. The events of a turn depend on the number of tokens
+computed when it begins, modulo the unit of all blocks: a member of the cohort with phase p begins a turn with r
+computed tokens, modulo the unit, in iterations of phase p + r.
 """
 from libc.stdint cimport int32_t, uint64_t
 cimport cython
 
 
-cdef struct Event:              # what a turn brings in one kind
-    int32_t rest                # computed tokens that it begins with, modulo the unit
+cdef struct Event:              # blocks that a turn takes and gives back in one kind
+    int32_t rest                # computed tokens when it begins, modulo the unit
     int32_t kind
     int32_t taken               # blocks
     int32_t given               # blocks, if the kind is active: see LayerKind.steady_until
 
 
-cdef struct Visit:              # all that turns bring which begin with `rest` computed tokens, modulo the unit
+cdef struct Visit:              # all events of turns that begin with `rest` computed tokens, modulo the unit
     int32_t rest
     int32_t num_givers, num_takers
     int32_t* givers             # [num_givers] numbers of groups that may give a block back, in order
-    int32_t* takers             # [num_takers] likewise, that take one
+    int32_t* takers             # [num_takers] numbers of groups that take a block, in order
     bint fills                  # a block of `unit` tokens is full, and may enter the prefix cache
 
 
 @cython.final
 cdef class Beats:
-    cdef Visit* visits          # [num_visits] all turns in which anything changes
+    cdef Visit* visits          # [num_visits] all turns with an event
     cdef int32_t num_visits
     cdef int32_t most_given     # blocks that a turn can give back
     cdef Event* _events         # [_num_events]
     cdef int32_t _num_events
     cdef int32_t _unit
 
-    # A member of this phase comes (1) or leaves (-1): change what is due and what is given back, [phase].
+    # A member of this phase joins (1) or leaves (-1): change the blocks due and the blocks given back, [phase].
     cdef void count(self, int32_t phase, uint64_t active, int32_t times, int32_t* due, int32_t* given) noexcept nogil

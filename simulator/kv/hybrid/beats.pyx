@@ -1,4 +1,4 @@
-"""When sequences that gain a token a turn take and give back blocks, in several groups of layers."""
+"""Times at which decoding sequences take and give back blocks, in several groups of layers."""
 from libc.stdint cimport int32_t, uint64_t
 from libc.stdlib cimport calloc, free
 cimport cython
@@ -8,10 +8,10 @@ from simulator.kv.hybrid.layer_kind cimport LayerKind
 
 @cython.final
 cdef class Beats:
-    """What turns bring; `kinds` are known by their place.
+    """Events of turns; `kinds` are identified by their index.
 
     kinds : LayerKinds. unit : a multiple of their block sizes, in tokens.
-    unknown_tokens : of those computed when a turn begins, in flight.
+    unknown_tokens : tokens computed when a turn begins that are still in flight.
     caching : blocks of `unit` tokens enter the prefix cache in the turn that fills them.
     """
 

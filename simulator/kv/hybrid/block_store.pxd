@@ -1,8 +1,8 @@
-"""The pool that several groups of layers share: its blocks, the queue of free ones, and what they hold.
+"""The pool that several groups of layers share: its blocks, the queue of free ones, and their content.
 
 Block tables are arrays of int32_t: an entry is the name of a block, or one of the values below. A `NamedStore` gives
-every block a name, for whoever looks at block tables; a `CountedStore` only those whose text others may find, and
-counts all others. How many blocks are free the owner knows.
+every block a name, for block tables; a `CountedStore` names only blocks of text that other requests may find, and
+counts all others. The number of free blocks is kept by the owner.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
 cimport cython
@@ -13,34 +13,34 @@ from simulator.kv.stretches cimport Stretches
 
 cdef enum:
     NO_BLOCK = 0                # null: the text there is not needed any more, or never was
-    NAMELESS = -1               # a block of which no more is known
-    NOBODYS = -2                # one that is listed in the prefix cache, where nobody will look for it
+    NAMELESS = -1               # a block without a name
+    NOBODYS = -2                # a block in the prefix cache that no request will look up
 
 
 cdef class BlockStore:
     cdef readonly PrefixCache prefixes
-    cdef readonly bint names_all        # there are no nameless blocks
-    cdef bint goes_on                   # the next release is part of the one before
+    cdef readonly bint names_all        # every block has a name
+    cdef bint goes_on                   # the next release continues the one before
     cdef int32_t num_left_alone         # blocks of the last release that have one holder left
 
     # Take the first `count` blocks of the queue, in order; `num_left` stay in it. -1 without memory.
     cdef int take(self, int32_t* table, int32_t count, int32_t num_left) except -1 nogil
 
-    # Does nobody hold a block that was found? One more does, it may have been free: return how many do now.
+    # Is a block free? hold(): add a holder to a block, which may have been free; return the number of its holders.
     @cython.final
     cdef inline bint is_free(self, int32_t block) noexcept nogil:
         return self.prefixes.blocks[block].references == 0
 
     cdef int32_t hold(self, int32_t block) noexcept nogil
 
-    # A block holds the text with this hash: its name from now on.
+    # A block holds the text with this hash: return its name from now on.
     cdef int32_t list_as(self, int32_t block, uint64_t hash) except -1 nogil
 
-    # Entries end - 1 .. begin of a table are given up, in this order, and null: return how many are free now. Those
-    # that hold nothing are the first to be reused, in this order, the others the last.
+    # Release entries end - 1 .. begin of a table, in this order, and make them null: return how many blocks are free
+    # now. Blocks that hold nothing are the first to be reused, in this order, the others the last.
     cdef int32_t release(self, int32_t* table, int32_t begin, int32_t end) except -1 nogil
 
-    # Of the free blocks, so many, those that are taken before any that can be found.
+    # Of `num_free` free blocks, the number that are taken before any block that a lookup can find.
     cdef int32_t blank(self, int32_t num_free) noexcept nogil
 
 
@@ -48,7 +48,7 @@ cdef class BlockStore:
 cdef class NamedStore(BlockStore):
     cdef Block* _blocks         # [num_blocks + 1]; 0 is head and tail of the queue
     cdef int32_t _num_blocks
-    cdef int32_t _front         # block before which those go that hold nothing, in the release under way
+    cdef int32_t _front         # block before which blocks that hold nothing go, in the release under way
     cdef object _evicted        # list of the cached blocks that were reused, for the debug face; None: not kept
     cdef readonly int64_t evictions
 
@@ -58,4 +58,4 @@ cdef class NamedStore(BlockStore):
 
 @cython.final
 cdef class CountedStore(BlockStore):
-    cdef Stretches _cached      # free blocks that can be found, or are listed for nobody
+    cdef Stretches _cached      # free blocks in the prefix cache, also those that no request will look up

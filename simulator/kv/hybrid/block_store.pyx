@@ -1,4 +1,4 @@
-"""The pool that several groups of layers share: its blocks, the queue of free ones, and what they hold.
+"""The pool that several groups of layers share: its blocks, the queue of free ones, and their content.
 
 Source: the behaviour of vLLM 0.32.0, vllm/v1/core/block_pool.py.
 """
@@ -10,7 +10,7 @@ from simulator.kv.prefix_cache cimport Block, PrefixCache
 from simulator.kv.stretches cimport Stretches
 
 cdef enum:
-    MOST_ASKED = 16             # blocks at the front of the queue: they will be taken soon, and are asked for anyway
+    MOST_ASKED = 16             # `blank` counts at most that many blocks of the queue, to bound its time
 
 
 cdef class BlockStore:
@@ -126,7 +126,7 @@ cdef class NamedStore(BlockStore):
         self._evicted = []
 
     def take_evictions(self):
-        """Return those since the last call, in order."""
+        """Return the reused blocks since the last call, in order."""
         evicted, self._evicted = self._evicted, []
         return evicted
 
@@ -147,13 +147,13 @@ cdef class NamedStore(BlockStore):
                    for block in range(1, self._num_blocks + 1))
 
     def clear(self):
-        """Forget what is cached; nothing is held."""
+        """Forget all cached text; no block is held."""
         self.prefixes.clear(self._num_blocks + 1)
 
     def check(self, held, num_free):
         """Raise RuntimeError unless queue, references and prefix cache agree with the block tables.
 
-        held : entries of all block tables. num_free : as their owner counts.
+        held : entries of all block tables. num_free : free blocks, as counted by the owner.
         """
         cdef int32_t block
         references = [0] * (self._num_blocks + 1)
@@ -173,7 +173,7 @@ cdef class NamedStore(BlockStore):
 
 @cython.final
 cdef class CountedStore(BlockStore):
-    """Names for blocks whose text can be found; all others are counted."""
+    """Names for blocks of text that a lookup can find; all others are counted."""
 
     def __cinit__(self):
         self._cached = Stretches()
@@ -231,7 +231,7 @@ cdef class CountedStore(BlockStore):
     # ---- the debug face
 
     def clear(self):
-        """Forget what is cached; nothing is held."""
+        """Forget all cached text; no block is held."""
         self._cached.evict(self._cached.size)
 
     def check(self, held, num_free):

@@ -1,7 +1,7 @@
-"""KV blocks of models whose layers need different parts of a text, and the sequences that decode together.
+"""KV blocks of models with layers that need different parts of a text, and the bulk-decode cohort of their sequences.
 
-Members of the group take and give back blocks at times that are known (beats.pxd). Where no block is told from another
-their blocks are counted, else each member is visited in the turns in which anything changes.
+Members of the cohort take and give back blocks at known times (beats.pxd). Where no decision depends on which block is
+which their blocks are counted; else each member is visited in the turns with an event.
 """
 from libc.stdint cimport int32_t, int64_t
 cimport cython
@@ -14,10 +14,10 @@ from simulator.kv.members cimport Members
 
 @cython.final
 cdef class HybridKV(GroupTables):
-    cdef Beats _beats           # None: nobody has joined yet
+    cdef Beats _beats           # None: no sequence has joined yet
     cdef bint _visits           # members are visited; else they are counted
-    cdef Members _members       # of the group, by phase, where they are visited
-    cdef int32_t* _cursors      # [_beats.num_visits] slots: of those visited in this iteration, the next; -1: none
+    cdef Members _members       # the cohort, by phase, where members are visited
+    cdef int32_t* _cursors      # [_beats.num_visits] slots: the next member to be visited in this iteration; -1: none
 
     cdef int _lay_out(self) except -1
     cdef int _reserve_for_life(self, int32_t slot) except -1 nogil

@@ -1,4 +1,4 @@
-"""KV blocks of models whose layers need different parts of a text, and the sequences that decode together."""
+"""KV blocks of models with layers that need different parts of a text, and the bulk-decode cohort of sequences."""
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 cimport cython
@@ -90,7 +90,7 @@ cdef class HybridKV(GroupTables):
         return 0
 
     cdef int _reserve_for_life(self, int32_t slot) except -1 nogil:
-        """Let the tables of a member have room for all that it may become: `settle` cannot fail."""
+        """Give the tables of a member room for its longest text: `settle` cannot fail."""
         cdef int64_t tokens = min(self._content.most_tokens(self._holders[slot].row), self._max_model_len)
         cdef Table* table
         cdef int32_t group, room
@@ -112,7 +112,7 @@ cdef class HybridKV(GroupTables):
         holder.computed = num_computed
 
     cdef int _advance(self, int32_t slot, int64_t computed) except -1 nogil:
-        """Let the tables be as the turns left them that brought so many tokens; the blocks have been counted."""
+        """Bring the tables to the state after the turns up to `computed` tokens; their blocks have been counted."""
         cdef int32_t free_blocks = self.free_blocks, group, size
         if computed <= self._holders[slot].computed:
             return 0
@@ -155,13 +155,13 @@ cdef class HybridKV(GroupTables):
         return 0
 
     cdef int _visit(self, int32_t slot, const Visit* visit) except -1 nogil:
-        """A member has a turn in which something changes."""
+        """Do the events of a member's turn."""
         cdef Holder* holder = &self._holders[slot]
         cdef int64_t ahead = (visit.rest - holder.computed) % self.block_size
         cdef int64_t computed = holder.computed + (ahead + self.block_size if ahead < 0 else ahead), settled
         cdef int32_t i, last
         settled = computed - self.unknown_tokens
-        if not self._lists(holder):                         # what nobody looks at was not visited for
+        if not self._lists(holder):                         # its full blocks were not listed in earlier visits
             holder.hashed_tokens = max(holder.hashed_tokens, settled // self.block_size * self.block_size)
         for i in range(visit.num_givers):
             self._slide(slot, visit.givers[i], settled)

@@ -1,4 +1,4 @@
-"""Layers whose tokens attend within their chunk: Llama 4's local attention."""
+"""Layers with attention within a chunk: Llama 4's local attention."""
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
@@ -7,10 +7,10 @@ from simulator.kv.hybrid.layer_kind cimport LayerKind, Search, Table
 
 @cython.final
 cdef class ChunkedAttention(LayerKind):
-    """A hit begins with the chunk in which the text goes on; what is before is null.
+    """A hit begins with the chunk in which the text continues; blocks before are null.
 
     chunk : tokens.
-    most_tokens : of a chunk and of the iterations in flight, at most, for a check that a text fits whole.
+    most_tokens : the most tokens in a chunk and in iterations in flight, for a check that a text fits whole.
     """
 
     cdef int64_t _chunk

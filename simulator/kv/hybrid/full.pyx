@@ -1,4 +1,4 @@
-"""Layers whose tokens attend to the whole context: nothing is ever outdated."""
+"""Layers with attention to the whole context: nothing is ever outdated."""
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
@@ -7,7 +7,7 @@ from simulator.kv.hybrid.layer_kind cimport LayerKind, Search
 
 @cython.final
 cdef class FullAttention(LayerKind):
-    """A hit is what is there from the beginning; parameters as those of LayerKind."""
+    """A hit is the run of blocks from the beginning; parameters as those of LayerKind."""
 
     def __cinit__(self, *_, **__):
         self.is_full = True

@@ -1,7 +1,7 @@
-"""A kind of layers: which tokens they still need, which of their blocks enter the prefix cache, and what a hit is.
+"""A kind of layers: tokens that they still need, blocks that enter the prefix cache, and the rule of a hit.
 
 Layers of one kind may be split into several groups, each with its own block table: the tables of one sequence then have
-the same shape, and a block of its text is found if it is there in all of them.
+the same shape, and a lookup finds a block of its text only if all groups have it.
 """
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint64_t
 
@@ -23,37 +23,37 @@ cdef struct Run:                # of blocks of a text
 
 cdef struct Ends:               # places of a text, in tokens, at which a hit is likely to end; 0: none
     int64_t prompt              # the last multiple of the unit of hits before the last token of the prompt
-    int64_t junction            # where a shared prefix ends of which not every group had all that a hit needs
+    int64_t junction            # end of the longest prefix that some groups had, if longer than the hit
 
 
-# What the prefix cache knows of one text: block by block, in all groups of a kind.
+# Lookup of one text in the prefix cache: block by block, in all groups of a kind.
 cdef class Search:
     cdef PrefixCache prefixes
     cdef Content content
     cdef int32_t num_groups
     cdef int32_t grain          # tokens of the blocks over which hashes are chained: divides all block sizes
     cdef uint64_t* salts        # [num_groups]
-    cdef int32_t** blocks       # [num_groups][_room] those found
-    cdef int32_t* sizes         # [num_groups] leading ones that count; 0 among them: null
-    cdef int64_t reach          # leading tokens of the text of which anything can be there
+    cdef int32_t** blocks       # [num_groups][_room] blocks found
+    cdef int32_t* sizes         # [num_groups] leading blocks of the hit; 0 among them: null
+    cdef int64_t reach          # leading tokens of the text that may have been cached
     cdef int32_t row
-    cdef uint64_t* _hashes      # [_num_hashes] of the chain, as far as asked for
+    cdef uint64_t* _hashes      # [_num_hashes] of the chain, as far as computed
     cdef int32_t _num_hashes
     cdef int32_t _room_hashes
     cdef int32_t _room
     cdef int32_t _num_public    # of the chain: text that others may share
-    cdef Cursor _cursor         # behind the last public one
+    cdef Cursor _cursor         # behind the last hash of shared text
 
-    # Begin with the text of a request, of which at most `num_tokens` can be found.
+    # Begin with the text of a request; at most `num_tokens` tokens can be found.
     cdef int begin(self, int32_t row, int64_t num_tokens) except -1 nogil
 
-    # Is block `index` there in all groups of a kind? They are then noted.
+    # Do all groups of a kind have block `index`? Then remember their blocks.
     cdef bint has(self, LayerKind kind, int32_t index) noexcept nogil
 
-    # The first `size` blocks count; those before `begin` are null.
+    # Let the hit of a kind have `size` blocks; the first `begin` ones are null.
     cdef void close(self, LayerKind kind, int32_t begin, int32_t size) noexcept nogil
 
-    # A cursor behind the first `num_tokens` of the text, which others may share.
+    # Move a cursor behind the first `num_tokens` tokens of the text, which others may share.
     cdef void cursor_at(self, int64_t num_tokens, Cursor* cursor) noexcept nogil
 
     cdef uint64_t _hash_at(self, int64_t end) noexcept nogil
@@ -61,23 +61,23 @@ cdef class Search:
 
 cdef class LayerKind:
     cdef readonly int32_t block_size
-    cdef int32_t unit           # tokens of which hits are multiples
+    cdef int32_t unit           # hits are multiples of that many tokens
     cdef int32_t num_groups
-    cdef int32_t* groups        # [num_groups] numbers of its groups, of all
-    cdef readonly bint is_full  # a hit is all that is there from the beginning
-    cdef bint is_local          # tokens are outdated some time
+    cdef int32_t* groups        # [num_groups] numbers of its groups, among all
+    cdef readonly bint is_full  # a hit is the run of blocks from the beginning
+    cdef bint is_local          # tokens are outdated at some time
     cdef readonly bint keeps_newest     # only the newest block of a text has a place
-    cdef int32_t most_blocks    # of a text, at most, as a check counts that it fits whole
+    cdef int32_t most_blocks    # most blocks of a text, in the check that it fits whole
     cdef readonly bint takes_blocks     # one every block_size tokens; else one for life
-    cdef int64_t beat           # see `steady_until`; -1: nothing is ever given back
+    cdef int64_t beat           # see `steady_until`; -1: no block is ever given back
 
     # Leading tokens that no query from token `tokens` on needs any more.
     cdef int64_t outdated(self, int64_t tokens) noexcept nogil
 
-    # A sequence gains a token a turn; its last turn began with `settled` tokens (see KVCache.slide) and ended with
-    # `computed`. From now on it gives a block back in each turn that begins with `beat` settled tokens, modulo
-    # block_size: INT64_MAX. Or it gives nothing back before the turn that begins with the number returned; 0: something
-    # is left from before.
+    # A sequence gains a token in each turn; its last turn began with `settled` tokens (see KVCache.slide) and ended
+    # with `computed`. INT64_MAX: from now on it gives a block back in each turn that begins with `beat` settled tokens,
+    # modulo block_size. Else it gives no block back before the turn that begins with the number returned; 0: some block
+    # is overdue.
     cdef int64_t steady_until(self, const Table* table, int64_t computed, int64_t settled) noexcept nogil
 
     # The first run of blocks, at `begin` or behind it, that enter the prefix cache.
@@ -86,27 +86,27 @@ cdef class LayerKind:
     # Tokens of the longest hit of at most `most` tokens; its blocks are then in `search`.
     cdef int64_t find(self, Search search, int64_t most) noexcept nogil
 
-    # Blocks that must be taken for a table of `have` entries to have `end`.
+    # Blocks that must be taken so that a table of `have` entries has `end`.
     cdef inline int32_t missing(self, int32_t have, int32_t end) noexcept nogil:
         return 0 if end <= have else 1 if self.keeps_newest else end - have
 
 
-# Which blocks of a text a hit can end with: tails of so many blocks.
+# The blocks of a text that a hit can end with: tails of `length` blocks.
 cdef struct Tails:
     int32_t length              # blocks of a tail
-    int32_t segment             # blocks from the end of one to the end of the next; 0: there are no such tails
+    int32_t segment             # blocks from the end of a tail to the end of the next; 0: there are no regular tails
     bint at_ends                # before given ends, too
-    bint is_all                 # all blocks are in one
+    bint is_all                 # all blocks are in a tail
 
 
-# Those of a kind with hits of so many blocks. `retention`: tokens from one to the next, and at given ends; 0: only
-# there; -1: wherever a hit may end, `unit` tokens apart.
+# The tails of a kind with hits of `length` blocks. `retention`: tokens from one tail to the next, besides tails at
+# given ends; 0: only at given ends; -1: wherever a hit may end, `unit` tokens apart.
 cdef Tails tails_of(int32_t length, int32_t block_size, int32_t unit, int64_t retention) noexcept nogil
 
 cdef Run next_tail(const Tails* tails, int32_t block_size, int32_t begin, const Ends* ends) noexcept nogil
 
 
-# The hash of a block of the grain of a text that only its own request can find, well mixed.
+# The hash of a block, of `grain` tokens, of private text, well mixed.
 cdef uint64_t own_hash(int32_t row, int32_t index) noexcept nogil
 
 

@@ -1,4 +1,4 @@
-"""A kind of layers: which tokens they still need, what of it is cached, and what a hit is."""
+"""A kind of layers: tokens that they still need, blocks that enter the prefix cache, and the rule of a hit."""
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
@@ -44,12 +44,12 @@ cdef Run next_tail(const Tails* tails, int32_t block_size, int32_t begin, const 
 
 
 cdef class Search:
-    """Looks for the text of a request in a prefix cache that several groups share.
+    """Lookup of a request's text in a prefix cache that several groups share.
 
     prefixes, content : the cache, and the texts.
     num_groups : block tables of a sequence.
     grain : tokens of the blocks over which hashes are chained.
-    plain : the group whose blocks are listed under the very hashes of `content`.
+    plain : the group with blocks listed under the very hashes of `content`.
     """
 
     def __cinit__(self, PrefixCache prefixes, Content content, int32_t num_groups, int32_t grain, int32_t plain):
@@ -131,7 +131,7 @@ cdef class LayerKind:
     """Base of all kinds; see layer_kind.pxd for the contract.
 
     block_size : tokens of a block.
-    unit : tokens of which hits are multiples: the least common multiple of the block sizes of all groups.
+    unit : hits are multiples of that many tokens: the least common multiple of the block sizes of all groups.
     groups : numbers of the groups of this kind.
     """
 

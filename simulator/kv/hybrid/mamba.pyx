@@ -1,8 +1,8 @@
 """Layers of linear attention: a state of fixed size in place of the KV of each token.
 
 With prefix caching (`mamba_cache_mode` "align") prompts are computed in chunks that end where blocks end; the state at
-each end has a block of its own, and only the newest one is kept. Without, a sequence has one block for life: a kind of
-one block as long as the longest text will do, `EndlessState`.
+each end has a block of its own, and only the newest one is kept. Without, a sequence has one block for life:
+`EndlessState`, a kind with blocks as long as the longest text.
 """
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 cimport cython
@@ -13,7 +13,7 @@ from simulator.kv.hybrid.layer_kind cimport Ends, LayerKind, Run, Search, Table,
 
 @cython.final
 cdef class AlignedState(LayerKind):
-    """A hit is a state; what is before is null.
+    """A hit is a state; blocks before are null.
 
     retention : see `tails_of`.
     """
@@ -51,7 +51,7 @@ cdef class AlignedState(LayerKind):
 
 @cython.final
 cdef class EndlessState(LayerKind):
-    """One block a sequence, never found by others; its block_size is the longest text."""
+    """One block per sequence, never found by others; its block_size is the longest text."""
 
     def __cinit__(self, *_, **__):
         self.takes_blocks = False

@@ -1,4 +1,4 @@
-"""Layers whose tokens attend to a window: the last `window` tokens, themselves included."""
+"""Layers with attention to a window: the last `window` tokens, the query's own included."""
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 cimport cython
 
@@ -7,10 +7,10 @@ from simulator.kv.hybrid.layer_kind cimport Ends, LayerKind, Run, Search, Table,
 
 @cython.final
 cdef class SlidingWindow(LayerKind):
-    """A hit is a window of blocks that ends where it ends; what is before is null.
+    """A hit is a window of blocks before its end; blocks before the window are null.
 
     window : tokens.
-    most_tokens : of the window and of the iterations in flight, at most, for a check that a text fits whole.
+    most_tokens : the most tokens in the window and in iterations in flight, for a check that a text fits whole.
     retention : see `tails_of`.
     """
 
@@ -39,7 +39,7 @@ cdef class SlidingWindow(LayerKind):
         return next_tail(&self._tails, self.block_size, begin, ends)
 
     cdef int64_t find(self, Search search, int64_t most) noexcept nogil:
-        # from the right, the first run that is long enough; one that reaches the beginning need not be
+        # from the right: the first run that is long enough; a run from the beginning may be shorter
         cdef int32_t i = <int32_t>(min(most, search.reach) // self.block_size) - 1, run = 0
         while i >= 0:
             if run == 0 and (<int64_t>i + 1) * self.block_size % self.unit != 0:

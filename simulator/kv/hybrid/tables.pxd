@@ -1,8 +1,7 @@
-"""The block tables of groups of layers that share one pool: what they hold, find and give up.
+"""The block tables of groups of layers that share one pool: content, lookup and release.
 
-Source: the behaviour of vLLM 0.32.0, vllm/v1/core/{kv_cache_coordinator,single_type_kv_cache_manager}.py. What is not
-needed any more, since a window has passed over it, is given back before a turn gets its blocks (`slide`). A hit must
-be one in every group.
+Source: the behaviour of vLLM 0.32.0, vllm/v1/core/{kv_cache_coordinator,single_type_kv_cache_manager}.py. Blocks that a
+window has passed over are given back before a turn gets its blocks (`slide`). A hit must be one in every group.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
 cimport cython
@@ -17,17 +16,17 @@ cdef struct Holder:             # of a slot
     int32_t row                 # the request; -1: it holds nothing
     int64_t public_tokens       # leading tokens of text that others may share
     int64_t hashed_tokens       # leading tokens that have been considered for the prefix cache
-    int64_t computed            # tokens that there was room for after its last turn, or visit
+    int64_t computed            # tokens that had room after its last turn, or visit
     int64_t regular_until       # see KVCache; of a member
-    uint64_t active             # bits of the kinds of which a member gives blocks back, see Beats
+    uint64_t active             # bits of the kinds in which a member gives blocks back, see Beats
     int64_t announced           # tokens with room in blocks that were announced in turns of a member
-    int64_t junction            # as the lookup found it that it began with
+    int64_t junction            # of the lookup with which it began
     Ends ends
     Cursor cursor               # behind the hashed tokens of shared text
 
 
 cdef struct ListedState:        # a state that entered the prefix cache
-    int64_t end                 # tokens of the text that it is the state of
+    int64_t end                 # tokens of the text that the state covers
     int32_t row, group, block
 
 
@@ -35,51 +34,51 @@ cdef class GroupTables(KVCache):
     cdef readonly BlockStore store
     cdef Content _content
     cdef int64_t _max_model_len
-    cdef bint _caching          # enable_prefix_caching, where anything can be found
+    cdef bint _caching          # enable_prefix_caching, where a lookup can find text
     cdef bint _has_states       # of linear attention, in a group that keeps the newest
     cdef int32_t _num_groups
     cdef void** _kinds          # [_num_groups] LayerKind of each group, borrowed
     cdef void** _searched       # [_num_kinds] in the order in which they are searched
     cdef int32_t _num_kinds
-    cdef object _owners         # what these pointers borrow from
+    cdef object _owners         # objects that the pointers borrow from
     cdef Table* _tables         # [slot][_num_groups]
     cdef Holder* _holders       # [slot]
-    cdef Search _search         # what the last lookup found
+    cdef Search _search         # the last lookup
     cdef int64_t _found_tokens
     cdef int64_t _junction
-    cdef int32_t _free_hits     # blocks found that are in the free queue
+    cdef int32_t _free_hits     # its blocks that are in the free queue
     cdef int64_t _arriving_tokens       # see `slide`
     cdef uint64_t* _new_hashes  # [_room_new] of the chain, for blocks being listed
     cdef int32_t _room_new
     cdef uint64_t* _new_states  # [_num_states] states listed since the batch began to be formed
     cdef int32_t _num_states
     cdef int32_t _room_states
-    cdef int32_t* _least        # [_num_groups] blocks with which any text must fit, or is refused
+    cdef int32_t* _least        # [_num_groups] upper bound of the blocks of a text, for whole_blocks
     cdef readonly object layers         # LayerGroups
-    cdef ListedState* listed_states     # [num_listed_states] where there are fences, of those who hold them still; a
+    cdef ListedState* listed_states     # [num_listed_states] with fences: states that their request still holds; a
     cdef int32_t num_listed_states      # tier empties it
-    cdef bint lists_prompts     # states of outputs are left out of these
-    cdef void drop_listed(self, int32_t row) noexcept nogil     # those of a request
+    cdef bint lists_prompts     # states of outputs are not in listed_states
+    cdef void drop_listed(self, int32_t row) noexcept nogil     # remove the states of a request
     cdef int32_t _room_listed
-    cdef int64_t* _given_at     # [block] the turn in which it was given to somebody last; NULL: there are no fences
-    cdef int64_t turn           # of the tier: one for each step that it is told of
+    cdef int64_t* _given_at     # [block] the turn in which a sequence got it last; NULL: there are no fences
+    cdef int64_t turn           # of the tier: raised once for each of its steps
 
     # The block table of a sequence in a group.
     @cython.final
     cdef inline const Table* table(self, int32_t slot, int32_t group) noexcept nogil:
         return &self._tables[<size_t>slot * self._num_groups + group]
 
-    # Blocks that a sequence lacks for so long a text, as a check counts that it fits whole.
+    # Blocks that a sequence lacks for a text, in the check that it fits whole.
     @cython.final
     cdef inline int64_t lacking_whole(self, int32_t slot, int64_t text) noexcept nogil:
         return self._need(slot, 0, text, True)
 
-    # Is the text in a block found in the prefix cache?
+    # Is the text in a block in the prefix cache?
     @cython.final
     cdef inline bint is_listed(self, int32_t block) noexcept nogil:
         return self.store.prefixes.blocks[block].hash != 0
 
-    # Somebody gets a block: whoever reads it is noted. Did anybody after a turn?
+    # A sequence gets a block: note its readers. was_given_after(): did a sequence get it after a turn?
     @cython.final
     cdef inline int announce(self, int32_t block) except -1 nogil:
         self._given_at[block] = self.turn
@@ -94,7 +93,7 @@ cdef class GroupTables(KVCache):
     cdef inline bint was_given_after(self, int64_t turn, int32_t block) noexcept nogil:
         return self._given_at[block] > turn
 
-    # The key of the block of a group that ends behind so many tokens, with that hash of the text; see `grain`.
+    # The key of a group's block; `hash` is that of the text up to its end, see `grain`.
     @cython.final
     cdef inline uint64_t key(self, int32_t group, uint64_t hash) noexcept nogil:
         return salted(hash, self._search.salts[group])
@@ -119,7 +118,7 @@ cdef class GroupTables(KVCache):
     cdef int _list_own(self, int32_t slot, int32_t group, int32_t begin, int32_t end, bint returns) except -1 nogil
     cdef int _slide(self, int32_t slot, int32_t group, int64_t settled_tokens) except -1 nogil
 
-    # Are there blocks to put into the prefix cache when they are full? Else that is made up for when they are given up.
+    # Are full blocks put into the prefix cache at once? Else that is done when they are given back.
     @cython.final
     cdef inline bint _lists(self, const Holder* holder) noexcept nogil:
         return self._caching and (self.store.names_all or holder.hashed_tokens < holder.public_tokens)

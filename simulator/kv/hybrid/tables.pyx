@@ -1,4 +1,4 @@
-"""The block tables of groups of layers that share one pool: what they hold, find and give up."""
+"""The block tables of groups of layers that share one pool: content, lookup and release."""
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
@@ -22,7 +22,7 @@ from simulator.kv.hybrid.sliding import SlidingWindow
 def unit_of(layers, enable_prefix_caching):
     """Return the tokens in which hits are counted: vLLM's scheduler block size.
 
-    layers : LayerGroups. Without prefix caching a state that a sequence has for life has no say.
+    layers : LayerGroups. Without prefix caching states that a sequence keeps for life are left out.
     """
     sizes = [group.block_size for group in layers.groups
              if enable_prefix_caching or group.kind != "linear_attention" or group.aligned]
@@ -32,7 +32,7 @@ def unit_of(layers, enable_prefix_caching):
 def kinds_of(layers, unit, in_flight_tokens, max_model_len):
     """Return the LayerKinds of `layers`; groups that are equal are one kind.
 
-    in_flight_tokens : computed in iterations that are not over, at most.
+    in_flight_tokens : the most tokens computed in iterations that are not over.
     """
     members = {}
     for number, group in enumerate(layers.groups):
@@ -58,10 +58,10 @@ def kinds_of(layers, unit, in_flight_tokens, max_model_len):
 cdef class GroupTables(KVCache):
     """Blocks of one replica, in a table per group of layers and sequence.
 
-    num_blocks : as for KVCache. block_size : what `unit_of` says.
-    plan : KVPlan; its `layer_groups` say what the groups are.
-    in_flight_tokens : computed in iterations that are not over, at most: what a window may hold besides itself when it
-        is checked whether a text fits whole.
+    num_blocks : as for KVCache. block_size : as `unit_of` returns it.
+    plan : KVPlan; its `layer_groups` are the groups.
+    in_flight_tokens : the most tokens computed in iterations that are not over: a window may hold them besides itself,
+        in the check that a text fits whole.
     reserves_whole : a text is admitted only if it fits whole.
     """
 
@@ -141,7 +141,7 @@ cdef class GroupTables(KVCache):
         return <int32_t>(self._found_tokens // self.block_size)
 
     def put_fences(self):
-        """See KVCache; a tier that does so asks for blocks by name."""
+        """See KVCache; such a tier uses blocks by name."""
         if not self.store.names_all:
             raise NotImplementedError("blocks of several groups of layers are read by name")
         self._given_at = <int64_t*>calloc(self.num_blocks + 1, sizeof(int64_t))
@@ -172,9 +172,9 @@ cdef class GroupTables(KVCache):
         self.num_listed_states = kept
 
     cdef int32_t _count_free_hits(self) noexcept nogil:
-        """Return the blocks found that nobody holds, but for those that are not needed any more.
+        """Return the blocks found that no sequence holds, without blocks that are not needed any more.
 
-        Of states the one that was found counts, too, where one behind it arrives, as in vLLM.
+        A state that was found counts even if a later one is loaded from elsewhere, as in vLLM.
         """
         cdef int32_t group, i, block, first, count = 0
         for group in range(self._num_groups):
@@ -202,7 +202,7 @@ cdef class GroupTables(KVCache):
             found = shorter
             if self._num_kinds == 2 and (<LayerKind>self._searched[0]).is_full and (
                     not (<LayerKind>self._searched[1]).is_full):
-                break                   # as vLLM has it
+                break                   # as in vLLM
             is_first = False
         for group in range(self._num_groups):
             if (<LayerKind>self._kinds[group]).is_full:
@@ -252,7 +252,7 @@ cdef class GroupTables(KVCache):
         return 0
 
     cdef int _list_blocks(self, int32_t slot, int32_t group, int64_t known_tokens) except -1 nogil:
-        """Put the blocks of a group into the prefix cache; `_new_hashes` begin behind those that are there."""
+        """Put full blocks of a group into the prefix cache; `_new_hashes` begin behind the blocks already there."""
         cdef Holder* holder = &self._holders[slot]
         cdef int32_t* blocks = self._tables[<size_t>slot * self._num_groups + group].blocks
         cdef int32_t size = (<LayerKind>self._kinds[group]).block_size, i
@@ -279,7 +279,7 @@ cdef class GroupTables(KVCache):
         return 0
 
     cdef int _list_own(self, int32_t slot, int32_t group, int32_t begin, int32_t end, bint returns) except -1 nogil:
-        """Put blocks of private text into the prefix cache; unless it returns, nobody will look for them."""
+        """Put blocks of private text into the prefix cache; unless the request returns, no lookup finds them."""
         cdef Holder* holder = &self._holders[slot]
         cdef int32_t* blocks = self._tables[<size_t>slot * self._num_groups + group].blocks
         cdef int32_t step = (<LayerKind>self._kinds[group]).block_size // self._search.grain, i
@@ -299,7 +299,7 @@ cdef class GroupTables(KVCache):
         return 0
 
     cdef bint _is_new_state(self, int32_t group) noexcept nogil:
-        """Say whether the state that was found is one that the batch being formed will compute."""
+        """Say whether the state found is one that the batch being formed will compute."""
         cdef int32_t size = self._search.sizes[group], i
         cdef uint64_t key
         if size == 0 or not (<LayerKind>self._kinds[group]).keeps_newest:
@@ -319,7 +319,7 @@ cdef class GroupTables(KVCache):
         return 0
 
     cdef int _note_last_states(self, int32_t slot, int64_t known_tokens) except -1 nogil:
-        """Note the last state of a prompt again, as long as its owner holds it: vLLM does."""
+        """Note the last state of a prompt again, as long as its sequence holds it, as vLLM does."""
         cdef const Table* table
         cdef int32_t group, size, index
         for group in range(self._num_groups if known_tokens > 0 else 0):
@@ -366,7 +366,7 @@ cdef class GroupTables(KVCache):
         return count
 
     cdef int32_t _first_needed(self, int32_t group) noexcept nogil:
-        """Return the first block that one which begins with the last hit, and what arrives, has a place for."""
+        """Return the first block that a sequence with the last hit, and tokens loaded from elsewhere, needs."""
         cdef int64_t tokens = max(self._found_tokens, self._arriving_tokens)
         return <int32_t>((<LayerKind>self._kinds[group]).outdated(tokens)
                          // (<LayerKind>self._kinds[group]).block_size)
@@ -405,7 +405,7 @@ cdef class GroupTables(KVCache):
         return 1 if self.cache(slot, known_tokens) == 0 else -1
 
     cdef int _begin(self, int32_t slot, int32_t row, int32_t hits) except -1 nogil:
-        """A request begins with all that the last lookup found, or with nothing."""
+        """Let a request begin with all hits of the last lookup, or with nothing."""
         cdef Holder* holder = &self._holders[slot]
         cdef int32_t group
         cdef int64_t prompt = self._content.prompt_tokens(row)
@@ -445,7 +445,7 @@ cdef class GroupTables(KVCache):
         return 0
 
     cdef int _extend(self, int32_t slot, int32_t group, int64_t slots) except -1 nogil:
-        """Take the blocks of a group that are missing for so many tokens."""
+        """Take the blocks of a group that are missing for `slots` tokens."""
         cdef Table* table = &self._tables[<size_t>slot * self._num_groups + group]
         cdef int32_t end = blocks_for(slots, (<LayerKind>self._kinds[group]).block_size), first = table.size
         if end <= table.size:
@@ -486,7 +486,7 @@ cdef class GroupTables(KVCache):
         return 0
 
     cdef int _give_up(self, int32_t slot, int32_t group, int32_t begin, int32_t end, bint returns) except -1 nogil:
-        """Blocks begin .. end - 1 of a group are needed no more; nor will be, unless the request returns."""
+        """Release blocks begin .. end - 1 of a group; `returns`: a lookup of their request may find them again."""
         cdef Table* table = &self._tables[<size_t>slot * self._num_groups + group]
         cdef const Holder* holder = &self._holders[slot]
         cdef int32_t size = (<LayerKind>self._kinds[group]).block_size
@@ -527,9 +527,9 @@ cdef class GroupTables(KVCache):
     # ---- the debug face
 
     def follow(self):
-        """Return a CacheLog of what enters and leaves the prefix cache from now on; it must still be empty.
+        """Return a CacheLog of hashes that enter and leave the prefix cache from now on; it must still be empty.
 
-        Who follows it finds the blocks of the first group of full attention, and those of other groups under other
+        A follower finds the blocks of the first group of full attention; the blocks of other groups have other
         hashes. None: blocks are of different sizes.
         """
         if self._search.grain != self.block_size:
@@ -544,7 +544,7 @@ cdef class GroupTables(KVCache):
         self.store.log_evictions()
 
     def take_evictions(self):
-        """Return those since the last call, in order."""
+        """Return the reused blocks since the last call, in order."""
         return self.store.take_evictions()
 
     def free_queue(self):
@@ -553,11 +553,11 @@ cdef class GroupTables(KVCache):
 
     @property
     def num_cached_hashes(self):
-        """Distinct texts that cached blocks hold, each counted once in each group."""
+        """Distinct texts in cached blocks, each counted once in each group."""
         return self.store.num_cached_hashes
 
     def block_table(self, int32_t slot):
-        """Return the blocks of a slot: a list for each group, or one list if there is but one."""
+        """Return the blocks of a slot: a list for each group, or a single list with one group."""
         cdef int32_t group, i
         tables = []
         for group in range(self._num_groups):
@@ -568,7 +568,7 @@ cdef class GroupTables(KVCache):
     def check(self, owned_total=None):
         """Raise RuntimeError unless the block tables and the pool agree.
 
-        owned_total : blocks that all sequences own, as their owner knows it; shared ones as often as they are held.
+        owned_total : blocks that all sequences own, as counted by the caller; shared ones as often as they are held.
         """
         cdef int64_t i
         cdef int32_t j
