@@ -167,8 +167,8 @@ cdef class KVCache:
     cdef bint may_join(self, int32_t slot, int64_t computed) noexcept nogil
     cdef int64_t regular_until(self, int32_t slot) noexcept nogil
 
-    # Add a sequence, which has exactly the blocks for its tokens in KV, to the cohort. `order` is the scheduling order
-    # of members.
+    # Add a sequence, which has exactly the blocks for its tokens in KV, to the cohort; `order` sorts members as the
+    # scheduler does.
     cdef int join(self, int32_t slot, int32_t phase, int64_t order) except -1 nogil
 
     # Remove a member from the cohort; the caller then calls `settle` with its tokens in KV.

@@ -68,8 +68,7 @@ cdef class BlockPool(KVCache):
         self._blocks[it.prev].next = block
         self._blocks[following].prev = block
 
-    # The records have moved, and their number will be `num_records`: lookups by hash must still find them. -1: no
-    # memory.
+    # The records have moved, and will be `num_records`: lookups by hash must still find them. -1 without memory.
     cdef int _relocate(self, int32_t num_records) except -1 nogil
 
     cdef int _grow_records(self, int32_t count) except -1 nogil

@@ -28,8 +28,7 @@ cdef class PrefixCache:
     cdef CacheLog log           # hashes that enter and leave; None: there is no follower
     cdef uint64_t _mask         # number of buckets - 1; at least as many buckets as blocks
 
-    # The pool's `num_records` records are at `blocks` from now on; new ones are all zeros. -1 without memory for
-    # buckets.
+    # The pool's records are at `blocks` from now on; new ones are all zeros. -1 without memory for buckets.
     cdef int relocate(self, Block* blocks, int32_t num_records) except -1 nogil
 
     # The block that a lookup of this hash finds: the one inserted first that is still cached; 0: there is none.
@@ -47,8 +46,7 @@ cdef class PrefixCache:
     cdef int32_t find_text(self, Content content, int32_t row, int32_t block_size, int32_t count, int32_t* found,
                            Cursor* cursor) except -1 nogil
 
-    # blocks[begin .. end - 1] now hold blocks begin .. end - 1 of that text; `cursor` is at `begin`, and moves to
-    # `end`.
+    # blocks[begin .. end - 1] now hold blocks begin .. end - 1 of that text; `cursor` is at `begin`, moves to `end`.
     cdef int insert_text(self, Content content, int32_t row, int32_t block_size, const int32_t* blocks, int32_t begin,
                          int32_t end, Cursor* cursor) except -1 nogil
 

@@ -43,7 +43,7 @@ cdef class SparseKV(KVCache):
     cdef int32_t* _hits         # [_room_hits] blocks of shared text found by the last lookup: `_public_hits`
     cdef int32_t _room_hits
     cdef int32_t _public_hits
-    cdef int32_t _free_hits     # of all blocks found, those in the free queue
+    cdef int32_t _free_hits     # all blocks found that are in the free queue
     cdef Cursor _hits_cursor    # behind the public ones
 
     # Leading blocks of a request's text that are listed in the prefix cache one by one.

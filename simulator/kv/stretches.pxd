@@ -55,7 +55,7 @@ cdef class Stretches:
     cdef inline int prepare(self, int32_t count) except -1 nogil:
         return self._grow(count) if self._num_free < count else 0
 
-    # A new block, held once, that will hold shared text; `prepare` came before.
+    # A new block, held once, that will hold shared text; needs a call of `prepare`.
     cdef int32_t hold(self) noexcept nogil
 
     # No sequence holds a block of shared text any more: it becomes the last to be reused. A sequence holds it again.

@@ -44,9 +44,8 @@ cdef class KVTier:
     # `found` is all zero before.
     cdef int match(self, int32_t row, int64_t local_tokens, External* found) except -1 nogil
 
-    # The tokens found have blocks now, in `slot`: load them from `now_ns` on. Returns the time when they are loaded;
-    # without meaning unless they come later. NEVER_NS: not known yet; `take_loaded` or `Scheduler.comes_at` will report
-    # it.
+    # The tokens found have blocks now, in `slot`: load them from `now_ns` on. Returns when they are loaded; without
+    # meaning unless they come later. NEVER_NS: not known yet; `take_loaded` or `Scheduler.comes_at` will report it.
     cdef int64_t load(self, int32_t row, int32_t slot, External found, int64_t now_ns) except -1 nogil
 
     # A request completes: until when its blocks, those of `slot`, must stay; -1: they are free at once. NEVER_NS: not
@@ -89,9 +88,8 @@ cdef class KVTier:
     # The step is formed: plan copies, also for requests that have left since the last step.
     cdef int plan(self) except -1 nogil
 
-    # Returns when the batch can be launched: formed at `now_ns`, the batch in execution ends at `free_ns`.
-    # begin_loads(): the batch was timed; loads of the step begin when it ends; returns the number of copies done when
-    # it was launched.
+    # Returns when the batch can be launched: formed at `now_ns`, the one in execution ends at `free_ns`. begin_loads():
+    # the batch was timed; loads of the step begin when it ends; returns the number of copies done at its launch.
     cdef int64_t launch(self, int64_t now_ns, int64_t free_ns) except -1 nogil
     cdef int64_t begin_loads(self, int64_t launch_ns, int64_t end_ns) except -1 nogil
 
@@ -119,8 +117,7 @@ cdef class KVTier:
     cdef int64_t next_end_ns(self) noexcept nogil
     cdef bint is_quiet(self) noexcept nogil
 
-    # `match` changes nothing and does not answer UNDECIDED, now and until the next request arrives, leaves or is
-    # admitted.
+    # `match` changes nothing and does not answer UNDECIDED, now and until a request arrives, leaves or is admitted.
     cdef bint surely_decides(self, int32_t row) noexcept nogil
 
     # The engine may fast-forward decode steps though the tier is not quiet, because no one observes it until they end.

@@ -76,8 +76,7 @@ cdef class LayerKind:
 
     # A sequence gains a token in each turn; its last turn began with `settled` tokens (see KVCache.slide) and ended
     # with `computed`. INT64_MAX: from now on it gives a block back in each turn that begins with `beat` settled tokens,
-    # modulo block_size. Else it gives no block back before the turn that begins with the number returned; 0: some block
-    # is overdue.
+    # modulo block_size. Else it gives none back before the turn that begins with the result; 0: a block is overdue.
     cdef int64_t steady_until(self, const Table* table, int64_t computed, int64_t settled) noexcept nogil
 
     # The first run of blocks, at `begin` or behind it, that enter the prefix cache.

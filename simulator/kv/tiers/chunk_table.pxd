@@ -86,8 +86,7 @@ cdef class ChunkTable(ChunkStore):
     cdef inline int32_t length(self, int32_t element) noexcept nogil:
         return self.chunks[element].end - self.chunks[element].begin
 
-    # The first run of a row, linked to the others by `sibling`; the run with chunk `place` of its text. 0: there is
-    # none.
+    # The first run of a row, linked to the next by `sibling`; the run with chunk `place` of its text. 0: none.
     cdef int32_t first_run(self, int32_t row) noexcept nogil
     cdef int32_t run_at(self, int32_t row, int32_t place) noexcept nogil
 
@@ -96,8 +95,8 @@ cdef class ChunkTable(ChunkStore):
     cdef int32_t add(self, uint64_t hash, int32_t place, int32_t listed) except 0 nogil
     cdef int32_t add_run(self, int32_t row, int32_t begin, int32_t end, int32_t listed) except 0 nogil
 
-    # Cut a run before chunk `place` of its text, begin < place < end; return the new element behind. Needs a call of
-    # `prepare`.
+    # Cut a run before chunk `place` of its text, begin < place < end; return the new element behind. The
+    # caller has called `prepare`.
     cdef int32_t cut(self, int32_t element, int32_t place) noexcept nogil
 
     # A chunk has been written. pin(): one more request reads it; unpin(): one less.
@@ -129,8 +128,8 @@ cdef class ChunkTable(ChunkStore):
     # The same for elements that are neighbours in that list, from `first` to `last`, with their order kept.
     cdef void move_all_back(self, int32_t first, int32_t last, int32_t listed) noexcept nogil
 
-    # Remove an idle element, or its first `count` chunks in eviction order; or keep only its name, at the end of a
-    # list.
+    # Remove the first `count` chunks, in eviction order, of an idle element; or keep only its name, at the end of a
+    # list: `find` still returns the element.
     cdef void drop(self, int32_t element, int32_t count) noexcept nogil
     cdef void remember(self, int32_t element, int32_t listed) noexcept nogil
 

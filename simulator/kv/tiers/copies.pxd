@@ -1,10 +1,9 @@
 """Copies between the blocks of a replica and a tier: planned, in flight, and done but not yet reported.
 
 A copy goes through the steps of vLLM's worker as follows. Stores are planned when a batch is formed and begin when the
-next one is formed, so that their tokens are computed by then; loads begin behind the batch in which they were planned.
-A step that reuses blocks which a store still reads *flushes* it: the store begins at once, and the batch waits for its
-end. A copy that has ended
-when a batch is launched is reported when that batch ends. Source: the behaviour of vLLM 0.32.0,
+next one is, so that their tokens are computed by then; loads begin behind the batch in which they were planned. A step
+that reuses blocks which a store still reads *flushes* it: the store begins at once, and the batch waits for its end. A
+copy that has ended when a batch is launched is reported when that batch ends. Source: the behaviour of vLLM 0.32.0,
 vllm/distributed/kv_transfer/kv_connector/v1/offloading/worker.py.
 """
 from libc.stdint cimport int8_t, int32_t, int64_t
@@ -88,8 +87,8 @@ cdef class Copies:
     cdef int32_t _take_done(self) noexcept nogil
     cdef int64_t _launch_flushing(self, Queue* planned, int64_t now_ns, int64_t free_ns) except -1 nogil
 
-    # Return the next copy to report, among the first `num_done` that were done; -1: there is none. The caller must give
-    # it back.
+    # Return the next copy to report, among the first `num_done` that were done; -1: there is none. The caller gives it
+    # back.
     cdef inline int32_t take_done(self, int64_t num_done) noexcept nogil:
         return self._take_done() if self.num_reported < num_done else -1
 
@@ -102,8 +101,7 @@ cdef class Copies:
     cdef inline int64_t next_end_ns(self) noexcept nogil:
         return min(self._store_lane.next_end_ns(), self._load_lane.next_end_ns())
 
-    # is_idle(): no copy is planned, in flight or to be reported. is_quiet(): the same, except that copies may be in
-    # flight.
+    # is_idle(): no copy is planned, in flight or to be reported. is_quiet(): but copies may be in flight.
     cdef inline bint is_idle(self) noexcept nogil:
         return self.num_planned == self.num_reported + self.num_cancelled
 

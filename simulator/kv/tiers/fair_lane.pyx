@@ -1,9 +1,8 @@
 """`fair`: copies of one direction share the bandwidth of a link equally, from instant to instant.
 
 With n copies under way each gets an n-th of the bandwidth; the time before the first byte takes none. The work of a
-copy is the time that it would take alone; `_virtual_ns` is the work that has been done of every copy under way since
-some instant, so that a copy ends when it has grown by its work (processor sharing; Kleinrock, Queueing Systems II,
-4.4).
+copy is the time that it would take alone; `_virtual_ns` is the work done of every copy under way since some instant, so
+that a copy ends when it has grown by its work (processor sharing; Kleinrock, Queueing Systems II, 4.4).
 """
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free

@@ -1,9 +1,9 @@
 """Chunks of a replica's KV kept in host memory, where layers are in groups: vLLM's OffloadingConnector.
 
-As `offloading`, with a chunk per group of layers. A hit needs chunks of all groups; of a group with a window only those
-at its end. So such a group keeps only chunks at likely ends of hits. A state of linear attention is stored by itself
-when it enters the prefix cache. Blocks that a window has passed over are freed while the request runs: a block that is
-reused before it was offered is lost, and one that a store still reads makes the step wait.
+As `offloading`, with a chunk per group of layers. A hit needs chunks of all groups; in a group with a window only
+chunks at its end. So such a group keeps only chunks at likely ends of hits. A state of linear attention is stored by
+itself when it enters the prefix cache. Blocks that a window has passed over are freed while the request runs: a block
+that is reused before it was offered is lost, and one that a store still reads makes the step wait.
 Source: the behaviour of vLLM 0.32.0, vllm/distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t

@@ -260,7 +260,7 @@ cdef class HicacheTier(KVTier):
         return min(end_ns, self.store.next_ns()) if self.store is not None else end_ns
 
     cdef bint is_quiet(self) noexcept nogil:
-        # A pass that evicts waits for what write_back copies.
+        # A pass that evicts waits for the copies of write_back.
         return not self._writes_back and self._tree.num_backups == 0
 
     cdef bint may_change(self) noexcept nogil:

@@ -7,8 +7,7 @@ managers/scheduler.py (_prefetch_kvcache). Its rules:
 
 - A prefetch covers the tokens of a text that host memory lacks, without the last token, if these are at least
   `threshold` tokens and earlier prefetches cover less than half of host memory. The pages that the store has, up to the
-  first that it lacks, are looked up at once and noticed in the next pass; fewer tokens than `threshold` are not
-  fetched.
+  first that it lacks, are looked up at once and noticed in the next pass; fewer tokens are not fetched.
 - A prefetch gets room in host memory for all its pages, or for as many as fit, if that is at least `threshold` tokens.
 - Prefetches are read one after the other, in batches of 128 pages; a complete one enters the tree, in host memory.
 - With best_effort a waiting request continues, when it could be admitted, with the batches read so far. With timeout it

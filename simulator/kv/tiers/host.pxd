@@ -31,8 +31,7 @@ cdef class HostTier(KVTier):
     cdef int64_t _stores, _stored_chunks, _stored_blocks        # copies that were done
     cdef int64_t _loads, _loaded_chunks, _loaded_blocks
 
-    # Make room for `count` new chunks by evicting idle chunks that are not guarded; False: there are too few, none
-    # went.
+    # Make room for `count` new chunks by evicting idle chunks without guard; False: too few, none was evicted.
     @cython.final
     cdef bint _make_room(self, int64_t count) except -1 nogil
 

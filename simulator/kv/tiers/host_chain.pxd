@@ -50,7 +50,7 @@ cdef class HostChain(Mirror):
     cdef RowList _underway              # episodes that are not over, in order of their requests' ids
     cdef Episode _run                   # the run being gathered
     cdef int64_t _now_ns
-    cdef bint _is_due                   # an episode goes on in the next step, however soon that is
+    cdef bint _is_due                   # the next step handles an episode, however soon it is
     cdef int64_t* _used                 # [num_levels] blocks there
     cdef int64_t* _refusals             # [num_levels] runs for which host memory had no room
     cdef readonly int64_t kept, refused, evicted, reloaded

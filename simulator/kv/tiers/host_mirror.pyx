@@ -3,8 +3,7 @@
 After every iteration all full blocks of running sequences are there, as the last to be evicted; the block evicted is
 the one that a running sequence held longest ago. An allocation first brings back the blocks that the host has of a
 prompt, into free blocks, at no cost but time: the next iteration takes longer by that, and computes the tokens all the
-same. Source: inference-sim (BLIS) at f90a1e3a,
-sim/kv/tiered.go.
+same. Source: inference-sim (BLIS) at f90a1e3a, sim/kv/tiered.go.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
 cimport cython

@@ -3,9 +3,8 @@
 When a request gives up its blocks while more than a share of all is in use, free blocks that a lookup can find are
 moved to host memory, one by one, the first to be reused first: in the KV cache they then hold nothing, and are reused
 last. When an allocation fails, all blocks in host memory return, in order of index, into free blocks, whether the
-request needs them or not; if there are more than free blocks, later ones overwrite earlier ones. The next iteration
-takes longer by their copies, and computes its tokens all the same. Source: inference-sim (BLIS), sim/kv/tiered.go
-before v0.7.0.
+request needs them or not; without enough free blocks later ones overwrite earlier ones. The next iteration takes longer
+by their copies, and computes its tokens all the same. Source: inference-sim (BLIS), sim/kv/tiered.go before v0.7.0.
 
 A block in host memory has the index that it had in the KV cache, and replaces an earlier one with that index. Room is
 counted by blocks moved in and given back: a replaced block still counts, so host memory is full too early. That is a

@@ -277,7 +277,7 @@ cdef class Level(ChunkStore):
                 "load_busy_ns": round(self._read_chunks * self._read_ns)}
 
     def check(self):
-        """Raise RuntimeError unless the table agrees with itself, and counts of jobs with those there are."""
+        """Raise RuntimeError unless the table agrees with itself, and jobs in flight are within the count."""
         cdef int32_t i, k
         self.table.check()
         underway = [self._clients[i].underway.rows[k] for i in range(self._num_clients)

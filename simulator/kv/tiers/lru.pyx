@@ -1,8 +1,7 @@
 """`lru`: evicts the chunk that was used by the request that left longest ago.
 
-New chunks are evicted last. When a request leaves, its chunks are moved there, from the end of its text to the
-beginning: the beginning, which others may still share, is evicted after the end. Reading changes nothing. Source: the
-behaviour
+New chunks are last in the list. A request that leaves moves its chunks to the end, from the end of its text to the
+beginning: the beginning, which others may still share, is evicted later. Reading moves nothing. Source: the behaviour
 of vLLM 0.32.0, vllm/v1/kv_offload/cpu/policies/lru.py.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t
