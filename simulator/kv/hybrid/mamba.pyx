@@ -51,7 +51,7 @@ cdef class AlignedState(LayerKind):
 
 @cython.final
 cdef class EndlessState(LayerKind):
-    """One block per sequence, never found by others; blocks have the longest text."""
+    """One block per sequence, never found by others; it fits the longest text."""
 
     def __cinit__(self, *_, **__):
         self.takes_blocks = False
