@@ -1,4 +1,4 @@
-"""The recipes of CONTRIBUTING.md: each change is made in a copy of the package, in the files that it lists, and runs."""
+"""The recipes of CONTRIBUTING.md: each change is made in a copy of the package, in the files it lists, and runs."""
 import json
 import os
 import re
