@@ -14,6 +14,7 @@ import numpy as np
 from simulator.domain import records
 from simulator.domain.run import Run
 from simulator.results import cluster, encoding, hand_over, speculation
+from simulator.results.cut import cut_notes, unsent_notes
 from simulator.results.distributions import distribution, weighted_distribution_ms
 from simulator.results.finish import cut_short
 from simulator.results.journeys import journeys_of
@@ -77,8 +78,8 @@ def summarise(run: Run, bounds, pools: tuple[cluster.PoolFacts, ...] = ()) -> di
         **_by_machine(whole, pools),
         **({} if run.decisions is None else {"decisions": run.decisions}),
         "latency": dict(run.latency),
-        "diagnosis": [*([lost] if lost else turned_away(whole)), *run.diagnosis, *rates.notes(),
-                      *remarks(run.workload, is_cut)],
+        "diagnosis": [*([lost] if lost else turned_away(whole)), *cut_notes(whole), *run.diagnosis, *rates.notes(),
+                      *unsent_notes(whole), *remarks(run.workload, is_cut)],
     }
 
 
