@@ -42,12 +42,12 @@ def summarise(run: Run, bounds, pools: tuple[cluster.PoolFacts, ...] = ()) -> di
         [slo] is one; so below.
     pools : as the experiment has them; empty: it has none.
     """
-    whole, verdicts, lost = run, verdicts_of(run, bounds), unserved(run, journeys_of(run))
+    whole, verdicts = run, verdicts_of(run, bounds)
     rates, run = Rates(whole, verdicts), measured_part(run)
     if whole.workload.measured is not None:
         verdicts = verdicts.of(whole.workload.measured)
     requests, journeys = run.workload.requests, journeys_of(run)
-    is_cut = np.zeros(len(requests), bool)
+    lost, is_cut = unserved(run, journeys, whole), np.zeros(len(requests), bool)
     is_cut[cut_short(run.workload)] = True
     return {
         "complete": bool(run.complete),
@@ -58,7 +58,7 @@ def summarise(run: Run, bounds, pools: tuple[cluster.PoolFacts, ...] = ()) -> di
         "clock_s": int(run.clock_ns) / 1e9,
         **rates.of(),
         "slo_attainment": attainment(verdicts.num_good(), requests),
-        **load_of(whole, journeys_of(whole)),
+        **load_of(whole, journeys, run),
         **latencies(completed_of(requests)),
         **metrics_of(run),
         **hand_over.metrics_of(run),
@@ -78,7 +78,7 @@ def summarise(run: Run, bounds, pools: tuple[cluster.PoolFacts, ...] = ()) -> di
         **_by_machine(whole, pools),
         **({} if run.decisions is None else {"decisions": run.decisions}),
         "latency": dict(run.latency),
-        "diagnosis": [*([lost] if lost else turned_away(whole)), *cut_notes(whole), *run.diagnosis, *rates.notes(),
+        "diagnosis": [*([lost] if lost else turned_away(run)), *cut_notes(whole), *run.diagnosis, *rates.notes(),
                       *unsent_notes(whole), *remarks(run.workload, is_cut)],
     }
 

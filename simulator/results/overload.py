@@ -20,10 +20,14 @@ _COLUMNS = ("arrival_ns", "first_token_ns", "completed_ns", "output_tokens", "st
 _FOR_EVER_NS = np.iinfo(np.int64).max
 
 
-def load_of(run: Run, journeys: np.ndarray | None = None) -> dict:
+def load_of(run: Run, journeys: np.ndarray | None = None, part: Run | None = None) -> dict:
     """Return offered rate, requests in the system and the verdict on them.
 
     Where a window is measured, those count that came in it; what they found in the system is all that was there.
+
+    Parameters
+    ----------
+    part : what is measured of the run, `measured_part`; None: all of it. journeys : its, what `journeys_of` gave.
 
     Returns
     -------
@@ -58,7 +62,7 @@ def load_of(run: Run, journeys: np.ndarray | None = None) -> dict:
     Two signals at once are the rule of GuideLLM for over-saturation; batch means and t quantiles are standard: Law,
     "Simulation Modeling and Analysis", section 9.5.
     """
-    everyone = Came(run)
+    everyone, part = Came(run), part or run
     came = everyone if run.window is None else everyone.within(run.window)
     span_ns = int(came.arrival_ns[-1] - came.arrival_ns[0]) if len(came.arrival_ns) > 1 else 0
     found, counts, served_share, grows = in_system(everyone, came), None, None, False
@@ -66,14 +70,15 @@ def load_of(run: Run, journeys: np.ndarray | None = None) -> dict:
         counts = batch_means(found)
         served_share = _served_share(came, everyone)
         grows = rises(counts) and _ttft_rises(came)
-    gave_up = _gave_up_share(run, journeys) > MOST_UNSERVED
+    gave_up = _gave_up_share(part, journeys) > MOST_UNSERVED
     is_short = (grows and served_share < 1 - MOST_UNSERVED) or gave_up
     verdict = "overloaded" if is_short else "growing" if grows else "stable"
-    if (grows and not gave_up and came.is_short()) or (verdict == "stable" and not came.any_completed()):
+    if (grows and not gave_up and came.is_short()) or (verdict == "stable" and not came.any_completed()) or (
+            not records.has_come(part.workload.requests["status"]).any()):
         verdict = TOO_SHORT
     return {
         "offered_throughput": (len(came.arrival_ns) - 1) * 1e9 / span_ns if span_ns > BURST_NS else None,
-        "verdict": UNSERVED if is_unserved(run, nothing=verdict == "overloaded") else verdict,
+        "verdict": UNSERVED if is_unserved(part, nothing=verdict == "overloaded") else verdict,
         "in_system": {"mean": float(found.mean()) if len(found) else None,
                       "peak": int(found.max()) if len(found) else None,
                       "growth_per_s": None if counts is None else _growth_per_s(counts, came)},

@@ -83,7 +83,7 @@ SUMMARY: dict[str, Column] = {
     **_below("requests", {**_COUNTS, **_keys(not_sent="that never came; where requests wait for others",
                                              pool_capped="completed, cut where the KV pool ends; some engines")}),
     **_keys(by_cause__NAME__NAME="requests that were not completed, by status and cause"),
-    **_keys(unserved="where fewer than half of the requests that came were served, or none came: why; else null"),
+    **_keys(unserved="where fewer than half of the measured requests were served, or none came: why; else null"),
     **_keys("s", duration_s="from 0 to the last completion; with [workload.measure], of the window that is measured",
             clock_s="simulated time at the end"),
     **_RATES, **_ATTAINMENT,
