@@ -3,6 +3,8 @@ from collections.abc import Iterator
 from datetime import date
 from textwrap import wrap
 
+from simulator.results.verdicts import GROWING, LEAST_REQUESTS, OVERLOADED, TOO_SHORT
+
 LATENCIES = (("TTFT", "ttft_ms"), ("TTFAT", "ttfat_ms"), ("TPOT", "tpot_ms"), ("ITL", "itl_ms"), ("E2EL", "e2el_ms"),
              ("queue", "queue_ms"))
 COLUMNS = ("mean", "p50", "p90", "p95", "p99", "max")
@@ -150,11 +152,13 @@ def _encode_pools(apart: dict) -> str:
 def _load(summary: dict) -> str:
     """Return what was offered, and the verdict on the backlog."""
     offered, growth = summary["offered_throughput"], summary["in_system"]["growth_per_s"]
-    verdict = summary["verdict"]
-    if verdict in ("growing", "overloaded") and growth is not None and growth > 0:
+    verdict, came = summary["verdict"], summary["requests"]["injected"]
+    if verdict in (GROWING, OVERLOADED) and growth is not None and growth > 0:
         verdict += f", {growth:,.2f} more requests in the system each second"
+    if verdict == TOO_SHORT and came < LEAST_REQUESTS:
+        verdict += f", {LEAST_REQUESTS} requests would do"
     if offered is None:
-        return f"all at once: {verdict}" if summary["requests"]["injected"] > 1 else verdict
+        return f"all at once: {verdict}" if came > 1 else verdict
     return f"{offered:,.2f} requests/s offered: {verdict}"
 
 

@@ -7,7 +7,6 @@ from simulator.domain import records
 from simulator.domain.run import Run
 from simulator.results.finish import cancelled
 
-UNSERVED = "unserved"           # the verdict on such a run
 MOST_TOKENS = 2**31 - 1          # of a prompt
 LEAST_SERVED = 0.5              # of the requests whose end is known, or that wait for a token
 CAUSES = {                      # what the gateway says, records.CAUSE_NAMES, in words

@@ -89,8 +89,8 @@ SUMMARY: dict[str, Column] = {
     **_RATES, **_ATTAINMENT,
     **_keys("requests/s", offered_throughput="requests that came, (n - 1) / (last arrival - first)"),
     **_keys(verdict="stable, growing or overloaded: does the backlog grow; too short to tell: it does, in a run less "
-            "than five times as long as its first requests stayed, or no request is complete; unserved: fewer than "
-            "half of the requests were served, and the load does not say why"),
+            "than five times as long as its first requests stayed, fewer than 40 requests came, or none is complete; "
+            "unserved: fewer than half of the requests were served, and the load does not say why"),
     **_keys("requests", in_system__mean="found in the system by one that comes, mean",
             in_system__peak="the most found"),
     **_keys("requests/s", in_system__growth_per_s="slope of the regression on them; null: too few"),

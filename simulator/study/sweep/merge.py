@@ -19,7 +19,9 @@ import numpy as np
 from simulator.core.hdf5_target import new_hdf5
 from simulator.core.paths import remove
 from simulator.errors import OutputError
+from simulator.results.verdicts import GROWING, STABLE, TOO_SHORT
 from simulator.study.statistics.intervals import Estimate, of_pairs, of_replications
+from simulator.study.statistics.trend import backlog_of
 from simulator.study.sweep.design import flattened
 from simulator.study.sweep.lengthening import current_of
 from simulator.study.sweep.study_file import Statistics, Study
@@ -27,7 +29,7 @@ from simulator.study.sweep.trial import DONE, STATUSES, Finished, Trial
 from simulator.study.telling.said import Said
 
 SCHEMA = 1
-BACKLOGS = ("stable", "growing", "unknown")
+BACKLOGS = (STABLE, GROWING, TOO_SHORT)
 LABELS = {"status": STATUSES, "backlog": BACKLOGS}      # names behind codes
 NAN = math.nan
 LEADING = ("index", "id", "replication", "seed", "status")
@@ -76,7 +78,7 @@ def runs_table(planned: list[Trial], ends: list[Finished | None]) -> np.ndarray:
     extras = [{} if end is None else end.extra for end in ends]
     for key in ("warmup_requests", "gpus"):
         table[key] = [extra.get(key, NAN) for extra in extras]
-    table["backlog"] = [BACKLOGS.index(extra["backlog"]) if "backlog" in extra else -1 for extra in extras]
+    table["backlog"] = [BACKLOGS.index(backlog_of(extra)) if "backlog" in extra else -1 for extra in extras]
     table["error"] = [(end.error or "").encode() if end is not None else b"" for end in ends]
     return table
 
@@ -193,8 +195,8 @@ def _are_alike(summaries: list[dict[str, Any]]) -> bool:
 
 def _backlog(ends: list[Finished]) -> int:
     """Return the worst that any run says of its queue; -1: none has ended."""
-    seen = {end.extra["backlog"] for end in ends}
-    return next((BACKLOGS.index(each) for each in ("growing", "unknown", "stable") if each in seen), -1)
+    seen = {backlog_of(end.extra) for end in ends}
+    return next((BACKLOGS.index(each) for each in (GROWING, TOO_SHORT, STABLE) if each in seen), -1)
 
 
 def _axis_columns(assignments: list[dict[str, Any]]) -> dict[str, np.ndarray]:

@@ -88,12 +88,20 @@ def test_c7_wilson_decides_on_the_share_of_all_runs(least, word):
 @pytest.mark.parametrize(("facts", "sentence"), [
     ({"faults": ("2 requests did not end",)}, "2 requests did not end"),
     ({"backlog": "growing"}, "backlog: growing in 3 of 3 runs"),
-    ({"backlog": "unknown"}, "backlog: unknown in 3 of 3 runs"),
 ])
 def test_what_is_wrong_with_a_run_fails_it_whatever_its_values(facts, sentence):
     verdict = weigh(1.0, runs(1, 2, 3, **facts), rules())
 
     assert verdict.word == "fail" and verdict.sentence == sentence and math.isnan(verdict.margin)
+
+
+def test_too_few_requests_to_tell_whether_a_queue_grows_are_no_fail():
+    verdict = weigh(1.0, runs(1, 2, 3, backlog="too short to tell"), rules())
+
+    assert verdict.word == "thin" and not verdict.passes
+    assert verdict.sentence == "thin: too few requests for backlog, 40 would do"
+    assert weigh(1.0, runs(900, 901, 902, backlog="too short to tell"), rules()).word == "fail"     # of another bound
+    assert weigh(1.0, runs(1, 2, 3, backlog="too short to tell"), Rules(Bounds((TTFT,), False))).word == "pass"
 
 
 def test_a_trend_in_fewer_than_half_of_the_runs_is_chance():
