@@ -190,14 +190,17 @@ def not_completed(requests: np.ndarray) -> dict:
 def kv_cache(replicas: np.ndarray) -> dict[str, float | int]:
     """Return blocks and their use, summed over replicas, null blocks not counted.
 
-    peak_used_blocks sums the peaks that each replica had on its own. mean_usage is the share of blocks in use, averaged
-    over the time during which iterations ran: sum of used blocks x duration over sum of blocks x duration.
+    Both are sums over all replicas, of which one that ran no iteration has 0, so that no mean is above the peak.
+    peak_used_blocks sums the peaks that each replica had on its own. mean_usage is the share of all blocks in use: the
+    sum of the means that each replica had on its own, over the time during which its iterations ran, over all blocks.
     """
-    capacity_block_ns = float((replicas["num_blocks"].astype(float) * replicas["busy_ns"]).sum())
+    ran = replicas[replicas["busy_ns"] > 0]
+    mean_blocks = float((ran["used_block_ns"] / ran["busy_ns"]).sum())
+    num_blocks = int(replicas["num_blocks"].sum(dtype=np.int64))
     return {
-        "num_blocks": int(replicas["num_blocks"].sum(dtype=np.int64)),
+        "num_blocks": num_blocks,
         "peak_used_blocks": int(replicas["peak_used_blocks"].sum(dtype=np.int64)),
-        "mean_usage": float(replicas["used_block_ns"].sum()) / capacity_block_ns if capacity_block_ns else 0.0,
+        "mean_usage": mean_blocks / num_blocks if num_blocks else 0.0,
     }
 
 

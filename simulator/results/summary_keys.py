@@ -52,7 +52,8 @@ _LATENCIES = _keys(
 _KV_CACHE = {
     **_keys("blocks", kv_cache__num_blocks="KV blocks, null blocks not counted",
             kv_cache__peak_used_blocks="the most in use; of several replicas the sum of their peaks"),
-    **_keys(kv_cache__mean_usage="share of blocks in use, mean over the time during which iterations ran"),
+    **_keys(kv_cache__mean_usage="share of the blocks in use, mean over the time in which iterations ran; of several "
+            "replicas the sum of their means over all blocks; one that runs none counts, as 0, here and in the peak"),
     **_keys("tokens", prefix_cache__query_tokens="prompt tokens looked up at first admissions",
             prefix_cache__hit_tokens="of these, found in the prefix cache"),
     **_keys(prefix_cache__hit_rate="hit_tokens / query_tokens")}
