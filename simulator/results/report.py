@@ -17,7 +17,7 @@ UNFINISHED = ("rejected", "dropped", "timed_out", "failed", "waiting", "running"
 def summary_table(summary: dict) -> str:
     """Return the most important numbers of summary.json as lines of text."""
     lines = [f"{summary['name']}, seed {summary['seed']}" + ("" if summary["complete"] else ", INCOMPLETE"), ""]
-    lines += [line for label, text in facts(summary) for line in _wrapped(label, text)]
+    lines += [line for label, text in facts(summary) for line in wrapped_fact(label, text)]
     lines += ["", f"{'ms':<8}" + "".join(f" {column:>11}" for column in COLUMNS)]
     lines += [f"{label:<8}" + "".join(f" {milliseconds(summary[key][column]):>11}" for column in COLUMNS)
               for label, key in LATENCIES if key in summary]
@@ -26,7 +26,7 @@ def summary_table(summary: dict) -> str:
     return "\n".join(lines)
 
 
-def _wrapped(label: str, text: str) -> list[str]:
+def wrapped_fact(label: str, text: str) -> list[str]:
     """Return a fact as lines that fit the screen, as far as its words do."""
     return wrap(text, COLUMNS_OF_A_SCREEN, initial_indent=f"{label:<{INDENT}}", subsequent_indent=" " * INDENT,
                 break_long_words=False, break_on_hyphens=False)

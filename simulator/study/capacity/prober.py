@@ -29,7 +29,7 @@ class Prober:
     comparable.
 
     ends : by value, what became of its runs, the last of each seed.
-    num_requests : of a drawn workload; None: those of the experiment.
+    num_requests : of a drawn workload; None: those of the experiment. asked : that it has.
 
     Parameters
     ----------
@@ -43,6 +43,7 @@ class Prober:
         self._laboratory, self._study, self._varied, self._bounds = laboratory, study, varied, bounds
         self._point: dict[str, Any] = options.get("point") or {}
         self._most = study.settings.statistics.max_requests
+        self.asked = getattr(study.base.workload.parameters, "num_requests", None)
         self.num_requests = options.get("num_requests") or self._first_length()
 
     def __call__(self, value: float, seeds: Sequence[int]) -> list[Observation]:
@@ -53,6 +54,12 @@ class Prober:
                 break
         self.ends.setdefault(value, {}).update(zip(seeds, ends, strict=True))
         return [self._observed(seed, end) for seed, end in zip(seeds, ends, strict=True)]
+
+    @property
+    def raised(self) -> tuple[int, int] | None:
+        """[workload] num_requests, and those of the longest runs, if these are more."""
+        is_more = self.num_requests is not None and self.num_requests > self.asked
+        return (self.asked, self.num_requests) if is_more else None
 
     def longer(self, factor: int) -> "Prober":
         """Return a prober of the same point with so many times the requests."""
@@ -109,12 +116,11 @@ class Prober:
 
     def _first_length(self) -> int | None:
         """Return how many requests the percentiles of the bounds need; None: the workload has its own."""
-        asked = getattr(self._study.base.workload.parameters, "num_requests", None)
-        if not self._study.is_drawn or asked is None or self._varied.key == NUM_REQUESTS:
+        if not self._study.is_drawn or self.asked is None or self._varied.key == NUM_REQUESTS:
             return None
         tail = self._study.settings.statistics.min_tail
         needed = requests_for(metrics_of(self._bounds), tail, self._study.warmup)
-        return max(asked, min(needed, self._most))
+        return max(self.asked, min(needed, self._most))
 
 
 def observation_of(end: Finished, bounds: Bounds, is_endless: bool) -> Observation:

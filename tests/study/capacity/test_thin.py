@@ -141,6 +141,18 @@ def test_a_few_requests_say_how_many_would_tell_of_a_backlog(trace, tmp_path, ca
     assert asked(trace(40), tmp_path / "more", "--slo", "ttft_ms.mean=5")[0] == 0
 
 
+def test_a_raised_number_of_requests_is_told(tmp_path, capsys):
+    file = written(tmp_path, SERVER)
+    status, content = asked(file, tmp_path / "out", "--slo", "ttft_ms.p99=5", "--set", "workload.num_requests=1")
+
+    told = ("workload.num_requests = 1 is raised to 10,000, for the bounds need as many (min_tail and max_requests of "
+            "study.statistics)")
+    assert status == 0 and told in content["notes"] and f"note: {told}" in words(capsys.readouterr().out)
+    assert {probe["requests"] for probe in content["probes"]} == {10_000}
+    content = asked(file, tmp_path / "long", "--slo", "ttft_ms.p50=5", "--set", "workload.num_requests=1000")[1]
+    assert not any("raised" in note for note in content["notes"])
+
+
 def test_a_horizon_that_cuts_every_run_is_no_fail(tmp_path, capsys):
     file = written(tmp_path, "horizon_s = 0.0005\n" + SERVER)
     status, content = asked(file, tmp_path / "out", "--slo", "ttft_ms.mean=5")

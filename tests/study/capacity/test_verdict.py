@@ -138,6 +138,23 @@ def test_bounds_of_a_file_and_of_options_are_the_same():
         ["ttft_ms.p99=500", "goodput_share=0.99", "backlog=any", "request_throughput>=3"])
 
 
+@pytest.mark.parametrize(("text", "fault"), [
+    ("ttft_ms.p99=-5", '--slo."ttft_ms.p99".max: expected a number >= 0, found -5.0: no ttft_ms.p99 is below 0'),
+    ("request_throughput>=-1",
+     '--slo."request_throughput".min: expected a number >= 0, found -1.0: no request_throughput is below 0'),
+    ("ttft_ms.p99=nan", '--slo."ttft_ms.p99".max: expected a finite number, found nan'),
+    ("ttft_ms.p99=-inf", '--slo."ttft_ms.p99".max: expected a finite number, found -inf')])
+def test_bounds_that_no_number_can_keep_are_refused(text, fault):
+    with pytest.raises(InputErrors) as caught:
+        bounds_of_options([text])
+
+    assert list(caught.value.faults) == [fault]
+
+
+def test_a_backlog_may_shrink():
+    assert bounds_of_options(["in_system.growth_per_s=-1"]).bounds[0].limit == -1.0
+
+
 def test_all_faults_of_bounds_are_told_at_once():
     table = {"ttft_ms.p99": {"mx": 5}, "tpot_ms.p99": {"max": "fast"}, "goodput_share": {"max": 0.5},
              "backlog": "small"}
