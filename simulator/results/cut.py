@@ -9,9 +9,11 @@ def cut_notes(run: Run) -> list[str]:
     """Say where the horizon, or a stop, cut a run, and how many requests it left.
 
     All requests of the run count, whichever are measured. A run that is complete without a horizon was not cut: where
-    requests wait for ever then, the diagnosis of the engine says why.
+    requests wait for ever then, the diagnosis of the engine says why, and so it does of a replica that cannot go on.
     """
     if run.complete and run.horizon_ns is None:
+        return []
+    if not run.complete and any(note.startswith(("replica ", "the run stood still")) for note in run.diagnosis):
         return []
     status = run.workload.requests["status"]
     ran, waited, pending = (int((status == code).sum()) for code in (records.RUNNING, records.WAITING, records.PENDING))
