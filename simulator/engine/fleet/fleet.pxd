@@ -31,7 +31,7 @@ cdef struct Seat:               # where the cluster finds a replica; 64 bytes
     double queue_token_ns       # the same, per prompt token
     int64_t resolution_ns       # of its latency model; the delay is truncated to whole multiples, 0: rounded
     const Sequence* due         # the decoding sequence that completes first, when the replica was last up to date
-    const Finish* finish        # the finish heap whose top is `due`
+    const Finish* finish        # the finish heap with `due` on top
 
 
 cdef struct SecondSeat:         # of a replica in a further view: another gateway's, or that of the reports of its ranks
@@ -62,7 +62,7 @@ cdef class Fleet:
     cdef readonly LegBook legs          # None: a request stays at one replica
     cdef Delivery gate                  # through it requests leave that are at no replica
     cdef bint _in_halves                # all iterations that end at one instant end before the next ones begin, since
-                                        # requests may arrive because of them
+                                        # an end may cause arrivals
     cdef RowList _between               # replicas between two iterations: the last has ended, the next has not begun
     cdef int64_t _between_ns            # when that iteration ended
     cdef int64_t next_arrival_ns        # of the next request to arrive; NEVER_NS: no more
@@ -80,7 +80,7 @@ cdef class Fleet:
     cdef int64_t _num_rows              # all of the workload
     cdef list _views                    # LiveView, to which the seats point
 
-    # Return the gateway whose account holds a request that is at a replica.
+    # Return the gateway with this request, which is at a replica, in its account.
     cdef inline int32_t gateway_of(self, int32_t row) noexcept nogil:
         cdef int32_t index = self.requests[row].replica
         if self.second_seats == NULL or self.second_seats[index].view == NULL or row >= self.num_clients:

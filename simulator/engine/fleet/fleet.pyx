@@ -81,7 +81,7 @@ cdef void note_siblings(Fleet fleet, Replica replica) noexcept nogil:
 
 
 cdef void note_touched(Fleet fleet, Replica replica) noexcept nogil:
-    """Call note_state for a replica that was touched, and for lockstep siblings whose plans changed with it."""
+    """Call note_state for a replica that was touched, and for lockstep siblings with a changed wake time."""
     cdef int32_t i
     if replica.beat is None:
         note_state(fleet, replica.index, replica, replica.wake_ns)

@@ -26,7 +26,7 @@ cdef class LiveCaches:
     cdef readonly int32_t num_replicas
     cdef readonly int32_t block_size    # tokens, in which `find` counts: the greatest common divisor of their blocks
     cdef Laggards _laggards             # None: replicas are up to date at every lookup
-    cdef Outdated outdated              # replicas whose caches may have changed since they were indexed
+    cdef Outdated outdated              # replicas with caches that may have changed since the index last read them
     cdef list _replica_list             # [replica] Replica
     cdef void** _replicas               # [replica] the elements of _replica_list, borrowed
     cdef int32_t* _indexes              # [replica] its number in the cluster

@@ -24,7 +24,7 @@ cdef class Outdated:
             self.listed[self.size] = replica
             self.size += 1
 
-    # List also the replicas whose due time is `now_ns` or earlier.
+    # List also the replicas due at `now_ns` or earlier.
     cdef inline void collect(self, int64_t now_ns) noexcept nogil:
         while self._due.top_time() <= now_ns:
             self.note(self._due.top_index())
