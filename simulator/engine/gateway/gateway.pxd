@@ -74,7 +74,7 @@ cdef class Gateway:
     cdef int leg_left(self, int32_t row, int8_t how, int64_t now_ns) except -1 nogil
     cdef int gone(self, int32_t row, int64_t now_ns) except -1 nogil
 
-    # A request whose prefill leg has ended will be sent to a replica again.
+    # A request with an ended prefill leg will be sent to a replica again.
     cdef int returned(self, int32_t row, int64_t now_ns) except -1 nogil
 
     # A request moves from its replica to another, numbered as in the cluster, with its generated tokens; the move began

@@ -137,7 +137,7 @@ cdef class Recorder:
         return 0
 
     def lane(self):
-        """Return a recorder of the same tables for another thread, whose account `absorb` takes over."""
+        """Return a recorder of the same tables for another thread; `absorb` takes over its account."""
         cdef Recorder made = Recorder(self._sink, self.wants_iterations, self.wants_tokens)
         self._turn = made._turn = self._turn or Lock()
         made._rank_numbers, made._ranks, made.executions = self._rank_numbers, self._ranks, self.executions

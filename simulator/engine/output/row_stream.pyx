@@ -35,7 +35,7 @@ cdef class RowStream:
         return row
 
     def flush(self):
-        """Pass on what is held."""
         """Pass on the rows held."""
+        if self._held:
             self._take(self._rows[:self._held])
         self._held = 0

@@ -60,7 +60,7 @@ cdef struct Out:                # an edge of a request that releases others
 @cython.final
 cdef class Scripted(Source):
     cdef Request* _requests             # borrowed from the workload
-    borrowed from the workload
+    cdef Demand* _demands               # borrowed from the workload
     cdef object _owners                 # owners of the borrowed pointers
     cdef RowList _given_up              # stack of requests with followers that must be given up, too
     cdef Recorder _recorder
