@@ -42,7 +42,7 @@ cdef class Place:               # place for a replica
     cdef public int stage               # ReplicaStage
     cdef public bint is_marked_down         # the gateway has detected that it does not answer
     cdef public int num_slow            # number of failures that make it slow, and for which the gateway avoids it
-    cdef public list faults             # domain.failures.Failure, of those that affect it
+    cdef public list faults             # domain.failures.Failure in effect there
     cdef public object outage           # its last outages.Outage; None: it had none
     cdef readonly LatencyModel latency  # its own, of a healthy replica
     cdef readonly int32_t number        # of its [topology] replica: shared by all its data-parallel ranks
