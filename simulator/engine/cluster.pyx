@@ -49,7 +49,7 @@ cdef enum:
 
 @cython.final
 cdef class Cluster:
-    """Replicas on one clock, the gateways in front of them, and the arriving requests.
+    """Replicas on one clock, the gateways in front of them, and requests that arrive.
 
     fleet : the replicas.
     gateways : list of Gateway.
