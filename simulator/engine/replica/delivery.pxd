@@ -23,7 +23,7 @@ cdef class Delivery:
     cdef Request* _requests
     cdef const Outcome* _outcomes
     cdef int64_t _num_clients           # clients' rows; those behind are prefill legs of requests
-    cdef int64_t _num_heard             # leading rows of those, of which each token reaches the client
+    cdef int64_t _num_heard             # leading rows with each token sent to the client
     cdef const int32_t* _targets        # [row] tokens after which generation stops: by itself, at max_tokens, or at
                                         # max_model_len; >= 1, as at least one is sampled
     cdef const int8_t* _rejected        # [row] 1: rejected with its first token; NULL: none is
