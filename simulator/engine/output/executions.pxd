@@ -17,5 +17,5 @@ cdef class Executions:
     cdef readonly object table          # structured array (requests,), records.EXECUTION
     cdef Execution* _rows               # the rows of `table`
 
-    # Add a batch that has ended, without members of a bulk-decode cohort.
+    # Add a batch that has ended, without members of a group (bulk decode).
     cdef void add(self, const Batch* batch) noexcept nogil

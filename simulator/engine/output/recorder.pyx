@@ -46,7 +46,7 @@ cdef class Recorder:
         self._rank_numbers, self._ranks = ranks, &view[0]
 
     def add_up(self, num_requests):
-        """Record how long each request executed; for iterations recorded one by one, without cohort members."""
+        """Record how long each request executed; for iterations recorded one by one, without group members."""
         self.executions = Executions(num_requests)
 
     def _hold_iterations(self, rows):

@@ -19,7 +19,7 @@ cdef class Delivery:
     cdef readonly int64_t output_ns     # added to each observed token time, [latency.host] output_token_us
     cdef readonly int64_t gap_ns        # added once more for each earlier token: output_ns if it accumulates, else 0
     cdef readonly int64_t completion_ns     # from the last token to completion, [latency.host] completion_us
-    cdef int64_t* last_token_ns  # [row] engine time of the last token, or as above; of a cohort member: of its first
+    cdef int64_t* last_token_ns  # [row] engine time of the last token, or as above; of a group member: of its first
     cdef Request* _requests
     cdef const Outcome* _outcomes
     cdef int64_t _num_clients           # clients' rows; those behind are prefill legs of requests
@@ -53,7 +53,7 @@ cdef class Delivery:
         cdef int32_t tokens = self._requests[row].output_tokens
         return self.observed_ns(now_ns, tokens) + self.completion_ns if tokens > 0 else now_ns + self.output_ns
 
-    # `tokens` more tokens (>= 1) leave the engine in one message; not for cohort members, which are counted in bulk.
+    # `tokens` more tokens (>= 1) leave the engine in one message; not for group members, which are counted in bulk.
     # The token sampled by a prefill leg reaches no client.
     cdef int deliver(self, int32_t row, int32_t tokens, int64_t now_ns) except -1 nogil
 

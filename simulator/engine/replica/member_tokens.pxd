@@ -1,7 +1,7 @@
-"""Tokens of cohort members: gaps between tokens, and their times if these are recorded.
+"""Tokens of group members: gaps between tokens, and their times if these are recorded.
 
-Most members had their last token together, in the last iteration with the cohort. A Lateness lists the exceptions, so
-that an iteration costs nothing for the other members, and an iteration without the cohort nothing at all.
+Most members had their last token together, in the last iteration with the group. A Lateness lists the exceptions, so
+that an iteration costs nothing for the other members, and an iteration without the group nothing at all.
 """
 from libc.stdint cimport int32_t, int64_t
 
@@ -13,7 +13,7 @@ from simulator.scheduling.base cimport Scheduler
 
 
 cdef struct Lateness:           # for a scheduler's members; all zero at first; its owner frees `late.rows`
-    int64_t stood_ns            # time without the cohort since its last token, in ended iterations; a member's
+    int64_t stood_ns            # time without the group since its last token, in ended iterations; a member's
                                 # time is longer by its late_ns, which may be negative
     RowList late                # slots with late_ns != 0, and some that are no members any more
 
@@ -37,7 +37,7 @@ cdef inline int note_joined(Lateness* it, Scheduler scheduler, int32_t slot) exc
 cdef inline void forget_late(Lateness* it) noexcept nogil:
     it.stood_ns = it.late.size = 0
 
-# Raise RuntimeError unless all members with a last token other than the cohort's are listed, and none is ahead of time.
+# Raise RuntimeError unless all members with a last token other than the group's are listed, and none is ahead of time.
 cdef int check_late(const Lateness* it, Scheduler scheduler) except -1 nogil
 
 # Count a token, and the gap before it, for each member with a turn in a batch that ends; `gap_ns` is the gap of a

@@ -1,4 +1,4 @@
-"""Tokens of cohort members."""
+"""Tokens of group members."""
 from libc.stdint cimport int32_t, int64_t
 
 from simulator.core.errors cimport broken

@@ -6,7 +6,7 @@ from simulator.engine.replica.replica cimport Replica
 
 
 # Write the state of a replica before the events of `now_ns`. It has been advanced as far, and may be in the middle of a
-# run. O(sequences that are no cohort members).
+# run. O(sequences that are no group members).
 cdef int observe(Replica replica, int64_t now_ns, ReplicaState* state) except -1 nogil
 
 # Return when an observation at `until_ns` is out of date if the replica does not act before, in the middle of a run;

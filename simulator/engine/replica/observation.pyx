@@ -60,7 +60,7 @@ cdef inline int64_t step_ns(Replica replica, int32_t i) noexcept nogil:
 
 
 cdef int64_t striding_tokens(Replica replica, Scheduler scheduler, int32_t ended) noexcept nogil:
-    """Return the text tokens of a multi-token cohort, without drafts to verify."""
+    """Return the text tokens of a group of striding members, without drafts to verify."""
     cdef int64_t tokens = scheduler.member_tokens
     if replica.run.length > 1:
         tokens = replica.run.contexts[ended]
@@ -70,7 +70,7 @@ cdef int64_t striding_tokens(Replica replica, Scheduler scheduler, int32_t ended
 
 
 cdef int64_t overlapping_tokens(Replica replica, Scheduler scheduler) noexcept nogil:
-    """Return the tokens of members of other cohorts, and a correction for members that joined in flight."""
+    """Return the tokens of members of other groups, and a correction for members that joined in flight."""
     cdef int64_t tokens = 0
     cdef int32_t i
     cdef Group group
