@@ -49,7 +49,7 @@ cdef enum:
 
 @cython.final
 cdef class Cluster:
-    """Replicas on one clock, the gateways in front of them, and requests that arrive.
+    """Replicas on one clock, their gateways, and the arriving requests.
 
     fleet : the replicas.
     gateways : list of Gateway.
@@ -290,9 +290,9 @@ cdef class Cluster:
     cdef bint _is_over(self, int64_t now_ns) noexcept nogil:
         """Return whether nothing is left that matters.
 
-        Without a horizon that is so when no request and no iteration is left: repairs and replicas that start could go
-        on for ever. Else when only ticks are left, and none of them can trigger an action; or when failures and
-        repairs follow each other for very long without letting a request pass.
+        After the last request and iteration: without a horizon always, as repairs and starts of replicas could go on
+        for ever; else when only ticks are left. Before: when only samples are left; or when for very long ticks, or
+        failures and repairs, have let no request pass.
         """
         cdef bint is_done = self._recorder.finished == self._num_requests, is_quiet = self.fleet.is_quiet()
         if self.fleet.next_arrival_ns < NEVER_NS or self.fleet.wakes.top_time() < NEVER_NS:
