@@ -152,7 +152,7 @@ cdef class Cluster:
             for i in range(self.fleet.num_replicas))
 
     def stop(self):
-        """Return the `Run` as far as it came, after an exception ended `run`."""
+        """Return the incomplete `Run` after an exception ended `run`."""
         self._stopped = True
         return self._conclude()
 

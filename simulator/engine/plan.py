@@ -27,7 +27,7 @@ class Pool(msgspec.Struct, frozen=True):
     name : of the pool.
     model : label of the requests it serves; None: all requests.
     role : "both", or "prefill" or "decode" alone, see `ClusterPlan.hand_over`.
-    replicas_per_node : number that share a node, and fail with it. nodes_per_unit : nodes per unit.
+    replicas_per_node : number that share a node, and fail with it. nodes_per_unit : number that share a unit.
     cost_per_hour : of a replica, in any currency. accelerators : of a replica.
     behind_server : see `ReplicaContext`; False: the scheduler is driven directly.
     ranks : number of consecutive replicas that are the ranks of one (data parallelism).

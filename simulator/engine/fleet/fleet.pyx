@@ -41,14 +41,14 @@ cdef inline int bring_up(Fleet fleet, int32_t index, int64_t until_ns, int64_t h
 
 
 cdef inline void note_further(const SecondSeat* seat) noexcept nogil:
-    """Note in all further views of a replica that it is not as it was."""
+    """Note in all further views of a replica that it has changed."""
     while seat != NULL and seat.view != NULL:
         (<LiveView>seat.view).note(seat.index)
         seat = seat.next
 
 
 cdef inline void note_state(Fleet fleet, int32_t index, Replica replica, int64_t wake_ns) noexcept nogil:
-    """Note when a replica acts next, and that it is not as it was."""
+    """Note when a replica acts next, and that it has changed."""
     cdef Seat* seat = &fleet.seats[index]
     seat.finish = replica.rank.finish.first()
     seat.due = replica.rank.due()

@@ -14,7 +14,7 @@ from simulator.engine.replica.replica cimport Replica
 cdef class Laggards:
     """All of `replicas`, a list.
 
-    wakes : WakeHeap, when each may let a request go. departures : Departures, knows which acted at this instant.
+    wakes : WakeHeap, when each may let a request go. departures : Departures, lists those that acted at this instant.
     """
 
     def __init__(self, replicas, WakeHeap wakes, Departures departures):

@@ -68,7 +68,7 @@ cdef class Gateway:
 
     cdef int turn_away(self, int32_t row, int64_t now_ns) except -1 nogil
 
-    # left: a request has left a replica for good, or to go elsewhere: take it out of the account. leg_left: so has a
+    # left: a request has left a replica for good, or to go to another: take it out of the account. leg_left: so has a
     # prefill leg, with a LegEnd. gone: a request ended that is at no replica, but was sent to some.
     cdef int left(self, int32_t row, int64_t now_ns) except -1 nogil
     cdef int leg_left(self, int32_t row, int8_t how, int64_t now_ns) except -1 nogil

@@ -168,7 +168,7 @@ cdef class Mover:
         cdef Replica replica = self._replicas[transit.destination]
         cdef Scheduler scheduler = replica.rank.scheduler
         cdef int64_t text = (<Replica>self._replicas[transit.source]).rank.scheduler.sequence(transit.slot).num_tokens
-        text = max(text, tokens + 1)                    # of a member only the latter is kept
+        text = max(text, tokens + 1)                    # num_tokens of a member is not kept up
         if replica.is_halted:
             return False
         replica.settle_run(now_ns)

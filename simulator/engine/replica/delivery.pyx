@@ -20,7 +20,7 @@ cdef class Delivery:
     departures : list of requests that left replicas; None: not kept.
     longest_answers : tokens, int64 (requests,), limits of answers, and whether, bool (requests,), the KV pool
         sets the limit; None: max_model_len does. -1: the request is rejected with its first token.
-    sibling : the Delivery of another pool of the cluster, for the last tokens of requests that come from there.
+    sibling : the Delivery of another pool of the cluster, which has the last tokens of requests from there.
     """
 
     def __init__(self, workload, Recorder recorder, int64_t max_model_len, host,

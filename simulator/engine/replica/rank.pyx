@@ -248,7 +248,7 @@ cdef class Rank:
 
     cdef void _part(self, int32_t slot, int64_t last_end_ns) noexcept nogil:
         cdef const Sequence* sequence = self.scheduler.sequence(slot)
-        if sequence.num_placeholders == 0:              # else its last token came in an entry
+        if sequence.num_placeholders == 0:              # else its last token was an entry's
             self.delivery.last_token_ns[sequence.row] = (
                 self.scheduler.last_token_ns(slot, last_end_ns) - self._lateness.stood_ns - sequence.late_ns)
         self.scheduler.part(slot)

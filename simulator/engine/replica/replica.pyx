@@ -162,7 +162,7 @@ cdef class Replica:
                     self._observe(False)
                 if batch.shape.num_sequences == 0 and not self.scheduler.pauses(batch):
                     if self.scheduler.failed.size > 0 and self.pipeline.num_in_flight == 0:
-                        self._drop_failed(now_ns)       # a step for these alone
+                        self._drop_failed(now_ns)       # a step with these departures alone
                         continue
                     if batch.num_preempted == 0 or self.pipeline.num_in_flight > 0 or self.rank.is_livelocked:
                         break
@@ -180,7 +180,7 @@ cdef class Replica:
             self._fill_numbered(now_ns) if self.pipeline.stride > 0 else self._fill_launching(now_ns)
             if self.scheduler.failed.size == 0 or self.pipeline.num_in_flight > 0:
                 return 0
-            self._drop_failed(now_ns)                   # a step for these alone
+            self._drop_failed(now_ns)                   # a step with these departures alone
 
     cdef int _fill_numbered(self, int64_t now_ns) except -1 nogil:
         """Form batches where an empty batch takes a place in the queue, too, as long as there are requests."""
