@@ -400,7 +400,7 @@ def _stream(index: int, model: str | None, plan: ClusterPlan) -> str:
 
 
 def _seats(pools: tuple[Pool, ...]) -> Iterator[PoolSeat]:
-    """Number all places; no two pools share a node, or a unit."""
+    """Yield all places with their numbers; no two pools share a node, or a unit."""
     replica = node = unit = 0
     for number, pool in enumerate(pools):
         for place in range(pool.places):
