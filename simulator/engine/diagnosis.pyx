@@ -14,7 +14,7 @@ REPORT_IT = "; that is a fault of the program, please report it as CONTRIBUTING.
 def diagnose(replicas, workload, has_stopped):
     """Return a message for each replica that cannot go on.
 
-    has_stopped : the run was ended early; then waiting requests are no sign of a fault.
+    has_stopped : the run was ended early, or events are left behind its horizon; then waiting requests are no fault.
     """
     cdef Replica replica
     messages = []
