@@ -1,8 +1,8 @@
 """Successive halving: the candidates of each round, and their number of requests.
 
 All candidates run with a few requests, the best third with three times as many, and so on; a candidate with an
-interval that overlaps the last of the third goes on, too. 27 candidates cost 27 x 1 + 9 x 3 + 3 x 9 + 1 x 27 = 108 units,
-all at 27 units 729. Source: Jamieson and Talwalkar, Non-stochastic Best Arm Identification and Hyperparameter
+interval that overlaps the last of the third goes on, too. 27 candidates cost 27 x 1 + 9 x 3 + 3 x 9 + 1 x 27 = 108
+units, all at 27 units 729. Source: Jamieson and Talwalkar, Non-stochastic Best Arm Identification and Hyperparameter
 Optimization, AISTATS 2016, with eta = 3.
 """
 import numpy as np

@@ -33,26 +33,26 @@ class TuneTable(StudyTable, kw_only=True):
     """Search for the best deployment, [study] with kind = "tune"."""
 
     objectives: Annotated[dict[str, Any], Meta(description=(
-        "\"max\" or \"min\" of keys of summary.json, of these for each GPU (output_throughput_per_gpu), of "
-        "tokens_per_s_per_user, ..._gap_mean, ..._by_concurrency, of gpus, cost_per_hour and rate"))]
+        "\"max\" or \"min\" of each objective: a key of summary.json, one per GPU (output_throughput_per_gpu), "
+        "tokens_per_s_per_user, ..._gap_mean, ..._by_concurrency, gpus, cost_per_hour or rate"))]
     slo: Annotated[Slo, Meta(description=(
-        "what must hold: keys of summary.json, goodput_share, backlog; with load = \"capacity\" needed"))] = field(
+        "bounds to hold: keys of summary.json, goodput_share, backlog; required with load = \"capacity\""))] = field(
             default_factory=dict)
     search: Annotated[Literal["exhaustive", "halving", "optuna", "auto"], Meta(description=(
-        "all; all with few requests and the best third of them with three times as many; those that a sampler asks "
-        "for; auto: the first of these that 2,000 and max_trials candidates allow"))] = AUTO
+        "exhaustive: all candidates; halving: all with few requests, the best third with three times as many; optuna: "
+        "chosen by a sampler; auto: the first of the three that 2,000 and max_trials candidates allow"))] = AUTO
     max_trials: Annotated[int, Meta(ge=1, le=10**6, description="candidates that are simulated, at most")] = 10_000
     first_requests: Annotated[Annotated[int, Meta(ge=1, le=2**31 - 1)] | None, Meta(description=(
-        "of the first round of halving; default: a 27th of the experiment's, 100 at least"))] = None
+        "requests of the first round of halving; default: a 27th of the experiment's, 100 at least"))] = None
     layouts: Annotated[tuple[Literal["aggregated", "disaggregated"], ...] | None, Meta(min_length=1, description=(
-        "replicas that do all, or pools for prefill and decode, 1 and more replicas each; default: aggregated, or the "
-        "[[pools]] of the experiment"))] = None
+        "aggregated: replicas that prefill and decode; disaggregated: a pool for each, with 1 and more replicas; "
+        "default: aggregated, or the [[pools]] of the experiment"))] = None
     load: Annotated[Literal["capacity", "offered", "concurrency"], Meta(description=(
-        "each candidate at its own largest rate that keeps slo; at the load of the experiment; with so many users"
+        "capacity: each candidate at its own largest rate that keeps slo; offered: the experiment's; concurrency: users"
     ))] = OFFERED
     users: Annotated[tuple[Count, ...], Meta(description=(
-        "with load = \"concurrency\": how many, each of whom sends the next request when the last one ended"))] = ()
-    rel_tol: Annotated[Share, Meta(description="of the largest rate, with load = \"capacity\"")] = 0.01
+        "users of a closed loop, with load = \"concurrency\": each sends a request when its last one ended"))] = ()
+    rel_tol: Annotated[Share, Meta(description="of the largest rate, relative, with load = \"capacity\"")] = 0.01
     min_seeds: Annotated[int, Meta(ge=1, le=10**4, description="runs of each rate, to begin with")] = 3
     max_seeds: Annotated[int, Meta(ge=1, le=10**4, description="runs of a rate, at most")] = 32
     limits: Annotated[Limits, Meta(description="limits of a deployment")]
