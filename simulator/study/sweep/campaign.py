@@ -148,7 +148,7 @@ def failures(ends: list[Finished]) -> list[Finished]:
 def check_recorded(study: Study, directory: Path) -> None:
     """Make sure that earlier runs were summarized with the statistics of this study.
 
-    Their lines hold numbers after the warm-up cut, and intervals of these metrics only.
+    Their lines hold numbers after the warm-up cut, and intervals of the recorded metrics only.
 
     Raises
     ------

@@ -45,8 +45,8 @@ class Laboratory:
         self._last: tuple[dict[str, Any], Ids] | None = None
 
     def trial(self, assignment: dict[str, Any], seed: int, replication: int = 0,
-              """Return a trial that is in no plan.
-        """Return a trial that no plan has.
+              num_requests: int | None = None) -> Trial:
+        """Return a trial that is in no plan.
 
         Raises
         ------

@@ -78,7 +78,7 @@ def missing(study: Study, key: str) -> str | None:
 
 
 def check_metrics(study: Study) -> None:
-    """Refuse metrics of a sweep whose table the experiment lacks.
+    """Refuse metrics of a sweep if the experiment lacks their table.
 
     A study that was run before can still be read.
 

@@ -2,6 +2,7 @@
 
 The runs of a directory are summarized with one warm-up, set of metrics and confidence: these are no part of a run's
 identity.
+"""
 import json
 from collections.abc import Collection
 from pathlib import Path

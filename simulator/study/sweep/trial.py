@@ -33,6 +33,7 @@ class Finished(NamedTuple):
         "diagnosis", as `run` prints it, and "backends"; lines of older versions lack the last two.
     wall_s : real seconds. host, began : the machine's name, and when the run began, ISO 8601 in UTC; empty where no run
         began, or in segments of older versions. wall_s, host and began differ from machine to machine.
+    """
 
     id: str
     index: int

@@ -34,7 +34,7 @@ def survivors(scores: np.ndarray, half_widths: np.ndarray, count: int | None = N
     ----------
     scores : float64 (candidates,), larger is better; NaN: out of the race.
     half_widths : float64 (candidates,), of their intervals; NaN: not known, as 0.
-    count : candidates that go on regardless of intervals; None: a third of those in the race.
+    count : candidates that go on regardless of intervals; None: a third of all in the race.
 
     Returns
     -------
