@@ -1,4 +1,4 @@
-"""`python -m simulator fit EXPERIMENT.toml`: which layouts fit into memory, and how much KV cache each leaves."""
+"""`python -m simulator fit EXPERIMENT.toml`: layouts that fit into memory, and the KV cache that each leaves."""
 import argparse
 import json
 
@@ -24,12 +24,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what fits; return the exit status.
+    """Print the layouts; return the exit status.
 
     Raises
     ------
     InputErrors
-        What is wrong with the experiment, beside its layout.
+        Faults of the experiment, apart from its layout.
     """
     layers = read_layers(options.experiment, options.overrides, "--set")
     layers.data.pop("study", None)

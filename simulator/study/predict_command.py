@@ -9,7 +9,7 @@ from simulator.results.colours import coloured
 from simulator.study.predict import Prediction, one_pool, predict_batch
 
 DONE = 0
-ERROR = "error"                 # root mean square of points left out; "-": nobody knows it
+ERROR = "error"                 # root mean square over the points left out; "-": not known
 MAX_SEQUENCES = 1 << 20         # in a batch; [engine] max_num_seqs allows no more
 MAX_TOKENS = (1 << 31) - 1      # of a sequence; [engine] max_model_len allows no more
 
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print how long the iteration takes; return the exit status."""
+    """Print the duration of the iteration; return the exit status."""
     chunks, contexts = collect_faults(lambda: read_chunks(options.prefill), lambda: read_contexts(options.decode))
     if not chunks and not contexts:
         raise InputErrors(["predict: give --prefill, --decode or both; for instance --prefill 512 --decode 64x1024"])
@@ -69,7 +69,7 @@ def table(prediction: Prediction, title: str, chunks: list, contexts: list) -> s
 
 
 def _error(prediction: Prediction, name: str) -> str:
-    """Return the cell that says how far a part is off; nothing: nobody asked."""
+    """Return the cell with the error of a part; empty without uncertainty."""
     if not prediction.errors:
         return ""
     error = prediction.errors.get(name)
@@ -77,7 +77,7 @@ def _error(prediction: Prediction, name: str) -> str:
 
 
 def _read(text: str, option: str, ending: str) -> list[tuple[int, int | None]]:
-    """Return tokens, and the number that `ending` captures, of each sequence; 4x512 stands for four."""
+    """Return tokens, and the number that `ending` captures, of each sequence; 4x512 is expanded to four."""
     items, faults = [], []
     for part in filter(None, (part.strip() for part in text.split(","))):
         found = re.fullmatch(rf"(?:(\d+)x)?(\d+){ending}", part, re.ASCII)

@@ -1,4 +1,4 @@
-"""Read SimAI's training workloads, ASTRA-SIM's text format with one operation a line.
+"""SimAI's training workloads, in ASTRA-SIM's text format with one operation a line.
 
 Line 1 names the parallelism (`model_parallel_NPU_group: 8 ep: 4 pp: 2 vpp: 1 ga: 16 all_gpus: 64 ... pp_comm: 0`; some
 writers leave the colon out), line 2 counts the operations, then twelve fields each, separated by blanks:
