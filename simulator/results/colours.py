@@ -7,7 +7,7 @@ import re
 from typing import TextIO
 
 GREEN, YELLOW, RED = "32", "33", "31"
-WORDS = {               # what is coloured, as it stands in what is printed
+WORDS = {               # coloured words, as they are printed
     r"(?<=: )stable$": GREEN,
     r"(?<=: )growing\b": YELLOW,
     r"(?<=: )overloaded\b": RED,

@@ -1,4 +1,4 @@
-"""What routing decisions amount to, added up as they come."""
+"""Totals of routing decisions, added up as they are made."""
 import numpy as np
 
 
@@ -21,7 +21,7 @@ class DecisionTotals:
         self._most_regret = max(self._most_regret, float(rows["regret"].max(initial=0.0)))
 
     def summary(self, num_replicas: int) -> dict:
-        """Return what summary.json says of them.
+        """Return the part of summary.json about them.
 
         `targets` counts the decisions for each replica; regret is that of requests that got one.
         """

@@ -1,7 +1,7 @@
 """A results directory is complete or absent: it is written beside its place and renamed.
 
-Results are replaced only when that is asked for, and the old ones are there until the new ones are. A directory that
-holds anything a run does not write is left alone. In the current folder, in which somebody stands, the files are
+Results are replaced only with an option for it, and the old ones stay until the new ones are complete. A directory with
+any file that a run does not write is left alone. If it is the current folder of the process, the files are
 replaced and the folder stays.
 """
 import ctypes
@@ -21,12 +21,12 @@ from simulator.errors import InputErrors, OutputError
 
 
 class Contents(NamedTuple):
-    """What a command writes into a directory.
+    """The files that a command writes into a directory.
 
-    writer : as messages call it.
-    is_own : says whether it writes a file of that name.
+    writer : its name in messages.
+    is_own : returns whether the command writes a file of that name.
     required : files without which the directory is not complete.
-    state : says what is there, of a complete directory.
+    state : describes a complete directory.
     """
 
     writer: str
@@ -36,7 +36,7 @@ class Contents(NamedTuple):
 
 
 REQUIRED = frozenset(("summary.json", "results.h5", "resolved.toml", "provenance.json"))
-REPORT, PICTURES = "report.html", "report"      # what `report` adds: a page, and a folder of pictures
+REPORT, PICTURES = "report.html", "report"      # of `report`: a page, and a folder of pictures
 FILES = REQUIRED | {"trace.json", "request_metrics.csv", "batch_metrics.csv", REPORT, PICTURES}
 
 _ELSEWHERE = "--out chooses another directory"
@@ -94,7 +94,7 @@ def check_free(directory: str | Path, overwrite: bool = False, contents: Content
 def staged(directory: str | Path, overwrite: bool = False, contents: Contents = RESULTS) -> Iterator[Path]:
     """Give a temporary directory, which becomes `directory` if the block ends well.
 
-    If it does not, nothing is left behind; what a process that was killed has left there is removed too.
+    If it does not, it is removed; leftovers of a killed process are removed too.
 
     Raises
     ------
@@ -118,7 +118,7 @@ def staged(directory: str | Path, overwrite: bool = False, contents: Contents = 
         if error.errno in OutputError.ERRNOS:
             raise OutputError(directory, error) from error
         raise
-    finally:    # what is left there: the new results after a failure, the old ones after an exchange
+    finally:    # left behind: the new results after a failure, the old ones after an exchange
         _remove(temporary)
 
 
@@ -129,10 +129,10 @@ def _process(number: int | str) -> str:
 
 def _remove_leftovers(directory: Path) -> None:
     """Remove the temporary directories of dead processes of this user and machine."""
-    if os.name != "posix":      # elsewhere nothing tells without harm whether a process lives
+    if os.name != "posix":      # elsewhere there is no harmless test whether a process lives
         return
     name = re.compile(rf"\.{re.escape(directory.name)}\.{_process('([0-9]+)')}\.[0-9a-f]{{8}}\.partial")
-    with suppress(OSError):     # no such folder yet; what cannot be removed is in nobody's way
+    with suppress(OSError):     # no such folder yet; a leftover that cannot be removed does no harm
         for entry in os.scandir(directory.parent):
             found = name.fullmatch(entry.name)
             if found and entry.stat(follow_symlinks=False).st_uid == os.getuid() and _is_dead(int(found[1])):

@@ -17,7 +17,7 @@ from simulator.workload.base import Workload
 
 
 class FileRecorder:
-    """What the engine calls while it runs; its rows lie in memory that it uses again.
+    """Receives the engine's calls during a run, and writes files; its rows lie in memory that is reused.
 
     wants_iterations, wants_tokens, wants_samples, wants_decisions : whether the engine need call at all.
     pending : called at the end, before all else is written: they hand on the rows that the engine still holds.
@@ -99,7 +99,7 @@ class FileRecorder:
         self.spent_s += time.perf_counter() - began_s
 
     def finish(self, run: Run) -> None:
-        """Write what is known only at the end; tell the run what its decisions amount to."""
+        """Write the tables that are known only at the end; set the run's totals of decisions."""
         for hand_on in self.pending:
             hand_on()
         if self.wants_decisions:

@@ -22,7 +22,7 @@ def finish_codes(workload, journeys: np.ndarray | None = None, part: slice = sli
     Parameters
     ----------
     workload : simulator.workload.base.Workload
-    journeys : what `journeys_of` gave.
+    journeys : from `journeys_of`.
     part : rows of the request table.
 
     Notes

@@ -29,5 +29,5 @@ class GrowingTable:
         self._length = end
 
     def rows(self) -> np.ndarray:
-        """Return all of them."""
+        """Return all rows."""
         return self._raw[:self._length].view(self._dtype)

@@ -31,8 +31,8 @@ class Writer:
     ----------
     path : the file, replaced if it exists.
     attributes : of the root.
-    iterations : whether there is to be a table of them.
-    streams : which of `tables.STREAMS` there are to be.
+    iterations : whether to write their table.
+    streams : which of `tables.STREAMS` to write.
     """
 
     def __init__(self, path: Path, attributes: dict, iterations: bool, streams: Iterable[str] = ()):
@@ -59,9 +59,9 @@ class Writer:
         self._growing[name].append(rows)
 
     def finish(self, run: Run, requests: bool, token_times: TokenTimes | None) -> None:
-        """Write what is known only at the end.
+        """Write the tables that are known only at the end.
 
-        Replicas and labels are always written, the rest where asked.
+        Replicas and labels are always written, the rest if [output] asks for it.
         """
         while self._growing:                    # each holds a megabyte or two
             self._growing.popitem()[1].flush()

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from simulator.core import forced_end
 
-GRACE_S = 5                 # closing and removing what was written, on a slow file system
+GRACE_S = 5                 # closing and removing written files, on a slow file system
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -36,7 +36,7 @@ class Interrupts:
 
     Parameters
     ----------
-    signals : which to handle; none: a signal does what it does anyway.
+    signals : to handle; none: signals keep their usual effect.
     """
 
     def __init__(self, signals: Iterable[signal.Signals] = SIGNALS):
@@ -63,5 +63,5 @@ class Interrupts:
 
     def _handle(self, number: int, frame) -> None:
         if self.signal_number is not None:
-            raise Aborted(int(number))      # each time: Python drops what is raised while it runs a destructor
+            raise Aborted(int(number))      # each time: Python drops exceptions raised while a destructor runs
         self.signal_number = int(number)

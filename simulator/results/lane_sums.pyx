@@ -1,4 +1,4 @@
-"""What replicas did over time, summed up row by row in the order of /iterations."""
+"""Sums over the iterations of replicas, row by row in the order of /iterations."""
 from libc.math cimport NAN
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
@@ -95,12 +95,12 @@ cdef class Totals:
 
     That is: an iteration is scheduled, or a replica falls idle and counts 0 from then on.
 
-    num_events : so many have been.
+    num_events : number of events so far.
     is_ordered : rows came in order of `start_ns`.
     peaks, peak_times_s : the greatest total of each value, and when it was first reached.
     first_s, lows, highs : of each column of pixels, when its first event was; the extremes of each value. NaN: none.
     at_s, looks : instants, rising, and the totals at each: (instants, values).
-    raw_s, raw : the first events and totals, as many as there is room for.
+    raw_s, raw : the first events and totals, up to the room for them.
 
     edges_s : where columns begin, rising, the first at the first event.
     """

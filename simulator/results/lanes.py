@@ -1,4 +1,4 @@
-"""Iterations lane by lane, what each replica did at which time: read in blocks of rows, of which none is kept."""
+"""Iterations lane by lane, by replica and time: read in blocks of rows, of which none is kept."""
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
@@ -24,12 +24,12 @@ Blocks = Callable[[tuple[str, ...]], Iterable[Columns]]
 
 
 class Span:
-    """The first look: how many iterations, when, how long limits held requests back.
+    """The first look: number and times of iterations, and how long limits held requests back.
 
     num_rows, num_used : iterations; replicas that had any.
     first_ns, begin_ns, end_ns : the first is scheduled, the first begins, the last ends; 0 without iterations.
     busy_ns : sum of their durations.
-    held_ns : of these, requests waited (`waiting`) and a limit was reached (`kv`, `seqs`, `budget`).
+    held_ns : of the busy time, the part with waiting requests (`waiting`) and a reached limit (`kv`, `seqs`, `budget`).
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class Span:
 
 
 class Timeline(NamedTuple):
-    """What is summed over replicas, at each event or at extremes.
+    """Sums over replicas, at each event or at extremes.
 
     times_s, values : of lines, (points,) each: all events, or of many the extremes of each column of pixels. Values are
         in the order of `TOTALS`.
@@ -112,7 +112,7 @@ class _TotalsLooker:
         self.is_done = True
 
     def timeline(self) -> Timeline:
-        """Return what was found."""
+        """Return the timeline of the passes."""
         found, count = self._totals, self._totals.num_events
         if count <= self._most:
             times_s, values = found.raw_s[:count], tuple(found.raw[:count].T)
@@ -151,11 +151,11 @@ class Lanes:
 
     The table is read three times, or more, in blocks; memory grows with the number of replicas alone.
 
-    span : when there were how many, and limits.
+    span : number and times of iterations, and limits.
     slices_ns : edges of `NUM_SLICES` equal slices of the time, int64.
-    timeline : what is summed over replicas.
+    timeline : sums over replicas.
     means : (replicas, slices) by the names of `MEANS`; shares of KV in percent.
-    batches : what was in a batch, and how long it took; None, and no `means`: they are not wanted.
+    batches : composition and durations of batches; None, and no `means`: not requested.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What the servers did over time, as charts: pure functions of what was found in the tables of a Result."""
+"""The load of servers over time, as charts: pure functions of passes over the tables of a Result."""
 import numpy as np
 
 from simulator.results.figures.chart import Band, Chart, Grid, Line, Panel, number, plural, table_of
@@ -14,7 +14,7 @@ def timeline(lanes: Lanes, requests: Requests | None) -> Chart:
 
     Parameters
     ----------
-    requests : those whose completions are counted; None: their table was not written.
+    requests : for the count of completions; None: their table was not written.
     """
     found, end_s = lanes.timeline, lanes.span.end_ns / 1e9
     blocks = int(lanes.replicas["num_blocks"].sum())

@@ -1,4 +1,4 @@
-"""Keep the tables of a run in memory, for a caller who wants nothing written."""
+"""Tables of a run in memory, for a caller that wants no files."""
 from collections.abc import Iterable, Iterator
 from types import SimpleNamespace
 
@@ -17,7 +17,7 @@ from simulator.workload.base import Workload
 
 
 class MemoryRecorder:
-    """What the engine calls while it runs; the counterpart of `files.FileRecorder`.
+    """Receives the engine's calls during a run; the counterpart of `files.FileRecorder`.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class MemoryRecorder:
         self._streams[name].append(rows)
 
     def finish(self, run: Run) -> "MemoryTables":
-        """Return the tables of the finished run; tell it what its decisions amount to."""
+        """Return the tables of the finished run; set the run's totals of decisions."""
         for hand_on in self.pending:
             hand_on()
         if self.wants_decisions:
@@ -104,7 +104,7 @@ class MemoryTables:
         return tables.with_text_ids(next(self._request_blocks(1, row)))[0]
 
     def __getstate__(self):
-        """Leave out of a pickle what the tables are not made of, and cannot be pickled."""
+        """Leave out of a pickle the parts that tables do not need and that cannot be pickled."""
         return self.__dict__ | {"_run": replace(self._run, itl_ns=None)}
 
     def replicas(self) -> np.ndarray:

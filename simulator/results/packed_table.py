@@ -5,7 +5,7 @@ import numpy as np
 from simulator.core.packed_rows import RowPacker
 
 FILTERS = {"shuffle": True, "compression": "gzip", "compression_opts": 1, "fletcher32": True}
-CHUNK_BYTES = 1 << 20           # HDF5 keeps a chunk of so many in memory when somebody reads a few rows
+CHUNK_BYTES = 1 << 20           # HDF5 keeps a chunk of this size in memory to read a few rows
 CHUNKS_AHEAD = 16               # by which a table grows: each time takes 20 us
 MOST_CHUNK_ROWS = 1 << 15       # of numbers alone: 256 KiB
 
@@ -50,7 +50,7 @@ class PackedTable:
         self._hold(rows[taken:])
 
     def flush(self) -> None:
-        """Write what is held; nothing may follow."""
+        """Write the rows held back; no rows may follow."""
         self._write_held()
         if self._extent != self._num_written:
             self._dataset.resize((self._num_written,))

@@ -7,8 +7,8 @@ import sys
 import time
 
 REFRESH_S = 0.1
-ROWS_DELAY_S = 0.5              # what is shorter needs no bar
-USUAL_SIZE = {"ncols": 80, "nrows": 24}     # of a terminal that does not tell: `script`, docker -t, CI
+ROWS_DELAY_S = 0.5              # shorter work needs no bar
+USUAL_SIZE = {"ncols": 80, "nrows": 24}     # for terminals of unknown size: `script`, docker -t, CI
 
 
 class Progress:
@@ -46,7 +46,7 @@ class Progress:
             self._draw(clock_ns, finished_requests, now_s)
 
     def end(self, clock_ns: int, finished_requests: int) -> None:
-        """Leave a line with what was reached in the end."""
+        """Leave a line with the final state."""
         if self._bar is not None:
             self._draw(clock_ns, finished_requests, time.perf_counter())
             self._bar.leave = True
@@ -86,7 +86,7 @@ class RowProgress:
             self._bar.close()
 
     def expect(self, num_rows: int) -> None:
-        """Take note of so many rows more that there are to come."""
+        """Add a number of rows to the total."""
         if self._bar is not None:
             self._bar.total += num_rows
 

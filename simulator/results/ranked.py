@@ -12,7 +12,7 @@ import numpy as np
 FIRST_SHIFT = 38                # bits of a float64 that the first bins leave out: 16,384 from a value to its double
 MOST_KEPT = 1 << 20             # values: 8 MiB
 MOST_BINS = 1 << 16             # of a later pass
-WIDEST = 1 << 20                # a table of so many entries is faster than to sort
+WIDEST = 1 << 20                # up to this many entries a table is faster than sorting
 ZERO = -1 << 63                 # bin of zeros alone
 REST = np.int64((1 << 63) - 1)  # all bits but the sign
 
@@ -69,11 +69,11 @@ class Ranked:
         self._wanted = self._found = None               # ranks, and keys at them
         self._open = self._within = None                # places in both that are not found yet; ranks in the bins
         self._lows = self._highs = self._widths = None  # of the bins that a pass divides; None: it is the first pass
-        self._is_near: _Table | None = None             # first bins that hold any of them; None: it is not known
-        self._per_bin = 1                               # bins that each of them is divided into
+        self._is_near: _Table | None = None             # first bins that hold any of the wanted ranks; None: not known
+        self._per_bin = 1                               # bins that each open bin is divided into
 
     def take(self, values: np.ndarray) -> None:
-        """Look at values, float64, none of them NaN."""
+        """Process values, float64, without NaN."""
         keys = _keys(values)
         if self._lows is None:
             self.count += len(keys)
@@ -97,7 +97,7 @@ class Ranked:
             self._bins.add(bins[begins], ends - begins, keys[begins], keys[ends - 1])
 
     def end_pass(self) -> None:
-        """Choose what the next pass looks at."""
+        """Choose the bins that the next pass divides or keeps."""
         if not self.count:
             self.is_done = True
             return
@@ -117,7 +117,7 @@ class Ranked:
         return _values(self._found[np.searchsorted(self._wanted, ranks)])
 
     def _narrow(self) -> None:
-        """Keep the bins that hold a wanted rank; a bin of equal values is what was sought."""
+        """Keep the bins that hold a wanted rank; a bin of equal values is a result."""
         counts, lows, highs = self._bins.joined()[1:]
         ends = np.cumsum(counts)
         place = np.searchsorted(ends, self._within, "right")
@@ -148,7 +148,7 @@ class Runs:
         self._num_held = self._num_new = 0
 
     def add(self, bins: np.ndarray, counts: np.ndarray, lows: np.ndarray, highs: np.ndarray) -> None:
-        """Count keys; each bin stands there once."""
+        """Count keys; each bin occurs once."""
         self._parts.append((bins, counts, lows, highs))
         self._num_new += len(bins)
         if self._num_new > max(self._num_held, self.FEW):
@@ -169,7 +169,7 @@ class Runs:
 
 
 class _Table:
-    """Which of whole numbers that are near each other are chosen."""
+    """A table of chosen whole numbers that are near each other."""
 
     def __init__(self, low: int, is_chosen: np.ndarray):
         self._low, self._is_chosen = low, is_chosen
@@ -177,7 +177,7 @@ class _Table:
     @classmethod
     def of(cls, numbers: np.ndarray) -> "_Table | None":
         """Choose numbers, ascending; None: they lie too far from each other."""
-        low, high = int(numbers[0]) - 1, int(numbers[-1]) + 1       # both ends stand for all beyond
+        low, high = int(numbers[0]) - 1, int(numbers[-1]) + 1       # both ends represent all numbers beyond
         if high - low >= 4 * WIDEST:
             return None
         is_chosen = np.zeros(high - low + 1, bool)
@@ -230,7 +230,7 @@ def median(ranked: Ranked) -> float:
 
 
 class Counted:
-    """How often there are which whole numbers; as many as are different take memory."""
+    """Counts of whole numbers; memory grows with the number of different ones."""
 
     def __init__(self):
         self._runs = Runs()

@@ -8,10 +8,10 @@ from simulator.results.window_events import events_of
 
 
 class Rates:
-    """What happened, over the time in which it did.
+    """Rates of events, over their span of time.
 
     duration_s : from 0 to the last completion, of the whole run; else the length of its window.
-    events : what happened in the window, by request of the whole run; None: there is no window.
+    events : events in the window, by request of the whole run; None: there is no window.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Read results.h5, and say what is wrong with one that cannot be read."""
+"""Read results.h5, and report the faults of a file that cannot be read."""
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -64,8 +64,8 @@ class Requests:
     """Requests that count in the summary.
 
     statuses, causes : how many there are of each of `records.STATUS_NAMES` and `records.CAUSE_NAMES`.
-    longest_wait_ns : of those that were scheduled, in the waiting queue.
-    samples : latencies of those that completed, by key.
+    longest_wait_ns : of scheduled requests, in the waiting queue.
+    samples : latencies of completed requests, by key.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a caller holds after a run, or after loading its results."""
+"""The caller's object after a run, or after loading its results."""
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from importlib import import_module
@@ -15,7 +15,7 @@ class Result:
     summary : dict, as in summary.json.
     directory : where the results lie; None: they were not written.
     interrupted_by : number of the signal that ended the run early; None: none did.
-    stands_still : the run would never have ended, by a fault of the program that `summary["diagnosis"]` tells.
+    stands_still : the run would never have ended, by a fault of the program that `summary["diagnosis"]` describes.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class Result:
         return f"<Result {self.summary['name']!r}: {self.summary['requests']['completed']} requests completed, {state}>"
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: the summary table, and two charts with the extra `report`; below 60 kB."""
+        """Return the HTML for a notebook: the summary table, and two charts with the extra `report`; below 60 kB."""
         return import_module("simulator.results.notebook").html_of(self)     # 15 ms, which no run needs to start
 
     @cached_property
@@ -67,7 +67,7 @@ class Result:
     def columns(self, table: str, names: Iterable[str]) -> dict[str, np.ndarray]:
         """Return columns of `requests` or `iterations` alone.
 
-        It takes less time than the whole table. Those that it does not have are left out. LookupError where the table
+        It takes less time than the whole table. Columns that the table lacks are left out. LookupError where the table
         was not written.
         """
         return self._tables.columns(table, names)
@@ -85,11 +85,11 @@ class Result:
         return self._tables.num_rows(table)
 
     def token_offsets(self) -> np.ndarray:
-        """Return the offsets of `token_times` alone; LookupError likewise."""
+        """Return the offsets of `token_times` alone; LookupError as `token_times`."""
         return self._tables.token_offsets()
 
     def token_time_blocks(self) -> Iterator[np.ndarray]:
-        """Yield the times of `token_times` in blocks; LookupError likewise."""
+        """Yield the times of `token_times` in blocks; LookupError as `token_times`."""
         return self._tables.token_time_blocks()
 
     @cached_property
@@ -198,7 +198,7 @@ class Result:
     def to_polars(self, table: str = "requests"):
         """Return a table as a polars.DataFrame; codes and labels are of type Enum.
 
-        Parameters, and what is raised, are those of `to_pandas`, but that MissingExtra says that polars is missing.
+        Parameters and exceptions are those of `to_pandas`, but MissingExtra names polars.
         """
         return polars_of(self, table)
 
@@ -208,7 +208,7 @@ class Result:
         Their dimension is `row`.
 
         Codes stay numbers; the attribute `labels` of such a variable names them, `units` and `description` are those
-        of `describe results table`. Parameters, and what is raised, are those of `to_pandas`, but that MissingExtra
-        says that xarray is missing.
+        of `describe results table`. Parameters and exceptions are those of `to_pandas`, but MissingExtra
+        names xarray.
         """
         return dataset_of(self, table)

@@ -57,7 +57,8 @@ def any_given(bounds) -> bool:
 def meets(completed: np.ndarray, bounds) -> np.ndarray:
     """Say for each completed request whether every given bound holds.
 
-    What equals its bound is still good. A bound on a latency that a request does not have, for it has too few output
+    A value equal to its bound is still good. A bound on a latency that a request does not have, for it has too few
+    output
     tokens, holds.
     """
     good = np.ones(len(completed), bool)
@@ -85,7 +86,7 @@ class Verdicts(NamedTuple):
 
 
 def verdicts_of(run: Run, bounds) -> Verdicts:
-    """Return what became of the service level objectives of each request.
+    """Return the verdict on the service level objectives of each request.
 
     A request keeps the bounds of its SLO class, and those of [slo] where the class gives none. One of a class without
     any is good once it has completed.
@@ -108,5 +109,5 @@ def verdicts_of(run: Run, bounds) -> Verdicts:
 
 
 def only(requests: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """Return the chosen requests, without a copy where that is all of them."""
+    """Return the chosen requests, without a copy where all are chosen."""
     return requests if chosen.all() else requests[chosen]

@@ -1,4 +1,4 @@
-"""Where the next token of each request is written down."""
+"""The place of the next token of each request."""
 from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memmove
 cimport cython
@@ -17,7 +17,7 @@ cdef struct Place:
 cdef class TokenPlaces:
     """One stretch of memory for each request.
 
-    num_requests : all of them without any.
+    num_requests : number of requests, all without any stretch.
     """
     cdef Place* _places         # [num_requests]
     cdef object _owner
@@ -38,7 +38,7 @@ cdef class TokenPlaces:
             self._places[first + i].end = place
 
     def take(self, const TokenRow[::1] rows not None, int64_t first):
-        """Write down the tokens of these messages from `first` on; return how far it came.
+        """Write down the tokens of some messages from `first` on; return the end of the messages written.
 
         It ends before a message that finds no room.
         """
@@ -59,7 +59,7 @@ cdef class TokenPlaces:
         return True
 
     def counts(self, const int64_t[::1] room not None):
-        """Return how many tokens each request has, int64; `room`: of all, as `open` was told."""
+        """Return how many tokens each request has, int64; `room`: of all requests, as given to `open`."""
         cdef int64_t i
         found = np.zeros(len(room), np.int64)
         cdef int64_t[::1] counts = found

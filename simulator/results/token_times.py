@@ -1,7 +1,8 @@
 """The time of every token, grouped by request, in bounded memory.
 
 Tokens come in the order of the simulation, in which requests interleave. Each goes at once to its place among those of
-its request, for how many a request can have is known. Blocks of requests get room when the first of their tokens comes;
+its request, for the most tokens of a request are known. Blocks of requests get room when the first of their tokens
+arrives;
 requests that run together are neighbours there, so the system's page cache serves what looks like random access.
 """
 import os
@@ -31,7 +32,7 @@ class TokenTimes:
 
     Parameters
     ----------
-    most : what `most_tokens` gave. A request that gets more, since it began anew after a failure, costs more time.
+    most : from `most_tokens`. A request that gets more, since it began anew after a failure, costs more time.
     directory : where the temporary files lie (they have no name); None: all stays in memory.
     """
 
@@ -83,7 +84,7 @@ class TokenTimes:
             yield times_ns
 
     def from_the_end(self, rows: np.ndarray, places: np.ndarray) -> np.ndarray:
-        """Return the time of one token of each of these requests, int64 ns.
+        """Return the time of one token of each of some requests, int64 ns.
 
         To be called before `slices`.
 
@@ -134,7 +135,7 @@ def _slices(most: np.ndarray, size: int) -> list[int]:
 
 
 def _in_order(times_ns: np.ndarray, counts: np.ndarray, more: dict) -> np.ndarray:
-    """Sort the times of each request; `counts` tells how many each has, `more` has others. Rarely needed."""
+    """Sort the times of each request; `counts` has the number of each, `more` has others. Rarely needed."""
     owner = np.repeat(np.arange(len(counts)), counts)
     owner = np.concatenate([owner, *(np.full(len(times), request) for request, times in more.items())])
     times_ns = np.concatenate([times_ns, *more.values()]).astype(np.int64)

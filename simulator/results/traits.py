@@ -1,4 +1,4 @@
-"""What only some workloads say of their requests, beside what became of that: columns of /requests and metrics."""
+"""Facts that only some workloads have about their requests, and their outcomes: columns of /requests and metrics."""
 import numpy as np
 
 from simulator.domain import records
@@ -41,11 +41,11 @@ def traits_of(run: Run) -> dict[str, np.ndarray]:
 
 
 def metrics_of(run: Run) -> dict:
-    """Return what the summary says of deadlines, answers and images.
+    """Return the part of the summary about deadlines, answers and images.
 
-    Where there are none it says nothing. `encoder` counts the embeddings of the images of all requests that have been
-    scheduled, and those that were computed: less, since images come again or stand in a prefix that was found. `missed`
-    counts the requests that had not completed when they were due; what is due later counts as `given` alone.
+    It is empty where there are none. `encoder` counts the embeddings of the images of all scheduled
+    requests, and those that were computed: less, since images repeat or are part of a cached prefix. `missed`
+    counts the requests that had not completed at their deadline; later deadlines count as `given` alone.
     `ttfat_ms` is arrival to the first token behind the reasoning, of completed requests that have one.
     """
     told, requests = {}, run.workload.requests

@@ -1,10 +1,10 @@
 """Some columns of a table of results.h5, read past HDF5's filters: the counterpart of `packed_table`.
 
-A chunk holds its rows byte by byte of the row (shuffle), so that a column is a few planes of it: what is not asked for
-is inflated, but never put together, and planes of zeros, the upper bytes of most numbers, are not written. Chunks are
-inflated side by side, a block of them ahead of the one that is looked at, so that a table of any length takes the same
-memory. Adler-32, which ends each stream, is checked; where anything is not as expected, HDF5 reads the rest and says
-what is wrong. Times are in README.md.
+A chunk holds its rows byte by byte of the row (shuffle), so that a column is a few planes of it: other columns
+are inflated, but never assembled, and planes of zeros, the upper bytes of most numbers, are not written. Chunks are
+inflated side by side, a block ahead of the current one, so that a table of any length takes the same
+memory. Adler-32, which ends each stream, is checked; where anything is not as expected, HDF5 reads the rest and reports
+the fault. Times are in README.md.
 """
 import os
 import zlib
@@ -34,7 +34,7 @@ def column_blocks(dataset: h5py.Dataset, names: Iterable[str], block_rows: int =
     for block in _unpacked(dataset, tuple(names), block_rows):
         yield block
         done += len(next(iter(block.values())))
-    while done < len(dataset):          # whatever is left: HDF5 reads it, or says why not
+    while done < len(dataset):          # the rest: HDF5 reads it, or reports why not
         rows = dataset[done:done + block_rows]
         yield {name: rows[name] if name else rows for name in names}
         done += len(rows)
@@ -62,7 +62,7 @@ def _unpacked(dataset: h5py.Dataset, names: tuple[str, ...], block_rows: int) ->
 
 
 class _Packed:
-    """A table whose chunks are put together some at a time."""
+    """A table with packed chunks, of which some are assembled at a time."""
 
     def __init__(self, dataset: h5py.Dataset, names: tuple[str, ...]):
         self._dataset = dataset

@@ -34,7 +34,7 @@ def refusing_wild_values(path: Path) -> Iterator[None]:
 
 
 def first_wild(path: Path) -> str | None:
-    """Return where the first value stands that no run writes; None: there is none."""
+    """Return the place of the first value that no run writes; None: there is none."""
     reader = Reader(path)
     names = reader.names()
     num_replicas = len(reader.replicas()) if "replicas" in names else None

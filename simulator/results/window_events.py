@@ -1,10 +1,10 @@
-"""What happened in the window that is measured, request by request: ends, and the tokens that came.
+"""Events in the measured window, request by request: ends, and generated tokens.
 
 The time of each token is not kept. A request whose first and last token lie on one side of an edge of the window needs
 none; one that generates across an edge has a token for each iteration of its replica that decodes, between its first
-and its last: counting them tells how many came before the edge, to the token. Where they are more or fewer than its
-tokens, since it waited, moved, speculated or shares its replica with other batches in flight, tokens are taken to come
-evenly over them, and `Events.num_estimated` says of how many requests.
+and its last: counting them gives the number before the edge, to the token. Where they are more or fewer than its
+tokens, since it waited, moved, speculated or shares its replica with other batches in flight, tokens are assumed to be
+spread evenly over them, and `Events.num_estimated` counts these requests.
 """
 from typing import NamedTuple
 
@@ -16,9 +16,9 @@ from simulator.results.iteration_log import Lane
 
 
 class Events(NamedTuple):
-    """What happened in a window, by request of the whole run.
+    """Events in a window, by request of the whole run.
 
-    completed : bool, it ended in the window. output_tokens : int64, its tokens that came in it, whatever became of it.
+    completed : bool, it ended in the window. output_tokens : int64, its tokens generated in it, whatever its outcome.
     prompt_tokens : int64, those of its prompt, where its first token came in the window. is_estimated : bool, its
     output_tokens are not known to the token.
     """
@@ -34,7 +34,7 @@ class Events(NamedTuple):
 
 
 def events_of(run: Run) -> Events | None:
-    """Return what happened in the window of a run; None: it has none."""
+    """Return the events in the window of a run; None: it has no window."""
     if run.window is None:
         return None
     requests, window = run.workload.requests, run.window

@@ -26,7 +26,7 @@ class Stays(NamedTuple):
 
 
 class Lane(NamedTuple):
-    """One replica: its batches in order of start, and what each of its stays spans."""
+    """One replica: its batches in order of start, and the span of batches of each of its stays."""
 
     batches: np.ndarray         # places in /iterations
     stays: np.ndarray           # places in `Stays`
@@ -39,7 +39,7 @@ class Batches:
     """The batches of a run.
 
     num_stages : pipeline stages, the most of any replica.
-    stays : of requests at replicas; None: the tables do not tell all of them.
+    stays : of requests at replicas; None: the tables do not have all of them.
     number : the batch of each row of /iterations, from 0 in order of start; -1: its first stage is not to be found.
 
     Parameters
@@ -71,14 +71,14 @@ class Batches:
 
     @cached_property
     def lanes(self) -> list[Lane]:
-        """Who was in the batches; empty where that cannot be told of any."""
+        """The requests in the batches of each replica; empty where they are not known for all."""
         if self.num_stages > 1 or self.stays is None:
             return []
         return [self._lane(np.flatnonzero(self._iterations["replica"] == replica), self.stays, replica)
                 for replica in np.unique(self._iterations["replica"]).tolist()]
 
     def spent_ns(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return how long each request executed, and what of its time here it did not.
+        """Return how long each request executed, and for how long of its time here it did not.
 
         NaN: not known. Where the run has added them up they are in /requests; else they follow from batches. Without
         pipeline stages both are all the time since it was scheduled; with them Vidur leaves out the wait for the first.
@@ -142,12 +142,12 @@ class Batches:
 
 
 def stays_of(requests: np.ndarray, legs: np.ndarray | None) -> Stays | None:
-    """Return the stays of requests at replicas; None: not all are told.
+    """Return the stays of requests at replicas; None: not all are known.
 
     Parameters
     ----------
     requests : rows of /requests.
-    legs : rows of /legs whose `request` is a place in `requests`; None: each stayed at one replica, or was handed over
+    legs : rows of /legs, `request` a place in `requests`; None: each stayed at one replica, or was handed over
         from its prefill replica.
     """
     if legs is not None:

@@ -3,7 +3,7 @@
 Percentiles are interpolated between the nearest ranks, means are of sorted values, and all is 0 where there is nothing,
 as BLIS has it. The TTFT is that of every request that got a token; E2E, requests/s, output tokens and gaps between
 tokens are those of the completed. `requests` has those that a replica took; others BLIS counts, if at all, and does not
-list. `num_decode_tokens` is what was generated, in BLIS what the trace asks for.
+list. `num_decode_tokens` is the number generated, in BLIS the number in the trace.
 
 Source: inference-sim, sim/metrics.go and sim/metrics_utils.go.
 """
@@ -26,7 +26,7 @@ _NAMES = {"slo_class": "slo_class", "tenant": "tenant_id", "model": "model", "ad
 
 
 def write_blis(source: Source, folder: Path, show: Callable[[int], None]) -> list[str]:
-    """Write metrics.json and results.json; return what is not in them."""
+    """Write metrics.json and results.json; return notes on missing values."""
     rows = only(source.requests, np.isin(source.requests["status"], LISTED))
     gaps_ns = _gaps_ns(source)
     itl_ns = _mean_gaps_ns(rows)

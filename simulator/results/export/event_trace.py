@@ -1,8 +1,8 @@
 """event_trace.json: Vidur's log of events, one line of a JSON list each, in order of time.
 
-A request arrives and is sent to a replica, again after a hand-over, a move or a failure; a batch is formed, comes to
-each pipeline stage, is begun there and ends, the last stage ends the batch. Events of one instant stand in the order
-in which one leads to another. Left out are events of Vidur that do nothing: a schedule that forms no batch, a stage
+A request arrives and is sent to a replica, again after a hand-over, a move or a failure; a batch is formed, reaches
+each pipeline stage, is begun there and ends, the last stage ends the batch. Events of one instant are in causal
+order. Left out are events of Vidur that do nothing: a schedule that forms no batch, a stage
 that is busy. `event_type` is the class of the event, which is null upstream, where the file fails to be written.
 
 Source: microsoft/vidur 7d47513, vidur/events, `to_dict` of each class, and vidur/simulator.py.
@@ -72,7 +72,7 @@ def _of_batches(iterations: np.ndarray, batches: Batches) -> Iterator[np.ndarray
 
 
 class _Told:
-    """Events as Vidur tells them."""
+    """Events in Vidur's form."""
 
     def __init__(self, source: Source, batches: Batches):
         self._ids = source.requests["request_id"].tolist()
@@ -80,7 +80,7 @@ class _Told:
         self._is_last = batches.is_last_stage
 
     def event(self, time_ns: int, kind: int, replica: int, of: int) -> dict[str, Any]:
-        """Return one of them; `of`: the row of its request, or of /iterations."""
+        """Return one event; `of`: the row of its request, or of /iterations."""
         head = {"time": time_ns / SECOND, "event_type": NAMES[kind]}
         if kind == ARRIVAL:
             return head | {"request": self._ids[of]}

@@ -14,11 +14,11 @@ NOTHING = np.nan
 
 
 class RequestTimes:
-    """Columns in seconds, float (n,), NaN where there is nothing to tell.
+    """Columns in seconds, float (n,), NaN where the value does not exist.
 
     Parameters
     ----------
-    requests : rows of /requests that came, or some of them.
+    requests : rows of /requests that arrived, or some of them.
     execution_ns, preempted_ns : time during which the batches of each executed, and time between them; NaN: it is not
         known, and both together are the time that it was served.
     before_ns : arrival of the request before the first of the rows; NaN: there is none.

@@ -17,7 +17,7 @@ TOKEN = np.dtype([("request", "i8"), ("time_ns", "i8")])
 
 
 class Source:
-    """What a run left behind; tables are read when they are asked for.
+    """Results of a run; tables are read when they are asked for.
 
     directory : where it lies.
     summary : dict, as in summary.json.
@@ -64,7 +64,7 @@ class Source:
 
     @cached_property
     def legs(self) -> np.ndarray | None:
-        """/legs, `request` a place in `requests`; None: nobody left a replica early."""
+        """/legs, `request` a place in `requests`; None: no request left a replica early."""
         if "legs" not in self.table_names():
             return None
         legs = self._result.legs.copy()

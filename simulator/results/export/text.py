@@ -30,7 +30,7 @@ def write_csv(path: Path, num_rows: int, columns_of: Callable[[slice], dict[str,
 
 
 def _texts(column: np.ndarray) -> Sequence:
-    """Return what stands in a column: numbers as Python writes them, the shortest text that reads back equal."""
+    """Return the texts of a column: numbers as Python writes them, the shortest text that reads back equal."""
     values = column.tolist()
     if column.dtype.kind == "f" and np.isnan(column).any():
         return ["" if value != value else value for value in values]

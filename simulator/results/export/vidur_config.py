@@ -1,6 +1,6 @@
 """config.json as Vidur writes it, with the values of an experiment of ours.
 
-Keys are Vidur's. What this simulator has no equal of, or what differs between pools, is null; the experiment itself,
+Keys are Vidur's. Values without an equal here, or that differ between pools, are null; the experiment itself,
 with every default, is in `resolved`.
 """
 import math

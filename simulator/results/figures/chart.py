@@ -1,4 +1,4 @@
-"""What a chart is, before anybody draws it."""
+"""A chart as data, before it is drawn."""
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -7,7 +7,7 @@ import numpy as np
 class Line(NamedTuple):
     """Points joined by a line; `style` chooses colour and dash."""
 
-    label: str              # "": not in the legend; likewise below
+    label: str              # "": not in the legend; also in the marks below
     x: np.ndarray
     y: np.ndarray
     style: int = 0
@@ -15,7 +15,7 @@ class Line(NamedTuple):
 
 
 class Band(NamedTuple):
-    """What lies between two lines."""
+    """The area between two lines."""
 
     label: str
     x: np.ndarray
@@ -87,7 +87,7 @@ class Intervals(NamedTuple):
 
 
 class Spans(NamedTuple):
-    """What lasted from when to when: a row for each name, from the top."""
+    """Spans of time: a row for each name, from the top."""
 
     names: tuple[str, ...]
     starts: tuple[float, ...]
@@ -132,7 +132,7 @@ class Panel(NamedTuple):
 
     y_label: str
     marks: tuple[Any, ...]
-    y_range: tuple[float, float] | None = None      # None: from 0 to what is needed
+    y_range: tuple[float, float] | None = None      # None: from 0 to the greatest value
     is_log: bool = False                            # the y axis is logarithmic above 1
 
 
@@ -144,7 +144,7 @@ class Table(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """A picture, the sentence that says what to see in it, and its data."""
+    """A picture, the sentence that explains it, and its data."""
 
     name: str                       # of the file
     title: str

@@ -1,8 +1,8 @@
 """Colours, dashes and markers; light for files, light and dark for pages.
 
 The palette is that of Okabe and Ito, "Color universal design", 2008, darkened where it would be faint on paper: people
-with any kind of colour blindness tell it apart. Its dark twin has the same hues, lighter. A dash or a marker goes with
-each: colour never speaks alone.
+with any kind of colour blindness can distinguish it. Its dark twin has the same hues, lighter. A dash or a marker goes
+with each: colour is never the only difference.
 """
 # name: (light, dark). Light ones are drawn; a page puts a variable in their place, so each must be unlike all others.
 COLOURS = {

@@ -1,4 +1,4 @@
-"""Iterations, batches and outcomes as charts: pure functions of what was found in the tables."""
+"""Iterations, batches and outcomes as charts: pure functions of passes over the tables."""
 from simulator.domain import records
 from simulator.results.batches import KINDS, Histogram
 from simulator.results.figures.chart import Bars, Chart, Columns, Panel, Points, number, plural, table_of
@@ -9,7 +9,7 @@ MOST_IN_ONE = 0.8           # of all iterations, in one bin: with more, the othe
 
 
 def durations(lanes: Lanes) -> Chart:
-    """Return how long iterations took against what was in their batch."""
+    """Return the durations of iterations against the composition of their batch."""
     found = lanes.batches.kinds()
     marks, said = [], []
     for style, name in enumerate(KINDS):

@@ -1,4 +1,4 @@
-"""What a report is made of: a result, what was asked for, and which tables are there."""
+"""The material of a report: a result, its experiment, and sentences for missing tables."""
 import json
 from collections.abc import Iterator
 from functools import cached_property
@@ -16,7 +16,7 @@ from simulator.results.progress import RowProgress
 from simulator.results.request_passes import Gaps, Requests, Sample
 
 VERSIONS = ("version", "git_revision", "python", "numpy")     # the same for equal runs; times and machine are not
-LARGE_TRACE_BYTES = 200_000_000     # a browser holds about 2 GB of what Perfetto makes of it
+LARGE_TRACE_BYTES = 200_000_000     # a browser holds about 2 GB of Perfetto's data for it
 LEFT_OUT = {"requests": "Charts of requests are left out: [output] requests = false.",
             "itl_ms": "The distribution of ITL is left out: [output] token_times = false; the table above has its "
                       "percentiles.",
@@ -35,7 +35,7 @@ class Material:
     Parameters
     ----------
     directory : of results.
-    progress : is told how many rows are to be read, and how many were; None: no bar is shown.
+    progress : shows how many rows are to be read, and how many were read; None: no bar is shown.
 
     Raises
     ------
@@ -130,7 +130,7 @@ class Material:
         return (self.directory / "resolved.toml").read_text(encoding="utf-8")
 
     def versions(self) -> dict[str, str]:
-        """Return what made the results, as provenance.json has it."""
+        """Return the versions that made the results, as in provenance.json."""
         path = self.directory / "provenance.json"
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
@@ -139,7 +139,7 @@ class Material:
         return {name: str(found[name]) for name in VERSIONS if found.get(name) is not None}
 
     def warnings(self) -> list[str]:
-        """Return what a reader should know, one sentence each."""
+        """Return warnings for the reader, one sentence each."""
         found = list(self.summary["diagnosis"])
         trace = self.directory / "trace.json"
         if trace.is_file() and trace.stat().st_size > LARGE_TRACE_BYTES:
@@ -156,7 +156,7 @@ def _toml(path: Path) -> dict[str, Any]:
 
 
 def limits_of(experiment: dict[str, Any], count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the limits of `Material.limits` for so many replicas."""
+    """Return the limits of `Material.limits` for a number of replicas."""
     pools = experiment.get("pools", [])
     engines = [pool.get("engine", {}) for pool in pools] or [experiment.get("engine", {})]
     found = [(engine.get("max_num_seqs", 0), engine.get("max_num_batched_tokens", 0)) for engine in engines]

@@ -22,7 +22,7 @@ def page(material: Material, against: Material | None = None, request: Request =
     Parameters
     ----------
     against : results to compare with; None: none.
-    request : id of a request whose time is shown; None: of none.
+    request : id of a request to show the phases of; None: of none.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Where the time of one request went."""
+"""The phases of one request."""
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ from simulator.domain import records
 from simulator.errors import InputErrors, nearest
 from simulator.results.figures.chart import Chart, Panel, Spans, number, table_of
 
-# The instants of a request in their usual order, and what ended with each.
+# The instants of a request in their usual order, and the phase that ends with each.
 MARKS = (("admitted_ns", "gateway: admission"), ("dispatched_ns", "gateway: queue"),
          ("enqueued_ns", "gateway: on the way"), ("scheduled_ns", "queue"), ("prefill_done_ns", "prefill"),
          ("transfer_start_ns", "transfer: waiting"), ("transfer_end_ns", "transfer"), ("first_token_ns", "prefill"),
@@ -23,7 +23,7 @@ AWAY = [records.LEG_ENDS.index(name) for name in ("moved", "retried")]
 
 
 class Phase(NamedTuple):
-    """What a request did from when to when."""
+    """One phase of a request, with begin and end."""
 
     name: str
     start_ns: int
@@ -63,7 +63,7 @@ def phases_of(result, row: int) -> list[Phase]:
     """Return the phases of a request, from its arrival to its last known instant.
 
     Their lengths sum to E2EL to the nanosecond, of a request that completed. Time between two stays at replicas, after
-    a failure or on a move, is `interrupted`; a preemption leaves no instant, so its wait is part of what went on.
+    a failure or on a move, is `interrupted`; a preemption leaves no instant, so its wait is part of the current phase.
     """
     request = result.request(row)
     arrival_ns = int(request["arrival_ns"])
