@@ -11,7 +11,7 @@ from simulator.results.uptime import PAID, SERVING, busy_in_ns, time_in_ns
 from simulator.results.window_events import Events
 
 NS_PER_HOUR = 3.6e12
-# The cause where none is noted.
+# cause without a record
 _UNNAMED = {"rejected": "engine", "dropped": "engine", "timed_out": "deadline", "failed": "engine"}
 
 
@@ -138,7 +138,7 @@ def within_window(run: Run) -> np.ndarray:
     rows["busy_ns"], number = busy_in_ns(run), len(rows)
     for name, (replica, times_ns) in _visits(run).items():
         inside = (replica >= 0) & run.window.holds(times_ns)
-        if name == "requests":          # one that comes with the window is sent in it
+        if name == "requests":          # a request that arrives at the window's beginning is sent in it
             inside |= (replica >= 0) & (times_ns == run.window.begin_ns) & (times_ns < run.window.end_ns)
         rows[name] = np.bincount(replica[inside], minlength=number)
     return rows

@@ -1,15 +1,15 @@
-"""Rows that come in pieces."""
+"""A table that grows by blocks of rows."""
 import numpy as np
 
 GROWTH = 4                      # of a table that is full
 
 
 class GrowingTable:
-    """Rows that come in pieces, in one array.
+    """Rows added in blocks, in one array.
 
     Parameters
     ----------
-    dtype : of its rows; bytes of theirs that belong to no field are kept as they come.
+    dtype : of its rows; padding bytes of the rows are kept as they are.
     """
 
     def __init__(self, dtype: np.dtype):

@@ -128,7 +128,7 @@ def _create(group: h5py.Group, name: str, length: int | None, dtype: np.dtype) -
 
 
 def _stored(dtype: np.dtype, codes: dict[str, tuple[str, ...]]) -> np.dtype:
-    """Return the same layout as h5py marks it: text as UTF-8, codes as enums."""
+    """Return the layout with h5py's marks: text as UTF-8, codes as enums."""
     if not dtype.names:
         return dtype
     formats = {field: dtype[field] for field in dtype.names}

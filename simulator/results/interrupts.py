@@ -1,7 +1,7 @@
 """SIGINT and SIGTERM end a run early, with results; a second one ends it at once.
 
 At once means: as soon as Python runs again, so that files are put in order. Where it does not within `GRACE_S`, since
-compiled code never comes back, the process ends all the same, with the same exit status.
+compiled code never comes back, the process still ends, with the same exit status.
 """
 import signal
 import threading
@@ -14,7 +14,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Aborted(KeyboardInterrupt):
-    """A second signal came, or one before there was anything to write.
+    """A second signal, or one before there was anything to write.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class Interrupts:
     Outside the main thread, where Python cannot handle signals, and for signals that the process ignores, nothing
     changes.
 
-    signal_number : the signal that asked to stop; None: none did.
+    signal_number : the signal that requested the stop; None: none did.
 
     Parameters
     ----------

@@ -65,7 +65,7 @@ class Lane:
     def busy_ns(self, window: Window) -> int:
         """Return how long iterations ran within a window.
 
-        Those of several stages overlap, and count once.
+        Iterations of several stages overlap, and count once.
         """
         begin_ns, end_ns = window.clipped(self.begin_ns), window.clipped(self.end_ns)
         begin_ns[1:] = np.maximum(begin_ns[1:], end_ns[:-1])

@@ -29,7 +29,7 @@ cdef struct Row:                # of an iteration that is not over
 cdef class Means:
     """Means of values over bins of time, replica by replica.
 
-    Time in which nothing runs counts as 0. The sums are those of `numpy.cumsum` over the rows of a replica.
+    Time without iterations counts as 0. The sums equal those of `numpy.cumsum` over the rows of a replica.
 
     edges_ns : int64 (bins + 1,), rising.
     """
@@ -96,7 +96,7 @@ cdef class Totals:
     That is: an iteration is scheduled, or a replica falls idle and counts 0 from then on.
 
     num_events : number of events so far.
-    is_ordered : rows came in order of `start_ns`.
+    is_ordered : rows were in order of `start_ns`.
     peaks, peak_times_s : the greatest total of each value, and when it was first reached.
     first_s, lows, highs : of each column of pixels, when its first event was; the extremes of each value. NaN: none.
     at_s, looks : instants, rising, and the totals at each: (instants, values).

@@ -10,7 +10,7 @@ from simulator.results.result import Result
 
 
 def load_results(directory: str | os.PathLike) -> Result:
-    """Load a results directory; its tables are read when they are first asked for.
+    """Load a results directory; its tables are read on first use.
 
     Raises
     ------

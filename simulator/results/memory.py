@@ -116,13 +116,13 @@ class MemoryTables:
         return _asked_for(self._iterations, "iterations")
 
     def columns(self, name: str, wanted: Iterable[str]) -> dict[str, np.ndarray]:
-        """Return columns of a table by name; those that it does not have are left out."""
+        """Return columns of a table by name; missing columns are left out."""
         rows = getattr(self, name)()
         return {each: rows[each] for each in wanted if each in rows.dtype.names}
 
     def column_blocks(self, name: str, wanted: Iterable[str]) -> Iterator[Columns]:
-        """Yield the same in blocks; of a table without rows, no block."""
-        if name == "requests":      # made when it is asked for: a block at a time takes less memory
+        """Yield columns in blocks; for a table without rows, no block."""
+        if name == "requests":      # made on use: a block at a time takes less memory
             pieces = self._request_blocks(BLOCK_ROWS)
         else:
             table = getattr(self, name)()

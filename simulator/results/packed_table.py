@@ -24,7 +24,7 @@ class PackedTable:
     Parameters
     ----------
     dataset : of one dimension and with `FILTERS`; it grows as needed.
-    dtype : of its rows as they come, with the memory layout of the dataset.
+    dtype : of the rows that are written, with the memory layout of the dataset.
     """
 
     def __init__(self, dataset: h5py.Dataset, dtype: np.dtype):

@@ -91,7 +91,7 @@ class RowProgress:
             self._bar.total += num_rows
 
     def show(self, num_rows: int) -> None:
-        """Count rows; where more come than were expected, as many as that are."""
+        """Count rows; if there are more than expected, the total grows."""
         if self._bar is not None:
             self._bar.total = max(self._bar.total, self._bar.n + num_rows)
             self._bar.update(num_rows)

@@ -241,7 +241,7 @@ class Counted:
         self._runs.add(values, counts, values, values)
 
     def found(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the numbers, ascending, and how often each is there."""
+        """Return the numbers, ascending, and the count of each."""
         return self._runs.joined()[:2]
 
 

@@ -23,7 +23,7 @@ class Rates:
         self.duration_s = duration_s_of(self._requests) if run.window is None else run.window.duration_ns / 1e9
 
     def of(self, rows=slice(None)) -> dict[str, float | int | None]:
-        """Return totals, and the same per second, of some requests of the whole run."""
+        """Return totals, and rates per second, of some requests of the whole run."""
         if self.events is None:
             return throughput(self._requests[rows], self.duration_s, self._verdicts.num_good(rows))
         own = self.events.of(rows)
@@ -49,9 +49,9 @@ def duration_s_of(requests: np.ndarray) -> float:
 
 
 def throughput(requests: np.ndarray, duration_s: float, num_good: int | None) -> dict[str, float | int | None]:
-    """Return totals over completed requests, and the same per second of `duration_s`.
+    """Return totals over completed requests, and rates per second of `duration_s`.
 
-    num_good : those that kept their bounds; None: there are none.
+    num_good : requests that kept their bounds; None: there are no bounds.
     """
     completed = completed_of(requests)
     input_tokens, output_tokens = (int(completed[name].sum(dtype=np.int64)) for name in (

@@ -20,10 +20,10 @@ OPTIONAL = {"requests": frozenset((*tables.JOURNEY_FIELDS, *tables.SCRIPT_FIELDS
 
 
 class Reader:
-    """Read the tables of results.h5, each when it is asked for.
+    """Read the tables of results.h5, each on first use.
 
-    Every method raises InputErrors where the file cannot be read, and those of tables LookupError where the run was not
-    asked to write them.
+    Every method raises InputErrors where the file cannot be read, and methods for tables raise LookupError where the
+    run did not write them.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class Reader:
             return dict(file.attrs)
 
     def requests(self) -> np.ndarray:
-        """Return /requests; ids that are text come as text."""
+        """Return /requests; ids that are text are returned as text."""
         return tables.with_text_ids(self._table("requests"))
 
     def request(self, row: int) -> np.ndarray:
@@ -70,7 +70,7 @@ class Reader:
         return self._table("iterations")
 
     def columns(self, name: str, wanted: Iterable[str]) -> Columns:
-        """Return columns of a table by name; those that it does not have are left out."""
+        """Return columns of a table by name; missing columns are left out."""
         with self._table_of_columns(name) as table:
             dtypes = {each: table.dtype[each] for each in wanted if each in table.dtype.names}
             found = {each: np.empty(len(table), dtype) for each, dtype in dtypes.items()}
@@ -82,7 +82,7 @@ class Reader:
         return found
 
     def column_blocks(self, name: str, wanted: Iterable[str], num_rows: int = BLOCK_ROWS) -> Iterator[Columns]:
-        """Yield the same in blocks of about so many rows; without rows, no block."""
+        """Yield columns in blocks of about `num_rows` rows; without rows, no block."""
         with self._table_of_columns(name) as table:
             yield from column_blocks(table, [each for each in wanted if each in table.dtype.names], num_rows)
 
@@ -147,7 +147,7 @@ class Reader:
             return [name for name in (*columns.TABLES, "token_times") if name in file]
 
     def blocks(self, name: str, num_rows: int) -> Iterator[np.ndarray]:
-        """Yield a table in blocks of so many rows, at least one block."""
+        """Yield a table in blocks of `num_rows` rows, at least one block."""
         first, last = 0, None
         while last is None or first < last:
             with self._open() as file:
@@ -201,7 +201,7 @@ def check_schema(path: Path, found, known: int) -> None:
 
 
 def _asked(resolved_toml: str) -> list[str]:
-    """Return the tables that the experiment asked for."""
+    """Return the tables that [output] of the experiment asks for."""
     try:
         output = tomli.loads(resolved_toml).get("output", {})
     except (tomli.TOMLDecodeError, TypeError):

@@ -1,4 +1,4 @@
-"""Requests as charts look at them: read in blocks of rows, of which none is kept."""
+"""Passes over requests for charts: read in blocks of rows, of which none is kept."""
 from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np

@@ -10,7 +10,7 @@ from simulator.results.frames import dataset_of, frame_of, polars_of
 
 
 class Result:
-    """Results of one experiment; a table is read, or made, when it is first asked for.
+    """Results of one experiment; a table is read, or made, on first use.
 
     summary : dict, as in summary.json.
     directory : where the results lie; None: they were not written.
@@ -104,7 +104,8 @@ class Result:
     def token_times(self) -> tuple[np.ndarray, np.ndarray]:
         """Offsets (n + 1,) and times in ns, both int64.
 
-        Token j of request i came at `times_ns[offsets[i] + j]`. LookupError where [output] token_times was false.
+        Token j of request i was generated at `times_ns[offsets[i] + j]`. LookupError where [output] token_times was
+        false.
         """
         return self._tables.token_times()
 
@@ -159,7 +160,7 @@ class Result:
 
     @cached_property
     def encode_jobs(self) -> np.ndarray:
-        """Structured array, one row for each item that came to an encode replica.
+        """Structured array, one row for each item that reached an encode replica.
 
         By request and item; fields are those of /encode_jobs, `request` is a row of `requests`. LookupError where no
         pool encodes for others.

@@ -41,7 +41,7 @@ def tpot_ms(completed: np.ndarray) -> np.ndarray:
 
 
 def queue_ms(scheduled: np.ndarray) -> np.ndarray:
-    """Return waiting queue to first scheduled; all requests must have come so far."""
+    """Return the time from the waiting queue to first scheduled; all requests must have arrived."""
     return (scheduled["scheduled_ns"] - scheduled["enqueued_ns"]) / 1e6
 
 
@@ -69,14 +69,14 @@ def meets(completed: np.ndarray, bounds) -> np.ndarray:
 
 
 class Verdicts(NamedTuple):
-    """Which requests keep the service level objectives of their class."""
+    """Masks of the requests that keep the service level objectives of their class."""
 
-    is_asked: bool          # the bounds of [slo] ask for something
+    is_asked: bool          # [slo] has a bound
     asked: np.ndarray       # bool (n,): there is a bound for the request
     good: np.ndarray        # bool (n,): it completed within its bounds
 
     def num_good(self, rows=slice(None)) -> int | None:
-        """Count those among `rows` that are good; None where nothing was asked of any."""
+        """Count the good requests among `rows`; None where none has a bound."""
         asked = self.asked[rows]
         return int(self.good[rows].sum()) if (asked.any() if len(asked) else self.is_asked) else None
 

@@ -29,7 +29,7 @@ cdef class TokenPlaces:
         self._places = <Place*>&view[0]
 
     def open(self, int64_t first, const int64_t[::1] room not None, int64_t[::1] memory not None):
-        """Give the requests from `first` on room for so many tokens each, side by side in `memory`."""
+        """Give the requests from `first` on room for `room` tokens each, side by side in `memory`."""
         cdef int64_t* place = &memory[0]
         cdef int64_t i
         for i in range(len(room)):
@@ -69,7 +69,7 @@ cdef class TokenPlaces:
         return found
 
     def join(self, int64_t first, const int64_t[::1] room not None, int64_t[::1] memory not None):
-        """Move what `open` set apart together; say whether the tokens of each came in order of time."""
+        """Close the gaps in the memory of `open`; return whether the tokens of each are in order of time."""
         cdef int64_t* begin = &memory[0]
         cdef int64_t* end
         cdef int64_t* free = begin

@@ -67,7 +67,7 @@ class TokenTimes:
     def slices(self) -> Iterator[np.ndarray]:
         """Yield the times, int64 ns, a few million at once.
 
-        Joined, they are what `offsets` points into. To be called once, at the end.
+        Joined, they are the array that `offsets` points into. To be called once, at the end.
         """
         all_counts = self._places.counts(self._most)
         for number, memory in enumerate(self._memory):

@@ -9,7 +9,7 @@ FOR_ITERATIONS = 2              # iterations get one part in this many of the mo
 class TraceWindow:
     """Choose iterations and requests, and count the others.
 
-    They come in the order in which they began. Where there are too many events the window ends with the first
+    Both must be given in the order in which they began. Where there are too many events the window ends with the first
     iteration that has no room, so that requests are shown as long as iterations are.
 
     Parameters
@@ -23,7 +23,7 @@ class TraceWindow:
         self._window_s, self._max_events = window_s, max_events
         self._num_events = 0
         self._full_ns = None        # where room ended
-        self._outside = {"iteration": 0, "request": 0}      # left out, since it is not asked for
+        self._outside = {"iteration": 0, "request": 0}      # left out, since no other part was requested
         self._too_many = dict(self._outside)                # left out, for there is no room
 
     def of_iterations(self, begin_ns: np.ndarray, num_events: np.ndarray) -> np.ndarray:

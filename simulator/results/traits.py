@@ -10,7 +10,7 @@ from simulator.workload.base import Workload
 from simulator.workload.limits import MISSING
 
 UNKNOWN = NO_RANK = -1
-# Columns of /requests that are there where the workload says something of the kind, and their types.
+# Columns of /requests that exist where the workload has such facts, and their types.
 COLUMNS = {"rank": "i4", "due_ns": "i8", "expected_tokens": "i4", "reasoning_tokens": "i4", "first_answer_ns": "i8",
            "num_images": "i4", "image_tokens": "i4", "encoded_tokens": "i8", "loaded_tokens": "i4",
            "stored_tokens": "i4", "execution_ns": "i8", "preempted_ns": "i8", "prefill_replica": "i4",

@@ -1,4 +1,4 @@
-"""Intervals of metrics over replications, and which operator's error they come from.
+"""Intervals of metrics over replications, and the operators with the largest share of the error.
 
 An interval holds the given share of the replications. Of the variance, each operator has the square of its error times
 its time, in a sum over all: to first order, of the time of all iterations, errors being independent (the delta method).
@@ -70,7 +70,7 @@ def value_of(summary: dict, metric: str) -> float | None:
 
 def section(nominal: dict[str, float | None], replicated: list[dict[str, float | None]], interval: float,
             operators: list[Operator]) -> Section:
-    """Return the intervals, and the operators, those that matter most first.
+    """Return the intervals, and the operators, the largest share first.
 
     Parameters
     ----------

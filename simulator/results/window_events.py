@@ -19,7 +19,7 @@ class Events(NamedTuple):
     """Events in a window, by request of the whole run.
 
     completed : bool, it ended in the window. output_tokens : int64, its tokens generated in it, whatever its outcome.
-    prompt_tokens : int64, those of its prompt, where its first token came in the window. is_estimated : bool, its
+    prompt_tokens : int64, of its prompt, where its first token was generated in the window. is_estimated : bool, its
     output_tokens are not known to the token.
     """
 
@@ -29,7 +29,7 @@ class Events(NamedTuple):
     is_estimated: np.ndarray
 
     def of(self, rows: np.ndarray) -> "Events":
-        """Return those of some requests."""
+        """Return the events of some requests."""
         return Events(*(each[rows] for each in self))
 
 
@@ -48,7 +48,7 @@ def events_of(run: Run) -> Events | None:
 
 
 def tokens_before(run: Run, edge_ns: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return how many tokens of each request had come at an instant.
+    """Return how many tokens of each request had been generated at an instant.
 
     int64, and whether that is estimated, bool.
     """
@@ -82,7 +82,7 @@ def _last_token_ns(run: Run) -> np.ndarray:
 
 
 def _on(lane: Lane, run: Run, rows: np.ndarray, last_ns: np.ndarray, edge_ns: int) -> tuple:
-    """Return how many tokens of requests on one replica had come at an instant.
+    """Return how many tokens of requests on one replica had been generated at an instant.
 
     And whether that is a guess. Clients see tokens later than iterations end, by as much as they see the first one, or
     the last.

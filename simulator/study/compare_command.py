@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     Raises
     ------
     InputErrors
-        A variant has another fault, or none is available; no variant was run then.
+        A variant has another fault, or no variant is available; no variant was run then.
     KeyboardInterrupt
         A signal was received.
     """

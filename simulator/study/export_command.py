@@ -91,7 +91,7 @@ def _export_results(options: argparse.Namespace) -> int:
                            f"servers of an experiment: --as {', '.join(DEPLOYMENTS)}"])
     chosen = FORMATS[options.format]
     out = options.out or directory.with_name(f"{directory.name}_{options.format}")
-    check_free(out, options.overwrite, chosen.contents())       # before anything is read
+    check_free(out, options.overwrite, chosen.contents())       # before any table is read
     with (refusing_wild_values(directory / "results.h5"), RowProgress(options.quiet) as progress,
           staged(out, options.overwrite, chosen.contents()) as folder):
         source = Source(directory)

@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("experiment", metavar="EXPERIMENT.toml")
     parser.add_argument("--gpus", type=_counts, default=(1, 2, 4, 8), metavar="N,...",
                         help="GPUs of a replica; default: 1,2,4,8")
-    parser.add_argument("--pool", metavar="NAME", help="the pool that is asked; needed where there are several")
+    parser.add_argument("--pool", metavar="NAME", help="name of the pool; needed where there are several")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="SECTION.KEY=VALUE",
                         help="override one value of the file; repeatable")
     parser.add_argument("--explain", action="store_true", help="print the arithmetic of each layout that fits, too")

@@ -65,9 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--api", choices=tuple(PATHS), default="completions",
                         help="completions, the default: prompts as token ids; chat: as words that a probe counts")
     parser.add_argument("--out", metavar="DIR", help="where the files go; default: results/<name>-observed")
-    parser.add_argument("--overwrite", action="store_true", help="replace what another `observe` has left there")
+    parser.add_argument("--overwrite", action="store_true", help="replace the files of an earlier `observe`")
     parser.add_argument("--prewarm", type=duration_s, default=0.0, metavar="60s",
-                        help="send requests of the same lengths and other texts for so long before; default: none")
+                        help="send requests of equal lengths and other texts for this time before; default: none")
     parser.add_argument("--max-in-flight", type=_count, metavar="N",
                         help="most requests at once; the waits of the others are reported separately")
     parser.add_argument("--timeout", type=duration_s, default=300.0, metavar="300",

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "prompt chunks of so many tokens; 4x512: four of them; 512+1024: with 1024 tokens of it in the KV cache"))
     parser.add_argument("--decode", default="", metavar="CONTEXT,...", help=(
         "decoding sequences with so many tokens in the KV cache; 64x1024: 64 of them"))
-    parser.add_argument("--pool", metavar="NAME", help="the pool that is asked; needed where there are several")
+    parser.add_argument("--pool", metavar="NAME", help="name of the pool; needed where there are several")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -54,7 +54,7 @@ def write_tables(options: argparse.Namespace, folder: Path) -> list[Path]:
     Raises
     ------
     InputErrors
-        No such model, hardware or backend, a model that cannot be spread as asked.
+        No such model, hardware or backend, a model that the parallelism does not fit.
     """
     deployment = deployment_of(options, WAYS)
     longest = deployment.model.max_position_embeddings

@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stop-after", type=duration_s, metavar="55m", help=(
         "begin no run after so long, and exit with 75: run again"))
     parser.add_argument("--retry", type=_statuses, default=frozenset(), metavar="STATUS,...",
-                        help=f"do runs anew that ended so: {', '.join(RETRIED)}")
+                        help=f"repeat runs with this status: {', '.join(RETRIED)}")
     parser.add_argument("--extend", action="store_true", help="take a study file that asks for more than it did")
     parser.add_argument("--fail-fast", action="store_true", help="stop at the first run that fails")
     parser.add_argument("--allow-failures", action="store_true", help="exit with 0 even if runs failed")

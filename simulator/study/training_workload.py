@@ -8,7 +8,7 @@ writers leave the colon out), line 2 counts the operations, then twelve fields e
 
 A collective is NONE or a kind with the group it runs over, ALLTOALL_EP for instance; without one, forward and input
 gradient run over the tensor group, weight gradients over the data group.
-Source: aliyun/SimAI at f5efb5a9, astra-sim/workload/Workload.cc, compared with what its programs print.
+Source: aliyun/SimAI at f5efb5a9, astra-sim/workload/Workload.cc, compared with the output of its programs.
 """
 import math
 import re

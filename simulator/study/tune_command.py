@@ -166,7 +166,7 @@ def _counted(question: Question, candidates: Candidates | None) -> list[str]:
 
 
 def _as_auto_tune(options: argparse.Namespace) -> int:
-    """Do what auto_tune.sh does; return the exit status."""
+    """Run the search of auto_tune.sh; return the exit status."""
     asked = {"--dry-run": options.dry_run, "--stop-after": options.stop_after, "--dask": options.dask,
              "--report": options.report}
     if any(asked.values()):

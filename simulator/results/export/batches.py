@@ -18,7 +18,7 @@ NEVER = records.NEVER_NS
 class Stays(NamedTuple):
     """Of requests at replicas, one row each: equally long arrays."""
 
-    request: np.ndarray         # row in the table of requests that came
+    request: np.ndarray         # row in the table of arrived requests
     replica: np.ndarray
     from_ns: np.ndarray         # first scheduled there
     to_ns: np.ndarray           # it left; NEVER: not known, it counts as there to the end
@@ -63,7 +63,7 @@ class Batches:
 
     @cached_property
     def end_ns(self) -> np.ndarray:
-        """When the last stage of each batch ended; NEVER: it is not in the table."""
+        """End of the last stage of each batch; NEVER: it is not in the table."""
         end_ns = np.full(len(self.first_rows), NEVER)
         rows = np.flatnonzero(self.is_last_stage & (self.number >= 0))
         end_ns[self.number[rows]] = self._iterations["begin_ns"][rows] + self._iterations["duration_ns"][rows]
@@ -118,7 +118,7 @@ class Batches:
         return Lane(rows, here, first, last, np.cumsum(change[:-1]) == self._iterations["sequences"][rows])
 
     def _numbers(self) -> np.ndarray:
-        """Match rows of later stages to those of the first: batches pass the stages of a replica in order."""
+        """Match rows of later stages to rows of the first: batches pass the stages of a replica in order."""
         stage, replica = self._iterations["stage"], self._iterations["replica"]
         number = np.full(len(stage), -1, np.int64)
         heads = stage == 0
@@ -134,7 +134,7 @@ class Batches:
 
     @cached_property
     def is_last_stage(self) -> np.ndarray:
-        """Which rows of /iterations are of the last stage of their replica."""
+        """Mask of the rows of /iterations that are of the last stage of their replica."""
         replica = self._iterations["replica"]
         last = np.zeros(int(replica.max(initial=-1)) + 1, np.int64)
         np.maximum.at(last, replica, self._iterations["stage"])

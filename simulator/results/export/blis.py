@@ -92,7 +92,7 @@ def _described(name: str, values_ns: np.ndarray) -> dict[str, float]:
 def _gaps_ns(source: Source) -> np.ndarray:
     """Return the times between tokens of one request, of all completed requests together.
 
-    Of a request that started over they are those of its last attempt: of its last `output_tokens` tokens.
+    For a request that started over they are of its last attempt: of its last `output_tokens` tokens.
     """
     offsets, times_ns = source.token_times()
     rows = source.all_requests

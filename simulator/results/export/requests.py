@@ -48,12 +48,12 @@ class RequestTimes:
 
     @property
     def restarts(self) -> np.ndarray:
-        """How often each lost its KV blocks, int (n,)."""
+        """Number of times that each request lost its KV blocks, int (n,)."""
         return self.requests["preemptions"]
 
     @property
     def inter_arrival_delay(self) -> np.ndarray:
-        """Since the request before came; NaN for the first."""
+        """Time since the previous arrival; NaN for the first."""
         return np.diff(self.arrived_at, prepend=self._before_ns / SECOND) if len(self.arrived_at) else self.arrived_at
 
     def per_output_token(self, seconds: np.ndarray) -> np.ndarray:

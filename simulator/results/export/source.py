@@ -17,7 +17,7 @@ TOKEN = np.dtype([("request", "i8"), ("time_ns", "i8")])
 
 
 class Source:
-    """Results of a run; tables are read when they are asked for.
+    """Results of a run; tables are read on first use.
 
     directory : where it lies.
     summary : dict, as in summary.json.
@@ -54,7 +54,7 @@ class Source:
 
     @cached_property
     def requests(self) -> np.ndarray:
-        """Of /requests, those that came."""
+        """Rows of /requests that arrived."""
         return only(self.all_requests, records.has_come(self.all_requests["status"]))
 
     @cached_property
@@ -78,7 +78,7 @@ class Source:
         return self._result.labels
 
     def token_times(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return offsets and times in ns of tokens, of requests that never came too."""
+        """Return offsets and times in ns of tokens, including requests that never arrived."""
         return self._needed("token_times", "token_times")
 
     def table_names(self) -> list[str]:
@@ -90,7 +90,7 @@ class Source:
         return self._reader.num_rows("token_times/times_ns" if name == "token_times" else name) or 0
 
     def blocks(self, name: str, num_rows: int) -> Iterator[np.ndarray]:
-        """Yield a table in blocks of at most so many rows, at least one block.
+        """Yield a table in blocks of at most `num_rows` rows, at least one block.
 
         Of token_times a row is a token: `request`, a row in /requests, and `time_ns`.
         """

@@ -9,7 +9,7 @@ BLOCK_ROWS = 1 << 16            # formatted together, in some tens of megabytes
 
 
 def blocks(num_rows: int) -> Iterable[slice]:
-    """Yield slices that cover so many rows."""
+    """Yield slices that cover `num_rows` rows."""
     for first in range(0, num_rows, BLOCK_ROWS):
         yield slice(first, min(first + BLOCK_ROWS, num_rows))
 

@@ -124,7 +124,7 @@ def _simai_columns(source: Source, times: RequestTimes) -> dict[str, np.ndarray]
 
 
 def _transfers(requests: np.ndarray) -> dict[str, np.ndarray]:
-    """Return columns of hand-overs; as in SimAI, those of a request without one are infinite."""
+    """Return columns of hand-overs; as in SimAI, a request without one has infinite values."""
     nothing = np.full(len(requests), np.inf)
     if "transfer_end_ns" not in requests.dtype.names:
         return {"arrived_at": nothing, "bytes": nothing, "seconds": nothing}
@@ -201,7 +201,7 @@ def _event(values: tuple[int, ...], number: int, members: list | None) -> dict[s
 
 
 class _Members:
-    """The requests of each batch, asked in the order in which batches of a replica end."""
+    """The requests of each batch, queried in the order in which batches of a replica end."""
 
     def __init__(self, source: Source, batches: Batches):
         ids = source.requests["request_id"]

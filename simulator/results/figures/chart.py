@@ -154,7 +154,7 @@ class Chart(NamedTuple):
     table: Table
     x_range: tuple[float, float] | None = None
     is_x_log: bool = False          # values above 0
-    is_x_whole: bool = False        # x counts something
+    is_x_whole: bool = False        # x is a count
 
 
 MOST_ROWS = 60          # of a folded table

@@ -15,7 +15,7 @@ from simulator.results.load import load_results
 from simulator.results.progress import RowProgress
 from simulator.results.request_passes import Gaps, Requests, Sample
 
-VERSIONS = ("version", "git_revision", "python", "numpy")     # the same for equal runs; times and machine are not
+VERSIONS = ("version", "git_revision", "python", "numpy")     # equal for equal runs; times and machine are not
 LARGE_TRACE_BYTES = 200_000_000     # a browser holds about 2 GB of Perfetto's data for it
 LEFT_OUT = {"requests": "Charts of requests are left out: [output] requests = false.",
             "itl_ms": "The distribution of ITL is left out: [output] token_times = false; the table above has its "
@@ -24,7 +24,7 @@ LEFT_OUT = {"requests": "Charts of requests are left out: [output] requests = fa
 PASSES = {"requests": 2, "iterations": 3, "token_times": 2}         # over each table, or a few more
 
 class Material:
-    """A result with its experiment; tables are read when they are asked for.
+    """A result with its experiment; tables are read on first use.
 
     Tables are read in blocks of rows, several times, and none is held.
 
@@ -59,7 +59,7 @@ class Material:
 
     @property
     def absent(self) -> dict[str, str]:
-        """Sentences about tables that were asked for here and are not there, in order."""
+        """Sentences about tables that are needed here and were not written, in order."""
         return {name: sentence for name, sentence in LEFT_OUT.items() if name in self._absent}
 
     @cached_property

@@ -57,7 +57,7 @@ def all_prices() -> tuple[Price, ...]:
 
 def ablate(data_sets: list[Opened], prices: Iterable[Price] | None = None,
            tell: Callable[[str], None] = lambda line: None) -> tuple[Ablated, ...]:
-    """Simulate all runs of all data sets without each price in turn.
+    """Simulate all runs of all data sets without each price, one at a time.
 
     prices : default: `all_prices`.
     tell : callback, called with a line when a price is done.

@@ -43,7 +43,8 @@ class Prediction(NamedTuple):
     model, hardware : their names.
     status, reason : why there is no prediction, if not OK.
     values : metric -> as in the case's `measured`.
-    asked, outside : predictions of tables, and those beyond or between measured points; 0: the backend has no tables.
+    asked, outside : predictions of tables, and the part beyond or between measured points; 0: the backend has no
+    tables.
     not_completed : simulated requests that did not end.
     intervals : metric -> low, high, of runs with [latency] uncertainty.
     """

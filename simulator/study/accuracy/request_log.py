@@ -29,7 +29,7 @@ ARGUMENTS = {
     "kv_cache_dtype": ("model", "kv_cache_dtype"),
     **{key: ("engine", key) for key in ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "block_size",
                                         "gpu_memory_utilization", "enable_prefix_caching", "async_scheduling")}}
-NOT_NEEDED = ("model", "seed")      # [experiment] names the model; output lengths are those of the log
+NOT_NEEDED = ("model", "seed")      # [experiment] names the model; output lengths are the log's
 
 Seconds = Annotated[float, Meta(ge=0, le=1e12)]
 Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]

@@ -1,7 +1,7 @@
 """Intervals of fitted values by the bootstrap, and keys that the data do not identify.
 
 Blocks are redrawn, 50 iterations or 10 s of requests, 200 times; the 2.5th and 97.5th percentile of the fitted values
-bound the interval. To fit requests anew each time would take as many searches: instead each draw takes
+bound the interval. Each draw would take a new search for fits to requests: instead each draw takes
 one step of Gauss and Newton from the fitted values, with the change of each request's times per key. A key
 with an interval that holds 0, or reaches both of its bounds, is not identified by this load.
 """
@@ -102,7 +102,7 @@ def intervals(found: np.ndarray, fit: Mapping[str, FitKey], seen: Iterable[bool]
 
     Parameters
     ----------
-    found : float64 (draws, k). seen : of each key, whether anything depends on it; else its interval is its range.
+    found : float64 (draws, k). seen : of each key, whether any time depends on it; else its interval is its range.
     """
     lows, highs = np.percentile(found, TAILS, axis=0).tolist()
     return {key: Interval(low, high, _why_not(key, low, high, bounds)) if is_seen

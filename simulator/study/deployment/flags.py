@@ -66,7 +66,7 @@ def flags_of(pool: Pool, values: dict, site: Site) -> Flags:
 
     Parameters
     ----------
-    values : key of the pool -> its value, from `told`.
+    values : key of the pool -> its value, if not the default.
     site : the pool's machine and memory; its longest text is written even where it is the model's own.
     """
     absent = FLAGS - behaviour_of(pool.engine.parameters.vllm_version).flags

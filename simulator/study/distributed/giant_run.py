@@ -35,7 +35,7 @@ class InParts(NamedTuple):
 
 
 class Pieces:
-    """A run in parts; parameters as those of `assemble.build`."""
+    """A run in parts; parameters as in `assemble.build`."""
 
     def __init__(self, made_by: InParts, prepared: assemble.Prepared, sink, monitor, tasks: list[parts.Task]):
         self._client, self._tell = made_by.client, made_by.tell
@@ -69,7 +69,7 @@ class Pieces:
         return parts.joined(done, self._prepared.workload, self._sink)
 
     def _serve_all(self, tasks: list[parts.Task], done: list[parts.Part]) -> list[parts.Task]:
-        """Let workers serve parts, which are added to `done`; return those that were lost with their workers."""
+        """Let workers serve parts, which are added to `done`; return parts that were lost with their workers."""
         from distributed import CancelledError, KilledWorker  # an extra; there is a client of it
 
         ours, lost = hash_of_sources(), []
@@ -90,7 +90,7 @@ class Pieces:
         """Yield futures as they end; show the progress, and raise if the monitor requests a stop."""
         waiting = set(futures)
         while waiting:
-            ended = {future for future in waiting if future.done()}     # `wait` would raise what only one has met
+            ended = {future for future in waiting if future.done()}     # `wait` would raise the exception of one future
             yield from ended
             waiting -= ended
             if not ended:

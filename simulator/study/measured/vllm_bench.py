@@ -11,7 +11,7 @@ from simulator.study.measured.source import Source
 
 NAME = "vllm bench serve"
 DETAILED = ("input_lens", "output_lens", "ttfts", "itls")
-CLOSE_S = 1e-9          # of sums of doubles; they are equal to the bit in what vLLM 0.32 writes
+CLOSE_S = 1e-9          # of sums of doubles; they are equal to the bit in files of vLLM 0.32
 CLOSE_FRAC = 1e-6
 MS = 1e3
 
@@ -107,7 +107,7 @@ def _notes(result: Result, rows: list[Row]):
 
 
 def _against_means(result: Result, rows: list[Row]):
-    """Yield means in the file that differ from those of its requests."""
+    """Yield means in the file that differ from the means over its requests."""
     served = [i for i, row in enumerate(rows) if row["status"] == OK]
     gaps = [gap for i in served for gap in result.itls[i]]
     found = {

@@ -12,9 +12,9 @@ PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
 
 
 class Manner(NamedTuple):
-    """How requests are sent.
+    """The form in which requests are sent.
 
-    model : name on the server. api : one of PATHS. streams : answers come token by token. timeout_s : per request.
+    model : name on the server. api : one of PATHS. streams : answers are streamed. timeout_s : per request.
     pace : tokens per word, for chat.
     """
 

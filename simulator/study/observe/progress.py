@@ -9,7 +9,7 @@ BAR = "{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} requests{postfix}"
 
 
 class ObserveProgress:
-    """Shows requests that have ended and those that failed.
+    """Shows the numbers of ended and failed requests.
 
     A context manager. Without a terminal there is no bar.
 

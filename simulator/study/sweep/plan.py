@@ -56,7 +56,7 @@ def settle(directory: Path, trials: list[Trial], study_file: str, extend: bool =
         if gone or not extend:
             raise InputErrors([_difference(study_file, directory, gone, new, len(known))])
         write(path, trials)
-        for later in sorted(directory.glob("plan-*.jsonl")):     # for the old points; added anew for the new ones
+        for later in sorted(directory.glob("plan-*.jsonl")):     # runs added for the old points
             later.unlink()
         return trials
     return trials + added(directory)

@@ -84,7 +84,7 @@ class Said:
 
     @property
     def remarks(self) -> list[Remark]:
-        """The remarks, those of the most runs first.
+        """The remarks, the most frequent first.
 
         Sentences that differ in numbers alone are one.
         """

@@ -32,7 +32,7 @@ NO_PROFILE = "none"                     # in place of the folder of a profile: n
 class Variables(NamedTuple):
     """Variables that auto_tune.sh reads, with its defaults; their names in lower case.
 
-    model, tp : None: those of the experiment.
+    model, tp : None: the experiment's.
     """
 
     model: str | None = None

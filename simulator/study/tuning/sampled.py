@@ -15,7 +15,7 @@ from simulator.study.tuning.tried import FEASIBLE, Tried, Trier
 INSTALL = "pip install 'simulator[tune]'"
 AT_ONCE = 16                    # candidates that one batch requests
 MOST_IDLE = 20                  # rounds without a new candidate, after which a search ends
-FAR = 1.0                       # constraint of a candidate that cannot run: as if it missed a bound by all of it
+FAR = 1.0                       # constraint value of a candidate that cannot run: as if it missed a bound by 100 %
 
 
 def sampled(question: Question, trier: Trier, candidates: Candidates | None) -> Findings:

@@ -56,7 +56,7 @@ def chosen_search(question: Question, count: int) -> str:
 
 
 def exhaustive(question: Question, trier: Trier, candidates: Candidates) -> Findings:
-    """Try all candidates but those that a bound of the objective rules out.
+    """Try all candidates except those ruled out by a bound of the objective.
 
     Rounds do not depend on how many processes run them.
     """

@@ -53,7 +53,7 @@ class Trier(Protocol):
     def try_all(self, candidates: Iterable[Candidate], num_requests: int | None = None) -> list[Tried]:
         """Return the results of candidates, in their order.
 
-        num_requests : of each run; None: those of the experiment.
+        num_requests : of each run; None: the experiment's.
         """
 
 

@@ -31,7 +31,7 @@ class AtLoad:
 
         Parameters
         ----------
-        num_requests : of each run; None: those of the experiment.
+        num_requests : of each run; None: the experiment's.
 
         Raises
         ------
