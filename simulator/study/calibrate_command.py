@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="override one value of the file, and of the experiments that it names; repeatable")
     parser.add_argument("--overwrite", action="store_true", help="replace the answer to another question")
     parser.add_argument("--stop-after", type=duration_s, metavar="55m", help=(
-        "begin no simulation after so long, and exit with 75: run again"))
+        "start no simulation after this time, and exit with 75: run again"))
     parser.add_argument("--quiet", action="store_true", help="no progress, no summary; notes are printed")
 
 

@@ -81,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"{PLAYS_PER_SLOT}"))
     parser.add_argument("--trace-v2", action="store_true", help="write the measurements as BLIS's TraceV2, too")
     parser.add_argument("--token-ids", type=_ids, metavar="LOW:HIGH", help=(
-        f"prompts are drawn from these, HIGH left out; default: {FIRST_ID}:{FIRST_ID + NUM_IDS}, or up to the "
+        f"range of the ids of prompts, HIGH excluded; default: {FIRST_ID}:{FIRST_ID + NUM_IDS}, or up to the "
         "vocabulary of [model], where that is smaller"))
     parser.add_argument("--self-test", type=duration_s, default=2.0, metavar="2s",
                         help="how long to measure this client on loopback; 0: not at all; default: 2s")

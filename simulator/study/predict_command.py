@@ -20,9 +20,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="SECTION.KEY=VALUE",
                         help="override one value of the file; VALUE is TOML; repeatable")
     parser.add_argument("--prefill", default="", metavar="TOKENS,...", help=(
-        "prompt chunks of so many tokens; 4x512: four of them; 512+1024: with 1024 tokens of it in the KV cache"))
+        "prompt chunks, in tokens; 4x512: four chunks; 512+1024: with 1024 tokens of its prompt in the KV cache"))
     parser.add_argument("--decode", default="", metavar="CONTEXT,...", help=(
-        "decoding sequences with so many tokens in the KV cache; 64x1024: 64 of them"))
+        "decoding sequences, in tokens in the KV cache; 64x1024: 64 sequences"))
     parser.add_argument("--pool", metavar="NAME", help="name of the pool; needed where there are several")
 
 

@@ -48,9 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"{', '.join(KvCacheDtype.__args__)}; default auto"))
     parser.add_argument("--tables", metavar="NAME,...", help=f"of {', '.join(TABLES)}; default: all")
     parser.add_argument("--kernels", choices=KERNELS, default="auto", help=(
-        "whose; default auto: vLLM's where it is installed, PyTorch's for what it lacks"))
+        "source of the kernels; default auto: vLLM's where it is installed, PyTorch's for what it lacks"))
     parser.add_argument("--ranks", metavar="N,...", help=(
-        "collectives also of so many ranks, a GPU each; default: those of the model"))
+        "collectives also of these numbers of ranks, a GPU each; default: the model's"))
     parser.add_argument("--quick", action="store_true", help="fewer sizes and repeats: a third of the points")
     parser.add_argument("--grid", action="store_true", help="also products, heads and widths of other models")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="default cuda")

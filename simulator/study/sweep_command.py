@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "all: the results of each run, in runs/ID"))
     parser.add_argument("--limit", type=int, metavar="N", help="more points than a million")
     parser.add_argument("--stop-after", type=duration_s, metavar="55m", help=(
-        "begin no run after so long, and exit with 75: run again"))
+        "start no run after this time, and exit with 75: run again"))
     parser.add_argument("--retry", type=_statuses, default=frozenset(), metavar="STATUS,...",
                         help=f"repeat runs with this status: {', '.join(RETRIED)}")
     parser.add_argument("--extend", action="store_true", help="take a study file that asks for more than it did")

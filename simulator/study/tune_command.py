@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_dask(parser)
     parser.add_argument("--dry-run", action="store_true", help="print how many candidates there are, and why not more")
     parser.add_argument("--stop-after", type=duration_s, metavar="55m", help=(
-        "begin no run after so long, and exit with 75: run again"))
+        "start no run after this time, and exit with 75: run again"))
     parser.add_argument("--compat", choices=("auto_tune",), help=(
         "search as vLLM's auto_tune.sh does, by its environment variables (MODEL, NUM_SEQS_LIST, ...), and write its "
         "result.txt"))
