@@ -56,7 +56,7 @@ def tokens_of(rows: Columns) -> np.ndarray:
 
 
 class Batches:
-    """Look at iterations in two passes, and further ones for medians.
+    """Process iterations in two passes, and further ones for medians.
 
     is_done : no further pass is needed.
     """
@@ -68,7 +68,7 @@ class Batches:
         self.is_done = False
 
     def take(self, rows: Columns) -> None:
-        """Look at a block."""
+        """Process a block of rows."""
         tokens, took_ms = tokens_of(rows), rows["duration_ns"] / MS
         if not all(kind.is_done for kind in self._kinds):
             has_prompt = rows["prefill_tokens"] != 0
@@ -81,7 +81,7 @@ class Batches:
                 counted.take(values)
 
     def end_pass(self) -> None:
-        """Take note that all rows were shown."""
+        """End a pass over all rows."""
         for kind in self._kinds:
             kind.end_pass()
         if self._sizes is None:
@@ -99,7 +99,7 @@ class Batches:
         return self._sizes.found()
 
     def histogram(self, name: str) -> Histogram:
-        """Return that of `sequences` or `tokens`."""
+        """Return the histogram of `sequences` or `tokens`."""
         values, times = self._counts[name].found()
         highest = int(values.max(initial=0))
         width = -(-(highest + 1) // NUM_BINS)

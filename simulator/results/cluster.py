@@ -21,7 +21,7 @@ class PoolFacts(NamedTuple):
     name: str
     num_replicas: int           # places in it; replicas are numbered pool by pool
     cost_per_hour: float        # of a replica, in any currency
-    node: str = ""              # type of node, or accelerator, that it runs on; "": not said
+    node: str = ""              # type of node, or accelerator, that it runs on; "": not known
     ranks: int = 1              # how many of the places are the ranks of one replica
 
 
@@ -48,8 +48,8 @@ def by_cause(requests: np.ndarray, journeys: Columns | None) -> dict[str, dict[s
 def gateway(journeys: Columns | None) -> dict:
     """Describe the way to the replicas; empty where there are no journeys.
 
-    `gateway_ms` is admission to dispatch, of requests that were sent to a replica and, since a replica failed, to no
-    other. `downtime_ms` describes requests that were interrupted.
+    `gateway_ms` is admission to dispatch, of requests that were sent to a replica, and not to
+    another after a failure. `downtime_ms` describes requests that were interrupted.
     """
     if journeys is None:
         return {}
@@ -65,7 +65,7 @@ def gateway(journeys: Columns | None) -> dict:
 
 
 def fairness(run: Run, events: Events | None) -> float | None:
-    """Return Jain's index of the output tokens that tenants got; None without tenants.
+    """Return Jain's index of the output tokens of tenants; None without tenants.
 
     (sum x)^2 / (n sum x^2), 1 if all are 0, over tenants with any request; x are the output tokens of a tenant's
     completed requests, or those generated in the measured window, over tenants with a measured request or a
@@ -145,7 +145,7 @@ def within_window(run: Run) -> np.ndarray:
 
 
 def _visits(run: Run) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return which replicas requests were sent to, and which completed them, each with the time of that."""
+    """Return the replicas that requests were sent to, and that completed them, each with the times."""
     requests, legs, moved = run.workload.requests, run.legs, run.transfers
     ended_ns = np.where(requests["status"] == records.COMPLETED, requests["completed_ns"], records.NEVER_NS)
     completed = requests["replica"], ended_ns

@@ -8,7 +8,7 @@ class DecisionTotals:
     def __init__(self):
         self._total = 0
         self._regret = self._most_regret = 0.0
-        self._targets = np.zeros(0, np.int64)       # [replica] decisions for it
+        self._targets = np.zeros(0, np.int64)       # [replica] number of decisions
 
     def append(self, rows: np.ndarray) -> None:
         """Take rows of `records.DECISION`."""
@@ -23,7 +23,7 @@ class DecisionTotals:
     def summary(self, num_replicas: int) -> dict:
         """Return the part of summary.json about them.
 
-        `targets` counts the decisions for each replica; regret is that of requests that got one.
+        `targets` counts the decisions for each replica; regret is over requests that got a replica.
         """
         routed = int(self._targets.sum())
         targets = np.zeros(num_replicas, np.int64)

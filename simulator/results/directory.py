@@ -49,7 +49,7 @@ def _state(directory: Path) -> str:
     try:
         is_complete = json.loads((directory / "summary.json").read_bytes())["complete"]
     except (OSError, ValueError, LookupError, TypeError):
-        is_complete = True      # written, if not by this version: then all is there
+        is_complete = True      # written by another version: then all files exist
     return "complete results exist" if is_complete else "results of an interrupted run exist (incomplete)"
 
 
@@ -70,7 +70,7 @@ def check_free(directory: str | Path, overwrite: bool = False, contents: Content
     Raises
     ------
     InputErrors
-        Results are there and `overwrite` is false; or something else is there; or nothing can have that name.
+        Results are there and `overwrite` is false; or the place has other files; or the name is impossible.
     """
     directory = Path(place_of(directory)).resolve()
     if not directory.exists():
@@ -123,7 +123,7 @@ def staged(directory: str | Path, overwrite: bool = False, contents: Contents = 
 
 
 def _process(number: int | str) -> str:
-    """Return the name of a process of this machine among those of all that share the disk."""
+    """Return a name for a process of this machine that is unique among all machines sharing the disk."""
     return f"{zlib.crc32(platform.node().encode()):08x}-{number}"
 
 
@@ -174,7 +174,7 @@ def _replace_files(temporary: Path, directory: Path) -> None:
 
 
 def _remove(directory: Path) -> None:
-    """Remove a directory if it is there, also when a signal comes meanwhile."""
+    """Remove a directory if it exists, also when a signal arrives meanwhile."""
     try:
         shutil.rmtree(directory, ignore_errors=True)
     except BaseException:
@@ -183,7 +183,7 @@ def _remove(directory: Path) -> None:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Swap two directories in one step, where the system can (Linux, renameat2); say whether it did."""
+    """Swap two directories in one step, where the system can (Linux, renameat2); return whether it did."""
     try:
         renameat2 = ctypes.CDLL(None).renameat2
     except (AttributeError, OSError, TypeError):

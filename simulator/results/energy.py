@@ -24,7 +24,7 @@ class PoweredPool(NamedTuple):
     """The accelerators of a pool, for their power.
 
     accelerator : its name. places : as in `power_meter.Metered`. accelerators : of each place.
-    nodes : of each place, a fraction where several share one; None: no node is named.
+    nodes : of each place, a fraction where several share a node; None: no node is named.
     """
 
     accelerator: str
@@ -44,7 +44,7 @@ class PowerFacts(NamedTuple):
 
 
 class _Watts(NamedTuple):
-    """Of each place; NaN where not known: in each phase (places, 3), idle, of its nodes."""
+    """Watts of each place; NaN where not known: in each phase (places, 3), idle, of its nodes."""
 
     active: np.ndarray
     idle: np.ndarray
@@ -59,8 +59,8 @@ def energy_of(run: Run, facts: PowerFacts, meter: PowerMeter, tokens: int) -> di
     tokens : output tokens that the energy is divided by.
 
     Joules cover accelerators of known power: `coverage` is the share of active time with known power,
-    `idle_coverage` of the idle time. `average_w` is that of all, `active_w_per_accelerator` of one while it works.
-    `facility_kwh` has the pue in it; CO2 and electricity are of it.
+    `idle_coverage` of the idle time. `average_w` is of all, `active_w_per_accelerator` of one while it works.
+    `facility_kwh` includes the pue; CO2 and electricity are computed from it.
     """
     watts, active_ns = _watts(facts.pools), meter.within(run.window)
     replica, begin_ns, end_ns = stays(run, PAID)

@@ -19,16 +19,16 @@ from simulator.workload.base import Workload
 class FileRecorder:
     """Receives the engine's calls during a run, and writes files; its rows lie in memory that is reused.
 
-    wants_iterations, wants_tokens, wants_samples, wants_decisions : whether the engine need call at all.
-    pending : called at the end, before all else is written: they hand on the rows that the engine still holds.
-    spent_s : how long the calls took.
+    wants_iterations, wants_tokens, wants_samples, wants_decisions : whether the engine must call.
+    pending : functions called first at the end: they pass on the rows that the engine still holds.
+    spent_s : duration of the calls.
 
     Parameters
     ----------
     output : the Struct of [output], or an object with the same fields.
     workload : of the run.
     attributes : of the root of results.h5.
-    listeners : take iterations, too.
+    listeners : further receivers of iterations.
     """
 
     def __init__(self, output, workload: Workload, attributes: dict, listeners: tuple = ()):
@@ -49,7 +49,7 @@ class FileRecorder:
     def into(self, directory: Path) -> Iterator[None]:
         """Open the files in `directory` for the length of the block.
 
-        Rows are taken, and `finish` called, inside it.
+        The engine runs, and `finish` is called, inside it.
         """
         with ExitStack() as files:
             streams = ["replica_samples"] * self.wants_samples + ["decisions", "candidates"] * self.wants_decisions

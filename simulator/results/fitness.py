@@ -24,7 +24,7 @@ def fitness(summary: dict, weights) -> dict:
 
 
 def _value(summary: dict, key: str) -> float:
-    """Return how good a metric is, 0 to 1; 0 where no request has it."""
+    """Return the score of a metric, 0 to 1; 0 where no request has it."""
     if key in RATES:
         metric, half = RATES[key]
         return summary[metric] / (summary[metric] + half)

@@ -1,7 +1,7 @@
 """The gateway's part of trace.json: requests before they have a replica, and incidents of replicas.
 
 The gateway is a process of its own. A request that waits there is an async span until it is sent to a replica; then it
-is a slice of no length from which a flow arrow leads to the next iteration of that replica. One that comes back since
+is a slice of no length from which a flow arrow leads to the next iteration of that replica. One that returns since
 its replica failed waits there again, and each time that it is sent is an arrow. Requests that are not served are
 instants with their cause, at their last known moment. Incidents are instants of the replica. A request that moves is a
 slice of no length on each of the two replicas, when the move begins and when it is there, and a flow arrow.
@@ -58,7 +58,7 @@ class GatewayStays:
         self._run, self._journeys, self._retries = run, journeys, retries_of(run)
 
     def of(self, rows: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Return the stays of some requests, as `STAY_TEXT` takes them.
+        """Return the stays of some requests, in the form of `STAY_TEXT`.
 
         Their kinds, and the columns; in place of texts status and cause as codes.
 

@@ -14,7 +14,7 @@ class GrowingTable:
 
     def __init__(self, dtype: np.dtype):
         self._dtype = dtype
-        self._raw = np.empty(0, f"V{dtype.itemsize}")       # records are copied field by field, and these whole
+        self._raw = np.empty(0, f"V{dtype.itemsize}")       # raw rows are copied whole, records field by field
         self._length = 0
 
     def append(self, rows: np.ndarray) -> None:

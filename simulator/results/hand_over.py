@@ -8,7 +8,7 @@ from simulator.domain.run import Run
 from simulator.results.distributions import distribution
 from simulator.results.trace_window import TraceWindow
 
-# Columns of /requests where prompts are computed apart, and their names in `records.TRANSFER`.
+# Columns of /requests with disaggregated prefill, and their names in `records.TRANSFER`.
 COLUMNS = {"prefill_done_ns": "prefill_done_ns", "transfer_start_ns": "start_ns", "transfer_end_ns": "end_ns",
            "transfer_bytes": "num_bytes"}
 
@@ -22,7 +22,7 @@ _ARROW = ('{"ph":"X","cat":"kv_transfer","name":%s,"pid":%d,"tid":0,"ts":%d.%03d
 def columns_of(run: Run) -> dict[str, np.ndarray]:
     """Return the columns of `COLUMNS`, and prefill_replica.
 
-    There are none where replicas do whole requests.
+    Empty without disaggregated prefill.
     """
     if run.transfers is None:
         return {}

@@ -1,4 +1,4 @@
-"""results.h5: the tables of one run. The same rows give the same bytes: no time stamps, fixed chunks, one file version.
+"""results.h5: the tables of one run. Equal rows give equal bytes: no time stamps, fixed chunks, one file version.
 
 Every table is compressed by HDF5's standard filters (README.md has the measurement) and carries a Fletcher32 checksum.
 Its attribute `fields` describes its columns; columns of codes are HDF5 enums, and an attribute of the column's name has
@@ -21,7 +21,7 @@ from simulator.results.token_times import TokenTimes
 from simulator.results.traits import traits_of
 
 FORMAT = ("v110", "v110")       # read by every HDF5 since 1.10 (2016); its chunk index grows without rebalancing
-NO_LABEL = "none"               # of a code without one: HDF5 takes no empty name
+NO_LABEL = "none"               # label of codes without one: HDF5 takes no empty name
 
 
 class Writer:

@@ -1,7 +1,7 @@
 """SIGINT and SIGTERM end a run early, with results; a second one ends it at once.
 
 At once means: as soon as Python runs again, so that files are put in order. Where it does not within `GRACE_S`, since
-compiled code never comes back, the process still ends, with the same exit status.
+compiled code never returns, the process still ends, with the same exit status.
 """
 import signal
 import threading
@@ -18,7 +18,7 @@ class Aborted(KeyboardInterrupt):
 
     Parameters
     ----------
-    signal_number : which one.
+    signal_number : its number.
     """
 
     def __init__(self, signal_number: int):

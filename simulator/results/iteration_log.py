@@ -52,7 +52,7 @@ class Lane:
     """The iterations of one replica, in order.
 
     replica : its number. begin_ns, end_ns : of each, from its beginning in the first stage to its end in the last.
-    decodes : bool, whether it computed for requests that decode.
+    decodes : bool, whether it computed decode tokens.
     """
 
     def __init__(self, rows: np.ndarray):

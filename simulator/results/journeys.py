@@ -49,7 +49,7 @@ def retries_of(run: Run) -> dict[int, list[tuple[int, int, int]]]:
 def moves_of(run: Run) -> list[tuple[int, int, int, int, int]]:
     """Return the moves between replicas, in the order in which they ended.
 
-    Each as (row, source, destination, began_ns, ended_ns); those still under way are left out.
+    Each as (row, source, destination, began_ns, ended_ns); moves in progress are left out.
     """
     if run.legs is None:
         return []

@@ -18,11 +18,11 @@ cdef enum:
     NOWHERE = -1
 
 
-cdef struct Row:                # of an iteration that is not over
+cdef struct Row:                # of an unfinished iteration
     int64_t end_ns
     int64_t values[MOST_VALUES]
-    int32_t next_free           # place of another that is free; NOWHERE
-    bint is_followed            # the replica goes on without a pause
+    int32_t next_free           # place of another free row; NOWHERE
+    bint is_followed            # the replica continues without a pause
 
 
 @cython.final
@@ -71,7 +71,7 @@ cdef class Means:
         return np.asarray(self._means)
 
     cdef void _pass(self, int64_t row, int64_t until_ns) noexcept nogil:
-        """Reckon with the edges before an instant, of which the last row is the last that begins before them."""
+        """Process the edges before an instant; the last row is the last to begin before them."""
         cdef int32_t edge = self._next[row], value
         cdef int64_t width_ns
         cdef double done, at
@@ -118,7 +118,7 @@ cdef class Totals:
     cdef int32_t[::1] _current                      # [replicas] place of its last row; NOWHERE: it is over
     cdef RowHeap _ends
     cdef Row* _rows                                 # [_room]
-    cdef int32_t _free                              # place of the first that is free; NOWHERE
+    cdef int32_t _free                              # place of the first free row; NOWHERE
     cdef int32_t _room
 
     def __init__(self, const double[::1] edges_s not None, const double[::1] at_s not None, int64_t num_raw,
@@ -225,7 +225,7 @@ cdef class Totals:
             self._note(time_ns)
 
     cdef void _look_before(self, int64_t time_ns) noexcept nogil:
-        """Look at the totals at the instants before an event."""
+        """Record the totals at the instants before an event."""
         cdef int32_t value
         while self._look < len(self._at_s) and self._at_s[self._look] < <double>time_ns / 1e9:
             for value in range(self._num_values):
@@ -233,7 +233,7 @@ cdef class Totals:
             self._look += 1
 
     cdef void _note(self, int64_t time_ns) noexcept nogil:
-        """Take note of the totals from an event on."""
+        """Record the totals from an event on."""
         cdef double time_s = <double>time_ns / 1e9
         cdef int32_t value
         while self._column + 1 < len(self._edges_s) and self._edges_s[self._column + 1] <= time_s:
@@ -255,7 +255,7 @@ cdef class Totals:
         self.num_events += 1
 
     cdef int _grow(self) except -1:
-        """Make room for more rows that are not over."""
+        """Make room for more unfinished rows."""
         cdef int32_t room = 2 * self._room if self._room else FIRST_ROOM, place
         resize(&self._rows, room * sizeof(Row))
         for place in range(room - 1, self._room - 1, -1):

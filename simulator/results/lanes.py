@@ -11,7 +11,7 @@ from simulator.results.lane_sums import Means, Totals
 from simulator.results.ranked import in_passes, one_pass
 
 COLUMNS = ("replica", "stage", "start_ns", "duration_ns", "begin_ns", "sequences", "prefill_tokens", "decode_tokens",
-           "waiting", "running", "used_blocks")         # of /iterations, that are looked at
+           "waiting", "running", "used_blocks")         # read from /iterations
 BATCH_COLUMNS = ("replica", "stage", "duration_ns", "prefill_tokens", "decode_tokens")      # that medians need
 NUM_SLICES = 120            # of the whole time, for means
 TOTALS = ("running", "waiting", "used_blocks")
@@ -24,10 +24,10 @@ Blocks = Callable[[tuple[str, ...]], Iterable[Columns]]
 
 
 class Span:
-    """The first look: number and times of iterations, and how long limits held requests back.
+    """The first pass: number and times of iterations, and how long limits held requests back.
 
     num_rows, num_used : iterations; replicas that had any.
-    first_ns, begin_ns, end_ns : the first is scheduled, the first begins, the last ends; 0 without iterations.
+    first_ns, begin_ns, end_ns : schedule time of the first, begin of the first, end of the last; 0 without iterations.
     busy_ns : sum of their durations.
     held_ns : of the busy time, the part with waiting requests (`waiting`) and a reached limit (`kv`, `seqs`, `budget`).
 
@@ -44,7 +44,7 @@ class Span:
         self.is_done = False
 
     def take(self, rows: Columns) -> None:
-        """Look at a block."""
+        """Process a block of rows."""
         begin_ns, duration_ns, replica = rows["begin_ns"], rows["duration_ns"], rows["replica"]
         if not len(replica):
             return
@@ -68,7 +68,7 @@ class Span:
             self.held_ns[name] += int(duration_ns[waits & each].sum())
 
     def end_pass(self) -> None:
-        """One look is enough."""
+        """End the only pass."""
         self.num_used = int(np.count_nonzero(self._is_used))
         self.is_done = True
 
@@ -91,7 +91,7 @@ class Timeline(NamedTuple):
 
 
 class _TotalsLooker:
-    """Sums values over replicas as time goes on."""
+    """Sums values over replicas, event by event."""
 
     def __init__(self, span: Span, slices_ns: np.ndarray, num_columns: int, num_replicas: int):
         at_s, first_s = slices_ns[:-1] / 1e9, span.first_ns / 1e9
@@ -159,16 +159,16 @@ class Lanes:
 
     Parameters
     ----------
-    blocks : given names of `COLUMNS`, these of the table /iterations from its first row to its last.
+    blocks : called with names of `COLUMNS`, returns these columns of /iterations in blocks, first to last row.
     replicas : the table /replicas.
     limits : max_num_seqs and max_num_batched_tokens of each replica; None: they are not known.
     num_columns : of pixels, with at most two points of the timeline each.
-    is_brief : the timeline alone is wanted.
+    is_brief : compute only the timeline.
 
     Raises
     ------
     ValueError
-        No run writes such iterations.
+        The iterations are impossible: no run writes such rows.
     """
 
     def __init__(self, blocks: Blocks, replicas: np.ndarray, limits: tuple[np.ndarray, np.ndarray] | None = None,

@@ -48,8 +48,8 @@ def measured_rows(run: Run, measure: Measure) -> np.ndarray | None:
 def window_of(run: Run, measure: Measure) -> Window | None:
     """Return the window of [workload.measure]; None: the whole run.
 
-    It begins with the first request that is measured, or `warmup_s` after the beginning of the load where that is
-    later; it ends with the last end of a request that `cooldown_requests` leaves, or `cooldown_s` before the last
+    It begins with the first measured request, or `warmup_s` after the beginning of the load where that is
+    later; it ends with the last end of a request that `cooldown_requests` keeps, or `cooldown_s` before the last
     completion where that is earlier. Where no request completes, the end of the run is used as the last completion.
     """
     if measure == Measure() and not run.workload.num_warmups:

@@ -23,7 +23,7 @@ class MemoryRecorder:
     ----------
     output : the Struct of [output], or an object with the same fields.
     workload : of the run.
-    listeners : take iterations, too.
+    listeners : further receivers of iterations.
     """
 
     def __init__(self, output, workload: Workload, listeners: tuple = ()):
@@ -138,7 +138,7 @@ class MemoryTables:
             yield tables.request_rows(workload, dtype, journeys, slice(begin, begin + num_rows), traits)
 
     def num_rows(self, name: str) -> int | None:
-        """Return how many rows a table has; None: it is not there."""
+        """Return how many rows a table has; None: it was not kept."""
         if name == "requests":
             return len(self._run.workload)
         try:

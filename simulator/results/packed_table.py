@@ -1,4 +1,4 @@
-"""A table of results.h5 that is written past HDF5's filters, a chunk at a time, packed as they would pack it."""
+"""A table of results.h5 that bypasses HDF5's filters, a chunk at a time, packed as they would pack it."""
 import h5py
 import numpy as np
 
@@ -6,7 +6,7 @@ from simulator.core.packed_rows import RowPacker
 
 FILTERS = {"shuffle": True, "compression": "gzip", "compression_opts": 1, "fletcher32": True}
 CHUNK_BYTES = 1 << 20           # HDF5 keeps a chunk of this size in memory to read a few rows
-CHUNKS_AHEAD = 16               # by which a table grows: each time takes 20 us
+CHUNKS_AHEAD = 16               # growth of a table: each step takes 20 us
 MOST_CHUNK_ROWS = 1 << 15       # of numbers alone: 256 KiB
 
 
@@ -19,7 +19,7 @@ def chunk_rows(dtype: np.dtype, length: int | None) -> int:
 
 
 class PackedTable:
-    """Rows on their way into a dataset.
+    """A writer of rows into a dataset.
 
     Parameters
     ----------

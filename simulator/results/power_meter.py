@@ -17,7 +17,7 @@ class Metered(NamedTuple):
     places : rows of `Run.replicas` that it has, which are numbered pool by pool.
     stage_accelerators : accelerators that work while one pipeline stage does.
     phase_ns : takes rows of `records.ITERATION`, returns the times of prompts and decodes in each, two arrays; None:
-    the     latency backend does not separate them.
+        the latency backend does not separate them.
     """
 
     places: int
@@ -65,7 +65,7 @@ class PowerMeter:
     def within(self, window: Window | None) -> np.ndarray:
         """Return accelerator time by replica, phase and hour, in ns.
 
-        window : that counts; None: the whole run. To be called once.
+        window : counted part; None: the whole run. To be called once.
         """
         for replica, phase, begin_ns, end_ns in self._kept or ():
             if window is not None:
@@ -99,9 +99,9 @@ class PowerMeter:
 
 
 def time_by_hour(begin_ns: np.ndarray, end_ns: np.ndarray, starts_at_hour: int | None) -> np.ndarray:
-    """Return how much of each interval lies in each hour of the day.
+    """Return the part of each interval in each hour of the day.
 
-    starts_at_hour : as `PowerMeter` takes it.
+    starts_at_hour : as in `PowerMeter`.
 
     Returns
     -------

@@ -1,6 +1,6 @@
 """A bar on stderr while the simulation runs: requests done, simulated time, speed.
 
-And one while results are read for a report, or exported.
+Also a bar while results are read for a report, or exported.
 """
 import os
 import sys
@@ -12,20 +12,20 @@ USUAL_SIZE = {"ncols": 80, "nrows": 24}     # for terminals of unknown size: `sc
 
 
 class Progress:
-    """Show how far the simulation is; use it as a context.
+    """Show the progress of the simulation; use it as a context.
 
     Without a terminal there is no bar.
 
     Parameters
     ----------
-    num_requests : how many are to finish.
+    num_requests : number of requests to finish.
     quiet : show nothing in any case.
     """
 
     def __init__(self, num_requests: int, quiet: bool = False):
         self._bar = None
         if not quiet and sys.stderr is not None and sys.stderr.isatty():
-            from tqdm import tqdm  # 20 ms that only a terminal pays for
+            from tqdm import tqdm  # 20 ms, needed only on a terminal
 
             size = {"dynamic_ncols": True} if _tells_its_size() else USUAL_SIZE
             self._bar = tqdm(total=num_requests, file=sys.stderr, leave=False, unit=" requests", **size,
@@ -60,7 +60,7 @@ class Progress:
 
 
 class RowProgress:
-    """Show how many rows are read or written, of how many; use it as a context.
+    """Show how many of all rows are read or written; use it as a context.
 
     Without a terminal there is no bar, nor in the first half second.
 
@@ -100,5 +100,5 @@ class RowProgress:
 def _tells_its_size() -> bool:
     try:
         return min(os.get_terminal_size(sys.stderr.fileno())) > 0
-    except (OSError, ValueError):       # no descriptor behind it
+    except (OSError, ValueError):       # no file descriptor
         return True                     # tqdm finds another way

@@ -20,15 +20,15 @@ Block = TypeVar("Block")
 
 
 class Looker(Protocol):
-    """Looks at a table block by block; knows after a pass if it needs another."""
+    """Processes a table block by block, in one or more passes; has `is_done` after a pass."""
 
     is_done: bool
 
     def take(self, block) -> None:
-        """Look at a block of rows."""
+        """Process a block of rows."""
 
     def end_pass(self) -> None:
-        """Take note that all rows were shown."""
+        """End a pass over all rows."""
 
 
 def one_pass(blocks: Callable[[], Iterable[Block]], lookers: Sequence[Looker]) -> None:
@@ -50,15 +50,15 @@ def in_passes(blocks: Callable[[], Iterable[Block]], *lookers: Looker) -> None:
 class Ranked:
     """Values at ranks of all values that are shown.
 
-    The memory that it takes does not grow with their number, but for bins of the first pass: one for each step of
-    1 / 16,384 between values and their doubles in which there are any.
+    Its memory does not grow with their number, except for bins of the first pass: one for each step of
+    1 / 16,384 between values and their doubles that holds any value.
 
     count : of the values.
     is_done : no further pass is needed.
 
     Parameters
     ----------
-    ranks_of : given the count, which ranks are wanted: 0 is the least.
+    ranks_of : returns the wanted ranks for a count: 0 is the least.
     """
 
     def __init__(self, ranks_of: Callable[[int], np.ndarray]):
@@ -141,7 +141,7 @@ class Ranked:
 class Runs:
     """Counts by bin, with least and greatest keys; empty bins take no memory."""
 
-    FEW = 1 << 15       # new runs, or as many as there are bins, are put together at once
+    FEW = 1 << 15       # new runs, or as many as bins, are joined at once
 
     def __init__(self):
         self._parts = [(np.empty(0, np.int64),) * 4]
@@ -176,7 +176,7 @@ class _Table:
 
     @classmethod
     def of(cls, numbers: np.ndarray) -> "_Table | None":
-        """Choose numbers, ascending; None: they lie too far from each other."""
+        """Choose numbers, ascending; None: they are too far from each other."""
         low, high = int(numbers[0]) - 1, int(numbers[-1]) + 1       # both ends represent all numbers beyond
         if high - low >= 4 * WIDEST:
             return None
@@ -189,7 +189,7 @@ class _Table:
 
 
 def tallied(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the numbers that there are, ascending, and how often, int64."""
+    """Return the distinct numbers, ascending, and the count of each, int64."""
     if not len(numbers):
         return np.empty(0, np.int64), np.empty(0, np.int64)
     low, high = int(numbers.min()), int(numbers.max())
@@ -224,7 +224,7 @@ def middle(count: int) -> np.ndarray:
 
 
 def median(ranked: Ranked) -> float:
-    """Return the median, as NumPy reckons it."""
+    """Return the median, as NumPy computes it."""
     low, high = ranked.at(middle(ranked.count))
     return float((low + high) / 2)
 
@@ -236,7 +236,7 @@ class Counted:
         self._runs = Runs()
 
     def take(self, numbers: np.ndarray) -> None:
-        """Look at numbers."""
+        """Count numbers."""
         values, counts = tallied(numbers)
         self._runs.add(values, counts, values, values)
 
@@ -246,9 +246,9 @@ class Counted:
 
 
 def percentiles_of(values: np.ndarray, counts: np.ndarray, percents: tuple[float, ...]) -> np.ndarray:
-    """Return percentiles of values that are there so often.
+    """Return percentiles of values with counts.
 
-    As NumPy reckons them by its method `linear`.
+    As NumPy computes them by its method `linear`.
 
     values : ascending, not empty.
     """

@@ -1,4 +1,4 @@
-"""Sums and rates of the summary: of the whole run, or of the window that is measured."""
+"""Sums and rates of the summary: of the whole run, or of the measured window."""
 import numpy as np
 
 from simulator.domain import records
@@ -34,7 +34,7 @@ class Rates:
                            int(own.output_tokens.sum()), good)
 
     def notes(self) -> list[str]:
-        """Say of how many requests the tokens are not counted to the token."""
+        """Return a note on requests with estimated token counts."""
         count = 0 if self.events is None else int(self.events.is_estimated.sum())
         if not count:
             return []

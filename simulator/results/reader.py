@@ -15,7 +15,7 @@ from simulator.results.own_data import check_own
 from simulator.results.unpacked_columns import ALL, column_blocks
 
 ALWAYS = ("replicas", "labels")
-# Columns that are there under conditions of their own.
+# Columns that exist under conditions of their own.
 OPTIONAL = {"requests": frozenset((*tables.JOURNEY_FIELDS, *tables.SCRIPT_FIELDS, tables.MEASURED, *traits.COLUMNS))}
 
 
@@ -87,7 +87,7 @@ class Reader:
             yield from column_blocks(table, [each for each in wanted if each in table.dtype.names], num_rows)
 
     def num_rows(self, name: str) -> int | None:
-        """Return how many rows a table has; None: it is not there."""
+        """Return how many rows a table has; None: it was not written."""
         with self._open() as file:
             return len(file[name]) if name in file else None
 
@@ -142,7 +142,7 @@ class Reader:
             return {column: names.asstr()[:].tolist() for column, names in file["labels"].items()}
 
     def names(self) -> list[str]:
-        """Return the tables that are there, as `columns.TABLES` has them."""
+        """Return the names of the tables in the file, as in `columns.TABLES`."""
         with self._open() as file:
             return [name for name in (*columns.TABLES, "token_times") if name in file]
 
@@ -172,7 +172,7 @@ class Reader:
 
     @contextmanager
     def _open(self) -> Iterator[h5py.File]:
-        if not self._path.is_file():        # a pipe would wait for ever
+        if not self._path.is_file():        # reading a pipe would block
             raise self._fault("no such file" if not self._path.exists() else "is no file")
         try:
             file = h5py.File(self._path)

@@ -13,7 +13,7 @@ class Result:
     """Results of one experiment; a table is read, or made, on first use.
 
     summary : dict, as in summary.json.
-    directory : where the results lie; None: they were not written.
+    directory : of the results; None: they were not written.
     interrupted_by : number of the signal that ended the run early; None: none did.
     stands_still : the run would never have ended, by a fault of the program that `summary["diagnosis"]` describes.
 
@@ -75,8 +75,8 @@ class Result:
     def column_blocks(self, table: str, names: Iterable[str]) -> Iterator[dict[str, np.ndarray]]:
         """Yield columns of a table in blocks of rows, from the first row to the last.
 
-        A table of any length takes the same memory. Ids of requests that are text come as bytes; otherwise like
-        `columns`, but of every table of named columns.
+        A table of any length takes the same memory. Ids of requests that are text are returned as bytes;
+        otherwise like `columns`, for every table with named columns.
         """
         return self._tables.column_blocks(table, names)
 
@@ -183,7 +183,7 @@ class Result:
 
         Parameters
         ----------
-        table : name of a table of results.h5, which is that of the property, too.
+        table : name of a table of results.h5, equal to the name of the property.
 
         Raises
         ------

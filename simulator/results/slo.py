@@ -1,4 +1,4 @@
-"""Latencies of requests, and whether these keep the service level objectives of their class."""
+"""Latencies of requests, and whether requests keep the service level objectives of their class."""
 from typing import NamedTuple
 
 import numpy as np
@@ -55,11 +55,10 @@ def any_given(bounds) -> bool:
 
 
 def meets(completed: np.ndarray, bounds) -> np.ndarray:
-    """Say for each completed request whether every given bound holds.
+    """Return for each completed request whether every given bound holds.
 
     A value equal to its bound is still good. A bound on a latency that a request does not have, for it has too few
-    output
-    tokens, holds.
+    output tokens, holds.
     """
     good = np.ones(len(completed), bool)
     for key in BOUNDS:
@@ -81,7 +80,7 @@ class Verdicts(NamedTuple):
         return int(self.good[rows].sum()) if (asked.any() if len(asked) else self.is_asked) else None
 
     def of(self, rows) -> "Verdicts":
-        """Return those on some requests."""
+        """Return the verdicts on some requests."""
         return Verdicts(self.is_asked, self.asked[rows], self.good[rows])
 
 

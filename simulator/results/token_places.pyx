@@ -10,7 +10,7 @@ import numpy as np
 
 cdef struct Place:
     int64_t* next               # where the next token goes
-    int64_t* end                # behind the room of the request; both NULL: it has none yet
+    int64_t* end                # end of the room of the request; both NULL: no room yet
 
 
 @cython.final
@@ -40,7 +40,7 @@ cdef class TokenPlaces:
     def take(self, const TokenRow[::1] rows not None, int64_t first):
         """Write down the tokens of some messages from `first` on; return the end of the messages written.
 
-        It ends before a message that finds no room.
+        It stops before a message without room.
         """
         cdef int64_t i = first, number = len(rows)
         with nogil:

@@ -1,9 +1,8 @@
 """The time of every token, grouped by request, in bounded memory.
 
 Tokens come in the order of the simulation, in which requests interleave. Each goes at once to its place among those of
-its request, for the most tokens of a request are known. Blocks of requests get room when the first of their tokens
-arrives;
-requests that run together are neighbours there, so the system's page cache serves what looks like random access.
+its request, since the largest number of tokens of each request is known. Blocks of requests get room when their first
+token arrives; requests that run together are neighbours, so the page cache serves these seemingly random accesses.
 """
 import os
 import tempfile
@@ -32,8 +31,8 @@ class TokenTimes:
 
     Parameters
     ----------
-    most : from `most_tokens`. A request that gets more, since it began anew after a failure, costs more time.
-    directory : where the temporary files lie (they have no name); None: all stays in memory.
+    most : from `most_tokens`. A request that gets more, since it started over after a failure, costs more time.
+    directory : for temporary files without names; None: all stays in memory.
     """
 
     def __init__(self, most: np.ndarray, directory=None):
@@ -105,7 +104,7 @@ class TokenTimes:
         return found
 
     def close(self) -> None:
-        """Forget everything."""
+        """Free the memory and the files."""
         self._memory.clear()
 
     def _open(self, number: int) -> None:

@@ -22,16 +22,16 @@ class TraceWindow:
         self.begin_ns, self.end_ns = map(ns_from_s, window_s) if window_s else (0, np.iinfo(np.int64).max)
         self._window_s, self._max_events = window_s, max_events
         self._num_events = 0
-        self._full_ns = None        # where room ended
+        self._full_ns = None        # when the room ended
         self._outside = {"iteration": 0, "request": 0}      # left out, since no other part was requested
-        self._too_many = dict(self._outside)                # left out, for there is no room
+        self._too_many = dict(self._outside)                # left out for want of room
 
     def of_iterations(self, begin_ns: np.ndarray, num_events: np.ndarray) -> np.ndarray:
         """Return which of some more iterations are shown.
 
         Parameters
         ----------
-        begin_ns, num_events : when each began; the events that it would be.
+        begin_ns, num_events : begin and number of events of each.
         """
         inside = (begin_ns >= self.begin_ns) & (begin_ns < self.end_ns)
         return self._fit("iteration", inside, begin_ns, num_events, self._max_events // FOR_ITERATIONS)
@@ -57,7 +57,7 @@ class TraceWindow:
         return fits
 
     def has(self, time_ns: int) -> bool:
-        """Say whether a moment is shown."""
+        """Return whether an instant is shown."""
         return self.begin_ns <= time_ns < self.end_ns and (self._full_ns is None or time_ns < self._full_ns)
 
     def notes(self) -> list[str]:

@@ -20,7 +20,7 @@ COLUMNS = {"rank": "i4", "due_ns": "i8", "expected_tokens": "i4", "reasoning_tok
 def traits_of(run: Run) -> dict[str, np.ndarray]:
     """Return the columns of `COLUMNS` that this run has, each (n,).
 
-    -1: nothing is known.
+    -1: not known.
     """
     workload = run.workload
     found = {name: workload.demands[name] for name in ("due_ns", "expected_tokens")
@@ -68,14 +68,14 @@ def metrics_of(run: Run) -> dict:
 
 
 def has_reasoning(workload: Workload) -> bool:
-    """Say whether the times of tokens are needed to know when answers begin."""
+    """Return whether times of tokens are needed for the begin of answers."""
     return "reasoning_tokens" in workload.facts
 
 
 def first_answers(workload: Workload, token_times: TokenTimes) -> np.ndarray:
     """Return when the first token behind each request's reasoning was seen.
 
-    As int64 ns (n,); -1: there is none. Of a request that began anew the last beginning counts.
+    As int64 ns (n,); -1: there is none. For a request that started over the last start counts.
     """
     first_ns = np.full(len(workload), records.NEVER_NS)
     reasoning, outputs = workload.facts["reasoning_tokens"], workload.requests["output_tokens"]

@@ -39,9 +39,9 @@ def measured_ns(run: Run) -> int:
 
 
 def stays(run: Run, stages: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return when replicas were in some of `records.STAGE_NAMES`.
+    """Return the times in which replicas were in some of `records.STAGE_NAMES`.
 
-    Where there is a window, within it.
+    Within the window, if there is one.
 
     Returns
     -------

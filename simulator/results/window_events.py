@@ -50,7 +50,7 @@ def events_of(run: Run) -> Events | None:
 def tokens_before(run: Run, edge_ns: int) -> tuple[np.ndarray, np.ndarray]:
     """Return how many tokens of each request had been generated at an instant.
 
-    int64, and whether that is estimated, bool.
+    int64, and whether the number is estimated, bool.
     """
     requests = run.workload.requests
     begun = (requests["output_tokens"] > 0) & (requests["first_token_ns"] >= 0)
@@ -73,7 +73,7 @@ def tokens_before(run: Run, edge_ns: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _last_token_ns(run: Run) -> np.ndarray:
-    """Return when each request had its last token; of one that did not complete, until when it may have."""
+    """Return the time of the last token of each request; the latest possible time if it did not complete."""
     requests = run.workload.requests
     last_ns = np.where(requests["status"] == records.COMPLETED, requests["completed_ns"], run.clock_ns)
     gave_up = (requests["status"] == records.TIMED_OUT) & (run.workload.demands["deadline_ns"] >= 0)
@@ -84,8 +84,8 @@ def _last_token_ns(run: Run) -> np.ndarray:
 def _on(lane: Lane, run: Run, rows: np.ndarray, last_ns: np.ndarray, edge_ns: int) -> tuple:
     """Return how many tokens of requests on one replica had been generated at an instant.
 
-    And whether that is a guess. Clients see tokens later than iterations end, by as much as they see the first one, or
-    the last.
+    Also returns whether the number is estimated. Clients see tokens later than iterations end, by the delay of the first
+    token, or of the last.
     """
     requests, decode_ns = run.workload.requests[rows], lane.end_ns[lane.decodes]
     from_end = np.full(len(rows), run.transfers is not None) & (requests["status"] == records.COMPLETED)

@@ -1,9 +1,9 @@
-"""Iterations as batches: one number for all pipeline stages, and which requests were in each.
+"""Iterations as batches: one number for all pipeline stages, and the requests in each.
 
 /iterations counts the requests of a batch and does not name them. A request can be in a batch only while it stays at
-that replica, from its first schedule to its last token; where as many stay as the batch had, these are they, and only
-there are they said to be. Where a request stays and is not served (it was preempted, passed over, or its batch is
-another of several in flight), or its stay is not known to the end, nothing is said: a blank, not a guess.
+that replica, from its first schedule to its last token; where the number of staying requests equals that of the
+batch, its requests are known. Where a request stays and is not served (it was preempted, passed over, or its batch is
+another of several in flight), or its stay is not known to the end, the requests of the batch are left blank.
 """
 from functools import cached_property
 from typing import NamedTuple
@@ -16,12 +16,12 @@ NEVER = records.NEVER_NS
 
 
 class Stays(NamedTuple):
-    """Of requests at replicas, one row each: equally long arrays."""
+    """Stays of requests at replicas, one row each: equally long arrays."""
 
     request: np.ndarray         # row in the table of arrived requests
     replica: np.ndarray
     from_ns: np.ndarray         # first scheduled there
-    to_ns: np.ndarray           # it left; NEVER: not known, it counts as there to the end
+    to_ns: np.ndarray           # it left; NEVER: not known, it counts as staying to the end
     token_ns: np.ndarray        # end of its first batch there; NEVER: not known, it began after `from_ns`
 
 
@@ -40,7 +40,7 @@ class Batches:
 
     num_stages : pipeline stages, the most of any replica.
     stays : of requests at replicas; None: the tables do not have all of them.
-    number : the batch of each row of /iterations, from 0 in order of start; -1: its first stage is not to be found.
+    number : the batch of each row of /iterations, from 0 in order of start; -1: its first stage is not found.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class Batches:
     def spent_ns(self) -> tuple[np.ndarray, np.ndarray]:
         """Return how long each request executed, and for how long of its time here it did not.
 
-        NaN: not known. Where the run has added them up they are in /requests; else they follow from batches. Without
+        NaN: not known. They are in /requests if the run recorded them; else they follow from batches. Without
         pipeline stages both are all the time since it was scheduled; with them Vidur leaves out the wait for the first.
         """
         requests = self._requests

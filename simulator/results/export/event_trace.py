@@ -3,7 +3,7 @@
 A request arrives and is sent to a replica, again after a hand-over, a move or a failure; a batch is formed, reaches
 each pipeline stage, is begun there and ends, the last stage ends the batch. Events of one instant are in causal
 order. Left out are events of Vidur that do nothing: a schedule that forms no batch, a stage
-that is busy. `event_type` is the class of the event, which is null upstream, where the file fails to be written.
+that is busy. `event_type` is the class of the event, which is null in Vidur itself, where writing the file fails.
 
 Source: microsoft/vidur 7d47513, vidur/events, `to_dict` of each class, and vidur/simulator.py.
 """
@@ -29,7 +29,7 @@ EVENT = np.dtype([("time_ns", "i8"), ("kind", "i1"), ("replica", "i4"), ("of", "
 
 
 def write_event_trace(source: Source, batches: Batches, folder: Path, show: Callable[[int], None]) -> None:
-    """Write the file; `show` hears how many events are written."""
+    """Write the file; `show` is called with the number of events written."""
     events = np.concatenate([*_of_requests(source), *_of_batches(source.iterations, batches)])
     events = events[np.argsort(events, order=("time_ns", "kind", "replica", "of"), kind="stable")]
     told = _Told(source, batches)

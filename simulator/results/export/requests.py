@@ -1,7 +1,7 @@
 """The times of requests as Vidur counts them, in seconds.
 
 The decode phase of Vidur begins when the prompt is computed, which gives the first token: `prefill_completed_at`. A
-request that did not complete has no times, as in Vidur, and no length of its output: it is the future.
+request that did not complete has no times, as in Vidur, and no length of its output, which is unknown.
 
 Source: microsoft/vidur, vidur/metrics/metrics_store.py and vidur/entities/request.py, commit 7d47513.
 """

@@ -1,4 +1,4 @@
-"""A results directory, as exports read it."""
+"""A results directory as the source of an export."""
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +19,7 @@ TOKEN = np.dtype([("request", "i8"), ("time_ns", "i8")])
 class Source:
     """Results of a run; tables are read on first use.
 
-    directory : where it lies.
+    directory : of the results.
     summary : dict, as in summary.json.
 
     Parameters
@@ -40,7 +40,7 @@ class Source:
 
     @cached_property
     def experiment(self) -> Mapping[str, Any]:
-        """The experiment with every default written out, as TOML has it."""
+        """The experiment with every default, as a TOML table."""
         path = self.directory / "resolved.toml"
         try:
             return tomli.loads(path.read_text(encoding="utf-8"))

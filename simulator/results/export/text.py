@@ -19,7 +19,7 @@ def write_csv(path: Path, num_rows: int, columns_of: Callable[[slice], dict[str,
     """Write columns under their names; NaN is a blank.
 
     columns_of : given some of the rows, which may be none, returns their columns.
-    show : called with the number of rows that were written since it was called last.
+    show : called with the number of rows written since the last call.
     """
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")

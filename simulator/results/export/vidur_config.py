@@ -60,7 +60,7 @@ def _scheduler_config(common) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON has it, which knows no infinity: that becomes text."""
+    """Return a value for JSON, which has no infinity: it becomes text."""
     if isinstance(value, Mapping):
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, list):

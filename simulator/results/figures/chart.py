@@ -43,11 +43,11 @@ class Errors(NamedTuple):
     low: np.ndarray
     high: np.ndarray
     style: int = 0
-    hollow: np.ndarray | None = None        # which points are set apart; None: none
+    hollow: np.ndarray | None = None        # mask of points drawn hollow; None: none
 
 
 class Labelled(NamedTuple):
-    """Points with a name beside each, put where it covers no other.
+    """Points with a name beside each, placed where it covers no other.
 
     joined : by steps, as a front is.
     """
@@ -97,7 +97,7 @@ class Spans(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """A heat map of rows and columns; NaN: nothing is known."""
+    """A heat map of rows and columns; NaN: not known."""
 
     label: str              # of the colours
     values: np.ndarray      # (rows, columns), the first row at the top
@@ -177,7 +177,7 @@ def _text(value) -> str:
 
 
 def number(value: float | None) -> str:
-    """Return a number as people read it: three digits, more where it is larger.
+    """Return a number as text: three digits, more where it is larger.
 
     >>> number(0.01234), number(12.345), number(1234.5), number(None)
     ('0.0123', '12.3', '1,234', '-')

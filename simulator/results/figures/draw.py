@@ -44,7 +44,7 @@ def check_installed() -> None:
 def inline_svg(chart: charts.Chart) -> str:
     """Return a chart as an SVG element for a page.
 
-    It takes the colours of the page, `theme.variables`, and asks for nothing else.
+    It takes the colours of the page, `theme.variables`, and needs nothing else.
 
     Raises
     ------
@@ -57,7 +57,7 @@ def inline_svg(chart: charts.Chart) -> str:
     text = re.sub(r'<svg width="[^"]*" height="[^"]*"', f'<svg role="img" aria-label="{_escaped(chart.title)}"', text,
                   count=1)
     text = re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), text)
-    text = re.sub(r'<g id="[^"]*">', "<g>", text)           # nothing refers to groups
+    text = re.sub(r'<g id="[^"]*">', "<g>", text)           # no element refers to groups
     text = re.sub(r"\n\s*", "\n", text.replace("xlink:href", "href"))
     return theme.with_variables(text.strip())
 

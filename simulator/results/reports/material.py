@@ -29,8 +29,8 @@ class Material:
     Tables are read in blocks of rows, several times, and none is held.
 
     result : as `load_results` gives it.
-    directory : where it lies.
-    bounds : on latencies, by key: those of [slo], or of the results that these are compared with.
+    directory : of the results.
+    bounds : on latencies, by key: those of [slo], or of the results to compare with.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class Material:
         self._progress = progress or RowProgress(quiet=True)
 
     def stand_beside(self, other: "Material") -> None:
-        """Serve as the base of a comparison: with the bounds of `other`, latencies alone."""
+        """Become the base of a comparison: use the bounds of `other`, and keep latencies only."""
         self.bounds, self._is_beside = other.bounds, True
 
     @property
@@ -64,7 +64,7 @@ class Material:
 
     @cached_property
     def requests(self) -> Requests | None:
-        """Requests that count; None: the table was not written."""
+        """Measured requests; None: the table was not written."""
         if not self._has("requests"):
             return None
         self._expect("requests")
@@ -91,7 +91,7 @@ class Material:
         return Gaps(self._token_times, offsets).sample
 
     def sample(self, key: str) -> Sample | None:
-        """Return one latency of all that completed; None: its table was not written."""
+        """Return one latency of all completed requests; None: its table was not written."""
         if key == "itl_ms":
             return self.gaps
         return None if self.requests is None else self.requests.samples[key]
@@ -101,7 +101,7 @@ class Material:
 
         0: it is not known.
 
-        Rows follow the pools in their order; where pools differ and their replicas do not add up, nothing is known.
+        Rows follow the order of pools; where pools differ and their replicas do not add up, all are 0.
         """
         return limits_of(self.experiment, len(self.result.replicas))
 

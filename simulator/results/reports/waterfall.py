@@ -13,7 +13,7 @@ MARKS = (("admitted_ns", "gateway: admission"), ("dispatched_ns", "gateway: queu
          ("enqueued_ns", "gateway: on the way"), ("scheduled_ns", "queue"), ("prefill_done_ns", "prefill"),
          ("transfer_start_ns", "transfer: waiting"), ("transfer_end_ns", "transfer"), ("first_token_ns", "prefill"),
          ("completed_ns", "decode"))
-# Where another replica computed the prompt, the first token comes from the replica that decodes.
+# Where another replica computed the prompt, the decoding replica sends the first token.
 HANDED_OVER = tuple((field, "decode" if field == "first_token_ns" else label) for field, label in MARKS)
 GATEWAY, QUEUE, PREFILL, TRANSFER, DECODE, INTERRUPTED = range(6)
 STYLES = {"gateway": GATEWAY, "queue": QUEUE, "prefill": PREFILL, "transfer": TRANSFER, "decode": DECODE,
@@ -31,7 +31,7 @@ class Phase(NamedTuple):
 
 
 def row_of(result, request_id: str) -> int:
-    """Return the row of the request of that id.
+    """Return the row of the request with an id.
 
     Raises
     ------
@@ -53,7 +53,7 @@ def row_of(result, request_id: str) -> int:
 
 
 def _as_stored(request_id: str, dtype: np.dtype) -> int | bytes | None:
-    """Return an id as the table has it; None: it can have no such id."""
+    """Return an id in the type of the table; None: the table cannot hold it."""
     if dtype.kind == "S":
         return request_id.encode()
     return int(request_id) if request_id.isdecimal() and int(request_id) <= np.iinfo(dtype).max else None
@@ -106,7 +106,7 @@ def _legs_in(block: dict[str, np.ndarray], row: int) -> list[dict[str, int]]:
 
 
 def waterfall(result, request_id: str) -> Chart:
-    """Return where the time of one request went.
+    """Return the chart of the phases of one request.
 
     Raises
     ------

@@ -1,8 +1,7 @@
 """Form `observed`: observed.csv, from `observe` and `import`; each request arrives at its time of sending.
 
 TTFT and E2E count from the sending; TPOT is (E2E - TTFT) / (output tokens - 1) where there is more than one. Requests
-that
-failed are left out.
+that failed are left out.
 """
 import msgspec
 import numpy as np

@@ -3,9 +3,8 @@
 `.steps.csv`: a row an iteration: t_sched, t_out (Unix seconds), n_reqs, n_prefill_reqs, prefill_tokens,
 decode_tokens, ctx_tokens, running, waiting. Beside it `.info.txt` has the end of the warm-up: iterations scheduled
 until then are dropped. vLLM with --enable-logging-iteration-details prints `Iteration(0): 1 context requests, 34
-context
-tokens, 0 generation requests, 0 generation tokens, iteration elapsed time: 34.03 ms`: composition and duration, but
-no time.
+context tokens, 0 generation requests, 0 generation tokens, iteration elapsed time: 34.03 ms`: composition and duration,
+but no time.
 """
 import re
 from decimal import Decimal, InvalidOperation

@@ -18,9 +18,8 @@ class Answer:
         chat it only names a role.
     end_ns : the exchange is over.
     status : OK, or the kind of failure; None: in progress. error : its text.
-    times_ns, tokens, batched : of each message with tokens: when it was read; its number of tokens, by the usage
-    in
-        it, else 1; 1 where it was read together with the one before.
+    times_ns, tokens, batched : of each message with tokens: when it was read; its number of tokens, by the
+        usage in it, else 1; 1 where it was read together with the one before.
     usage : the last usage in a message.
     text, token_ids : of the answer, where `keeps` is set.
 
