@@ -17,7 +17,7 @@ from simulator.workload.base import Workload
 
 
 class FileRecorder:
-    """Receives the engine's calls during a run, and writes files; its rows lie in memory that is reused.
+    """Receives the engine's calls during a run, and writes files; reuses its memory.
 
     wants_iterations, wants_tokens, wants_samples, wants_decisions : whether the engine must call.
     pending : functions called first at the end: they pass on the rows that the engine still holds.
@@ -99,7 +99,7 @@ class FileRecorder:
         self.spent_s += time.perf_counter() - began_s
 
     def finish(self, run: Run) -> None:
-        """Write the tables that are known only at the end; set the run's totals of decisions."""
+        """Write the tables known only at the end; set the run's totals of decisions."""
         for hand_on in self.pending:
             hand_on()
         if self.wants_decisions:

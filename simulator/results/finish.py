@@ -58,7 +58,7 @@ def cancelled(workload, part: slice = slice(None)) -> np.ndarray:
 
 
 def cut_short(workload, reason: int = records.MAX_MODEL_LEN) -> np.ndarray:
-    """Return the rows of completed requests that were cut by a limit: max_model_len by default."""
+    """Return the rows of completed requests that a limit cut, e.g. max_model_len."""
     parts = [np.empty(0, np.int64)]
     for first in range(0, len(workload.requests), BLOCK_ROWS):
         codes = finish_codes(workload, part=slice(first, first + BLOCK_ROWS))

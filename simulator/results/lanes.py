@@ -24,7 +24,7 @@ Blocks = Callable[[tuple[str, ...]], Iterable[Columns]]
 
 
 class Span:
-    """The first pass: number and times of iterations, and how long limits held requests back.
+    """The first pass: number and times of iterations, and times at limits.
 
     num_rows, num_used : iterations; replicas that had any.
     first_ns, begin_ns, end_ns : schedule time of the first, begin of the first, end of the last; 0 without iterations.

@@ -17,7 +17,7 @@ from simulator.workload.base import Workload
 
 
 class MemoryRecorder:
-    """Receives the engine's calls during a run; the counterpart of `files.FileRecorder`.
+    """Receives the engine's calls during a run; like `files.FileRecorder`.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ Block = TypeVar("Block")
 
 
 class Looker(Protocol):
-    """Processes a table block by block, in one or more passes; has `is_done` after a pass."""
+    """Processes a table block by block, in one or more passes, until `is_done`."""
 
     is_done: bool
 

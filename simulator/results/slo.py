@@ -41,7 +41,7 @@ def tpot_ms(completed: np.ndarray) -> np.ndarray:
 
 
 def queue_ms(scheduled: np.ndarray) -> np.ndarray:
-    """Return the time from the waiting queue to first scheduled; all requests must have arrived."""
+    """Return the time from waiting queue to first scheduled; all have arrived."""
     return (scheduled["scheduled_ns"] - scheduled["enqueued_ns"]) / 1e6
 
 

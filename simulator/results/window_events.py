@@ -84,8 +84,8 @@ def _last_token_ns(run: Run) -> np.ndarray:
 def _on(lane: Lane, run: Run, rows: np.ndarray, last_ns: np.ndarray, edge_ns: int) -> tuple:
     """Return how many tokens of requests on one replica had been generated at an instant.
 
-    Also returns whether the number is estimated. Clients see tokens later than iterations end, by the delay of the first
-    token, or of the last.
+    Also returns whether the number is estimated. Clients see tokens later than iterations end, by the delay of their
+    first token, or of the last.
     """
     requests, decode_ns = run.workload.requests[rows], lane.end_ns[lane.decodes]
     from_end = np.full(len(rows), run.transfers is not None) & (requests["status"] == records.COMPLETED)

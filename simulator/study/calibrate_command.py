@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def validated(file: str, overrides: list[str]) -> str:
-    """Return the plan of a calibration as comments, and its experiment with all defaults.
+    """Return the plan of a calibration, and its experiment with all defaults.
 
     Nothing is run.
 

@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Time the workload, print it, write the files of the options; return the exit status."""
+    """Time the workload, print it, write the files; return the exit status."""
     table, file = _table(options)
     if options.save_busbw:
         _write(options.save_busbw, tomli_w.dumps({"latency": {"collective": {"backend": "busbw", **table}}}))

@@ -20,7 +20,7 @@ PATIENCE_S = 10.0               # for a process to end by itself, before it is t
 
 def in_processes(work: Callable[[Any, str], Any], shared: Any, names: Iterable[str],
                  num_processes: int) -> Iterator[tuple[str, Any]]:
-    """Yield each name and the return value of `work(shared, name)`, as soon as it is done.
+    """Yield each name and the result of `work(shared, name)`, as soon as it is done.
 
     Parameters
     ----------

@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the runs that have not ended yet; return the exit status, 2 where no point can run.
+    """Run the missing runs; return the exit status, 2 where no point can run.
 
     Raises
     ------

@@ -26,7 +26,7 @@ class Stays(NamedTuple):
 
 
 class Lane(NamedTuple):
-    """One replica: its batches in order of start, and the span of batches of each of its stays."""
+    """One replica: its batches in order of start, and the batches of each stay."""
 
     batches: np.ndarray         # places in /iterations
     stays: np.ndarray           # places in `Stays`
@@ -71,14 +71,14 @@ class Batches:
 
     @cached_property
     def lanes(self) -> list[Lane]:
-        """The requests in the batches of each replica; empty where they are not known for all."""
+        """The requests in the batches of each replica; empty: not known for all."""
         if self.num_stages > 1 or self.stays is None:
             return []
         return [self._lane(np.flatnonzero(self._iterations["replica"] == replica), self.stays, replica)
                 for replica in np.unique(self._iterations["replica"]).tolist()]
 
     def spent_ns(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return how long each request executed, and for how long of its time here it did not.
+        """Return the time that each request executed, and the time that it did not.
 
         NaN: not known. They are in /requests if the run recorded them; else they follow from batches. Without
         pipeline stages both are all the time since it was scheduled; with them Vidur leaves out the wait for the first.

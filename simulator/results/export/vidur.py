@@ -33,12 +33,12 @@ def write_vidur(source: Source, folder: Path, show: Show) -> list[str]:
 
 
 def write_simai(source: Source, folder: Path, show: Show) -> list[str]:
-    """Write SimAI's files, with more columns of requests; return notes on blank columns."""
+    """Write SimAI's files, which have more columns; return notes on blank columns."""
     return _write(source, folder, show, _simai_columns)
 
 
 def write_vidur_csv(source: Source, folder: Path, show: Show) -> list[str]:
-    """Write request_metrics.csv and batch_metrics.csv of Vidur; return notes on blank columns."""
+    """Write Vidur's request_metrics.csv and batch_metrics.csv; return notes."""
     return _write_csv(source, folder, show, _vidur_columns, _batches_of(source))
 
 

@@ -54,7 +54,7 @@ class Material:
         self._progress = progress or RowProgress(quiet=True)
 
     def stand_beside(self, other: "Material") -> None:
-        """Become the base of a comparison: use the bounds of `other`, and keep latencies only."""
+        """Become the base of a comparison: with the bounds of `other`, latencies only."""
         self.bounds, self._is_beside = other.bounds, True
 
     @property

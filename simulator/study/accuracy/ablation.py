@@ -41,7 +41,7 @@ class Ablated(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def all_prices() -> tuple[Price, ...]:
-    """Return the prices to take away: first none, then the named ones, then those of [latency] without names."""
+    """Return the prices to take away: first none; last those without names."""
     left_out = registry.load("latency", BACKEND).left_out
     return (
         Price(NOTHING, ()),

@@ -34,7 +34,7 @@ def moving_rows(draw: np.random.Generator, count: int, length: int) -> np.ndarra
 
 
 def moving_spans(draw: np.random.Generator, times_s: np.ndarray) -> np.ndarray:
-    """Return rows, equal in number, drawn in blocks of 10 s that begin at any of `times_s`.
+    """Return equally many rows, drawn in blocks of 10 s that begin at any time.
 
     times_s : ascending.
     """

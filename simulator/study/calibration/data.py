@@ -128,7 +128,7 @@ def read_steps_of(path: Path, is_held: bool) -> Steps:
 
 def held_apart(requests: Requests | None, steps: Steps | None,
                fraction: float) -> tuple[Requests | None, Steps | None]:
-    """Return requests and iterations with whole blocks of time held out, equal blocks for both.
+    """Return requests and iterations with the same blocks of time held out.
 
     Raises
     ------

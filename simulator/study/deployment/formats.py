@@ -90,7 +90,7 @@ FORMATS: dict[str, Callable[[Lowered], str]] = {"vllm": vllm, "compose": compose
 
 
 def text_of(lowered: Lowered, name: str) -> str:
-    """Return the file of a format, with the keys that no server has as comments in front.
+    """Return the file of a format; keys that no server has are comments in front.
 
     Raises
     ------

@@ -18,7 +18,7 @@ WORKERS_S = 600.0               # for its first worker: a batch system starts wo
 
 @contextmanager
 def client_of(place: str, tell: Callable[[str], None] = lambda text: None) -> Iterator[Any]:
-    """Yield a distributed.Client with workers that all run the sources of this program.
+    """Yield a distributed.Client with workers that run this program's sources.
 
     Client and workers that were opened are closed at the end.
 

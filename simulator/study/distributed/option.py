@@ -17,7 +17,7 @@ def add_dask(parser: argparse.ArgumentParser) -> None:
 
 
 def elsewhere(place: str | None, opened: ExitStack, stop: Callable[[], bool] = lambda: False) -> Any:
-    """Return a function that runs trials at workers, for `Laboratory`; None: without `--dask`.
+    """Return a function that runs trials at workers; None: without `--dask`.
 
     opened : closes the client. stop : True: no further run is sent.
 

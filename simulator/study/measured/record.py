@@ -72,7 +72,7 @@ def late(rows: list[Row]) -> list[float]:
 
 
 def span(later: float | None, earlier: float | None) -> float | None:
-    """Return the time between two instants, to the nanosecond; None where one is not known."""
+    """Return the time between two instants, to the nanosecond; None: not known."""
     return None if later is None or earlier is None else round(later - earlier, 9)
 
 

@@ -61,7 +61,7 @@ class Source:
         return name.removesuffix(ending)
 
     def side(self, ending: str) -> "Source | None":
-        """Return the file beside it with another ending, plain or .gz; None: there is none."""
+        """Return the file beside it with another ending, plain or .gz, or None."""
         for packed in ("", ".gz"):
             path = Path(self.path).with_name(self.stem + ending + packed)
             if path.is_file() and path != Path(self.path):

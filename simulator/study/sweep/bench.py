@@ -94,7 +94,7 @@ def work(bench: Bench, trial: Trial) -> Finished:
 
 
 def leaves(summary: dict[str, Any], prefix: str = "") -> dict[str, float | None]:
-    """Return the numbers of summary.json by their dotted names; None: nothing to measure."""
+    """Return the numbers of summary.json by dotted names; None: nothing to measure."""
     found = {}
     for key, value in summary.items():
         if isinstance(value, dict):

@@ -44,7 +44,7 @@ def current_of(trials: list[Trial]) -> list[Trial]:
 
 
 def is_sure(study: Study, ends: list[Finished]) -> bool:
-    """Return whether the runs of a point give all metrics with the requested precision.
+    """Return whether the runs of a point give all metrics precisely enough.
 
     Runs with a growing queue can never give it, and count as precise.
     """

@@ -33,7 +33,7 @@ def usable_cores(root: Path = ROOT) -> int:
 
 
 def free_bytes(root: Path = ROOT) -> float:
-    """Return the bytes of memory that processes may still take; inf where no limit is known."""
+    """Return the bytes of memory that processes may still take; inf: not known."""
     limits = [math.inf]
     with suppress(OSError, ValueError, StopIteration):
         lines = (root / "proc/meminfo").read_text().splitlines()

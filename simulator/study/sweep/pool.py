@@ -326,9 +326,9 @@ def one_thread_each() -> Iterator[None]:
 
 @contextmanager
 def deaf() -> Iterator[None]:
-    """Let processes that are started in the block ignore SIGINT and SIGTERM, and their children, too.
+    """Let processes started in the block, and their children, ignore signals.
 
-    Batch systems and terminals send the signals to all processes, the fork server among them; the parent
+    SIGINT and SIGTERM: batch systems and terminals send them to all processes, the fork server among them; the parent
     decides.
     """
     if not hasattr(signal, "pthread_sigmask"):

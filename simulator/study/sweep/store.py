@@ -48,7 +48,7 @@ def known_in(directory: Path, kind: Kind) -> dict[str, Finished]:
 
 
 def settle(directory: Path, kind: Kind, study: Study, metrics: Collection[str]) -> None:
-    """Make the directory of a search, or make sure that its runs were summarized alike.
+    """Make the directory of a search, or check that its runs were summarized alike.
 
     Raises
     ------

@@ -127,7 +127,7 @@ class Resolved:
         return Resolved, ()
 
     def of(self, layers: Layers, assignment: Mapping[str, Any]) -> Experiment:
-        """Return the experiment of layers, which never change, with an assignment over them."""
+        """Return the experiment of layers, which never change, with an assignment."""
         key = json.dumps(assignment, sort_keys=True, default=repr)
         experiment = self._kept.pop(key, None) or resolve(laid_over(layers, assignment))
         self._kept[key] = experiment            # the most recently used is dropped last
@@ -189,12 +189,12 @@ class Study(NamedTuple):
 
     @property
     def is_drawn(self) -> bool:
-        """Whether the requests are drawn, so that runs can be lengthened and a warm-up cut."""
+        """Whether the requests are drawn: runs can be lengthened, and a warm-up cut."""
         return self.base.workload.type == "synthetic"
 
     @property
     def warmup(self) -> str | dict[str, float]:
-        """The warm-up that is cut at the beginning of a run, as `statistics.of_run.Look` takes it."""
+        """The warm-up that is cut, in the form of `statistics.of_run.Look`."""
         rule = self.settings.statistics.warmup
         if rule is None:
             return "mser5" if self.is_drawn else "none"

@@ -170,7 +170,7 @@ def aged_prices(experiment: Experiment, today: date) -> Iterator[str]:
 
 
 def wrapped(text: str) -> list[str]:
-    """Return a sentence as lines that fit a screen, as far as the length of its words allows."""
+    """Return a sentence as lines that fit a screen, if no word is too long."""
     return wrap(text, COLUMNS_OF_A_SCREEN, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 

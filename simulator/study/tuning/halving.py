@@ -26,9 +26,9 @@ def rungs(num_candidates: int, first: int, most: int) -> list[int]:
 
 
 def survivors(scores: np.ndarray, half_widths: np.ndarray, count: int | None = None) -> np.ndarray:
-    """Return the candidates that go on: the best third, and all with an interval that reaches into it.
+    """Return the candidates that go on: the best third, and overlapping ones.
 
-    A third is rounded up.
+    A third is rounded up; a candidate overlaps if its interval reaches into the third.
 
     Parameters
     ----------

@@ -39,7 +39,7 @@ def why_not(candidate: Candidate) -> Dropped | None:
 
 
 def bound_of(question: Question) -> Callable[[Candidate], float] | None:
-    """Return a function that bounds the objective of a candidate from above; None: no bound is valid.
+    """Return a function that bounds the objective from above; None: no valid bound.
 
     None for several objectives, for an objective that is no output throughput, for a changing number of replicas, and
     for values with intervals: a candidate behind by less than its interval may win by fewer GPUs.
@@ -65,7 +65,7 @@ def _is_bounded(objective: Objective) -> bool:
 
 
 def most_tokens_per_s(experiment: Experiment) -> float:
-    """Return the output tokens a second that cannot be exceeded; inf: no limit is known."""
+    """Return an upper bound of output tokens a second; inf: no limit is known."""
     return sum(_of_pool(pool) for pool in experiment.all_pools())
 
 

@@ -25,7 +25,7 @@ def pareto(question: Question, tried: list[Tried]) -> np.ndarray:
 
 
 def ranked(question: Question, tried: list[Tried]) -> tuple[list[Tried], set[int]]:
-    """Return the feasible candidates, the best first, and the numbers of candidates on the front.
+    """Return feasible candidates, the best first, and the numbers on the front.
 
     Candidates on the front come first, then the front of the rest, until `winners` candidates have a rank; the
     remaining ones follow by the first objective. With one objective, candidates on one front are equal but for noise:

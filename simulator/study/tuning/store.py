@@ -14,7 +14,7 @@ KIND = Kind("tuning", "objectives or bounds", {RANKING, FRONT, TUNE, WINNERS}, {
 
 def opened(question: Question, directory: Path, num_processes: int, stop: Callable[[], bool],
            elsewhere: Callable[..., Any] | None = None) -> Laboratory:
-    """Return a laboratory that knows the stored runs, and stores the runs that it makes.
+    """Return a laboratory with the stored runs, which stores those that it makes.
 
     elsewhere : runs trials in place of processes of this machine, as `Laboratory` takes it.
 

@@ -219,5 +219,5 @@ def _faults_of_objectives(study: Study, place: str):
 
 
 def num_requests_of(study: Study) -> int | None:
-    """Return the requests of a drawn workload; None: it has no such number, or is a trace."""
+    """Return the requests of a drawn workload; None: no such number, or a trace."""
     return getattr(study.base.workload.parameters, "num_requests", None) if study.is_drawn else None

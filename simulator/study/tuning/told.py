@@ -17,7 +17,7 @@ MOST_REASONS = {True: 5, False: 10}     # why candidates are out, by whether any
 
 
 def screen_of(question: Question, outcome: Findings, told: Told) -> str:
-    """Return the best candidates, counts by status, and why others are not among the best."""
+    """Return the best candidates, counts by status, and reasons of the others."""
     counts = ", ".join(f"{count:,} {status.replace('_', ' ')}" for status, count in told.summary["counts"].items())
     lines = [f"{told.summary['candidates']:,} candidates: {counts}"
              + ("" if told.summary["complete"] else f"; not complete ({told.summary['search']})")]

@@ -58,7 +58,7 @@ class Trier(Protocol):
 
 
 def valued(question: Question, tried: Tried) -> Tried:
-    """Return the result with the values of the objectives; infeasible where a value is missing."""
+    """Return the result with its objectives; infeasible where a value is missing."""
     numbers = [numbers_of(end, tried.candidate.experiment, tried.rate) for end in tried.ends]
     values = estimates_of(question.objectives, numbers, list(tried.ends), question.settings.statistics.confidence)
     missing = [each.key for each, value in zip(question.objectives, values, strict=True) if math.isnan(value.mean)]
