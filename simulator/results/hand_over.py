@@ -33,7 +33,7 @@ def columns_of(run: Run) -> dict[str, np.ndarray]:
 def metrics_of(run: Run) -> dict:
     """Return the part of the summary about transfers; empty where there can be none.
 
-    count and bytes are of completed transfers, whatever the outcome of the request. `wait_ms` is from the
+    count and bytes are of completed transfers, for any outcome of the request. `wait_ms` is from the
     end of a prefill to the first byte, 0 where parts of it move before, `duration_ms` from the first byte to the last;
     `local` counts requests that one replica did whole, be it in two parts. Transfers that did not complete:
     `failed`, as the lease had run out or the prefill replica was lost; `cancelled`, as the decode replica was.

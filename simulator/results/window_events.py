@@ -1,6 +1,6 @@
 """Events in the measured window, request by request: ends, and generated tokens.
 
-The time of each token is not kept. A request whose first and last token lie on one side of an edge of the window needs
+The time of each token is not kept. A request with first and last token on one side of an edge of the window needs
 none; one that generates across an edge has a token for each iteration of its replica that decodes, between its first
 and its last: counting them gives the number before the edge, to the token. Where they are more or fewer than its
 tokens, since it waited, moved, speculated or shares its replica with other batches in flight, tokens are assumed to be

@@ -39,7 +39,7 @@ class Batches:
     """The batches of a run.
 
     num_stages : pipeline stages, the most of any replica.
-    stays : of requests at replicas; None: the tables do not have all of them.
+    stays : of requests at replicas; None: the tables do not have all stays.
     number : the batch of each row of /iterations, from 0 in order of start; -1: its first stage is not found.
 
     Parameters

@@ -18,7 +18,7 @@ class RequestTimes:
 
     Parameters
     ----------
-    requests : rows of /requests that arrived, or some of them.
+    requests : rows of /requests that arrived, all or some.
     execution_ns, preempted_ns : time during which the batches of each executed, and time between them; NaN: it is not
         known, and both together are the time that it was served.
     before_ns : arrival of the request before the first of the rows; NaN: there is none.
