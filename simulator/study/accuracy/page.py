@@ -16,7 +16,7 @@ of their own. "-": not defined or not known. Nothing is fitted to these data unl
 others are those they published.
 """
 PRICES_HEAD = """MAPE (bias) of `operators` in per cent without one price, taken away by its key, the others kept.
-"=": as with all prices. A bias that grows is what the price explains; one that falls is made up for elsewhere.
+"=": as with all prices. A bias that grows without a price is explained by it; one that falls is compensated elsewhere.
 """
 COVERAGE = '"covered": runs with the measured value inside their interval, `[latency] uncertainty`, in per cent.\n'
 COLUMNS = {"n": "n", "mape_pct": "MAPE", "median_ape_pct": "median APE", "bias_pct": "bias", "mean_error_pct": "mean",
@@ -26,7 +26,7 @@ COVERED = {"coverage_pct": "covered"}            # shown where some row has it
 SIGNED = ("bias_pct", "mean_error_pct", "p50_error_pct", "p90_error_pct", "p99_error_pct")
 NAMES = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E", "makespan": "makespan", "throughput": "throughput"}
 PURPOSES = {"held": ("Held data", "They were not used while prices were made."),
-            "development": ("Development data", "Prices were made with an eye on these: they say less than held data.")}
+            "development": ("Development data", "Used while prices were made: errors on them mean less than on held data.")}
 
 
 def page(score: Score) -> str:
@@ -126,7 +126,7 @@ def _missing(rows: Iterable[Row]) -> str:
 def _measured(score: Score) -> str:
     lines = ["## Measurements", ""]
     for each in score.data_sets:
-        fits = ", ".join(each["fits"]) or "nobody's"
+        fits = ", ".join(each["fits"]) or "none"
         lines.append(f"- **{each['name']}** ({each['purpose']}, {each['level']}): "
                      f"{each['measured']}. {each['machine']}; "
                      f"{each['engine']}, version: {each['version']}; date: {each['date']}. "
