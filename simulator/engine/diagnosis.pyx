@@ -14,7 +14,7 @@ REPORT_IT = "; that is a fault of the program, please report it as CONTRIBUTING.
 def diagnose(replicas, workload, has_stopped):
     """Return a message for each replica that cannot go on.
 
-    has_stopped : the run ended before its time; what waits is no sign of a fault then.
+    has_stopped : the run ended before its time, or before events that are left; a waiting request is no fault then.
     """
     cdef Replica replica
     messages = []
