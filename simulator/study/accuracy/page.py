@@ -26,7 +26,7 @@ COVERED = {"coverage_pct": "covered"}            # shown where some row has it
 SIGNED = ("bias_pct", "mean_error_pct", "p50_error_pct", "p90_error_pct", "p99_error_pct")
 NAMES = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E", "makespan": "makespan", "throughput": "throughput"}
 PURPOSES = {"held": ("Held data", "They were not used while prices were made."),
-            "development": ("Development data", "Used while prices were made: errors on them mean less than on held data.")}
+            "development": ("Development data", "Used while prices were made: they say less than held data.")}
 
 
 def page(score: Score) -> str:

@@ -146,7 +146,7 @@ def _served(options: argparse.Namespace, experiment: Experiment) -> tuple[np.nda
 
 
 def _advice(summary: dict[str, Any]) -> str:
-    """Return what of an experiment to leave out so that all requests complete, or nothing: limits stand."""
+    """Return advice on keys to leave out so that all requests complete; empty: no key limits them."""
     counts, rejected = summary["requests"], summary["by_cause"].get("rejected", {})
     keys = ["[cluster.admission]"] * any(cause in rejected for cause in ("admission", "queue_full", "shed", "expired"))
     keys += ["deadlines"] * bool(counts["timed_out"])
