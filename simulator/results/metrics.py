@@ -263,7 +263,7 @@ def _replicas(run: Run, shares: list[dict]) -> list[dict]:
     """Describe the replicas, each with its data-parallel ranks; ranks are rows of /replicas, too."""
     rows = cluster.within_window(run)
     described = [_replica(rows[row:row + 1]) | {"kv_cache": kv_cache(run.replicas[row:row + 1])} | share
-                 for row, share in enumerate(shares)]       # blocks in use are those of the whole run, as its time is
+                 for row, share in enumerate(shares)]       # blocks in use are of the whole run, like its time
     begins = [*np.flatnonzero(rows["rank"] == 0).tolist(), len(rows)]
     if len(begins) > len(rows):
         return described

@@ -130,7 +130,7 @@ def measure(plan: Plan, out: str | os.PathLike | None = None, overwrite: bool = 
     out : directory in which each variant gets one for its results; None: nothing is written.
     overwrite, quiet : as in `simulator.run`.
     num_processes : variants that run at once, each in a process of its own, which holds the requests too; 1: in this
-        one, in the order of the file. The results are the same.
+        one, in the order of the file. The results do not depend on it.
 
     Raises
     ------

@@ -45,7 +45,7 @@ def pressures(material: Material) -> dict[str, float]:
     """Return the shares of the busy time in which limits held requests back.
 
     `kv`, `seqs`, `budget`: the limit was reached and requests waited; `waiting`: requests waited; `busy`: of the whole
-    time from the first iteration to the last, of the replicas that served anything. All 0 without iterations.
+    time from the first iteration to the last, of the replicas that ran any iteration. All 0 without iterations.
     """
     span = material.lanes.span
     if not span.busy_ns:

@@ -103,7 +103,7 @@ def _fit(asked: Asked, gpus: int, ways: dict[str, int]) -> Fit:
     plan, ranks = site.memory, ways["data_parallel"]
     sequences = plan.max_concurrency * ranks
     kv_tokens = plan.num_gpu_blocks * plan.block_size * ranks
-    if plan.groups is not None:                 # blocks of layers of several kinds: what whole requests hold
+    if plan.groups is not None:                 # several kinds of layers: count the tokens of whole requests
         kv_tokens = int(sequences * plan.max_model_len)
     return Fit(gpus, ways, None, plan.max_model_len, plan.loaded_bytes / GB, plan.workspace_bytes / GB, kv_tokens,
                sequences, plan.share.rule, tuple(site.explain()))

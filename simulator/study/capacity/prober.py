@@ -29,7 +29,7 @@ class Prober:
     comparable.
 
     ends : by value, the results of its runs, the last of each seed.
-    num_requests : of a drawn workload; None: those of the experiment. asked : that it has.
+    num_requests : of a drawn workload; None: the experiment's. asked : its [workload] num_requests.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class Prober:
 
     @property
     def raised(self) -> tuple[int, int] | None:
-        """[workload] num_requests, and those of the longest runs, if these are more."""
+        """[workload] num_requests and the number in the longest runs, if that is larger."""
         is_more = self.num_requests is not None and self.num_requests > self.asked
         return (self.asked, self.num_requests) if is_more else None
 

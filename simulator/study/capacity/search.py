@@ -2,7 +2,7 @@
 
 A pure algorithm over `judge(value) -> Verdict`. Words: `good` is the end of a bracket that passes, `bad` the one that
 does not; outward is where values pass less easily: up for the largest value, down for the smallest. A thin value, of
-too few requests, is neither a pass nor a fail: where there is nothing else inward, outward ones are asked.
+too few requests, is neither a pass nor a fail: if all inward values are thin, outward ones are probed.
 """
 import math
 from collections.abc import Callable
@@ -91,7 +91,7 @@ class Found(NamedTuple):
 class Search:
     """A search; caches all verdicts, so that no value is judged twice.
 
-    verdicts : by value, in the order in which they were asked for.
+    verdicts : by value, in the order of probing.
     """
 
     def __init__(self, judge: Judge, span: Span, method: str = ILLINOIS):

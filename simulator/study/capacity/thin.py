@@ -9,7 +9,7 @@ from simulator.study.capacity.verdict import Verdict
 from simulator.study.statistics.of_run import MSER_5
 
 MOST_CUT = 2                    # times the requests that percentiles need: MSER-5 cuts half of all at most
-TINY = 1e-6                     # of what floats round
+TINY = 1e-6                     # rounding errors of floats
 SHARES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 
 
@@ -59,7 +59,7 @@ class Thin(NamedTuple):
         return f"{told} ({'; '.join(ways)})"
 
     def _way(self) -> str:
-        """Return where more requests come from."""
+        """Return the way to more requests, as text."""
         if self.is_cut:
             return "a longer horizon_s has them: it cuts the runs"
         if self.needed > (self.most or math.inf):

@@ -1,4 +1,4 @@
-"""Two capacity searches side by side: differences of their answers, paired by seeds where both have the same."""
+"""Two capacity searches side by side: differences of their answers, paired by common seeds."""
 import math
 from typing import Any, NamedTuple
 

@@ -117,7 +117,7 @@ def _quantiles(name: str, label: str, sides: list[tuple[str, Pairs, int]]) -> Ch
 
 
 def _distributions(name: str, label: str, sides: list[tuple[str, Pairs, int]]) -> Chart:
-    """Return the distribution functions of both, of held-out requests, or of all others where none is."""
+    """Return the distribution functions of both, of held-out requests, or of all if none is held out."""
     title, pairs, _ = sides[0]
     shares = np.linspace(0, 100, min(1001, max(2, len(pairs.measured))))
     marks = [Line(word, np.percentile(values, shares), shares, style) for style, (word, values) in

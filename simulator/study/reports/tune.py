@@ -32,7 +32,7 @@ SHOWN = ("ttft_ms.p50", "ttft_ms.p99", "tpot_ms.p50", "tpot_ms.p99", "e2el_ms.p5
 class Tuned:
     """The result of a tuning study, read from its files.
 
-    content : of tune.json. rows : of ranking.csv, the best first, then those that are not feasible.
+    content : of tune.json. rows : of ranking.csv, the best first, infeasible ones last.
 
     Raises
     ------

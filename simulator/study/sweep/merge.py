@@ -149,7 +149,7 @@ def _unmeasured(study: Study, points: np.ndarray) -> dict[str, int]:
 
 
 def csv_of(table: np.ndarray) -> str:
-    """Return a table as CSV: enums by name, shortest floats, nothing where none is."""
+    """Return a table as CSV: enums by name, shortest floats, empty cells for NaN."""
     columns = []
     for name in table.dtype.names:
         column = table[name]
@@ -183,7 +183,7 @@ def _shortest(column: np.ndarray) -> list[str]:
 
 def _figures(confidence: float, ends: Mapping[int, Finished], base: Mapping[int, Finished] | None,
              metric: str) -> tuple[float, ...]:
-    """Return mean, half-width, and those of the difference to the baseline, over the replications that both have."""
+    """Return mean, half-width, and both of the difference to the baseline, over common replications."""
     values = _values(ends, metric)
     estimate = of_replications(list(values.values()), confidence) if values else Estimate(NAN, NAN)
     if _backlog(list(ends.values())) == BACKLOGS.index("growing"):
