@@ -119,6 +119,8 @@ cdef object _describe_stuck(Replica replica, workload):
     if blocks > scheduler.kv.num_blocks:
         reason = (f"it needs {blocks} KV blocks for {text} tokens, the replica has {scheduler.kv.num_blocks}; "
                   f"{scheduler.advice('too large')}")
+    elif scheduler.waiting.size == 0:
+        reason = "the KV of its prompt has not arrived from another replica"
     elif scheduler.kv.free_blocks < scheduler.kv.whole_blocks(int(workload.requests["prompt_tokens"][client])):
         reason = (f"its prompt needs more KV blocks than the {scheduler.kv.free_blocks} that are free, and no replica "
                   "will free or read the others")
