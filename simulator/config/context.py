@@ -1,4 +1,4 @@
-"""Context parallelism: what does not go together with it, and what says nothing without it."""
+"""Faults of context parallelism: unsupported combinations, and keys that have no effect without it."""
 from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
@@ -19,7 +19,7 @@ OF_IT = {"cp_kv_cache_interleave_size": 1, "dcp_comm_backend": "ag_rs"}
 
 
 def context_faults(topology, engine, kv_tiers, latency) -> Iterator[Fault]:
-    """Yield what a pool cannot have together with decode context parallelism.
+    """Yield the settings of a pool that decode context parallelism does not support.
 
     Source: vLLM 0.32.0, vllm/config/parallel.py and vllm/config/vllm.py.
     """
@@ -48,9 +48,9 @@ def context_faults(topology, engine, kv_tiers, latency) -> Iterator[Fault]:
 
 
 def prompt_faults(topology, engine, kv_tiers, latency) -> Iterator[Fault]:
-    """Yield what a pool cannot have together with prefill context parallelism.
+    """Yield the settings of a pool that prefill context parallelism does not support.
 
-    Source of what vLLM refuses: 0.32.0, vllm/v1/worker/gpu/pcp_manager.py (validate_config).
+    Source of vLLM's restrictions: 0.32.0, vllm/v1/worker/gpu/pcp_manager.py (validate_config).
     """
     degree, ways = topology.prefill_context_parallel, topology.tensor_parallel * topology.prefill_context_parallel
     if degree == 1:
@@ -85,9 +85,9 @@ def prompt_faults(topology, engine, kv_tiers, latency) -> Iterator[Fault]:
 
 
 def conflicts_of_context(pools, sections: Mapping[str, Any], missing: object) -> Iterator[Fault]:
-    """Yield what an experiment cannot have together with shared context or prompts.
+    """Yield the settings of an experiment that context parallelism in any pool does not support.
 
-    missing : stands for a section that could not be read.
+    missing : marks a section that could not be read.
     """
     topology, cluster, kv_transfer = (sections[name] for name in ("topology", "cluster", "kv_transfer"))
     if any(section is missing for section in (topology, cluster, kv_transfer)):

@@ -1,4 +1,4 @@
-"""[prices], [power], [carbon] and [electricity]: files that hold them, and what they say together."""
+"""[prices], [power], [carbon] and [electricity]: files that hold them, and their contradictions."""
 import os
 from collections.abc import Iterator, Mapping
 from datetime import date, datetime
@@ -10,17 +10,17 @@ from simulator.errors import InputErrors, did_you_mean
 
 Fault = tuple[Path, str]
 
-LISTS = ("prices", "power")     # tables that may be a file instead
+LISTS = ("prices", "power")     # tables that may be given as the name of a file
 DATED = ("prices", "carbon", "electricity")
 
 
 def unfold(layers: Layers) -> list[str]:
-    """Put the content of files in the place of their names, and TOML's dates as texts.
+    """Replace names of files by their content, and TOML dates by texts.
 
     Returns
     -------
     list
-        What is wrong with the files.
+        Faults of the files.
     """
     faults = []
     for name in LISTS:
@@ -50,9 +50,9 @@ def _write_dates(table: dict[str, Any]) -> None:
 
 
 def cost_faults(sections: Mapping[str, Any], missing: object) -> Iterator[Fault]:
-    """Yield the faults of what an experiment says of money, power and carbon.
+    """Yield the faults of [prices], [power], [carbon] and [electricity].
 
-    sections, missing : as `checks.check_all` has them.
+    sections, missing : as in `checks.check_all`.
     """
     if any(sections[name] is missing for name in ("prices", "power", "carbon", "electricity")):
         return
@@ -73,7 +73,7 @@ def cost_faults(sections: Mapping[str, Any], missing: object) -> Iterator[Fault]
 
 
 class _Whole:
-    """An experiment without pools, as its one pool."""
+    """An experiment without pools, seen as a single pool."""
 
     cost_per_hour, role = 0.0, "both"
 

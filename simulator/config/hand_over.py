@@ -1,4 +1,4 @@
-"""What pools for prefill and decode, and how KV comes from one to the other, say together."""
+"""Contradictions between prefill pools, decode pools, and the KV transfer between them."""
 from collections.abc import Iterator, Sequence
 
 from simulator import registry
@@ -15,9 +15,9 @@ SECTIONS = ("kv_transfer", "cluster", "failures", "autoscaling")
 
 
 def hand_over_faults(pools: Sequence, kv_transfer, cluster, failures, autoscaling) -> Iterator[Fault]:
-    """Yield the faults of an experiment whose prompts may be computed apart.
+    """Yield the faults of an experiment with prefill and decode pools.
 
-    pools : of the experiment; the others are its sections, None where it has no such table.
+    pools : of the experiment; the other parameters are its sections, None for an absent table.
     """
     roles = [pool.role for pool in pools]
     yield from _undivided(pools, cluster)
@@ -42,17 +42,17 @@ def hand_over_faults(pools: Sequence, kv_transfer, cluster, failures, autoscalin
 
 
 def does_either_leg(cluster) -> bool:
-    """Return whether any replica of pools with roles may do either part."""
+    """Return whether any prefill or decode replica may compute either part of a request."""
     return cluster.routing.policy == "llumnix" and cluster.routing.parameters.enable_adaptive_pd
 
 
 def kv_of(model) -> str:
-    """Return what a model's KV blocks look like goes by, in words."""
+    """Return as text the facts that determine the layout of a model's KV blocks."""
     return "none" if model is None else f"{model.name or model.config} with kv_cache_dtype {model.kv_cache_dtype}"
 
 
 def _undivided(pools: Sequence, cluster) -> Iterator[Fault]:
-    """Refuse whole requests at replicas that cannot do them."""
+    """Refuse pools with role both if the scheduler supports prefill or decode alone."""
     for i, pool in enumerate(pools):
         why, name = _facts(pool).why_no_both, pool.engine.scheduler
         if why and pool.role == "both":
@@ -66,7 +66,7 @@ def _undivided(pools: Sequence, cluster) -> Iterator[Fault]:
 
 
 def _facts(pool):
-    """Return what the scheduler of a pool says of itself."""
+    """Return the facts of a pool's scheduler."""
     scheduler = registry.load("scheduler", pool.engine.scheduler)
     return scheduler.facts(scheduler.completed(pool.engine.parameters, pool.topology))
 
@@ -100,7 +100,7 @@ def _for_one_phase(cluster, why: str) -> Iterator[Fault]:
 
 
 def _partners(pools: Sequence) -> Iterator[Fault]:
-    """Refuse pools for one part of requests whose other part nobody does."""
+    """Refuse a prefill or decode pool without a pool for the other part of its requests."""
     for i, pool in enumerate(pools):
         others = {each.role for each in pools if each.serves == pool.serves}
         if pool.role == "prefill" and others == {"prefill"}:
@@ -112,7 +112,7 @@ def _partners(pools: Sequence) -> Iterator[Fault]:
 
 
 def _layouts(pools: Sequence) -> Iterator[Fault]:
-    """Refuse to move KV to where it does not fit."""
+    """Refuse KV transfer between pools with different block layouts."""
     for i, one in enumerate(pools):
         for k, two in enumerate(pools[:i]):
             if one.serves != two.serves or one.role == two.role != "both":
@@ -127,7 +127,7 @@ def _layouts(pools: Sequence) -> Iterator[Fault]:
 
 
 def _protocol(kv_transfer) -> Iterator[Fault]:
-    """Refuse what a protocol cannot do."""
+    """Refuse values that a protocol does not support."""
     protocol, habits = kv_transfer.protocol, kv_transfer.habits
     for key, possible, why in (
             ("granularity", habits.granularities, WHY_NO_PIECES[habits.place == "asked"]),
@@ -181,7 +181,7 @@ def _schedulers(pools: Sequence, kv_transfer) -> Iterator[Fault]:
 
 
 def _tiers_beside(i: int, pool) -> Iterator[Fault]:
-    """Yield why the tier of the i-th pool does not go with prompts that are computed elsewhere."""
+    """Yield a fault if the KV tier of the i-th pool does not support KV transfer."""
     if pool.kv_tiers is None:
         return
     why = registry.load("kv_tier", pool.kv_tiers.protocol).apart_with.get(pool.engine.scheduler)
@@ -192,7 +192,7 @@ def _tiers_beside(i: int, pool) -> Iterator[Fault]:
 
 
 def _taking_over(i: int, pool, kv_transfer) -> Iterator[Fault]:
-    """Yield why the scheduler of the i-th pool cannot go on with what others have computed."""
+    """Yield faults of the i-th pool's scheduler for prompts that were computed by another pool."""
     scheduler, facts = registry.load("scheduler", pool.engine.scheduler), _facts(pool)
     reserves = kv_transfer.habits.place == "reserved"
     if facts.takes_reserved and not reserves:
@@ -214,7 +214,7 @@ def _taking_over(i: int, pool, kv_transfer) -> Iterator[Fault]:
 
 
 def _noticing(pool, kv_transfer) -> Iterator[Fault]:
-    """Yield what does not go with the instant at which KV that has come is noticed."""
+    """Yield contradictions with the instant at which the scheduler notices arrived KV."""
     facts = _facts(pool)
     if facts.notices_when_forming:
         if kv_transfer.noticed_at is not None:
@@ -257,7 +257,7 @@ def _decisions(cluster, pools: Sequence, kv_transfer) -> Iterator[Fault]:
 
 
 def _only_nixl(kv_transfer, failures, autoscaling) -> Iterator[Fault]:
-    """Refuse what goes by leases where there are none."""
+    """Refuse lease settings for a protocol without leases."""
     if kv_transfer.protocol == "nixl":
         return
     for key in ("lease_s", "heartbeats", "failure_policy"):
@@ -272,7 +272,7 @@ def _only_nixl(kv_transfer, failures, autoscaling) -> Iterator[Fault]:
 
 
 def _autoscaler(autoscaling, roles: Sequence[str]) -> Iterator[Fault]:
-    """Refuse policies that cannot decide on pools for one part of requests, or know no others."""
+    """Refuse autoscalers that do not support prefill and decode pools, or require them where absent."""
     policy = autoscaling and registry.load("autoscaler", autoscaling.policy)
     why = getattr(policy, "why_no_roles", "")
     if getattr(policy, "needs_roles", False) and set(roles) != {"prefill", "decode"}:
@@ -308,7 +308,7 @@ def _not_yet(cluster, roles: Sequence[str]) -> Iterator[Fault]:
 
 
 def _either_leg(pools: Sequence, kv_transfer, cluster, failures, autoscaling) -> Iterator[Fault]:
-    """Refuse what does not go with replicas of which any may do either part of a request."""
+    """Refuse settings that do not support replicas that may compute either part of a request."""
     if not does_either_leg(cluster):
         return
     routing, chosen, because = cluster.routing.parameters, cluster.disaggregation, "enable_adaptive_pd = true"
@@ -358,7 +358,7 @@ def _either_leg_of(i: int, pool, because: str) -> Iterator[Fault]:
 
 
 def _routes(cluster, table: Path, leg: str) -> bool:
-    """Say whether a table chooses the replicas for a part of requests."""
+    """Return whether a routing table chooses the replica for the part `leg` of requests."""
     own = cluster.disaggregation and getattr(cluster.disaggregation, leg)
     return table[-1] == leg or (table[-1] == "routing" and own is None)
 

@@ -1,4 +1,4 @@
-"""Data-parallel ranks: what does not go together with them, and what says nothing without them."""
+"""Faults of data-parallel ranks: unsupported combinations, and keys that have no effect without ranks."""
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,7 +13,7 @@ OF_LOCK_STEP = ("dp_sync_interval", "prefill_schedule_interval", "hop_us", "padd
 
 
 def rank_faults(topology, engine, kv_tiers, latency) -> Iterator[Fault]:
-    """Yield what a pool cannot have together with its ranks."""
+    """Yield the settings of a pool that its data-parallel ranks do not support."""
     ranks, ways = engine.data_parallel, topology.tensor_parallel * topology.data_parallel
     if topology.data_parallel == 1:
         if ranks is not None:
@@ -50,9 +50,9 @@ def _keys(ranks: DataParallel, topology, engine, latency) -> Iterator[Fault]:
 
 
 def conflicts_of_ranks(pools, sections: Mapping[str, Any], missing: object) -> Iterator[Fault]:
-    """Yield what an experiment cannot have together with ranks in any of its pools.
+    """Yield the settings of an experiment that ranks in any of its pools do not support.
 
-    missing : stands for a section that could not be read.
+    missing : marks a section that could not be read.
     """
     intervals = {(ranks.stats_interval_s, getattr(pool.engine.parameters, "vllm_version", None)) for pool in pools
                  if pool.topology.data_parallel > 1 and (ranks := pool.engine.data_parallel or DataParallel())
@@ -63,10 +63,10 @@ def conflicts_of_ranks(pools, sections: Mapping[str, Any], missing: object) -> I
 
 
 def hand_over_faults_in_lock_step(pool, kv_transfer) -> Iterator[tuple[str, str]]:
-    """Yield (key, what is wrong with it) where ranks in lock step wait for KV.
+    """Yield (key, message) for settings that ranks in lock step do not support together with KV transfer.
 
-    Refused is what is not settled. What is known: such a rank has unfinished requests, and executes dummy batches
-    with the others; at the end of each step it looks for what has come.
+    A rank that waits for KV has unfinished requests: it executes dummy batches with the other ranks, and at the end
+    of each step looks for arrived KV. Other combinations are refused.
     """
     name = f"pools.{pool.name}."
     facts = registry.load("scheduler", pool.engine.scheduler).facts(pool.engine.parameters)

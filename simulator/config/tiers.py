@@ -1,4 +1,4 @@
-"""What routers that see KV tiers, and replicas that have some, say together."""
+"""Contradictions between KV tiers and the routers that look up their content."""
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -21,10 +21,10 @@ def lookers(cluster) -> Iterator[tuple[Path, type, Any]]:
 
 
 def tier_faults(cluster, tiers: Mapping[Path, Any], engines: Mapping[Path, Any]) -> Iterator[Fault]:
-    """Refuse what looks at tiers in vain, and moves that leave KV behind.
+    """Refuse routers that look up tiers where there are none, and migrations that leave KV behind.
 
     tiers : [kv_tiers] of the experiment, or of each pool, by its path; None: there is none.
-    engines : [engine] of the same, by the same paths.
+    engines : [engine] of the experiment, or of each pool, by the path of its tiers.
     """
     tiers = {path: tier for path, tier in tiers.items() if tier is not None}
     if tiers and cluster.rescheduling is not None:
@@ -50,7 +50,7 @@ def tier_faults(cluster, tiers: Mapping[Path, Any], engines: Mapping[Path, Any])
 
 
 def group_faults(cluster, pool, layers) -> Iterator[str]:
-    """Refuse a pool whose tier would have to be seen and cannot be.
+    """Refuse a pool with a KV tier that a router needs to look up but cannot.
 
     layers : LayerGroups of the pool, once they are known; None: its layers share one block table.
     """
@@ -62,7 +62,7 @@ def group_faults(cluster, pool, layers) -> Iterator[str]:
 
 
 class _Looker(NamedTuple):
-    """name : of the first table that chooses a policy which sees tiers. way : in which it would not."""
+    """name : of the first policy that looks up tiers. way : the alternative, for the message."""
 
     name: str
     way: str
