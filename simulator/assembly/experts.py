@@ -1,4 +1,4 @@
-"""From [engine.experts] to what latency backends and the engine are told of experts."""
+"""Expert placement and exchange of [engine.experts], as latency backends and the engine take them."""
 import math
 
 from msgspec.structs import replace
@@ -11,7 +11,7 @@ from simulator.experts.pricing import ExpertPricing
 from simulator.experts.timeline import Arrangement, ExpertTimeline
 from simulator.experts.traffic import GATHER
 
-# Of a backend's own keys, those that say what engine.experts.all2all_backend does, and in which words.
+# Keys of latency backends with the meaning of engine.experts.all2all_backend, and their values for it.
 ALL2ALL_WORDS = {"all2all_backend": {}, "expert_exchange": {
     GATHER: "all_gather", "deepep_high_throughput": "all_to_all", "deepep_low_latency": "all_to_all"}}
 
@@ -32,7 +32,7 @@ def with_exchange(experiment: Experiment, backend: type):
     Raises
     ------
     InputErrors
-        The backend does not price what [engine.experts] says, or says something else itself.
+        The backend does not price [engine.experts], or its own keys contradict it.
     """
     latency, experts = experiment.latency, experiment.engine.experts
     if backend.takes_experts is None:
@@ -88,7 +88,7 @@ def expert_pricing(experiment: Experiment, deployment: Deployment | None, arrang
 
 
 def expert_shift(experiment: Experiment, pool, site, make):
-    """Return how the load of a pool's experts changes, as ShiftPlan; None: it stays.
+    """Return the changes of the load of a pool's experts, as ShiftPlan; None: it is constant.
 
     site : assemble.Site of the pool.
     make : arrangement -> LatencyModel.
@@ -96,11 +96,11 @@ def expert_shift(experiment: Experiment, pool, site, make):
     Raises
     ------
     InputErrors
-        It cannot change here.
+        The load of experts cannot change in this experiment.
     """
     if pool.engine.experts is None or not pool.engine.experts.changes:
         return None
-    from simulator.engine.operations.shift_plan import ShiftPlan  # only those who want it load it
+    from simulator.engine.operations.shift_plan import ShiftPlan  # imported only when needed
     from simulator.latency.roofline.costs import link_bytes_per_s
 
     timeline = ExpertTimeline(site.deployment)
