@@ -122,7 +122,7 @@ def _builder(options: argparse.Namespace) -> Iterator[Callable | None]:
     """Yield the builder of a run in parts on the workers of --dask; None without --dask."""
     if options.dask is None:
         if options.parts is not None:
-            raise InputErrors(["--parts: goes with --dask, which says where parts are served"])
+            raise InputErrors(["--parts: needs --dask, the place where parts are simulated"])
         yield None
         return
     from simulator.study.distributed.dask_client import client_of
@@ -184,7 +184,7 @@ def _example(options: argparse.Namespace) -> int:
     from simulator.shell import examples
     if options.example is None:
         if options.to is not None:
-            raise InputErrors(["--to: goes with the NAME of an example; `simulator example` lists them"])
+            raise InputErrors(["--to: needs the NAME of an example; `simulator example` lists them"])
         print(examples.listing())
         return DONE
     written = examples.write(options.example, options.to or "")
@@ -209,15 +209,15 @@ STUDIES = {
     "bench": ("bench_command", "latency, throughput, serve: the benchmarks of vLLM, their flags and keys, simulated"),
     "sweep": ("sweep_command", "every point of a study, kept as it ends, resumed where it stopped"),
     "study": ("study_command", "a study that is there: status, merge, table, check"),
-    "workload": ("workload_command", "what an experiment sends, in numbers and as a native trace"),
-    "observe": ("observe_command", "send what an experiment would simulate to a real server, and measure it"),
+    "workload": ("workload_command", "the requests of an experiment, in numbers and as a native trace"),
+    "observe": ("observe_command", "send the requests of an experiment to a real server, and measure it"),
     "predict": ("predict_command", "how long one iteration takes, operator by operator"),
     "capacity": ("capacity_command", "the largest load within bounds, or the fewest replicas for a load"),
     "fit": ("fit_command", "which layouts of a model fit into memory, and how much KV cache each leaves"),
     "tune": ("tune_command", "which deployment is best: candidates, pruned, simulated, ranked, and written"),
-    "score": ("score_command", "predictions beside what was measured on real machines"),
-    "calibrate": ("calibrate_command", "fit an experiment to what a real server did, and say how far it predicts"),
-    "import": ("import_command", "what load generators and engines measured, as observed.csv and steps.csv"),
+    "score": ("score_command", "predictions compared with measurements on real machines"),
+    "calibrate": ("calibrate_command", "fit an experiment to measurements of a real server, and report its errors"),
+    "import": ("import_command", "measurements of load generators and engines, as observed.csv and steps.csv"),
     "train": ("train_command", "train and cache the tables of the latency backend `forest`"),
     "report": ("report_command", "results as one page of charts, as pictures, or as plots in the terminal"),
     "export": ("export_command", "results in the files of Vidur, SimAI or BLIS, or as CSV or Parquet"),

@@ -167,7 +167,7 @@ def _layer_groups(experiment: Experiment, rules: GroupRules | None, max_model_le
     except ValueError as error:
         raise InputErrors([KeyFault(f"{key}: {error}")]) from None
     if groups == enabled:
-        raise InputErrors([KeyFault(f"{key}: the layers here are of one kind, and stay what they are")])
+        raise InputErrors([KeyFault(f"{key}: all layers are of one kind, and cannot be changed")])
     return None
 
 

@@ -8,9 +8,9 @@ from simulator.domain.vllm_versions import NEWEST, behaviour_of
 from simulator.engine.plan import RankFront
 from simulator.errors import InputErrors, KeyFault
 
-STAGES = "expected 1, found {}: when ranks in lock step enter the stages is not settled"
-TIERS = "expected none: what a tier does between the iterations of ranks in lock step is not settled"
-MOVES = "expected none: what ranks in lock step do while requests move between them is not settled"
+STAGES = "expected 1, found {}: pipeline stages with ranks in lock step are not supported"
+TIERS = "expected none: KV tiers with ranks in lock step are not supported"
+MOVES = "expected none: migration between ranks in lock step is not supported"
 
 
 def lock_step(pool):

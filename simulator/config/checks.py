@@ -110,7 +110,7 @@ def _names(pools, most_of_all) -> Iterator[Fault]:
         if not (most_of_all or any(each.replicas != 0 or each.max_replicas
                                    for each in pools if each.serves == pool.serves)):
             yield ("pools", i, "replicas"), (
-                "expected at least 1 here, or max_replicas, or in a pool that serves the same")
+                "expected at least 1 here, or max_replicas, or in a pool that serves the same requests")
 
 
 def _bounds(scaling, pools, topology) -> Iterator[Fault]:
@@ -141,10 +141,10 @@ def _expected_lengths(workload, cluster, engines) -> Iterator[Fault]:
     readers = [path for path, _, parameters in policies if getattr(parameters, "reads_expected_tokens", False)]
     if predictor == "none" and readers:
         yield readers[0], (
-            "goes by expected output lengths, which nobody foretells: give workload.output_knowledge.predictor")
+            "needs predicted output lengths, which no predictor provides: give workload.output_knowledge.predictor")
     if predictor != "none" and not readers and not any(":" in name for _, name, _ in policies):
         yield ("workload", "output_knowledge", "predictor"), (
-            f'expected "none", found "{predictor}": nothing in this experiment reads expected output lengths. The '
+            f'expected "none", found "{predictor}": nothing in this experiment uses predicted output lengths. The '
             'schedulers lightllm and sjf_aging do, blis with policy = "shortest-output", orca, faster_transformer and '
             'split_wise with reservation = "expected_tokens", the routers least_loaded and power_of_two with metric = '
             '"expected_tokens", and a class of your own may')
@@ -161,7 +161,8 @@ def _copied_blocks(rescheduling, pools) -> Iterator[Fault]:
             if first != second:
                 yield ("cluster", "rescheduling", "mode"), (
                     f'"{rescheduling.mode}" copies KV blocks, but {key} is {first} in pool "{one.name}" and {second} '
-                    f'in pool "{two.name}": expected "recompute", or the same in all pools that serve the same')
+                    f'in pool "{two.name}": expected "recompute", or one {key} in all pools that serve the same '
+                    "requests")
                 return
 
 
@@ -191,8 +192,8 @@ def _failed_pools(failures, pools) -> Iterator[Fault]:
     for i, failure in enumerate(failures):
         if failure.pool in encode:
             yield ("failures", i, "pool"), (
-                f'replicas of "{failure.pool}", an encode pool, do not fail: what becomes of the items that they have '
-                "is not settled")
+                f'replicas of "{failure.pool}", an encode pool, do not fail: failures with items at a replica are not '
+                "supported")
         elif failure.pool is not None and failure.pool not in names:
             yield ("failures", i, "pool"), f'there is no pool "{failure.pool}"{did_you_mean(failure.pool, names)}'
 
@@ -226,7 +227,7 @@ def _pd_node_ratio(topology, pools, kv_transfer) -> Iterator[Fault]:
         is_compat = getattr(kv_transfer, "upstream_compat", False)      # no table or unreadable: False
         leg = "decode" if prefill_replicas(topology.replicas, ratio, is_compat) else "prefill"
         yield key, (
-            f"expected a share that leaves replicas for either, found {ratio} of {topology.replicas}: none for {leg}")
+            f"expected a share that leaves replicas for both, found {ratio} of {topology.replicas}: none for {leg}")
 
 
 def _pipeline(topology, engine) -> Iterator[Fault]:

@@ -89,10 +89,10 @@ def _prices(prices: Mapping[str, Any], places: Mapping[Path, Any]) -> Iterator[F
                 f'expected "{prices[first].currency}", as for {first}, found "{price.currency}": costs are added up')
     unpriced = {path: pool for path, pool in places.items() if not pool.cost_per_hour}
     if not unpriced:
-        yield ("prices",), "nothing asks it: every pool has a cost_per_hour, which wins; leave it out"
+        yield ("prices",), "no effect: every pool has a cost_per_hour, which overrides it; leave it out"
     for path, pool in unpriced.items():
         if pool.hardware is None:
-            yield (*path, "hardware"), "missing table; [prices] goes by the name of the accelerator"
+            yield (*path, "hardware"), "missing table; [prices] needs the name of the accelerator"
         elif pool.hardware.name not in prices:
             other = ", or pools.cost_per_hour" if path else ""
             yield ("prices",), (f'no price of "{pool.hardware.name}", which {_who(path, pool)} runs on'
@@ -102,24 +102,23 @@ def _prices(prices: Mapping[str, Any], places: Mapping[Path, Any]) -> Iterator[F
 def _power(power: Mapping[str, Any], places: Mapping[Path, Any]) -> Iterator[Fault]:
     for path, pool in places.items():
         if pool.role == "encode":
-            yield (*path, "role"), ('expected no encode pool with [power], found "encode": nobody has measured what '
-                                    "encoders draw")
+            yield (*path, "role"), ('expected no encode pool with [power], found "encode": the power draw of encoders '
+                                    "is unknown")
     names = {path: pool.hardware and pool.hardware.name for path, pool in places.items()}
     if not any(name in power for name in names.values()):
         runs_on = ", ".join(f'"{name}"' for name in dict.fromkeys(names.values()) if name) or "no accelerator by name"
-        yield ("power",), f"expected what the accelerators of the experiment draw, which runs on {runs_on}"
+        yield ("power",), f"expected the power draw of the experiment's accelerators, {runs_on}"
     for path, pool in places.items():
         own = power.get(names[path])
         if own is not None and own.measured("host_w") and pool.topology.node is None:
             yield (*path, "topology", "node"), (
-                f"missing; power.{names[path]}.host_w is that of a node, and what share of one a replica has, its type "
-                "says")
+                f"missing; power.{names[path]}.host_w is per node, and the node type gives a replica's share of a node")
 
 
 def _without_pue(power: Mapping[str, Any], places: Mapping[Path, Any]) -> Iterator[Fault]:
     for name in dict.fromkeys(pool.hardware.name for pool in places.values() if pool.hardware is not None):
         if name in power and power[name].pue is None:
-            yield ("power", name, "pue"), ("missing; [carbon] and [electricity] count what the building draws: "
+            yield ("power", name, "pue"), ("missing; [carbon] and [electricity] count the power of the building: "
                                            "expected a number >= 1, 1.0 for the machines alone")
 
 

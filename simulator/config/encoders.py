@@ -49,8 +49,8 @@ def encoder_faults(sections: Mapping[str, Any], missing: object) -> Iterator[Fau
         return
     if embeddings is None:
         yield ("embeddings",), (
-            f'missing table; it is needed by the role of pool "{pools[encode[0]].name}": it says how embeddings come '
-            "to where prompts are computed, [embeddings] bandwidth_gb_per_s = 25.0 for instance")
+            f'missing table; pool "{pools[encode[0]].name}" with role = "encode" needs it for the transfer of '
+            "embeddings to the replicas of prompts: for instance [embeddings] bandwidth_gb_per_s = 25.0")
     if cluster is not missing and cluster.encode is not None:
         yield from _router(cluster.encode)
     for i in encode:

@@ -32,8 +32,8 @@ def with_node(pool: Pool) -> tuple[Topology, str | None]:
     if ranks <= reach or not _prices_unknown_links(pool):
         return topology, None
     return topology, (
-        f"missing; a replica has {ranks} accelerators, and {accelerator.name}, of which no node type is known, is "
-        f"taken to come in servers of {reach}: expected a name in hardware/nodes/ or a file of your own, which tells "
+        f"missing; a replica has {ranks} accelerators, and {accelerator.name}, without a known node type, is "
+        f"assumed to be in servers of {reach}: expected a name in hardware/nodes/ or a file of your own, with "
         "the links between nodes")
 
 

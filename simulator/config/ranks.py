@@ -46,7 +46,7 @@ def _keys(ranks: DataParallel, topology, engine, latency) -> Iterator[Fault]:
             'expected none with load_balancing = "external": [cluster.routing] alone chooses, see its '
             "snapshot_refresh_interval_s")
     if ranks.load_balancing == "hybrid" and topology.node is None:
-        yield (*SECTION, "load_balancing"), '"hybrid" chooses among nodes: expected topology.node beside it'
+        yield (*SECTION, "load_balancing"), '"hybrid" chooses among nodes: expected topology.node with it'
 
 
 def conflicts_of_ranks(pools, sections: Mapping[str, Any], missing: object) -> Iterator[Fault]:
@@ -72,12 +72,12 @@ def hand_over_faults_in_lock_step(pool, kv_transfer) -> Iterator[tuple[str, str]
     facts = registry.load("scheduler", pool.engine.scheduler).facts(pool.engine.parameters)
     if kv_transfer.habits.place != "asked" or kv_transfer.habits.order != "source":
         yield "kv_transfer.protocol", (
-            f'expected "nixl" or "nixl_push", found "{kv_transfer.protocol}": of others it is not known what the ranks '
-            f"of pool {pool.name}, in lock step, do while KV is on its way")
+            f'expected "nixl" or "nixl_push", found "{kv_transfer.protocol}": other protocols are not supported with '
+            f"the ranks of pool {pool.name} in lock step")
     if facts.is_async:
         yield name + "engine.async_scheduling", (
-            "expected false, found true: when ranks in lock step look for KV that comes while a step executes is not "
-            "settled")
+            "expected false, found true: kv_transfer with data_parallel ranks in lock step is not supported with "
+            "async_scheduling")
     elif kv_transfer.noticed_at == "start":
         yield "kv_transfer.noticed_at", (
-            f'expected "end", found "start": the ranks of pool {pool.name}, in lock step, look at the end of a step')
+            f'expected "end", found "start": ranks of pool {pool.name}, in lock step, look for KV at the end of a step')

@@ -28,16 +28,16 @@ def tier_faults(cluster, tiers: Mapping[Path, Any], engines: Mapping[Path, Any])
     """
     tiers = {path: tier for path, tier in tiers.items() if tier is not None}
     if tiers and cluster.rescheduling is not None:
-        yield ("cluster", "rescheduling"), ("expected none with [kv_tiers]: what the tier of a replica has does not "
-                                            "follow a request that moves")
+        yield ("cluster", "rescheduling"), ("expected none with [kv_tiers]: the KV in a replica's tier does not "
+                                            "follow a migrating request")
     for path, tier in tiers.items():
         protocol = registry.load("kv_tier", tier.protocol)
         why = protocol.why_unseen or protocol.unseen_with.get(engines[path].scheduler)
         looker = _first_looker(cluster)
         if why and looker:
             yield (*path, "protocol"), (
-                f'expected another{looker.way}, found "{tier.protocol}": {looker.name} chooses by what tiers hold, and '
-                f"sees nothing of this one: {why}")
+                f'expected another{looker.way}, found "{tier.protocol}": {looker.name} chooses by the content of '
+                f"tiers, but cannot see this one: {why}")
     if tiers:
         return
     for path, kind, parameters in lookers(cluster):
@@ -45,8 +45,8 @@ def tier_faults(cluster, tiers: Mapping[Path, Any], engines: Mapping[Path, Any])
             found = getattr(parameters, field.name)
             if field.name in kind.tier_keys and found != field.default:
                 yield (*path, field.name), (
-                    f"expected none without [kv_tiers], found {show(found)}: it weighs what tiers keep, and there are "
-                    "none")
+                    f"expected none without [kv_tiers], found {show(found)}: it weighs the content of tiers, and there "
+                    "are none")
 
 
 def group_faults(cluster, pool, layers) -> Iterator[str]:
@@ -56,8 +56,8 @@ def group_faults(cluster, pool, layers) -> Iterator[str]:
     """
     looker = _first_looker(cluster)
     if looker and not (pool.kv_tiers is None or layers is None or layers.is_even):
-        yield (f"kv_tiers: expected none{looker.way}, since {looker.name} chooses by what tiers hold: of layers with "
-               "block tables of their own that is known where blocks are of one size and some layers have full "
+        yield (f"kv_tiers: expected none{looker.way}, since {looker.name} chooses by the content of tiers: for layers "
+               "with separate block tables it is known only if blocks have one size and some layers have full "
                "attention")
 
 
