@@ -9,11 +9,11 @@ from simulator.domain.layer_spec import LatentAttention
 from simulator.domain.parallelism import Parallelism
 from simulator.errors import InputErrors, KeyFault
 
-LATENT_ALONE = ("prefill context parallelism: vLLM 0.32 has it for models with latent attention alone; of others this "
-                "is what the same division of prompts would take")
-SUMS_ALONE = ("decode context parallelism: only the sum of the contexts of a batch is known; of several sequences each "
-              "is priced with the mean excess of the rank that has most, at most interleave x (n - 1) / (2 n) tokens "
-              "a sequence from the truth")
+LATENT_ALONE = ("prefill context parallelism: vLLM 0.32 supports it only for models with latent attention; for other "
+                "models times are those of an equal division of prompts")
+SUMS_ALONE = ("decode context parallelism: only the sum of the contexts of a batch is known; each of several sequences "
+              "is priced with the mean excess of the rank with the largest share, at most interleave x (n - 1) / (2 n) "
+              "tokens per sequence off")
 
 
 def block_tokens(pool, layer_groups=None) -> int:
@@ -47,13 +47,13 @@ def with_context_parallel(experiment: Experiment, deployment: Deployment | None,
     if topology.cp_kv_cache_interleave_size > 1:
         notes.append(SUMS_ALONE)
     if deployment is None or not registry.load("latency", latency.backend).takes_collective:
-        notes.append(f"{latency.backend}: decode context parallelism: what ranks exchange is not priced apart, it "
-                     "belongs to the prices given")
+        notes.append(f"{latency.backend}: decode context parallelism: the exchange between ranks has no price of its "
+                     "own: the given prices include it")
     else:
         exchanges, collective = _exchanges(experiment, deployment)
         if collective is None:
-            notes.append(f"{latency.backend}: decode context parallelism: what ranks exchange is priced as bytes over "
-                         "the link and a latency")
+            notes.append(f"{latency.backend}: decode context parallelism: the exchange between ranks is priced as "
+                         "bytes over the link and a latency")
     shared = ContextParallel(
         model, degree, topology.cp_kv_cache_interleave_size, exchanges,
         attention_of_stages(deployment, topology.pipeline_parallel),
@@ -106,11 +106,11 @@ def with_prompt_parallel(experiment: Experiment, deployment: Deployment | None, 
 
     name, gathers, collective, notes = f"{latency.backend}: prefill context parallelism", (), None, []
     if deployment is None or not registry.load("latency", latency.backend).takes_collective:
-        notes.append(f"{name}: what ranks gather is not priced apart, it belongs to the prices given")
+        notes.append(f"{name}: gathers of the ranks have no price of their own: the given prices include them")
     else:
         gathers, collective = _gathers(experiment, deployment)
         if collective is None:
-            notes.append(f"{name}: what ranks gather is priced as bytes over the link and a latency")
+            notes.append(f"{name}: gathers of the ranks are priced as bytes over the link and a latency")
     if deployment is not None and not isinstance(deployment.model.attention, LatentAttention):
         notes.append(LATENT_ALONE)
     if model.knows_kernels:

@@ -57,10 +57,10 @@ def _model_faults(spec: ModelSpec, target: ModelSpec, max_model_len: int) -> lis
                       f"with {spec.vocab_size}; vLLM refuses it too")
     if spec.max_position_embeddings < max_model_len:
         faults.append(f"model: {spec.name} was made for {spec.max_position_embeddings} tokens, engine.max_model_len is "
-                      f"{max_model_len}: that drafts end there is not built")
+                      f"{max_model_len}: drafts that end there are not supported")
     if set(spec.layer_types) != {"full_attention"}:
-        faults.append(f"model: expected layers of full attention alone, found others in {spec.name}: where their KV "
-                      "goes beside the model's is not built")
+        faults.append(f"model: expected layers of full attention alone, found others in {spec.name}: their KV beside "
+                      "the model's is not supported")
     return faults
 
 
@@ -68,8 +68,8 @@ def _pool_faults(pool, given) -> list[str]:
     """Return the settings of a pool that do not support a draft model."""
     faults, backend = [], pool.latency.backend
     if pool.topology.decode_context_parallel > 1:
-        faults.append("model: expected none with topology.decode_context_parallel above 1: how a draft model's KV is "
-                      "shared is not built")
+        faults.append("model: expected none with topology.decode_context_parallel above 1: sharing of a draft model's "
+                      "KV is not supported")
     if not given.has_price and not registry.load("latency", backend).prices_any_model:
         faults.append(f'model: latency.backend = "{backend}" has no prices of another model: expected drafter_share or '
                       'drafter_forward_us beside it, or one of the backends "roofline", "operators" and '
@@ -97,7 +97,7 @@ def drafter_memory(pool, target: Deployment, draft: Deployment | None,
     if layers is not None:
         raise InputErrors([KeyFault(
             f"engine.num_gpu_blocks: missing; expected a number: {target.model.name} has layers of several kinds, and "
-            f'where the KV of a drafter ({KEY}.method = "{given.method}") goes beside them is not built')])
+            f'KV of a drafter ({KEY}.method = "{given.method}") beside them is not supported')])
     try:
         if draft is not None:
             return of_draft_model(draft)

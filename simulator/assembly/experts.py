@@ -15,14 +15,12 @@ from simulator.experts.traffic import GATHER
 ALL2ALL_WORDS = {"all2all_backend": {}, "expert_exchange": {
     GATHER: "all_gather", "deepep_high_throughput": "all_to_all", "deepep_low_latency": "all_to_all"}}
 
-OF_ALL_ELSE = ('does not tell the exchange of tokens from what else an iteration takes, as "roofline" and "operators" '
-               'do')
+OF_ALL_ELSE = 'does not price the exchange of tokens separately, as "roofline" and "operators" do'
 WHY_NOT = {
-    ("aicb", "all2all_backend"): "reads the bytes of the exchange from its tables, and latency.expert_exchange says "
-                                 "what moves them",
-    ("aicb", "dbo"): "has tables of whole batches: what halves of one take is not in them",
-    ("trained_physics", "dbo"): "has coefficients fitted to iterations whose parts follow one another: what overlaps "
-                                "was not among them",
+    ("aicb", "all2all_backend"): "reads the bytes of the exchange from its tables, and latency.expert_exchange is "
+                                 "their link",
+    ("aicb", "dbo"): "has tables of whole batches, without times of half batches",
+    ("trained_physics", "dbo"): "has coefficients fitted to iterations without overlap",
 }
 
 
@@ -37,7 +35,7 @@ def with_exchange(experiment: Experiment, backend: type):
     latency, experts = experiment.latency, experiment.engine.experts
     if backend.takes_experts is None:
         raise InputErrors([KeyFault(
-            f'engine.experts: latency.backend = "{latency.backend}" does not price experts apart from all else: '
+            f'engine.experts: latency.backend = "{latency.backend}" does not price experts separately: '
             'expected no such table, or one of the backends "roofline", "operators", "trained_physics" and "aicb"')])
     faults = []
     for key, is_asked in (("all2all_backend", experts.all2all_backend is not None), ("dbo", experts.dbo.enabled)):
@@ -45,7 +43,7 @@ def with_exchange(experiment: Experiment, backend: type):
             faults.append(f'engine.experts.{key}: latency.backend = "{latency.backend}" '
                           + WHY_NOT.get((latency.backend, key), OF_ALL_ELSE))
     if getattr(latency.parameters, "expert_load", None) not in (None, "balanced"):
-        faults.append('latency.expert_load: expected "balanced" with [engine.experts], which says how tokens spread '
+        faults.append('latency.expert_load: expected "balanced" with [engine.experts], which distributes tokens '
                       f'over experts, found "{latency.parameters.expert_load}"')
     parameters = latency.parameters
     if hasattr(parameters, "expert_load"):

@@ -32,8 +32,8 @@ def launch_note(scheduler: str, deployment: Deployment) -> str:
         return ""
     number = num_launches(deployment)
     ms = LAUNCH_US * number * 1e-3
-    return (f"{scheduler}: {UNPRICED[scheduler]}, and what launching them takes is not counted: "
-            f"{ms:.0f} ms an iteration or more where the accelerator takes less, by the host of one published server "
+    return (f"{scheduler}: {UNPRICED[scheduler]}, and the time of their launches is not counted: "
+            f"{ms:.0f} ms an iteration or more if the accelerator takes less, by the host of one published server "
             f"({number:,} launches of {LAUNCH_US} us)")
 
 

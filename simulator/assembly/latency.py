@@ -105,7 +105,7 @@ def unknown_errors(backend: str) -> str:
     known = " or ".join(f'"{name}"' for name in registry.KINDS["latency"].entries
                         if registry.load("latency", name).knows_errors)
     return (f'latency.uncertainty: expected false with backend = "{backend}", found true: its times are given or '
-            f"fitted, and nothing tells how far they are off, operator by operator; {known} can tell")
+            f"fitted, with unknown errors of operators; {known} know errors")
 
 
 class _LastMade(Readings):

@@ -22,7 +22,7 @@ def cache_folder(directory: str | None) -> Path:
 
 def damaged(path: Path) -> str:
     """Return the note on a cache file that could not be used and is rewritten."""
-    return f"{path}: was damaged, or not made from what it should be; it was made again"
+    return f"{path}: was damaged, or made from other inputs; it was made again"
 
 
 @contextmanager

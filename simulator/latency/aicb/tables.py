@@ -209,7 +209,7 @@ class _Reader:
             self._cell_fault(line, "layer_name", f"one of {', '.join(COMPONENTS)}", name)
         elif (layer, COMPONENTS.index(name)) in self.cells:
             before = self.cells[layer, COMPONENTS.index(name)][2]
-            self._fault(line, f"layer_id: {name} of layer {layer} stands on line {before} already")
+            self._fault(line, f"layer_id: {name} of layer {layer} is on line {before} already")
         elif layer is not None:
             self.cells[layer, COMPONENTS.index(name)] = compute_ns, comm_bytes, line
         self.source = self.source or cells.get(SOURCE, "")

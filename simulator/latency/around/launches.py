@@ -44,7 +44,7 @@ def launching(deployment: Deployment) -> Launching:
              f"{LAUNCH_US} us by the host of one published server (SGLang, DeepSeek-V3); measured ones go into "
              "eager_us_per_layer"]
     if linear:
-        notes.append(f"cuda_graphs: how many kernels the {linear} layers of linear attention launch is not known: "
+        notes.append(f"cuda_graphs: the number of kernels of the {linear} layers of linear attention is unknown: "
                      "their launches are not counted")
     return Launching(us, tuple(notes))
 
@@ -52,9 +52,9 @@ def launching(deployment: Deployment) -> Launching:
 def unpriced(deployment: Deployment) -> tuple[str, ...]:
     """Return the notes for kernels without a graph that torch.compile's code launches."""
     us = LAUNCH_US * num_launches(deployment)
-    return (f"cuda_graphs: what launching the kernels of a batch without graph takes is not known where torch.compile "
-            f"is on, and not counted; without it such a batch takes {us * 1e-3:.0f} ms or more. eager_us_per_layer "
-            "tells it",)
+    return (f"cuda_graphs: the time to launch the kernels of a batch without graph is unknown with torch.compile, and "
+            f"not counted; without torch.compile such a batch takes {us * 1e-3:.0f} ms or more. eager_us_per_layer "
+            "sets it",)
 
 
 def num_launches(deployment: Deployment) -> int:

@@ -32,8 +32,8 @@ cdef class Blackbox(LearnedModel):
     """Three prices; see `BlackboxParameters`."""
 
     Parameters = BlackboxParameters
-    context_note = ("blackbox: prompts had tokens in the KV cache, which cost nothing here, as published: what new "
-                    "tokens take to attend to them is left out")
+    context_note = ("blackbox: prompts had tokens in the KV cache, which cost nothing here, as published: "
+                    "attention of new tokens to them is left out")
 
     cdef double _iteration, _prefill, _decode           # us
 

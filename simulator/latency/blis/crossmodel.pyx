@@ -41,8 +41,8 @@ cdef class Crossmodel(LearnedModel):
     """Four coefficients for all models; see `CrossmodelParameters`."""
 
     Parameters = CrossmodelParameters
-    context_note = ("crossmodel: prompts had tokens in the KV cache, which cost nothing here, as published: what new "
-                    "tokens take to attend to them is left out")
+    context_note = ("crossmodel: prompts had tokens in the KV cache, which cost nothing here, as published: "
+                    "attention of new tokens to them is left out")
     needs_deployment = True
 
     cdef double _layers, _decode, _kv_width, _expert_token, _barrier        # us; _kv_width: million elements

@@ -93,7 +93,7 @@ cdef class TrainedPhysics(LearnedModel):
 
     Parameters = TrainedPhysicsParameters
     context_note = ("trained_physics: prompts had tokens in the KV cache, which are not read here, as published: new "
-                    "tokens are priced by the length of the prompt, wherever in it they lie")
+                    "tokens are priced by the length of the prompt, at any position in it")
     needs_deployment = True
     takes_experts = ("all2all_backend",)
     prices_gathered = True
@@ -233,8 +233,8 @@ cdef class TrainedPhysics(LearnedModel):
         told = LearnedModel.warnings(self) + [f"trained_physics: {note}" for note in self._deployment.format_notes()]
         if self._experts is not None:
             told += self._experts.warnings(self._deployment, "trained_physics")
-            told.append("trained_physics: experts: coefficients were fitted to servers whose experts were not loaded "
-                        "evenly either: what imbalance costs is counted twice as far as they make up for it")
+            told.append("trained_physics: experts: coefficients were also fitted to servers with unevenly loaded "
+                        "experts, so that a part of the cost of imbalance is counted twice")
         return told
 
     def provenance(self) -> dict:

@@ -92,8 +92,8 @@ def refuse_idle_files(parameters, with_network: bool) -> None:
     """
     idle = [key for key in NETWORK_FILES if not with_network and getattr(parameters, key) is not None]
     if idle:
-        raise InputErrors([KeyFault(f"latency.{key}: expected none with [latency.collective], which times what the "
-                                    "file would tell; leave one of them out") for key in idle])
+        raise InputErrors([KeyFault(f"latency.{key}: expected none with [latency.collective], which times these "
+                                    "collectives; leave one of them out") for key in idle])
 
 
 def files_needed(parameters, subject: Subject, with_network: bool) -> dict[str, str]:

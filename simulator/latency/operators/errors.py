@@ -191,7 +191,7 @@ def kv_format(deployment) -> str:
 def error_of_missing(name: str, deployment) -> str:
     """Return as text the error of the roofline, which prices an entry of `missing`."""
     if name == "linear_attention":
-        return "how far it is off nobody knows"
+        return "with unknown error"
     if name.endswith((" prefill", " decode")):
         law = name.rpartition(" ")[2], kv_format(deployment)
     else:

@@ -540,11 +540,11 @@ cdef class Operators(LatencyModel):
             told += [*self._experts.warnings(self._deployment, "operators"), f"operators: {NOTE}"]
         if self._num_spikes:
             told.append(f"operators: {self._num_spikes} measured points take over {SPIKE:g} times as long as the next "
-                        f"larger size: taken for faults of the measurement, and left out")
+                        f"larger size: they are taken as measurement errors, and left out")
         told += [f"operators: {count} of {total} measured points of {what} are faster than memory: they ran from a "
                  f"cache, and are raised to its bandwidth"
                  for what, (count, total) in self._cached.items() if count > MUCH * total]
-        told += [f"operators: {name}: {what}: the roofline answers, {error_of_missing(name, self._deployment)}"
+        told += [f"operators: {name}: {what}: priced by the roofline, {error_of_missing(name, self._deployment)}"
                  for name, what in self._missing.items()]
         if self._num_drafting:
             told.append(f"operators: {self._num_drafting} iterations verified drafts: contexts of unlike lengths count "

@@ -200,9 +200,9 @@ def law_notes(deployment, efficiency: str) -> list[str]:
     """
     model, notes = deployment.model, []
     if efficiency == ANY:
-        notes.append(f"no table holds operators of {deployment.accelerator.name} nor of its generation: laws of all "
-                     f"others stand in; on a generation that was left out they were often no better than one share of "
-                     f"peak")
+        notes.append(f"no table holds operators of {deployment.accelerator.name} nor of its generation: joint laws of "
+                     f"other generations are used; on a left-out generation they were often no better than one share "
+                     f"of peak")
     if efficiency != SHARES and (isinstance(model.attention, LatentAttention) or model.num_linear_attention_layers):
         notes.append("latent attention and recurrences have no laws: they take one share of peak")
     return notes
