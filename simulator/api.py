@@ -120,7 +120,7 @@ def run_experiment(experiment: Experiment, out: str | os.PathLike | None = None,
     InputErrors
         The workload cannot be read, the deployment does not fit, or the directory is taken.
     Aborted
-        A second signal came; nothing was written.
+        A second signal arrived; nothing was written.
     """
     out = out or experiment.output.directory or Path("results", experiment.name)
     order = Order(experiment, out, overwrite, quiet, threads=threads, build=build)

@@ -44,7 +44,7 @@ def forget(struct: type[msgspec.Struct], below: dict, above: Mapping, search: tu
 
 
 def goes_with(field: Field, kind: str, name: str, search: tuple[str, ...] = ()) -> bool:
-    """Say whether a key of a table acts beside the class that it chooses.
+    """Return whether a key of a table has an effect with the class that the table chooses.
 
     A user's class may use any key.
     """

@@ -1,4 +1,4 @@
-"""Which parts of which layers a checkpoint leaves in 16 bit, as its list of modules to leave alone says.
+"""Parts of layers that a checkpoint leaves in 16 bit, from its list of unquantized modules.
 
 The list is `ignore` (compressed-tensors, ModelOpt), `exclude_modules` (ModelOpt), `ignored_layers`,
 `modules_to_not_convert` (fp8, fbgemm_fp8, AWQ, MXFP4) or `llm_int8_skip_modules` (bitsandbytes). compressed-tensors

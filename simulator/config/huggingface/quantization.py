@@ -40,7 +40,7 @@ def read_quantization(keys: Keys) -> Quantization | None:
     if not has_experts:
         left = {part: layers for part, layers in left.items() if "experts" not in part}
     scope = "experts" if has_experts and left.get("attention") == "all" else read.scope
-    if scope == "experts":          # nothing else is quantised
+    if scope == "experts":          # other parts are not quantised
         left = {part: layers for part, layers in left.items() if part == "experts"}
     return replace(read, scope=scope, kv_cache_dtype=_kv_cache_dtype(_unnested(table), method),
                    unquantized=Unquantized(**left) if left else None)

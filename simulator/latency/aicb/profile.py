@@ -16,7 +16,7 @@ from simulator.latency.aicb.tables import COLUMNS, SOURCE, Layout, file_name
 
 # Seconds of (prefill=..., decode=...), as LatencyModel.predict, communication left out.
 Predict = Callable[..., float]
-# Bytes of an element when tokens go to experts, over those of 16 bits when they come back: fp8, a float32 scale for 128
+# Bytes of an element sent to experts / bytes of an element sent back, 16 bit: fp8 with a float32 scale for 128
 # (FP8_FACTOR in aliyun/aicb at 23eec3c, workload_generator/mocked_model/inference/MockedDeepSeek.py).
 DISPATCH_SHARE = (1 + 4 / 128) / 2
 

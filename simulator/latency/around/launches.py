@@ -7,7 +7,7 @@ Triton with the Python around it in an engine's layers: far more than the few mi
 as a graph (sgl-project/sglang pull request 12160, October 2025): 1,821 launches as counted below at TP 8, the shared
 expert being one of the routed ones there.
 
-The counts are those of the layers of vLLM 0.32.0 (vllm/model_executor/models: llama, qwen3_moe, deepseek_v2;
+The counts are from the layers of vLLM 0.32.0 (vllm/model_executor/models: llama, qwen3_moe, deepseek_v2;
 layers/fused_moe) with `enforce_eager`, which turns torch.compile off as well (vllm/config/vllm.py). With torch.compile
 on, generated code launches the kernels beyond the captured sizes; no time of it has been published.
 """

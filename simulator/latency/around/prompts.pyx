@@ -205,7 +205,7 @@ cdef class PromptParallel(Around):
         """
         cdef BatchView batch
         slices, rows = self.rank_batch(prefill)
-        copies = self._degree if self.model.prices_gathered else 1      # then a batch is that of all ranks
+        copies = self._degree if self.model.prices_gathered else 1      # then a batch is of all ranks
         alike = slices * copies, list(decode) * copies, tokens_per_decode
         parts = self.model.breakdown(*alike) or {"model": self.model.predict(*alike)}
         batch = BatchView(slices, decode, tokens_per_decode)

@@ -1,6 +1,6 @@
 """Learned coefficients of the latency models of BLIS: published sets, the user's own, and warnings outside a fit.
 
-beta prices an iteration; alpha, in microseconds, prices what happens outside it and does not block the engine. The sets
+beta prices an iteration; alpha, in microseconds, prices time outside it that does not block the engine. The sets
 are facts of inference-sim/inference-sim (Apache-2.0), restated digit by digit.
 """
 from typing import Annotated

@@ -20,7 +20,7 @@ from simulator.latency.operators.curves import EXTRAPOLATED, INTERPOLATED, Times
 from simulator.latency.operators.rows import GEMM_BITS, MATMUL_FORMATS, default, formats, rows_where
 
 SITE = ("hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size")
-# aiconfigurator's default. With it decodes of gpt-oss-120b on H200 came out 2 % too short, with even loads 10 % too
+# aiconfigurator's default. With it decodes of gpt-oss-120b on H200 are 2 % too short, with even loads 10 % too
 # long (61 closed loops, tables of Triton kernels).
 SKEWED = "power_law_1.01"
 FEW_TOKENS = 256                # up to this number, reading weights limits experts

@@ -19,7 +19,7 @@ from simulator.domain.products import head_product, products_of
 from simulator.errors import InputErrors
 
 LAYERS = {"qkv": "qkv_proj", "attention_out": "o_proj", "up_gate": "gate_up_proj", "down": "down_proj"}
-PROMPT_TOKENS = 128             # minimum tokens of chunks beside decodes that are used
+PROMPT_TOKENS = 128             # minimum tokens of a chunk in the mixed batches that are used
 SHORTEST_US = 0.5               # minimum time added by decodes; less is measurement noise
 SMALL = {"rope_kv_write": ("rotary_emb",), "qk_norm": ("qk_norm",), "norms": ("layernorm",), "activation": ("act_fn",),
          "embedding": ("embedding",)}
