@@ -1,7 +1,7 @@
 """Files of a database of operator times: finding them, and reading one as columns.
 
-Two layouts are supported: that of aiconfigurator (Apache-2.0, the PyPI package aiconfigurator-core), as installed or as a
-copy of its folder `systems`,
+Two layouts are supported: that of aiconfigurator (Apache-2.0, the PyPI package aiconfigurator-core), as installed or as
+a copy of its folder `systems`,
 
     systems/data/<system>/<family>/<framework>/<version>/<table>_perf.parquet
 
