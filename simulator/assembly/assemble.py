@@ -95,7 +95,7 @@ class Site(msgspec.Struct, frozen=True):
     draft: Deployment | None = None
 
     def explain(self) -> list[str]:
-        """Return text lines on the use of memory, and on layers with separate block tables."""
+        """Return text lines on the use of memory, and on separate block tables."""
         if self.memory is not None:
             lines = self.memory.explain().splitlines()
         else:
@@ -299,7 +299,7 @@ def vocabulary_of(experiment: Experiment) -> int | None:
 
 
 def live_source(workload: Workload):
-    """Return a simulator.engine.sources.live.Live, for requests from an external client."""
+    """Return a simulator.engine.sources.live.Live, for an external client."""
     from simulator.engine.sources.live import Live  # not needed by a run
 
     return Live(workload)

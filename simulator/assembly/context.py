@@ -28,7 +28,7 @@ def block_tokens(pool, layer_groups=None) -> int:
 
 
 def with_context_parallel(experiment: Experiment, deployment: Deployment | None, model):
-    """Return a latency model of decodes in which each rank attends to its share of the context.
+    """Return a model of decodes in which ranks attend to shares of the context.
 
     Without decode context parallelism, `model` itself is returned.
 
@@ -63,7 +63,7 @@ def with_context_parallel(experiment: Experiment, deployment: Deployment | None,
 
 
 def attention_of_stages(deployment: Deployment | None, num_stages: int) -> list[int]:
-    """Return the number of full-attention layers of each stage; without a model, 1 each."""
+    """Return the numbers of full-attention layers per stage; without a model, 1 each."""
     if deployment is None:
         return [1] * num_stages
     ways, kinds = deployment.parallelism, deployment.model.layer_types

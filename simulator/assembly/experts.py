@@ -86,7 +86,7 @@ def expert_pricing(experiment: Experiment, deployment: Deployment | None, arrang
 
 
 def expert_shift(experiment: Experiment, pool, site, make):
-    """Return the changes of the load of a pool's experts, as ShiftPlan; None: it is constant.
+    """Return the ShiftPlan of a pool's expert loads; None: they are constant.
 
     site : assemble.Site of the pool.
     make : arrangement -> LatencyModel.

@@ -27,7 +27,7 @@ def kernel_notes(pool, deployment: Deployment | None) -> tuple[str, ...]:
 
 
 def launch_note(scheduler: str, deployment: Deployment) -> str:
-    """Return a note that kernel launches without a CUDA graph cost no time for an engine other than vLLM; or ""."""
+    """Return a note on unpriced launches of an engine other than vLLM, or ""."""
     if scheduler not in UNPRICED:
         return ""
     number = num_launches(deployment)
@@ -38,7 +38,7 @@ def launch_note(scheduler: str, deployment: Deployment) -> str:
 
 
 def sinks_note(deployment: Deployment) -> str:
-    """Return a note that attention with sinks uses another kernel on this accelerator than the timed one; or "".
+    """Return a note that the kernel of attention with sinks was not timed, or "".
 
     Engines take Triton's below Hopper: FlashAttention 2 has no sinks. Measured error: gpt-oss-20b on an A100, vLLM
     0.11.0, gpustack's performance lab; without sinks, and on H100, such runs agree.

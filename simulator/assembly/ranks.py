@@ -60,7 +60,7 @@ def marches(pool) -> bool:
 
 
 def ranks_per_choice(pool, per_node: int) -> int:
-    """Return the number of ranks among which the replica's own router chooses after [cluster.routing].
+    """Return the number of ranks among which a replica's own router chooses.
 
     per_node : number of ranks that fit on a node.
 

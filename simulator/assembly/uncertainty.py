@@ -34,7 +34,7 @@ class Deployed:
         self._watched: list[Attribution] = []
 
     def watch(self, made: Made) -> Attribution:
-        """Return the model together with one model per operator, in which only that operator takes time."""
+        """Return the model with an additional model of each operator alone."""
         parts = [((name, part), self._alone(made, name, factors)) for name, error in self.errors.items()
                  for part, factors in (("all", AS_IT_IS), ("beyond", BEYOND_ALONE))
                  if part == "all" or (np.any(error.is_outside) and not error.is_beyond)]

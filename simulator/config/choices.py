@@ -44,7 +44,7 @@ def forget(struct: type[msgspec.Struct], below: dict, above: Mapping, search: tu
 
 
 def goes_with(field: Field, kind: str, name: str, search: tuple[str, ...] = ()) -> bool:
-    """Return whether a key of a table has an effect with the class that the table chooses.
+    """Return whether a key of a table has an effect with the chosen class.
 
     A user's class may use any key.
     """

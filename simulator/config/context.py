@@ -85,7 +85,7 @@ def prompt_faults(topology, engine, kv_tiers, latency) -> Iterator[Fault]:
 
 
 def conflicts_of_context(pools, sections: Mapping[str, Any], missing: object) -> Iterator[Fault]:
-    """Yield the settings of an experiment that context parallelism in any pool does not support.
+    """Yield settings of an experiment that context parallelism does not support.
 
     missing : marks a section that could not be read.
     """

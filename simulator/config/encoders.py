@@ -18,7 +18,7 @@ WHY = "an encode pool has encoders alone: no tokens, no KV, and no"
 
 
 def others_of(sections: Mapping[str, Any], fault: Callable) -> tuple[Mapping[str, Any], Callable]:
-    """Return the sections without encode pools, and a function that records their faults.
+    """Return the sections without encode pools, and a recorder of their faults.
 
     sections : of an experiment. fault : as `checks.check_all` takes it, with indices of all pools.
     """

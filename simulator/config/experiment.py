@@ -232,7 +232,7 @@ class Routing(LegRouting, kw_only=True):
 
 
 class EncodeRouting(Section, kw_only=True):
-    """Choice of the encode replica of an item, [cluster.encode], with the router's keys."""
+    """Choice of an item's encode replica, [cluster.encode], with the router's keys."""
 
     policy: Annotated[str, Meta(description=(
         "router of items to encode replicas: round_robin, random, least_loaded, power_of_two, or consistent_hash by "
@@ -326,7 +326,7 @@ class Workload(Section, kw_only=True):
 
     @property
     def filled_by(self) -> str | None:
-        """Name of the preset that fills in keys of load, measure or warmup; None: there is none."""
+        """Name of the preset that fills in load, measure or warmup, or None."""
         return getattr(self.parameters, "filled_by", None)
 
 

@@ -91,14 +91,14 @@ def is_struct(hint: Any) -> bool:
 
 
 def element_of(hint: Any) -> Any:
-    """Return the annotation of a list's elements; None if it is no list, or a tuple of fixed length."""
+    """Return the annotation of a list's elements; None: no list of any length."""
     inner = bare(hint)
     is_list = get_origin(inner) is list or (get_origin(inner) is tuple and get_args(inner)[-1] is Ellipsis)
     return get_args(inner)[0] if is_list else None
 
 
 def named_element_of(hint: Any) -> Any:
-    """Return the annotation of the tables in a table keyed by user-chosen names; None: it is no such table."""
+    """Return the annotation of tables under user-chosen names; None: there are none."""
     inner = bare(hint)
     element = get_args(inner)[1] if get_origin(inner) is dict else None
     return element if element is not None and is_struct(element) else None

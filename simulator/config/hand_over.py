@@ -42,7 +42,7 @@ def hand_over_faults(pools: Sequence, kv_transfer, cluster, failures, autoscalin
 
 
 def does_either_leg(cluster) -> bool:
-    """Return whether any prefill or decode replica may compute either part of a request."""
+    """Return whether any replica with a role may compute either part of a request."""
     return cluster.routing.policy == "llumnix" and cluster.routing.parameters.enable_adaptive_pd
 
 

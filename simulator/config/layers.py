@@ -41,7 +41,7 @@ class Layers:
         self._folders = ("",)
 
     def add(self, data: Mapping, source: Source) -> None:
-        """Merge a table over the present one; if it chooses another class, drop keys of the former class."""
+        """Merge a table over the present one; drop keys of classes chosen no longer."""
         self._folders = ("", source.folder, *self._folders)
         forget(Experiment, self.data, data, self._folders)
         self.merge(data, source)

@@ -76,7 +76,7 @@ def experiment_layers(file: str | os.PathLike, overrides: Mapping[str, Any] | It
 
 
 def kind_of(layers: Layers) -> str | None:
-    """Return the command that runs the study of a file; None: the file is an experiment.
+    """Return the command that runs the study of a file; None: an experiment.
 
     A table [study] without a kind is taken as a sweep, whose reader reports the fault.
     """

@@ -11,7 +11,7 @@ from simulator.errors import InputErrors
 
 
 def with_node(pool: Pool) -> tuple[Topology, str | None]:
-    """Return the topology, with the accelerator's default node type where one is needed.
+    """Return the topology, with the default node type if one is needed.
 
     The second value is the reason why a missing node type is needed; None: it is present or not needed.
 

@@ -10,7 +10,7 @@ TABLES = ("model", "hardware", "topology", "engine", "latency", "kv_tiers")
 
 
 def overlay(data: dict[str, Any], folders: tuple[str, ...]) -> None:
-    """Fill in the tables of each pool of an experiment, before the experiment is read into Structs.
+    """Fill in the tables of each pool of an experiment that is still plain data.
 
     Parameters
     ----------

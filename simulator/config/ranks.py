@@ -50,7 +50,7 @@ def _keys(ranks: DataParallel, topology, engine, latency) -> Iterator[Fault]:
 
 
 def conflicts_of_ranks(pools, sections: Mapping[str, Any], missing: object) -> Iterator[Fault]:
-    """Yield the settings of an experiment that ranks in any of its pools do not support.
+    """Yield the settings of an experiment that ranks in a pool do not support.
 
     missing : marks a section that could not be read.
     """
@@ -63,7 +63,7 @@ def conflicts_of_ranks(pools, sections: Mapping[str, Any], missing: object) -> I
 
 
 def hand_over_faults_in_lock_step(pool, kv_transfer) -> Iterator[tuple[str, str]]:
-    """Yield (key, message) for settings that ranks in lock step do not support together with KV transfer.
+    """Yield (key, message) of settings that KV transfer in lock step excludes.
 
     A rank that waits for KV has unfinished requests: it executes dummy batches with the other ranks, and at the end
     of each step looks for arrived KV. Other combinations are refused.

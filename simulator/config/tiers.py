@@ -21,7 +21,7 @@ def lookers(cluster) -> Iterator[tuple[Path, type, Any]]:
 
 
 def tier_faults(cluster, tiers: Mapping[Path, Any], engines: Mapping[Path, Any]) -> Iterator[Fault]:
-    """Refuse routers that look up tiers where there are none, and migrations that leave KV behind.
+    """Refuse routers that look up absent tiers, and migration that leaves KV behind.
 
     tiers : [kv_tiers] of the experiment, or of each pool, by its path; None: there is none.
     engines : [engine] of the experiment, or of each pool, by the path of its tiers.

@@ -88,7 +88,7 @@ def fault_of(kind: str, chosen: type, base: type | None) -> str | None:
 
 
 def python_base(kind: str) -> type | None:
-    """Return the base of a kind's classes that are written in Python; None: there is none."""
+    """Return the base of a kind's classes written in Python; None: there is none."""
     target = QUESTIONS[kind].python
     if target is None:
         return None

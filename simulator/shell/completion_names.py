@@ -276,7 +276,7 @@ FORMS = {
 
 
 def completers() -> dict[str, dict[str, str]]:
-    """Return the functions for shtab by the type of a word: a kind, KEY, SETTING, BOUND.
+    """Return the functions for shtab by type of a word: a kind, KEY, SETTING, BOUND.
 
     In bash `_simulator` completes some words before shtab is called.
     """

@@ -40,7 +40,7 @@ def command(name: str) -> str:
 
 
 def lacking(name: str) -> list[str]:
-    """Return the data files that the user must provide, as the example's comment describes."""
+    """Return the data files that the user must provide; see the example's comment."""
     path = _file(name)
     texts = _texts(read_toml(str(path)))
     return [text for text in texts if _DATA.fullmatch(text) and not (path.parent / text).exists()]

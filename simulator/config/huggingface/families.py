@@ -114,7 +114,7 @@ def with_value_head_dim(keys: Keys, family: Family) -> dict:
 
 
 def gemma4(keys: Keys, family: Family) -> dict:
-    """Read the attention of full layers: separate KV heads and head_dim, perhaps no values."""
+    """Read the attention of full layers: own KV heads and head_dim, perhaps no values."""
     attention = multi_head(keys, family)
     return attention | {
         "num_kv_heads": keys.number(Key("num_global_key_value_heads", attention["num_kv_heads"])),

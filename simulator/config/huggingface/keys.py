@@ -20,7 +20,7 @@ HIDDEN_SIZE = Key("hidden_size|n_embed")
 
 
 class Keys:
-    """The keys of one config.json, with the keys of its text model merged over the top level."""
+    """The keys of one config.json, with its text model merged over the top level."""
 
     def __init__(self, table: dict, file: str):
         text = table.get("text_config")

@@ -50,7 +50,7 @@ class _Curve(NamedTuple):
     sums: np.ndarray            # (lengths, slices, 7)
 
     def at(self, lengths: np.ndarray) -> np.ndarray:
-        """Return the sums at each length, interpolated; beyond the tables, those of the nearest table."""
+        """Return the sums at each length, interpolated, or from the nearest table."""
         if len(self.lengths) == 1:
             return np.broadcast_to(self.sums[0], (len(lengths), *self.sums.shape[1:]))
         left = np.clip(np.searchsorted(self.lengths, lengths, "right") - 1, 0, len(self.lengths) - 2)

@@ -93,7 +93,7 @@ def grids(parameters: AicbParameters, deployment: Deployment, collective) -> Gri
 
 
 def gathers(parameters: AicbParameters, deployment: Deployment) -> np.ndarray:
-    """Return the number of layers of each stage with gathers of tokens for experts, (stages,).
+    """Return the numbers of layers with gathers for experts, (stages,).
 
     These are the layers with experts, if ranks hold slices of all experts; 0 with a single rank, with whole experts per
     rank, or upstream, which has no such layout.

@@ -9,7 +9,7 @@ from simulator.latency.base cimport LatencyModel
 
 @cython.final
 cdef class Adapters(Around):
-    """A batch with adapters takes `step_factor` times as long, plus a time per adapter.
+    """A batch with adapters takes `step_factor` times as long, plus time per adapter.
 
     That time is `per_adapter_us`.
     Missing adapters, as counted in the batch, are loaded before it, which delays all its sequences:

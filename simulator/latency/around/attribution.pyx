@@ -56,7 +56,7 @@ cdef class Part:
 
 @cython.final
 cdef class Attribution(Around):
-    """A latency model that returns the times of `model`, and sums up the times of its parts.
+    """A latency model that returns the times of `model` and sums up its parts.
 
     Parameters
     ----------

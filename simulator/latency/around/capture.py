@@ -72,6 +72,6 @@ def default_sizes(parameters, query_tokens: int, is_newest_hardware: bool) -> li
 
 
 def sizes_of(parameters, query_tokens: int, is_newest_hardware: bool) -> list[int]:
-    """Return the captured sizes: the given ones, or vLLM's; arguments as in `largest_size`."""
+    """Return the captured sizes, given or vLLM's; arguments as in `largest_size`."""
     given = parameters.cuda_graphs.capture_sizes if parameters.cuda_graphs is not None else ()
     return list(given) or default_sizes(parameters, query_tokens, is_newest_hardware)

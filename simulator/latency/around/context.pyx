@@ -31,7 +31,7 @@ cdef struct Shared:                 # one collective of each layer of full atten
 
 @cython.final
 cdef class ContextParallel(Around):
-    """Each rank attends to its share of the context; the exchange between the ranks is added.
+    """Each rank attends to its share of the context; exchanges are added.
 
     The model prices the context of the rank with the largest share.
 

@@ -54,7 +54,7 @@ cdef class Blackbox(LearnedModel):
 
 
 def published_for(deployment) -> str | None:
-    """Return the set fitted on exactly this deployment, with weights as stored, or None."""
+    """Return the set fitted on this deployment, with weights as stored, or None."""
     if deployment is None:
         return None
     if deployment.weight_dtype is not None and deployment.weight_dtype != deployment.model.dtype:

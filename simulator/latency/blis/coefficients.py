@@ -42,7 +42,7 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
     remark: str = ""            # known error outside the measurements
 
     def warnings(self, name: str, deployment: Deployment | None) -> list[str]:
-        """Return the respects in which `deployment` lies outside the measurements of the fit."""
+        """Return warnings if `deployment` is outside the measurements of the fit."""
         if deployment is None:
             return []
         ways = deployment.parallelism

@@ -119,7 +119,7 @@ class _Operators:
         return max(arithmetic, costs.prefill_kv_ns * (context + tokens)) / self._layers + self._rate.attention_ns
 
     def decode(self, batch_size: int, context: int) -> float:
-        """Return the attention of `batch_size` decoding sequences of `context` tokens each."""
+        """Return the attention of `batch_size` decodes with `context` tokens each."""
         per_token = max(self._attention.context_flops_ns, self._attention.context_kv_ns) / self._layers
         return per_token * batch_size * context + self._rate.attention_ns
 

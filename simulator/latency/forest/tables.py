@@ -45,7 +45,7 @@ class ForestTables:
 
 
 def coverage(features: np.ndarray, axes: tuple[np.ndarray, ...]) -> np.ndarray:
-    """Return the position of each entry of a table relative to the measurements, uint8.
+    """Return the position of each entry relative to the measurements, uint8.
 
     INTERPOLATED: a measurement is at most as large in every feature, and another is at least as large.
 

@@ -113,7 +113,7 @@ class _Recurrence:
         return all(site in curves for curves in self._database.recurrence_curves(phase, 1, self._part))
 
     def batches(self) -> list[int]:
-        """Return the measured batch sizes of decodes: none, since `times` interpolates itself."""
+        """Return measured batch sizes of decodes: none, as `times` interpolates itself."""
         return []
 
     def lookups(self, phase: str) -> list[tuple]:

@@ -132,7 +132,7 @@ class Database:
         """Receive an operator priced by `small_ns`."""
 
     def hear_attention(self, operator: str, kind) -> None:
-        """Receive the kind of layers of an attention operator; `kind.lookups` returns the curves."""
+        """Receive the layers of an attention operator; `kind.lookups` has the curves."""
 
     # ---- matrix products
 
@@ -182,7 +182,7 @@ class Database:
         return self._accelerator.flops_per_s(dtype) * 1e-9
 
     def small_ns(self, bytes_per_row: float, rows: np.ndarray, kernels: int = 1) -> np.ndarray:
-        """Return the time of operators between products that move `bytes_per_row` bytes per row."""
+        """Return the time of operators between products, by the bytes they move."""
         bandwidth = self.bytes_per_ns * self._parameters.memory_efficiency
         return rows * (bytes_per_row / bandwidth) + kernels * self._parameters.kernel_latency_us * 1e3
 
@@ -211,7 +211,7 @@ class Database:
         return found
 
     def quantizing(self, width: float, tokens: np.ndarray) -> Times | None:
-        """Return the time to convert `width` elements per token to fp8; None: not measured."""
+        """Return the time to convert `width` elements a token to fp8; None: not measured."""
         return at_site(self.quantizing_curves(), (float(width),), tokens,
                        lambda site, at: 3 * at * site[0] / self.bytes_per_ns)
 
@@ -286,7 +286,7 @@ class Database:
         return {int(batch): curve for (batch,), curve in self.split(columns, ("batch_size",), "kv").items()}
 
     def is_from_graph(self, columns: dict, table: str) -> bool:
-        """Return whether a table of kernels was replayed from a CUDA graph; if not, add a note."""
+        """Return whether a table was replayed from a CUDA graph; if not, add a note."""
         floor_ns = float(columns["latency_ms"].min()) * 1e6
         if floor_ns > SLOWEST_GRAPH_FLOOR_NS:
             self.notes.append(f"{self.files[table][0]}: all rows take {floor_ns / 1e3:.0f} us at least: they were "

@@ -175,7 +175,7 @@ class Watched(Database):
 
 
 def law_of(operator: str, deployment) -> tuple[str, str]:
-    """Return the operator and format under which the errors of the roofline list an operator."""
+    """Return the operator and format of an operator in the roofline's errors."""
     if operator in COMMUNICATION:
         return "all_reduce", ""
     if operator == "experts":

@@ -31,6 +31,6 @@ def unevenly_loaded(tables, experts: ExpertPricing, data_ranks: int):
 
 
 def exchange_of(tables) -> np.ndarray:
-    """Return the time of the exchange of tokens with their experts, by tokens of a rank."""
+    """Return the time of exchanging tokens with experts, by tokens of a rank."""
     return sum((tables.tokens_ns[name] for name in EXCHANGES if name in tables.tokens_ns),
                np.zeros(len(next(iter(tables.tokens_ns.values())))))

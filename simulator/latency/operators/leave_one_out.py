@@ -26,7 +26,7 @@ def along_sizes(curve: Curve, light_ns: Callable, is_root: bool = False) -> np.n
 
 
 def edge_sizes(curve: Curve, light_ns: Callable, is_root: bool = False) -> np.ndarray:
-    """Return the errors of the points in the longer half of a curve, each predicted from the shorter ones."""
+    """Return the errors of a curve's longer half, predicted from shorter points."""
     beyond = range(max(1, (len(curve.sizes) + 1) // 2), len(curve.sizes))
     return _sizes([(along(Curve(curve.sizes[:i], curve.ns[:i]), curve.sizes[i:i + 1], light_ns, is_root).ns[0],
                     curve.ns[i]) for i in beyond])

@@ -18,7 +18,7 @@ def profile_files(folder: Path) -> dict[str, Path]:
 
 
 def read_profile(folder: Path, deployment, parameters, notes: list[str]) -> tuple[dict, str, dict[str, str]]:
-    """Return columns by table, the digest of all files, and the digest of each file by its path.
+    """Return columns by table, the digest of all files, and of each file by path.
 
     All three are empty without a profile.
 

@@ -84,7 +84,7 @@ class Pricer:
                 tokens, rows, deployment.model.hidden_size, moe.expert.num_matrices * width))
 
     def attention(self, costs: AttentionCosts, part, num_layers: int) -> AttentionCosts:
-        """Return the costs of `num_layers` layers by law, given their costs by shares of peak."""
+        """Return the costs of layers by law, given their costs by shares of peak."""
         if num_layers == 0 or isinstance(part, LatentAttention):
             return costs
         deployment, ways = self._deployment, self._deployment.parallelism
@@ -109,7 +109,7 @@ class Pricer:
 
 def with_laws(costs: RooflineCosts, deployment: Deployment, rate: Rates, generation: Generation,
               load=None) -> RooflineCosts:
-    """Return the coefficients of `deployment` by laws, given its coefficients by shares of peak.
+    """Return the coefficients by laws, given the coefficients by shares of peak.
 
     load : ExpertLoad of unevenly loaded experts; None: they are evenly loaded.
     """

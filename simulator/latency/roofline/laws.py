@@ -143,7 +143,7 @@ class ReduceLaw(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     link_frac: list[Share]          # share of link bandwidth, at ring volume 2 (1 - 1/n)
 
     def of(self, ranks: int) -> tuple[float, float]:
-        """Return (ns, share of link bandwidth); beyond the measured ranks, as for the largest number."""
+        """Return (ns, share of link bandwidth), for at most the measured ranks."""
         i = min(max(int(np.ceil(np.log2(ranks))) - 1, 0), len(self.floor_us) - 1)
         return self.floor_us[i] * 1e3, self.link_frac[i]
 
@@ -177,7 +177,7 @@ def moved_between(tokens, rows, hidden, outputs):
 
 
 def overlapped(compute, memory):
-    """Return the time of two overlapping activities; 1.26 times either if they are equal."""
+    """Return the time of two overlapping activities; 1.26 times either if equal."""
     return np.cbrt(compute ** 3 + memory ** 3)
 
 
@@ -242,7 +242,7 @@ def law_of(generation: Generation, operator: str, name: str) -> Law:
 
 
 def reduces_of(generation: Generation) -> dict[str, ReduceLaw]:
-    """Return the laws of all-reduces by link; for missing links, the laws of generation `any`."""
+    """Return the laws of all-reduces by link; missing links have those of `any`."""
     return efficiency().generations[ANY].all_reduce | generation.all_reduce
 
 
