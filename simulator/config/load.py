@@ -78,7 +78,7 @@ def experiment_layers(file: str | os.PathLike, overrides: Mapping[str, Any] | It
 def kind_of(layers: Layers) -> str | None:
     """Return the command that runs the study of a file; None: an experiment.
 
-    A table [study] without a kind is taken as a sweep, whose reader reports the fault.
+    A table [study] without a kind is taken as a sweep: the reader of sweeps reports the fault.
     """
     if "variants" in layers.data:
         return COMPARE
