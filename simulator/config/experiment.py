@@ -71,7 +71,7 @@ class Topology(Section, kw_only=True):
         "number of data-parallel attention ranks of a replica, each with its own queue and KV blocks; see "
         "[engine.data_parallel]"))] = 1
     decode_context_parallel: Annotated[Count, Meta(description=(
-        "number of tensor_parallel accelerators that share the KV of a sequence; a KV block then holds "
+        "number of accelerators, out of tensor_parallel, that share the KV of a sequence; a KV block then holds "
         "decode_context_parallel x block_size tokens"))] = 1
     prefill_context_parallel: Annotated[Count, Meta(description=(
         "number of ranks, of tensor_parallel accelerators each, that divide the prompts of a replica; each rank keeps "
@@ -168,7 +168,7 @@ class Pool(Section, kw_only=True):
         "number of serving instances at time 0; default: topology.replicas"))] = None
     max_replicas: Annotated[Count | None, Meta(description="limit for autoscaling; default: replicas")] = None
     serves: Annotated[str | None, Meta(description=(
-        "model of the served requests, their column model; default: all requests that no other pool serves"))] = None
+        "serve only requests with this value in column model; default: requests that no other pool serves"))] = None
     role: Annotated[Literal["both", "prefill", "decode", "encode"] | None, Meta(description=(
         "part of requests that the pool computes. prefill: prompts, to be continued by decode pools; decode: output "
         "after such prompts, and unsplit requests; both: any part; encode: images, before their prompts. prefill and "
