@@ -1,4 +1,4 @@
-"""What only some workloads say of their requests, beside what became of that: columns of /requests and metrics."""
+"""Facts that only some workloads have about their requests, and their outcomes: columns of /requests and metrics."""
 import numpy as np
 
 from simulator.domain import records
@@ -35,7 +35,7 @@ COLUMNS = {"rank": "i4", "due_ns": "i8", "expected_tokens": "i4", "reasoning_tok
 def traits_of(run: Run) -> dict[str, np.ndarray]:
     """Return the columns of `COLUMNS` that this run has, each (n,).
 
-    -1: nothing is known.
+    -1: not known.
     """
     workload = run.workload
     found = {name: workload.demands[name] for name in ("due_ns", "expected_tokens")
@@ -51,11 +51,11 @@ def traits_of(run: Run) -> dict[str, np.ndarray]:
 
 
 def metrics_of(run: Run) -> dict:
-    """Return what the summary says of deadlines, answers and images.
+    """Return the part of the summary about deadlines, answers and images.
 
-    Where there are none it says nothing. `encoder` counts the embeddings of the images of all requests that have been
-    scheduled, and those that were computed: less, since images come again or stand in a prefix that was found. `missed`
-    counts the requests that had not completed when they were due; what is due later counts as `given` alone.
+    It is empty where there are none. `encoder` counts the embeddings of the images of all scheduled
+    requests, and those that were computed: less, since images repeat or are part of a cached prefix. `missed`
+    counts the requests that had not completed at their deadline; later deadlines count as `given` alone.
     `ttfat_ms` is arrival to the first token behind the reasoning, of completed requests that have one.
     """
     told, requests = {}, run.workload.requests
@@ -78,14 +78,14 @@ def metrics_of(run: Run) -> dict:
 
 
 def has_reasoning(workload: Workload) -> bool:
-    """Say whether the times of tokens are needed to know when answers begin."""
+    """Return whether times of tokens are needed for the begin of answers."""
     return "reasoning_tokens" in workload.facts
 
 
 def first_answers(workload: Workload, token_times: TokenTimes) -> np.ndarray:
     """Return when the first token behind each request's reasoning was seen.
 
-    As int64 ns (n,); -1: there is none. Of a request that began anew the last beginning counts.
+    As int64 ns (n,); -1: there is none. For a request that started over the last start counts.
     """
     first_ns = np.full(len(workload), records.NEVER_NS)
     reasoning, outputs = workload.facts["reasoning_tokens"], workload.requests["output_tokens"]

@@ -203,7 +203,7 @@ def test_requests_that_name_no_model_are_for_nobody_where_several_are_served(ser
     result, _ = serve(pools, "0,10,1,y", "0,10,1,", columns=",model")
     assert statuses(result) == ["completed", "rejected"]
     assert result.summary["diagnosis"] == [
-        "several models are served, and requests that name none are for nobody: rejected 1 request, 1; fill in the "
+        "several models are served, and requests that name none match no pool: rejected 1 request, 1; fill in the "
         "column model, or leave serves out of one pool"]
 
 

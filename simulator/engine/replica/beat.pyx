@@ -1,11 +1,11 @@
-"""A clock that several replicas share: what a replica knows of it."""
+"""A clock that several replicas share: the interface for a replica."""
 from libc.stdint cimport int32_t, int64_t
 
 from simulator.latency.base cimport LatencyModel
 
 
 cdef class Beat:
-    """Base of `LockStep`, which knows the replicas that know it."""
+    """Base of `LockStep`, which refers to the replicas that refer to it."""
 
     cdef int advance(self, int64_t until_ns, int64_t horizon_ns) except -1 nogil:
         return 0

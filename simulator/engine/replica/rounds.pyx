@@ -1,4 +1,4 @@
-"""Runs with pipeline stages: groups take turns."""
+"""Runs with pipeline stages: groups alternate."""
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memmove

@@ -1,4 +1,4 @@
-"""A run: iterations of the same members, planned ahead."""
+"""A run: iterations of an unchanged group, planned ahead."""
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
 from libc.string cimport memmove
@@ -96,7 +96,7 @@ cdef void count_run(const RunAhead* run, Pipeline* pipeline, int32_t count, Late
 
 
 cdef inline void begin_run(RunAhead* run, Pipeline* pipeline) noexcept nogil:
-    """Let a run consist of what is in flight."""
+    """Begin a run with the batches in flight."""
     cdef const Batch* batch = oldest(pipeline)
     run.start_ns = batch.start_ns
     run.context_tokens = batch.shape.context_tokens
