@@ -20,7 +20,8 @@ cdef class LatencyModel:
     cdef readonly bint prices_spread    # unequal contexts of a batch have a price; set by the backend
     cdef readonly bint pads             # it has a say in how batches are padded
     cdef public bint keeps_account      # it counts what it is asked, see `count`; set by the backend
-    cdef readonly bint is_counting      # what is asked now is an iteration that executes, and counts
+    cdef readonly int32_t weight        # what is asked now counts so many times, see `count`
+    cdef readonly bint is_ahead         # it is planned, and may be taken back
     cdef CollectiveModel _collective    # prices communication; None: there is none, or the backend prices it itself
     cdef double _host_iteration_ns      # added to every iteration, [latency.host] iteration_us
     cdef double _host_sequence_ns       # and for each sequence of it, sequence_us
@@ -50,9 +51,10 @@ cdef class LatencyModel:
             ns[i] = layers_ns * self._stage_shares[i] + handover_ns
         ns[self.num_stages - 1] += last_ns - handover_ns
 
-    # From now on what is asked counts, as at first, or not: where it may never execute, or is asked for again. So
-    # counts are of iterations, however often each was asked for.
-    cdef void count(self, bint counts) noexcept nogil
+    # From now on what is asked counts so many times: 1, at first; 0, not at all. An iteration planned ahead counts, and
+    # -1 times if it is asked for again as it will not execute. So counts are of iterations that execute. What cannot be
+    # taken back, a record, is not set ahead: the model fails instead, and is asked when the iteration executes.
+    cdef void count(self, int32_t weight, bint is_ahead) noexcept nogil
 
     # Somebody has to be told which is which: this model, or what it asks, keeps account.
     @cython.final

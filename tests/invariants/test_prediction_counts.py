@@ -72,7 +72,7 @@ class KeepsAccount(Counting):
         self.keeps_account = True
 
     def batch_us(self, shape):
-        self.counted += self.is_counting
+        self.counted += self.weight
         return super().batch_us(shape)
 
     def provenance(self):

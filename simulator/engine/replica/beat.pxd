@@ -35,7 +35,4 @@ cdef class Beat:
     cdef int64_t num_begun(self, int64_t now_ns) noexcept nogil
 
     # Steps that begin from now on take as long as this model says.
-    cdef int set_latency(self, LatencyModel latency, int64_t now_ns) except -1
-
-    # Nothing more will come: have the steps counted that began before `now_ns`.
-    cdef void settle(self, int64_t now_ns) noexcept nogil
+    cdef int set_latency(self, LatencyModel latency) except -1

@@ -34,8 +34,9 @@ cdef class Replica:
     cdef bint _begins_plainly               # neither in steps with numbers nor with those of a tier that copies
     cdef bint _heeds_arrivals               # see SchedulerFacts; with pipeline stages
     cdef bint _ends_plainly                 # not with those of a tier, and it takes effect then
-    cdef bint _counts                       # its latency model is told which iterations execute
-    cdef bint _runs_plainly                 # it is not, there is one stage, and no tier copies
+    cdef bint _counts                       # its latency model is told which iterations do not execute
+    cdef bint _runs_plainly                 # there is one stage, and no tier copies
+    cdef bint _plans_plainly                # nor is it told
     cdef readonly bint is_out_of_time       # an iteration would end after the last instant of the clock
     cdef readonly bint stands_still         # it was to act at one instant for ever, see _note_still
     cdef readonly int64_t still_ns                  # the instant of its last turn without tokens
@@ -160,6 +161,8 @@ cdef class Replica:
         self.wake_ns = time_ns
 
     cdef void cut_own(self, int64_t now_ns) noexcept nogil
+    cdef inline int64_t _cut_run(self, int64_t now_ns) noexcept nogil
+    cdef void _take_back(self, int32_t first) noexcept nogil
 
     # All stand still, and go on where they stood still at `since_ns`.
     cdef int halt_own(self, int64_t now_ns) except -1 nogil
