@@ -40,7 +40,7 @@ cdef class CollectiveModel:
     cdef int fail(self, object error) except -1
 
 
-# Questions that are asked together, and again and again: whoever asks remembers the answer, and has it counted alone.
+# Questions that are asked together, and again and again: the caller remembers the answer, and they only count again.
 cdef class Questions:
     cdef CollectiveModel _model
     cdef int32_t _weight                # of the model, while they are asked
@@ -51,6 +51,7 @@ cdef class Questions:
     cdef void begin(self) noexcept nogil
     cdef void end(self) noexcept nogil
 
+    @cython.final
     cdef inline void ask_again(self) noexcept nogil:
         self._times += self._model.weight
 
