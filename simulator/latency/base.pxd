@@ -16,12 +16,13 @@ cdef class LatencyModel:
     cdef readonly bint failed           # a time could not be computed; see has_failed()
     cdef readonly bint is_monotone      # more sequences, tokens or context never make an iteration shorter, and none
                                         # fails; set by the backend
-    cdef readonly bint is_shareable     # batch_ns writes nothing, so several threads may call it; set by the backend
-    cdef readonly bint prices_spread    # unequal contexts of a batch change its time; set by the backend
-    cdef readonly bint pads             # pad() has an effect
-    cdef public bint keeps_account      # it counts calls, see count(); set by the backend
-    cdef readonly bint is_counting      # calls are for iterations that execute, and are counted
-    cdef CollectiveModel _collective    # prices communication; None: none, or the backend prices it itself
+    cdef readonly bint is_shareable     # batch_ns writes nothing, and several threads may ask; set by the backend
+    cdef readonly bint prices_spread    # unequal contexts of a batch have a price; set by the backend
+    cdef readonly bint pads             # it has a say in how batches are padded
+    cdef public bint keeps_account      # it counts what it is asked, see `count`; set by the backend
+    cdef readonly int32_t weight        # what is asked now counts so many times, see `count`
+    cdef readonly bint is_ahead         # it is planned, and may be taken back
+    cdef CollectiveModel _collective    # prices communication; None: there is none, or the backend prices it itself
     cdef double _host_iteration_ns      # added to every iteration, [latency.host] iteration_us
     cdef double _host_sequence_ns       # added per sequence of the iteration, sequence_us
     cdef int64_t _resolution_ns         # 0: nearest ns; else truncate to whole multiples of this, at least one
@@ -51,9 +52,10 @@ cdef class LatencyModel:
             ns[i] = layers_ns * self._stage_shares[i] + handover_ns
         ns[self.num_stages - 1] += last_ns - handover_ns
 
-    # Count calls from now on (the initial state), or do not: for iterations that may never execute, or for repeated
-    # calls. So each executed iteration is counted once.
-    cdef void count(self, bint counts) noexcept nogil
+    # From now on what is asked counts so many times: 1, at first; 0, not at all. An iteration planned ahead counts, and
+    # -1 times if it is asked for again as it will not execute. So counts are of iterations that execute. What cannot be
+    # taken back, a record, is not set ahead: the model fails instead, and is asked when the iteration executes.
+    cdef void count(self, int32_t weight, bint is_ahead) noexcept nogil
 
     # Whether count() must be called: this model, or its collective model, counts calls.
     @cython.final

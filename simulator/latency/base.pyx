@@ -37,7 +37,7 @@ cdef class LatencyModel:
     prices_context_parallel = False     # context of decodes and chunks of prompts have prices: ranks can share them
 
     def __cinit__(self, *_, **__):
-        self.num_stages, self.is_counting = 1, True
+        self.num_stages, self.weight = 1, 1
 
     def __dealloc__(self):
         free(self._stage_shares)
@@ -61,10 +61,10 @@ cdef class LatencyModel:
     cdef void pad(self, BatchShape* shapes, int32_t num_busy, int32_t num_ranks) noexcept nogil:
         pass
 
-    cdef void count(self, bint counts) noexcept nogil:
-        self.is_counting = counts
+    cdef void count(self, int32_t weight, bint is_ahead) noexcept nogil:
+        self.weight, self.is_ahead = weight, is_ahead
         if self._collective is not None:
-            self._collective.is_counting = counts
+            self._collective.weight = weight
 
     cdef void stages_ns(self, const BatchShape* shape, double* ns) noexcept nogil:
         self.spread(self.batch_ns(shape), 0.0, 0.0, ns)
@@ -87,9 +87,9 @@ cdef class LatencyModel:
         clear_shape(&prefill)
         prefill.num_sequences = prefill.num_chunks = 1
         prefill.prefill_tokens, prefill.prefill_token_pairs, prefill.chunks = 1, 2, &chunk
-        self.count(False)
+        self.count(0, False)
         ns = min(self.iteration_ns(&decode), self.iteration_ns(&prefill))
-        self.count(True)
+        self.count(1, False)
         return ns
 
     cdef void stage_durations_ns(self, const BatchShape* shape, int64_t* durations_ns) noexcept nogil:

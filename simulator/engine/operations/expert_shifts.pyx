@@ -161,8 +161,8 @@ cdef class Follower:
 
 
 def floor_ns(LatencyModel latency):
-    """Return a time that iterations are assumed not to fall short of."""
-    latency.count(False)
+    """Return a time that iterations are taken not to fall short of."""
+    latency.count(0, False)
     shortest = min(latency.predict_iteration_ns(decode=[1]), latency.predict_iteration_ns(prefill=[(1, 0)]))
-    latency.count(True)
+    latency.count(1, False)
     return max(int(shortest * SAFETY), 1)

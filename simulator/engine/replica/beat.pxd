@@ -34,8 +34,5 @@ cdef class Beat:
     # Return the number of steps begun by now, including steps of dummy batches alone.
     cdef int64_t num_begun(self, int64_t now_ns) noexcept nogil
 
-    # Use this latency model for steps that begin from now on.
-    cdef int set_latency(self, LatencyModel latency, int64_t now_ns) except -1
-
-    # The run is over: have the latency model count the steps that began before `now_ns`.
-    cdef void settle(self, int64_t now_ns) noexcept nogil
+    # Steps that begin from now on take as long as this model says.
+    cdef int set_latency(self, LatencyModel latency) except -1

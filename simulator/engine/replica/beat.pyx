@@ -40,8 +40,5 @@ cdef class Beat:
     cdef int64_t num_begun(self, int64_t now_ns) noexcept nogil:
         return 0
 
-    cdef int set_latency(self, LatencyModel latency, int64_t now_ns) except -1:
+    cdef int set_latency(self, LatencyModel latency) except -1:
         return 0
-
-    cdef void settle(self, int64_t now_ns) noexcept nogil:
-        pass

@@ -23,10 +23,9 @@ cimport cython
 from simulator.core.clock cimport NEVER_NS
 from simulator.domain.batch cimport BatchShape, clear_shape
 from simulator.engine.replica.beat cimport Beat
-from simulator.engine.replica.pipeline cimport oldest
 from simulator.engine.replica.replica cimport Replica
 from simulator.engine.replica.run_ahead cimport (
-    END_OF_CLOCK_NS, MAX_RUN, RunAhead, cut_run, forget_fault, free_run, grow_run, iteration_at)
+    END_OF_CLOCK_NS, MAX_RUN, RunAhead, cut_run, end_taking_back, free_run, grow_run, iteration_at)
 from simulator.engine.replica.waves cimport Waves
 from simulator.latency.base cimport LONGEST_ITERATION_NS, LatencyModel
 
@@ -69,12 +68,11 @@ cdef class LockStep(Beat):
     cdef int64_t _end_ns                # of the step that executes; NEVER_NS: none does
     cdef Step _steps[2]
     cdef Step* _executing
-    cdef Step* _next                    # the step being formed; async: or formed
-    cdef RunAhead _run                  # iterations planned for all; its used_blocks are unused
-    cdef int32_t _num_counted           # iterations of _run, after the first, that the latency model has counted
-    cdef bint _counts                   # the latency model counts the iterations that execute
-    cdef list _log                      # None: no log
-    cdef dict _noted                    # the last entry of _log
+    cdef Step* _next                    # being formed; async: or formed
+    cdef RunAhead _run                  # iterations planned for all; its used_blocks are of no meaning
+    cdef bint _counts                   # it is told which do not execute
+    cdef list _log                      # None: nobody wants to know
+    cdef dict _noted                    # its last entry
 
     def __init__(self, replicas, LatencyModel latency, rules, is_async=False):
         cdef int32_t i
@@ -107,9 +105,9 @@ cdef class LockStep(Beat):
         if self._latency.pads:
             self._latency.pad(&dummy, 1, self._num_ranks)
         self._counts = self._latency.has_account()
-        self._latency.count(False)
+        self._latency.count(0, False)
         self._dummy_ns = self._latency.step_ns(&dummy, 1, self._num_ranks)
-        self._latency.count(True)
+        self._latency.count(1, False)
         self._latency.raise_if_failed()
         return 0
 
@@ -172,9 +170,11 @@ cdef class LockStep(Beat):
         return 0
 
     cdef void cut(self, int64_t now_ns) noexcept nogil:
-        cdef int32_t i
-        if self._run.length > 1:
+        cdef int32_t length = self._run.length, i
+        if length > 1:
             self._end_ns = cut_run(&self._run, now_ns)
+            if self._counts:
+                self._take_back(length - self._run.length)
             self._wake_at(self._end_ns)
             for i in range(self._num_ranks):
                 (<Replica>self._replicas[i]).cut_own(now_ns)
@@ -196,7 +196,6 @@ cdef class LockStep(Beat):
         if self.is_halted:
             return 0
         self.cut(now_ns)
-        self.settle(now_ns)
         for i in range(self._num_ranks):
             (<Replica>self._replicas[i]).halt_own(now_ns)
         self._num_steps += self._run.length - 1
@@ -226,9 +225,8 @@ cdef class LockStep(Beat):
     cdef int64_t num_begun(self, int64_t now_ns) noexcept nogil:
         return self._num_executed + (iteration_at(&self._run, now_ns) if self._run.length > 1 else 0)
 
-    cdef int set_latency(self, LatencyModel latency, int64_t now_ns) except -1:
+    cdef int set_latency(self, LatencyModel latency) except -1:
         if latency is not self._latency:
-            self.settle(now_ns)
             self._latency = latency
             self._price_dummies()
         return 0
@@ -244,7 +242,6 @@ cdef class LockStep(Beat):
     cdef int _end(self, int64_t now_ns) except -1 nogil:
         cdef int32_t i
         self.waves.deliver(now_ns)
-        self.settle(now_ns)
         for i in range(self._num_ranks):
             if self._executing.is_busy[i]:
                 (<Replica>self._replicas[i]).end_oldest()
@@ -450,14 +447,6 @@ cdef class LockStep(Beat):
 
     # ---- runs of steps
 
-    cdef void settle(self, int64_t now_ns) noexcept nogil:
-        cdef int32_t begun = iteration_at(&self._run, now_ns) if self._counts and self._run.length > 1 else 0, busy, _
-        for _ in range(self._num_counted, begun):
-            for busy in range(self._executing.num_busy):
-                self._executing.shapes[busy].context_tokens += self._executing.shapes[busy].num_sequences
-            self._latency.step_ns(self._executing.shapes, self._executing.num_busy, self._num_ranks)
-        self._num_counted = max(self._num_counted, begun)
-
     cdef int _plan(self, int64_t now_ns, int64_t horizon_ns) except -1 nogil:
         """Plan iterations of an unchanged group, as many as all ranks can."""
         cdef int64_t most = MAX_RUN, step_ns
@@ -474,45 +463,47 @@ cdef class LockStep(Beat):
             (<Replica>self._replicas[i]).begin_run(most)
             horizon_ns = min(horizon_ns, (<Replica>self._replicas[i]).scheduler.awaited_ns())
         self._run.start_ns, self._run.ends_ns[0] = now_ns, self.wake_ns
-        self._num_counted = 0
         if self._counts:
-            self._latency.count(False)
+            self._latency.count(1, True)
         while length < most and self._run.ends_ns[length - 1] < horizon_ns and self._foresee(length):
+            self._move_contexts(1)
             step_ns = self._latency.step_ns(self._executing.shapes, self._executing.num_busy, self._num_ranks)
             if self._latency.has_failed():
-                forget_fault(self._latency)
+                self._take_back(1)
                 break
             self._run.ends_ns[length] = self._run.ends_ns[length - 1] + step_ns
             length += 1
         self._run.length = length
         if self._counts:
-            self._latency.count(True)
-            self._forget_contexts()
+            self._latency.count(1, False)
         for i in range(self._num_ranks):
             (<Replica>self._replicas[i]).end_run(&self._run)
         self._end_ns = self._run.ends_ns[length - 1]
         self._wake_at(self._end_ns)
         return 0
 
-    cdef void _forget_contexts(self) noexcept nogil:
-        """Reset the context tokens to those of the step that executes."""
-        cdef int32_t i, busy = 0
-        for i in range(self._num_ranks):
-            if self._executing.is_busy[i]:
-                self._executing.shapes[busy].context_tokens = (
-                    oldest(&(<Replica>self._replicas[i]).pipeline).shape.context_tokens)
-                busy += 1
+    cdef void _move_contexts(self, int64_t steps) noexcept nogil:
+        """Let the shapes be those of a step of the run so much later; they are of its last."""
+        cdef int32_t busy
+        for busy in range(self._executing.num_busy):
+            self._executing.shapes[busy].context_tokens += steps * self._executing.shapes[busy].num_sequences
+
+    cdef void _take_back(self, int32_t steps) noexcept nogil:
+        """Have so many steps uncounted that were the last of the run and will not execute."""
+        cdef int32_t _
+        self._latency.count(-1, True)
+        for _ in range(steps if self._counts else 0):
+            self._latency.step_ns(self._executing.shapes, self._executing.num_busy, self._num_ranks)
+            self._move_contexts(-1)
+        end_taking_back(self._latency)
 
     cdef bint _foresee(self, int32_t number) noexcept nogil:
-        """Let all ranks plan blocks for another iteration of the run; False: a rank cannot get them."""
-        cdef int32_t i, busy = 0
+        """Let all ranks take their blocks for another iteration of the run; False: one does not get them."""
+        cdef int32_t i
         if self._run.ends_ns[number - 1] > END_OF_CLOCK_NS - LONGEST_ITERATION_NS:
             return False
         for i in range(self._num_ranks):
             if (<Replica>self._replicas[i]).pipeline.num_in_flight > 0:
                 if not (<Replica>self._replicas[i]).foresee(number):
                     return False
-                self._executing.shapes[busy].context_tokens += (
-                    oldest(&(<Replica>self._replicas[i]).pipeline).num_members)
-                busy += 1
         return True

@@ -33,9 +33,10 @@ cdef class Replica:
     cdef readonly bint has_acted  # with a tier that copies: the step formed last counts, though it has no tokens
     cdef bint _begins_plainly               # neither in numbered steps nor in steps of a tier that copies
     cdef bint _heeds_arrivals               # see SchedulerFacts; with pipeline stages
-    cdef bint _ends_plainly                 # not in steps of a tier, nor with results at the begin of an iteration
-    cdef bint _counts                       # its latency model counts the iterations that execute
-    cdef bint _runs_plainly                 # no counting, one stage, and no tier that copies
+    cdef bint _ends_plainly                 # not with those of a tier, and it takes effect then
+    cdef bint _counts                       # its latency model is told which iterations do not execute
+    cdef bint _runs_plainly                 # there is one stage, and no tier copies
+    cdef bint _plans_plainly                # nor is it told
     cdef readonly bint is_out_of_time       # an iteration would end after the last instant of the clock
     cdef readonly bint stands_still         # it had too many turns at one instant, see _note_still
     cdef readonly int64_t still_ns                  # the instant of its last turn without tokens
@@ -160,6 +161,8 @@ cdef class Replica:
         self.wake_ns = time_ns
 
     cdef void cut_own(self, int64_t now_ns) noexcept nogil
+    cdef inline int64_t _cut_run(self, int64_t now_ns) noexcept nogil
+    cdef void _take_back(self, int32_t first) noexcept nogil
 
     # Halt and resume it with the beat, which was halted at `since_ns`.
     cdef int halt_own(self, int64_t now_ns) except -1 nogil

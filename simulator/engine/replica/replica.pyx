@@ -14,10 +14,10 @@ from simulator.engine.replica.pipeline cimport (
     vacant_place)
 from simulator.engine.replica.rank cimport Rank
 from simulator.engine.replica.rounds cimport (
-    begin_rounds, count_rounds, free_rounds, grow_rounds, plan_rounds, reserve_rounds)
+    begin_rounds, free_rounds, grow_rounds, plan_rounds, reserve_rounds, take_back_rounds)
 from simulator.engine.replica.run_ahead cimport (
-    END_OF_CLOCK_NS, MAX_RUN, RunAhead, count_run, cut_run, drop_from_run, free_run, grow_run, iteration_at, plan_run,
-    plan_striding)
+    END_OF_CLOCK_NS, MAX_RUN, RunAhead, cut_run, drop_from_run, free_run, grow_run, iteration_at, plan_run,
+    plan_striding, take_back)
 from simulator.latency.base cimport LatencyModel
 
 cdef enum:
@@ -104,7 +104,7 @@ cdef class Replica:
         if self.beat is not None:
             return self.beat.arrive(self.index, row, now_ns)
         if self.run.length > 1:
-            self.wake_ns = cut_run(&self.run, now_ns)
+            self.wake_ns = self._cut_run(now_ns)
         else:
             self.rouse(now_ns)
         return 0
@@ -127,8 +127,6 @@ cdef class Replica:
 
     cdef int settle(self, int64_t now_ns) except -1 nogil:
         self.settle_run(now_ns)
-        if self.beat is not None:
-            self.beat.settle(now_ns)
         self.rank.forget_pauses()
         return self.rank.settle()
 
@@ -346,17 +344,17 @@ cdef class Replica:
         return 0
 
     cdef int _plan_run(self, int64_t horizon_ns) except -1 nogil:
-        return self._plan_members(horizon_ns) if self._runs_plainly else self._plan_otherwise(horizon_ns)
+        return self._plan_members(horizon_ns) if self._plans_plainly else self._plan_otherwise(horizon_ns)
 
     cdef int _plan_otherwise(self, int64_t horizon_ns) except -1 nogil:
         if self._counts:
-            self.latency.count(False)                   # they may never execute
+            self.latency.count(1, True)
         if self.scheduler.num_groups > 1:
             self._plan_rounds(horizon_ns)
         else:
             self._plan_members(horizon_ns)
         if self._counts:
-            self.latency.count(True)
+            self.latency.count(1, False)
         return 0
 
     cdef inline int _plan_members(self, int64_t horizon_ns) except -1 nogil:
@@ -419,14 +417,9 @@ cdef class Replica:
 
     cdef int _end_ahead_otherwise(self, int32_t count) except -1 nogil:
         if self.pipeline.num_stages > 1:
-            if self._counts:
-                count_rounds(&self.rounds, &self.run, &self.pipeline, count, self.latency)
             return self.rank.end_rounds(&self.run, &self.rounds, &self.pipeline, count)
-        if self._counts and self.beat is None:
-            count_run(&self.run, &self.pipeline, count, self.latency)
         self.rank.end_ahead(&self.run, oldest(&self.pipeline), count)
-        if self.scheduler.copies:
-            self._catch_up(count)
+        self._catch_up(count)
         drop_from_run(&self.run, &self.pipeline, count)
         return 0
 
@@ -522,7 +515,20 @@ cdef class Replica:
         if self.beat is not None:
             self.beat.cut(now_ns)
         elif self.run.length > 1:
-            self.wake_ns = cut_run(&self.run, now_ns)
+            self.wake_ns = self._cut_run(now_ns)
+
+    cdef inline int64_t _cut_run(self, int64_t now_ns) noexcept nogil:
+        if self._counts:
+            self._take_back(iteration_at(&self.run, now_ns) + 1 + self.run.behind)
+        return cut_run(&self.run, now_ns)
+
+    cdef void _take_back(self, int32_t first) noexcept nogil:
+        """Have iterations uncounted that were planned, from this one on."""
+        cdef int32_t end = self.run.length + self.run.behind
+        if first < end and self.pipeline.num_stages > 1:
+            take_back_rounds(&self.rounds, &self.pipeline, first, end, self.latency)
+        elif first < end:
+            take_back(&self.run, &self.pipeline, first, end, self.latency)
 
     cdef int settle_run(self, int64_t now_ns) except -1 nogil:
         if self.run.length > 1:
@@ -535,11 +541,12 @@ cdef class Replica:
         self.keep_up(now_ns)            # iterations begun so far used the old model
         self.latency = latency
         self._note_account()
-        return self.beat.set_latency(latency, now_ns) if self.beat is not None else 0
+        return self.beat.set_latency(latency) if self.beat is not None else 0
 
     cdef void _note_account(self) noexcept nogil:
         self._counts = self.latency.has_account()
-        self._runs_plainly = self.pipeline.num_stages == 1 and not (self._counts or self.scheduler.copies)
+        self._runs_plainly = self.pipeline.num_stages == 1 and not self.scheduler.copies
+        self._plans_plainly = self._runs_plainly and not self._counts
 
     cdef void rouse(self, int64_t now_ns) noexcept nogil:
         if self.beat is not None:

@@ -40,9 +40,9 @@ cdef bint begin_rounds(Rounds* rounds, RunAhead* run, Pipeline* pipeline) noexce
 cdef void plan_rounds(Rounds* rounds, RunAhead* run, Pipeline* pipeline, int64_t most, int64_t horizon_ns,
                       LatencyModel latency, KVCache kv) noexcept nogil
 
-# Have the latency model count the `count` iterations that follow those in flight; called before they are taken.
-cdef void count_rounds(Rounds* rounds, const RunAhead* run, Pipeline* pipeline, int32_t count,
-                       LatencyModel latency) noexcept nogil
+# See take_back.
+cdef void take_back_rounds(Rounds* rounds, Pipeline* pipeline, int32_t first, int32_t end,
+                           LatencyModel latency) noexcept nogil
 
 # Return the tokens of all members in the first `count` iterations, one for each.
 cdef int64_t tokens_of_rounds(const Rounds* rounds, int32_t count) noexcept nogil

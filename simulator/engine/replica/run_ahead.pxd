@@ -47,11 +47,13 @@ cdef void plan_run(RunAhead* run, Pipeline* pipeline, int64_t most, int64_t hori
 cdef void plan_striding(RunAhead* run, Pipeline* pipeline, int64_t most, int64_t horizon_ns, LatencyModel latency,
                         Scheduler scheduler) noexcept nogil
 
-# Have the latency model count the `count` iterations that follow those in flight; called before they are taken.
-cdef void count_run(const RunAhead* run, Pipeline* pipeline, int32_t count, LatencyModel latency) noexcept nogil
+# Have iterations from the `first` planned on uncounted, before `end`: they will not execute as planned.
+cdef void take_back(const RunAhead* run, Pipeline* pipeline, int32_t first, int32_t end,
+                    LatencyModel latency) noexcept nogil
 
-# Clear a fault of an iteration that may never occur; if it does, it is scheduled by itself and fails again.
-cdef void forget_fault(LatencyModel latency) noexcept nogil
+# After `count(-1, True)`: what is asked counts again. Clear a fault of an iteration that may never come; if it does, it
+# is scheduled by itself and fails again.
+cdef void end_taking_back(LatencyModel latency) noexcept nogil
 
 # End the run with the iteration in progress, the first that does not end before `now_ns`; return its end.
 cdef int64_t cut_run(RunAhead* run, int64_t now_ns) noexcept nogil

@@ -342,59 +342,60 @@ cdef class Aicb(LatencyModel):
         cdef Py_ssize_t i
         for i in range(self._num_slices):
             ns[i] = self._slice_ns(shape, &places, i) + (handover_ns if i < self._hops else 0.0)
-        self._count(shape, places.trust)
+        self._count(shape, PREFILL if shape.num_chunks else DECODE, places.trust)
 
     cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
-        cdef Places places
         cdef Place place
         if self._is_plain and shape.num_chunks == 0 and shape.decode_tokens == shape.num_decodes:       # steady
             place = self._decode_place(share_of(shape.num_decodes, self._data_ranks), self._length(shape))
-            self._count(shape, place.trust)
+            self._count(shape, DECODE, place.trust)
             return value(&place, 0, TOTAL)
-        places = self._places(shape)
-        return self._composed_ns(shape, &places)
+        return self._composed_ns(shape, NULL, 1)
 
     cdef double rank_ns(self, const BatchShape* shape, const Gathered* gathered, int32_t num_ranks) noexcept nogil:
         # The tables are of ranks with equal batches: except experts, they hold for this rank.
         cdef int64_t ranks = self._data_ranks
-        cdef Places places
         cdef double ns
         self._data_ranks = 1
-        places = self._places(shape)
-        self._look_for_experts(&places, shape, gathered, num_ranks)
-        ns = self._composed_ns(shape, &places)
+        ns = self._composed_ns(shape, gathered, num_ranks)
         self._data_ranks = ranks
         return ns
 
-    cdef double _composed_ns(self, const BatchShape* shape, Places* places) noexcept nogil:
+    cdef double _composed_ns(self, const BatchShape* shape, const Gathered* gathered,
+                             int32_t num_ranks) noexcept nogil:
+        """Return the time of all stages; `gathered`: of ranks in lock step, else NULL."""
+        cdef Places places = self._places(shape)
         cdef double handover_ns = self._handover_ns(shape) if self._hops else 0.0
         cdef double total = 0.0, slowest = 0.0, stage_ns
         cdef Py_ssize_t i
+        if gathered != NULL:
+            self._look_for_experts(&places, shape, gathered, num_ranks)
         for i in range(self._num_slices):
-            stage_ns = self._slice_ns(shape, places, i) + (handover_ns if i < self._hops else 0.0)
+            stage_ns = self._slice_ns(shape, &places, i) + (handover_ns if i < self._hops else 0.0)
             total += stage_ns
             slowest = max(slowest, stage_ns)
-        self._count(shape, places.trust)
+        self._count(shape, PREFILL if shape.num_chunks else DECODE, places.trust)
         return total if self._is_pass else slowest
 
-    cdef inline void _count(self, const BatchShape* shape, int trust) noexcept nogil:
-        cdef int phase = PREFILL if shape.num_chunks else DECODE
-        cdef bint is_told = trust == NEAREST and self._is_strict      # a prediction that stops a run is always counted
-        if trust == NEAREST and (self.is_counting or is_told):
+    cdef inline void _count(self, const BatchShape* shape, int phase, int trust) noexcept nogil:
+        if trust == NEAREST:
             self._note(shape, phase)
-        self._counts[phase][trust] += self.is_counting or is_told
+        self._counts[phase][trust] += self.weight
 
     cdef void _note(self, const BatchShape* shape, int phase) noexcept nogil:
-        """Record the size of a batch beyond the tables; fail if `outside` is "error"."""
-        cdef double length = <double>(shape.prefill_tokens + shape.decode_tokens)
+        """Remember how large batches beyond the tables are, if they execute; stop there if asked to."""
+        cdef double length = <double>(shape.prefill_tokens + shape.decode_tokens), size = shape.num_chunks
         cdef double* outside = self._outside[phase]
         if phase == DECODE:
-            length = self._length(shape)
-        if self._counts[phase][NEAREST] == 0:
-            outside[1] = outside[2] = length
-        outside[0] = max(outside[0], <double>(shape.num_decodes if phase == DECODE else shape.num_chunks))
-        outside[1], outside[2] = min(outside[1], length), max(outside[2], length)
-        self.failed = self._is_strict
+            length, size = self._length(shape), shape.num_decodes
+        if self.is_ahead:
+            self.failed |= self._is_strict or size > outside[0] or not outside[1] <= length <= outside[2]
+        elif self.weight != 0 or self._is_strict:
+            if outside[0] == 0.0:
+                outside[1] = outside[2] = length
+            outside[0], outside[1], outside[2] = max(outside[0], size), min(outside[1], length), max(outside[2], length)
+            self._counts[phase][NEAREST] += 1 - self.weight     # what stops a run counts as one
+            self.failed |= self._is_strict
 
     # ---- for people
 
@@ -470,8 +471,10 @@ cdef class Aicb(LatencyModel):
         """Raise InputErrors if a batch lay beyond the tables and `outside` is "error"."""
         if self.failed:
             self.failed = False
-            faults = [KeyFault(f"latency.outside: {self._outside_text(phase)}") for phase in range(NUM_PHASES)
-                      if self._counts[phase][NEAREST]]
-            self._counts[PREFILL][NEAREST] = self._counts[DECODE][NEAREST] = 0      # it may never execute
-            raise InputErrors(faults)
+            if self._is_strict:
+                faults = [KeyFault(f"latency.outside: {self._outside_text(phase)}") for phase in range(NUM_PHASES)
+                          if self._counts[phase][NEAREST]]
+                for phase in range(NUM_PHASES):             # such an iteration may never come
+                    self._counts[phase][NEAREST] = self._outside[phase][0] = 0
+                raise InputErrors(faults)
         LatencyModel.raise_if_failed(self)

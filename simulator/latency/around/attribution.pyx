@@ -38,20 +38,21 @@ cdef class Part:
         """Total time of all iterations so far."""
         return self._whole_ns + self._parts_of_ns / <double>PARTS_PER_NS
 
-    cdef inline void _add(self, double ns) noexcept nogil:
+    cdef inline void _add(self, double ns, int32_t weight) noexcept nogil:
         cdef double whole_ns = floor(ns)
-        self._whole_ns += <int64_t>whole_ns
-        self._parts_of_ns += <int64_t>((ns - whole_ns) * PARTS_PER_NS)
+        self._whole_ns += weight * <int64_t>whole_ns
+        self._parts_of_ns += weight * <int64_t>((ns - whole_ns) * PARTS_PER_NS)
 
-    cdef void ask(self, const BatchShape* shape) noexcept nogil:
-        self._add(self._model.batch_ns(shape))
+    cdef void ask(self, const BatchShape* shape, int32_t weight) noexcept nogil:
+        self._add(self._model.batch_ns(shape), weight)
         if self.following is not None:
-            self.following.ask(shape)
+            self.following.ask(shape, weight)
 
-    cdef void ask_rank(self, const BatchShape* shape, const Gathered* gathered, int32_t num_ranks) noexcept nogil:
-        self._add(self._model.rank_ns(shape, gathered, num_ranks))
+    cdef void ask_rank(self, const BatchShape* shape, const Gathered* gathered, int32_t num_ranks,
+                       int32_t weight) noexcept nogil:
+        self._add(self._model.rank_ns(shape, gathered, num_ranks), weight)
         if self.following is not None:
-            self.following.ask_rank(shape, gathered, num_ranks)
+            self.following.ask_rank(shape, gathered, num_ranks, weight)
 
 
 @cython.final
@@ -73,18 +74,18 @@ cdef class Attribution(Around):
             self._parts = Part(name, part, self._parts)
 
     cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
-        if self.is_counting and self._parts is not None:
-            self._parts.ask(shape)
+        if self.weight != 0 and self._parts is not None:
+            self._parts.ask(shape, self.weight)
         return Around.batch_ns(self, shape)
 
     cdef double rank_ns(self, const BatchShape* shape, const Gathered* gathered, int32_t num_ranks) noexcept nogil:
-        if self.is_counting and self._parts is not None:
-            self._parts.ask_rank(shape, gathered, num_ranks)
+        if self.weight != 0 and self._parts is not None:
+            self._parts.ask_rank(shape, gathered, num_ranks, self.weight)
         return Around.rank_ns(self, shape, gathered, num_ranks)
 
     cdef void stages_ns(self, const BatchShape* shape, double* ns) noexcept nogil:
-        if self.is_counting and self._parts is not None:
-            self._parts.ask(shape)
+        if self.weight != 0 and self._parts is not None:
+            self._parts.ask(shape, self.weight)
         Around.stages_ns(self, shape, ns)
 
     def set_stages(self, layers):

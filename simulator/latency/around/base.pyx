@@ -39,9 +39,9 @@ cdef class Around(LatencyModel):
     cdef void pad(self, BatchShape* shapes, int32_t num_busy, int32_t num_ranks) noexcept nogil:
         self.model.pad(shapes, num_busy, num_ranks)
 
-    cdef void count(self, bint counts) noexcept nogil:
-        LatencyModel.count(self, counts)
-        self.model.count(counts)
+    cdef void count(self, int32_t weight, bint is_ahead) noexcept nogil:
+        LatencyModel.count(self, weight, is_ahead)
+        self.model.count(weight, is_ahead)
 
     cdef void stages_ns(self, const BatchShape* shape, double* ns) noexcept nogil:
         self.model.stages_ns(shape, ns)

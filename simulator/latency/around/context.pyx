@@ -7,7 +7,7 @@ floor(floor(L / I) / n) I + min(rest, I) of L tokens. Source: vLLM 0.32.0, vllm/
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
-from simulator.collective.base cimport TENSOR, CollectiveKind, CollectiveModel
+from simulator.collective.base cimport TENSOR, CollectiveKind, CollectiveModel, Questions
 from simulator.domain.batch cimport BatchShape, rows_of
 from simulator.latency.around.base cimport Around
 from simulator.latency.base cimport LatencyModel
@@ -56,6 +56,7 @@ cdef class ContextParallel(Around):
     cdef public list notes          # sentences for `warnings`
     cdef int64_t _last_tokens[3]    # of the last exchange, with a collective model
     cdef double _last_ns
+    cdef Questions _questions       # that have it for an answer
 
     def __init__(self, LatencyModel model, int64_t degree, int64_t interleave=1, exchanges=(), stage_layers=(1,),
                  int64_t copies=1, CollectiveModel collective=None):
@@ -74,6 +75,7 @@ cdef class ContextParallel(Around):
         self._last_tokens[0] = -1
         if collective is not None:              # it keeps state, and may not be monotone in the bytes
             self.is_shareable = self.is_monotone = False
+            self._questions = Questions(collective)
 
     @property
     def takes_padding(self):
@@ -117,15 +119,27 @@ cdef class ContextParallel(Around):
     cdef double _exchange_ns(self, const BatchShape* shape, int64_t copies) noexcept nogil:
         """Return the time of all exchanges of a batch that is spread over `copies` ranks."""
         cdef int64_t decodes, rows, context
-        cdef double total = 0.0, tokens
-        cdef const Shared* each
-        cdef int32_t i
         decodes = (shape.decode_tokens + shape.pad_tokens + copies - 1) // copies if shape.num_decodes > 0 else 0
         rows = (rows_of(shape) + copies - 1) // copies
         context = (shape.prefill_context_tokens + copies - 1) // copies
-        if self._collective is not None and self._last_tokens[0] == decodes and self._last_tokens[1] == rows and (
-                self._last_tokens[2] == context) and not self._collective.counts_each():
-            return self._last_ns
+        if self._collective is None:
+            return self._total_ns(decodes, rows, context)
+        if self._last_tokens[0] != decodes or self._last_tokens[1] != rows or self._last_tokens[2] != context:
+            self._price(decodes, rows, context)
+        self._questions.ask_again()
+        return self._last_ns
+
+    cdef void _price(self, int64_t decodes, int64_t rows, int64_t context) noexcept nogil:
+        self._questions.begin()
+        self._last_ns = self._total_ns(decodes, rows, context)
+        self._questions.end()
+        self._last_tokens[0] = -1 if self._collective.failed else decodes
+        self._last_tokens[1], self._last_tokens[2] = rows, context
+
+    cdef double _total_ns(self, int64_t decodes, int64_t rows, int64_t context) noexcept nogil:
+        cdef double total = 0.0, tokens
+        cdef const Shared* each
+        cdef int32_t i
         for i in range(self._num_exchanges):
             each = &self._exchanges[i]
             tokens = <double>(context if each.of_context else rows if each.of_prompts else decodes)
@@ -135,9 +149,6 @@ cdef class ContextParallel(Around):
                 total += each.layers * (each.latency_ns + each.link_token_ns * tokens)
             else:
                 total += each.layers * self._collective.time_ns(TENSOR, each.kind, each.token_bytes * tokens)
-        if self._collective is not None and not self._collective.failed:
-            self._last_tokens[0], self._last_tokens[1], self._last_tokens[2] = decodes, rows, context
-            self._last_ns = total
         return total
 
     cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:

@@ -64,14 +64,15 @@ cdef class Drafter(Around):
         return ns + self._share * self._own_passes_ns(shape) if self._share > 0.0 else ns
 
     cdef double _own_passes_ns(self, const BatchShape* shape) noexcept nogil:
-        """Return the hypothetical time of the target for all drafts; these passes are not counted."""
-        cdef bint counts = self._target.is_counting
+        """Return what the target would take for all drafts; it makes none of these passes."""
+        cdef int32_t weight = self._target.weight
+        cdef bint is_ahead = self._target.is_ahead
         cdef double ns
         if not self._target.has_account():
             return self._passes_ns(self._target, shape, False)
-        self._target.count(False)
+        self._target.count(0, False)
         ns = self._passes_ns(self._target, shape, False)
-        self._target.count(counts)
+        self._target.count(weight, is_ahead)
         return ns
 
     cdef double _passes_ns(self, LatencyModel model, const BatchShape* shape, bint is_apart) noexcept nogil:
@@ -104,10 +105,10 @@ cdef class Drafter(Around):
         self.note_fault()
         ns[self.num_stages - 1] += self._drafting_ns(shape)
 
-    cdef void count(self, bint counts) noexcept nogil:
-        Around.count(self, counts)
+    cdef void count(self, int32_t weight, bint is_ahead) noexcept nogil:
+        Around.count(self, weight, is_ahead)
         if self._drafter is not None:
-            self._drafter.count(counts)
+            self._drafter.count(weight, is_ahead)
 
     def provenance(self) -> dict:
         """Return the provenance of the model, and of a draft model with its own latency model."""

@@ -333,20 +333,20 @@ cdef class Forest(LatencyModel):
         return (tokens + self._rounding - 1) // self._rounding * self._rounding
 
     cdef void _note(self, Table table, int64_t first, int64_t second) noexcept nogil:
-        if not (self.is_counting or self._refuses):
-            return
-        self._outside[<int>table] += 1
-        self._largest[<int>table][0] = max(self._largest[<int>table][0], first)
-        self._largest[<int>table][1] = max(self._largest[<int>table][1], second)
-        if self._refuses:
+        cdef int64_t* largest = self._largest[<int>table]
+        self._outside[<int>table] += 1 if self._refuses and not self.is_ahead else self.weight
+        if self._refuses or (self.is_ahead and (first > largest[0] or second > largest[1])):
             self.failed = True
+        if not self.is_ahead and (self.weight != 0 or self._refuses):
+            largest[0], largest[1] = max(largest[0], first), max(largest[1], second)
 
     cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
         cdef const Steady* last = &self._steady
         if (shape.num_chunks == 0 and shape.num_decodes == last.sequences and shape.decode_tokens == last.tokens
-                and last.context_from <= shape.context_tokens < last.context_end
-                and not (self._collective is not None and self._collective.counts_each())):
-            self._counts[<int>last.covered] += self.is_counting
+                and last.context_from <= shape.context_tokens < last.context_end):
+            self._counts[<int>last.covered] += self.weight
+            if self._collectives is not None:
+                self._collectives.ns(self._rounded_tokens(shape))       # they count, too
             return last.ns
         return self._look_up(shape)
 
@@ -381,7 +381,7 @@ cdef class Forest(LatencyModel):
             worst = max(worst, at.covered)
         if self._collectives is not None:
             ns += self._collectives.ns(self._rounded_tokens(shape)) + self._launches_ns
-        self._counts[<int>worst] += self.is_counting
+        self._counts[<int>worst] += self.weight
         if shape.num_chunks == 0 and worst != EXTRAPOLATED and not self.has_failed():   # outsiders: noted each time
             self._remember(shape, context, ns, worst)
         return ns
@@ -449,10 +449,11 @@ cdef class Forest(LatencyModel):
         """Raise if an iteration lay outside the profiles and that is refused."""
         if self.failed:
             told, self.failed = self._outsiders(), False
-            for table in range(4):                          # such an iteration may never execute
-                self._outside[table] = self._largest[table][0] = self._largest[table][1] = 0
-            raise InputErrors([KeyFault(
-                f'latency.outside: "error", and an iteration lies outside the profiles: {told}')])
+            if self._refuses:
+                for table in range(4):                      # such an iteration may never come
+                    self._outside[table] = self._largest[table][0] = self._largest[table][1] = 0
+                raise InputErrors([KeyFault(
+                    f'latency.outside: "error", and an iteration lies outside the profiles: {told}')])
         LatencyModel.raise_if_failed(self)
 
     def _outsiders(self):

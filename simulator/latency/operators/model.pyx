@@ -329,7 +329,7 @@ cdef class Operators(LatencyModel):
         if not self.prices_spread:
             return ns
         if shape.decode_tokens > shape.num_decodes:
-            self._num_drafting += self.is_counting
+            self._num_drafting += self.weight
         return ns + self._unequal_ns(shape, ns) if shape.below_longest_tokens > 0 else ns
 
     cdef double _unequal_ns(self, const BatchShape* shape, double ns) noexcept nogil:
@@ -449,7 +449,7 @@ cdef class Operators(LatencyModel):
             return self._halves_ns(shape)
         if (shape.num_chunks == 0 and shape.num_decodes == line.sequences and rows_of(shape) == line.tokens
                 and shape.num_samples == line.samples and line.begin <= shape.context_tokens < line.end):
-            self._counts[<int>(line.node if shape.context_tokens == line.begin else line.between)] += self.is_counting
+            self._counts[<int>(line.node if shape.context_tokens == line.begin else line.between)] += self.weight
             return self._on_line(line, shape)
         if shape.num_chunks == 0 and shape.num_decodes > 0:
             return self._new_line_ns(shape)
@@ -496,7 +496,7 @@ cdef class Operators(LatencyModel):
         return ns
 
     cdef inline void _count(self, Origin origin) noexcept nogil:
-        self._counts[<int>origin] += self.is_counting
+        self._counts[<int>origin] += self.weight
         if origin == EXTRAPOLATED and self._refuses:
             self.failed = True
 

@@ -159,9 +159,10 @@ cdef class Roofline(LatencyModel):
     prices_gathered = prices_context_parallel = prices_any_model = True
 
     cdef readonly object costs                  # RooflineCosts, for reading
-    cdef Costs _costs                           # `costs` as a C struct
-    cdef readonly str efficiency                # "shares" of peak, or the name of the generation of the laws
-    cdef bint _has_laws                         # then these tables by rows are set, see curves.py:
+    cdef Costs _costs                           # the same, for the loop
+    cdef bint _has_windows                      # some layers see the last tokens alone
+    cdef readonly str efficiency                # "shares" of peak, or the generation whose laws are taken
+    cdef bint _has_laws                         # then by rows, see curves.py:
     cdef const double[::1] _dense_by_rows, _experts_by_rows, _head_by_rows, _even_by_rows
     cdef double* _expert_weights_ns             # by number of tokens
     cdef Py_ssize_t _last_expert_entry          # last entry: beyond this many tokens no more experts are needed
@@ -234,6 +235,7 @@ cdef class Roofline(LatencyModel):
         for name in ("full_attention", "window_attention"):
             values[name] = msgspec.structs.asdict(values[name])
         self._costs = values
+        self._has_windows = any(cost for name, cost in values["window_attention"].items() if name != "window")
         free(self._expert_weights_ns)
         self._expert_weights_ns = <double*>malloc(len(table) * sizeof(double))
         if self._expert_weights_ns == NULL:
@@ -310,15 +312,17 @@ cdef class Roofline(LatencyModel):
         # and their gathers are for the batches of all ranks.
         cdef BatchShape alike, together = shape[0]
         cdef double own_tokens = <double>num_ranks * <double>rows_of(shape), ns, replaced_ns
-        cdef bint counts = self.is_counting
+        cdef int32_t weight = self.weight
         repeat_shape(&alike, shape, num_ranks)
         together.prefill_tokens, together.decode_tokens = gathered.prefill_tokens, gathered.decode_tokens
         together.pad_tokens = 0                         # counted in the gathered tokens
         if self._has_experts and self._is_split(&alike):
-            return self.batch_ns(&alike)                # as if all ranks had this batch
-        self.count(False)                               # its collectives are replaced
+            return self.batch_ns(&alike)                # as if all had this one
+        if self._collective is not None:
+            self._collective.weight = 0                 # they are replaced
         ns, replaced_ns = self.batch_ns(&alike), self._collectives_ns(&alike)
-        self.count(counts)
+        if self._collective is not None:
+            self._collective.weight = weight
         if self._has_experts:
             ns += self._exchange_ns(rows_of(&together)) - self._exchange_ns(rows_of(&alike))
         return (ns - self._experts_ns(&alike) - replaced_ns + self._experts_ns(&together)
@@ -344,8 +348,8 @@ cdef class Roofline(LatencyModel):
                 + prefill_attention_ns(&self._costs.window_attention, shape))
 
     cdef double _decode_attention_ns(self, const BatchShape* shape) noexcept nogil:
-        return (decode_attention_ns(&self._costs.full_attention, shape)
-                + decode_attention_ns(&self._costs.window_attention, shape))
+        cdef double ns = decode_attention_ns(&self._costs.full_attention, shape)
+        return ns + decode_attention_ns(&self._costs.window_attention, shape) if self._has_windows else ns
 
     cdef double _state_ns(self, const BatchShape* shape) noexcept nogil:
         return (self._costs.state_sequence_ns * shape.num_sequences
