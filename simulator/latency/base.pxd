@@ -16,13 +16,13 @@ cdef class LatencyModel:
     cdef readonly bint failed           # a time could not be computed; see has_failed()
     cdef readonly bint is_monotone      # more sequences, tokens or context never make an iteration shorter, and none
                                         # fails; set by the backend
-    cdef readonly bint is_shareable     # batch_ns writes nothing, and several threads may ask; set by the backend
-    cdef readonly bint prices_spread    # unequal contexts of a batch have a price; set by the backend
-    cdef readonly bint pads             # it has a say in how batches are padded
-    cdef public bint keeps_account      # it counts what it is asked, see `count`; set by the backend
-    cdef readonly int32_t weight        # what is asked now counts so many times, see `count`
-    cdef readonly bint is_ahead         # it is planned, and may be taken back
-    cdef CollectiveModel _collective    # prices communication; None: there is none, or the backend prices it itself
+    cdef readonly bint is_shareable     # batch_ns writes nothing, so several threads may call it; set by the backend
+    cdef readonly bint prices_spread    # unequal contexts of a batch change its time; set by the backend
+    cdef readonly bint pads             # pad() has an effect
+    cdef public bint keeps_account      # it counts calls, see count(); set by the backend
+    cdef readonly int32_t weight        # number of times that a call counts, see count()
+    cdef readonly bint is_ahead         # calls are for planned iterations, which may be taken back
+    cdef CollectiveModel _collective    # prices communication; None: none, or the backend prices it itself
     cdef double _host_iteration_ns      # added to every iteration, [latency.host] iteration_us
     cdef double _host_sequence_ns       # added per sequence of the iteration, sequence_us
     cdef int64_t _resolution_ns         # 0: nearest ns; else truncate to whole multiples of this, at least one
@@ -52,9 +52,10 @@ cdef class LatencyModel:
             ns[i] = layers_ns * self._stage_shares[i] + handover_ns
         ns[self.num_stages - 1] += last_ns - handover_ns
 
-    # From now on what is asked counts so many times: 1, at first; 0, not at all. An iteration planned ahead counts, and
-    # -1 times if it is asked for again as it will not execute. So counts are of iterations that execute. What cannot be
-    # taken back, a record, is not set ahead: the model fails instead, and is asked when the iteration executes.
+    # Count each call `weight` times from now on: 1 (the initial state), or 0, not at all. An iteration that is planned
+    # ahead counts, and counts -1 times in a repeated call if it will not execute, so that executed iterations are
+    # counted. Values that cannot be taken back, such as maxima, must not change while `is_ahead`: the model fails
+    # instead, and is called again when the iteration executes.
     cdef void count(self, int32_t weight, bint is_ahead) noexcept nogil
 
     # Whether count() must be called: this model, or its collective model, counts calls.

@@ -383,7 +383,7 @@ cdef class Aicb(LatencyModel):
         self._counts[phase][trust] += self.weight
 
     cdef void _note(self, const BatchShape* shape, int phase) noexcept nogil:
-        """Remember how large batches beyond the tables are, if they execute; stop there if asked to."""
+        """Record the size of a batch beyond the tables, if it executes; fail if `outside` is "error"."""
         cdef double length = <double>(shape.prefill_tokens + shape.decode_tokens), size = shape.num_chunks
         cdef double* outside = self._outside[phase]
         if phase == DECODE:
@@ -474,7 +474,7 @@ cdef class Aicb(LatencyModel):
             if self._is_strict:
                 faults = [KeyFault(f"latency.outside: {self._outside_text(phase)}") for phase in range(NUM_PHASES)
                           if self._counts[phase][NEAREST]]
-                for phase in range(NUM_PHASES):             # such an iteration may never come
+                for phase in range(NUM_PHASES):             # such an iteration may never execute
                     self._counts[phase][NEAREST] = self._outside[phase][0] = 0
                 raise InputErrors(faults)
         LatencyModel.raise_if_failed(self)

@@ -56,7 +56,7 @@ cdef class ContextParallel(Around):
     cdef public list notes          # sentences for `warnings`
     cdef int64_t _last_tokens[3]    # of the last exchange, with a collective model
     cdef double _last_ns
-    cdef Questions _questions       # that have it for an answer
+    cdef Questions _questions       # calls of the collective model behind _last_ns
 
     def __init__(self, LatencyModel model, int64_t degree, int64_t interleave=1, exchanges=(), stage_layers=(1,),
                  int64_t copies=1, CollectiveModel collective=None):

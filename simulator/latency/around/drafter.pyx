@@ -64,7 +64,7 @@ cdef class Drafter(Around):
         return ns + self._share * self._own_passes_ns(shape) if self._share > 0.0 else ns
 
     cdef double _own_passes_ns(self, const BatchShape* shape) noexcept nogil:
-        """Return what the target would take for all drafts; it makes none of these passes."""
+        """Return the hypothetical time of the target for all drafts; these passes are not counted."""
         cdef int32_t weight = self._target.weight
         cdef bint is_ahead = self._target.is_ahead
         cdef double ns

@@ -168,7 +168,7 @@ cdef inline double grown(const double[::1] table, Py_ssize_t i) noexcept nogil:
 
 @cython.final
 cdef class Forest(LatencyModel):
-    """Predictions of Vidur's forests, trained on profiles of operators, as tables."""
+    """Predictions of Vidur's forests, trained on profiles of operators, kept as tables."""
 
     Parameters = ForestParameters
     Profiles = SyntheticProfiles            # writes profiles without measurements
@@ -450,7 +450,7 @@ cdef class Forest(LatencyModel):
         if self.failed:
             told, self.failed = self._outsiders(), False
             if self._refuses:
-                for table in range(4):                      # such an iteration may never come
+                for table in range(4):                      # such an iteration may never execute
                     self._outside[table] = self._largest[table][0] = self._largest[table][1] = 0
                 raise InputErrors([KeyFault(
                     f'latency.outside: "error", and an iteration lies outside the profiles: {told}')])

@@ -159,10 +159,10 @@ cdef class Roofline(LatencyModel):
     prices_gathered = prices_context_parallel = prices_any_model = True
 
     cdef readonly object costs                  # RooflineCosts, for reading
-    cdef Costs _costs                           # the same, for the loop
-    cdef bint _has_windows                      # some layers see the last tokens alone
-    cdef readonly str efficiency                # "shares" of peak, or the generation whose laws are taken
-    cdef bint _has_laws                         # then by rows, see curves.py:
+    cdef Costs _costs                           # `costs` as a C struct
+    cdef bint _has_windows                      # some layers have a window
+    cdef readonly str efficiency                # "shares" of peak, or the name of the generation of the laws
+    cdef bint _has_laws                         # then these tables by rows are set, see curves.py:
     cdef const double[::1] _dense_by_rows, _experts_by_rows, _head_by_rows, _even_by_rows
     cdef double* _expert_weights_ns             # by number of tokens
     cdef Py_ssize_t _last_expert_entry          # last entry: beyond this many tokens no more experts are needed
@@ -317,9 +317,9 @@ cdef class Roofline(LatencyModel):
         together.prefill_tokens, together.decode_tokens = gathered.prefill_tokens, gathered.decode_tokens
         together.pad_tokens = 0                         # counted in the gathered tokens
         if self._has_experts and self._is_split(&alike):
-            return self.batch_ns(&alike)                # as if all had this one
+            return self.batch_ns(&alike)                # as if all ranks had this batch
         if self._collective is not None:
-            self._collective.weight = 0                 # they are replaced
+            self._collective.weight = 0                 # its collectives are replaced
         ns, replaced_ns = self.batch_ns(&alike), self._collectives_ns(&alike)
         if self._collective is not None:
             self._collective.weight = weight
