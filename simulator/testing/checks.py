@@ -189,6 +189,9 @@ def replicas_add_up(seen: Seen) -> Iterator[Fault]:
     iterations = table_of(seen.result, "iterations")
     if (rows["busy_ns"] < 0).any():
         yield "busy", f"busy_ns {rows['busy_ns'].tolist()}"
+    cache = summary["kv_cache"]
+    if cache["mean_usage"] * cache["num_blocks"] > cache["peak_used_blocks"] + 1e-6:
+        yield "mean above peak", f"all replicas: {cache}"
     for share in [rank for replica in summary["replicas"] for rank in replica.get("ranks", [replica])]:
         where = f"replica {share.get('replica')}, rank {share.get('rank', 0)}"
         if not 0 <= share.get("utilisation", 0) <= 1:
@@ -277,8 +280,9 @@ def blocks_are_free(seen: Seen) -> Iterator[Fault]:
 
 def nothing_waits_without_a_reason(seen: Seen) -> Iterator[Fault]:
     """A request that waits for ever, or runs without tokens, has a reason."""
-    for pool in seen.experiment.all_pools():
-        if not getattr(pool.engine.parameters, "enable_chunked_prefill", False):
+    for pool in seen.experiment.all_pools():        # drafts are verified whole, whatever the budget
+        parameters = pool.engine.parameters
+        if not getattr(parameters, "enable_chunked_prefill", False) or parameters.speculative is not None:
             return
     for line in seen.result.summary["diagnosis"]:
         if "in one iteration than the budget allows" in line or "gives them no tokens while" in line:
