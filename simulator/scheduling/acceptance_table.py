@@ -45,7 +45,7 @@ class AcceptanceTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
                              f"not rise, found {list(shares)}")
 
     def fault(self, num_tokens: int) -> str:
-        """Return the fault of these keys with `num_tokens` drafts a step; empty if there is none."""
+        """Return the fault of the given keys with `num_tokens` drafts a step; empty if there is none."""
         if fault := self._form_fault(num_tokens):
             return fault
         most = variance_of(self.weights(num_tokens)) ** 0.5

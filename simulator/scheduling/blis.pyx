@@ -202,7 +202,7 @@ cdef class Blis(InOrder):
         return self._loads.counts() if self.tracks_adapters else None
 
     def allocation_failures(self):
-        """See Scheduler: BLIS counts failures for the last token of complete requests, whose KV is not needed."""
+        """See Scheduler: BLIS counts failures for the last token of complete requests, which needs no KV."""
         return self._failures
 
     def advice(self, plight):
@@ -436,7 +436,7 @@ cdef class Blis(InOrder):
         return 0
 
     cdef bint _take_over(self, Batch* batch, int32_t row, int32_t slot) except -1 nogil:
-        """Admit a request whose KV has arrived; return False if there is no block for its next token."""
+        """Admit a request after its KV has arrived; return False if there is no block for its next token."""
         cdef int64_t computed = <int64_t>self._requests[row].prompt_tokens + 1
         if not self.kv.allocate(slot, row, 0, computed, 0, 0, computed):
             return False

@@ -36,7 +36,7 @@ METHODS = {
     # 0.7165, 0.5120, 0.3337.
     "eagle3": Drafting(AcceptanceTable(per_position=(0.7296, 0.5208, 0.3545)),
                        "vLLM's tests, Llama-3.1-8B on MT-Bench: 2.60", 3),
-    # Spec-Bench as above, Medusa's own heads, whose drafts form a tree; vLLM drafts a chain, of which fewer are
+    # Spec-Bench as above, Medusa's own heads, which draft a tree; vLLM drafts a chain, of which fewer are
     # accepted.
     "medusa": Drafting(AcceptanceTable(rates=(1 - 1 / 2.32,)), "Spec-Bench, Vicuna-7B, trees of drafts: 2.32"),
     # MT-Bench, greedy, one draft: mean length 1.882. Source: the test file above, DeepSeek-V3. DeepSeek reports 85 to

@@ -1,4 +1,4 @@
-"""A scheduler whose encoders compute the images of a prompt in the batch that reaches them."""
+"""Schedulers with encoders, which compute the images of a prompt in the batch that reaches them."""
 from libc.stdint cimport int32_t, int64_t
 
 from simulator.domain.iteration cimport Entry

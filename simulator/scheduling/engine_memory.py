@@ -60,7 +60,7 @@ def sglang_needs(parameters, deployment: Deployment) -> MemoryNeeds:
 def static_frac(parameters, deployment: Deployment) -> float:
     """Return mem_fraction_static as the server sets it by default.
 
-    Source: SGLang 0.5.23, ServerArgs.resolve_once, whose results of 90 command lines were recorded; the number of
+    Source: SGLang 0.5.23, ServerArgs.resolve_once, recorded for 90 command lines; the number of
     prefill graphs, 8 MiB each, is derived from the reserves: 38 up to 1,024 tokens, then one per 256, then one per 512.
     """
     ways, memory = deployment.parallelism, deployment.accelerator.memory_bytes / MIB

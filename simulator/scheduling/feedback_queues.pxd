@@ -26,7 +26,7 @@ cdef class FeedbackQueues(RequestRanking):
     cdef int32_t _first, _num_since, _room
     cdef int64_t[LAST_QUEUE + 1] quanta_ns
 
-    # A request arrives or restarts: it joins the first queue whose quantum is at least `service_ns`.
+    # A request arrives or restarts: it joins the first queue with a quantum of at least `service_ns`.
     cdef void join(self, int32_t row, int64_t now_ns, double service_ns) noexcept nogil
 
     # The progress of a request in service by now; `note` stores it when the request leaves service.

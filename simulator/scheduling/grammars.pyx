@@ -14,8 +14,7 @@ from simulator.core.event_queue cimport EventQueue
 cdef class Grammars:
     """Grammars of one replica.
 
-    compile_ns : int64 (g,), compile time of each grammar. fails : int8 (g,), grammars whose compilation fails at its
-    end.
+    compile_ns : int64 (g,), compile time of each grammar. fails : int8 (g,), does its compilation fail, at its end?
     num_workers : threads that compile one grammar at a time each; 0: no limit.
     """
 

@@ -36,7 +36,7 @@ cdef class InOrder(Scheduler):
     # visiting them one by one, provided there are blocks for all and the budget lasts to the last member.
     cdef int _continue_at_once(self, Batch* batch, int64_t threshold) except -1 nogil
 
-    # May a request whose KV arrives from elsewhere have blocks for `tokens`, of which `hits` blocks were found? The
+    # May a request have blocks for `tokens` of KV from elsewhere, if `hits` blocks of its text were found here? The
     # watermark and the rest of all texts being computed or loaded must keep room; or the tier's own rule decides.
     cdef bint _has_room(self, int32_t row, int32_t slot, int32_t hits, int64_t tokens, int32_t watermark) noexcept nogil
     cdef bint _leaves_reserve(self, int32_t row, int32_t hits) noexcept nogil

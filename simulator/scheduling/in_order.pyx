@@ -98,7 +98,7 @@ cdef class InOrder(Scheduler):
             slot = self._links.next(slot)
         return 0
 
-    # ---- room for requests whose KV arrives from elsewhere
+    # ---- room for KV from elsewhere
 
     cdef bint _has_room(self, int32_t row, int32_t slot, int32_t hits, int64_t tokens,
                         int32_t watermark) noexcept nogil:

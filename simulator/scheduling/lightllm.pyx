@@ -4,8 +4,8 @@ While requests decode, waiting prompts are considered after every `max_waiting_i
 whole in a batch of their own. The prediction uses output lengths of [workload.output_knowledge], or without one the
 client's max_tokens. Source: the behaviour of Vidur's scheduler "lightllm", microsoft/vidur at 7d47513,
 replica_scheduler/lightllm_replica_scheduler.py, where lengths are known. Vidur ends a run that decodes without blocks,
-which happens only if predicted lengths are too short: here the last admitted requests restart then. And a request whose
-peak never fits waits for ever in Vidur; here it is admitted if nothing else runs.
+which happens only if predicted lengths are too short: here the last admitted requests restart then. And a request
+with a peak that never fits waits for ever in Vidur; here it is admitted if nothing else runs.
 """
 from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport free

@@ -1,7 +1,7 @@
 """Base class for schedulers written in Python: slow, but the shortest way to try an idea.
 
 A subclass inspects requests (`LocalRequest`) and schedules them by calls to a `NextBatch`, which checks each call:
-whatever a subclass does, blocks and sequences stay consistent.
+no call of a subclass can make blocks and sequences inconsistent.
 """
 from libc.stdint cimport int8_t, int32_t, int64_t
 cimport cython
@@ -160,7 +160,7 @@ cdef class PythonScheduler(Scheduler):
         return requests
 
     cdef object _checked(self, object request, str deed, int8_t place):
-        """Return a request whose place is `place`, as the call `deed` requires, or raise."""
+        """Return a request with the place that the call `deed` requires, or raise."""
         cdef LocalRequest view
         if self._batch == NULL:
             raise ValueError(f"{type(self).__name__}: a batch is formed only while form_batch runs")

@@ -1,4 +1,4 @@
-"""Continuous batching whose waiting queue and victims follow the keys of a policy; see ranked.pyx."""
+"""Continuous batching with a waiting queue and victims by the keys of a policy; see ranked.pyx."""
 from libc.stdint cimport int32_t, int64_t
 
 from simulator.core.index_heap cimport IndexHeap
@@ -64,7 +64,7 @@ cdef class Ranked(InOrder):
     cdef int _take(self, int32_t row) except -1 nogil
 
     # The first row has found a place: another one becomes first. _end_looking undoes that for all, after the search for
-    # places. The default serves policies whose first row is the top of the queue.
+    # places. The defaults suit policies that start with the top of the queue.
     cdef int _set_aside(self, int32_t row) except -1 nogil
     cdef int _end_looking(self) except -1 nogil
     cdef int32_t _next_beside(self) noexcept nogil
@@ -72,7 +72,7 @@ cdef class Ranked(InOrder):
     # The standing of a request in the batch being formed, the least first: it runs in `slot`, or waits (-1).
     cdef double _standing(self, int32_t row, int32_t slot) noexcept nogil
 
-    # Set the standing of all sequences in `_line`, whose slots and orders are set; `_stands` may cache known ones.
+    # Set the standing of all sequences in `_line`, by their slots and orders; `_stands` may cache known ones.
     cdef void _stand(self) noexcept nogil
 
     # Called before a batch is formed if its struct still has one with prompts that ended: `shape`, `duration_ns`.

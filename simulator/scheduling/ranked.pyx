@@ -1,4 +1,4 @@
-"""Continuous batching whose waiting queue and victims follow the keys of a policy.
+"""Continuous batching with a waiting queue and victims by the keys of a policy.
 
 As in vLLM V1 (see vllm.pyx), each iteration brings the computed tokens of requests up to their texts within a token
 budget: first of running requests, in order of admission, then of waiting ones, which are admitted if their whole text
@@ -424,7 +424,7 @@ cdef class Ranked(InOrder):
         return True
 
     cdef bint _admit_held(self, Batch* batch) except -1 nogil:
-        """Admit requests whose KV has arrived from the tier, in order; return False if one lacks blocks."""
+        """Admit requests after their KV has arrived from the tier, in order; return False if one lacks blocks."""
         cdef int32_t slot = self._held.head, following
         cdef const Sequence* sequence
         cdef int64_t tokens, computed

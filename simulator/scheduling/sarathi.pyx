@@ -127,7 +127,7 @@ cdef class Sarathi(VidurScheduler):
         return 0
 
     cdef void _put_back(self) noexcept nogil:
-        """Put idle sequences at hand back by arrival, before those whose batches return later."""
+        """Put idle sequences at hand back by arrival, before sequences in batches that return later."""
         cdef int32_t i, count = 0
         for i in range(self._count):
             if self._at_hand[i] >= 0 and self._sequences[self._at_hand[i]].scheduled == 0:

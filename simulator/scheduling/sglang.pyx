@@ -3,7 +3,7 @@
 Prompts come first: while any may be admitted, a batch has only prompts, and decodes wait (or, with enable_mixed_chunk,
 are added to it). Computed prompt tokens can be reused as soon as their batch has ended, from a tree of prefixes
 (kv/radix.pxd); generated tokens, once their request is complete. Requests are admitted by an estimate of the tokens
-that running ones still need: a part of what they may generate, which shrinks as decodes succeed; if it was too small,
+that running ones still need: a part of their longest answers, which shrinks as decodes succeed; if it was too small,
 requests are retracted and recompute their texts. Source: sglang 0.5.23, managers/scheduler.py, schedule_policy.py,
 schedule_batch.py and scheduler_components/.
 
@@ -22,13 +22,13 @@ With `upstream_compat` unintended behaviour of SGLang is followed. Without it:
 - hrrn adds no tokens to the processed ones for a decode; upstream adds those of the prompts that the running batch grew
   from.
 - Without a tree, a request that ignores its end token and would run alone is admitted if its text has room. Upstream
-  never admits one whose answer the pool cut short, or one put back that needs another page: all behind it wait.
+  never admits one if the pool cut its answer short, or one put back that needs another page: all behind it wait.
 - A prompt joins others in a batch if max_prefill_tokens has room for it, or for the part it is cut to; upstream a
   prompt that may be cut joins while any tokens are left.
 - One prompt per batch is cut. Upstream, if a second one is cut, only that one goes on; the first decodes behind the
   computed part of its prompt.
 - If decodes lack pages and an unfinished prompt holds some, the prompt is put back first. Upstream it keeps them, which
-  may last long with prefill_decode_interval, and decoding requests are put back, the last of them refused.
+  may last long with prefill_decode_interval, and decoding requests are put back, the last one refused.
 - A decode replica that runs no request checks for arrived KV even if retracted requests wait; see sglang_apart.
 
 Kept, as intended or harmless: a chunk goes on even if running requests may need more than is left; the state "batch is
@@ -39,8 +39,8 @@ A prompt that is too long is replaced by one token: it waits in the queue, is co
 (managers/utils.py, validate_input_length; schedule_batch.py, set_finish_with_abort). In pools with roles and with
 hicache it is rejected at once.
 
-Unlike SGLang: a chunk without free pages waits, where the server would crash; requests whose clients give up leave
-nothing in the tree.
+Unlike SGLang: a chunk without free pages waits, where the server would crash; requests leave nothing in the
+tree if their clients give up.
 """
 from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
@@ -111,7 +111,7 @@ cdef class Sglang(SglangApart):
     cdef Need* _needs                   # [_num_needs] by tokens left
     cdef int32_t _num_needs
     cdef int32_t _needs_room
-    cdef bint _drops_chunk              # the batch before had prompts, one of them unfinished
+    cdef bint _drops_chunk              # the batch before had prompts, one still unfinished
     cdef bint _is_chunking
     cdef bint _is_mixing
     cdef bint _may_preempt
@@ -640,7 +640,7 @@ cdef class Sglang(SglangApart):
         return GO_ON
 
     cdef int _list_needs(self, int32_t row) except -1 nogil:
-        """List the needs of a candidate, of decoding requests, and of those admitted in this pass."""
+        """List the needs of a candidate, of decoding requests, and of requests admitted in this pass."""
         cdef int32_t i
         if not self._left.has_needs:
             self._left.has_needs, self._num_needs = True, 0

@@ -1,4 +1,4 @@
-"""What the engine of the scheduler `vllm` adds to the time of a batch."""
+"""Additions of the scheduler `vllm` to the time of a batch."""
 from functools import partial
 
 import numpy as np
@@ -15,9 +15,9 @@ from simulator.latency.around.masks import Masks
 from simulator.scheduling.drafters import OF_THE_MODEL, head_us, layer_share
 from simulator.scheduling.vllm_arguments import drops_last_hit
 
-NUM_DRAWS = 2**16           # masks whose times are drawn, once and for all
+NUM_DRAWS = 2**16           # number of mask times drawn
 MASK_SEED = 20
-NEWEST = ("b200", "b300", "gb200", "gb300")     # compute capability 10.x: the first word of a name
+NEWEST = ("b200", "b300", "gb200", "gb300")     # compute capability 10.x: first word of an accelerator's name
 
 
 def around(parameters, deployment) -> tuple:
@@ -32,7 +32,7 @@ def around(parameters, deployment) -> tuple:
         found.append(partial(_with_adapters, parameters.lora, deployment))
     if parameters.encoder is not None and parameters.encoder.embedding_us:
         found.append(partial(Encoder, us_per_embedding=parameters.encoder.embedding_us))
-    if parameters.structured_outputs is not None:       # masks are filled beside all that
+    if parameters.structured_outputs is not None:       # masks are filled beside all other additions
         found.append(partial(_with_masks, parameters))
     speculative = parameters.speculative
     if speculative is not None and speculative.method is not None and not speculative.names_model:
@@ -45,7 +45,7 @@ def _drafts(parameters) -> int:
 
 
 def _with_graphs(parameters, deployment, model):
-    """Return a model with CUDA graphs: where they are asked for, or kernels were timed that they launch.
+    """Return a model with CUDA graphs, if they are configured or their kernels were timed.
 
     Raises
     ------
@@ -74,14 +74,14 @@ def _with_graphs(parameters, deployment, model):
 
 
 def _launching(given, deployment, model, mode, reaches_beyond) -> Launching:
-    """Return what launching the kernels of an iteration without graph takes.
+    """Return the time of launching the kernels of an iteration without graph.
 
     reaches_beyond : batches may be larger than the largest graph.
     """
     if given.eager_us_per_layer is not None:
         return Launching(given.eager_us_per_layer * (deployment.model.num_layers if deployment is not None else 0))
     if deployment is None or not (model.takes_collective and reaches_beyond):
-        return Launching(0.0)       # whole iterations are given, or all have graphs
+        return Launching(0.0)       # times of whole iterations are given, or all have graphs
     return launching(deployment) if mode == "none" else Launching(0.0, unpriced(deployment))
 
 
@@ -91,7 +91,7 @@ def _with_adapters(lora, deployment, model):
     Raises
     ------
     ValueError
-        Their size is needed and not known.
+        The adapters' size is needed and unknown.
     """
     load_us = read_us = 0.0
     if lora.takes_time_to_load:
@@ -105,7 +105,7 @@ def _with_adapters(lora, deployment, model):
 def _with_masks(parameters, model):
     """Return a model that waits for masks.
 
-    Their times are the same for every seed; which of them a batch takes depends on what it holds.
+    Their times do not depend on the seed; which of the drawn times a batch uses depends on its requests.
     """
     given = parameters.structured_outputs
     times = given.mask_time.draw(np.random.default_rng(MASK_SEED), NUM_DRAWS)
@@ -113,7 +113,7 @@ def _with_masks(parameters, model):
 
 
 def _with_drafter(parameters, deployment, model):
-    """Return a model that drafts what the next iteration verifies.
+    """Return a model that adds the time of drafting for the next iteration.
 
     Raises
     ------
@@ -137,7 +137,7 @@ def _with_drafter(parameters, deployment, model):
 
 
 def _hit_notes(parameters, deployment) -> list[str]:
-    """Return what is to be said of prefix hits of models with layers of several kinds."""
+    """Return notes on prefix hits of models with layers of several kinds."""
     kinds = set(deployment.model.layer_types) - {"feed_forward"} if deployment is not None else set()
     if not drops_last_hit(parameters.speculative) or len(kinds) < 2 or parameters.grouping.is_disabled:
         return []
