@@ -1,10 +1,10 @@
 """`fastserve`: a skip-join multi-level feedback queue, with preemption between iterations.
 
 Queue i has a quantum of `quantum_ms` x `quantum_ratio`^i. A request joins the first queue with a quantum that its
-prompt fits in, skipping those before; a request that has held its place for its queue's quantum sinks to the next queue.
-The first queues go first, each in order of arrival: a waiting request takes the place, or the KV blocks, of a running one
-in a later queue, but not in its own, so that of two requests each is preempted for the other once a quantum, and quanta
-grow. A request that has waited for `starvation_s` rises to the first queue, and begins a new quantum there.
+prompt fits in, skipping those before; a request that has held its place for its queue's quantum sinks to the next
+queue. The first queues go first, each in order of arrival: a waiting request takes the place, or the KV blocks, of a
+running one in a later queue, not in its own: two requests preempt each other once a quantum, and quanta grow. A
+request that has waited for `starvation_s` rises to the first queue, and begins a new quantum there.
 
 The time of a prompt is `prefill_us_per_token` for each of its tokens, or an estimate from iterations: the least time
 per prompt token of an iteration with prompts so far; before the first one, 0.
