@@ -447,7 +447,7 @@ cdef class Cluster:
             self.fleet.withdraw(row, TIMED_OUT, now_ns)
         else:
             (<Gateway>self._gateways[gateway]).give_up(row, now_ns)
-        if self._requests[row].status != COMPLETED:         # a replica that lags behind may have ended it before
+        if self._requests[row].status == TIMED_OUT:         # else a replica that lagged behind ended it before
             self._last_event_ns = now_ns
         return 0
 
