@@ -158,8 +158,8 @@ cdef class Scheduler:
     cdef readonly GrammarDrafts grammar_drafts      # decides which drafts are kept; None: all
     cdef Tally tally                    # tally of adapters and grammars in batches; None: not needed
     cdef RowList failed                 # rows that wait and cannot be served, until the next iteration ends
-    cdef int64_t opens_ns               # when a request that waits in spite of room, such as for a grammar, need not wait any
-                                        # more; NEVER_NS: none waits so. Set by the policy, at the latest with a batch
+    cdef int64_t opens_ns               # when a request that waits in spite of room, as for a grammar, can be admitted;
+                                        # NEVER_NS: none waits so. Set by the policy, at the latest with a batch
     cdef int32_t* _stale                # [row] tokens in flight since before a preemption; NULL: see overlap()
 
     cdef bint _counts_queries           # prefix caching is on
@@ -492,8 +492,8 @@ cdef class Scheduler:
     # 0: the next step has others.
     cdef int64_t quiet_until_ns(self) noexcept nogil
 
-    # With a tier that copies: `_tell_tier` notifies it of the step just formed. `end_step`: the step has ended; process
-    # transfers that had ended when it was launched, before its own end if it was a batch.
+    # With a tier that copies: `_tell_tier` notifies it of the step just formed. `end_step`: a step has ended, and its
+    # batch, if any, has been processed; process transfers that had ended when the step was launched.
     cdef int _tell_tier(self, Batch* batch) except -1 nogil
     cdef int end_step(self, const Batch* batch) except -1 nogil
 

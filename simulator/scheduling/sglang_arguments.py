@@ -10,10 +10,11 @@ Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
 ADVICE = {"passed over": "give more blocks, or lower max_tokens (with enable_prefix_caching = false, upstream_compat = "
-                         "true none is admitted that ignores its end token and whose answer the pool cuts short)",
+                         "true no request is admitted that ignores its end token if the pool cuts its answer short)",
           ("passed over", "decode"): "no pages are left beside those that num_reserved_decode_tokens keeps free for "
-                                     "each, or who was retracted waits for them: give more blocks, or lower it",
-          "left alone": "an unfinished prompt holds the KV that those who decode would need: give more blocks"}
+                                     "each request, or a retracted request waits for them: give more blocks, or "
+                                     "lower it",
+          "left alone": "an unfinished prompt holds the KV that decoding requests need: give more blocks"}
 IN_NO_ROLE = {"max_queued_requests": "SGLang bounds the queue of servers that compute whole requests alone",
               "enable_mixed_chunk": "prompts and decodes are never in the same replica",
               "prefill_decode_interval": "prompts and decodes are never in the same replica"}
@@ -28,11 +29,11 @@ class SglangParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     ENGINE_DEFAULTS: ClassVar[dict] = {"block_size": 1, "gpu_memory_utilization": None}     # page_size
     WHY_NOT: ClassVar[dict[str, str]] = {
         "speculative": "drafts change what SGLang reserves and retracts; its scheduler is built without them",
-        "encoder": "SGLang encodes images before their prompts are cut, and its tree tells them apart by what they "
-                   "show; that is not built",
-        "lora": "SGLang admits no prompt whose adapter finds no place in the batch (max_loras_per_batch); that is not "
+        "encoder": "SGLang encodes images before their prompts are cut, and its tree of prefixes distinguishes images "
+                   "by content; that is not built",
+        "lora": "SGLang admits no prompt if its adapter has no place in the batch (max_loras_per_batch); that is not "
                 "built",
-        "structured_outputs": "SGLang has a queue of its own for requests whose grammars compile; that is not built",
+        "structured_outputs": "SGLang has a queue of its own for requests with grammars being compiled; that is not built",
         "cuda_graphs": "the sizes to which SGLang pads its batches are not built"}
 
     max_running_requests: Annotated[int, Meta(ge=1, le=2**20, description="running requests")] = 256

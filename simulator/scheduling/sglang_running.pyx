@@ -267,7 +267,7 @@ cdef class SglangRunning(Scheduler):
             if self._sequences[slot].is_member:
                 exact += self._owed(slot)
                 if not (has_row(&self._decoding, slot) or has_row(&self._prefilled, slot)):
-                    raise RuntimeError(f"slot {slot} is a member and is not listed as one who decodes, or will")
+                    raise RuntimeError(f"slot {slot} is a member, but in no list of decodes or prefilled slots")
         if abs(owed - exact) > slack_of(exact + self.num_members):
             raise RuntimeError(f"members are expected to need {exact} tokens, summed up ahead {owed}")
 

@@ -157,7 +157,7 @@ cdef class Texts(RequestRanking):
                     if self._spots[part.heap[place].row].place != place + 1:
                         broken("Texts: a row is not where its spot says")
                     if place > 0 and waits_before(&part.heap[place], &part.heap[(place - 1) >> 1]):
-                        broken("Texts: a text stands behind a longer one")
+                        broken("Texts: a text is behind a longer one")
                     if part.heap[place].priority < self.shelves[i].least_text:
                         broken("Texts: a text is shorter than the shortest of its shelf")
             if size != self.shelves[i].size:

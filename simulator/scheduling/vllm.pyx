@@ -129,7 +129,7 @@ cdef class Vllm(EncodingScheduler):
                 self._is_async and not self.copies):
             raise ValueError("a KV tier: " + (
                 why or "its rules are not settled with pipeline stages, groups of layers, nor with async_scheduling "
-                "where it is not told of each step"))
+                "unless it is notified of each step"))
 
     cdef int _reserve_skipped(self, int64_t num_requests) except -1:
         if (self._stale != NULL or self._skips_long_prompts or self.tier is not None

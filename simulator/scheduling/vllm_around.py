@@ -61,7 +61,7 @@ def _with_graphs(parameters, deployment, model):
     given = given or CudaGraphParameters()
     mode = given.mode or behaviour_of(parameters.vllm_version).graph_mode
     if (given.eager_us_per_layer or 0.0) + given.piecewise_us_per_layer > 0 and deployment is None:
-        raise ValueError("cuda_graphs: eager_us_per_layer and piecewise_us_per_layer need [model], whose layers count")
+        raise ValueError("cuda_graphs: eager_us_per_layer and piecewise_us_per_layer need the layers of [model]")
     layers = deployment.model.num_layers if deployment is not None else 0
     is_newest = deployment is not None and deployment.accelerator is not None and (
         deployment.accelerator.name.split("-")[0] in NEWEST)
@@ -96,7 +96,7 @@ def _with_adapters(lora, deployment, model):
     load_us = read_us = 0.0
     if lora.takes_time_to_load:
         if lora.adapter_mb is None and deployment is None:
-            raise ValueError("lora.adapter_mb: needed, since there is no [model] that tells how large adapters are")
+            raise ValueError("lora.adapter_mb: needed, since without [model] the size of adapters is unknown")
         size = lora.adapter_mb * 1e6 if lora.adapter_mb is not None else adapter_bytes(deployment.model, lora.rank)
         load_us, read_us = (size / (rate * 1e3) if rate else 0.0 for rate in (lora.h2d_gb_per_s, lora.disk_gb_per_s))
     return Adapters(model, lora.step_factor, lora.per_adapter_us, load_us, read_us)
@@ -124,13 +124,13 @@ def _with_drafter(parameters, deployment, model):
     if share is None and given.method in OF_THE_MODEL and given.drafter_forward_us is None:
         if deployment is None:
             raise ValueError("speculative.drafter_share: missing; expected a number, or drafter_forward_us, since "
-                             "there is no [model] whose layers tell it")
+                             "without [model] it cannot be derived")
         share = layer_share(deployment.model)
     forward_us = given.drafter_forward_us
     if given.method == "medusa" and forward_us is None:
         if deployment is None or deployment.accelerator is None:
-            raise ValueError("speculative.drafter_forward_us: missing; expected a number, since there is no [model] or "
-                             "no [hardware] that tells what reading a head takes")
+            raise ValueError("speculative.drafter_forward_us: missing; expected a number, since without [model] and "
+                             "[hardware] the time of reading a head is unknown")
         forward_us = head_us(deployment)
     return Drafter(model, given.num_tokens, share or 0.0, forward_us or 0.0,
                    given.drafter_per_sequence_us or 0.0, given.notes + _hit_notes(parameters, deployment))
