@@ -33,7 +33,7 @@ class SglangParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
                    "by content; that is not built",
         "lora": "SGLang admits no prompt if its adapter has no place in the batch (max_loras_per_batch); that is not "
                 "built",
-        "structured_outputs": "SGLang has a queue of its own for requests with grammars being compiled; that is not built",
+        "structured_outputs": "SGLang has its own queue for requests that wait for grammars; that is not built",
         "cuda_graphs": "the sizes to which SGLang pads its batches are not built"}
 
     max_running_requests: Annotated[int, Meta(ge=1, le=2**20, description="running requests")] = 256

@@ -116,7 +116,7 @@ class EncoderParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
     def __post_init__(self):
         if self.us_per_embedding is not None and self.tokens_per_s is not None:
-            raise ValueError("us_per_embedding and tokens_per_s give one quantity; give one key")
+            raise ValueError("us_per_embedding and tokens_per_s say the same; give one of them")
 
     @property
     def embedding_us(self) -> float:
