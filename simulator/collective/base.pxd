@@ -1,4 +1,4 @@
-"""How long the accelerators of a replica take to exchange data."""
+"""Duration of collective operations among the accelerators of a replica."""
 from libc.stdint cimport int32_t
 
 
@@ -20,13 +20,13 @@ cdef enum CollectiveGroup:      # ranks are laid out with tensor parallelism fas
 cdef class CollectiveModel:
     cdef readonly bint failed   # a time could not be given; the caller stops and calls raise_if_failed()
     cdef object _error          # why, the first one
-    cdef readonly bint keeps_account    # it counts what it is asked; set by the model
-    cdef bint is_counting       # what is asked now counts; the latency model says so
+    cdef readonly bint keeps_account    # the model counts its predictions; set by the model
+    cdef bint is_counting       # predictions now are to be counted; set by the latency model
 
     # Nanoseconds of one collective over a group of the replica, launch included; 0 for a group of one. A pure function.
     cdef double time_ns(self, CollectiveGroup group, CollectiveKind kind, double num_bytes) noexcept nogil
 
-    # Each question has to be asked, though the answer is known: it counts.
+    # Must time_ns be called even if the result is known, so that it is counted?
     cdef inline bint counts_each(self) noexcept nogil:
         return self.keeps_account and self.is_counting
 

@@ -19,12 +19,12 @@ Gbps = Annotated[float, Meta(gt=0, le=1e9)]
 Nanoseconds = Annotated[float, Meta(ge=0, le=1e9)]
 Design = Literal["spectrum_x", "rail_optimized", "alibaba_hpn_single_plane", "alibaba_hpn_dual_plane",
                  "dcn_single_tor", "dcn_dual_tor"]
-MAX_LINKS = 10**7               # 240 MB of them; the largest clusters of today have a million
+MAX_LINKS = 10**7               # 240 MB; the largest clusters of today have a million
 _GBPS = 0.125                   # bytes per ns
 
 
 class Template(msgspec.Struct, frozen=True):
-    """What a design fixes, and its defaults."""
+    """Fixed properties and defaults of a design."""
 
     has_rails: bool
     num_ports: int              # of a NIC
@@ -47,7 +47,7 @@ TEMPLATES = {
 class Fabric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A network to generate; a key that is absent is the design's own."""
 
-    design: Annotated[Design, Meta(description="how switches are joined")] = "spectrum_x"
+    design: Annotated[Design, Meta(description="topology of the switches")] = "spectrum_x"
     num_gpus: Annotated[Count | None, Meta(description="default: those of the replica, in whole servers")] = None
     gpus_per_server: Annotated[Count, Meta(description="GPUs that share NVSwitches")] = 8
     nv_switches_per_server: Annotated[Count, Meta(description="every GPU has a link to each")] = 1
