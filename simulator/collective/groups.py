@@ -38,6 +38,6 @@ def groups_of(ways: Parallelism) -> dict[str, Group]:
 
 
 def node_size(deployment: Deployment | None) -> int:
-    """Return the number of accelerators in a scale-up fabric, or without one in a server."""
+    """Return the accelerators of a scale-up fabric, or without one of a server."""
     node = deployment.node if deployment else None
     return node.joined if node else ACCELERATORS_PER_NODE

@@ -96,7 +96,7 @@ def variance_of(weights: tuple[float, ...]) -> float:
 
 
 def rate_of(mean_length: float, num_tokens: int) -> float:
-    """Return the acceptance rate of each of `num_tokens` drafts that gives a mean length.
+    """Return the acceptance rate per draft that gives a mean length.
 
     1 + a + a^2 + ... + a^num_tokens = mean_length. Source: Leviathan, Kalman, Matias, Fast Inference from Transformers
     via Speculative Decoding, ICML 2023, equation 1.

@@ -1,4 +1,4 @@
-"""LoRA adapters that a replica of BLIS holds, and the one that it loads beside its iterations."""
+"""LoRA adapters that a replica of BLIS holds, and the adapter being loaded beside its iterations."""
 from libc.stdint cimport int8_t, int32_t, int64_t
 cimport cython
 

@@ -1,4 +1,4 @@
-"""LoRA adapters that a replica of BLIS holds, and the one that it loads beside its iterations.
+"""LoRA adapters that a replica of BLIS holds, and the adapter being loaded beside its iterations.
 
 Source: inference-sim (BLIS) at f90a1e3a, sim/lora.
 """

@@ -109,7 +109,7 @@ cdef class Scheduler:
     cdef IndexList _arrived             # sequences with arrived KV: they run before others are admitted
     cdef readonly KVTier tier           # KV beyond the blocks; None: there is none
     cdef readonly Transfers transfers   # transfers between tier and blocks; None: there is no tier
-    cdef readonly EncoderCache encoder  # of items in prompts; set by the policy. None: encoding costs nothing
+    cdef readonly EncoderCache encoder  # encoder of items in prompts; set by the policy. None: encoding costs nothing
     cdef readonly bint copies           # the tier copies blocks, and is notified of each step
     cdef bint _asks_who_joins           # _may_join decides which sequences may become members
     cdef bint _puts_off_frees           # with a tier that copies: blocks written by a batch in flight are freed later
@@ -144,7 +144,7 @@ cdef class Scheduler:
     cdef int64_t _last_member_order     # upper bound of members' orders
     cdef int32_t* _prefilling           # [_num_prefilling] with grouping: running slots that are no members, in order
     cdef int32_t _num_prefilling
-    cdef int32_t turn_tokens            # of a member in an iteration: 1, plus drafts
+    cdef int32_t turn_tokens            # tokens of a member in an iteration: 1, plus drafts
     cdef readonly Strides strides       # progress of members that verify drafts; None: they gain one token a turn
     cdef RowList dissolved              # rows that were members before the batch was formed; emptied by the rank
 

@@ -198,7 +198,7 @@ cdef class Scheduler:
         """Return (key of [engine], fault) for conflicts with disaggregation.
 
         role : role of the pool, "prefill", "decode" or "both".
-        protocol : that of [kv_transfer].
+        protocol : kv_transfer.protocol.
         """
         return ()
 
@@ -942,7 +942,7 @@ cdef class Scheduler:
         return self.preemptions - (self.given_way() or 0)
 
     def advice(self, plight):
-        """Return what may help a replica that cannot go on, as the end of a sentence.
+        """Return advice for a replica that cannot go on, as the end of a sentence.
 
         plight : "livelock": requests preempt each other for ever; "too large": the head of the queue needs more KV
             blocks than there are; "passed over": it needs no more, but is not admitted; "left alone": running requests

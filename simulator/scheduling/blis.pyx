@@ -74,7 +74,7 @@ class BlisParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     upstream_compat: Annotated[bool, Meta(description=(
         "follow BLIS where no engine does so: completions take effect a step early, prompts found whole are free, "
         "iterations without tokens take time"))] = False
-    lora: Annotated[BlisLoraParameters | None, Meta(description="absent: adapters cost nothing")] = None
+    lora: Annotated[BlisLoraParameters | None, Meta(description="LoRA adapters; absent: they cost nothing")] = None
 
     def __post_init__(self):
         if not self.scores:
@@ -137,7 +137,7 @@ cdef class Blis(InOrder):
     cdef bint _forgets_first_token      # head: a request that starts over loses its first token's time
     cdef bint _is_upstream              # upstream_compat
     cdef int64_t _failures              # allocations for a last token that failed
-    cdef bint _outputs_are_prompts      # some prompt contains what another request generates
+    cdef bint _outputs_are_prompts      # some prompt contains the output of another request
 
     def __init__(self, parameters, context):
         self._blocks = context.kv if parameters.upstream_compat else None
@@ -156,7 +156,7 @@ cdef class Blis(InOrder):
         self._outputs_are_prompts = context.prompts_use_outputs
         self.grouping = context.fast_forward and not context.kv.tracks_identity
         self.ends_at_start = self._is_upstream
-        if self._is_upstream:           # 0.7 asks the latency model for the price of nothing
+        if self._is_upstream:           # 0.7 uses the latency model's time of an empty batch
             self.pause_ns = 1000 if parameters.blis_version == "head" else -1
         self.waiting = WaitingQueue(
             context.requests, context.demands, ORDERS[parameters.policy][parameters.priority_policy])

@@ -20,7 +20,7 @@ Time = Annotated[float, Meta(ge=0, le=1e12)]
 class OverheadTier(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Cost of adapters of a rank in an iteration: k6 / k7 of it for each adapter."""
 
-    rank: Annotated[Rank, Meta(description="of the largest adapter in the batch; the nearest tier counts")]
+    rank: Annotated[Rank, Meta(description="rank of a batch's largest adapter; the nearest tier counts")]
     k6: Annotated[Time, Meta(extra={"unit": "ratio"}, description="numerator")]
     k7: Annotated[Positive, Meta(extra={"unit": "ratio"}, description="denominator")] = 1.0
 

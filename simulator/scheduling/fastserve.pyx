@@ -52,7 +52,7 @@ cdef class Fastserve(Ranked):
 
     cdef FeedbackQueues _queues
     cdef int64_t _starvation_ns
-    cdef double _ns_per_token           # of prompts
+    cdef double _ns_per_token           # time of a prompt token
     cdef bint _has_learned
 
     def __init__(self, parameters, context):

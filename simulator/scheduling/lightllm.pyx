@@ -216,7 +216,7 @@ cdef class Lightllm(VidurScheduler):
     cdef bint _peak_fits(self) noexcept nogil:
         """Return whether the predicted peak of KV tokens fits.
 
-        When a request ends, `left` turns from now, those that last as long or longer have gained `left` tokens each.
+        When a request ends, `left` turns from now, requests that last as long or longer have gained `left` tokens each.
         """
         cdef int64_t have = 0
         cdef int32_t i

@@ -31,7 +31,7 @@ cdef class RequestRanking(Ranking):
 
 cdef class Ranked(InOrder):
     cdef int64_t _threshold             # longest chunk of a prompt, in tokens
-    cdef Ranking _ranking               # of waiting requests
+    cdef Ranking _ranking               # order of waiting requests
     cdef bint _evicts_last_ranked       # the victim has the largest key; else it was admitted last
     cdef bint _outputs_are_prompts      # some prompt contains the output of another request
 
@@ -39,7 +39,7 @@ cdef class Ranked(InOrder):
     cdef int64_t _may_give_way          # most in the batch being formed; the policy may set it in _begin_batch
     cdef int64_t _given_way             # preemptions for a place, so far
     cdef bint _learns                   # it learns from the time of iterations with prompts, see _learn
-    cdef int64_t _now_ns                # of the batch formed last
+    cdef int64_t _now_ns                # start of the batch formed last
     cdef int64_t _forgotten_ns          # start of the batch formed last when the process ended; -1: it has not
     cdef Yielding* _line                # [max_running] a binary heap of sequences that may give way, the last first
     cdef int32_t _in_line               # length of _line; -1: not built since places were needed

@@ -75,7 +75,7 @@ cdef enum:
 NO_IMAGES = '"sglang" knows no images: its tree of prefixes tells prompts apart by their tokens alone'
 
 cdef double FIRST_RATIO = 0.7   # SGLANG_INIT_NEW_TOKEN_RATIO
-cdef double LEAST_PART = 0.14   # of FIRST_RATIO, at least; SGLANG_MIN_NEW_TOKEN_RATIO_FACTOR
+cdef double LEAST_PART = 0.14   # least share of FIRST_RATIO; SGLANG_MIN_NEW_TOKEN_RATIO_FACTOR
 
 
 cdef enum Verdict:              # may another prompt be admitted?
@@ -92,7 +92,7 @@ cdef struct Budget:             # of the batch being formed
     int64_t chunk               # left of chunked_prefill_size
     int32_t chunk_slot          # slot of a prompt that goes on after this batch; -1: none
     bint goes_on                # the batch goes on with a prompt cut earlier
-    bint has_needs              # `_needs` are those of this pass
+    bint has_needs              # `_needs` was filled in this pass
 
 
 cdef struct Need:               # of a request that ignores the end token, without a tree

@@ -138,7 +138,7 @@ cdef class SglangApart(SglangRunning):
         return self._requests[row].prompt_tokens + min(self._queue.most(row), <int64_t>MOST_RESERVED)
 
     cdef int64_t _allocatable(self, int64_t retractable) noexcept nogil:
-        """Return the tokens that may be given away, beside those reserved for requests that have pages.
+        """Return the tokens that may be given away, beside tokens reserved for requests that have pages.
 
         retractable : tokens in KV of running requests, with which each alone must reach its end; -1: not checked.
         """

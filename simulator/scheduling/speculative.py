@@ -49,8 +49,8 @@ class SpeculativeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_un
         "time of a drafter's forward pass as a share of the model's for the same tokens; default: for EAGLE and MTP by "
         "the weights of a layer and the head, but 0 beside drafter_forward_us"))] = None
     drafter_forward_us: Annotated[Time | None, Meta(description=(
-        "added to each forward pass of the drafter, one per draft; default: for Medusa the time of reading the weights "
-        "of a head"))] = None
+        "time added to each forward pass of the drafter, one per draft; default: for Medusa the time of reading the "
+        "weights of a head"))] = None
     drafter_per_sequence_us: Annotated[Time | None, Meta(description=(
         "host time per sequence of a batch; required for n-grams"))] = None
 

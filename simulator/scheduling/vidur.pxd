@@ -1,7 +1,7 @@
 """Base of Vidur's replica schedulers: sequences at hand, admission with blocks for a whole prompt, restarts.
 
 A sequence is *at hand* if it runs and has no batch in flight. Vidur keeps such requests in a list, in the order in
-which their batches returned: with one batch in flight that is the order of admission; with pipeline stages each request
+which their batches returned: with one batch in flight this is the order of admission; with pipeline stages each request
 has a stamp.
 """
 from libc.stdint cimport int32_t, int64_t

@@ -47,13 +47,13 @@ class VllmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     async_scheduling: Annotated[bool | None, Meta(description=(
         "schedule an iteration while the one before it executes; default: true in 0.32, but for n-gram drafts"))] = None
     vllm_version: Annotated[VllmVersion, Meta(description="version of vLLM")] = NEWEST
-    speculative: Annotated[SpeculativeParameters | None, Meta(description="absent: no speculation")] = None
-    lora: Annotated[LoraParameters | None, Meta(description="absent: a batch may use any adapters")] = None
+    speculative: Annotated[SpeculativeParameters | None, Meta(description="speculative decoding; absent: none")] = None
+    lora: Annotated[LoraParameters | None, Meta(description="LoRA; absent: a batch may use any adapters")] = None
     structured_outputs: Annotated[StructuredOutputParameters | None, Meta(description=(
-        "absent: grammars cost nothing"))] = None
+        "grammars of structured outputs; absent: they cost nothing"))] = None
     cuda_graphs: Annotated[CudaGraphParameters | None, Meta(description=(
-        "absent: batches are not padded, except with a latency backend that timed kernels"))] = None
-    encoder: Annotated[EncoderParameters | None, Meta(description="absent: items cost only their tokens")] = None
+        "CUDA graphs; absent: batches are not padded, except with a latency backend that timed kernels"))] = None
+    encoder: Annotated[EncoderParameters | None, Meta(description="absent: items cost their tokens only")] = None
     disable_hybrid_kv_cache_manager: Annotated[bool, Meta(description=(
         "keep the KV of sliding and chunked layers as if they attended to the whole context"))] = False
     prefix_cache_retention_interval: Annotated[Retention | None, Meta(extra={"unit": "tokens"}, description=(
@@ -103,7 +103,7 @@ ADVICE = {
 
 def start_up_faults(parameters: VllmParameters, max_model_len: int | None,
                     num_gpu_blocks: int | None) -> Iterator[tuple[str, str]]:
-    """Yield (key, fault) for keys that vLLM refuses at start-up, or that contradict each other.
+    """Yield (key, fault) for keys that vLLM refuses at start-up, or that conflict.
 
     Source: vllm-project/vllm, vllm/config/scheduler.py, SchedulerConfig.verify_max_model_len.
     """

@@ -11,7 +11,9 @@ from simulator.scheduling.vllm_tables import WHY_NO_OLD_ENCODER
 
 
 def new_grammars(given, names, seed: int) -> Grammars:
-    """Return the grammars of one replica; a grammar's compile time is that of all replicas.
+    """Return the grammars of one replica.
+
+    The compile time of a grammar is drawn once for all replicas.
 
     given : StructuredOutputParameters. names : names of the grammars.
     """

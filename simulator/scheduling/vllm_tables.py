@@ -40,7 +40,7 @@ class LoraParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         "copy rate of an adapter to the accelerator; absent: copies take no time"))] = None
     step_factor: Annotated[float, Meta(ge=1, le=100, description=(
         "factor on the time of an iteration with any adapter"))] = 1.1
-    per_adapter_us: Annotated[Time, Meta(description="added to an iteration for each adapter in it")] = 0.0
+    per_adapter_us: Annotated[Time, Meta(description="time added to an iteration per adapter in it")] = 0.0
 
     def __post_init__(self):
         if self.max_cpu_loras is not None and self.max_cpu_loras < self.max_loras:

@@ -26,7 +26,7 @@ RESERVATIONS = ("max_model_len", "max_tokens", "expected_tokens")
 class WholeRequestsParameters(VidurParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of schedulers of whole requests, under Vidur's names."""
 
-    batch_size_cap: Annotated[int, Meta(ge=1, le=2**20, extra={"unit": "requests"}, description="in a batch")] = 128
+    batch_size_cap: Annotated[int, Meta(ge=1, le=2**20, extra={"unit": "requests"}, description="batch limit")] = 128
     reservation: Annotated[Literal["max_model_len", "max_tokens", "expected_tokens"], Meta(description=(
         "text that blocks are reserved for: the longest, as in Vidur; by the client's max_tokens; or by the output "
         "that output_knowledge predicts: a request that outgrows it takes blocks one by one, and if none is free the "

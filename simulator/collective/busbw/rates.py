@@ -50,7 +50,7 @@ class BusbwParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     tensor: Annotated[GroupBandwidths, Meta(description="tensor parallelism")] = GroupBandwidths()
     expert: Annotated[GroupBandwidths, Meta(description="expert parallelism")] = GroupBandwidths()
     data: Annotated[GroupBandwidths, Meta(description="data parallelism")] = GroupBandwidths()
-    pipeline_gb_per_s: Annotated[Bandwidth | None, Meta(description="between pipeline stages")] = None
+    pipeline_gb_per_s: Annotated[Bandwidth | None, Meta(description="bandwidth between pipeline stages")] = None
     gpu_type: Annotated[Literal["A100", "A800", "H100", "H20", "H800"] | None, Meta(description=(
         "NVLink bandwidth as SimAI knows it; default: from the accelerator"))] = None
     nvlink_gb_per_s: Annotated[Bandwidth | None, Meta(description=(

@@ -46,8 +46,8 @@ class ExternalParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     send_latency_us: Annotated[float, Meta(ge=0, description="AS_SEND_LAT of each flow, simulation")] = 6.0
     nvls: Annotated[bool, Meta(description="AS_NVLS_ENABLE, reduction in the switch, simulation")] = True
     send_recv_gb_per_s: Annotated[float, Meta(ge=0, description=(
-        "of messages between pipeline stages, which the programs cannot time; 0: not known"))] = 0.0
-    time_limit_s: Annotated[float, Meta(gt=0, description="of one run")] = 600.0
+        "bandwidth between pipeline stages, which the programs cannot time; 0: not known"))] = 0.0
+    time_limit_s: Annotated[float, Meta(gt=0, description="time limit of one run")] = 600.0
     cache: Annotated[File, Meta(description="folder of results; default: $XDG_CACHE_HOME or ~/.cache, simulator")] = ""
 
 

@@ -44,9 +44,9 @@ class FlowParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     fabric: Annotated[Fabric | None, Meta(description="a network to generate")] = None
     first_gpu: Annotated[int, Meta(ge=0, le=2**31 - 1, description=(
         "GPU of the network on which the replica's rank 0 runs"))] = 0
-    send_latency_us: Annotated[Microseconds, Meta(description="before each message; SimAI's AS_SEND_LAT")] = 6.0
+    send_latency_us: Annotated[Microseconds, Meta(description="delay before each message; SimAI's AS_SEND_LAT")] = 6.0
     packet_bytes: Annotated[float, Meta(ge=1, le=1e9, description="payload of a packet")] = 9000.0
-    header_bytes: Annotated[float, Meta(ge=0, le=1e6, description="sent with each packet")] = 48.0
+    header_bytes: Annotated[float, Meta(ge=0, le=1e6, description="header of each packet")] = 48.0
     nvls: Annotated[bool, Meta(description=(
         "all-reduce of 8 GPUs or more of a server in its NVSwitch; SimAI's AS_NVLS_ENABLE"))] = False
     relay: Annotated[bool, Meta(description=(
