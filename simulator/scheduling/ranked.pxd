@@ -75,7 +75,7 @@ cdef class Ranked(InOrder):
     # Set the standing of all sequences in `_line`, by their slots and orders; `_stands` may cache known ones.
     cdef void _stand(self) noexcept nogil
 
-    # Called before a batch is formed if its struct still has one with prompts that ended: `shape`, `duration_ns`.
+    # Called before a batch is formed in the place of an ended one with prompts, of which it has `shape`, `duration_ns`.
     cdef void _learn(self, const Batch* batch) noexcept nogil
 
     # Tokens that a running sequence has generated.

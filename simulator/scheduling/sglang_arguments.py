@@ -59,7 +59,7 @@ class SglangParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     schedule_conservativeness: Annotated[float, Meta(ge=0.0, le=1e6, description=(
         "scales the tokens that running requests are still expected to need"))] = 1.0
     enable_priority_scheduling: Annotated[bool, Meta(description="requests have priorities")] = False
-    schedule_low_priority_values_first: Annotated[bool, Meta(description="else high ones go first")] = False
+    schedule_low_priority_values_first: Annotated[bool, Meta(description="low values first; else high ones")] = False
     disable_priority_preemption: Annotated[bool, Meta(description=(
         "running requests are not put back for requests of better priority"))] = False
     priority_scheduling_preemption_threshold: Annotated[int, Meta(ge=-2**31, le=2**31 - 1, description=(

@@ -1,7 +1,7 @@
 """Sums of the tokens that members may still generate, at no cost per member.
 
 Each member counts at most MOST_RESERVED tokens. With each iteration of the group, the sum falls by one for each member
-with fewer tokens left, and not for the others, which are listed by the iteration at which they begin to count.
+with fewer tokens left, and not for the others, which are listed by the iteration at which they have MOST_RESERVED left.
 """
 from libc.stdint cimport int8_t, int32_t, int64_t
 cimport cython
