@@ -1,8 +1,8 @@
 """A discrete-event simulator of LLM inference serving.
 
 `simulator.run("experiment.toml")` runs an experiment and returns its `Result`; `simulator.load_results("results/name")`
-reads one that was written; `simulator.predict("experiment.toml", prefill=[512])` tells how long one iteration
-takes; `simulator.sweep("study.toml")` runs a study. They are imported when they are first used, since they bring NumPy.
+reads a written one; `simulator.predict("experiment.toml", prefill=[512])` returns the predicted duration of one
+iteration; `simulator.sweep("study.toml")` runs a study. All are imported at first use, since they import NumPy.
 """
 import sys
 from importlib import import_module
@@ -10,7 +10,11 @@ from importlib import import_module
 from simulator.not_built import MissingModules
 
 __version__ = "0.1.0"
-__all__ = ["InputErrors", "Result", "__version__", "load_results", "load_study", "predict", "run", "sweep"]
+# Version of the headers that other packages compile against: routing/base.pxd, scheduling/base.pxd, latency/base.pxd,
+# collective/base.pxd and kv/tiers/eviction.pxd. It rises with every change of their public declarations.
+API_VERSION = 1
+__all__ = ["API_VERSION", "InputErrors", "Result", "__version__", "load_results", "load_study", "predict", "run",
+           "sweep"]
 
 _HOME = {
     "InputErrors": "simulator.errors",

@@ -1,4 +1,4 @@
-"""`python -m simulator fit EXPERIMENT.toml`: which layouts fit into memory, and how much KV cache each leaves."""
+"""`python -m simulator fit EXPERIMENT.toml`: layouts that fit into memory, and the KV cache that each leaves."""
 import argparse
 import json
 
@@ -6,6 +6,7 @@ from simulator.config.layers import read_layers
 from simulator.config.load import resolve
 from simulator.errors import InputErrors, did_you_mean, faults_of
 from simulator.study.capacity.fit import Asked, content_of, fits, table_of
+from simulator.study.telling.screen import lines_of
 
 DONE, NOTHING = 0, 3
 MOST_GPUS = 4096
@@ -16,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("experiment", metavar="EXPERIMENT.toml")
     parser.add_argument("--gpus", type=_counts, default=(1, 2, 4, 8), metavar="N,...",
                         help="GPUs of a replica; default: 1,2,4,8")
-    parser.add_argument("--pool", metavar="NAME", help="the pool that is asked; needed where there are several")
+    parser.add_argument("--pool", metavar="NAME", help="name of the pool; needed where there are several")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="SECTION.KEY=VALUE",
                         help="override one value of the file; repeatable")
     parser.add_argument("--explain", action="store_true", help="print the arithmetic of each layout that fits, too")
@@ -24,12 +25,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what fits; return the exit status.
+    """Print the layouts; return the exit status.
 
     Raises
     ------
     InputErrors
-        What is wrong with the experiment, beside its layout.
+        Faults of the experiment, apart from its layout.
     """
     layers = read_layers(options.experiment, options.overrides, "--set")
     layers.data.pop("study", None)
@@ -46,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
         for each in found if options.explain else ():
             if each.refusal is None:
                 ways = ", ".join(f"{name} {degree}" for name, degree in each.ways.items() if degree > 1) or "one GPU"
-                print("\n".join(["", ways, *(f"  {line}" for line in each.lines)]))
+                print("\n".join(["", ways, *(lines_of(f"  {line}") for line in each.lines)]))
     return DONE if any(each.refusal is None for each in found) else NOTHING
 
 

@@ -1,4 +1,4 @@
-"""How long one iteration takes under the latency model of an experiment, operator by operator."""
+"""The duration of one iteration under the latency model of an experiment, operator by operator."""
 import math
 import os
 from collections.abc import Iterable, Mapping
@@ -11,6 +11,8 @@ from simulator.config.experiment import Experiment, Pool
 from simulator.config.load import load_experiment
 from simulator.errors import InputErrors, KeyFault, did_you_mean, faults_of
 
+PROMPTS_ALONE = ("sglang",)     # schedulers that count the tokens of prompts alone against the limit of a batch
+
 
 @dataclass(frozen=True)
 class Prediction:
@@ -18,10 +20,10 @@ class Prediction:
 
     seconds : on the accelerator, unrounded.
     iteration_seconds : as the engine sees it: with [latency.host], rounded to nanoseconds or [latency] resolution_us.
-    breakdown : seconds of each operator, of which `seconds` is the sum; empty where the backend has no parts to tell.
-    errors : how far each operator is off, root mean square of ln(predicted / measured), with [latency] uncertainty;
-        None: nobody knows.
-    warnings : what a reader has to know of the prices, a sentence each, as `diagnosis` of a run has it.
+    breakdown : seconds of each operator, with the sum `seconds`; empty where the backend has no breakdown.
+    errors : error of each operator, root mean square of ln(predicted / measured), with [latency] uncertainty;
+        None: not known.
+    warnings : warnings about the prices, a sentence each, as in the `diagnosis` of a run.
     """
 
     seconds: float
@@ -32,9 +34,9 @@ class Prediction:
 
     @property
     def error_frac(self) -> float:
-        """The error of `seconds`, those of operators being independent.
+        """The error of `seconds`, if the errors of operators are independent.
 
-        Without those that nobody knows.
+        Operators of unknown error are left out.
         """
         terms = [seconds * (self.errors.get(name) or 0.0) for name, seconds in self.breakdown.items()]
         return math.sqrt(sum(term * term for term in terms)) / self.seconds if self.seconds else 0.0
@@ -43,22 +45,22 @@ class Prediction:
 def predict(experiment: str | os.PathLike | Experiment, prefill: Iterable[int | tuple[int, int]] = (),
             decode: Iterable[int] = (), *, pool: str | None = None,
             overrides: Mapping[str, Any] | Iterable[str] | str | None = None) -> Prediction:
-    """Predict how long the iteration of one batch takes.
+    """Predict the duration of the iteration of one batch.
 
     Parameters
     ----------
-    experiment : a TOML file, or what `simulator.config.load.load_experiment` made of one; no workload is read.
+    experiment : a TOML file, or the result of `simulator.config.load.load_experiment`; no workload is read.
     prefill : prompt chunks: tokens computed, or (tokens computed, tokens of that prompt in the KV cache before).
     decode : for each decoding sequence its context: tokens in the KV cache after the iteration.
-    pool : name of the pool that is asked; needed where there are several.
+    pool : name of the pool; needed where there are several.
     overrides : as in `simulator.run`.
 
     Raises
     ------
     InputErrors
-        What is wrong with the experiment.
+        Faults of the experiment.
     ValueError
-        No sequence at all, or one that no engine could schedule.
+        There is no sequence, or one that no engine could schedule.
     """
     file = getattr(experiment, "name", experiment)
     if not isinstance(experiment, Experiment):
@@ -91,7 +93,7 @@ def one_pool(experiment: Experiment, name: str | None) -> Pool:
 
 
 def predict_batch(experiment: Pool, chunks: list[tuple[int, int]], contexts: list[int]) -> Prediction:
-    """Predict as `predict` does for a pool; faults do not name the file."""
+    """Predict as `predict` does, for a pool; faults do not name the file."""
     site = assemble.survey(experiment)
     model = assemble.latency_model(experiment, site)
     batch = (chunks, contexts, 1 + _drafts(experiment))
@@ -100,12 +102,38 @@ def predict_batch(experiment: Pool, chunks: list[tuple[int, int]], contexts: lis
     if experiment.latency.uncertainty:
         errors = {name: error.error_frac for name, error in assemble.operator_errors(experiment, site).items()}
     seconds, iteration_ns = model.predict(*batch), model.predict_iteration_ns(*batch)
-    notes = assemble.kernel_notes(experiment, site.deployment)
-    return Prediction(seconds, iteration_ns / 1e9, breakdown, errors, (*model.warnings(), *notes))
+    notes = (*impossible(experiment, site, *batch), *model.warnings(),
+             *assemble.kernel_notes(experiment, site.deployment))
+    return Prediction(seconds, iteration_ns / 1e9, breakdown, errors, notes)
+
+
+def impossible(experiment: Pool, site: Any, chunks: list[tuple[int, int]], contexts: list[int], slots: int = 1
+               ) -> list[str]:
+    """Say why the engine never has such a batch, one sentence for each limit.
+
+    Parameters
+    ----------
+    site : of the pool, `assemble.survey`. slots : tokens that a decoding sequence takes of the batch.
+    """
+    engine, found = experiment.engine, []
+    facts = registry.load("scheduler", engine.scheduler).facts(engine.parameters)
+    lengths, prompts = [tokens + before for tokens, before in chunks] + contexts, sum(tokens for tokens, _ in chunks)
+    tokens = prompts if engine.scheduler in PROMPTS_ALONE else prompts + slots * len(contexts)
+    blocks = sum(-(-length // assemble.block_tokens(experiment)) for length in lengths)
+    num_blocks = site.num_gpu_blocks - facts.blocks_held_back
+    if max(lengths) > site.max_model_len:
+        found.append(f"a sequence has {max(lengths):,} tokens, max_model_len is {site.max_model_len:,}")
+    if facts.max_running is not None and len(lengths) > facts.max_running:
+        found.append(f"there are {len(lengths):,} sequences, {facts.max_running:,} run at once at most")
+    if facts.max_batched_tokens and tokens > facts.max_batched_tokens:
+        found.append(f"there are {tokens:,} tokens to compute, an iteration takes {facts.max_batched_tokens:,} at most")
+    if site.layer_groups is None and blocks > num_blocks:
+        found.append(f"it takes {blocks:,} KV blocks if no prefix is shared, there are {num_blocks:,}")
+    return [f"{engine.scheduler} never forms this batch: {each}" for each in found]
 
 
 def _drafts(experiment: Pool) -> int:
-    """Return the drafts that a decoding sequence verifies in an iteration."""
+    """Return the number of drafts that a decoding sequence verifies in an iteration."""
     engine = experiment.engine
     speculative = registry.load("scheduler", engine.scheduler).facts(engine.parameters).speculative
     return speculative.num_tokens if speculative else 0

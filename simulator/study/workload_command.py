@@ -1,4 +1,4 @@
-"""`python -m simulator workload EXPERIMENT.toml`: what would be sent, in numbers and as a native trace."""
+"""`python -m simulator workload EXPERIMENT.toml`: the requests of an experiment, in numbers and as a native trace."""
 import argparse
 import os
 from pathlib import Path
@@ -7,7 +7,10 @@ from simulator.assembly.assemble import block_tokens, requests_of
 from simulator.config.load import load_experiment
 from simulator.core.paths import remove, special
 from simulator.errors import InputErrors, OutputError, faults_of
+from simulator.results.report import wrapped_fact
 from simulator.results.summary import json_text
+from simulator.study.telling.said import wrapped
+from simulator.study.telling.screen import table_of
 from simulator.study.workload_facts import UNKNOWN_TIMES, facts_of, times_ns
 from simulator.workload.base import Workload
 from simulator.workload.formats.native_csv_writer import write_trace
@@ -30,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what the workload looks like, write it if asked; return the exit status.
+    """Print the facts of the workload, write it with --out; return the exit status.
 
     Raises
     ------
@@ -59,17 +62,17 @@ def run(options: argparse.Namespace) -> int:
     if out:
         count = len(workload) - workload.num_warmups
         how = _how_to_serve(workload, experiment.workload) + _lead_of(workload)
-        print(f"\n{count:,} requests in {options.out}{how}")
+        print("\n".join(["", *wrapped(f"{count:,} requests in {options.out}{how}")]))
     return DONE
 
 
 def _lead_of(workload: Workload) -> str:
-    """Say which key keeps the time before the first arrival, if there is any."""
+    """Return the key that keeps the time before the first arrival, if there is any."""
     return LEAD if min(times_ns(workload), default=0) > 0 else ""
 
 
 def _how_to_serve(workload: Workload, section) -> str:
-    """Say what of [workload] the trace does not hold, for whoever wants to serve it alike."""
+    """Return the keys of [workload] that the trace lacks, to serve it in the same way."""
     if workload.script is None:
         return ""
     if section.load.mode == "user_rate":
@@ -114,7 +117,8 @@ def text_of(title: str, facts: dict) -> str:
 
 
 def _line(label: str, text: str) -> str:
-    return f"{label:<13}{text}"
+    """Return a fact as lines that fit the screen."""
+    return "\n".join(wrapped_fact(label, text))
 
 
 def _arrival_lines(arrivals: dict | None) -> list[str]:
@@ -148,13 +152,13 @@ def _table(facts: dict) -> list[str]:
     rows += [(name.replace("_", " "), values) for name, values in facts["facts"].items()]
     if facts["plays"]:
         rows.append(("wait s", facts["plays"]["wait_after_end_s"]))
-    return [f"{'':<17}" + "".join(f" {column:>11}" for column in COLUMNS)] + [
-        f"{label:<17}" + "".join(f" {values[column]:>11,.10g}" if column != "mean" else f" {values[column]:>11,.2f}"
-                                 for column in COLUMNS) for label, values in rows if values["mean"] is not None]
+    return table_of([["", *COLUMNS], *(
+        [label, *(f"{values[column]:,.10g}" if column != "mean" else f"{values[column]:,.2f}" for column in COLUMNS)]
+        for label, values in rows if values["mean"] is not None)], left=(0,)).split("\n")
 
 
 def _check_free(name: str, overwrite: bool) -> Path:
-    """Return where the trace is to lie, or refuse it."""
+    """Return the place of the trace, or refuse it."""
     path = Path(os.path.expanduser(name))
     if kind := special(path):
         raise InputErrors([f"{name}: {kind}, expected a file"])
@@ -166,7 +170,7 @@ def _check_free(name: str, overwrite: bool) -> Path:
 
 
 def _write(path: Path, workload: Workload) -> None:
-    """Write the trace beside its place, then put it there: it is complete or absent."""
+    """Write the trace under a temporary name, then rename it: it is complete or absent."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         with open(partial, "w", encoding="utf-8", newline="") as file:

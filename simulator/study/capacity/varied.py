@@ -1,13 +1,13 @@
-"""The key that is varied: which values it takes, and what it assigns."""
+"""The varied key: its values, and their assignments."""
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 
 from simulator.config.fields import alternatives, node_of
-from simulator.config.keys import named
+from simulator.config.keys import Key, keys, named
 from simulator.config.words import show
-from simulator.errors import InputErrors, did_you_mean
+from simulator.errors import InputErrors, nearest
 from simulator.study.capacity.search import Span
 from simulator.study.sweep.study_file import Study
 
@@ -17,7 +17,7 @@ DEFAULTS = {False: (0.1, 1000.0), True: (1, 1000)}          # least and largest 
 
 
 class Varied(NamedTuple):
-    """What is varied.
+    """The key that a search varies.
 
     key : of the experiment, or RATE_SCALE. now : its value in the experiment; None: it has no number.
     """
@@ -27,7 +27,7 @@ class Varied(NamedTuple):
     now: float | None
 
     def assignment(self, value: float) -> dict[str, Any]:
-        """Return what a value assigns; arrivals are divided by a rate scale."""
+        """Return the assignment of a value; arrivals are divided by a rate scale."""
         if self.key == RATE_SCALE:
             return {TIME_SCALE: (self.now or 1.0) / value}
         return {self.key: value}
@@ -39,14 +39,14 @@ class Varied(NamedTuple):
 
 
 def varied_of(study: Study, place: str) -> Varied:
-    """Return what a study varies.
+    """Return the key that a study varies.
 
-    place : what messages call [study].
+    place : name of [study] in messages.
 
     Raises
     ------
     InputErrors
-        A key that is none or has no order; bounds that are none.
+        An unknown key or one without an order; invalid bounds.
     """
     given = study.settings
     key = given.vary or (RATE_SCALE if study.base.workload.type == "trace" and not given.mix else RATE)
@@ -84,13 +84,23 @@ def value_at(table: Mapping[str, Any], key: str) -> float | None:
 
 
 def _is_whole(key: str, place: str) -> bool:
-    """Say whether a key takes whole numbers only."""
+    """Return whether a key takes whole numbers only."""
     plain_key = ".".join(part for part in key.split(".") if not part.isdecimal())
     found = [each for each in named(key) if each.name == plain_key]
     if not found:
-        close = [each.name for each in named(key.rpartition(".")[2])]
-        raise InputErrors([f"{place}: no key {show(key)}{did_you_mean(key, close)}; `simulator list keys` lists them"])
-    nodes = [node_of(option) for each in found for option in alternatives(each.field.hint)]
-    if not any(isinstance(node, (msgspec.inspect.IntType, msgspec.inspect.FloatType)) for node in nodes):
+        numbers = dict.fromkeys(each.name for each in keys() if _is_number(each))
+        ends_alike = [name for name in numbers if name.rpartition(".")[2] == key.rpartition(".")[2]]
+        close = nearest(key, ends_alike) or nearest(key, numbers)
+        raise InputErrors([f"{place}: no key {show(key)}{close}; `simulator list keys` lists them"])
+    nodes = [node for each in found for node in _nodes(each)]
+    if not any(map(_is_number, found)):
         raise InputErrors([f"{place}: {show(key)} is no number: only what has an order can be searched"])
     return not any(isinstance(node, msgspec.inspect.FloatType) for node in nodes)
+
+
+def _nodes(key: Key) -> list[msgspec.inspect.Type]:
+    return [node_of(option) for option in alternatives(key.field.hint)]
+
+
+def _is_number(key: Key) -> bool:
+    return any(isinstance(node, (msgspec.inspect.IntType, msgspec.inspect.FloatType)) for node in _nodes(key))

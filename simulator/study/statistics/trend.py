@@ -1,44 +1,54 @@
-"""Whether a run has a steady state, or its queue grows as long as requests come.
+"""Trend of the backlog: a steady state, or a queue that grows as long as requests arrive.
 
 Two signals must rise: requests in the system, and the time to the first token. Two with significant slopes are
 GuideLLM's rule of over-saturation (vllm-project/guidellm, docs/guides/over_saturation_stopping.md).
 """
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
+from simulator.results.verdicts import GROWING, LEAST_REQUESTS, STABLE, TOO_SHORT
 from simulator.study.statistics.student import t_quantile
 
 NUM_BATCHES, NUM_DROPPED = 20, 2
 SIGNIFICANCE = 0.01             # one-sided
 LEAST_RISE = 0.2                # of the mean, over all batches
-STABLE, GROWING, UNKNOWN = "stable", "growing", "unknown"
+OLD_WORDS = {"unknown": TOO_SHORT}      # in lines of older versions
 
 
 def backlog(arrived: np.ndarray, left: np.ndarray, first_token: np.ndarray) -> str:
-    """Return "stable", "growing", or "unknown": too few requests to tell.
+    """Return STABLE, GROWING, or TOO_SHORT: too few requests for a trend.
+
+    If too few requests have a first token, the number of requests in the system decides alone.
 
     Parameters
     ----------
     arrived, left : times of requests in order of arrival, one unit; inf: it has not left.
     first_token : time of the first token, NaN: it got none.
     """
-    if len(arrived) < NUM_BATCHES:
-        return UNKNOWN
+    if len(arrived) < LEAST_REQUESTS:
+        return TOO_SHORT
     waits = first_token - arrived
     seen_waits = waits[~np.isnan(waits)]
-    if len(seen_waits) < NUM_BATCHES:
-        return UNKNOWN
-    return GROWING if rises(seen_waits) and rises(in_system(arrived, left).astype(float)) else STABLE
+    if len(seen_waits) >= LEAST_REQUESTS and not rises(seen_waits):
+        return STABLE
+    return GROWING if rises(in_system(arrived, left).astype(float)) else STABLE
+
+
+def backlog_of(extra: Mapping[str, Any]) -> str:
+    """Return the trend of the queue in a stored run, its `Look.extra`."""
+    return OLD_WORDS.get(extra["backlog"], extra["backlog"])
 
 
 def in_system(arrived: np.ndarray, left: np.ndarray) -> np.ndarray:
-    """Return how many requests each finds that comes, int64 (n,)."""
+    """Return the number of requests in the system at each arrival, int64 (n,)."""
     return np.arange(len(arrived)) - np.searchsorted(np.sort(left), arrived, side="right")
 
 
 def rises(values: np.ndarray) -> bool:
-    """Say whether batch means rise significantly, by a fifth of their mean or more.
+    """Return whether batch means rise significantly, by a fifth of their mean or more.
 
     The first two of 20 are dropped; the slope of the others has a one-sided p below 0.01.
     """

@@ -1,7 +1,7 @@
-"""The tables of a study, made of its plan and segments: the same bytes, whoever ran what, and in which order.
+"""The tables of a study, made of its plan and segments: the same bytes regardless of machines and order of runs.
 
-table.h5 has /runs, a row for each line of the plan, and /points; table.csv the first; timings.csv what differs from
-machine to machine; summary.json how many ended how.
+table.h5 has /runs, a row for each line of the plan, and /points; table.csv the runs; timings.csv the values that differ
+from machine to machine; summary.json the number of runs by status.
 """
 import csv
 import io
@@ -19,7 +19,9 @@ import numpy as np
 from simulator.core.hdf5_target import new_hdf5
 from simulator.core.paths import remove
 from simulator.errors import OutputError
+from simulator.results.verdicts import GROWING, STABLE, TOO_SHORT
 from simulator.study.statistics.intervals import Estimate, of_pairs, of_replications
+from simulator.study.statistics.trend import backlog_of
 from simulator.study.sweep.design import flattened
 from simulator.study.sweep.lengthening import current_of
 from simulator.study.sweep.study_file import Statistics, Study
@@ -27,8 +29,9 @@ from simulator.study.sweep.trial import DONE, STATUSES, Finished, Trial
 from simulator.study.telling.said import Said
 
 SCHEMA = 1
-BACKLOGS = ("stable", "growing", "unknown")
+BACKLOGS = (STABLE, GROWING, TOO_SHORT)
 LABELS = {"status": STATUSES, "backlog": BACKLOGS}      # names behind codes
+NUM_REQUESTS = "workload.num_requests"
 NAN = math.nan
 LEADING = ("index", "id", "replication", "seed", "status")
 
@@ -42,7 +45,7 @@ def merge(study: Study, directory: Path, planned: list[Trial], finished: Mapping
         They cannot be written.
     """
     ends = [finished.get(trial.id) for trial in planned]
-    runs = runs_table(planned, ends)
+    runs = runs_table(planned, ends, own_requests(study))
     points = points_table(study.settings.statistics, study.settings.run.baseline, planned, finished)
     summary = summary_of(study, planned, ends, points)
     attributes = {"schema": SCHEMA, "name": study.name}
@@ -54,9 +57,18 @@ def merge(study: Study, directory: Path, planned: list[Trial], finished: Mapping
     return summary
 
 
-def runs_table(planned: list[Trial], ends: list[Finished | None]) -> np.ndarray:
-    """Return /runs: a row for each line of the plan; status -1: it has not ended."""
-    axes = _axis_columns([flattened(trial.assignment) for trial in planned])
+def own_requests(study: Study) -> int | None:
+    """Return the requests that the experiment of a study has; None: it has no key."""
+    return getattr(study.base.workload.parameters, NUM_REQUESTS.rpartition(".")[2], None)
+
+
+def runs_table(planned: list[Trial], ends: list[Finished | None], num_requests: int | None = None) -> np.ndarray:
+    """Return /runs: a row for each line of the plan; status -1: it has not ended.
+
+    num_requests : of trials that say nothing of it; None, in the table -1: a workload that has no such key.
+    """
+    assigned = [flattened(trial.assignment) for trial in planned]
+    axes = _axis_columns(assigned)
     metrics = sorted({key for end in ends if end is not None for key in end.summary} - {"seed", "schema"})
     dtype = [("index", "<i8"), ("id", "S16"), ("replication", "<i8"), ("seed", "<i8"), ("status", "i1"),
              *((key, column.dtype) for key, column in axes.items()), ("num_requests", "<i8"),
@@ -66,7 +78,9 @@ def runs_table(planned: list[Trial], ends: list[Finished | None]) -> np.ndarray:
     for name in ("index", "replication", "seed"):
         table[name] = [getattr(trial, name) for trial in planned]
     table["id"] = [trial.id.encode() for trial in planned]
-    table["num_requests"] = [-1 if trial.num_requests is None else trial.num_requests for trial in planned]
+    own = -1 if num_requests is None else num_requests
+    table["num_requests"] = [trial.num_requests or given.get(NUM_REQUESTS, own)
+                             for trial, given in zip(planned, assigned, strict=True)]
     table["status"] = [-1 if end is None else STATUSES.index(end.status) for end in ends]
     for key, column in axes.items():
         table[key] = column
@@ -76,7 +90,7 @@ def runs_table(planned: list[Trial], ends: list[Finished | None]) -> np.ndarray:
     extras = [{} if end is None else end.extra for end in ends]
     for key in ("warmup_requests", "gpus"):
         table[key] = [extra.get(key, NAN) for extra in extras]
-    table["backlog"] = [BACKLOGS.index(extra["backlog"]) if "backlog" in extra else -1 for extra in extras]
+    table["backlog"] = [BACKLOGS.index(backlog_of(extra)) if "backlog" in extra else -1 for extra in extras]
     table["error"] = [(end.error or "").encode() if end is not None else b"" for end in ends]
     return table
 
@@ -85,7 +99,7 @@ def points_table(rules: Statistics, baseline: int | None, planned: list[Trial],
                  finished: Mapping[str, Finished]) -> np.ndarray:
     """Return /points: each metric with its interval and difference to the baseline.
 
-    A point whose queue grows has no steady state: means stay, intervals are NaN.
+    A point with a growing queue has no steady state: means stay, intervals are NaN.
     """
     by_point: dict[int, list[Trial]] = {}
     for trial in planned:
@@ -115,7 +129,7 @@ def points_table(rules: Statistics, baseline: int | None, planned: list[Trial],
 
 
 def summary_of(study: Study, planned: list[Trial], ends: list[Finished | None], points: np.ndarray) -> dict:
-    """Return how many runs ended how, and what to know of the points."""
+    """Return the number of runs by status, and notes on the points."""
     counts = Counter("missing" if end is None else end.status for end in ends)
     errors = Counter(end.error for end in ends if end is not None and end.error)
     return {"schema": SCHEMA, "name": study.name, "runs": len(planned), "points": len(points),
@@ -128,14 +142,14 @@ def summary_of(study: Study, planned: list[Trial], ends: list[Finished | None], 
 
 
 def _unmeasured(study: Study, points: np.ndarray) -> dict[str, int]:
-    """Return at how many points with runs there is nothing to measure of a metric, where there are any."""
+    """Return for each metric the number of points with runs at which it is undefined, if there are any."""
     counts = {metric: int((np.isnan(points[metric]) & (points["n"] > 0)).sum())
               for metric in study.settings.statistics.metrics}
     return {metric: count for metric, count in counts.items() if count}
 
 
 def csv_of(table: np.ndarray) -> str:
-    """Return a table as CSV: enums by name, shortest floats, nothing for NaN."""
+    """Return a table as CSV: enums by name, shortest floats, empty cells for NaN."""
     columns = []
     for name in table.dtype.names:
         column = table[name]
@@ -146,7 +160,8 @@ def csv_of(table: np.ndarray) -> str:
         elif column.dtype.kind == "f":
             columns.append(_shortest(column))
         else:
-            columns.append(list(map(str, column.tolist())))
+            none = -1 if name == "num_requests" else None
+            columns.append(["" if value == none else str(value) for value in column.tolist()])
     return "\n".join([",".join(map(_quoted, table.dtype.names)), *map(",".join, zip(*columns, strict=True)), ""])
 
 
@@ -156,7 +171,7 @@ def _quoted(text: str) -> str:
 
 
 def _shortest(column: np.ndarray) -> list[str]:
-    """Return numbers as their shortest texts; those that are none are empty."""
+    """Return numbers as their shortest texts; NaN is empty."""
     if not len(column):
         return []
     texts = msgspec.json.encode(column.tolist()).decode()[1:-1].split(",")     # a tenth of the time of repr
@@ -168,7 +183,7 @@ def _shortest(column: np.ndarray) -> list[str]:
 
 def _figures(confidence: float, ends: Mapping[int, Finished], base: Mapping[int, Finished] | None,
              metric: str) -> tuple[float, ...]:
-    """Return mean, half-width, and those of the difference to the baseline, over the replications that both have."""
+    """Return mean, half-width, and both of the difference to the baseline, over common replications."""
     values = _values(ends, metric)
     estimate = of_replications(list(values.values()), confidence) if values else Estimate(NAN, NAN)
     if _backlog(list(ends.values())) == BACKLOGS.index("growing"):
@@ -185,16 +200,16 @@ def _values(ends: Mapping[int, Finished], metric: str) -> dict[int, float]:
 
 
 def _are_alike(summaries: list[dict[str, Any]]) -> bool:
-    """Say whether runs came out the same, whatever their seeds."""
+    """Return whether runs have equal results, whatever their seeds."""
     first = summaries[0]
     return all(first.keys() == other.keys() and all(first[key] == other[key] for key in first if key != "seed")
                for other in summaries[1:])
 
 
 def _backlog(ends: list[Finished]) -> int:
-    """Return the worst that any run says of its queue; -1: none has ended."""
-    seen = {end.extra["backlog"] for end in ends}
-    return next((BACKLOGS.index(each) for each in ("growing", "unknown", "stable") if each in seen), -1)
+    """Return the worst backlog of any run; -1: no run has ended."""
+    seen = {backlog_of(end.extra) for end in ends}
+    return next((BACKLOGS.index(each) for each in (GROWING, TOO_SHORT, STABLE) if each in seen), -1)
 
 
 def _axis_columns(assignments: list[dict[str, Any]]) -> dict[str, np.ndarray]:
