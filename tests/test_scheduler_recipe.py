@@ -195,7 +195,7 @@ def test_preemptions_happen_where_the_recipe_says_who_makes_room(lab):
 @pytest.mark.parametrize(("overrides", "reason"), [
     ({"topology.pipeline_parallel": 2}, "stages"),
     ({"pools": [{"name": role, "role": role} for role in ("prefill", "decode")], "kv_transfer.protocol": "nixl"},
-     "cannot take over what another replica has computed: it asks nobody for KV beyond its blocks")])
+     "cannot take over what another replica has computed: it requests no KV beyond its blocks")])
 def test_what_the_page_excludes_is_refused_with_the_reason(lab, overrides, reason):
     with pytest.raises(simulator.InputErrors, match=reason):
         lab(["0,10,1,a"], LIFO, **overrides)

@@ -1,4 +1,4 @@
-"""How long the accelerators of a replica take to exchange data."""
+"""Duration of collective operations among the accelerators of a replica."""
 cimport cython
 from libc.stdint cimport int32_t, int64_t
 
@@ -25,29 +25,29 @@ cdef enum:
 cdef class CollectiveModel:
     cdef readonly bint failed   # a time could not be given; the caller stops and calls raise_if_failed()
     cdef object _error          # why, the first one
-    cdef readonly bint keeps_account    # it counts what it is asked in `tally`; set by the model
-    cdef int32_t weight         # what is asked now counts so many times; the latency model says so, see there
-    cdef int64_t tally[NUM_ORIGINS]     # but for what `_repeated` hold
+    cdef readonly bint keeps_account    # it counts its predictions in `tally`; set by the model
+    cdef int32_t weight         # number of times that a prediction counts now; set by the latency model, see there
+    cdef int64_t tally[NUM_ORIGINS]     # predictions counted, without those that `_repeated` still hold
     cdef list _repeated         # Questions
 
     # Nanoseconds of one collective over a group of the replica, launch included; 0 for a group of one. A pure function.
     cdef double time_ns(self, CollectiveGroup group, CollectiveKind kind, double num_bytes) noexcept nogil
 
-    # Let the tally hold all that was asked.
+    # Add the predictions that `_repeated` hold to the tally.
     cdef int settle(self) except -1
 
     # Remember why no time can be given.
     cdef int fail(self, object error) except -1
 
 
-# Questions that are asked together, and again and again: the caller remembers the answer, and they only count again.
+# Predictions that are made together and repeated: the caller remembers their sum, and repeats are only counted.
 cdef class Questions:
     cdef CollectiveModel _model
-    cdef int32_t _weight                # of the model, while they are asked
-    cdef int64_t _times                 # they count so often, beyond the model's tally
-    cdef int64_t _tally[NUM_ORIGINS]    # what it counts of them at once
+    cdef int32_t _weight                # weight of the model, saved between begin() and end()
+    cdef int64_t _times                 # repeats that the model's tally does not hold yet
+    cdef int64_t _tally[NUM_ORIGINS]    # counts of one repeat
 
-    # Between these two the model is asked other questions than before; they count once they are asked again.
+    # Other predictions than before are made between these calls; they count when they are repeated.
     cdef void begin(self) noexcept nogil
     cdef void end(self) noexcept nogil
 

@@ -1,12 +1,12 @@
-"""How long the accelerators of a replica take to exchange data: base of all collective models."""
+"""Base of all collective models: duration of collective operations among the accelerators of a replica."""
 from libc.stdint cimport int64_t
 
 
 cdef class CollectiveModel:
     """Predict the duration of a collective.
 
-    A model is built as `Model(parameters, deployment)`, with its own frozen `Parameters` and the
-    `simulator.domain.deployment.Deployment` whose groups it serves.
+    A model is built as `Model(parameters, deployment)`, with its own frozen `Parameters`, for the groups of a
+    `simulator.domain.deployment.Deployment`.
     """
 
     def __cinit__(self, *_, **__):
@@ -43,11 +43,11 @@ cdef class CollectiveModel:
         return ns * 1e-9
 
     def provenance(self) -> dict:
-        """Return where the predictions made so far come from, as it is to stand in the results."""
+        """Return the sources of the predictions made so far, for the results."""
         return {}
 
     def warnings(self) -> list:
-        """Return what a reader of the results has to know, a sentence each."""
+        """Return warnings for readers of the results, a sentence each."""
         return []
 
     def raise_if_failed(self):
@@ -58,7 +58,7 @@ cdef class CollectiveModel:
 
 
 cdef class Questions:
-    """Questions to a model that are asked together."""
+    """Predictions of a model that are made together and repeated."""
 
     def __init__(self, CollectiveModel model):
         self._model = model

@@ -1,4 +1,4 @@
-"""Which collectives an iteration needs, and how many bytes of each a token brings."""
+"""Collectives of an iteration, and their bytes per token."""
 from typing import NamedTuple
 
 from simulator.domain.deployment import Deployment
@@ -10,7 +10,7 @@ class Exchange(NamedTuple):
     group, kind : as in collective.pxd, in lower case.
     count : how often in an iteration.
     token_bytes : per token of the iteration, as the kind counts them.
-    sent_bytes : of these, what leaves each rank.
+    sent_bytes : bytes per token that leave each rank.
     span : accelerators over which the ranks of the group are spread.
     """
 
@@ -23,11 +23,11 @@ class Exchange(NamedTuple):
 
 
 def exchanges(deployment: Deployment) -> list[Exchange]:
-    """Return what the ranks of a replica send one another for each token.
+    """Return the exchanges among the ranks of a replica, per token.
 
     Tensor parallelism: one all-reduce of tokens x hidden size after each token mixer and each network (arXiv
-    1909.08053, section 3). Pipeline: one hand-over between stages. A batch is spread evenly over `token_ranks`. What
-    the output head gathers is left out.
+    1909.08053, section 3). Pipeline: one transfer between stages. A batch is spread evenly over `token_ranks`. The
+    gather of the output head is left out.
     """
     model, ways = deployment.model, deployment.parallelism
     token_bytes = model.hidden_size * deployment.activation_bytes / ways.token_ranks
@@ -49,7 +49,7 @@ def _expert_exchanges(deployment: Deployment, token_bytes: float) -> list[Exchan
 
     A token is sent to the ranks of its k experts, each tensor-parallel rank sending its part of the tokens; or, where
     every rank holds a slice of every expert, or ranks divide prompts, to all ranks (vLLM 0.32.0,
-    vllm/model_executor/layers/fused_moe/runner/moe_runner.py: over the group of these it gathers and scatters).
+    vllm/model_executor/layers/fused_moe/runner/moe_runner.py: it gathers and scatters over their group).
     """
     moe, layers, ways = deployment.model.moe, deployment.model.num_moe_layers, deployment.parallelism
     data, ranks = ways.token_ranks, ways.expert_ranks

@@ -1,4 +1,4 @@
-"""Which accelerators of a replica talk to each other, and how a group lies over nodes."""
+"""Groups of accelerators of a replica that communicate, and their layout over nodes."""
 from typing import NamedTuple
 
 from simulator.domain.deployment import Deployment
@@ -10,13 +10,13 @@ ACCELERATORS_PER_NODE = 8       # where no node type is given: that of every HGX
 
 
 class Group(NamedTuple):
-    """Ranks first, first + stride, ..., `size` of them."""
+    """`size` ranks: first, first + stride, ..."""
 
     size: int
     stride: int
 
     def per_node(self, node_size: int) -> int:
-        """Return how many ranks of the group sit in one node of `node_size` accelerators."""
+        """Return the number of ranks of the group in one node of `node_size` accelerators."""
         if self.size * self.stride <= node_size:
             return self.size
         return min(max(node_size // self.stride, 1), self.size)
@@ -25,8 +25,8 @@ class Group(NamedTuple):
 def groups_of(ways: Parallelism) -> dict[str, Group]:
     """Return the groups of a replica by name, as in `GROUPS`.
 
-    Ranks are numbered within a stage first, tensor parallelism fastest. Experts regroup the ranks of a stage: those
-    that share an expert lie side by side. Those that divide prompts are of the group "data".
+    Ranks are numbered within a stage first, tensor parallelism fastest. Experts regroup the ranks of a stage: ranks
+    that share an expert are adjacent. Ranks that divide prompts belong to the group "data".
     """
     tensor, data, stage = ways.tensor_parallel, ways.token_ranks, ways.expert_ranks
     return {
@@ -38,6 +38,6 @@ def groups_of(ways: Parallelism) -> dict[str, Group]:
 
 
 def node_size(deployment: Deployment | None) -> int:
-    """Return how many accelerators a scale-up fabric joins; without one, a server."""
+    """Return the accelerators of a scale-up fabric, or without one of a server."""
     node = deployment.node if deployment else None
     return node.joined if node else ACCELERATORS_PER_NODE

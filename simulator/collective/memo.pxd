@@ -1,4 +1,4 @@
-"""Collective models that remember what they have computed: batches repeat their sizes."""
+"""Collective models that remember computed times, since batches repeat their sizes."""
 from libc.stdint cimport int32_t
 
 from simulator.collective.base cimport CollectiveGroup, CollectiveKind, CollectiveModel
@@ -7,7 +7,7 @@ from simulator.collective.base cimport CollectiveGroup, CollectiveKind, Collecti
 cdef enum Origin:               # of a predicted time, from best to worst
     EXACT                       # a measured point, or a formula that is the model itself
     INTERPOLATED                # between measured points
-    EXTRAPOLATED                # outside of what was measured
+    EXTRAPOLATED                # outside the measured range
 
 
 cdef enum:
@@ -26,7 +26,7 @@ cdef class RememberingCollective(CollectiveModel):
 
     cdef double time_ns(self, CollectiveGroup group, CollectiveKind kind, double num_bytes) noexcept nogil
 
-    # What subclasses override: nanoseconds of more than 0 bytes, and where they come from. A pure function.
+    # Overridden by subclasses: nanoseconds of more than 0 bytes, and their origin. A pure function.
     cdef double compute_ns(self, CollectiveGroup group, CollectiveKind kind, double num_bytes,
                            Origin* origin) noexcept nogil
 

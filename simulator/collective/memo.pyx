@@ -1,6 +1,6 @@
-"""Collective models that remember what they have computed: batches repeat their sizes.
+"""Collective models that remember computed times, since batches repeat their sizes.
 
-A slot is found by hashing group, kind and size, and holds the last that came there. A hit costs no more than 2 ns
+A slot is found by hashing group, kind and size, and holds the last size hashed to it. A hit costs no more than 2 ns
 beyond the call (measured over 1 to 256 sizes in turn).
 """
 cimport cython

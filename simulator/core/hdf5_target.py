@@ -9,13 +9,13 @@ from pathlib import Path
 def new_hdf5(path: Path, **options) -> Iterator:
     """Yield an empty h5py.File in memory that becomes a file when the block ends well.
 
-    What cannot be written is raised as OSError.
+    A failed write raises OSError.
 
     Parameters
     ----------
     options : of h5py.File.
     """
-    import h5py  # few of those that import this module write
+    import h5py  # few importers of this module write files
 
     content = io.BytesIO()
     with h5py.File(content, "w", **options) as file:
@@ -61,14 +61,14 @@ class Target:
         return size
 
     def flush(self) -> None:
-        """Do nothing: what is written is handed to the system at once."""
+        """Do nothing: `write` hands its data to the system at once."""
 
     def end(self, is_in_vain: bool) -> None:
         """Keep failures for `close`; `is_in_vain`: do not even write from now on."""
         self._is_ending, self._is_in_vain = True, is_in_vain
 
     def close(self) -> None:
-        """Close the file; raise what was kept."""
+        """Close the file; raise the first kept failure."""
         self._file.close()
         if self._error is not None:
             raise self._error

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from simulator.errors import MOST_NAMES
 
-# Parts of a name that tell no generation: amounts of memory, form factors, kinds of memory, formats of weights.
+# Parts of a name that identify no generation: amounts of memory, form factors, kinds of memory, formats of weights.
 _COMMON = re.compile(
     r"\d+(gi?b?)?|(sxm|hbm|pcie|nvl|gddr)\d*|(fp|int|bf)\d*|w\d+a\d+|a?\d+(\.\d+)?b|it|base|instruct")
 _NUMBERED = re.compile(r".*\d")
@@ -61,7 +61,7 @@ def _words(name: str) -> list[str]:
 
 
 def _are_kin(asked: list[str], other: list[str]) -> bool:
-    """Say whether two names tell of one generation: of the number that makes it, "h100", "v3.1", "4090", in both."""
+    """Return whether two names share the number that identifies a generation, such as "h100", "v3.1", "4090"."""
     own = [each for each in asked if not _COMMON.fullmatch(each)]
     told = [each for each in own if _NUMBERED.fullmatch(each)] or own
     return any(SequenceMatcher(None, one, two).ratio() >= ALIKE and _digits(one, two)

@@ -8,7 +8,7 @@ from simulator.domain.window import Window
 
 
 class Run(msgspec.Struct):
-    """The tables of one simulation; every metric is a pure function of them.
+    """The tables of one simulation; every metric is a pure function of the tables.
 
     workload : simulator.workload.base.Workload; the engine has filled in its `requests`. Requests that had not arrived
         when the clock stopped are PENDING and count nowhere.

@@ -21,7 +21,7 @@ class Histories(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class TraceSessions(Histories, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Sessions of a trace whose rows have rounds, [workload.sessions]."""
+    """Sessions of a trace with rounds in its rows, [workload.sessions]."""
 
     gap: Annotated[Literal["ignore", "recorded", "absolute"], Meta(description=(
         "arrival of a later round. ignore: think_time_s after the end of the round before; recorded: after that end by "

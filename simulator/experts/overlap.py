@@ -1,6 +1,6 @@
-"""Two-batch overlap: halves of a batch alternate, one computes while the other's tokens are communicated.
+"""Two-batch overlap: halves of a batch alternate, one half computes while the tokens of the other are exchanged.
 
-With c(T) the computation and m(T) the exchange of a layer, S multiprocessors, C of them reserved for communication, a
+With c(T) the computation and m(T) the exchange of a layer, and C of S multiprocessors reserved for communication, a
 layer takes c(T) + m(T) without it, and with it
 
     2 max(c(T/2) S / (S - C), m(T/2)),  and once  c(T/2) + m(T/2)  at the ends.

@@ -1,4 +1,4 @@
-"""How many drafts a verify step accepts, said as distribution, as rates or as a mean length."""
+"""Number of drafts that a verify step accepts, given as a distribution, as rates or as a mean length."""
 import math
 from itertools import accumulate, pairwise
 from operator import mul
@@ -10,27 +10,27 @@ from msgspec import Meta
 Rate = Annotated[float, Meta(ge=0, le=1)]
 Length = Annotated[float, Meta(ge=1, le=1025)]
 FORMS = ("distribution", "rates", "per_position", "mean_length")
-HALVINGS = 60           # of an interval of rates: to the last bit
+HALVINGS = 60           # bisections of an interval of rates: exact to the last bit
 
 
 class AcceptanceTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How many drafts are accepted, drawn for each verify step.
+    """Number of accepted drafts, drawn for each verify step.
 
-    One of the first four keys says it.
+    Exactly one of the first four keys is given.
     """
 
     distribution: Annotated[Annotated[tuple[Annotated[float, Meta(ge=0)], ...], Meta(min_length=1)] | None, Meta(
         description="weight of 0, 1, 2, ... accepted drafts in a verify step")] = None
     rates: Annotated[Annotated[tuple[Rate, ...], Meta(min_length=1)] | None, Meta(description=(
-        "shares of first, second, ... drafts accepted where all before them are; the last goes for all others"))] = None
+        "shares of first, second, ... drafts accepted if all before are; the last one goes on"))] = None
     per_position: Annotated[Annotated[tuple[Rate, ...], Meta(min_length=1)] | None, Meta(extra={
         "unit": "share"}, description=(
         "shares of first, second, ... drafts accepted at all, as vLLM logs them; none above the one before it; the "
         "ratio of the last two goes on"))] = None
     mean_length: Annotated[Length | None, Meta(extra={"unit": "tokens"}, description=(
-        "that a verify step brings in the mean, the bonus token included; all drafts have the same rate"))] = None
+        "mean tokens per verify step, the bonus token included; all drafts have one acceptance rate"))] = None
     length_std: Annotated[Annotated[float, Meta(ge=0, le=1024)], Meta(extra={"unit": "tokens"}, description=(
-        "standard deviation over requests of what their verify steps bring in the mean; the mean over requests is kept"
+        "standard deviation over requests of their mean tokens per verify step; the mean over requests is kept"
     ))] = 0.0
 
     def __post_init__(self):
@@ -45,7 +45,7 @@ class AcceptanceTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
                              f"not rise, found {list(shares)}")
 
     def fault(self, num_tokens: int) -> str:
-        """Say what cannot be with so many drafts a step; empty: nothing."""
+        """Return the fault of the given keys with `num_tokens` drafts a step; empty if there is none."""
         if fault := self._form_fault(num_tokens):
             return fault
         most = variance_of(self.weights(num_tokens)) ** 0.5
@@ -64,22 +64,22 @@ class AcceptanceTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         return f"{form}: expected no more than num_tokens = {num_tokens} of them, found {count}" * (count > num_tokens)
 
     def weights(self, num_tokens: int) -> tuple[float, ...]:
-        """Return the weight of 0, 1, 2, ... accepted drafts, of so many in a step."""
+        """Return the weight of 0, 1, 2, ... accepted drafts in a step of `num_tokens` drafts."""
         if self.distribution is not None:
             return self.distribution
         survivals = (1.0, *accumulate(self._conditional(num_tokens), mul), 0.0)
         return tuple(at - after for at, after in pairwise(survivals))
 
     def concentration(self, num_tokens: int) -> float:
-        """Return that of the distributions of requests around this one, where they differ.
+        """Return the concentration of the per-request distributions around this one, where requests differ.
 
-        With concentration c, the mean number of accepted drafts of a request has 1 / (c + 1) of the variance that steps
-        have.
+        With concentration c, the mean number of accepted drafts of a request has 1 / (c + 1) of the variance of one
+        step.
         """
         return variance_of(self.weights(num_tokens)) / self.length_std**2 - 1
 
     def _conditional(self, num_tokens: int) -> tuple[float, ...]:
-        """Return the share of each draft that is accepted where all before it are."""
+        """Return, for each draft, the share accepted if all earlier drafts are."""
         if self.mean_length is not None:
             return (rate_of(self.mean_length, num_tokens),) * num_tokens
         rates = self.rates
@@ -96,7 +96,7 @@ def variance_of(weights: tuple[float, ...]) -> float:
 
 
 def rate_of(mean_length: float, num_tokens: int) -> float:
-    """Return the rate at which each of so many drafts is accepted, for a mean length.
+    """Return the acceptance rate per draft that gives a mean length.
 
     1 + a + a^2 + ... + a^num_tokens = mean_length. Source: Leviathan, Kalman, Matias, Fast Inference from Transformers
     via Speculative Decoding, ICML 2023, equation 1.

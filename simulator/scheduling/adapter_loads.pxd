@@ -1,4 +1,4 @@
-"""Which LoRA adapters a replica of BLIS holds, and the one that it loads beside its iterations."""
+"""LoRA adapters that a replica of BLIS holds, and the adapter being loaded beside its iterations."""
 from libc.stdint cimport int8_t, int32_t, int64_t
 cimport cython
 
@@ -9,29 +9,29 @@ cdef class AdapterLoads:
     cdef object _owner
     cdef int32_t _capacity
     cdef int32_t _num_adapters
-    cdef int32_t _num_resident          # adapters that are here, or on the way
-    cdef int64_t* _used                 # [adapter] number of its last use, of one that is here; 0: it is not
-    cdef int8_t* _is_pinned             # [adapter] a request with it runs
+    cdef int32_t _num_resident          # adapters that are loaded, or being loaded
+    cdef int64_t* _used                 # [adapter] number of its last use if it is loaded; 0: it is not
+    cdef int8_t* _is_pinned             # [adapter] a running request uses it
     cdef int64_t _now                   # uses so far
-    cdef readonly int32_t loading       # the adapter on the way; -1: none
-    cdef readonly int64_t done_ns       # when it is here; NEVER_NS: none is on the way
+    cdef readonly int32_t loading       # the adapter being loaded; -1: none
+    cdef readonly int64_t done_ns       # when its load ends; NEVER_NS: none is being loaded
     cdef int64_t loads, evictions
 
-    # Is an adapter here? -1: a request without one.
+    # Is an adapter loaded? Always, for a request without an adapter (-1).
     cdef inline bint is_here(self, int32_t adapter, int64_t now_ns) noexcept nogil:
         return adapter < 0 or self._used[adapter] > 0 or (adapter == self.loading and self.done_ns <= now_ns)
 
-    # Take notice of what has come.
+    # Record a load that has ended by `now_ns`.
     cdef void settle(self, int64_t now_ns) noexcept nogil
 
-    # It is used now, by a request that begins to run.
+    # A request that begins to run uses the adapter.
     cdef inline void use(self, int32_t adapter) noexcept nogil:
         if adapter >= 0:
             self._now += 1
             self._used[adapter] = self._now
 
-    # Load one that is not here, unless another one is on the way; for it that one goes, of those without a running
-    # request, which was not used for the longest time. Those of running requests are pinned before.
+    # Load an adapter that is not loaded, unless another load is in progress. If all slots are taken, evict the least
+    # recently used adapter without a running request; adapters of running requests must be pinned before.
     cdef void unpin_all(self) noexcept nogil
     cdef inline void pin(self, int32_t adapter) noexcept nogil:
         if adapter >= 0:
@@ -39,5 +39,5 @@ cdef class AdapterLoads:
 
     cdef void load(self, int32_t adapter, int64_t now_ns) noexcept nogil
 
-    # All are gone, the one on the way, too.
+    # Drop all adapters, and the load in progress.
     cdef void forget(self) noexcept nogil

@@ -1,4 +1,4 @@
-"""Which LoRA adapters a replica of BLIS holds, and the one that it loads beside its iterations.
+"""LoRA adapters that a replica of BLIS holds, and the adapter being loaded beside its iterations.
 
 Source: inference-sim (BLIS) at f90a1e3a, sim/lora.
 """
@@ -12,9 +12,9 @@ from simulator.core.clock cimport NEVER_NS
 
 @cython.final
 cdef class AdapterLoads:
-    """Of one replica.
+    """Adapters of one replica.
 
-    load_ns : int64 (a,), how long each takes to load. capacity : adapters that are here at once.
+    load_ns : int64 (a,), load time of each adapter. capacity : adapters that are loaded at once.
     """
 
     def __cinit__(self, const int64_t[::1] load_ns, int32_t capacity):
@@ -31,7 +31,7 @@ cdef class AdapterLoads:
         free(self._is_pinned)
 
     def counts(self):
-        """Return {loads, reads, evictions}: of adapters; all are read anew."""
+        """Return {loads, reads, evictions}, in adapters; each load reads the adapter anew."""
         return {"loads": self.loads, "reads": self.loads, "evictions": self.evictions}
 
     cdef void settle(self, int64_t now_ns) noexcept nogil:
@@ -56,7 +56,7 @@ cdef class AdapterLoads:
                         oldest < 0 or self._used[i] < self._used[oldest]):
                     oldest = i
             if oldest < 0:
-                return                                  # all are in use: the head waits for one to be free
+                return                                  # all are in use: the head of the queue waits for a free one
             self._used[oldest] = 0
             self._num_resident -= 1
             self.evictions += 1

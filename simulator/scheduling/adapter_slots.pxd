@@ -1,4 +1,4 @@
-"""Which LoRA adapters a worker holds, on the accelerator and in host memory."""
+"""LoRA adapters that a worker holds, on the accelerator and in host memory."""
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
@@ -9,19 +9,19 @@ from simulator.domain.batch cimport BatchShape
 cdef class AdapterSlots:
     cdef int32_t _num_adapters
     cdef int32_t _limits[2]             # adapters on the accelerator, and in host memory
-    cdef int64_t* _used                 # [adapter] the last batch that used it, from 1; 0: none did
-    cdef int32_t* _held[2]              # [_limits] adapters that are there
+    cdef int64_t* _used                 # [adapter] number of the last batch that used it, from 1; 0: no batch
+    cdef int32_t* _held[2]              # [_limits] adapters at each level
     cdef int32_t _num_held[2]
-    cdef readonly int32_t limit         # on the accelerator
-    cdef int64_t loads, reads, evictions       # to the accelerator; of these, from the disk; from there
+    cdef readonly int32_t limit         # adapters on the accelerator
+    cdef int64_t loads, reads, evictions       # loads to the accelerator, disk reads, evictions from the accelerator
 
-    # A batch of this number uses an adapter, which is loaded before, if need be.
+    # The batch with this number uses an adapter, which is loaded first if it is absent.
     cdef inline void use(self, int32_t adapter, int64_t batch, BatchShape* shape) noexcept nogil:
         if not self.has(adapter):
             self._load(adapter, shape)
         self._used[adapter] = max(self._used[adapter], batch)
 
-    # Is it on the accelerator? If it is, a batch of this number used it.
+    # Is an adapter on the accelerator? `touch` records its use by the batch with this number, if it is there.
     cdef inline bint has(self, int32_t adapter) noexcept nogil:
         return self._used[adapter] > 0 and self._holds(0, adapter)
 
@@ -29,7 +29,7 @@ cdef class AdapterSlots:
         if self._used[adapter] > 0:
             self._used[adapter] = max(self._used[adapter], batch)
 
-    # All are gone.
+    # Drop all adapters.
     cdef void forget(self) noexcept nogil
 
     cdef bint _holds(self, int level, int32_t adapter) noexcept nogil

@@ -1,8 +1,8 @@
-"""Which LoRA adapters a worker holds, on the accelerator and in host memory.
+"""LoRA adapters that a worker holds, on the accelerator and in host memory.
 
-An adapter that a batch needs is loaded before it: from the disk to host memory, unless it is there, and from there to
-the accelerator. In both places those go that were not used for the longest time; of several that one batch used last,
-the first by number: upstream goes through a set, which has no order. Source: vLLM 0.32.0,
+An adapter that a batch needs is loaded before it: from disk to host memory, unless it is there, and from host memory
+to the accelerator. Both levels evict the least recently used adapter; of several that one batch used last, the one
+with the lowest number (upstream iterates a set, which has no order). Source: vLLM 0.32.0,
 vllm/lora/worker_manager.py, LRUCacheWorkerLoRAManager, vllm/lora/model_manager.py, LRUCacheLoRAModelManager.
 """
 from libc.stdint cimport int32_t, int64_t
@@ -15,9 +15,9 @@ from simulator.domain.batch cimport BatchShape
 
 @cython.final
 cdef class AdapterSlots:
-    """Of one replica.
+    """Adapters of one replica.
 
-    num_adapters : that requests ask for. max_loras, max_cpu_loras : on the accelerator, in host memory.
+    num_adapters : adapters named by requests. max_loras, max_cpu_loras : slots on the accelerator, in host memory.
     """
 
     def __cinit__(self, int32_t num_adapters, int32_t max_loras, int32_t max_cpu_loras):
@@ -38,7 +38,7 @@ cdef class AdapterSlots:
         free(self._held[1])
 
     def counts(self):
-        """Return {loads, reads, evictions}: to the accelerator; of these, from the disk; from the accelerator."""
+        """Return {loads, reads, evictions}: loads to the accelerator, disk reads, evictions from the accelerator."""
         return {"loads": self.loads, "reads": self.reads, "evictions": self.evictions}
 
     cdef void forget(self) noexcept nogil:
@@ -62,7 +62,7 @@ cdef class AdapterSlots:
         shape.num_loads += 1
 
     cdef bint _put(self, int level, int32_t adapter) noexcept nogil:
-        """Add an adapter; True: another one goes for it."""
+        """Add an adapter; return True if another one is evicted for it."""
         cdef int32_t* held = self._held[level]
         cdef int32_t oldest = 0, i
         if self._num_held[level] < self._limits[level]:

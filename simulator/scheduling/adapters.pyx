@@ -1,4 +1,4 @@
-"""Which LoRA adapters a batch uses: no more than there are slots for."""
+"""LoRA adapters that a batch uses: at most max_loras."""
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 cimport cython
@@ -8,9 +8,9 @@ from simulator.scheduling.waiting_queue cimport WaitingQueue
 
 @cython.final
 cdef class Adapters:
-    """Of one replica.
+    """Adapter slots of one replica.
 
-    limit : adapters that a batch may use, vLLM's max_loras. size : those that requests ask for.
+    limit : adapters that a batch may use, vLLM's max_loras. size : adapters named by requests.
     """
 
     def __cinit__(self, int32_t limit, int32_t size):

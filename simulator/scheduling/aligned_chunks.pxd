@@ -1,4 +1,4 @@
-"""Where a chunk of a prompt ends if the states of its layers are kept where blocks end.
+"""Ends of prompt chunks for layers with states that are kept where blocks end.
 
 Source: vLLM 0.32.0, vllm/v1/core/sched/scheduler.py, _mamba_block_aligned_split.
 """
@@ -10,8 +10,8 @@ cdef struct AlignedText:        # in tokens
     int64_t text                # prompt and outputs so far
     int64_t junction            # see KVCache
     int64_t alignment           # chunks end at multiples of it
-    int64_t largest             # chunk that the scheduler's limits allow
+    int64_t largest             # largest chunk that the scheduler's limits allow
 
 
-# Tokens of `tokens` behind the first `start` that are computed now; 0: it must wait for more.
+# The part of `tokens` behind the first `start` that is computed now; 0: the prompt must wait for more tokens.
 cdef int64_t aligned_chunk(const AlignedText* it, int64_t start, int64_t tokens) noexcept nogil

@@ -1,4 +1,4 @@
-"""Where a chunk of a prompt ends if the states of its layers are kept where blocks end."""
+"""Ends of prompt chunks for layers with states that are kept where blocks end."""
 from libc.stdint cimport int64_t
 
 
@@ -11,7 +11,7 @@ cdef int64_t aligned_chunk(const AlignedText* it, int64_t start, int64_t tokens)
         if cut > start or it.alignment <= it.largest:
             end = cut
     cut = end
-    stop = (it.text - 1) // it.alignment * it.alignment         # the last state that a repeat of the text can use
+    stop = (it.text - 1) // it.alignment * it.alignment         # the last state that a repeated text can use
     if start < stop < cut:
         cut = stop
     if start % it.alignment != 0:

@@ -1,28 +1,28 @@
-"""`andes`: quality of experience (QoE): tokens where readers lack them the most.
+"""`andes`: quality of experience (QoE): tokens go to the readers that lack them most.
 
-A reader expects the first token `expected_ttft_s` after the request came, and from then on `tokens_per_s`: E(t)
-tokens by t. With n tokens by then, of which those so far count as if they had been in time, QoE(n, t) = 1 - ((E - n)
-/ E)^2, the delayed part of the area under E, or 1 where n >= E(t). What it gains by being served for the next
-`horizon_s`, in which it would have a token each `token_latency_ms`, is QoE(n + horizon / latency) - QoE(n), both at
-the end of that; for one that runs `running_bonus` more, for what its place cost. Its priority is the gain for each
-token of its text.
+A reader expects the first token `expected_ttft_s` after the request arrived, and then `tokens_per_s`: E(t) tokens by
+time t. With n tokens by then (tokens generated so far count as if on time), QoE(n, t) = 1 - ((E - n) / E)^2, where the
+subtracted term is the delayed part of the area under E, or 1 if n >= E(t). Serving the request for the next
+`horizon_s`, one token per `token_latency_ms`, gains QoE(n + horizon / latency) - QoE(n), both at the end of the
+horizon; the gain of a running request is raised by `running_bonus`, for the cost of its place. A request's priority is
+its gain per token of its text.
 
-Where not all have a place in the running list, or those that run and the texts of those that wait take up
-`kv_watermark` of the blocks, the highest priority goes first, and who waits takes the places and blocks of those that
-run at lower ones: the greedy packing of the paper. Otherwise requests go as they came. In all there are at most
-`preemptions_per_request` for a place, for each request that came. Who has waited for much longer than `horizon_s`
-gains little, and may wait until the others are through.
+If the running list has no place for all requests, or the running requests and the texts of the waiting ones take up
+`kv_watermark` of the blocks, requests are served by priority: a waiting request takes the place and blocks of running
+requests of lower priority (the paper's greedy packing). Otherwise requests are served in order of arrival. Preemptions
+for a place are capped at `preemptions_per_request` times the requests that have arrived. A request that has waited
+much longer than `horizon_s` gains little, and may wait until the others are complete.
 
 Source: Liu et al., Andes: Defining and Enhancing Quality-of-Experience in LLM-Based Text Streaming Services, arXiv
 2404.16283: QoE, priority, packing, selective triggering, preemption cap. The QoE of a triangle, the bonus, horizon,
 latency and watermark are those of its code, AmberLJC/vllm-0.6.1, vllm/core/andes_utils. That readers wait 1 s for the
-first token, and one preemption a request, are defaults of ours; 4.8 tokens a second are 220 words a minute, at 1.3
-tokens a word. Known to differ:
+first token, and one preemption per request, are our defaults; 4.8 tokens a second are 220 words a minute at 1.3 tokens
+a word. Known differences:
 
-- The code ranks before each tenth iteration, goes by the blocks held alone, and lets E begin when a request comes;
-  the paper looks for the best of several batch sizes, each with a latency of its own, and weighs the costs of a
+- The code ranks before each tenth iteration, considers only the blocks held, and lets E begin when a request arrives;
+  the paper searches for the best of several batch sizes, each with a latency of its own, and weighs the costs of a
   preemption.
-- Who is preempted is computed again, as the code does by default; the paper also swaps KV to host memory.
+- A preempted request is recomputed, as the code does by default; the paper also swaps KV to host memory.
 """
 from libc.stdint cimport int32_t, int64_t
 cimport cython
@@ -37,26 +37,26 @@ from simulator.scheduling.ranked import RankedParameters
 
 
 class AndesParameters(RankedParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Limits of a batch, and what readers expect."""
+    """Limits of a batch, and the pace that readers expect."""
 
-    expected_ttft_s: Annotated[float, Meta(ge=0, le=1e6, description="seconds until a reader wants to begin")] = 1.0
-    tokens_per_s: Annotated[float, Meta(gt=0, le=1e6, description="that a reader takes in")] = 4.8
-    token_latency_ms: Annotated[float, Meta(gt=0, le=1e6, description="ms between tokens of who is served")] = 50.0
+    expected_ttft_s: Annotated[float, Meta(ge=0, le=1e6, description="seconds until a reader expects a token")] = 1.0
+    tokens_per_s: Annotated[float, Meta(gt=0, le=1e6, description="tokens per second that a reader takes in")] = 4.8
+    token_latency_ms: Annotated[float, Meta(gt=0, le=1e6, description="ms per token of a request being served")] = 50.0
     horizon_s: Annotated[float, Meta(gt=0, le=1e6, description="seconds over which gains count")] = 50.0
-    running_bonus: Annotated[float, Meta(ge=0, le=1000, description="by this share gains of who runs count more")] = 0.5
+    running_bonus: Annotated[float, Meta(ge=0, le=1000, description="extra gain of running requests, as a share")] = 0.5
     kv_watermark: Annotated[float, Meta(ge=0, le=1, description=(
-        "share of KV blocks that all requests would take up from which on priorities count"))] = 0.9
-    preemptions_per_request: Annotated[float, Meta(ge=0, le=1e6, description="for a place, on average, at most")] = 1.0
+        "priorities count once all requests would take up this share of the KV blocks"))] = 0.9
+    preemptions_per_request: Annotated[float, Meta(ge=0, le=1e6, description="preemptions for a place, at most")] = 1.0
 
 
 @cython.final
 cdef class Andes(ByGain):
-    """The greatest gain of experience for its KV first; see `AndesParameters`."""
+    """The greatest gain of experience per token of KV first; see `AndesParameters`."""
 
     Parameters = AndesParameters
 
     cdef double _ttft_ns, _tokens_per_ns, _horizon_ns, _served_tokens, _watermark, _cap
-    cdef int64_t _num_came              # requests, so far
+    cdef int64_t _num_came              # requests that have arrived so far
 
     def __init__(self, parameters, context):
         ByGain.__init__(self, parameters, context)
@@ -82,7 +82,7 @@ cdef class Andes(ByGain):
         return 0
 
     cdef double _expected(self, int64_t arrival_ns) noexcept nogil:
-        """Return the tokens that one who came then expects at the end of the horizon."""
+        """Return the tokens that a reader expects of a request by the end of the horizon."""
         return self._tokens_per_ns * (<double>(self._now_ns - arrival_ns) + self._horizon_ns - self._ttft_ns)
 
     cdef double _gain(self, double tokens, double expected) noexcept nogil:
@@ -92,9 +92,9 @@ cdef class Andes(ByGain):
         return self._gain(tokens, self._expected(arrival_ns))
 
     cdef double _most_of(self, int32_t tokens, int64_t earliest_ns, int64_t latest_ns) noexcept nogil:
-        """Return what somebody may gain at most with so many tokens or more, who came then or in between.
+        """Return an upper bound of the gain of requests with at least `tokens`, arrived in [earliest_ns, latest_ns].
 
-        With n tokens and S in a horizon, the gain rises with E up to 2n + S, and falls from there.
+        With n tokens and S more in a horizon, the gain rises with E up to 2n + S, and falls from there.
         """
         cdef double expected = self._expected(latest_ns)
         if earliest_ns < latest_ns:
@@ -103,6 +103,6 @@ cdef class Andes(ByGain):
 
 
 cdef double qoe(double tokens, double expected) noexcept nogil:
-    """Return the quality of experience with so many tokens of those expected by then; 1 where none are expected."""
+    """Return the quality of experience with `tokens` of the `expected` ones; 1 if none are expected."""
     cdef double lacking = expected - tokens
     return 1.0 if lacking <= 0 else 1.0 - (lacking / expected) * (lacking / expected)

@@ -8,14 +8,14 @@ class Scheduler:
     waiting: Any                        # WaitingQueue
     num_slots: int
     tier: Any                           # KVTier, None: there is none
-    transfers: Any                      # Transfers, likewise
+    transfers: Any                      # Transfers; None: there is no tier
     encoder: Any                        # EncoderCache, None: nothing is paid for items
     copies: bool                        # the tier copies blocks
-    strides: Any                        # Strides, likewise
+    strides: Any                        # Strides; None: members gain one token an iteration
     grammar_drafts: Any                 # GrammarDrafts, None: all drafts are kept
     ends_at_start: bool
     max_running: int
-    notes_always: bool                  # each batch is preceded by a look at what has come
+    notes_always: bool                  # note_transfers is called before each batch
     tracks_adapters: bool
     longest_prompt: int
     loading: int

@@ -1,4 +1,4 @@
-"""What schedulers share: slots, running list, group of decoding sequences."""
+"""Base of all schedulers: slots, running list, group of decoding sequences."""
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
@@ -29,12 +29,12 @@ cdef inline void count_chunk(BatchShape* shape, const Chunk* chunk) noexcept nog
 
 
 cdef enum:
-    FIRST_SLOTS = 16            # doubled until max_running fit: most replicas never run so many
+    FIRST_SLOTS = 16            # doubled up to max_running: most replicas run few sequences
 
 ADVICE = {
     "livelock": "give more blocks, or let fewer requests run at once",
     "too large": "give more blocks",
-    "passed over": "the scheduler admits nobody while nothing else happens",
+    "passed over": "the scheduler admits no request while nothing else happens",
     "left alone": "the scheduler gives them no tokens while nothing else happens",
 }
 
@@ -135,17 +135,17 @@ cdef class Scheduler:
         group.in_flight[0], group.in_flight[1] = self._in_flight[0], self._in_flight[1]
         return group
 
-    # ---- what is asked of the class
+    # ---- class-level answers
 
     @staticmethod
     def facts(parameters) -> SchedulerFacts:
-        """Return what follows from its parameters."""
+        """Return the facts that follow from the parameters."""
         return SchedulerFacts(getattr(parameters, "max_num_seqs", None),
                               getattr(parameters, "max_num_batched_tokens", 0))
 
     @classmethod
     def memory(cls, parameters, deployment, max_model_len) -> MemoryNeeds:
-        """Return what the memory plan must know; ValueError: this needs an experiment that gives num_gpu_blocks."""
+        """Return the needs of the memory plan; ValueError: unknown, so the experiment must give num_gpu_blocks."""
         facts = cls.facts(parameters)
         if facts.max_running is None or facts.max_batched_tokens < 1:
             raise ValueError(f"{cls.__name__} does not say how many sequences and tokens a batch has at most; give "
@@ -154,9 +154,9 @@ cdef class Scheduler:
 
     @staticmethod
     def around(parameters, deployment):
-        """Return what the engine adds to the time of its batches: functions from LatencyModel to LatencyModel.
+        """Return additions of the engine to the time of its batches: functions from LatencyModel to LatencyModel.
 
-        The first is asked first, and the next ones go around it; see simulator/latency/around.
+        The first wraps the latency model, and each further one wraps the one before; see simulator/latency/around.
 
         deployment : None where the experiment has no [model] or no [hardware].
         """
@@ -172,7 +172,7 @@ cdef class Scheduler:
 
     @staticmethod
     def faults(parameters, engine):
-        """Return (key, what is wrong with it) for each key of [engine] that the scheduler refuses to start with.
+        """Return (key, fault) for each key of [engine] that the scheduler refuses to start with.
 
         engine : `simulator.config.experiment.Engine`, of which `parameters` are the scheduler's own.
         """
@@ -180,34 +180,34 @@ cdef class Scheduler:
 
     @staticmethod
     def item_faults(parameters, items):
-        """Return (key of [engine], what is wrong with it) for what does not go with these Items; None: none."""
+        """Return (key of [engine], fault) for conflicts with these Items; None: none."""
         return ()
 
     @staticmethod
     def label_faults(parameters, labels):
-        """Return (key of [engine], what is wrong with it) for what requests name; labels as Workload has them."""
+        """Return (key of [engine], fault) for conflicts with the labels of requests, as Workload has them."""
         return ()
 
     @staticmethod
     def layer_faults(parameters, layers, enable_prefix_caching):
-        """Return (key of [engine], what is wrong with it) for what does not go with these LayerGroups; None: none."""
+        """Return (key of [engine], fault) for conflicts with these LayerGroups; None: none."""
         return ()
 
     @staticmethod
     def role_faults(parameters, role, protocol):
-        """Return (key of [engine], what is wrong with it) for what does not go with hand-overs.
+        """Return (key of [engine], fault) for conflicts with disaggregation.
 
-        role : of the pool, "prefill", "decode" or "both".
-        protocol : that of [kv_transfer].
+        role : role of the pool, "prefill", "decode" or "both".
+        protocol : kv_transfer.protocol.
         """
         return ()
 
     @staticmethod
     def longest_answers(parameters, pool, prompt_tokens):
-        """Return the tokens, int64 (n,), that the engine lets answers to prompts of these lengths have, at most.
+        """Return the most output tokens, int64 (n,), that the engine allows for prompts of such lengths.
 
-        And whether, bool (n,), that is for the size of its KV pool and not for max_model_len. None: as many as that
-        leaves room for. -1: a prompt that was taken is rejected with its first token, which no client sees.
+        Also return whether, bool (n,), the KV pool sets this limit and not max_model_len. None: max_model_len is the
+        only limit. -1: the prompt is accepted, but rejected with its first token, which no client sees.
 
         pool : simulator.engine.plan.Pool, the replicas that it schedules.
         """
@@ -215,7 +215,7 @@ cdef class Scheduler:
 
     @staticmethod
     def kv_cache(parameters, plan):
-        """Return the KVCache of one replica; plan.layer_groups is for those whose facts have a `grouping`."""
+        """Return the KVCache of one replica; plan.layer_groups is set only if the facts have a `grouping`."""
         if not plan.with_identity:
             return CountingKV(plan.num_blocks, plan.block_size)
         if plan.enable_prefix_caching and not plan.with_tables:
@@ -225,7 +225,7 @@ cdef class Scheduler:
     # ---- the policy; these defaults suit schedulers without async scheduling
 
     cdef int8_t refusal(self, int32_t row) noexcept nogil:
-        # one that was elsewhere has outputs, which are computed again
+        # a request that ran elsewhere before has outputs, which are recomputed
         cdef int64_t text = <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens
         if text > self.longest_prompt:
             return REJECTED
@@ -279,7 +279,7 @@ cdef class Scheduler:
         cdef const Sequence* sequence = &self._sequences[slot]
         if turns == 0 or self.num_standing > 0:
             return last_end_ns
-        if self.stride > 0:                     # it is in all of its group that are in flight
+        if self.stride > 0:                     # it is in each batch of its group that is in flight
             return self.ended_ns if sequence.group == self.group else self._groups[sequence.group].ended_ns
         if sequence.group != self.group:
             return self.token_before_ns(self._groups[sequence.group].in_flight[0])
@@ -325,7 +325,7 @@ cdef class Scheduler:
         return self._leave_copying(slot, True) if self.copies else self._vacate(slot, False)
 
     cdef int _leave_copying(self, int32_t slot, bint is_aborted) except -1 nogil:
-        """Take a sequence off where the tier copies: its blocks are free when no batch in flight writes to them."""
+        """Remove a sequence where the tier copies: free its blocks when no batch in flight writes to them."""
         self._leave_tier(slot)
         if self.kv.is_hybrid:
             self.kv.slide(slot, self.settled(slot))
@@ -337,7 +337,7 @@ cdef class Scheduler:
         cdef int64_t computed = self._sequences[entry.slot].num_computed
         if self.copies and not self.tier.is_through_with(entry.slot, self._sequences[entry.slot].row):
             return False
-        if (self.tier is not None and self.strides is None and not self.kv.is_hybrid    # for a token that did not come
+        if (self.tier is not None and self.strides is None and not self.kv.is_hybrid    # for a missing token
                 and self.kv.owned(entry.slot) > blocks_for(computed + self.kv.ahead_tokens, self.kv.block_size)):
             return False
         return not self.kv.is_hybrid or ((self.lead == 0 or entry.tokens == 1) and self.kv.may_join(
@@ -453,7 +453,7 @@ cdef class Scheduler:
             self._take_tally(batch)
 
     cdef void _tell_spread(self, Batch* batch) noexcept nogil:
-        """Say how far the contexts of those that decode lie apart; none but these have been closed."""
+        """Set the spread of the context lengths of decoding sequences; called before tokens are counted as computed."""
         cdef int32_t slot = self._running.head if batch.num_members > 0 else -1, i
         cdef int64_t longest = 0, shortest = 0, total = 0, count = 0, context
         cdef const Sequence* sequence
@@ -529,7 +529,7 @@ cdef class Scheduler:
             self.tally.leave(sequence.row, sequence.group)
         self.member_tokens -= computed + 1
         self.kv.leave(slot, self._phase_of(sequence.offset))
-        if not sequence.scheduled:              # else its blocks were settled, and grown, when it was visited by itself
+        if not sequence.scheduled:              # else its blocks were settled and grown individually
             self.kv.settle(slot, computed)
 
     cdef void part(self, int32_t slot) noexcept nogil:
@@ -596,7 +596,7 @@ cdef class Scheduler:
         if self.tally is not None:
             self.tally.repeat(batch.group)
 
-    # ---- members that stride: none, unless the policy is a StridingScheduler
+    # ---- striding members: none, unless the policy is a StridingScheduler
 
     cdef int verify_by(self, Acceptance acceptance, DraftCounts counts) except -1:
         return 0
@@ -828,7 +828,7 @@ cdef class Scheduler:
             self._leave_tier(slot)
         if self.kv.is_hybrid:
             self.kv.slide(slot, self.settled(slot))
-        self.transfers.begin(KEEP, slot, max(until_ns, now_ns + 1))     # not by the report of this very iteration
+        self.transfers.begin(KEEP, slot, max(until_ns, now_ns + 1))     # not with the report of this very iteration
         self._stop(slot)
         self._sequences[slot].hold = GIVEN_UP
         self._links.push_back(&self._parked, slot)
@@ -848,7 +848,7 @@ cdef class Scheduler:
         return self._end_load(slot)
 
     cdef int _end_load(self, int32_t slot) except -1 nogil:
-        """Let one go on whose KV has come; if none has, with what its own cache had of it."""
+        """Resume a request after its load has ended; if no KV arrived, with its own cached blocks."""
         cdef Sequence* sequence = &self._sequences[slot]
         cdef int32_t row = sequence.row
         cdef int64_t tokens = self.tier.loaded_tokens(row)
@@ -859,8 +859,8 @@ cdef class Scheduler:
         if end != LOAD_LOST:
             return 0
         sequence.num_computed -= <int32_t>tokens
-        self._asks_who_joins = True                 # it may have a block for a token that was to come, too
-        if self.kv.is_hybrid:                       # nobody knows which of the blocks of a group were to come
+        self._asks_who_joins = True                 # it may have a block for a missing token, too
+        if self.kv.is_hybrid:                       # the missing blocks of a group are unknown
             sequence.num_computed = 0
         if sequence.num_computed > 0:
             return 0
@@ -926,34 +926,34 @@ cdef class Scheduler:
         return self._vacate(slot, True)
 
     def adapter_counts(self):
-        """Return {name: count} of what was done with LoRA adapters; None: they are not tracked."""
+        """Return {name: count} of operations on LoRA adapters; None: they are not tracked."""
         return None
 
     def lost_rows(self):
-        """Return the rows of requests that it ended while they ran, since no KV block was left for them."""
+        """Return the rows of requests that were ended while they ran, since no KV block was left for them."""
         return []
 
     def given_way(self):
-        """Return how many were preempted for others that waited, so far; None: nobody is."""
+        """Return the number of preemptions for waiting requests so far; None: there are no such preemptions."""
         return None
 
     def allocation_failures(self):
-        """Return how often requests that ran asked for KV blocks in vain, so far: each time one was preempted."""
+        """Return the number of failed allocations for running requests so far: each one preempted a request."""
         return self.preemptions - (self.given_way() or 0)
 
     def advice(self, plight):
-        """Return what may help a replica that cannot go on, as the end of a sentence.
+        """Return advice for a replica that cannot go on, as the end of a sentence.
 
         plight : "livelock": requests preempt each other for ever; "too large": the head of the queue needs more KV
-            blocks than there are; "passed over": it does not, and is not admitted; "left alone": those that run get
-            no tokens.
+            blocks than there are; "passed over": it needs no more, but is not admitted; "left alone": running requests
+            get no tokens.
         """
         return ADVICE[plight]
 
     def limits(self):
-        """Return why requests are rejected: a limit of prompts in tokens and the end of a sentence, the first counts.
+        """Return why requests are rejected: limits of prompts in tokens, with ends of a sentence; the first counts.
 
-        -1: it is no matter of length, and holds for those within all limits.
+        -1: a reason other than length, for requests within all limits.
         """
         return ((self.longest_prompt, f"are longer than max_model_len = {self.longest_prompt + 1:,} allows"),)
 
@@ -1000,11 +1000,11 @@ cdef class Scheduler:
         return [self._sequences[slot].row for slot in self.slots()]
 
     def held_rows(self):
-        """Return the rows of those that wait holding blocks for KV from the tier, in order."""
+        """Return the rows that wait holding blocks for KV from the tier, in order."""
         return [self._sequences[slot].row for slot in self.held_slots()]
 
     def held_slots(self):
-        """Return their slots."""
+        """Return the slots of held_rows()."""
         return [*self.slots(self._held.head)] if self._held.size > 0 else []
 
     def slots(self, int32_t first=-2):

@@ -1,19 +1,19 @@
 """`blis`: continuous batching as BLIS models it.
 
-Like vLLM, running requests go first, then waiting ones, within a token budget. Unlike it, a preempted request starts
-over: what it had generated is generated again, token by token; /token_times and the gaps between tokens show every
-attempt, all else the last. The queue may be sorted, and a less urgent request may be the victim. Source: inference-sim
-(BLIS) at f90a1e3a, sim/batch_formation.go and sim/simulator.go.
+As in vLLM, running requests are scheduled first, then waiting ones, within a token budget. Unlike vLLM, a preempted
+request starts over: its output is generated again, token by token; /token_times and the gaps between tokens show every
+attempt, all other results the last one. The queue may be sorted, and a less urgent request may be the victim. Source:
+inference-sim (BLIS) at f90a1e3a, sim/batch_formation.go and sim/simulator.go.
 
-Where BLIS does what no engine does, `upstream_compat` follows it:
+Where BLIS behaves unlike any engine, `upstream_compat` follows it:
 
-- What an iteration brings takes effect when it begins: who completes in it frees its blocks and its place a step early,
-  and if nobody is left, who arrives meanwhile is served beside it.
-- A prompt that is found whole in the cache costs nothing, and holds no block of what was found.
-- What the first chunk of a prompt found in the cache is no context to it.
-- An iteration of no tokens takes time.
+- An iteration's results take effect when it begins: a request that completes in it frees its blocks and its place a
+  step early, and if no request is left, one that arrives meanwhile is served beside the iteration.
+- A prompt found whole in the cache costs nothing, and holds no block of the tokens found.
+- Tokens of a prompt found in the cache are no context of its first chunk.
+- An iteration without tokens takes time.
 
-There, and where somebody looks at block tables, no sequence is a member of the group: an iteration costs O(batch).
+With `upstream_compat`, and where block tables are observed, no sequence is a member: an iteration costs O(batch).
 """
 from libc.stdint cimport INT64_MAX, int8_t, int32_t, int64_t
 from libc.stdlib cimport free
@@ -57,24 +57,24 @@ class BlisParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     long_prefill_token_threshold: Annotated[int, Meta(ge=0, le=2**31 - 1, description=(
         "longest prompt chunk; 0: no limit"))] = 0
     policy: Annotated[Literal["fcfs", "priority-fcfs", "sjf", "reverse-priority", "shortest-output"], Meta(description=(
-        "order of the waiting queue: as they came, most urgent first, shortest prompt first, least urgent first; not "
-        "in BLIS: shortest output first, as output_knowledge foretells it"))] = "fcfs"
+        "order of the waiting queue: in order of arrival, most urgent first, shortest prompt first, least urgent "
+        "first; not in BLIS: shortest output first, as output_knowledge predicts it"))] = "fcfs"
     preemption_policy: Annotated[Literal["fcfs", "priority"], Meta(description=(
         "the victim: the last admitted, or the least urgent"))] = "fcfs"
     priority_policy: Annotated[Literal["class", "constant", "slo-based", "inverted-slo"], Meta(description=(
-        "how urgent a request is: as its priority says; all alike; the older the more; the older the less"))] = "class"
+        "urgency of a request: by its priority; all equal; the older the more; the older the less"))] = "class"
     age_weight: Annotated[float, Meta(ge=-1e6, le=1e6, extra={"unit": "1/us"}, description=(
-        "slo-based: score = base + age_weight x age, inverted-slo: base - age_weight x age, the highest is the most "
-        "urgent; without a base only its sign matters, as all grow older alike"))] = AGE_WEIGHT
+        "slo-based: score = base + age_weight x age, inverted-slo: base - age_weight x age, the highest is most "
+        "urgent; without a base only the sign of age_weight matters, as all requests age alike"))] = AGE_WEIGHT
     base: Annotated[Score | dict[str, Score], Meta(description=(
-        "base of these scores, by SLO class, 0 for other classes; or one number for all requests, as in BLIS, which "
-        "changes no order"))] = {}
+        "base of the scores of slo-based and inverted-slo, by SLO class, 0 for other classes; or one number for "
+        "all requests, as in BLIS, which changes no order"))] = {}
     blis_version: Annotated[Literal["0.7", "head"], Meta(description=(
-        "whose behaviour; in 0.7 a request that starts over keeps the time of its first token"))] = "head"
+        "version of BLIS; in 0.7 a request that starts over keeps the time of its first token"))] = "head"
     upstream_compat: Annotated[bool, Meta(description=(
-        "do as BLIS where it departs from every engine: completions take effect a step early, prompts found whole are "
-        "free, iterations of no tokens take time"))] = False
-    lora: Annotated[BlisLoraParameters | None, Meta(description="absent: adapters cost nothing")] = None
+        "follow BLIS where no engine does so: completions take effect a step early, prompts found whole are free, "
+        "iterations without tokens take time"))] = False
+    lora: Annotated[BlisLoraParameters | None, Meta(description="LoRA adapters; absent: they cost nothing")] = None
 
     def __post_init__(self):
         if not self.scores:
@@ -89,7 +89,7 @@ class BlisParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     @property
     def scores(self):
-        """Say whether urgency is other than by age alone."""
+        """Return whether urgency depends on more than age."""
         return self.base != {} or self.age_weight != AGE_WEIGHT
 
     @property
@@ -99,13 +99,13 @@ class BlisParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     @property
     def reads_expected_tokens(self):
-        """Say whether predictions of output lengths matter."""
+        """Return whether predictions of output lengths matter."""
         return self.policy == "shortest-output"
 
 
 ADVICE = {"livelock": "give more blocks, or lower max_num_seqs"}
 
-# By `policy` and `priority_policy`: how the queue is sorted. Ages grow alike, so that the oldest stays the oldest.
+# Order of the queue by `policy` and `priority_policy`. All requests age alike, so the oldest stays the oldest.
 ORDERS = {
     "fcfs": dict.fromkeys(("class", "constant", "slo-based", "inverted-slo"), FIRST_COME),
     "sjf": dict.fromkeys(("class", "constant", "slo-based", "inverted-slo"), SHORTEST_FIRST),
@@ -124,20 +124,20 @@ cdef class Blis(InOrder):
     Parameters = BlisParameters
 
     cdef BlisKV _blocks                 # kv; None without upstream_compat
-    cdef Mirror _mirror                 # the tier; None: there is none, or another
+    cdef Mirror _mirror                 # the tier, if it is a mirror in host memory; else None
     cdef AdapterLoads _loads            # None: adapters cost nothing
-    cdef RowList _passed_over           # taken out of the queue while the batch is formed
-    cdef bint _takes_over               # requests come whose prompts other replicas have computed
-    cdef int32_t _num_taken             # of the batch being formed, those just admitted
+    cdef RowList _passed_over           # rows taken out of the queue while the batch is formed
+    cdef bint _takes_over               # other replicas compute the prompts of some requests
+    cdef int32_t _num_taken             # requests just admitted to this batch with KV from another replica
     cdef int64_t _threshold             # longest chunk of a prompt, in tokens
-    cdef Scores _scores                 # urgency by them; None: by priority, age or not at all
+    cdef Scores _scores                 # urgency by scores; None: by priority, by age or none
     cdef bint _by_urgency               # the victim is the least urgent, not the last admitted
-    cdef bint _has_classes              # by its priority a request is urgent, not by its age
-    cdef bint _oldest_last              # by its age: the older, the less
-    cdef bint _forgets_first_token      # head: a request that starts over has its first token before it
+    cdef bint _has_classes              # urgency goes by the request's priority, not by its age
+    cdef bint _oldest_last              # urgency goes by age: the older, the less urgent
+    cdef bint _forgets_first_token      # head: a request that starts over loses its first token's time
     cdef bint _is_upstream              # upstream_compat
     cdef int64_t _failures              # allocations for a last token that failed
-    cdef bint _outputs_are_prompts      # some prompt contains what another request generates
+    cdef bint _outputs_are_prompts      # some prompt contains the output of another request
 
     def __init__(self, parameters, context):
         self._blocks = context.kv if parameters.upstream_compat else None
@@ -156,7 +156,7 @@ cdef class Blis(InOrder):
         self._outputs_are_prompts = context.prompts_use_outputs
         self.grouping = context.fast_forward and not context.kv.tracks_identity
         self.ends_at_start = self._is_upstream
-        if self._is_upstream:           # 0.7 asks the latency model for the price of nothing
+        if self._is_upstream:           # 0.7 uses the latency model's time of an empty batch
             self.pause_ns = 1000 if parameters.blis_version == "head" else -1
         self.waiting = WaitingQueue(
             context.requests, context.demands, ORDERS[parameters.policy][parameters.priority_policy])
@@ -171,7 +171,7 @@ cdef class Blis(InOrder):
         free(self._passed_over.rows)
 
     def _score(self, parameters, context):
-        """Go by scores, in the queue too where its policy asks for urgency."""
+        """Rank by scores, in the queue too if its policy uses urgency."""
         weight = -parameters.age_weight if self._oldest_last else parameters.age_weight
         self._scores = Scores(context, parameters.bases, weight, parameters.policy == "reverse-priority")
         if parameters.policy in ("priority-fcfs", "reverse-priority"):
@@ -188,7 +188,7 @@ cdef class Blis(InOrder):
         """See Scheduler."""
         return SchedulerFacts(parameters.max_num_seqs, parameters.max_num_batched_tokens, takes_stages=False,
                               takes_threads=True, takes_reserved=True,
-                              blocks_held_back=1)           # num_gpu_blocks is counted as for vllm
+                              blocks_held_back=1)           # num_gpu_blocks counts one more, as for vllm
 
     @staticmethod
     def label_faults(parameters, labels):
@@ -202,7 +202,7 @@ cdef class Blis(InOrder):
         return self._loads.counts() if self.tracks_adapters else None
 
     def allocation_failures(self):
-        """See Scheduler: BLIS counts those for the last token of requests that complete, which nobody needs."""
+        """See Scheduler: BLIS counts failures for the last token of complete requests, which needs no KV."""
         return self._failures
 
     def advice(self, plight):
@@ -222,7 +222,7 @@ cdef class Blis(InOrder):
         cdef int32_t slot
         if not self._is_upstream:
             return InOrder.reserve(self, row, num_tokens, num_computed)
-        slot = self.top_slot()              # what others have left of the text is not used again
+        slot = self.top_slot()              # blocks of the text left by other requests are not reused
         if not self.kv.allocate(slot, row, 0, num_computed, 0, 0, num_computed):
             return -1
         self._occupy_parked(slot, row, num_tokens, 0)
@@ -241,14 +241,14 @@ cdef class Blis(InOrder):
         return InOrder._next_transfer_ns(self) if self._mirror is None or self.waiting.size > 0 else NEVER_NS
 
     cdef bint repeats(self) noexcept nogil:
-        # Members alone cannot make room for the head of the queue, unless what they generate is its prompt. Nor does it
-        # need less once they took blocks that it would have found: it gets all the rest of its prompt.
+        # Members alone cannot make room for the head of the queue, unless their outputs are part of its prompt. Nor
+        # does it need fewer blocks once they have taken cached blocks of it: it computes all its rest in one batch.
         cdef int32_t row
         if self.waiting.size == 0 or self._running.size >= self.max_running:
             return True
         row = self.waiting.top()
         if self._loads is not None and self._demands[row].adapter >= 0:
-            return False            # it may be loaded, or another one go for it
+            return False            # its adapter may be loaded, or evicted for another
         return not self._outputs_are_prompts and (
             self._requests[row].prompt_tokens <= min(self._threshold, self._token_budget - self.num_members)
             or self.kv.most_hits(row, self._requests[row].prompt_tokens) == 0)
@@ -277,7 +277,7 @@ cdef class Blis(InOrder):
         return 0
 
     cdef void _load_for_head(self, int64_t now_ns) noexcept nogil:
-        """Begin to load the adapter of the head of the queue, if it is not here: before a batch is formed."""
+        """Start loading the adapter of the head of the queue if it is not loaded; called before a batch is formed."""
         cdef int32_t slot = self._running.head, adapter
         self._loads.settle(now_ns)
         adapter = self._demands[self.waiting.top()].adapter if self.waiting.size > 0 else -1
@@ -298,7 +298,7 @@ cdef class Blis(InOrder):
         return self._loads is not None and self._loads.is_here(adapter, now_ns)
 
     cdef int _keep_mirror(self, Batch* batch) except -1 nogil:
-        """Copy what those who run have filled to host memory, unless blocks move there; wait for what came back."""
+        """Copy full blocks of running requests to host memory, unless blocks move there; wait for reloads."""
         cdef int32_t slot = self._running.head
         batch.stall_ns = self._mirror.take_waiting_ns() if self.pauses(batch) else 0
         while slot >= 0 and not self._mirror.moves:
@@ -336,11 +336,11 @@ cdef class Blis(InOrder):
         return self._chunk(sequence.num_tokens, sequence.num_computed, threshold)
 
     cdef inline int64_t _chunk(self, int64_t text, int64_t computed, int64_t most) noexcept nogil:
-        """Return the tokens of a text that a request gets at once."""
+        """Return the tokens of a text that a request computes in one batch."""
         return min(min(text - computed, most), self._max_model_len - computed - 1)
 
     cdef int _make_room(self, Batch* batch, int32_t slot, int64_t tokens) except -1 nogil:
-        """Allocate for a running sequence, preempting others; return 0 if it fell victim itself."""
+        """Allocate for a running sequence, preempting others; return 0 if it is preempted itself."""
         cdef Sequence* sequence = &self._sequences[slot]
         cdef int64_t computed = self.computed(slot) + tokens
         cdef int32_t victim
@@ -353,7 +353,7 @@ cdef class Blis(InOrder):
         return 1
 
     cdef int32_t _victim(self) noexcept nogil:
-        """Choose the last admitted; by urgency the last of the least urgent."""
+        """Choose the victim: the last admitted, or with urgency the last of the least urgent."""
         cdef int32_t worst = self._running.tail, slot
         if self._by_urgency:
             slot = self._links.prev(worst)
@@ -364,7 +364,7 @@ cdef class Blis(InOrder):
         return worst
 
     cdef bint _yields_to(self, int32_t slot, int32_t other) noexcept nogil:
-        """Is the request in `slot` less urgent, or as urgent and younger?"""
+        """Is the request in `slot` less urgent than that in `other`, or as urgent and younger?"""
         cdef int32_t row = self._sequences[slot].row, other_row = self._sequences[other].row
         cdef int64_t arrival_ns = self._requests[row].arrival_ns, other_ns = self._requests[other_row].arrival_ns
         if self._scores is not None and self._scores.place(row) != self._scores.place(other_row):
@@ -378,7 +378,7 @@ cdef class Blis(InOrder):
         cdef int32_t row = self._sequences[slot].row
         self.preempt(slot, batch)
         if (self._mirror is not None and batch.num_preempted == 1 and self._running.size == 0
-                and self._mirror.wait_of(row) == NO_WAIT):      # all others are kept by requests that wait
+                and self._mirror.wait_of(row) == NO_WAIT):      # waiting requests keep all other blocks
             batch.preempted[0].freed_blocks = self.kv.num_blocks
         request.output_tokens = 0
         if self._forgets_first_token:
@@ -422,7 +422,7 @@ cdef class Blis(InOrder):
         return 0
 
     cdef bint _passes_over(self, int32_t row) except -1 nogil:
-        """Go on behind the head of the queue if it waits for blocks from below host memory."""
+        """Set the head of the queue aside if it waits for blocks from below host memory."""
         if self._mirror is None or self._mirror.wait_of(row) != IS_PUT_OFF:
             return False
         self.waiting.pop()
@@ -436,7 +436,7 @@ cdef class Blis(InOrder):
         return 0
 
     cdef bint _take_over(self, Batch* batch, int32_t row, int32_t slot) except -1 nogil:
-        """Admit one whose KV has come; False: there is no block for its next token."""
+        """Admit a request after its KV has arrived; return False if there is no block for its next token."""
         cdef int64_t computed = <int64_t>self._requests[row].prompt_tokens + 1
         if not self.kv.allocate(slot, row, 0, computed, 0, 0, computed):
             return False
@@ -450,13 +450,13 @@ cdef class Blis(InOrder):
         return True
 
     cdef void _price_admissions(self, Batch* batch) noexcept nogil:
-        """Take what prompts found in the cache out of the shape."""
+        """Take prompt tokens found in the cache out of the shape."""
         cdef BatchShape* shape = &batch.shape
         cdef int32_t last = shape.num_chunks, i
         cdef Chunk* chunk
-        for i in range(batch.num_entries):              # their chunks are the last ones
+        for i in range(batch.num_entries):              # the chunks of admissions are the last ones
             shape.num_chunks -= batch.entries[i].is_admission
-        shape.num_chunks += self._num_taken             # which have none
+        shape.num_chunks += self._num_taken             # requests with KV from elsewhere have no chunk
         for i in range(shape.num_chunks, last):
             chunk = &batch.chunks[i]
             shape.prefill_context_tokens -= chunk.context_tokens
@@ -473,9 +473,9 @@ cdef class Blis(InOrder):
         cdef Sequence* sequence = &self._sequences[slot]
         cdef const Request* request = &self._requests[sequence.row]
         cdef int64_t computed = self.computed(slot)
-        if request.status == COMPLETED and request.output_tokens > 0:   # there is a last token: allocate for it
+        if request.status == COMPLETED and request.output_tokens > 0:   # the last token exists: allocate for it
             if sequence.is_member:
                 self.kv.settle(slot, computed)
-                sequence.scheduled = 1                                  # visited by itself
+                sequence.scheduled = 1                                  # scheduled individually
             self._failures += not self.kv.allocate(slot, sequence.row, 0, computed + 1, 0, 0, computed + 1)
         return self._vacate(slot, False)

@@ -18,9 +18,9 @@ Time = Annotated[float, Meta(ge=0, le=1e12)]
 
 
 class OverheadTier(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What adapters of a rank cost in an iteration: k6 / k7 of it for each adapter."""
+    """Cost of adapters of a rank in an iteration: k6 / k7 of it for each adapter."""
 
-    rank: Annotated[Rank, Meta(description="of the largest adapter in the batch; the nearest tier counts")]
+    rank: Annotated[Rank, Meta(description="rank of a batch's largest adapter; the nearest tier counts")]
     k6: Annotated[Time, Meta(extra={"unit": "ratio"}, description="numerator")]
     k7: Annotated[Positive, Meta(extra={"unit": "ratio"}, description="denominator")] = 1.0
 
@@ -28,26 +28,26 @@ class OverheadTier(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class RankedAdapter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An adapter and its rank."""
 
-    id: Annotated[str, Meta(min_length=1, description="its name, as the trace has it")]
-    rank: Annotated[Rank, Meta(description="of its matrices")]
+    id: Annotated[str, Meta(min_length=1, description="name of the adapter in the trace")]
+    rank: Annotated[Rank, Meta(description="rank of the adapter's matrices")]
 
 
 class BlisLoraParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """LoRA adapters, [engine.lora], under BLIS's names.
 
-    The head of the queue waits for its adapter, and all behind it; one at a time is loaded, beside the iterations.
-    Source: inference-sim (BLIS) at f90a1e3a, sim/lora.
+    The head of the queue waits for its adapter, and all requests behind it wait too; adapters are loaded one at a time,
+    beside the iterations. Source: inference-sim (BLIS) at f90a1e3a, sim/lora.
     """
 
     adapter_capacity: Annotated[int, Meta(ge=1, le=2**16, extra={"unit": "adapters"}, description=(
-        "on a replica at once"))]
-    adapters: Annotated[tuple[RankedAdapter, ...], Meta(description="all that requests ask for")]
-    load_base_latency_us: Annotated[Time, Meta(description="of a load, whatever its size")] = 0.0
-    load_bandwidth_bytes_us: Annotated[Positive, Meta(extra={"unit": "bytes/us"}, description="of loads")] = 1.0
+        "adapters that a replica holds at once"))]
+    adapters: Annotated[tuple[RankedAdapter, ...], Meta(description="all adapters that requests name")]
+    load_base_latency_us: Annotated[Time, Meta(description="latency of a load of any size")] = 0.0
+    load_bandwidth_bytes_us: Annotated[Positive, Meta(extra={"unit": "bytes/us"}, description="bandwidth")] = 1.0
     footprint_bytes_per_rank: Annotated[Time, Meta(extra={"unit": "bytes"}, description=(
-        "of an adapter, for each unit of its rank"))] = 0.0
+        "size of an adapter per unit of its rank"))] = 0.0
     step_overhead_tiers: Annotated[tuple[OverheadTier, ...], Meta(description=(
-        "how much longer iterations with adapters take"))] = ()
+        "slowdown of iterations with adapters"))] = ()
 
     def __post_init__(self):
         names = [adapter.id for adapter in self.adapters]
@@ -56,20 +56,20 @@ class BlisLoraParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
             raise ValueError("adapters and step_overhead_tiers: an id, or a rank, is there twice")
 
     def load_us(self, rank: int) -> int:
-        """Return how long an adapter takes to load, in whole microseconds."""
+        """Return the load time of an adapter of this rank, in whole microseconds."""
         transfer_us = math.ceil(rank * self.footprint_bytes_per_rank / self.load_bandwidth_bytes_us)
         return max(1, math.ceil(self.load_base_latency_us + transfer_us))
 
 
 def label_faults(lora: BlisLoraParameters | None, names) -> Iterator[tuple[str, str]]:
-    """Yield (key of [engine], what is wrong): adapters that are not listed."""
+    """Yield (key of [engine], fault) for adapters that are not listed."""
     known = {adapter.id for adapter in lora.adapters} if lora is not None else set(names)
     if strangers := [name for name in names if name not in known]:
         yield "lora.adapters", f"expected all that requests ask for, {', '.join(strangers[:5])} missing"
 
 
 def ranks_of(lora: BlisLoraParameters, names) -> list[int]:
-    """Return the rank of each adapter; all are listed."""
+    """Return the rank of each adapter; all names must be listed."""
     ranks = {adapter.id: adapter.rank for adapter in lora.adapters}
     return [ranks[name] for name in names]
 
@@ -81,13 +81,13 @@ def new_loads(lora: BlisLoraParameters, names) -> AdapterLoads:
 
 
 def new_tally(lora: BlisLoraParameters, context) -> Tally:
-    """Return what counts the adapters of batches, and knows their ranks."""
+    """Return the tally that counts the adapters of batches, with their ranks."""
     names = context.labels["adapter"]
     return Tally(context.demands, 1, len(names), None, np.array(ranks_of(lora, names), np.int32))
 
 
 def around(lora: BlisLoraParameters | None) -> tuple:
-    """Return what adapters add to the time of iterations; see Scheduler."""
+    """Return the overhead of adapters in iterations; see Scheduler.around."""
     if lora is None or not lora.step_overhead_tiers:
         return ()
     tiers = sorted(lora.step_overhead_tiers, key=lambda tier: tier.rank)

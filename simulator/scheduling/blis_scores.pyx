@@ -1,8 +1,9 @@
 """Urgency by age, with a head start for classes, as BLIS's priority policies score it.
 
-The score is base + age_weight * (clock - arrival). All ages grow alike, so who is ahead stays ahead: the score of one
-that arrived at a compares as a - base / age_weight does, which no clock changes. Source: inference-sim (BLIS),
-sim/priority.go; there the base is one for all, which orders nobody, and here one for each SLO class.
+The score is base + age_weight * (clock - arrival). All requests age alike, so their order never changes: the score of
+a request that arrived at a compares as a - base / age_weight does, which is independent of the clock. Source:
+inference-sim (BLIS), sim/priority.go; there one base serves all requests, without effect on the order, and here each
+SLO class has one.
 """
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
@@ -11,8 +12,8 @@ cimport cython
 from simulator.domain.request cimport Demand, Request
 from simulator.scheduling.waiting_queue cimport Ranking
 
-AGE_WEIGHT = 1e-6               # by microsecond: a point a second
-LONGEST_NS = 2**61              # of a head start, so that keys fit
+AGE_WEIGHT = 1e-6               # per microsecond: a point a second
+LONGEST_NS = 2**61              # longest head start, so that keys fit into int64
 
 
 @cython.final
@@ -20,9 +21,9 @@ cdef class Scores(Ranking):
     """The order of one queue.
 
     context : ReplicaContext.
-    base : {SLO class: score of one that has just arrived}; 0 for all others.
-    age_weight : score by microsecond of age.
-    is_reversed : the least urgent goes first; of equals, still who arrived first.
+    base : {SLO class: score of a request that has just arrived}; 0 for all other classes.
+    age_weight : score per microsecond of age.
+    is_reversed : the least urgent goes first; among equals, still the one that arrived first.
     """
 
     def __init__(self, context, base, double age_weight, bint is_reversed):
@@ -51,5 +52,5 @@ cdef class Scores(Ranking):
 
 
 def head_start_ns(double base, double age_weight):
-    """Return how much older one with a base of 0 has to be, in ns, to score as much."""
+    """Return the extra age, in ns, that a request with base 0 needs to score as much."""
     return round(min(max(1000 * base / abs(age_weight), -LONGEST_NS), LONGEST_NS))

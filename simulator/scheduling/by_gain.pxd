@@ -1,4 +1,4 @@
-"""Policies that rank by what a request gains for each token of its text; see by_gain.pyx."""
+"""Policies that rank by a request's gain per token of its text; see by_gain.pyx."""
 cimport cython
 from libc.stdint cimport int32_t, int64_t
 
@@ -7,31 +7,32 @@ from simulator.scheduling.ranked cimport Ranked
 from simulator.scheduling.texts cimport MOST_SHELVES, Part, Texts
 
 cdef enum:
-    MOST_BEST = 4               # who is next, and who is when that one has found a place
+    MOST_BEST = 4               # waiting requests remembered: the best one, and its successors
     MOST_SEEDS = 8
 
 
-cdef struct Best:               # of those that wait
+cdef struct Best:               # a waiting request
     int32_t row
     double standing
 
 
 cdef class ByGain(Ranked):
     cdef Texts _texts
-    cdef double _running_weight         # what one that runs gains counts so many times; set by the policy
-    cdef bint _is_tight                 # gains count in the batch being formed, else who came first; set before it
-    cdef double[MOST_SHELVES] _most     # [shelf] that one gains now, at most
-    cdef double[MOST_SHELVES] _ahead    # [shelf] where one stands now, at best
-    cdef Best[MOST_BEST] _best          # [_num_best] the first of those that wait, in order, as of `_found_ns`
+    cdef double _running_weight         # factor of the gain of a running request; set by the policy
+    cdef bint _is_tight                 # rank by gain in this batch, else by arrival; set before each batch
+    cdef double[MOST_SHELVES] _most     # [shelf] upper bound of the gain of a request on it
+    cdef double[MOST_SHELVES] _ahead    # [shelf] best possible standing of a request on it
+    cdef Best[MOST_BEST] _best          # [_num_best] the best waiting requests, in order, at `_found_ns`
     cdef int32_t _num_best
     cdef int64_t _found_ns
-    cdef int32_t[MOST_SEEDS] _seeds     # rows that were among them
+    cdef int32_t[MOST_SEEDS] _seeds     # rows that were among _best before
     cdef int64_t _num_seeds
 
-    # What one gains now by being served, with so many tokens, who came then; never less than 0. The policy answers it.
+    # The gain now of serving a request with this number of output tokens, at least 0. Overridden by the policy.
     cdef double _gain_of(self, double tokens, int64_t arrival_ns) noexcept nogil
 
-    # What one may gain at most with so many tokens or more, who came then or in between. Likewise.
+    # An upper bound of the gain, for at least `tokens` and arrival in [earliest_ns, latest_ns]. Overridden by the
+    # policy.
     cdef double _most_of(self, int32_t tokens, int64_t earliest_ns, int64_t latest_ns) noexcept nogil
 
     @cython.final

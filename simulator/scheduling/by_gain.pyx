@@ -1,10 +1,10 @@
-"""Rank by what a request gains for each token of its text, without asking all that wait.
+"""Rank by a request's gain per token of its text, without evaluating all waiting requests.
 
-Those that wait stand on shelves by tokens so far and length of text (`texts`). A policy says what one gains, and what
-one of a shelf may gain at most; where nobody of a shelf can stand before the best known, nobody of it is looked at. The
-first few are remembered while the instant lasts, so that the next place costs no search.
+Waiting requests are on shelves by tokens so far and length of text (`texts`). A policy computes the gain of a request,
+and an upper bound of the gain on a shelf; a shelf on which no request can beat the best known one is skipped. The first
+few are remembered for requests admitted at the same instant, so that the next place needs no search.
 
-A policy sets `_running_weight` and, before each batch, `_is_tight`; it answers `_gain_of` and `_most_of`. `andes` does.
+A policy sets `_running_weight` and, before each batch, `_is_tight`; it overrides `_gain_of` and `_most_of` (`andes`).
 """
 from libc.stdint cimport int32_t, int64_t
 
@@ -14,11 +14,11 @@ from simulator.scheduling.lane cimport came_before
 from simulator.scheduling.ranked cimport Ranked
 from simulator.scheduling.texts cimport MOST_CHANGES, Part, Shelf, Texts
 
-cdef double ROUNDING = 1e-9         # of gains, by far
+cdef double ROUNDING = 1e-9         # of gains, with a wide margin
 
 
 cdef class ByGain(Ranked):
-    """The greatest gain for each token of its text goes first."""
+    """The greatest gain per token of text goes first."""
 
     def __init__(self, parameters, context):
         Ranked.__init__(self, parameters, context)
@@ -35,7 +35,7 @@ cdef class ByGain(Ranked):
         return 0.0
 
     cdef double _standing(self, int32_t row, int32_t slot) noexcept nogil:
-        """Return the gain for each token of the text, negative: the greatest goes first."""
+        """Return the gain per token of the text, negated: the greatest goes first."""
         cdef double tokens = self._generated(slot) if slot >= 0 else self._requests[row].output_tokens
         cdef double gain = self._gain_of(tokens, self._requests[row].arrival_ns)
         if slot >= 0:
@@ -64,7 +64,7 @@ cdef class ByGain(Ranked):
         return self._best[0].row
 
     cdef void _take_changes(self) noexcept nogil:
-        """Bring the first of those that wait up to date; behind them nobody is known, and somebody may be."""
+        """Update the best waiting requests with changes of the queue; requests ranked behind them are not known."""
         cdef int32_t i, k, row
         for i in range(self._texts.num_changes):
             row = self._texts.changes[i]
@@ -79,7 +79,7 @@ cdef class ByGain(Ranked):
                     break
 
     cdef void _offer(self, int32_t row, double standing) noexcept nogil:
-        """Put one among the best, where it belongs, if it does."""
+        """Insert a request into the best ones, in order, if it is among them."""
         cdef int32_t place = self._num_best, i
         for i in range(place):
             if self._best[i].row == row:
@@ -100,7 +100,7 @@ cdef class ByGain(Ranked):
         self._num_seeds += 1
 
     cdef void _look(self) noexcept nogil:
-        """Look for the best: among those of before, then where somebody may be the very best, then elsewhere."""
+        """Find the best: among earlier candidates, then on the shelf with the best bound, then on the others."""
         cdef const Shelf* shelf
         cdef int32_t i, k, first = 0
         cdef int32_t[MOST_SEEDS] seeds
@@ -134,9 +134,9 @@ cdef class ByGain(Ranked):
                               + (0.0 if part.is_alike else ROUNDING))
 
     cdef void _look_at(self, const Part* part, double most) noexcept nogil:
-        """Look for better ones where nobody gains more; where all gain the same, nobody in vain.
+        """Search a part of a shelf on which no request gains more than `most`; exactly, if all gain alike.
 
-        Where all gain nothing, texts of any length stand alike, and only who came first counts.
+        If the gain is 0, texts of any length have one standing, and only the order of arrival counts.
         """
         cdef int32_t place = 0, last = MOST_BEST - 1
         cdef double standing
@@ -148,7 +148,7 @@ cdef class ByGain(Ranked):
                     part.is_alike and most > 0 and self._num_best == MOST_BEST
                     and standing == self._best[last].standing
                     and came_before(self._requests, self._demands, self._best[last].row, it.row)):
-                if not part.is_alike or self._stale != NULL:    # else nobody's tokens have come meanwhile
+                if not part.is_alike or self._stale != NULL:    # else tokens are unchanged
                     standing = self._standing(it.row, -1)
                 self._offer(it.row, standing)
                 place = 2 * place + 1                           # its first child

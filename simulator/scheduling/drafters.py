@@ -1,4 +1,4 @@
-"""Ways to draft: what others measured of them, and what a drafter costs."""
+"""Methods of drafting: published measurements of their acceptance, and the cost of a drafter."""
 from typing import Literal, NamedTuple
 
 from simulator.domain.deployment import Deployment
@@ -10,11 +10,11 @@ Method = Literal["draft_model", "eagle", "eagle3", "medusa", "mtp", "ngram"]
 
 
 class Drafting(NamedTuple):
-    """A way to draft.
+    """A method of drafting.
 
-    acceptance : that was measured, and holds where an experiment does not say any.
-    measured : by whom, and of what.
-    num_measured : drafts a step of which it was measured; more are taken to go on alike. 0: any number.
+    acceptance : measured acceptance, the default where an experiment gives none.
+    measured : source and setting of the measurement.
+    num_measured : drafts per step in the measurement; further drafts are assumed to follow alike. 0: any number.
     """
 
     acceptance: AcceptanceTable
@@ -23,32 +23,32 @@ class Drafting(NamedTuple):
 
 
 METHODS = {
-    # Spec-Bench gives mean lengths, here of its six tasks together, for more drafts than are ever accepted: a rate of
-    # 1 - 1 / length. Source: hemingkx/Spec-Bench at 09244ff3, Leaderboard.md, Vicuna-7B-v1.3 on an A100: "SpS", a small
-    # draft model, 2.28; "PLD", prompt lookup, 1.73.
+    # Spec-Bench gives mean lengths, here over its six tasks together, with more drafts than are ever accepted: a rate
+    # of 1 - 1 / length. Source: hemingkx/Spec-Bench at 09244ff3, Leaderboard.md, Vicuna-7B-v1.3 on an A100: "SpS", a
+    # small draft model, 2.28; "PLD", prompt lookup, 1.73.
     "draft_model": Drafting(AcceptanceTable(rates=(1 - 1 / 2.28,)), "Spec-Bench, Vicuna-7B, a small draft model: 2.28"),
     "ngram": Drafting(AcceptanceTable(rates=(1 - 1 / 1.73,)), "Spec-Bench, Vicuna-7B, prompt lookup: 1.73"),
-    # Llama-3-8B on MT-Bench: mean lengths of 1.89 with 2 drafts, 2.08 with 4, of which this is the rate; with 2 it
-    # gives 1.84. Source: vllm-project/vllm, pull request 16035, comment of 9 April 2025, early in vLLM V1.
+    # Llama-3-8B on MT-Bench: mean lengths of 1.89 with 2 drafts and 2.08 with 4. The rate is fitted to 2.08; with 2
+    # drafts it gives 1.84. Source: vllm-project/vllm, pull request 16035, comment of 9 April 2025, early in vLLM V1.
     "eagle": Drafting(AcceptanceTable(rates=(0.5418,)), "vLLM pull request 16035, Llama-3-8B on MT-Bench: 2.08", 4),
     # MT-Bench, greedy. Source: vllm-project/vllm, tests/v1/spec_decode/test_acceptance_length.py: Llama-3.1-8B with
     # RedHatAI's EAGLE-3 head, three drafts, mean length 2.60. There, too: Qwen3-8B 0.6541, 0.3993, 0.2020; gpt-oss-20b
     # 0.7165, 0.5120, 0.3337.
     "eagle3": Drafting(AcceptanceTable(per_position=(0.7296, 0.5208, 0.3545)),
                        "vLLM's tests, Llama-3.1-8B on MT-Bench: 2.60", 3),
-    # The same page and table, Medusa's own heads, whose drafts form a tree; vLLM drafts a chain, of which less is
+    # Spec-Bench as above, Medusa's own heads, which draft a tree; vLLM drafts a chain, of which fewer are
     # accepted.
     "medusa": Drafting(AcceptanceTable(rates=(1 - 1 / 2.32,)), "Spec-Bench, Vicuna-7B, trees of drafts: 2.32"),
-    # MT-Bench, greedy, one draft: mean length 1.882. Source: the same file, DeepSeek-V3. DeepSeek's own figure is 85 to
+    # MT-Bench, greedy, one draft: mean length 1.882. Source: the test file above, DeepSeek-V3. DeepSeek reports 85 to
     # 90 %: DeepSeek-V3 Technical Report, arXiv 2412.19437, on multi-token prediction.
     "mtp": Drafting(AcceptanceTable(per_position=(0.882,)), "vLLM's tests, DeepSeek-V3 on MT-Bench: 1.882", 1),
 }
-OF_THE_MODEL = ("eagle", "eagle3", "mtp")       # one layer and the output head
-WITHOUT_SLOTS = (None, "medusa", "ngram")       # nothing is written to KV ahead of the text
+OF_THE_MODEL = ("eagle", "eagle3", "mtp")       # drafters of one layer and the output head
+WITHOUT_SLOTS = (None, "medusa", "ngram")       # methods that write no KV ahead of the text
 
 
 def acceptance_of(method: str, num_tokens: int) -> AcceptanceTable:
-    """Return the acceptance that was measured of a method, for so many drafts."""
+    """Return the measured acceptance of a method, for `num_tokens` drafts."""
     measured = METHODS[method].acceptance
     if measured.per_position is None:
         return measured
@@ -56,7 +56,7 @@ def acceptance_of(method: str, num_tokens: int) -> AcceptanceTable:
 
 
 def notes_of(method: str, num_tokens: int) -> list[str]:
-    """Return what is to be said where the acceptance of a method is the measured one."""
+    """Return notes for a run that uses the measured acceptance of a method."""
     drafting = METHODS[method]
     beyond = f"; only {drafting.num_measured} drafts were measured, the others go on alike" * (
         0 < drafting.num_measured < num_tokens)
@@ -65,9 +65,9 @@ def notes_of(method: str, num_tokens: int) -> list[str]:
 
 
 def head_us(deployment: Deployment) -> float:
-    """Return the time in which one of Medusa's heads is read.
+    """Return the time of reading one of Medusa's heads.
 
-    A linear layer as wide as the model and an output head of its own, unquantised; all of them work side by side on the
+    A head has a linear layer as wide as the model and an unquantised output head; all heads work side by side on the
     last state of each sequence. Source: vLLM 0.32.0, vllm/model_executor/models/medusa.py, one hidden layer a head.
     """
     return 1e6 * medusa_head_bytes(deployment) / deployment.accelerator.memory_bandwidth_bytes_per_s
@@ -76,7 +76,7 @@ def head_us(deployment: Deployment) -> float:
 def layer_share(model: ModelSpec) -> float:
     """Return the time of one layer and the output head, as a share of the model's.
 
-    As that of their weights: decoding reads weights. A layer of the drafter is taken to be like the model's last.
+    Taken as the share of weights, which decoding reads. A drafter's layer is assumed to be like the model's last.
     """
     layers = [model.layer_parameters(layer) for layer in range(model.num_layers)]
     head = model.vocab_size * model.hidden_size

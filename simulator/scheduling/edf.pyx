@@ -1,9 +1,9 @@
 """`edf`: earliest deadline first.
 
-Who wants its answer soonest is admitted first, and where blocks run out whoever may wait longest makes room. A request
-is due when its client wants the whole answer, else when its client gives up, else `default_deadline_ms` after it came.
-Source: Liu and Layland, Scheduling Algorithms for Multiprogramming in a Hard-Real-Time Environment, J. ACM 20(1), 1973,
-section 7; but between iterations, and nobody is preempted for a place in the running list (see ranked.pyx).
+The request that is due soonest is admitted first, and where blocks run out the request that is due last is preempted.
+A request is due when its client wants the whole answer, else when its client gives up, else `default_deadline_ms` after
+it arrived. Source: Liu and Layland, Scheduling Algorithms for Multiprogramming in a Hard-Real-Time Environment, J. ACM
+20(1), 1973, section 7; but between iterations, and without preemption for a place in the running list (see ranked.pyx).
 """
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 cimport cython
@@ -19,17 +19,17 @@ from simulator.scheduling.ranked import RankedParameters
 
 
 class EdfParameters(RankedParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Limits of a batch, and when those are due who do not say."""
+    """Limits of a batch, and the deadline of requests that have none."""
 
     default_deadline_ms: Annotated[Annotated[float, Meta(gt=0, le=1e9)] | None, Meta(description=(
-        "ms from its arrival to when a request that does not say is due; absent: after all others"))] = None
+        "deadline of a request that has none, in ms after its arrival; absent: after all other requests"))] = None
 
 
 @cython.final
 cdef class DeadlineRanking(RequestRanking):
     """Keys are instants in ns."""
 
-    cdef int64_t default_ns             # after its arrival, who says nothing is due; -1: after all others
+    cdef int64_t default_ns             # deadline after arrival of a request without one; -1: after all others
 
     cdef int64_t key(self, int32_t row) noexcept nogil:
         cdef const Demand* demand = &self.demands[row]

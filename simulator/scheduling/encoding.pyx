@@ -1,4 +1,4 @@
-"""A scheduler that has encoders compute the images in prompts, in the batch that comes to them."""
+"""Schedulers with encoders, which compute the images of a prompt in the batch that reaches them."""
 from libc.stdint cimport int32_t, int64_t
 
 from simulator.domain.iteration cimport Entry
@@ -10,7 +10,7 @@ from simulator.scheduling.striding cimport StridingScheduler
 cdef class EncodingScheduler(StridingScheduler):
     """Base of schedulers with encoders; see encoding.pxd.
 
-    One visits what runs one by one while `needs_no_encoder` says no.
+    A policy visits running sequences one by one while `needs_no_encoder` is false.
     """
 
     cdef int encode_by(self, EncoderCache encoder) except -1:
@@ -27,7 +27,7 @@ cdef class EncodingScheduler(StridingScheduler):
         return True
 
     cdef bint _may_join(self, const Entry* entry) noexcept nogil:
-        # Who still refers to items lets go of them as an entry: with async scheduling a batch later than it could join.
+        # A sequence releases its items while it is an entry: with async scheduling a batch later than joining.
         return (self.encoder is None or not self.encoder.holds(entry.row)) and StridingScheduler._may_join(self, entry)
 
     cdef void pass_items(self, const Sequence* sequence, int32_t unsettled, bint has_ended) noexcept nogil:

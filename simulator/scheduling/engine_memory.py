@@ -1,4 +1,4 @@
-"""What engines tell the memory plan: their rule for KV, what they reserve, and the largest batch of the profile run."""
+"""Facts of engines for the memory plan: rule for KV, reserves, and the largest batch of the profile run."""
 from simulator.domain.adapter_size import slot_bytes
 from simulator.domain.deployment import Deployment
 from simulator.domain.kv_share import KvShare
@@ -9,16 +9,16 @@ from simulator.scheduling.questions import MemoryNeeds
 
 OF_VLLM = 'expected none, it is vLLM\'s; "{}" has {}'
 MIB = 2**20
-# No start-up log of TensorRT-LLM is known here: vLLM's figures without its estimate of CUDA graphs stand for it.
+# No start-up log of TensorRT-LLM is known here: vLLM's figures, without its estimate of CUDA graphs, are used for it.
 TENSORRT_LLM = RESERVES["0.19"]
 
-# SGLang 0.5.23: card memory below so many GiB -> most sequences of a decode graph for fewer than 4 ranks, and for more.
+# SGLang 0.5.23: card memory below this many GiB -> largest decode graph (sequences) with fewer than 4 ranks, with more.
 GRAPH_SEQUENCES = ((20, 8, 8), (35, 48, 160), (60, 32, 160), (160, 256, 512), (float("inf"), 512, 512))
 LARGE_CARD_GIB, LARGE_CARD_RESERVED = 60, 10_240
 
 
 def vllm_needs(parameters, deployment: Deployment) -> MemoryNeeds:
-    """Return what vLLM needs, as the version that is asked for."""
+    """Return the memory needs of vLLM, in the configured version."""
     graphs, version = parameters.cuda_graphs, parameters.vllm_version
     reserve = reserve_of(deployment.model, version, graphs is None or graphs.mode != "none")
     return MemoryNeeds(parameters.max_num_batched_tokens, parameters.max_num_seqs, reserve=reserve,
@@ -32,24 +32,24 @@ def _slots(lora, deployment: Deployment) -> float:
     Raises
     ------
     ValueError
-        Nothing tells their size.
+        The adapters' size is unknown.
     """
     if lora is None:
         return 0.0
     ranks = deployment.parallelism.tensor_parallel
-    if lora.adapter_mb is not None:             # which of its matrices are split is not known: as if all were
+    if lora.adapter_mb is not None:             # which matrices are split is unknown: assume all
         return lora.max_loras * lora.adapter_mb * 1e6 / ranks
     return lora.max_loras * slot_bytes(deployment.model, lora.rank, ranks)
 
 
 def tensorrt_llm_needs(parameters) -> MemoryNeeds:
-    """Return what TensorRT-LLM needs."""
+    """Return the memory needs of TensorRT-LLM."""
     share = KvShare("free_gpu_memory_fraction", "TensorRT-LLM", parameters.free_gpu_memory_fraction, "free")
     return MemoryNeeds(parameters.max_num_tokens, parameters.max_batch_size, share, TENSORRT_LLM)
 
 
 def sglang_needs(parameters, deployment: Deployment) -> MemoryNeeds:
-    """Return what SGLang needs."""
+    """Return the memory needs of SGLang."""
     chunk = parameters.chunked_prefill_size
     tokens = min(parameters.max_prefill_tokens, chunk) if chunk > 0 else parameters.max_prefill_tokens
     frac = parameters.mem_fraction_static or static_frac(parameters, deployment)
@@ -58,10 +58,10 @@ def sglang_needs(parameters, deployment: Deployment) -> MemoryNeeds:
 
 
 def static_frac(parameters, deployment: Deployment) -> float:
-    """Return mem_fraction_static as the server sets it where none is given.
+    """Return mem_fraction_static as the server sets it by default.
 
-    Source: SGLang 0.5.23, ServerArgs.resolve_once, whose results of 90 command lines were recorded; the sizes of
-    prefill graphs, 8 MiB each, are counted from what these leave: 38 up to 1,024 tokens, then each 256, then each 512.
+    Source: SGLang 0.5.23, ServerArgs.resolve_once, recorded for 90 command lines; the number of
+    prefill graphs, 8 MiB each, is derived from the reserves: 38 up to 1,024 tokens, then one per 256, then one per 512.
     """
     ways, memory = deployment.parallelism, deployment.accelerator.memory_bytes / MIB
     chunk = parameters.chunked_prefill_size if parameters.chunked_prefill_size > 0 else parameters.max_prefill_tokens

@@ -1,9 +1,9 @@
-"""`faster_transformer`: batches that nobody joins, as Vidur has FasterTransformer.
+"""`faster_transformer`: static batches, as in Vidur's FasterTransformer.
 
-Requests are admitted together, with the blocks of whole requests, when no batch is left to go on with; who is complete
+When no batch is left to go on with, requests are admitted together, with blocks for whole requests; a complete request
 leaves, and the others go on. Source: the behaviour of Vidur's scheduler "faster_transformer", microsoft/vidur at
-7d47513, replica_scheduler/faster_transformer_replica_scheduler.py, less its fault: who completes before the others
-never gives its blocks back there. Here they are free at once.
+7d47513, replica_scheduler/faster_transformer_replica_scheduler.py, less its fault: there a request that completes
+before the others never gives its blocks back. Here they are free at once.
 """
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
@@ -17,7 +17,7 @@ from simulator.scheduling.whole_requests cimport WholeRequests
 cdef class FasterTransformer(WholeRequests):
     """Static batches; see `WholeRequestsParameters`."""
 
-    cdef int32_t* _cohorts              # [row] with pipeline stages: the batch that a request was admitted with, from 1
+    cdef int32_t* _cohorts              # [row] with pipeline stages: batch that admitted a request, from 1
     cdef int32_t _num_cohorts
 
     def __init__(self, parameters, context):
@@ -31,7 +31,7 @@ cdef class FasterTransformer(WholeRequests):
         free(self._cohorts)
 
     cdef bint repeats(self) noexcept nogil:
-        return True                     # nobody joins members
+        return True                     # no sequence joins a batch of members
 
     cdef int schedule(self, Batch* batch, int64_t now_ns) except -1 nogil:
         self.begin_batch(batch, now_ns)
@@ -47,7 +47,7 @@ cdef class FasterTransformer(WholeRequests):
         return 0
 
     cdef int _go_on(self, Batch* batch) except -1 nogil:
-        """Go on with the batch that came back first."""
+        """Continue the batch that returned first."""
         cdef int32_t i = 0, cohort = self._cohort_of(self._at_hand[0])
         while i < self._count:
             if self._cohort_of(self._at_hand[i]) == cohort:

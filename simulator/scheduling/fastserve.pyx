@@ -1,22 +1,22 @@
 """`fastserve`: a skip-join multi-level feedback queue, with preemption between iterations.
 
-Queue i has a quantum of `quantum_ms` x `quantum_ratio`^i. A request joins the first queue whose quantum its prompt
-fits in, and those before are skipped; who has held its place for the quantum of its queue sinks to the next one. The
-first queues go first, each in order of arrival: who waits takes the place, or the KV blocks, of who runs in a later
-queue. Within a queue nobody gives way, so that of two requests each is preempted for the other once a quantum, and
-quanta grow. Who has waited for `starvation_s` rises to the first queue, and begins anew there.
+Queue i has a quantum of `quantum_ms` x `quantum_ratio`^i. A request joins the first queue with a quantum that its
+prompt fits in, skipping those before; a request that has held its place for its queue's quantum sinks to the next
+queue. The first queues go first, each in order of arrival: a waiting request takes the place, or the KV blocks, of a
+running one in a later queue, not in its own: two requests preempt each other once a quantum, and quanta grow. A
+request that has waited for `starvation_s` rises to the first queue, and begins a new quantum there.
 
-The time of a prompt is `prefill_us_per_token` for each of its tokens, or what iterations have shown: the least time a
-token of a prompt that one with prompts has taken so far; before there is one, 0.
+The time of a prompt is `prefill_us_per_token` for each of its tokens, or an estimate from iterations: the least time
+per prompt token of an iteration with prompts so far; before the first one, 0.
 
 Source: Wu et al., Fast Distributed Inference Serving for Large Language Models, arXiv 2305.05920:
 skip-join MLFQ and starvation; it knows the times of prompts from a profile. Defaults are those of its
-code, LLMServe/FastServe, fastserve/scheduler.py: 10 ms, twice as long each, 3 s. Known to differ:
+code, LLMServe/FastServe, fastserve/scheduler.py: 10 ms, each quantum twice the one before, 3 s. Known differences:
 
-- KV of who is preempted goes to host memory there, ahead of time too, and comes back; here it is computed again.
-- Who runs keeps its place beside later ones where there is room, and prompts may come in chunks; a request has spent
-  its quantum by the time in its place, not by that of its iterations, and one that overshoots has less of the next.
-- Starvation is looked for before each iteration, there before each thousandth.
+- There KV of preempted requests goes to host memory, ahead of time too, and is reloaded; here it is recomputed.
+- A running request keeps its place beside later ones where there is room, and prompts may be chunked; a quantum is
+  spent by time in the place, not by time of iterations, and an overshoot is deducted from the next quantum.
+- Starvation is checked before each iteration, there before each thousandth.
 """
 from libc.stdint cimport int32_t, int64_t
 cimport cython
@@ -36,12 +36,12 @@ from simulator.scheduling.ranked import RankedParameters
 class FastserveParameters(RankedParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Limits of a batch, and the quanta of the queues."""
 
-    quantum_ms: Annotated[float, Meta(gt=0, le=1e6, description="of the first queue, in ms")] = 10.0
-    quantum_ratio: Annotated[float, Meta(ge=1, le=1000, description="of a quantum to that of the queue before")] = 2.0
+    quantum_ms: Annotated[float, Meta(gt=0, le=1e6, description="quantum of the first queue, in ms")] = 10.0
+    quantum_ratio: Annotated[float, Meta(ge=1, le=1000, description="ratio of a quantum to the one before")] = 2.0
     starvation_s: Annotated[float, Meta(gt=0, le=1e6, description=(
-        "seconds after which one that waits rises to the first queue"))] = 3.0
+        "seconds after which a waiting request rises to the first queue"))] = 3.0
     prefill_us_per_token: Annotated[Annotated[float, Meta(ge=0, le=1e9)] | None, Meta(description=(
-        "time of a prompt, by which it skips queues; absent: as iterations show"))] = None
+        "time per prompt token, by which a request skips queues; absent: estimated from iterations"))] = None
 
 
 @cython.final
@@ -52,7 +52,7 @@ cdef class Fastserve(Ranked):
 
     cdef FeedbackQueues _queues
     cdef int64_t _starvation_ns
-    cdef double _ns_per_token           # of prompts
+    cdef double _ns_per_token           # time of a prompt token
     cdef bint _has_learned
 
     def __init__(self, parameters, context):

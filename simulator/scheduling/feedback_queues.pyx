@@ -1,7 +1,7 @@
 """Queues in which requests sink by the time that they have spent in service: a multi-level feedback queue.
 
-Queue i has a quantum; who has spent more than that in service goes on in queue i + 1, with what is over. Where one
-stands follows from instants alone, so that nobody is visited in between.
+Queue i has a quantum; a request that has spent more than that in service goes on in queue i + 1, with the excess. Its
+queue follows from instants alone, so no request is visited in between.
 """
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
@@ -16,7 +16,7 @@ cdef class FeedbackQueues(RequestRanking):
     """Keys are numbers of queues.
 
     context : ReplicaContext.
-    quantum_ns : of the first queue; ratio : of each quantum to the one before.
+    quantum_ns : quantum of the first queue; ratio : ratio of each quantum to the one before.
     """
 
     def __init__(self, context, double quantum_ns, double ratio):
@@ -41,12 +41,12 @@ cdef class FeedbackQueues(RequestRanking):
             self._line_up(row)
 
     cdef int _line_up(self, int32_t row) except -1 nogil:
-        """Note since when one waits: mostly since now, behind all others."""
+        """Record the start of a wait: mostly now, behind all others."""
         cdef int32_t i, room
         cdef Since entry
         if self._num_since == self._room:
             self._forget_gone()
-            room = 2 * self._num_since + 64                 # so that as many come before the next look as are there
+            room = 2 * self._num_since + 64                 # amortised: half the room is free at the next cleanup
             if room > self._room:
                 resize(&self._since, room * sizeof(Since))
                 self._room = room

@@ -1,4 +1,4 @@
-"""Which grammars of structured outputs are compiled, and when the others are.
+"""Compilation state of the grammars of structured outputs.
 
 Source: vLLM 0.32.0, vllm/v1/structured_output/__init__.py, StructuredOutputManager.grammar_init.
 """
@@ -12,10 +12,10 @@ from simulator.core.event_queue cimport EventQueue
 
 @cython.final
 cdef class Grammars:
-    """Of one replica.
+    """Grammars of one replica.
 
-    compile_ns : int64 (g,), how long each takes. fails : int8 (g,), those that do not compile at the end of it.
-    num_workers : threads that compile, each one grammar at a time; 0: as many as it takes.
+    compile_ns : int64 (g,), compile time of each grammar. fails : int8 (g,), does its compilation fail, at its end?
+    num_workers : threads that compile one grammar at a time each; 0: no limit.
     """
 
     def __cinit__(self, const int64_t[::1] compile_ns, const int8_t[::1] fails, int32_t num_workers):

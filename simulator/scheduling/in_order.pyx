@@ -1,4 +1,4 @@
-"""What policies share that serve the running list in order of admission, within a budget of tokens."""
+"""Base of policies that serve the running list in order of admission, within a budget of tokens."""
 from libc.stdint cimport int32_t, int64_t
 
 from simulator.domain.iteration cimport Batch
@@ -7,14 +7,14 @@ from simulator.scheduling.base cimport Scheduler, Sequence
 
 
 cdef enum:
-    MOST_RESERVED = 4096        # tokens of an answer, as SGLang reserves for it (CLIP_MAX_NEW_TOKEN)
+    MOST_RESERVED = 4096        # most tokens of an answer that SGLang reserves (CLIP_MAX_NEW_TOKEN)
 
 
 cdef class InOrder(Scheduler):
     """Base of policies that serve the running list in order; see in_order.pxd."""
 
     cdef bint keeps_turns(self) noexcept nogil:
-        # The running list is served in order: who comes later takes nothing from members, unfinished prompts before
+        # The running list is served in order: later requests take nothing from members, but unfinished prompts before
         # them may.
         return self.num_members + self._num_prefilling <= self._token_budget and (
             self._num_prefilling == 0 or self._sequences[self._prefilling[0]].order > self._last_member_order)
@@ -76,7 +76,7 @@ cdef class InOrder(Scheduler):
         while slot >= 0 and not anything:
             anything = self._sequences[slot].scheduled > 0
             slot = self._links.next(slot)
-        slot = self._running.head if anything else -1       # an iteration of nothing is none, nobody misses a turn
+        slot = self._running.head if anything else -1       # an empty batch is no iteration, so no member misses a turn
         while slot >= 0:
             sequence = &self._sequences[slot]
             if not sequence.is_member:
@@ -98,7 +98,7 @@ cdef class InOrder(Scheduler):
             slot = self._links.next(slot)
         return 0
 
-    # ---- room for those whose KV comes from elsewhere
+    # ---- room for KV from elsewhere
 
     cdef bint _has_room(self, int32_t row, int32_t slot, int32_t hits, int64_t tokens,
                         int32_t watermark) noexcept nogil:
@@ -108,10 +108,11 @@ cdef class InOrder(Scheduler):
                 <= self.kv.free_blocks - self._unfinished_blocks())
 
     cdef bint _leaves_reserve(self, int32_t row, int32_t hits) noexcept nogil:
-        """Say whether a request may have blocks before its prompt is computed elsewhere, by SGLang's rule.
+        """Return whether a request may have blocks before its prompt is computed elsewhere, by SGLang's rule.
 
-        With it, each sequence that runs or waits for KV finds `reserved_tokens` free; and so much that each alone could
-        run to its end if all that run were preempted. Source: SGLang, disaggregation/decode.py, DecodePreallocQueue.
+        With its blocks taken, `reserved_tokens` must remain free for each sequence that runs or waits for KV, and each
+        one alone must be able to run to its end if all running ones are preempted. Source: SGLang,
+        disaggregation/decode.py, DecodePreallocQueue.
         """
         cdef int64_t reserved = self.tier.reserved_tokens, prompt = self._requests[row].prompt_tokens
         cdef int64_t found = <int64_t>hits * self.kv.block_size, fetched, retractable = self._retractable(), least
@@ -126,7 +127,7 @@ cdef class InOrder(Scheduler):
                          - max(reserved * active, largest - retractable))
 
     cdef int64_t _retractable(self) noexcept nogil:
-        """Return the tokens in KV of all that run, with one more for each."""
+        """Return the tokens in KV of all running sequences, plus one for each."""
         cdef int64_t tokens = self.member_tokens if self.grouping else 0
         cdef int32_t slot = -1 if self.grouping else self._running.head, i
         for i in range(self._num_prefilling if self.grouping else 0):

@@ -1,4 +1,4 @@
-"""Rows that wait in order of arrival; see lane.pxd."""
+"""A queue of rows in order of arrival; see lane.pxd."""
 from libc.stdint cimport int32_t
 from libc.string cimport memmove
 
@@ -24,7 +24,7 @@ cdef void leave_lane(Lane* lane, int32_t row) noexcept nogil:
         i += 1
     memmove(rows + lane.first + 1, rows + lane.first, (i - lane.first) * sizeof(int32_t))
     lane.first += 1
-    if 2 * lane.first >= lane.listed.size:          # what has left takes up half of the list
+    if 2 * lane.first >= lane.listed.size:          # removed rows take up half of the list
         lane.listed.size -= lane.first
         memmove(rows, rows + lane.first, lane.listed.size * sizeof(int32_t))
         lane.first = 0

@@ -1,11 +1,11 @@
-"""`lightllm`: prompts are admitted where the peak of KV that is foreseen fits, as Vidur has LightLLM.
+"""`lightllm`: prompts are admitted if the predicted peak of KV fits, as in Vidur's LightLLM.
 
-While requests decode, prompts are looked at after every `max_waiting_iters` batches of decodes, and computed whole in a
-batch of their own. The look ahead supposes what [workload.output_knowledge] foretells of output lengths; of whom
-nothing is foretold, all that its client allows. Source: the behaviour of Vidur's scheduler "lightllm", microsoft/vidur
-at 7d47513, replica_scheduler/lightllm_replica_scheduler.py, where lengths are known. It ends a run that decodes without
-blocks, which needs lengths that are foretold too short: here the last admitted restart then. And a request whose peak
-never fits waits for ever there; here it is admitted if nothing else runs.
+While requests decode, waiting prompts are considered after every `max_waiting_iters` batches of decodes, and computed
+whole in a batch of their own. The prediction uses output lengths of [workload.output_knowledge], or without one the
+client's max_tokens. Source: the behaviour of Vidur's scheduler "lightllm", microsoft/vidur at 7d47513,
+replica_scheduler/lightllm_replica_scheduler.py, where lengths are known. Vidur ends a run that decodes without blocks,
+which happens only if predicted lengths are too short: here the last admitted requests restart then. And a request
+with a peak that never fits waits for ever in Vidur; here it is admitted if nothing else runs.
 """
 from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport free
@@ -28,24 +28,24 @@ from simulator.scheduling.vidur import ALONE, VidurParameters
 class LightllmParameters(VidurParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of Vidur's scheduler "lightllm", under its names."""
 
-    ENGINE_DEFAULTS: ClassVar[dict] = {"block_size": 1}     # it counts tokens
+    ENGINE_DEFAULTS: ClassVar[dict] = {"block_size": 1}     # Vidur's scheduler counts tokens
 
     max_tokens_in_batch: Annotated[int, Meta(ge=1, le=2**31 - 1, extra={"unit": "tokens"}, description=(
-        "of a batch of prompts, at most; a longer prompt is refused"))] = 4096
+        "tokens in a batch of prompts, at most; a longer prompt is refused"))] = 4096
     max_waiting_iters: Annotated[int, Meta(ge=1, le=2**31 - 1, description=(
-        "batches of decodes before prompts are looked at again"))] = 10
+        "batches of decodes before waiting prompts are considered again"))] = 10
 
     @property
     def reads_expected_tokens(self):
-        """Say whether predictions of output lengths matter."""
+        """Return whether predictions of output lengths matter."""
         return True
 
 
-cdef struct Course:                     # of a request in the look ahead
+cdef struct Course:                     # predicted course of a request
     int64_t have                        # tokens in KV, once its next batch is computed
-    int64_t left                        # turns that follow
-    int64_t order                       # its place in the running list, see Sequence
-    int32_t slot                        # -1: it has none yet
+    int64_t left                        # turns after that
+    int64_t order                       # admission stamp, see Sequence
+    int32_t slot                        # -1: not admitted yet
 
 
 @cython.final
@@ -57,13 +57,13 @@ cdef class Lightllm(VidurScheduler):
     cdef int64_t _max_tokens            # max_tokens_in_batch
     cdef int64_t _max_waits             # max_waiting_iters
     cdef int64_t _since                 # the iteration after the last batch of prompts
-    cdef Course* _courses               # [_num_courses] by what is left, the longest first, at the last look
+    cdef Course* _courses               # [_num_courses] by turns left, most first, at the last check
     cdef int32_t _num_courses
     cdef int32_t _room_of_courses
-    cdef int64_t _have                  # by all of them, tokens
-    cdef int64_t* _seen                 # [_num_seen] by slot: the look at which it ran, and was not listed
+    cdef int64_t _have                  # tokens in KV of all courses
+    cdef int64_t* _seen                 # [_num_seen] by slot: the last check at which it ran and was not listed
     cdef int32_t _num_seen
-    cdef int64_t _looks                 # so far
+    cdef int64_t _looks                 # checks so far
 
     def __init__(self, parameters, context):
         self.share(parameters.batch_size_cap, 0.0, 0, context)
@@ -99,7 +99,7 @@ cdef class Lightllm(VidurScheduler):
         return min(self._max_tokens, VidurScheduler.longest_surely_taken(self))
 
     cdef bint keeps_turns(self) noexcept nogil:
-        return False                    # prompts that come take them
+        return False                    # arriving prompts take turns from decodes
 
     cdef bint repeats(self) noexcept nogil:
         return self.waiting.size == 0 or self._running.size >= self.max_running
@@ -151,18 +151,18 @@ cdef class Lightllm(VidurScheduler):
             self._name_course(course, self._running.tail)
             tokens += text
         if self._size > 0:
-            self._since = self.iteration            # which this batch does not count
+            self._since = self.iteration            # this batch is not counted
         return 0
 
     cdef int64_t _left_of(self, int32_t row, int64_t outputs) noexcept nogil:
-        """Return the turns of a request after its next one, if it has so many outputs now."""
+        """Return the turns of a request after its next one, if it has `outputs` output tokens now."""
         cdef int64_t expected = self._demands[row].expected_tokens
         if expected < 0:
             expected = min(<int64_t>self._demands[row].max_tokens, self._max_model_len)
         return max(expected - outputs - 1, <int64_t>0)
 
     cdef int _list_courses(self) except -1 nogil:
-        """List those that run: known ones first, who stand almost as they should, since all go on alike."""
+        """List running requests: known ones first, which are almost sorted, since all advance alike."""
         cdef int32_t slot = self._running.head, known = self._num_courses, i
         self._make_room()
         self._looks += 1
@@ -176,7 +176,7 @@ cdef class Lightllm(VidurScheduler):
                     self._courses[i].order == self._sequences[slot].order):
                 self._seen[slot] = 0
                 self._list_course(slot)
-        slot = self._running.tail                   # all others have come later
+        slot = self._running.tail                   # all other requests were admitted later
         while slot >= 0 and self._seen[slot] == self._looks:
             self._list_course(slot)
             slot = self._links.prev(slot)
@@ -199,7 +199,7 @@ cdef class Lightllm(VidurScheduler):
         self._name_course(self._add_course(have, self._left_of(row, have - self._requests[row].prompt_tokens)), slot)
 
     cdef int32_t _add_course(self, int64_t have, int64_t left) noexcept nogil:
-        """Return where the course, which has no slot, stands until the next one is added."""
+        """Insert a course without a slot; return its index, valid until the next insertion."""
         cdef int32_t i = self._num_courses
         while i > 0 and self._courses[i - 1].left < left:
             i -= 1
@@ -214,14 +214,14 @@ cdef class Lightllm(VidurScheduler):
         self._courses[i].slot, self._courses[i].order = slot, self._sequences[slot].order
 
     cdef bint _peak_fits(self) noexcept nogil:
-        """Say whether all tokens of KV that they have at once fit, if they last as long as they are supposed to.
+        """Return whether the predicted peak of KV tokens fits.
 
-        When one ends, `left` turns from now, those that last as long or longer have gained as many tokens each.
+        When a request ends, `left` turns from now, requests that last as long or longer have gained `left` tokens each.
         """
         cdef int64_t have = 0
         cdef int32_t i
         if self._courses[0].left * self._num_courses + self._have < self.kv.num_blocks:
-            return True                             # though all lasted as long as the longest
+            return True                             # even if all requests lasted as long as the longest
         for i in range(self._num_courses):
             have += self._courses[i].have
             if self._courses[i].left * (i + 1) + have >= self.kv.num_blocks:

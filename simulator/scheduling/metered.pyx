@@ -1,7 +1,7 @@
-"""What policies share that go by the tokens which accounts of requests have had generated: of tenants, for one.
+"""Base of policies that rank by the tokens generated per account of requests, such as tenants.
 
-Members gain a token in each iteration in which they are scheduled, and nobody visits them: an account keeps what its
-members had when they joined, less the number of the iteration, as `Scheduler` keeps their tokens in KV.
+Members gain a token in each iteration in which they are scheduled, without being visited: an account keeps the tokens
+that its members had when they joined, less the number of the iteration, as `Scheduler` keeps their tokens in KV.
 """
 from libc.stdint cimport int32_t, int64_t
 

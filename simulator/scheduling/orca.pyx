@@ -1,9 +1,9 @@
-"""`orca`: iteration-level batches of whole prompts and decodes, with the blocks of whole requests, as Vidur has Orca.
+"""`orca`: iteration-level batches of whole prompts and decodes, with blocks for whole requests, as in Vidur's Orca.
 
-Everyone who runs has a turn in each batch; who waits joins as soon as a place and the blocks of all its text are free,
-with the whole prompt. Source: the behaviour of Vidur's scheduler "orca", microsoft/vidur at 7d47513,
-replica_scheduler/orca_replica_scheduler.py; Yu et al., Orca, OSDI 2022. Vidur sets aside the longest text; blocks by
-lengths that are foretold are the `Oracle` and `Max` of Kwon et al., PagedAttention, arXiv 2309.06180, section 6.1.
+Every running request has a turn in each batch; a waiting request joins, with its whole prompt, as soon as a place and
+blocks for all its text are free. Source: the behaviour of Vidur's scheduler "orca", microsoft/vidur at 7d47513,
+replica_scheduler/orca_replica_scheduler.py; Yu et al., Orca, OSDI 2022. Vidur reserves the longest text; reserving by
+predicted lengths is the `Oracle` and `Max` of Kwon et al., PagedAttention, arXiv 2309.06180, section 6.1.
 """
 cimport cython
 

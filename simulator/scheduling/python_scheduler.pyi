@@ -12,7 +12,7 @@ class PythonSchedulerParameters(msgspec.Struct, frozen=True, kw_only=True, forbi
 
 class PythonScheduler(Scheduler):
     Parameters: type[PythonSchedulerParameters]
-    parameters: Any                     # as Parameters
+    parameters: Any                     # an instance of Parameters
     max_batched_tokens: int
 
     def __init__(self, parameters: Any, context: ReplicaContext) -> None: ...

@@ -1,7 +1,7 @@
 """Base class for schedulers written in Python: slow, but the shortest way to try an idea.
 
-A subclass looks at requests (`LocalRequest`) and says what they are to do by calls to a `NextBatch`, which checks each
-of them: whatever a subclass does, blocks and sequences stay consistent.
+A subclass inspects requests (`LocalRequest`) and schedules them by calls to a `NextBatch`, which checks each call:
+no call of a subclass can make blocks and sequences inconsistent.
 """
 from libc.stdint cimport int8_t, int32_t, int64_t
 cimport cython
@@ -24,7 +24,7 @@ from simulator.scheduling.questions import SchedulerFacts
 
 
 class PythonSchedulerParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the engine must know of any scheduler; a subclass adds keys of its own."""
+    """Keys that the engine needs of any scheduler; a subclass adds its own."""
 
     max_num_seqs: Annotated[int, Meta(ge=1, le=2**20, description="sequences in a batch")] = 256
     max_num_batched_tokens: Annotated[int, Meta(ge=1, le=2**31 - 1, description="tokens in a batch")] = 8192
@@ -33,30 +33,31 @@ class PythonSchedulerParameters(msgspec.Struct, frozen=True, kw_only=True, forbi
 cdef class PythonScheduler(Scheduler):
     """Base of schedulers written in Python: override `form_batch`.
 
-    The experiment names the subclass: `scheduler = "my_lab:ShortestFirst"`. Hang a frozen subclass of
-    `PythonSchedulerParameters` on the class as `Parameters` to have keys of [engine] read, checked and passed on.
+    The experiment names the subclass: `scheduler = "my_lab:ShortestFirst"`. For keys of its own in [engine], set the
+    class attribute `Parameters` to a frozen subclass of `PythonSchedulerParameters`: they are read, checked and passed
+    on.
 
         class OneByOne(PythonScheduler):
             def form_batch(self, batch, now_ns):
                 for request in batch.running or batch.waiting[:1]:
                     batch.run(request) if request.is_running else batch.admit(request)
 
-    Each iteration costs some microseconds, and more for each request looked at. What a true engine cannot know, the
-    length of an output, is not shown. An exception ends the simulation.
+    Each iteration costs some microseconds, and more for each request inspected. True output lengths, which an engine
+    cannot know, are not shown. An exception ends the simulation.
     """
 
     Parameters = PythonSchedulerParameters
 
-    cdef readonly object parameters     # what [engine] holds, as `Parameters`
+    cdef readonly object parameters     # the keys of [engine], an instance of `Parameters`
     cdef readonly int64_t max_batched_tokens    # tokens in a batch, at most
     cdef object _context                # ReplicaContext
     cdef dict _views                    # row -> LocalRequest
-    cdef NextBatch _next                # one, reused for each call
+    cdef NextBatch _next                # reused for each call
     cdef Batch* _batch                  # while form_batch runs: the batch being formed; else NULL
     cdef int64_t _turn                  # calls of form_batch so far
-    cdef int64_t _listed                # turn in which the waiting requests were last marked as such
+    cdef int64_t _listed                # turn in which the waiting requests were last listed and marked
     cdef int64_t _budget                # tokens left in the batch being formed
-    cdef int32_t _num_preempted         # by it
+    cdef int32_t _num_preempted         # by the batch being formed
 
     def __cinit__(self, parameters, context, *_, **__):     # here, so that no __init__ can forget it
         if context.num_stages > 1:
@@ -82,7 +83,7 @@ cdef class PythonScheduler(Scheduler):
     @staticmethod
     def kv_cache(parameters, plan):
         """See Scheduler."""
-        with_identity = plan.with_identity or plan.enable_prefix_caching        # whom it preempts may find its blocks
+        with_identity = plan.with_identity or plan.enable_prefix_caching        # preempted ones may find their blocks
         return Scheduler.kv_cache(parameters, replace(plan, with_identity=with_identity))
 
     def advice(self, plight):
@@ -92,10 +93,10 @@ cdef class PythonScheduler(Scheduler):
         return Scheduler.advice(self, plight)
 
     def form_batch(self, batch, now_ns):
-        """Say by calls to `batch`, a `NextBatch`, who computes how many tokens in the iteration that begins now.
+        """Schedule the iteration that begins now, by calls to `batch`, a `NextBatch`.
 
         Called whenever the replica is free and has requests. An empty batch means that nothing can run until a request
-        comes or leaves; one that preempts and runs nothing is asked for again at once.
+        arrives or leaves; after one that preempts and runs nothing, form_batch is called again at once.
         """
         raise NotImplementedError(f"{type(self).__name__} must override form_batch")
 
@@ -159,7 +160,7 @@ cdef class PythonScheduler(Scheduler):
         return requests
 
     cdef object _checked(self, object request, str deed, int8_t place):
-        """Return a request that stands where the deed needs it, or raise."""
+        """Return a request with the place that the call `deed` requires, or raise."""
         cdef LocalRequest view
         if self._batch == NULL:
             raise ValueError(f"{type(self).__name__}: a batch is formed only while form_batch runs")
@@ -186,7 +187,7 @@ cdef class PythonScheduler(Scheduler):
         return ValueError(f"{type(self).__name__}: cannot {deed} request {request.request_id}: {reason}")
 
     cdef int64_t _granted(self, LocalRequest request, str deed, object tokens, int64_t cached) except -1:
-        """Return how many tokens it gets; 0: the budget is used up."""
+        """Return the tokens that a request gets; 0: the budget is used up."""
         cdef int64_t wanted, remaining = request.remaining_tokens - cached
         if tokens is None:
             return min(remaining, self._budget)
@@ -246,7 +247,7 @@ cdef class PythonScheduler(Scheduler):
         return 0
 
 
-cdef enum:                      # where a request stands in this turn
+cdef enum:                      # place of a request in this turn
     WAITS
     RUNS
     STARTS                      # admitted by the batch being formed
@@ -260,7 +261,7 @@ WHERE = {
 
 @cython.final
 cdef class NextBatch:
-    """The batch that `PythonScheduler.form_batch` forms; of use only while that runs."""
+    """The batch that `PythonScheduler.form_batch` forms; valid only during that call."""
 
     cdef PythonScheduler scheduler
 
@@ -269,12 +270,12 @@ cdef class NextBatch:
 
     @property
     def waiting(self) -> list:
-        """The waiting requests: in order of arrival, those that were preempted in front."""
+        """The waiting requests: preempted ones in front, the others in order of arrival."""
         return self.scheduler._list_waiting()
 
     @property
     def running(self) -> list:
-        """The running requests, in order of admission; those that this batch admits too."""
+        """The running requests, in order of admission, including those admitted by this batch."""
         return [self.scheduler._view(row) for row in self.scheduler.running_rows()]
 
     @property
@@ -294,7 +295,7 @@ cdef class NextBatch:
 
     @property
     def free_blocks(self) -> int:
-        """KV blocks that nobody owns; they may hold cached prompts."""
+        """KV blocks that no request owns; they may hold cached prompts."""
         return self.scheduler.kv.free_blocks
 
     @property
@@ -303,46 +304,46 @@ cdef class NextBatch:
         return self.scheduler.kv.num_blocks
 
     def most_blocks(self, request) -> int:
-        """Return how many KV blocks a request takes at its longest, that is with max_tokens of output.
+        """Return the KV blocks that a request takes at its longest: with max_tokens of output.
 
-        No text is longer than max_model_len. Blocks that it shares with others count, too.
+        No text is longer than max_model_len. Blocks that it shares with other requests are counted.
         """
         cdef object tokens = min(request.prompt_tokens + request.max_tokens, self.scheduler._context.max_model_len)
         return blocks_for(tokens, self.scheduler.kv.block_size)
 
     def cached_tokens(self, request) -> int:
-        """Return how many tokens of a waiting request are found in the prefix cache."""
+        """Return the tokens of a waiting request that are found in the prefix cache."""
         cdef LocalRequest view = self.scheduler._checked(request, "look up", WAITS)
         return self.scheduler.kv.lookup(view.row, <int32_t>view.remaining_tokens) * self.scheduler.kv.block_size
 
     def admit(self, request, tokens=None, *, whole=False) -> bool:
-        """Let a waiting request run, and compute tokens that are not found in the prefix cache.
+        """Admit a waiting request, and compute tokens that are not in the prefix cache; return whether it succeeded.
 
-        tokens : at most; None: all that remain, as far as the budget lasts.
-        whole : only if there are KV blocks for its whole text.
+        tokens : computed at most; None: all that remain, as far as the budget lasts.
+        whole : admit only if there are KV blocks for its whole text.
 
-        False: the budget is used up, or there are not enough free KV blocks; nothing has changed then.
+        If the budget is used up, or too few KV blocks are free, it returns False and changes nothing.
         """
         return self.scheduler._admit(request, tokens, whole)
 
     def run(self, request, tokens=None) -> bool:
-        """Let a running request compute its next tokens; answers as `admit` does.
+        """Let a running request compute its next tokens; returns True or False as `admit` does.
 
         A request samples a token in each iteration that reaches the end of its text, prompt and outputs so far.
         """
         return self.scheduler._run(request, tokens)
 
     def preempt(self, request):
-        """Put a running request back in front of those that wait; its blocks are free, its text is computed again."""
+        """Put a running request back in front of the waiting ones; its blocks are freed, its text is recomputed."""
         self.scheduler._preempt(request)
 
 
 @cython.final
 cdef class LocalRequest(RequestView):
-    """One request in a replica: what its client declared, and how far it is."""
+    """A request in a replica: the facts that its client declared, and its progress."""
 
     cdef PythonScheduler scheduler
-    cdef int64_t turn                   # for which place and slot hold
+    cdef int64_t turn                   # call of form_batch that place and slot belong to
     cdef int8_t place
     cdef int32_t slot                   # -1: it does not run
 
@@ -354,12 +355,12 @@ cdef class LocalRequest(RequestView):
 
     @property
     def request_id(self):
-        """Its name in the trace."""
+        """Name of the request in the trace."""
         return self.scheduler._context.request_ids[self.row]
 
     @property
     def is_running(self) -> bool:
-        """It has a place in the running list, and KV blocks."""
+        """Whether it has a place in the running list, and KV blocks."""
         return self.turn == self.scheduler._turn and self.slot >= 0
 
     @property
@@ -384,5 +385,5 @@ cdef class LocalRequest(RequestView):
 
     @property
     def preemptions(self) -> int:
-        """How often it was preempted."""
+        """Number of its preemptions."""
         return self._requests[self.row].preemptions

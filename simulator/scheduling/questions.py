@@ -1,4 +1,4 @@
-"""What is asked of a scheduler class before there is a scheduler, and what one is built from."""
+"""Class-level facts of a scheduler, needed before one is built, and the context that one is built from."""
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,29 +11,29 @@ from simulator.domain.memory_reserve import MemoryReserve
 
 
 class SchedulerFacts(msgspec.Struct, frozen=True):
-    """What the engine knows of a scheduler before there is one.
+    """Facts about a scheduler that the engine needs before one is built.
 
     max_running : sequences in the running list, at most; None: unknown.
     max_batched_tokens : tokens in a batch, at most; 0: unknown.
     is_async : an iteration is scheduled while the one before it executes.
     speculative : SpeculativeParameters; None: no speculation.
-    takes_stages : it can keep a batch in each of several pipeline stages.
-    heeds_arrivals : with pipeline stages, a batch may be formed when a request comes while others are in flight, not
-        only when one of these ends.
-    why_no_async_stages : why it does not with `is_async`; empty: it does.
-    takes_threads : several replicas may be served at once, for none writes what another reads and no Python decides.
-    blocks_held_back : of num_gpu_blocks, KV blocks that no request gets.
-    encodes : encoders compute the items of prompts where they are computed.
-    preempts : who runs may lose its blocks, and be computed anew.
+    takes_stages : with pipeline stages, it keeps a batch in each stage.
+    heeds_arrivals : with pipeline stages, a batch may be formed when a request arrives while others are in flight, not
+        only when a batch ends.
+    why_no_async_stages : why `is_async` excludes pipeline stages; empty: it does not.
+    takes_threads : replicas may run in parallel threads: no replica writes data that another reads, and no Python runs.
+    blocks_held_back : KV blocks of num_gpu_blocks that no request gets.
+    encodes : encoders compute the items of prompts on the replica that computes the prompts.
+    preempts : a running request may lose its blocks, and be recomputed.
     draft_valid_rate : probability that the grammar of a request admits a draft.
-    takes_reserved : it admits waiting requests that were given blocks, with their KV in them, before they came.
-    takes_arrived : it admits requests that come with their KV, as kv_transfer.protocol = "simai" has it, whatever
+    takes_reserved : it admits waiting requests that got blocks, with their KV in them, before they arrived.
+    takes_arrived : it admits requests that arrive with their KV, as with kv_transfer.protocol = "simai", whatever
         `why_no_tier` says.
-    why_no_both : why its replicas cannot do whole requests; empty: they can.
-    why_no_tier : why it cannot work with KV beyond its blocks, as that of a prefill replica; empty: it can.
-    notices_when_forming : it looks for KV from elsewhere each time that it forms a batch, also while another executes.
-    does_whole : its replicas of role "decode" can compute prompts, too.
-    grouping : how layers of unlike kinds have block tables of their own; None: all layers share one.
+    why_no_both : why its replicas cannot serve whole requests; empty: they can.
+    why_no_tier : why it cannot work with KV beyond its blocks, such as that of a prefill replica; empty: it can.
+    notices_when_forming : it checks for KV from elsewhere each time that it forms a batch, also while another executes.
+    does_whole : its replicas of role "decode" can also compute prompts.
+    grouping : rules by which layers of unlike kinds have block tables of their own; None: all layers share one.
     """
 
     max_running: int | None = None
@@ -45,7 +45,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     why_no_async_stages: str = "the stages already execute several batches at once"
     takes_threads: bool = False
     blocks_held_back: int = 0
-    why_no_tier: str = "it asks nobody for KV beyond its blocks"
+    why_no_tier: str = "it requests no KV beyond its blocks"
     grouping: GroupRules | None = None
     takes_reserved: bool = False
     takes_arrived: bool = False
@@ -58,12 +58,12 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
 
 
 class MemoryNeeds(msgspec.Struct, frozen=True):
-    """What the plan of an accelerator's memory must know of a scheduler.
+    """Facts about a scheduler that the plan of an accelerator's memory needs.
 
     max_num_batched_tokens : tokens in a batch, at most; activations are sized for them.
     max_num_seqs : sequences in a batch, at most; sampler and recurrent states are sized for them.
-    share : KvShare, by which the engine counts KV blocks; None: vLLM's, of gpu_memory_utilization.
-    reserve : MemoryReserve of its version; None: the newest vLLM's.
+    share : KvShare, the engine's rule for counting KV blocks; None: vLLM's, by gpu_memory_utilization.
+    reserve : MemoryReserve of its version; None: that of the newest vLLM.
     has_old_kernels : whether it runs the kernels of vLLM 0.10.
     adapter_bytes : room for adapters beside the weights, on a rank that holds all layers.
     """
@@ -77,14 +77,14 @@ class MemoryNeeds(msgspec.Struct, frozen=True):
 
 
 class KVPlan(msgspec.Struct, frozen=True):
-    """The KV cache that a scheduler is asked to make.
+    """Parameters of the KV cache of a replica.
 
     num_blocks, block_size : usable blocks, the null block not counted, and tokens in each.
     content : the texts of the requests.
-    enable_prefix_caching : prompts may find blocks that others left behind.
-    with_identity : which block is which can be observed.
-    with_tables : somebody looks at block tables; else what can be observed are the decisions alone.
-    layer_groups : LayerGroups whose tokens are kept in blocks of their own; None: all layers share one block table.
+    enable_prefix_caching : prompts may reuse blocks that other requests left behind.
+    with_identity : the identity of blocks can be observed.
+    with_tables : block tables are observed; else only decisions can be observed.
+    layer_groups : LayerGroups with block tables of their own; None: all layers share one block table.
     max_model_len : longest text, prompt and output, in tokens.
     tier : KVTier beyond the blocks; None: there is none.
     """
@@ -106,18 +106,18 @@ class ReplicaContext(msgspec.Struct, frozen=True):
     kv : the replica's KVCache.
     requests, demands : structured arrays (n,), `records.REQUEST` and `DEMAND`. True output lengths are not here.
     max_model_len : longest text, prompt and output, in tokens.
-    prompts_use_outputs : some prompt contains what another request generates.
-    enable_prefix_caching : prompts may find blocks that others left behind.
+    prompts_use_outputs : some prompt contains the output of another request.
+    enable_prefix_caching : prompts may reuse blocks that other requests left behind.
     fast_forward : advance decoding sequences in bulk where that changes no result.
     num_stages : pipeline stages, each with a batch of its own.
     tier : KVTier beyond the replica's blocks; None: there is none.
-    seed : of every random stream.
-    request_ids, labels : names of the requests, and those behind the codes in `demands`, as Workload has them.
-    items : simulator.domain.items.Items, images and the like in prompts; None: nobody has any.
-    encoded_tokens : int64 (n,), embeddings that encoders have computed for each request; who encodes adds to it.
-    grammar_drafts : GrammarDrafts, which drafts grammars admit, and counts the others; None: all.
-    fetches_items : other replicas have encoded all items, and they are fetched instead.
-    behind_server : prompts come through the engine's server, which refuses those that leave room for no token.
+    seed : seed of every random stream.
+    request_ids, labels : names of the requests, and of the codes in `demands`, as Workload has them.
+    items : simulator.domain.items.Items, such as images in prompts; None: no request has any.
+    encoded_tokens : int64 (n,), embeddings that encoders have computed per request; schedulers that encode add to it.
+    grammar_drafts : GrammarDrafts, which decides which drafts grammars admit, and counts the others; None: all.
+    fetches_items : other replicas have encoded all items, which are fetched instead.
+    behind_server : prompts pass through the engine's server, which refuses those that leave no room for a token.
     """
 
     kv: Any

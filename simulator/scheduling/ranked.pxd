@@ -1,4 +1,4 @@
-"""Continuous batching whose waiting queue and victims follow the keys of a policy; see ranked.pyx."""
+"""Continuous batching with a waiting queue and victims by the keys of a policy; see ranked.pyx."""
 from libc.stdint cimport int32_t, int64_t
 
 from simulator.core.index_heap cimport IndexHeap
@@ -11,71 +11,71 @@ from simulator.scheduling.in_order cimport InOrder
 from simulator.scheduling.waiting_queue cimport Ranking
 
 
-cdef struct Yielding:           # one that runs and may give way
+cdef struct Yielding:           # a running sequence that may give way
     double standing             # in the batch being formed
-    int64_t order               # of its admission
+    int64_t order               # admission stamp
     int32_t slot
 
 
-cdef struct Stand:              # where one that runs stands, as worked out last
-    int64_t order               # of its admission
-    int64_t until_ns            # it stands there until then
-    int32_t queue               # or what else the policy stands it by
+cdef struct Stand:              # standing of a running sequence, as computed last
+    int64_t order               # admission stamp
+    int64_t until_ns            # end of this standing
+    int32_t queue               # or another number of the policy
 
 
 cdef class RequestRanking(Ranking):
-    cdef const Request* requests        # of the workload, like demands
+    cdef const Request* requests        # borrowed from the workload, like demands
     cdef const Demand* demands
     cdef object _owners                 # the arrays these pointers borrow from
 
 
 cdef class Ranked(InOrder):
     cdef int64_t _threshold             # longest chunk of a prompt, in tokens
-    cdef Ranking _ranking               # of those who wait
+    cdef Ranking _ranking               # order of waiting requests
     cdef bint _evicts_last_ranked       # the victim has the largest key; else it was admitted last
-    cdef bint _outputs_are_prompts      # some prompt contains what another request generates
+    cdef bint _outputs_are_prompts      # some prompt contains the output of another request
 
-    cdef bint _gives_way                # who runs may lose its place to who waits: by _standing, which is then answered
-    cdef int64_t _may_give_way          # so many, in the batch being formed; the policy may set it in _begin_batch
+    cdef bint _gives_way                # running requests may give way to waiting ones, by _standing
+    cdef int64_t _may_give_way          # most in the batch being formed; the policy may set it in _begin_batch
     cdef int64_t _given_way             # preemptions for a place, so far
-    cdef bint _learns                   # it goes by what iterations with prompts took, see _learn
-    cdef int64_t _now_ns                # of the batch formed last
-    cdef int64_t _forgotten_ns          # likewise, when the process ended last; -1: it has not
-    cdef Yielding* _line                # [max_running] a binary heap of those that may give way, the last first
-    cdef int32_t _in_line               # how many there are; -1: not looked up since places were asked for
-    cdef bint _is_heap                  # else it is none yet, and `_last` of it is the last
+    cdef bint _learns                   # it learns from the time of iterations with prompts, see _learn
+    cdef int64_t _now_ns                # start of the batch formed last
+    cdef int64_t _forgotten_ns          # start of the batch formed last when the process ended; -1: it has not
+    cdef Yielding* _line                # [max_running] a binary heap of sequences that may give way, the last first
+    cdef int32_t _in_line               # length of _line; -1: not built since places were needed
+    cdef bint _is_heap                  # _line is a heap; if not, `_last` is the index of its last one
     cdef int32_t _last
     cdef Stand* _stands                 # [_num_stands] by slot
     cdef int32_t _num_stands
-    cdef RowList _placed                # rows that wait and have found a place
-    cdef IndexHeap _frontier            # places of the waiting queue's heap below theirs
-    cdef RowList _displaced             # rows that have lost theirs, and are not in the queue yet
+    cdef RowList _placed                # waiting rows that have found a place
+    cdef IndexHeap _frontier            # indices of the next candidates in the heap of the waiting queue
+    cdef RowList _displaced             # rows that have lost their place and are not in the queue yet
 
-    # Order the waiting queue; the policy's __init__ ends with this.
+    # Order the waiting queue; the last call of the policy's __init__.
     cdef int _rank_by(self, object context, Ranking ranking) except -1
 
-    # A batch is about to be formed: keys may be brought up to date, and the budget set. Where nothing executes anything
-    # at once with it (no pipeline stages), nothing is in flight.
+    # Called before a batch is formed: the policy may update keys and set the budget. Without pipeline stages nothing is
+    # in flight then.
     cdef int _begin_batch(self, int64_t now_ns) except -1 nogil
 
-    # Who is next of those who wait, there are some; it is about to be admitted, and leaves the queue. It stays the same
-    # one while nobody comes, leaves or is admitted.
+    # The first waiting row, of a queue that is not empty; the row is about to be admitted, and leaves the queue by
+    # _take. It stays first while no request arrives, leaves or is admitted.
     cdef int32_t _next_row(self) noexcept nogil
     cdef int _take(self, int32_t row) except -1 nogil
 
-    # The row that was next has found a place: somebody else is. All is as before when places have been looked for.
-    # These are for policies whose next row is the top of the queue.
+    # The first row has found a place: another one becomes first. _end_looking undoes that for all, after the search for
+    # places. The defaults suit policies that start with the top of the queue.
     cdef int _set_aside(self, int32_t row) except -1 nogil
     cdef int _end_looking(self) except -1 nogil
     cdef int32_t _next_beside(self) noexcept nogil
 
-    # Where a request stands in the batch being formed, the least first: it runs in this slot, or waits (-1).
+    # The standing of a request in the batch being formed, the least first: it runs in `slot`, or waits (-1).
     cdef double _standing(self, int32_t row, int32_t slot) noexcept nogil
 
-    # The same of all that are in line, whose slots and orders are noted; `_stands` may keep what is known.
+    # Set the standing of all sequences in `_line`, by their slots and orders; `_stands` may cache known ones.
     cdef void _stand(self) noexcept nogil
 
-    # A batch with prompts has ended, asked before the next is formed in its place: its `shape` and `duration_ns`.
+    # Called before a batch is formed in the place of an ended one with prompts, of which it has `shape`, `duration_ns`.
     cdef void _learn(self, const Batch* batch) noexcept nogil
 
     # Tokens that a running sequence has generated.

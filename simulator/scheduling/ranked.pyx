@@ -1,13 +1,13 @@
-"""Continuous batching whose waiting queue and victims follow the keys of a policy.
+"""Continuous batching with a waiting queue and victims by the keys of a policy.
 
-As vLLM V1 does it (see vllm.pyx), each iteration brings the computed tokens of a request up to its text within a budget
-of tokens: first of those that run, in order of admission, then of those that wait, who are admitted when their whole
-text has room. What a policy adds is a `Ranking` of those who wait, smallest key first, and who makes room where blocks
-run out: the last admitted, or the one of the largest key. A policy that says where each request stands may also let
-those that run give way: who waits and finds no place or no blocks takes those of such that stand behind it, the last
-first. Only who has sampled a token since it was admitted gives way, so that each admission brings one and nobody makes
-room in vain; where all of them together are not enough, nobody does. Who gives way is recomputed, like all that are
-preempted.
+As in vLLM V1 (see vllm.pyx), each iteration brings the computed tokens of requests up to their texts within a token
+budget: first of running requests, in order of admission, then of waiting ones, which are admitted if their whole text
+has room. A policy adds a `Ranking` of waiting requests, smallest key first, and the choice of the victim where blocks
+run out: the last admitted, or the one with the largest key. A policy that defines the standing of each request may also
+let running ones give way: a waiting request without a place or blocks takes those of running requests with a later
+standing, the last first. Only requests that have sampled a token since admission give way, so that each admission
+yields a token, and none gives way in vain: if all together free too little, none does. Requests that give way are
+recomputed, like all that are preempted.
 """
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport free
@@ -45,7 +45,7 @@ class RankedParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 cdef class RequestRanking(Ranking):
-    """A ranking that reads requests and what their clients declared.
+    """A ranking that reads requests and the demands of their clients.
 
     context : ReplicaContext.
     """
@@ -62,7 +62,7 @@ cdef class RequestRanking(Ranking):
 
 
 cdef class Ranked(InOrder):
-    """Base of policies that rank who waits; see ranked.pxd."""
+    """Base of policies that rank waiting requests; see ranked.pxd."""
 
     def __init__(self, parameters, context):
         self.max_running = parameters.max_num_seqs
@@ -90,12 +90,12 @@ cdef class Ranked(InOrder):
     def facts(parameters):
         """See Scheduler."""
         return SchedulerFacts(parameters.max_num_seqs, parameters.max_num_batched_tokens, takes_threads=True,
-                              blocks_held_back=1, why_no_tier="")           # num_gpu_blocks is counted as for vllm
+                              blocks_held_back=1, why_no_tier="")           # num_gpu_blocks counts one more, as in vllm
 
     @staticmethod
     def kv_cache(parameters, plan):
         """See Scheduler."""
-        # who got a block may lose it in the same iteration, and somebody may have named it
+        # a request may lose a block in the iteration in which it got it, when the block may have been named to the tier
         return InOrder.kv_cache(parameters, replace(plan, with_tables=plan.with_tables or plan.tier is not None))
 
     cdef int64_t longest_surely_taken(self) noexcept nogil:
@@ -104,7 +104,7 @@ cdef class Ranked(InOrder):
         return min(self.longest_prompt, <int64_t>self.kv.num_blocks * self.kv.block_size)
 
     cdef bint repeats(self) noexcept nogil:
-        # Members alone cannot make room for the head of the queue, unless what they generate is its prompt.
+        # Members alone cannot make room for the head of the queue, unless their outputs are part of its prompt.
         if self.tier is not None or (self._gives_way and (
                 self._may_give_way > 0 or self._running.size < self.max_running)):
             return self.num_waiting() == 0
@@ -140,7 +140,7 @@ cdef class Ranked(InOrder):
         self._budget = self._token_budget
         self._begin_batch(now_ns)
         if self._gives_way and self.waiting.size > 0 and self._give_way(batch) > 0:
-            self.close(batch, -1)       # of nothing but preemptions: the next one is formed at once
+            self.close(batch, -1)       # only preemptions: the next batch is formed at once
             return 0
         if not (self.grouping and self._continue_at_once(batch, self._threshold)):
             self._continue_one_by_one(batch)
@@ -168,7 +168,7 @@ cdef class Ranked(InOrder):
             self._line[i].standing = self._standing(self._sequences[self._line[i].slot].row, self._line[i].slot)
 
     cdef int _give_way(self, Batch* batch) except -1 nogil:
-        """Let those that run make room for who waits and stands before them; return how many did."""
+        """Let running requests give way to waiting ones that rank before them; return how many did."""
         cdef int64_t blocks = self.kv.free_blocks, places = self.max_running - self._running.size
         cdef int64_t budget = self._token_budget - self._spoken_for(&blocks), given_way = self._given_way
         cdef int32_t row, i
@@ -179,7 +179,7 @@ cdef class Ranked(InOrder):
             row = self._next_row()
             if self.stale_tokens(row) > 0 or not self._make_place(batch, row, &places, &blocks):
                 break
-            if batch.num_preempted == 0:        # there is room for it
+            if batch.num_preempted == 0:        # there is room without preemption
                 break
             self._set_aside(row)
             add_row(&self._placed, row)
@@ -209,7 +209,8 @@ cdef class Ranked(InOrder):
         return self.waiting.at(self._frontier.top() if self._placed.size > 0 else 0)
 
     cdef bint _make_place(self, Batch* batch, int32_t row, int64_t* places, int64_t* blocks) except -1 nogil:
-        """Find a place and blocks for one that waits, preempting who stands behind it; False: there are not enough."""
+        """Find a place and blocks for a waiting request, preempting those ranked behind it; return whether it
+        succeeded."""
         cdef int64_t text = <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens
         cdef int64_t needed = self.kv.needed(self.top_slot(), self.kv.lookup(row, <int32_t>text), text)
         cdef double before = 0.0
@@ -222,7 +223,7 @@ cdef class Ranked(InOrder):
                 return False
         while places[0] <= 0 or needed > blocks[0]:
             slot = self._yielding(before)
-            if slot < 0:                        # what they held, others share
+            if slot < 0:                        # the blocks of the preempted requests are shared
                 return False
             if not self._is_heap:
                 self._order_line()
@@ -242,7 +243,7 @@ cdef class Ranked(InOrder):
         return True
 
     cdef int _line_up(self) except -1 nogil:
-        """Note where those stand that may give way: once while places are asked for, which changes nothing of it."""
+        """List the sequences that may give way, with their standings: once per batch, since searching changes none."""
         cdef int32_t i
         if self._in_line >= 0:
             return 0
@@ -267,7 +268,7 @@ cdef class Ranked(InOrder):
         return 0
 
     cdef void _list_running(self) noexcept nogil:
-        """Let those line up, in order, that have sampled since they were admitted."""
+        """List the sequences that have sampled since they were admitted, in order of admission."""
         cdef const Sequence* sequence
         cdef int32_t slot = self._running.head
         while slot >= 0:
@@ -284,13 +285,13 @@ cdef class Ranked(InOrder):
         self._is_heap, self._last = True, 0
 
     cdef int32_t _yielding(self, double before) noexcept nogil:
-        """Return the slot of who stands last in line, if behind one that waits; -1: there is none."""
+        """Return the lowest-ranked slot in line if a waiting request of standing `before` outranks it, else -1."""
         if self._in_line > 0 and self._may_give_way > 0 and self._line[self._last].standing > before:
             return self._line[self._last].slot
         return -1
 
     cdef int64_t _blocks_behind(self, double before) noexcept nogil:
-        """Return the blocks of all in line that stand behind one that waits."""
+        """Return the blocks of all listed sequences that a waiting request of standing `before` outranks."""
         cdef int64_t blocks = 0
         cdef int32_t i
         for i in range(self._in_line):
@@ -299,7 +300,7 @@ cdef class Ranked(InOrder):
         return blocks
 
     cdef int64_t _spoken_for(self, int64_t* blocks) noexcept nogil:
-        """Return the tokens that those that run want; the blocks they lack are taken from `blocks`."""
+        """Return the tokens that running requests want; subtract the blocks that they lack from `blocks`."""
         cdef int64_t tokens = self.num_members, wanted
         cdef int32_t slot = self._running.head, i
         if self.grouping:
@@ -312,7 +313,7 @@ cdef class Ranked(InOrder):
             slot = self._links.next(slot)
         return tokens
 
-    # ---- those that run
+    # ---- running requests
 
     cdef int64_t _wanted(self, const Sequence* sequence, int64_t threshold) noexcept nogil:
         if sequence.is_member:
@@ -341,7 +342,7 @@ cdef class Ranked(InOrder):
         return self._gather(batch)
 
     cdef int _make_room(self, Batch* batch, int32_t slot, int64_t tokens) except -1 nogil:
-        """Allocate for a running sequence, preempting others; return 0 if it fell victim itself."""
+        """Allocate for a running sequence, preempting others; return 0 if it is preempted itself."""
         cdef int64_t computed = self.computed(slot) + tokens
         cdef int32_t victim, row
         while not self.kv.allocate(slot, self._sequences[slot].row, 0, computed, 0, 0, computed):
@@ -377,7 +378,7 @@ cdef class Ranked(InOrder):
             slot = self._links.prev(slot)
         return worst
 
-    # ---- those that wait
+    # ---- waiting requests
 
     cdef int _admit_waiting(self, Batch* batch) except -1 nogil:
         cdef int32_t row
@@ -385,12 +386,12 @@ cdef class Ranked(InOrder):
             return 0
         while self._budget > 0 and self.waiting.size > 0 and self._running.size < self.max_running:
             row = self._next_row()
-            if self.stale_tokens(row) > 0 or not self._admit_next(batch, row):      # nobody overtakes it
+            if self.stale_tokens(row) > 0 or not self._admit_next(batch, row):      # no request overtakes it
                 break
         return 0
 
     cdef bint _admit_next(self, Batch* batch, int32_t row) except -1 nogil:
-        """Admit one, or let it wait for KV from the tier; False: there is no room."""
+        """Admit a request, or let it wait for KV from the tier; return False if there is no room."""
         cdef int64_t text = <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens
         cdef int32_t hits = self.kv.lookup(row, <int32_t>text), slot = self.top_slot()
         cdef int64_t computed = <int64_t>hits * self.kv.block_size, tokens
@@ -423,7 +424,7 @@ cdef class Ranked(InOrder):
         return True
 
     cdef bint _admit_held(self, Batch* batch) except -1 nogil:
-        """Admit those whose KV has come from the tier, in their order; False: one of them lacks blocks."""
+        """Admit requests after their KV has arrived from the tier, in order; return False if one lacks blocks."""
         cdef int32_t slot = self._held.head, following
         cdef const Sequence* sequence
         cdef int64_t tokens, computed
@@ -453,7 +454,7 @@ cdef inline bint yields_before(const Yielding* one, const Yielding* other) noexc
 
 
 cdef void sink(Yielding* line, int32_t size, int32_t hole, Yielding entry) noexcept nogil:
-    """Put one where it belongs in a binary heap, from the hole downwards."""
+    """Insert an entry into a binary heap, from the hole downwards."""
     cdef int32_t child = 2 * hole + 1
     while child < size:
         if child + 1 < size and yields_before(&line[child + 1], &line[child]):

@@ -1,9 +1,8 @@
-"""`sarathi`: chunks of prompts fill up batches of decodes, as Vidur has Sarathi.
+"""`sarathi`: chunks of prompts fill up batches of decodes, as in Vidur's Sarathi.
 
-Whoever decodes has a token in each batch; what `chunk_size` leaves beside these goes to the prompts that are under way,
-then to new ones. The blocks of a whole prompt are taken with its first chunk. Source: the behaviour of Vidur's
-scheduler "sarathi", microsoft/vidur at 7d47513, replica_scheduler/sarathi_replica_scheduler.py; Agrawal et al., arXiv
-2403.02310.
+Each decoding request has a token in each batch; the rest of `chunk_size` goes to prompts under way, then to new ones.
+The blocks of a whole prompt are taken with its first chunk. Source: the behaviour of Vidur's scheduler "sarathi",
+microsoft/vidur at 7d47513, replica_scheduler/sarathi_replica_scheduler.py; Agrawal et al., arXiv 2403.02310.
 """
 from libc.stdint cimport int32_t, int64_t
 cimport cython
@@ -24,7 +23,7 @@ class SarathiParameters(WatermarkParameters, frozen=True, kw_only=True, forbid_u
     """Options of Vidur's scheduler "sarathi", under its names."""
 
     chunk_size: Annotated[int, Meta(ge=1, le=2**31 - 1, extra={"unit": "tokens"}, description=(
-        "in a batch; decodes count, but are never put off"))] = 512
+        "tokens in a batch; decodes count, but are never postponed"))] = 512
 
 
 @cython.final
@@ -33,8 +32,8 @@ cdef class Sarathi(VidurScheduler):
 
     Parameters = SarathiParameters
 
-    cdef int64_t _left                  # of chunk_size, for prompts in the batch being formed; may be negative
-    cdef int32_t _visited               # of those at hand
+    cdef int64_t _left                  # tokens of chunk_size left for prompts in this batch; may be negative
+    cdef int32_t _visited               # sequences of _at_hand visited
 
     def __init__(self, parameters, context):
         self.share(parameters.batch_size_cap, parameters.watermark_blocks_fraction, 1, context)
@@ -65,7 +64,8 @@ cdef class Sarathi(VidurScheduler):
         return 0
 
     cdef bint _go_on_at_once(self, Batch* batch) except -1 nogil:
-        """Serve all members, then the prompts under way; False: nothing was done, for somebody must be looked at."""
+        """Schedule all members, then prompts under way; return False, with nothing done, if sequences must be
+        visited."""
         cdef int32_t i, slot
         cdef Sequence* sequence
         for i in range(self._num_prefilling):
@@ -83,7 +83,7 @@ cdef class Sarathi(VidurScheduler):
         return True
 
     cdef bint _take_chunk(self, int32_t slot) except -1 nogil:
-        """Give a prompt under way its next chunk; False: nothing is left for it, or no block."""
+        """Schedule the next chunk of a prompt under way; return False if no tokens or no blocks are left for it."""
         cdef Sequence* sequence = &self._sequences[slot]
         cdef int64_t tokens = max(min(<int64_t>sequence.num_tokens - sequence.num_computed, self._left), <int64_t>0)
         sequence.scheduled = 0
@@ -115,7 +115,7 @@ cdef class Sarathi(VidurScheduler):
         for i in range(min(self._visited, self._count)):
             slot = self._at_hand[i]
             if not self._sequences[slot].is_decoding and not self._take_chunk(slot) and self._left > 0:
-                self.restart(batch, slot)               # it came from elsewhere, and has no room
+                self.restart(batch, slot)               # its KV came from elsewhere, and it has no room
                 self._at_hand[i] = -1
         return 0
 
@@ -127,7 +127,7 @@ cdef class Sarathi(VidurScheduler):
         return 0
 
     cdef void _put_back(self) noexcept nogil:
-        """Sort those at hand without a turn by arrival, before all whose batches come back later."""
+        """Put idle sequences at hand back by arrival, before sequences in batches that return later."""
         cdef int32_t i, count = 0
         for i in range(self._count):
             if self._at_hand[i] >= 0 and self._sequences[self._at_hand[i]].scheduled == 0:

@@ -1,11 +1,11 @@
 """`sarathi_slo`: chunked prefills that keep an SLO on the time between tokens.
 
-Who decodes has a token in each iteration, and prompts are computed in chunks beside them. As long as somebody decodes,
-all chunks of an iteration together have a limit, which follows the iterations that were measured: half of it after one
-that took longer than `tbt_slo_ms`, and `chunk_step_tokens` more after one that did not, if it used the limit up.
-Requests are served as they arrived; where blocks run out, the last admitted makes room.
+Each decoding request has a token in each iteration, beside chunks of prompts. While any request decodes, all chunks of
+an iteration together are limited, and the limit follows measured iterations: it is halved after an iteration longer
+than `tbt_slo_ms`, and raised by `chunk_step_tokens` after a shorter one that used the limit up. Requests are served in
+order of arrival; where blocks run out, the last admitted is preempted.
 
-Source: Sarathi-Serve, arXiv 2403.02310, sections 4.2 and 4.3, which finds one limit by profiling before it serves;
+Source: Sarathi-Serve, arXiv 2403.02310, sections 4.2 and 4.3, where one limit is found by profiling before serving;
 additive increase and multiplicative decrease: Chiu and Jain, Computer Networks and ISDN Systems 17(1), 1989.
 """
 from libc.stdint cimport int32_t, int64_t
@@ -24,13 +24,13 @@ Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
 
 class SarathiSloParameters(RankedParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Limits of a batch, and how long it may take."""
+    """Limits of a batch, and of its time."""
 
-    tbt_slo_ms: Annotated[float, Meta(gt=0, le=1e6, description="ms that an iteration with decodes may take")] = 100.0
+    tbt_slo_ms: Annotated[float, Meta(gt=0, le=1e6, description="longest iteration with decodes, in ms")] = 100.0
     chunk_tokens: Annotated[Tokens, Meta(description=(
-        "of prompts in an iteration with decodes, at first"))] = 512
-    min_chunk_tokens: Annotated[Tokens, Meta(description="the same, however long iterations take")] = 64
-    chunk_step_tokens: Annotated[Tokens, Meta(description="more after an iteration in time")] = 64
+        "prompt tokens in an iteration with decodes, at first"))] = 512
+    min_chunk_tokens: Annotated[Tokens, Meta(description="least limit, however long iterations take")] = 64
+    chunk_step_tokens: Annotated[Tokens, Meta(description="increase after an iteration in time")] = 64
 
 
 @cython.final
@@ -40,8 +40,8 @@ cdef class SarathiSlo(Ranked):
     Parameters = SarathiSloParameters
 
     cdef int64_t _slo_ns
-    cdef int64_t _chunk                 # tokens of prompts in an iteration with decodes, now
-    cdef int64_t _first                 # the same before anything was measured
+    cdef int64_t _chunk                 # most prompt tokens in an iteration with decodes, now
+    cdef int64_t _first                 # the limit before any measurement
     cdef int64_t _least
     cdef int64_t _step
 

@@ -1,45 +1,46 @@
-"""`sglang`: continuous batching as SGLang does it.
+"""`sglang`: continuous batching as in SGLang.
 
-Prompts come first: as long as any may be admitted, a batch has prompts alone, and decodes wait (or, with
-enable_mixed_chunk, go along). What a prompt has computed is found by others as soon as its batch has ended, in a tree
-of prefixes (kv/radix.pxd); what is decoded, once the request is done. Requests are admitted by an estimate of what
-those that run still need, part of what they may generate, and the part shrinks as decodes go well; where it was too
-small, requests are retracted and compute their text anew. Source: sglang 0.5.23, managers/scheduler.py,
-schedule_policy.py, schedule_batch.py and scheduler_components/.
+Prompts come first: while any may be admitted, a batch has only prompts, and decodes wait (or, with enable_mixed_chunk,
+are added to it). Computed prompt tokens can be reused as soon as their batch has ended, from a tree of prefixes
+(kv/radix.pxd); generated tokens, once their request is complete. Requests are admitted by an estimate of the tokens
+that running ones still need: a part of their longest answers, which shrinks as decodes succeed; if it was too small,
+requests are retracted and recompute their texts. Source: sglang 0.5.23, managers/scheduler.py, schedule_policy.py,
+schedule_batch.py and scheduler_components/.
 
-With host memory ([kv_tiers] protocol = "hicache") a prompt may be found there behind what the tree has on the
-accelerator: its tokens count as ones to be given pages, are loaded when it is admitted, and computed anew if they are
+With host memory ([kv_tiers] protocol = "hicache") a part of a prompt may be found there, behind the part that the tree
+has on the accelerator: its tokens need pages, are loaded when the prompt is admitted, and are recomputed if they are
 fewer than ten or find no room (kv/radix_host.pyx, kv/tiers/hicache.pyx).
 
-KV, in pages of a token if not said otherwise, is counted by SGLang's rule: memory x mem_fraction_static less weights;
+KV is in pages, by default of one token; their number follows SGLang's rule: memory x mem_fraction_static less weights;
 the rest is for activations (engine_memory.py).
 
-A batch is chosen while the one before it executes, unless `disable_overlap_schedule`: what the latter samples is known
-one batch later, and so is a request's end token.
+Unless `disable_overlap_schedule`, a batch is chosen while the one before it executes: the tokens sampled there are
+known one batch later, and so is a request's end token.
 
-Where SGLang does what it does not mean to do, `upstream_compat` follows it, and without it:
+With `upstream_compat` unintended behaviour of SGLang is followed. Without it:
 
-- hrrn counts with each decode no tokens; upstream those of the prompts that the running batch grew from.
-- Without a tree, a request that ignores its end token and would be alone is admitted if its text has room. Upstream
-  one whose answer the pool cut short never is, nor one put back that needs another page: all behind it wait.
-- A prompt joins others in a batch if max_prefill_tokens has room for it, or for what it is cut to; upstream one that
-  may be cut joins as long as any are left.
-- One prompt is cut in a batch. Upstream, where a second one is, it alone goes on; the first decodes behind the part of
-  its prompt that it has.
-- Where decodes lack pages and an unfinished prompt holds some, that one is put back first. Upstream it keeps them, as
-  it may do for long with prefill_decode_interval, and those who decode are put back, the last of them refused.
-- A decode replica that runs nobody looks for KV that has come even if retracted requests wait; see sglang_apart.
+- hrrn adds no tokens to the processed ones for a decode; upstream adds those of the prompts that the running batch grew
+  from.
+- Without a tree, a request that ignores its end token and would run alone is admitted if its text has room. Upstream
+  never admits one if the pool cut its answer short, or one put back that needs another page: all behind it wait.
+- A prompt joins others in a batch if max_prefill_tokens has room for it, or for the part it is cut to; upstream a
+  prompt that may be cut joins while any tokens are left.
+- One prompt per batch is cut. Upstream, if a second one is cut, only that one goes on; the first decodes behind the
+  computed part of its prompt.
+- If decodes lack pages and an unfinished prompt holds some, the prompt is put back first. Upstream it keeps them, which
+  may last long with prefill_decode_interval, and decoding requests are put back, the last one refused.
+- A decode replica that runs no request checks for arrived KV even if retracted requests wait; see sglang_apart.
 
-Kept, as meant so or harmless: a chunk goes on though those who run may need more than is left; that the batch is full
-is forgotten when the running batch is replaced by prompts, and after a mixed batch; after a retraction much is expected
-of requests, for up to 600 decodes.
+Kept, as intended or harmless: a chunk goes on even if running requests may need more than is left; the state "batch is
+full" is reset when the running batch is replaced by prompts, and after a mixed batch; after a retraction requests are
+expected to need many tokens, for up to 600 decodes.
 
-One token stands for a prompt that is too long: it waits its turn, is computed, and its request is rejected then
+A prompt that is too long is replaced by one token: it waits in the queue, is computed, and then its request is rejected
 (managers/utils.py, validate_input_length; schedule_batch.py, set_finish_with_abort). In pools with roles and with
 hicache it is rejected at once.
 
-Not as in SGLang: a chunk for which there is no page waits, where the server would end; requests whose clients give up
-leave nothing in the tree.
+Unlike SGLang: a chunk without free pages waits, where the server would crash; requests leave nothing in the
+tree if their clients give up.
 """
 from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
@@ -68,13 +69,13 @@ from simulator.scheduling.sglang_arguments import (
 
 cdef enum:
     NOT_SCHEDULED = -1          # records.NEVER_NS
-    SPARE_TOKENS = 6            # that the longest text has beyond the longest prompt
-    DECAY_STEPS = 600           # decodes until little is expected; SGLANG_NEW_TOKEN_RATIO_DECAY_STEPS
+    SPARE_TOKENS = 6            # by which the longest text exceeds the longest prompt
+    DECAY_STEPS = 600           # decodes until the ratio is least; SGLANG_NEW_TOKEN_RATIO_DECAY_STEPS
 
 NO_IMAGES = '"sglang" knows no images: its tree of prefixes tells prompts apart by their tokens alone'
 
 cdef double FIRST_RATIO = 0.7   # SGLANG_INIT_NEW_TOKEN_RATIO
-cdef double LEAST_PART = 0.14   # of that, at least; SGLANG_MIN_NEW_TOKEN_RATIO_FACTOR
+cdef double LEAST_PART = 0.14   # least share of FIRST_RATIO; SGLANG_MIN_NEW_TOKEN_RATIO_FACTOR
 
 
 cdef enum Verdict:              # may another prompt be admitted?
@@ -84,19 +85,19 @@ cdef enum Verdict:              # may another prompt be admitted?
 
 
 cdef struct Budget:             # of the batch being formed
-    double total                # tokens that it and those who run are expected to need; see `_spare`
-    double slack                # by how much that may be wrong; 0: it is what SGLang has, rounded as there
-    int64_t current             # that it needs now
+    double total                # tokens that it and running requests are expected to need; see `_spare`
+    double slack                # error bound of total; 0: equal to SGLang's, roundings included
+    int64_t current             # tokens that the batch needs now
     int64_t inputs              # left of max_prefill_tokens
     int64_t chunk               # left of chunked_prefill_size
-    int32_t chunk_slot          # of a prompt that goes on after it; -1: none
-    bint goes_on                # it was cut in an earlier batch
-    bint has_needs              # `_needs` are those of this pass
+    int32_t chunk_slot          # slot of a prompt that goes on after this batch; -1: none
+    bint goes_on                # the batch goes on with a prompt cut earlier
+    bint has_needs              # `_needs` was filled in this pass
 
 
-cdef struct Need:               # without a tree: of one that ignores the end token
-    double left                 # tokens to come
-    int64_t occupied            # in KV then
+cdef struct Need:               # of a request that ignores the end token, without a tree
+    double left                 # tokens still to generate
+    int64_t occupied            # tokens in KV then
 
 
 @cython.final
@@ -107,10 +108,10 @@ cdef class Sglang(SglangApart):
 
     cdef RowList _admitted              # slots of the batch being formed that compute prompts
     cdef RowList _victims               # rows put back for others in this pass
-    cdef Need* _needs                   # [_num_needs] by what is left
+    cdef Need* _needs                   # [_num_needs] by tokens left
     cdef int32_t _num_needs
     cdef int32_t _needs_room
-    cdef bint _drops_chunk              # the batch before had prompts, one of which goes on
+    cdef bint _drops_chunk              # the batch before had prompts, one still unfinished
     cdef bint _is_chunking
     cdef bint _is_mixing
     cdef bint _may_preempt
@@ -121,17 +122,17 @@ cdef class Sglang(SglangApart):
     cdef int64_t _most_queued           # max_queued_requests
     cdef int64_t _interval              # prefill_decode_interval
     cdef int64_t _interval_least        # prefill_decode_interval_min_bs
-    cdef int64_t _deferrals             # passes without prompts to come
+    cdef int64_t _deferrals             # passes without prompts still to be made
     cdef Budget _left                   # of the batch being formed
-    cdef int64_t _known_orders          # who runs with a later place in the running list came from another replica
+    cdef int64_t _known_orders          # running requests with a later order came from other replicas
     cdef bint _had_decodes              # the running batch had requests when the last pass ended
     cdef int64_t _extended              # tokens of the last batch with prompts
-    cdef bint _cuts_prompts             # one token stands for a prompt that is too long
+    cdef bint _cuts_prompts             # a prompt that is too long is replaced by one token
     cdef HicacheTier _hicache           # host memory; None: there is none
-    cdef bint _prefetches               # from a store below it
+    cdef bint _prefetches               # a store below host memory is prefetched from
     cdef bint _is_forming               # a pass is under way
-    cdef RowList _waiting_on            # rows passed over in this pass: their KV is prefetched, or they are to leave
-    cdef int64_t _carried               # of the one that the running batch grew from; hrrn counts them with each decode
+    cdef RowList _waiting_on            # rows passed over in this pass: being prefetched, or about to leave
+    cdef int64_t _carried               # prompt tokens that the running batch grew from; hrrn adds them per decode
 
     def __init__(self, parameters, context):
         ignoring = ignores_eos(parameters, context.labels)
@@ -186,7 +187,7 @@ cdef class Sglang(SglangApart):
         free(self._needs)
         free(self._waiting_on.rows)
 
-    # ---- what is asked of the class
+    # ---- class-level answers
 
     @staticmethod
     def facts(parameters):
@@ -245,7 +246,7 @@ cdef class Sglang(SglangApart):
         """See Scheduler."""
         return ADVICE.get((plight, "decode") if self._role == DECODE else plight) or Scheduler.advice(self, plight)
 
-    # ---- requests come and leave
+    # ---- requests arrive and leave
 
     def limits(self):
         """See Scheduler."""
@@ -281,7 +282,7 @@ cdef class Sglang(SglangApart):
     # ---- host memory
 
     cdef int _ask(self, int32_t row) except -1 nogil:
-        """Prefetch what the store has of a text that has entered the queue."""
+        """Prefetch the part of a queued text that the store has."""
         cdef Candidate* it = self._queue.candidate(row)
         if self._queue.is_leaving(row):
             return 0
@@ -302,7 +303,7 @@ cdef class Sglang(SglangApart):
         return OTHER if self._left.inputs <= 0 or (self._is_chunking and self._left.chunk <= 0) else GO_ON
 
     cdef inline int64_t _slots_left(self, int64_t held) noexcept nogil:
-        """Return how many may be in a batch of prompts, `held` of which had places before."""
+        """Return the most prompts in a batch, `held` of which had places before."""
         cdef int64_t rows = self.max_running - (self._running.size + self._parked.size - self._num_new())
         return min(<int64_t>self.max_running - self._decoding.size, max(rows + held, 0))
 
@@ -310,8 +311,8 @@ cdef class Sglang(SglangApart):
         return self._admitted.size - self._left.goes_on
 
     cdef bint repeats(self) noexcept nogil:
-        # Nobody is admitted while the batch is full, and it is until somebody leaves. With hrrn, who comes asks what
-        # was processed. On a decode replica what is free and what would be retracted change with each token.
+        # No request is admitted while the batch is full, and it is until a request leaves. With hrrn, an arrival needs
+        # the tokens processed. On a decode replica, free and retractable tokens change with each token.
         if self._role == DECODE:
             return self.failed.size + self.waiting.size + self._loaded.size == 0
         return self._chunked < 0 and self.failed.size == 0 and self._queue.policy() != HRRN and (
@@ -349,7 +350,7 @@ cdef class Sglang(SglangApart):
             if self._may_prefill():
                 is_prefill = self._prefill(batch)
             elif self.num_in_flight + self.num_standing == 0:
-                is_idle = False                         # passes without prompts are counted though nothing executes
+                is_idle = False                         # passes without prompts count even if nothing executes
             if not is_prefill and self._decoding.size > 0:
                 self._decode(batch)
         if is_prefill:
@@ -365,7 +366,7 @@ cdef class Sglang(SglangApart):
         return 0
 
     cdef int _take_over(self, Batch* batch) except -1 nogil:
-        """Let those go on who have come from other replicas: as decodes, or anew where their prompts were not done."""
+        """Continue requests from other replicas: as decodes, or from the queue if their prompts are unfinished."""
         cdef int32_t slot = self._running.head, following, row
         while slot >= 0:
             following, row = self._links.next(slot), self._row(slot)
@@ -389,7 +390,7 @@ cdef class Sglang(SglangApart):
         return False
 
     cdef int _merge(self) except -1 nogil:
-        """Let those run whose prompts the batch before had; find who has left."""
+        """Add the last batch's finished prompts to the decodes; detect requests that have left."""
         cdef int32_t i
         cdef int64_t computed
         if self._chunked >= 0:
@@ -449,7 +450,7 @@ cdef class Sglang(SglangApart):
         self._left.has_needs = False
 
     cdef inline double _spare(self, double need) noexcept nogil:
-        """Return the tokens that nobody is expected to need: as SGLang has them if that may decide over `need`."""
+        """Return the tokens that no request is expected to need, in SGLang's roundings if that may decide on `need`."""
         cdef double spare = <double>self._pages.available() - self._left.total
         if spare - self._left.slack <= need <= spare + self._left.slack and self._left.slack > 0:
             self._sum_up()
@@ -457,7 +458,7 @@ cdef class Sglang(SglangApart):
         return spare
 
     cdef void _sum_up(self) noexcept nogil:
-        """Sum up what is needed in SGLang's order, and with its roundings."""
+        """Sum up the expected needs in SGLang's order, and with its roundings."""
         cdef int32_t i, slot
         self._left.slack = 0
         self._left.total = <double>(self._decoding.size if self._is_mixing else 0) + self._owed_by_decoding()
@@ -474,9 +475,9 @@ cdef class Sglang(SglangApart):
         self._left.chunk -= tokens
 
     cdef bint _add_chunk(self) except -1 nogil:
-        """Go on with the prompt that was cut; say whether there is room.
+        """Continue the prompt that was cut; return whether there is room.
 
-        SGLang does not ask, and would end there.
+        SGLang does not check for room, and would crash.
         """
         cdef Sequence* sequence = &self._sequences[self._chunked]
         cdef int64_t rest = sequence.num_tokens - sequence.num_computed, limit = -1, budget, most, reserved
@@ -540,7 +541,7 @@ cdef class Sglang(SglangApart):
         return 0
 
     cdef Verdict _admit_head(self, Batch* batch, int32_t row, const Candidate* it) except? NO_TOKEN nogil:
-        """Admit the head of the queue, if it may be; say whether another may follow."""
+        """Admit the head of the queue, if it fits; return whether another may follow."""
         cdef int64_t tokens = it.text - it.prefix - it.host, slot = self.top_slot(), found = it.prefix + it.host
         cdef bint is_cut = False
         cdef Verdict verdict
@@ -555,7 +556,7 @@ cdef class Sglang(SglangApart):
             verdict = self._fits(row, it.prefix, it.host, &tokens, &is_cut)
         if verdict == GO_ON and it.host > 0 and not self._pages.load_back(
                 <int32_t>slot, it.host_node, it.host, row):
-            found, tokens, is_cut = it.prefix, it.text - it.prefix, False       # it is computed anew, if that fits
+            found, tokens, is_cut = it.prefix, it.text - it.prefix, False       # recompute it, if that fits
             verdict = self._fits(row, it.prefix, 0, &tokens, &is_cut)
         if verdict != GO_ON:
             self._pages.release(<int32_t>slot, False)
@@ -576,7 +577,7 @@ cdef class Sglang(SglangApart):
         return self._verdict()
 
     cdef int _admit_stand_in(self, int32_t row, Batch* batch) except -1 nogil:
-        """Admit the token that stands for a prompt that is too long; by the books its request never ran."""
+        """Admit one token in place of a prompt that is too long; in the results its request never ran."""
         cdef int32_t slot = self._occupy(row)
         cdef Sequence* sequence = &self._sequences[slot]
         sequence.prompt_tokens = sequence.num_tokens = 1
@@ -586,7 +587,7 @@ cdef class Sglang(SglangApart):
         return 0
 
     cdef Verdict _fits(self, int32_t row, int64_t prefix, int64_t host, int64_t* tokens, bint* is_cut) noexcept nogil:
-        """Say whether one may be admitted, `host` tokens behind whose prefix come from host memory, to pages."""
+        """Decide on a request with `host` tokens behind its prefix in host memory, which need pages."""
         cdef int64_t page = self.kv.block_size, left = max(self._queue.most(row) - self._outputs(row), 0)
         cdef double need = <double>(tokens[0] + host + min(left, <int64_t>MOST_RESERVED) + page)
         if need >= self._spare(need):
@@ -605,15 +606,15 @@ cdef class Sglang(SglangApart):
         return GO_ON if self._is_upstream else self._joins(tokens[0])
 
     cdef inline bint _may_cut(self) noexcept nogil:
-        """Say whether a prompt may be cut: upstream one may be though another of its batch was; see `_cut_short`."""
+        """Return whether a prompt may be cut; upstream several may be in a batch, see `_cut_short`."""
         return self._is_upstream or self._left.chunk_slot < 0
 
     cdef inline Verdict _joins(self, int64_t tokens) noexcept nogil:
-        """Say whether there is room in max_prefill_tokens; the first prompt has it at any length."""
+        """Return whether max_prefill_tokens has room; the first prompt may have any length."""
         return OTHER if self._admitted.size > 0 and self._paged(tokens) >= self._left.inputs else GO_ON
 
     cdef Verdict _fits_fixed(self, int32_t row, int64_t* tokens, bint* is_cut) except? NO_TOKEN nogil:
-        """Without a tree, who ignores the end token is admitted if all who run find room up to their ends."""
+        """Decide on a request that ignores the end token, without a tree: all running ones must fit to their ends."""
         cdef int64_t paged = self._paged(tokens[0]) + self.kv.block_size, freed = 0, after
         cdef double available = <double>self._pages.available()
         cdef int32_t i
@@ -639,7 +640,7 @@ cdef class Sglang(SglangApart):
         return GO_ON
 
     cdef int _list_needs(self, int32_t row) except -1 nogil:
-        """Note what a candidate needs, among those who run and were admitted in this pass."""
+        """List the needs of a candidate, of decoding requests, and of requests admitted in this pass."""
         cdef int32_t i
         if not self._left.has_needs:
             self._left.has_needs, self._num_needs = True, 0
@@ -652,7 +653,7 @@ cdef class Sglang(SglangApart):
         return self._add_need(row, self._outputs(row), True)
 
     cdef int _add_need(self, int32_t row, int64_t outputs, bint is_late) except -1 nogil:
-        """Add one behind those who need as much; a late one before these, and never behind the last."""
+        """Insert a need behind equal ones; a late one before equal ones, and never behind the last."""
         cdef double left = <double>self._queue.most(row) * (1.0 if self._ignores_end(row) else self._ratio) - <double>(
             outputs)
         cdef int32_t place = 0, i
@@ -674,7 +675,7 @@ cdef class Sglang(SglangApart):
         return 0
 
     cdef bint _make_room(self, Batch* batch, int32_t row) except -1 nogil:
-        """Put back requests of worse priority for one that would need their room."""
+        """Put back requests of worse priority that a waiting request needs the room of."""
         cdef Candidate* it = self._queue.candidate(row)
         cdef double need = <double>(it.text - it.prefix + min(self._queue.most(row), <int64_t>MOST_RESERVED))
         cdef int32_t i, count = 0, slot
@@ -704,7 +705,7 @@ cdef class Sglang(SglangApart):
         return True
 
     cdef int _add_victim(self, int32_t row, int32_t first) except -1 nogil:
-        """Note one that was put back; those of one candidate in order of arrival, for upstream has none."""
+        """Record a request put back; those put back for one candidate are sorted by arrival (upstream has no order)."""
         cdef int32_t place = self._victims.size
         add_row(&self._victims, row)
         while place > first and self._victims.rows[place - 1] > row:
@@ -714,7 +715,7 @@ cdef class Sglang(SglangApart):
         return 0
 
     cdef int _launch(self, Batch* batch) except -1 nogil:
-        """Give the batch of prompts its pages, and let decodes go along if they may."""
+        """Take pages for the batch of prompts, and add decodes to it if allowed."""
         cdef int64_t tokens = 0
         cdef int32_t i, slot
         for i in range(self._admitted.size):
@@ -748,7 +749,7 @@ cdef class Sglang(SglangApart):
     # ---- the debug face
 
     def glance(self):
-        """Return how the policy stands, by SGLang's names: rows, tokens."""
+        """Return the state of the policy under SGLang's names: rows, tokens."""
         return {"running": [self._row(self._decoding.rows[i]) for i in range(self._decoding.size)],
                 "chunked": self._row(self._chunked) if self._chunked >= 0 else None,
                 "waiting": [row for row in self.waiting.rows() if not self._queue.is_leaving(row)],

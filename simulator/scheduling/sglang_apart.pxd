@@ -1,8 +1,8 @@
-"""What SGLang's scheduler does where prompts are computed by some replicas, and others go on with them.
+"""SGLang's scheduler with disaggregation: prefill replicas compute prompts, decode replicas generate.
 
-A decode replica gives pages to a request before its prompt is computed anywhere, computes no prompt itself, and keeps
-those that it retracts in host memory. A prefill replica has no running batch: who has its token waits, with its pages,
-until they have been sent.
+A decode replica reserves pages for a request before its prompt is computed anywhere, computes no prompts, and keeps
+the KV of retracted requests in host memory. A prefill replica has no running batch: a request with its first token
+keeps its pages until they have been sent.
 """
 from libc.stdint cimport int32_t, int64_t
 
@@ -11,24 +11,24 @@ from simulator.domain.iteration cimport Batch
 from simulator.scheduling.sglang_running cimport SglangRunning
 
 
-cdef enum Role:                 # of the replica
-    WHOLE = 0                   # it computes prompts and goes on with them
+cdef enum Role:                 # role of the replica
+    WHOLE = 0                   # it computes prompts and decodes them
     PREFILL = 1
     DECODE = 2
 
 
 cdef class SglangApart(SglangRunning):
     cdef Role _role
-    cdef RowList _loaded                # of held ones, slots whose KV is here and who have no place yet, in order
-    cdef RowList _merging               # and those who join the running batch when the next one is formed
-    cdef RowList _gone                  # rows that have left the running batch since the last pass, which counted them
-    cdef bint _has_resumed              # retracted ones, since the last pass
-    cdef bint _is_disordered            # somebody was retracted: `waiting` has them in front again once it is sorted
+    cdef RowList _loaded                # slots of held requests with arrived KV but no place yet, in order
+    cdef RowList _merging               # slots of held requests that join the running batch when the next one is formed
+    cdef RowList _gone                  # rows that left the running batch after the last pass, which counted them
+    cdef bint _has_resumed              # _resume was called since the last pass
+    cdef bint _is_disordered            # a request was retracted: `waiting` must be sorted, such requests in front
 
-    # Take what kind of replica this is from the tier that it was given.
+    # Set the role from the tier of the replica.
     cdef void _take_role(self) noexcept
 
-    # A pass of a decode replica: reserve pages, let those join whose KV has come, decode.
+    # A pass of a decode replica: reserve pages, let requests with arrived KV join the running batch, decode.
     cdef int _schedule_decodes(self, Batch* batch) except -1 nogil
 
     cdef int _look(self) except -1 nogil

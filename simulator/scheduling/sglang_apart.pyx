@@ -1,13 +1,13 @@
-"""What SGLang's scheduler does where prompts are computed by some replicas, and others go on with them.
+"""SGLang's scheduler with disaggregation: prefill replicas compute prompts, decode replicas generate.
 
 Source: sgl-project/sglang at 0035ca42, python/sglang/srt/disaggregation/decode.py (DecodePreallocQueue,
-DecodeTransferQueue, SchedulerDisaggregationDecodeMixin), and at 000c2b94, disaggregation/prefill.py; the numbers of
-rows are those of managers/scheduler.py (init_disaggregation) and model_executor/model_runner_kv_cache_mixin.py.
+DecodeTransferQueue, SchedulerDisaggregationDecodeMixin), and at 000c2b94, disaggregation/prefill.py; the sizes of the
+request pool are those of managers/scheduler.py (init_disaggregation), model_executor/model_runner_kv_cache_mixin.py.
 
-A decode replica looks for what has come each time that it chooses a batch. Who was retracted comes first: it goes on as
-soon as what it had in KV, and num_reserved_decode_tokens, are free; copies to host memory and back take no time here.
-As long as one waits for that nobody else is given pages, and upstream nobody joins whose KV has come, even if nothing
-runs: that may last for ever, and is followed with `upstream_compat` alone.
+A decode replica checks for arrived KV each time that it chooses a batch. Retracted requests come first: one resumes as
+soon as pages are free for its former KV and num_reserved_decode_tokens; copies to and from host memory take no time
+here. While one waits for pages, no other request is given any, and upstream no request with arrived KV joins, even if
+nothing runs: that may last for ever, and is followed only with `upstream_compat`.
 """
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
@@ -21,8 +21,8 @@ from simulator.scheduling.sglang_owed cimport MOST_RESERVED
 from simulator.scheduling.sglang_running cimport SglangRunning, drop_row
 
 cdef enum:
-    FEW_PLACES = 32             # max_running_requests up to which there are twice as many rows besides
-    BUFFERS = 2                 # for each of max_running_requests: whose KV may be on the way
+    FEW_PLACES = 32             # max_running_requests up to which the pool holds three times as many requests
+    BUFFERS = 2                 # requests with KV on the way, for each of max_running_requests
 
 
 cdef class SglangApart(SglangRunning):
@@ -47,7 +47,7 @@ cdef class SglangApart(SglangRunning):
         self._forget_slot(slot)
         return True
 
-    # ---- a decode replica: who comes, and who leaves
+    # ---- a decode replica: requests that arrive and leave
 
     cdef int _forget_slot(self, int32_t slot) except -1 nogil:
         if self._role == DECODE and has_row(&self._decoding, slot):
@@ -55,7 +55,7 @@ cdef class SglangApart(SglangRunning):
         return SglangRunning._forget_slot(self, slot)
 
     cdef int _end_load(self, int32_t slot) except -1 nogil:
-        self._sequences[slot].hold = LOADED             # its token is seen when it has a place, see _look
+        self._sequences[slot].hold = LOADED             # its token is read once it has a place, see _look
         return 0
 
     cdef bint drop_held(self, int32_t row) except -1 nogil:
@@ -72,7 +72,7 @@ cdef class SglangApart(SglangRunning):
         return self._look() if self._role == DECODE else 0
 
     cdef int _look(self) except -1 nogil:
-        """Choose who joins the running batch, and let clients see the tokens that have come with their KV."""
+        """Choose requests that join the running batch, and publish the first tokens that arrived with their KV."""
         cdef int64_t places
         cdef int32_t slot
         self._resume()
@@ -100,7 +100,7 @@ cdef class SglangApart(SglangRunning):
         return 0
 
     cdef int32_t _first_loaded(self) noexcept nogil:
-        """Return the first whose KV has come, or of those of best priority."""
+        """Return the first slot in `_loaded`, or with priorities the first of the best priority."""
         cdef int32_t best = self._loaded.rows[0], i
         for i in range(1, self._loaded.size if self._by_priority else 0):
             if self._preference(self._row(self._loaded.rows[i])) > self._preference(self._row(best)):
@@ -110,7 +110,7 @@ cdef class SglangApart(SglangRunning):
     # ---- pages
 
     cdef bint _has_retracted(self) noexcept nogil:
-        """Say whether a retracted request is the first that waits."""
+        """Return whether the head of the queue is a retracted request."""
         cdef int32_t row
         if self.waiting.size == 0:
             return False
@@ -118,14 +118,14 @@ cdef class SglangApart(SglangRunning):
         return self._requests[row].output_tokens > 0 and not has_row(&self.failed, row)
 
     cdef bint _has_place(self) noexcept nogil:
-        """Say whether there is a row for another request, running or not."""
+        """Return whether the request pool has room for another request, running or not."""
         cdef int64_t rows = self.max_running
         if self.max_running <= FEW_PLACES:
             rows *= 3
         return self._running.size + self._held.size + self._parked.size < rows
 
     cdef int64_t _retractable(self) noexcept nogil:
-        """Return the tokens of those who ran when the last pass ended."""
+        """Return the tokens of requests that were running when the last pass ended."""
         cdef int64_t tokens = 0
         cdef int32_t i
         for i in range(self._decoding.size):
@@ -138,9 +138,9 @@ cdef class SglangApart(SglangRunning):
         return self._requests[row].prompt_tokens + min(self._queue.most(row), <int64_t>MOST_RESERVED)
 
     cdef int64_t _allocatable(self, int64_t retractable) noexcept nogil:
-        """Return the tokens that may be given away, so that who has pages finds those reserved for it.
+        """Return the tokens that may be given away, beside tokens reserved for requests that have pages.
 
-        retractable : tokens, with which each of those who run could run to its end; -1: that is not asked.
+        retractable : tokens in KV of running requests, with which each alone must reach its end; -1: not checked.
         """
         cdef int64_t most = self.tier.reserved_tokens * (
             <int64_t>self._decoding.size + self._gone.size + self._held.size)
@@ -152,7 +152,7 @@ cdef class SglangApart(SglangRunning):
         return self._pages.available() - most
 
     cdef int _resume(self) except -1 nogil:
-        """Let retracted requests go on behind what is in host memory."""
+        """Resume retracted requests, with their KV from host memory."""
         cdef int64_t left, fill
         cdef int32_t row, slot
         cdef Sequence* sequence
@@ -184,7 +184,7 @@ cdef class SglangApart(SglangRunning):
         return 0
 
     cdef int _preallocate(self, int64_t now_ns) except -1 nogil:
-        """Give pages to requests whose prompts are then computed elsewhere, in order."""
+        """Reserve pages for requests, in order, before other replicas compute their prompts."""
         cdef int32_t row
         while self.waiting.size > 0 and self._has_place() and (
                 self._held.size - self._loaded.size - self._merging.size < BUFFERS * self.max_running):
@@ -237,5 +237,5 @@ cdef class SglangApart(SglangRunning):
         self.opens_ns = NEVER_NS
         if (batch.num_entries + batch.num_members + batch.num_preempted + self.num_in_flight + self.num_standing == 0
                 and self._loaded.size > 0 and self._decoding.size < self.max_running):
-            self.opens_ns = batch.start_ns              # there are places now: the next pass lets them join
+            self.opens_ns = batch.start_ns              # places are free now: requests join in the next pass
         return 0

@@ -1,4 +1,4 @@
-"""The arguments of SGLang's server that its scheduler has, under their names."""
+"""Arguments of SGLang's server that concern its scheduler, under SGLang's names."""
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
@@ -10,10 +10,11 @@ Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
 ADVICE = {"passed over": "give more blocks, or lower max_tokens (with enable_prefix_caching = false, upstream_compat = "
-                         "true none is admitted that ignores its end token and whose answer the pool cuts short)",
+                         "true no request is admitted that ignores its end token if the pool cuts its answer short)",
           ("passed over", "decode"): "no pages are left beside those that num_reserved_decode_tokens keeps free for "
-                                     "each, or who was retracted waits for them: give more blocks, or lower it",
-          "left alone": "an unfinished prompt holds the KV that those who decode would need: give more blocks"}
+                                     "each request, or a retracted request waits for them: give more blocks, or "
+                                     "lower it",
+          "left alone": "an unfinished prompt holds the KV that decoding requests need: give more blocks"}
 IN_NO_ROLE = {"max_queued_requests": "SGLang bounds the queue of servers that compute whole requests alone",
               "enable_mixed_chunk": "prompts and decodes are never in the same replica",
               "prefill_decode_interval": "prompts and decodes are never in the same replica"}
@@ -22,65 +23,66 @@ IN_NO_ROLE = {"max_queued_requests": "SGLang bounds the queue of servers that co
 class SglangParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """SGLang's arguments.
 
-    page_size, max_total_tokens and context_length stand in [engine] as block_size, num_gpu_blocks and max_model_len.
+    In [engine] page_size is block_size, max_total_tokens is num_gpu_blocks, and context_length is max_model_len.
     """
 
     ENGINE_DEFAULTS: ClassVar[dict] = {"block_size": 1, "gpu_memory_utilization": None}     # page_size
     WHY_NOT: ClassVar[dict[str, str]] = {
         "speculative": "drafts change what SGLang reserves and retracts; its scheduler is built without them",
-        "encoder": "SGLang encodes images before their prompts are cut, and its tree tells them apart by what they "
-                   "show; that is not built",
-        "lora": "SGLang admits no prompt whose adapter finds no place in the batch (max_loras_per_batch); that is not "
+        "encoder": "SGLang encodes images before their prompts are cut, and its tree of prefixes distinguishes images "
+                   "by content; that is not built",
+        "lora": "SGLang admits no prompt if its adapter has no place in the batch (max_loras_per_batch); that is not "
                 "built",
-        "structured_outputs": "SGLang has a queue of its own for requests whose grammars compile; that is not built",
+        "structured_outputs": "SGLang has its own queue for requests that wait for grammars; that is not built",
         "cuda_graphs": "the sizes to which SGLang pads its batches are not built"}
 
     max_running_requests: Annotated[int, Meta(ge=1, le=2**20, description="running requests")] = 256
     max_queued_requests: Annotated[Count | None, Meta(description=(
-        "waiting requests; who comes beyond is refused. Absent: no limit"))] = None
+        "most waiting requests; further ones are refused. Absent: no limit"))] = None
     chunked_prefill_size: Annotated[int, Meta(ge=-1, le=2**31 - 1, description=(
-        "tokens of prompts in a batch, in chunks; -1 or 0: prompts are not cut"))] = 8192
+        "prompt tokens in a batch, in chunks; -1 or 0: prompts are not cut"))] = 8192
     max_prefill_tokens: Annotated[Tokens, Meta(description=(
-        "tokens of prompts after which a batch takes no other prompt"))] = 16384
+        "prompt tokens after which a batch takes no other prompt"))] = 16384
     mem_fraction_static: Annotated[Annotated[float, Meta(gt=0, lt=1)] | None, Meta(description=(
-        "share of memory for weights and KV, activations have the rest; default: as the server works it out from the "
+        "share of memory for weights and KV, activations have the rest; default: as the server derives it from the "
         "card's memory, chunked_prefill_size and ranks"))] = None
     prefill_max_requests: Annotated[Count | None, Meta(description="prompts in a batch; absent: no limit")] = None
     enable_mixed_chunk: Annotated[bool, Meta(description="prompts and decodes share a batch")] = False
     schedule_policy: Annotated[
         Literal["fcfs", "lpm", "dfs-weight", "lof", "hrrn", "shortest-prefill-first", "random", "routing-key"],
         Meta(description=(
-            "order of those who wait for their prompts: as they came, longest cached prefix first, along the tree of "
-            "prefixes, longest output first, highest response ratio first, fewest tokens to compute first, shuffled "
-            "for each batch, the routing key first that most of those who run have"))] = "fcfs"
+            "order of requests that wait for prefill: in order of arrival, longest cached prefix first, along the tree "
+            "of prefixes, longest output first, highest response ratio first, fewest tokens to compute first, shuffled "
+            "for each batch, most frequent routing key among running requests first"))] = "fcfs"
     routing_key: Annotated[Literal["session", "tenant", "slo_class"] | None, Meta(description=(
-        "with schedule_policy routing-key: what clients send as x-smg-routing-key; default: session"))] = None
+        "with schedule_policy routing-key: the label that clients send as x-smg-routing-key; default: session"))] = None
     schedule_conservativeness: Annotated[float, Meta(ge=0.0, le=1e6, description=(
-        "scales what running requests are expected to need still"))] = 1.0
+        "scales the tokens that running requests are still expected to need"))] = 1.0
     enable_priority_scheduling: Annotated[bool, Meta(description="requests have priorities")] = False
-    schedule_low_priority_values_first: Annotated[bool, Meta(description="else high ones go first")] = False
+    schedule_low_priority_values_first: Annotated[bool, Meta(description="low values first; else high ones")] = False
     disable_priority_preemption: Annotated[bool, Meta(description=(
-        "who runs is not put back for requests of better priority"))] = False
+        "running requests are not put back for requests of better priority"))] = False
     priority_scheduling_preemption_threshold: Annotated[int, Meta(ge=-2**31, le=2**31 - 1, description=(
-        "priorities must differ by more for one request to make room for another"))] = 10
+        "difference of priorities above which one request makes room for another"))] = 10
     retraction_policy: Annotated[Literal["default", "priority"], Meta(description=(
-        "who is put back where KV runs out: fewest outputs and longest prompt, or least preferred before that"))] = (
+        "which requests are put back if KV runs out: fewest outputs and longest prompt first, or least preferred, "
+        "then fewest outputs"))] = (
             "default")
     prefill_decode_interval: Annotated[int, Meta(ge=0, le=2**31 - 1, extra={"unit": "passes"}, description=(
         "passes without prompts after each batch with prompts"))] = 0
     prefill_decode_interval_min_bs: Annotated[int, Meta(ge=0, le=2**31 - 1, description=(
-        "running requests below which these passes end"))] = 0
+        "fewer running requests than this end these passes"))] = 0
     radix_eviction_policy: Annotated[
         Literal["lru", "lfu", "fifo", "mru", "filo", "priority", "slru"], Meta(description=(
-            "which leaf of the tree goes first"))] = "lru"
+            "order in which leaves of the tree are evicted"))] = "lru"
     disable_overlap_schedule: Annotated[bool, Meta(description=(
         "a batch is chosen when the one before it has ended, not while it executes"))] = False
     ignore_eos: Annotated[bool | tuple[str, ...], Meta(description=(
-        "clients ask for max_tokens tokens whatever the model says: all, or those of these SLO classes; who runs is "
-        "then expected to need all of them"))] = False
+        "answers have max_tokens tokens whatever the model samples: all, or those of these SLO classes; running "
+        "requests are then expected to need all of them"))] = False
     upstream_compat: Annotated[bool, Meta(description=(
-        "repeat the faults of SGLang 0.5.23: what decodes count for hrrn, who is never admitted without a tree of "
-        "prefixes, prompts beyond max_prefill_tokens, unfinished prompts that keep the KV that decodes lack"))] = False
+        "repeat the faults of SGLang 0.5.23: hrrn's count of decodes, requests never admitted without a tree of "
+        "prefixes, prompts beyond max_prefill_tokens, unfinished prompts that keep KV which decodes lack"))] = False
 
     def __post_init__(self):
         if self.schedule_policy == "routing-key" and self.routing_key is None:
@@ -88,7 +90,7 @@ class SglangParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 def faults(parameters, engine):
-    """Return (key of [engine], what is wrong with it) for what does not go together."""
+    """Return (key of [engine], fault) for arguments that contradict each other."""
     found, block_size = [], engine.block_size
     if engine.gpu_memory_utilization is not None:
         found.append(("gpu_memory_utilization", OF_VLLM.format("sglang", "mem_fraction_static")))
@@ -114,7 +116,7 @@ def faults(parameters, engine):
 
 
 def role_faults(parameters, role, protocol):
-    """Return (key of [engine], what is wrong with it) for pools with roles."""
+    """Return (key of [engine], fault) for pools with roles."""
     found = []
     if protocol != "sglang":
         found.append(("scheduler", '"sglang" hands over with kv_transfer.protocol = "sglang" alone, found '
@@ -129,7 +131,7 @@ def role_faults(parameters, role, protocol):
 
 
 def ignores_eos(parameters, labels):
-    """Return of each SLO class whether its requests ignore the end token.
+    """Return for each SLO class whether its requests ignore the end token.
 
     The last entry is for requests without a class.
     """
@@ -140,7 +142,7 @@ def ignores_eos(parameters, labels):
 
 
 def label_faults(parameters, labels):
-    """Return (key of [engine], what is wrong with it) for unknown SLO classes."""
+    """Return (key of [engine], fault) for unknown SLO classes."""
     if isinstance(parameters.ignore_eos, bool):
         return ()
     known = {str(name) for name in labels.get("slo_class", ())}

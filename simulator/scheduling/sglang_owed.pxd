@@ -1,7 +1,7 @@
-"""What the answers of members may still have: sums of it that cost nothing for each of them.
+"""Sums of the tokens that members may still generate, at no cost per member.
 
-Of each at most MOST_RESERVED tokens count. As the group goes on by an iteration, that becomes one less for all whose
-rest is shorter, and stays for those whose rest is longer: these are listed by the iteration from which on it is not.
+Each member counts at most MOST_RESERVED tokens. With each iteration of the group, the sum falls by one for each member
+with fewer tokens left, and not for the others, which are listed by the iteration at which they have MOST_RESERVED left.
 """
 from libc.stdint cimport int8_t, int32_t, int64_t
 cimport cython
@@ -10,23 +10,23 @@ from simulator.core.finish_heap cimport FinishHeap
 
 
 cdef enum:
-    MOST_RESERVED = 4096        # tokens of an answer that are expected, at most; SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION
+    MOST_RESERVED = 4096        # most tokens of an answer that count; SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION
 
 
-cdef enum Place:                # of a slot
+cdef enum Place:                # of a slot: tokens left against MOST_RESERVED
     NOWHERE = 0
-    NEAR = 1                    # its rest counts in full
-    FAR = 2                     # it is longer than what counts
+    NEAR = 1                    # its tokens left count in full
+    FAR = 2                     # it has more tokens left than count
 
 
 cdef struct Debt:               # of a slot
-    int64_t ends                # the iteration by which its answer would be as long as it may
-    bint is_whole               # its rest is expected in full; of others the part that `Sglang` has learnt
+    int64_t ends                # iteration at which its answer has its full length
+    bint is_whole               # tokens left are expected in full; for others, the part that `Sglang` has learnt
     int8_t place                # Place
 
 
-cdef struct Sum:                # of those of which the same is expected
-    int64_t ends                # summed over those that are NEAR
+cdef struct Sum:                # slots that are all expected in full, or all in part
+    int64_t ends                # sum over NEAR slots
     int64_t num_near
     int64_t num_far
 
@@ -36,17 +36,17 @@ cdef class Owed:
     cdef Debt* _debts           # [_num_slots]
     cdef int32_t _num_slots
     cdef FinishHeap _far        # slots that are FAR
-    cdef Sum _part              # of those that are expected in part; of the others
+    cdef Sum _part              # slots expected in part; those expected in full
     cdef Sum _whole
 
     # Make room for slots 0 .. num_slots - 1.
     cdef int reserve(self, int32_t num_slots) except -1 nogil
 
-    # A slot that is not there owes until iteration `ends`, from this one on; a slot owes no more, if it did.
+    # Add a slot that is not there, at this iteration, with tokens left until iteration `ends`. Remove a slot, if there.
     cdef int put(self, int32_t slot, int64_t iteration, int64_t ends, bint is_whole) except -1 nogil
     cdef void drop(self, int32_t slot) noexcept nogil
 
-    # Tokens at an iteration, which is never lower than one named before, of those expected in part; of the others.
+    # Tokens left at an iteration, not lower than in earlier calls: of slots in part; of slots in full.
     cdef int64_t in_part(self, int64_t iteration) noexcept nogil
     cdef int64_t in_full(self, int64_t iteration) noexcept nogil
 

@@ -1,4 +1,4 @@
-"""What the answers of members may still have."""
+"""Sums of the tokens that members may still generate."""
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
 from libc.string cimport memset
@@ -10,7 +10,7 @@ from simulator.core.memory cimport resize
 
 @cython.final
 cdef class Owed:
-    """Rests of answers, by slot; see sglang_owed.pxd."""
+    """Tokens left of answers, by slot; see sglang_owed.pxd."""
 
     def __cinit__(self):
         self._far = FinishHeap()

@@ -1,6 +1,6 @@
-"""The order in which SGLang's scheduler looks at those that wait.
+"""The order in which SGLang's scheduler considers waiting requests.
 
-Source: sglang 0.5.23, managers/schedule_policy.py, SchedulePolicy. The order stays for later passes.
+Source: sglang 0.5.23, managers/schedule_policy.py, SchedulePolicy. The order is kept for later passes.
 """
 from libc.math cimport INFINITY
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint64_t
@@ -18,9 +18,9 @@ import numpy as np
 from simulator.core.random_streams import RandomStreams
 
 cdef enum:
-    LONG_QUEUE = 128            # beyond, lpm and hrrn are fcfs; so many prefixes are refreshed
+    LONG_QUEUE = 128            # longer queues: lpm and hrrn act as fcfs; also the number of prefixes refreshed
     REFRESH_INTERVAL = 32       # passes
-    SHORT_PREFIX = 32           # tokens: those who found no more are compared with each other, for as many
+    SHORT_PREFIX = 32           # tokens: requests with no longer prefix are compared with each other, over this many
 
 POLICIES = {"fcfs": FCFS, "lpm": LPM, "dfs-weight": DFS_WEIGHT, "lof": LOF, "hrrn": HRRN,
             "shortest-prefill-first": SHORTEST_PREFILL, "random": RANDOM, "routing-key": ROUTING_KEY}
@@ -32,10 +32,10 @@ cdef inline bint looks_at_tree(int policy) noexcept nogil:
 
 
 cdef class SglangQueue:
-    """What SGLang's scheduler knows of those that wait.
+    """Waiting requests as SGLang's scheduler orders them.
 
     parameters : SglangParameters.
-    waiting : the WaitingQueue, first come first served, that it sorts.
+    waiting : the WaitingQueue to sort, in order FIRST_COME.
     """
 
     def __init__(self, parameters, context, waiting):
@@ -65,7 +65,7 @@ cdef class SglangQueue:
                             np.asarray(context.demands)[parameters.routing_key])
 
     cdef int _take_keys(self, names, codes) except -1:
-        """Note in which order the texts of keys are; those without a text are ordered by their codes."""
+        """Set the ranks of routing keys by name; keys without a name are ordered by their codes."""
         cdef int32_t rank = 0, code
         self._num_routing_keys = max(int(codes.max(initial=-1)) + 1, len(names))
         self._key_ranks = <int32_t*>calloc(self._num_routing_keys + 1, sizeof(int32_t))
@@ -112,7 +112,7 @@ cdef class SglangQueue:
         return 0
 
     cdef int64_t _work(self, int32_t row) noexcept nogil:
-        """Return the tokens that one still has to compute."""
+        """Return the tokens that a request still has to compute."""
         return max(1, self.text(row)
                    - self._candidates[row].matched)
 
@@ -170,7 +170,7 @@ cdef class SglangQueue:
         return self._put_back()
 
     cdef int _refresh_head(self) except -1 nogil:
-        """Do so where nothing is sorted."""
+        """Refresh the prefixes of the first requests where nothing is sorted."""
         cdef int32_t i = min(self._waiting.size, <int32_t>LONG_QUEUE + self._leaving.size)
         while i > 0:
             i -= 1
@@ -191,7 +191,7 @@ cdef class SglangQueue:
         return self._put_back()
 
     cdef int _refresh(self) except -1 nogil:
-        """Note the use of the prefixes of those in front."""
+        """Refresh the prefixes of the first requests."""
         cdef int32_t i = min(self._num_keys, <int32_t>LONG_QUEUE)
         while i > 0:
             i -= 1
@@ -223,7 +223,7 @@ cdef class SglangQueue:
         return 0
 
     cdef bint _repeats_another(self, int32_t row) except -1 nogil:
-        """Say whether one that was remembered begins alike: what it computes will be found."""
+        """Return whether a remembered request begins alike, so that its prefix will be found once computed."""
         cdef int64_t text = self.text(row)
         cdef int32_t i, other
         for i in range(self._remembered.size if text >= SHORT_PREFIX else 0):
@@ -259,7 +259,8 @@ cdef class SglangQueue:
             key.second = <double>it.entry
 
     cdef void _rank_by_key(self, SortKey* key) noexcept nogil:
-        """Put keys first that most of those who run have, by text where as many do; and who has none before others."""
+        """Rank by the number of running requests with the key, then by name; without a key, before keys that none
+        has."""
         cdef int32_t code = self._key_of(key.row)
         key.first = -<double>self._key_counts[code] if code >= 0 and self._key_counts[code] > 0 else 1
         key.second = <double>self._key_ranks[code] if code >= 0 else -1
@@ -280,7 +281,7 @@ cdef class SglangQueue:
     # ---- along the tree
 
     cdef int _walk_tree(self) except -1 nogil:
-        """Sort depth first: heavier children first, those of a node behind its children."""
+        """Sort depth first: heavier children first, requests of a node after those of its children."""
         cdef int32_t i, num_nodes = self._kv.tree.num_nodes()
         resize(&self._weights, <size_t>num_nodes * sizeof(int64_t))
         for i in range(num_nodes):
@@ -304,7 +305,7 @@ cdef class SglangQueue:
     cdef int _walk(self, int32_t node) except -1 nogil:
         cdef int64_t weight = 1 << 62, made = -1, best_weight, best_made
         cdef int32_t child, best = 0, i
-        while best >= 0:                        # the next in order: lighter, or as heavy and made later
+        while best >= 0:                        # next child in order: lighter, or as heavy and created later
             best, best_weight, best_made = -1, 0, 0
             child = self._kv.tree.first_child(node)
             while child >= 0:

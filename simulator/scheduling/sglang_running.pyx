@@ -1,4 +1,4 @@
-"""What SGLang's scheduler does with requests that run: decodes, results, retraction.
+"""Running requests in SGLang's scheduler: decodes, results, retraction.
 
 Source: sglang 0.5.23, managers/schedule_batch.py (retract_decode, release_req, check_decode_mem), managers/scheduler.py
 (update_running_batch, _reqs_finishing_inflight) and scheduler_components/batch_result_processor.py.
@@ -13,7 +13,7 @@ from simulator.domain.iteration cimport Batch, Entry
 from simulator.scheduling.base cimport Scheduler, Sequence
 
 cdef enum:
-    RETRACT_STEPS = 20          # tokens that each who stays should find after a retraction; SGLANG_RETRACT_DECODE_STEPS
+    RETRACT_STEPS = 20          # tokens to free per remaining request in a retraction; SGLANG_RETRACT_DECODE_STEPS
 
 
 cdef class SglangRunning(Scheduler):
@@ -39,7 +39,7 @@ cdef class SglangRunning(Scheduler):
     cdef int _forget_slot(self, int32_t slot) except -1 nogil:
         self._somebody_left = True
         if self._sequences[slot].is_member or self._decoding.size + self._prefilled.size > self.num_members:
-            self._unlist(slot)                          # else they list the members alone
+            self._unlist(slot)                          # else the lists hold only members
             drop_row(&self._prefilled, slot)
         if self._chunked == slot:
             self._chunked = -1
@@ -66,7 +66,7 @@ cdef class SglangRunning(Scheduler):
         sequence.num_tokens += sampled
         if self._overlaps_batches:
             sequence.num_placeholders -= sampled
-        if self._progress[entry.slot].pending > 0:      # of who decodes `finish` does it, behind the batch's prompts
+        if self._progress[entry.slot].pending > 0:      # decodes are published by `finish`, after the batch's prompts
             if not goes_on and self._is_whole:
                 self._publish_all(entry.slot)
             else:
@@ -78,16 +78,16 @@ cdef class SglangRunning(Scheduler):
 
     cdef int finish(self, int32_t slot) except -1 nogil:
         cdef Sequence* sequence = &self._sequences[slot]
-        if self._pages.tokens(slot) > 0:                # else it left its text in `update`
+        if self._pages.tokens(slot) > 0:                # else `update` has published its text
             sequence.num_tokens = sequence.prompt_tokens + self._requests[sequence.row].output_tokens
             if sequence.is_member:
                 self.kv.settle(slot, self.computed(slot))
-                sequence.scheduled = 1                  # visited by itself
+                sequence.scheduled = 1                  # scheduled individually
             self._publish_all(slot)
         return self._vacate(slot, False)
 
     cdef void sort_finished(self, int32_t* slots, int32_t count) noexcept nogil:
-        """Sort those who end by their places in the running batch: a mixed batch has its prompts first."""
+        """Sort ending requests by their places in the running batch: a mixed batch has its prompts first."""
         cdef int32_t i, j, slot
         for i in range(1, count):
             slot = slots[i]
@@ -104,12 +104,12 @@ cdef class SglangRunning(Scheduler):
                                    self._demands[sequence.row].priority if self._by_priority else 0)
 
     cdef int _publish_all(self, int32_t slot) except -1 nogil:
-        """Leave in the tree what a request has computed that is complete, and free the rest."""
+        """Publish the computed text of a complete request in the tree, and free its other pages."""
         self._publish(slot, min(self._pages.tokens(slot), <int64_t>self._sequences[slot].num_tokens))
         return self._pages.release(slot, False)
 
     cdef void _cut_short(self, int32_t slot) noexcept nogil:
-        """Let a prompt that was cut, where a later one of its batch goes on instead, decode with the KV it has."""
+        """Let a cut prompt decode with the KV it has, if a later one of its batch goes on instead."""
         cdef Sequence* sequence = &self._sequences[slot]
         cdef int32_t missing = sequence.num_tokens - sequence.num_computed - sequence.scheduled
         if missing > 0:
@@ -117,7 +117,7 @@ cdef class SglangRunning(Scheduler):
             sequence.prompt_tokens -= missing
 
     cdef int _put_back(self, Batch* batch, int32_t slot, int64_t left) except -1 nogil:
-        """Take one off; what it computed is lost but for the tree, and so is a token in flight."""
+        """Put a sequence back in the queue; KV that is not in the tree and a token in flight are lost."""
         cdef int32_t row = self._row(slot)
         cdef bint had_left = self._somebody_left
         self.preempt(slot, batch)
@@ -154,9 +154,9 @@ cdef class SglangRunning(Scheduler):
         return owed
 
     cdef bint _leave_out_ending(self) except -1 nogil:
-        """Leave out those who end with the batch that executes; say whether there were any."""
+        """Remove requests that end with the batch that executes; return whether there were any."""
         cdef int32_t before = self._decoding.size, kept = 0, i, slot
-        if not self._overlaps_batches or self._decoding.size == self.num_members:     # who ends is no member
+        if not self._overlaps_batches or self._decoding.size == self.num_members:     # ending ones are no members
             return False
         for i in range(self._num_prefilling if self.grouping else 0):
             if self._is_ending(self._prefilling[i]):
@@ -182,10 +182,10 @@ cdef class SglangRunning(Scheduler):
         return self._pages.blank_tokens() >= need * self.kv.block_size
 
     cdef int _decode_all(self, Batch* batch) except -1 nogil:
-        """Give each of those who decode a token."""
+        """Schedule a token for each decoding request."""
         cdef int32_t i, slot
         self._pages.make_room(<int64_t>self._decoding.size * self.kv.block_size)
-        if self.num_members > 0:                        # they all decode
+        if self.num_members > 0:                        # all members decode
             self.kv.step_begin(self.phase)
             batch.num_members = self.num_members
             batch.shape.context_tokens = self.member_tokens
@@ -212,13 +212,14 @@ cdef class SglangRunning(Scheduler):
         if self._decodes_fit(&self._decoding):
             self._ratio = max(self._ratio - self._decay, self._least_ratio)
         elif left_out:
-            return 0                                    # they make room
+            return 0                                    # the ending requests make room
         elif not self._give_up_chunk(batch):
             self._retract(batch)
         return self._decode_all(batch) if self._decoding.size > 0 else 0
 
     cdef bint _give_up_chunk(self, Batch* batch) except -1 nogil:
-        """Put back the prompt that goes on, if it has to make room; say whether there is some for a token each now."""
+        """Put back the unfinished prompt, if allowed; return whether each decoding request then has room for a
+        token."""
         cdef int32_t row
         if self._is_upstream or self._chunked < 0:
             return False
@@ -266,7 +267,7 @@ cdef class SglangRunning(Scheduler):
             if self._sequences[slot].is_member:
                 exact += self._owed(slot)
                 if not (has_row(&self._decoding, slot) or has_row(&self._prefilled, slot)):
-                    raise RuntimeError(f"slot {slot} is a member and is not listed as one who decodes, or will")
+                    raise RuntimeError(f"slot {slot} is a member, but in no list of decodes or prefilled slots")
         if abs(owed - exact) > slack_of(exact + self.num_members):
             raise RuntimeError(f"members are expected to need {exact} tokens, summed up ahead {owed}")
 

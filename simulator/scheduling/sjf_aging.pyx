@@ -1,9 +1,9 @@
 """`sjf_aging`: shortest predicted job first, with ageing.
 
-Who is foretold the shortest answer is admitted first, less `aging_tokens_per_s` for each second since it arrived: a
-request waits at most until those that come later count for longer, whatever they are foretold. As all age alike, the
-order of two requests never changes while they wait. Where blocks run out the last of that order makes room. Of whom
-nothing is foretold ([workload.output_knowledge]), the declared limit counts.
+The request with the shortest predicted answer is admitted first, where `aging_tokens_per_s` is subtracted for each
+second since it arrived: a request waits at most until later ones count as longer, whatever their predictions. As all
+age alike, the order of two waiting requests never changes. Where blocks run out, the last request of that order is
+preempted. Without a prediction ([workload.output_knowledge]) the declared limit is used.
 
 Source: shortest job first with ageing, Silberschatz, Galvin and Gagne, Operating System Concepts, section 5.3; with
 predicted lengths of answers, arXiv 2404.08509 and 2408.15792.
@@ -25,14 +25,14 @@ cdef enum:
 
 
 class SjfAgingParameters(RankedParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Limits of a batch, and how fast requests age."""
+    """Limits of a batch, and the speed at which requests age."""
 
     aging_tokens_per_s: Annotated[float, Meta(ge=0, le=1e6, description=(
-        "by how much shorter an answer counts for each second that its request has been there; 0: never"))] = 10.0
+        "tokens by which an answer counts as shorter for each second since its request arrived; 0: none"))] = 10.0
 
     @property
     def reads_expected_tokens(self):
-        """Say whether predictions of output lengths matter."""
+        """Return whether predictions of output lengths matter."""
         return True
 
 
@@ -50,7 +50,7 @@ cdef class AgedLength(RequestRanking):
 
 @cython.final
 cdef class SjfAging(Ranked):
-    """The shortest answer first, the older the sooner; see `SjfAgingParameters`."""
+    """The shortest answer first, less its age; see `SjfAgingParameters`."""
 
     Parameters = SjfAgingParameters
 

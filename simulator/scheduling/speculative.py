@@ -1,4 +1,4 @@
-"""What an experiment says of speculative decoding, whichever scheduler does it."""
+"""Keys of an experiment about speculative decoding, for any scheduler."""
 from typing import Annotated, Literal
 
 import msgspec
@@ -15,11 +15,11 @@ AcceptanceCycle = Annotated[tuple[Annotated[int, Meta(ge=0, le=1024)], ...], Met
 
 
 class TextAcceptance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is accepted of some requests, [[engine.speculative.by_text]]."""
+    """Acceptance of drafts of some requests, [[engine.speculative.by_text]]."""
 
     label: Annotated[Label, Meta(description="column of the workload")]
-    name: Annotated[str, Meta(min_length=1, description="that the requests have there")]
-    acceptance: Annotated[AcceptanceTable, Meta(description="what is accepted of them")]
+    name: Annotated[str, Meta(min_length=1, description="value of the requests in that column")]
+    acceptance: Annotated[AcceptanceTable, Meta(description="acceptance of their drafts")]
 
 
 class SpeculativeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -27,32 +27,32 @@ class SpeculativeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_un
 
     num_tokens: Annotated[int, Meta(ge=1, le=1024, description="drafts per step")]
     method: Annotated[Method | None, Meta(description=(
-        "who drafts, which takes time; acceptance and slots are by default its own; absent: drafts cost "
-        "nothing"))] = None
+        "method of drafting, which takes time and sets defaults of acceptance and num_lookahead_tokens; absent: drafts "
+        "cost nothing"))] = None
     model: Annotated[str | None, Meta(extra={"facts": "model"}, description=(
         "a draft model, models/<name>.toml, on the accelerators of the engine: its weights and KV are in the memory "
-        "plan, and its forward passes are priced as the engine's are, unless drafter_share is given"))] = None
+        "plan, and its forward passes are priced like the engine's, unless drafter_share is given"))] = None
     config: Annotated[str | None, Meta(extra={"path": True}, description=(
-        "instead of a model: a Hugging Face config.json"))] = None
+        "a Hugging Face config.json, instead of a model"))] = None
     draft_tensor_parallel_size: Annotated[Annotated[int, Meta(ge=1, le=2**20)] | None, Meta(extra={
         "unit": "accelerators"}, description=(
-        "of the draft model: 1, or topology.tensor_parallel; default: the latter"))] = None
+        "ranks of the draft model: 1, or topology.tensor_parallel; default: the latter"))] = None
     num_lookahead_tokens: Annotated[Annotated[int, Meta(ge=0, le=1024)] | None, Meta(description=(
-        "slots reserved ahead: 0 for n-gram and Medusa, num_tokens for EAGLE, MTP or a draft model; default: as the "
-        "method has it, without one 0"))] = None
+        "slots reserved ahead: 0 for n-gram and Medusa, num_tokens for EAGLE, MTP or a draft model; default: by "
+        "method, without a method 0"))] = None
     by_text: Annotated[tuple[TextAcceptance, ...], Meta(description=(
-        "acceptance of requests with some label; of several that fit, the first goes"))] = ()
+        "acceptance of requests with a label; the first entry that matches a request is used"))] = ()
     acceptance: Annotated[AcceptanceCycle | AcceptanceTable | None, Meta(description=(
-        "accepted drafts per verify step, cycled per request; or a table of what they are drawn from; default: what "
-        "was measured of the method, without one none"))] = None
+        "accepted drafts per verify step, cycled per request; or a table that they are drawn from; default: the "
+        "measured acceptance of the method, without a method none"))] = None
     drafter_share: Annotated[Annotated[float, Meta(ge=0, le=10)] | None, Meta(description=(
-        "a forward pass of the drafter takes such a share of the model's for the same tokens; default: for EAGLE and "
-        "MTP by the weights of a layer and the head, but 0 beside drafter_forward_us"))] = None
+        "time of a drafter's forward pass as a share of the model's for the same tokens; default: for EAGLE and MTP by "
+        "the weights of a layer and the head, but 0 beside drafter_forward_us"))] = None
     drafter_forward_us: Annotated[Time | None, Meta(description=(
-        "added to each forward pass of the drafter, one for each draft; default: for Medusa what reading the weights "
-        "of a head takes"))] = None
+        "time added to each forward pass of the drafter, one per draft; default: for Medusa the time of reading the "
+        "weights of a head"))] = None
     drafter_per_sequence_us: Annotated[Time | None, Meta(description=(
-        "of the host for each sequence of a batch; has to be given for n-grams"))] = None
+        "host time per sequence of a batch; required for n-grams"))] = None
 
     def __post_init__(self):
         if fault := self._drafter_fault():
@@ -106,17 +106,17 @@ class SpeculativeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_un
 
     @property
     def names_model(self) -> bool:
-        """Say whether the draft model is one whose facts are known."""
+        """Return whether the draft model is given by its facts."""
         return self.model is not None or self.config is not None
 
     @property
     def has_price(self) -> bool:
-        """Say whether it is given what a forward pass of the drafter takes."""
+        """Return whether the time of a forward pass of the drafter is given."""
         return self.drafter_share is not None or self.drafter_forward_us is not None
 
     @property
     def notes(self) -> list[str]:
-        """What is to be said beside the results where acceptance was measured by others."""
+        """Notes beside the results if the acceptance is a published measurement."""
         is_measured = self.acceptance == acceptance_of(self.method, self.num_tokens)
         return notes_of(self.method, self.num_tokens) if is_measured else []
 
@@ -127,7 +127,7 @@ class SpeculativeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_un
 
     @property
     def tables(self) -> tuple[AcceptanceTable, ...]:
-        """What is accepted of all requests but those of `by_text`, and of these."""
+        """Acceptance of all requests that match no entry of `by_text`, then of each entry."""
         others = self.acceptance
         if not isinstance(others, AcceptanceTable):
             others = AcceptanceTable(distribution=(0.0,) * others[0] + (1.0,))
@@ -135,7 +135,7 @@ class SpeculativeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_un
 
     @property
     def tells_requests_apart(self) -> bool:
-        """Say whether requests differ in more than what is drawn for their steps."""
+        """Return whether requests differ in more than the draws of their steps."""
         return bool(self.by_text) or (self.weights is not None and self.acceptance.length_std > 0)
 
 

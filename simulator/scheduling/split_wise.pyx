@@ -1,15 +1,15 @@
-"""`split_wise`: batches of prompts on some replicas and of decodes on others, as vidur-alibabacloud has Splitwise.
+"""`split_wise`: prompts on some replicas and decodes on others, as in vidur-alibabacloud's Splitwise.
 
-A prefill replica computes whole prompts, as they came, `max_tokens_in_batch` of them at once; a decode replica has a
-token of everyone that runs in each batch, then of those whose KV has come. Either gives a request the blocks of the
-longest text when it admits it: a prefill replica until the prompt is computed, a decode replica until the answer is.
+A prefill replica computes whole prompts in order of arrival, `max_tokens_in_batch` tokens at once; a decode replica has
+in each batch a token of every running request, then of requests with newly arrived KV. Both reserve blocks for the
+longest text at admission: a prefill replica until the prompt is computed, a decode replica until the answer is.
 Source: vidur-alibabacloud (SimAI cef83f9d), vidur/scheduler/replica_scheduler/splitwise_replica_scheduler.py; Patel et
 al., Splitwise, arXiv 2311.18677.
 
-Where it departs from that: a request of one token is complete when its prompt is, and does not end the run; a longer
-prompt than `max_tokens_in_batch` is refused, and does not stop the queue; of a longest text that fills no whole number
-of blocks the last one counts. That a busy decode replica takes in requests before their KV has come belongs to the
-hand-over: `upstream_compat` of domain/kv_transfer.py.
+Differences: a request of one token completes with its prompt, and does not end the run; a prompt longer than
+`max_tokens_in_batch` is refused, and does not stop the queue; if the longest text fills no whole number of blocks, the
+last one counts. Admission to a busy decode replica before the KV has arrived belongs to the KV transfer:
+`upstream_compat` of domain/kv_transfer.py.
 """
 from libc.stdint cimport int8_t, int32_t
 cimport cython
@@ -29,7 +29,7 @@ class SplitWiseParameters(WholeRequestsParameters, frozen=True, kw_only=True, fo
     """Options of vidur-alibabacloud's scheduler, under its names."""
 
     max_tokens_in_batch: Annotated[int, Meta(ge=1, le=2**31 - 1, extra={"unit": "tokens"}, description=(
-        "of those admitted to a batch, at most; a longer prompt is refused"))] = 4096
+        "tokens of requests admitted to a batch, at most; a longer prompt is refused"))] = 4096
 
 
 @cython.final

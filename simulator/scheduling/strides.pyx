@@ -1,4 +1,4 @@
-"""How far members get that verify drafts."""
+"""Progress of members that verify drafts; see strides.pxd."""
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 cimport cython
@@ -11,18 +11,18 @@ from simulator.kv.base cimport KVCache, blocks_for
 from math import gcd
 
 cdef enum:
-    MOST_RECURRING = 256        # iterations: what recurs later than after so many is treated as if it did not
+    MOST_RECURRING = 256        # iterations: a longer period is treated as if nothing recurred
     KEPT_AHEAD = 512            # iterations
 
 
 @cython.final
 cdef class Strides:
-    """What the turns of members bring, by iteration.
+    """Tokens that turns of members bring, by iteration.
 
     acceptance : of all verify steps.
-    counts : of the scheduler; hears of turns when a member joins, and of those that do not come when it leaves; where
-        sums recur of all of them then.
-    kv : of the scheduler; is told when members need blocks.
+    counts : of the scheduler; without recurring sums, turns are counted when a member joins, and those that it does not
+        have are taken back when it leaves; with them, turns are counted when it leaves.
+    kv : of the scheduler; notified when members need blocks.
     most_computed : tokens in KV, at most, before a turn that is not cut short at max_model_len.
     """
 
@@ -88,7 +88,7 @@ cdef class Strides:
     cdef void count_member(self, int32_t slot, int64_t iteration, bint has_ended) noexcept nogil:
         cdef Turn turn = self.before(slot, iteration), ahead = turn
         cdef int64_t _
-        if not self.recurs:                                     # those ahead were counted when it joined
+        if not self.recurs:                                     # future turns were counted when it joined
             for _ in range(self._strides[slot].end - iteration):
                 self.next(&ahead)
                 self._counts.take_back(ahead.tokens - 1)
@@ -114,11 +114,11 @@ cdef class Strides:
         return turn[0]
 
     cdef int32_t _add(self, Turn* turn, int64_t iteration, int64_t most, int64_t left, int32_t sign) noexcept nogil:
-        """Add what the turns after this one bring, `most` of them or as long as they are regular; return how many.
+        """Add the tokens of turns after this one, at most `most` and only regular ones; return the number of turns.
 
-        Where sums do not recur they are counted, too.
+        Where sums do not recur, the turns are counted too.
 
-        sign : -1 to take it back. `turn` becomes the last of them.
+        sign : -1 subtracts them. `turn` becomes the last turn added.
         """
         cdef int32_t block_size = self._kv.block_size, phase = <int32_t>(iteration % self.num_phases), blocks
         cdef int64_t most_computed = self._most_computed if left < INT64_MAX else INT64_MAX
@@ -149,7 +149,7 @@ cdef class Strides:
         return added
 
     cdef int64_t _num_regular(self, const Turn* turn, int64_t left) noexcept nogil:
-        """Return how many turns after this one are regular, of a cycle."""
+        """Return the number of regular turns after this one, for a cycle of acceptances."""
         cdef int64_t computed = turn.computed + turn.tokens, cycle_tokens, cycles, turns
         cdef int32_t tokens, step
         if computed > self._most_computed:
@@ -170,7 +170,7 @@ cdef class Strides:
         return turns
 
     def check(self, sequences):
-        """Raise RuntimeError unless the sums are those of the members.
+        """Raise RuntimeError unless the sums match the members.
 
         sequences : (slot, iteration to be scheduled next) of each member.
         """

@@ -1,4 +1,4 @@
-"""A scheduler whose members may verify drafts, and then gain several tokens a turn."""
+"""Schedulers with members that may verify drafts, and then gain several tokens a turn."""
 from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t
 
 from simulator.core.row_list cimport add_row
@@ -14,8 +14,8 @@ from simulator.scheduling.strides cimport Strides, Turn
 cdef class StridingScheduler(InOrder):
     """Base of schedulers with speculative decoding.
 
-    One that calls `verify` may leave all regular turns of members to the group, and calls `dissolve` where something is
-    out of the ordinary: a member cannot have all its tokens or blocks.
+    A policy that calls `verify` may leave all regular turns of members to the group, and calls `dissolve` if a member
+    cannot have all its tokens or blocks.
     """
 
     cdef int verify(self, int32_t drafts, int32_t lookahead, int64_t max_model_len, int64_t budget) except -1:
@@ -55,7 +55,7 @@ cdef class StridingScheduler(InOrder):
     cdef void leave_striding(self, int32_t slot) noexcept nogil:
         cdef Sequence* sequence = &self._sequences[slot]
         cdef Turn turn = self.strides.leave(slot, self.iteration)
-        cdef bint has_ended = self.num_in_flight == 0           # else the turn comes to nothing
+        cdef bint has_ended = self.num_in_flight == 0           # else the turn is discarded
         sequence.is_member = False
         self.num_members -= 1
         if self.tally is not None:

@@ -1,4 +1,4 @@
-"""What the sequences of a batch bring besides tokens: LoRA adapters and grammars."""
+"""LoRA adapters and grammars of the sequences of a batch."""
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
@@ -15,38 +15,38 @@ cdef class Tally:
     cdef readonly AdapterSlots slots    # None: adapters take no time to load
     cdef bint has_ranks
     cdef int32_t _num_adapters, _num_groups
-    cdef int32_t _group                 # whose members the batch has all; -1: they are visited
+    cdef int32_t _group                 # the group with all its members in the batch; -1: members are visited
     cdef int32_t* _masked               # [group] members with a grammar
     cdef int32_t* _distinct             # [group] adapters among members
-    cdef int32_t* _members              # [group, adapter] members with it
-    cdef const int32_t[::1] _ranks      # [adapter]; None: nobody asks
-    cdef int64_t* _counted              # [adapter] the batch that last had it visited
-    cdef int64_t _batch                 # number of the last one formed; a run of them is passed over as one
-    cdef int64_t* _latest               # [group] the last one with its members
-    cdef readonly int32_t unsettled     # others' adapters took the place of those of members of groups that are not at
-                                        # hand, which load them anew: for so many more batches they may not be alike
+    cdef int32_t* _members              # [group, adapter] members with the adapter
+    cdef const int32_t[::1] _ranks      # [adapter]; None: not needed
+    cdef int64_t* _counted              # [adapter] number of the batch that last visited it
+    cdef int64_t _batch                 # number of the batch formed last; a run of batches counts as one
+    cdef int64_t* _latest               # [group] number of the last batch with its members
+    cdef readonly int32_t unsettled     # adapters of other groups' members were evicted, and must be loaded again:
+                                        # batches for which shapes may differ
 
-    # A sequence becomes a member of a group, or is one no more.
+    # A sequence becomes a member of a group; it leaves the group.
     cdef inline void join(self, int32_t row, int32_t group) noexcept nogil:
         self._change(&self._demands[row], group, 1)
 
     cdef inline void leave(self, int32_t row, int32_t group) noexcept nogil:
         self._change(&self._demands[row], group, -1)
 
-    # A batch is formed: of all members of a group, with so many drafts each, if none is without a turn; else they are
-    # visited, as those that are no members are. `row`: its sequence has that many rows of logits to be masked.
+    # Begin a batch. `is_whole`: it has all members of a group, with `drafts` drafts each; else members are visited like
+    # other sequences. `visit` adds a sequence, with `rows` rows of logits to mask.
     cdef void begin(self, BatchShape* shape, int32_t group, int32_t drafts, bint is_whole) noexcept nogil
     cdef void visit(self, BatchShape* shape, int32_t row, int32_t rows) noexcept nogil
 
-    # All were visited: adapters that the worker lacks are loaded.
+    # After all visits: load adapters that the worker lacks.
     cdef void load(self, Batch* batch) noexcept nogil
 
-    # Batches of members of a group alone were formed, whose number does not matter.
+    # Only batches of members of a group were formed; their number does not matter.
     cdef inline void repeat(self, int32_t group) noexcept nogil:
         self._batch += 1
         self._latest[group] = self._batch
 
-    # All were visited: the largest rank among the adapters of the batch.
+    # After all visits: the largest rank among the adapters of the batch.
     cdef int32_t largest_rank(self) noexcept nogil
 
     cdef void _change(self, const Demand* demand, int32_t group, int32_t by) noexcept nogil

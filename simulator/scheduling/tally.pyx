@@ -1,6 +1,6 @@
-"""What the sequences of a batch bring besides tokens: LoRA adapters and grammars.
+"""LoRA adapters and grammars of the sequences of a batch.
 
-Members are counted when they join and leave, so that a batch costs nothing for each of them.
+Members are counted when they join and leave, so that a batch has no cost per member.
 """
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
@@ -14,11 +14,11 @@ from simulator.scheduling.adapter_slots cimport AdapterSlots
 
 @cython.final
 cdef class Tally:
-    """Of one replica.
+    """Tally of one replica.
 
-    demands : structured array (n,), `records.DEMAND`. num_groups : of members.
-    num_adapters : that requests ask for; 0: they are not counted. slots : AdapterSlots, None: loads take no time.
-    ranks : int32 (a,), of the adapters; None: nobody asks.
+    demands : structured array (n,), `records.DEMAND`. num_groups : groups of members.
+    num_adapters : adapters named by requests; 0: they are not counted. slots : AdapterSlots, None: loads take no time.
+    ranks : int32 (a,), ranks of the adapters; None: not needed.
     """
 
     def __cinit__(self, const Demand[::1] demands, int32_t num_groups, int32_t num_adapters, AdapterSlots slots,
@@ -53,15 +53,15 @@ cdef class Tally:
         if by > 0:
             self._distinct[group] += members[0] == 1
             if self.slots is not None and not self.slots.has(demand.adapter):
-                self.unsettled = self._num_groups + 1       # it went while the batch was in flight
+                self.unsettled = self._num_groups + 1       # it was evicted while the batch was in flight
         else:
             self._distinct[group] -= members[0] == 0
             if self.slots is not None:
-                self.slots.touch(demand.adapter, self._latest[group])       # it was used up to then
+                self.slots.touch(demand.adapter, self._latest[group])       # its last use was in that batch
 
     cdef void begin(self, BatchShape* shape, int32_t group, int32_t drafts, bint is_whole) noexcept nogil:
         if not is_whole and self.slots is not None:
-            self._touch_members(group)              # from now on, those with a turn are by themselves
+            self._touch_members(group)              # from now on, scheduled members are visited
         self._batch += 1
         self._group = group if is_whole else -1
         if is_whole:
@@ -87,12 +87,12 @@ cdef class Tally:
         return largest
 
     cdef bint _is_needed(self, int32_t adapter) noexcept nogil:
-        """Say whether the batch just visited uses an adapter."""
+        """Return whether the batch just visited uses an adapter."""
         return self._counted[adapter] == self._batch or (
             self._group >= 0 and self._members_of(self._group, adapter) > 0)
 
     cdef bint _has_all(self, const Batch* batch) noexcept nogil:
-        """Say whether nothing is to be loaded for a batch whose members lack nothing."""
+        """Return whether no adapter must be loaded for a batch, if members have theirs."""
         cdef int32_t i, adapter
         for i in range(batch.num_entries):
             adapter = self._demands[batch.entries[i].row].adapter
@@ -114,19 +114,19 @@ cdef class Tally:
             return
         for group in range(self._num_groups):
             self._touch_members(group)
-        for i in range(self._num_adapters):         # what the batch needs stays
+        for i in range(self._num_adapters):         # adapters of the batch are not evicted
             if self._is_needed(i):
                 self.slots.touch(i, self._batch)
         for i in range(self._num_adapters):
             if self._is_needed(i):
                 self.slots.use(i, self._batch, &batch.shape)
-        if batch.num_entries + batch.num_members > 0:       # one of nothing leaves those in flight where they are
+        if batch.num_entries + batch.num_members > 0:       # an empty batch keeps those in flight unsettled
             self.unsettled = max(self.unsettled - 1, 0)
         if self._lack_some() or (batch.num_entries == 0 and batch.shape.num_loads > 0):
             self.unsettled = self._num_groups + 1
 
     cdef bint _lack_some(self) noexcept nogil:
-        """Say whether members lack their adapters."""
+        """Return whether members lack their adapters."""
         cdef int32_t group, i
         for group in range(self._num_groups):
             for i in range(self._num_adapters):

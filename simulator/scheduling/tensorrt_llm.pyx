@@ -1,36 +1,36 @@
-"""`tensorrt_llm`: in-flight batching as TensorRT-LLM's batch manager does it.
+"""`tensorrt_llm`: in-flight batching as in TensorRT-LLM's batch manager.
 
-Each iteration first asks who fits, then forms a batch of those. Who fits, by `capacity_scheduler_policy`, in order of
-arrival up to `max_batch_size`, the first that does not fit ending the search:
+Each iteration first selects requests with room, then forms their batch. `capacity_scheduler_policy` selects, in
+order of arrival, up to `max_batch_size` requests; the first without room ends the search:
 
-- GUARANTEED_NO_EVICT: who has begun, and then whoever finds blocks free for prompt and declared output, beyond what all
-  that have begun still need to their ends. Nobody is paused.
-- MAX_UTILIZATION: whoever finds blocks for the next step. Where one that has begun finds none, the last that has begun
-  is paused: its blocks are freed, and its text is computed again.
-- STATIC_BATCH: as the first, but nobody is added while somebody generates.
+- GUARANTEED_NO_EVICT: begun requests, then others that find blocks for prompt and declared output free, beyond the
+  blocks that all begun ones still need to their ends. No request is paused.
+- MAX_UTILIZATION: requests that find blocks for the next step. If a begun one finds none, the last begun is paused: its
+  blocks are freed, and its text is recomputed.
+- STATIC_BATCH: as GUARANTEED_NO_EVICT, but no request is added while any generates.
 
-The batch has at most `max_num_tokens`. Who generates gets a token each; what is left goes to prompts: whole, or with
-`enable_chunked_context` in chunks, if not all fit whole. FIRST_COME_FIRST_SERVED gives the first as much as there is,
-in whole blocks, and those behind it what that leaves; EQUAL_PROGRESS gives each in turn a block more, passing over who
-needs more than there is. A prompt that begins takes the blocks of all its text. With `batching_type = "STATIC"` nobody
-is added while anybody runs.
+The batch has at most `max_num_tokens`. Each generating request gets a token; the rest goes to prompts: whole, or with
+`enable_chunked_context` in chunks, if not all fit whole. FIRST_COME_FIRST_SERVED gives the first prompt all tokens that
+it can use, in whole blocks, then the next; EQUAL_PROGRESS gives a block to each prompt in turn, passing over those that
+need more tokens than are left. A prompt that begins takes the blocks of all its text. With `batching_type = "STATIC"`
+no request is added while any runs.
 
-KV blocks, of 32 tokens if not said otherwise, are counted by TensorRT-LLM's rule: free_gpu_memory_fraction of what
-weights and activations leave of the memory (tensorrt_llm/_torch/pyexecutor/_util.py).
+KV blocks, of 32 tokens by default, are counted by TensorRT-LLM's rule: free_gpu_memory_fraction of the memory that
+weights and activations leave (tensorrt_llm/_torch/pyexecutor/_util.py).
 
 Source: TensorRT-LLM, cpp/tensorrt_llm/batch_manager/{capacityScheduler,microBatchScheduler}.cpp, and "Useful Runtime
-Options" of its performance tuning guide. No run of it was recorded: what is proven is that these rules are kept
-(tests/oracle/tensorrt_llm.py). Known to differ:
+Options" of its performance tuning guide. No run of it was recorded: tests prove that these rules are kept
+(tests/oracle/tensorrt_llm.py). Known differences:
 
-- A prompt counts without its tokens that are found in the cache, and takes no block for those that others hold.
-- A prompt is not put off because another one is computing the same block; both compute it. Blocks are found from when
-  they are scheduled, as with `vllm`.
+- A prompt counts without its tokens found in the cache, and takes no block for tokens in blocks that others hold.
+- A prompt is not postponed because another one is computing the same block; both compute it. Blocks can be found from
+  when they are scheduled, as with `vllm`.
 - A paused text that has outgrown max_num_tokens is computed in chunks; upstream cuts it off at the longest prompt.
-- Who waits pauses nobody, though it may have arrived before one whose short prompt overtook its own.
-- Those that generate have their tokens before prompts; upstream goes through all in one order, so that with
-  MAX_UTILIZATION and without chunks a prompt that came before them takes its tokens first.
-- Drafts, beams, encoders, LoRA pages, agent trees and states of disaggregated serving are not here, nor are policies
-  that admit by number alone or prompts first: none of them has a key.
+- A waiting request pauses no other, though it may have arrived before one that overtook it with a short prompt.
+- Generating requests get tokens before prompts; upstream serves all in one order, so that with MAX_UTILIZATION and
+  without chunks a prompt that arrived before them takes its tokens first.
+- Drafts, beams, encoders, LoRA pages, agent trees and states of disaggregated serving are absent, as are policies that
+  admit by number alone or prompts first: they have no key.
 - Padding of static batches has no price.
 """
 from libc.stdint cimport int8_t, int32_t, int64_t
@@ -65,27 +65,27 @@ class TensorrtLlmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_un
     max_num_tokens: Annotated[int, Meta(ge=1, le=2**31 - 1, description="tokens in a batch")] = 8192
     capacity_scheduler_policy: Annotated[
         Literal["GUARANTEED_NO_EVICT", "MAX_UTILIZATION", "STATIC_BATCH"], Meta(description=(
-            "who fits: with blocks to the end of its declared output; for its next step, at the risk of pauses; nobody "
-            "while others generate"))] = "GUARANTEED_NO_EVICT"
+            "requests with room: for prompt and declared output; for the next step, at the risk of pauses; as the "
+            "first, but none while others generate"))] = "GUARANTEED_NO_EVICT"
     enable_chunked_context: Annotated[bool, Meta(description="prompts may be computed in chunks")] = False
     context_chunking_policy: Annotated[Literal["FIRST_COME_FIRST_SERVED", "EQUAL_PROGRESS"], Meta(description=(
-        "whose chunk is cut where not all prompts fit: the later ones', or all alike"))] = "FIRST_COME_FIRST_SERVED"
+        "chunks cut if not all prompts fit: those of later prompts, or all alike"))] = "FIRST_COME_FIRST_SERVED"
     batching_type: Annotated[Literal["INFLIGHT", "STATIC"], Meta(description=(
-        "INFLIGHT: requests join those that run; STATIC: when all of these are done"))] = "INFLIGHT"
+        "INFLIGHT: requests join running ones; STATIC: they begin when no request runs"))] = "INFLIGHT"
     free_gpu_memory_fraction: Annotated[float, Meta(gt=0, le=1, description=(
-        "share of the memory for KV that weights and activations leave free"))] = 0.9
+        "share for KV of the memory that weights and activations leave free"))] = 0.9
 
 
-cdef struct Context:            # a prompt that the batch may compute a chunk of
+cdef struct Context:            # a prompt that may have a chunk in the batch
     int64_t remaining           # tokens of its text not computed yet
-    int64_t chunk               # of these, in the batch
-    int32_t slot                # where it runs; -1: it waits
+    int64_t chunk               # tokens of its text in the batch
+    int32_t slot                # slot if it runs; -1: it waits
     int32_t row
 
 
 @cython.final
 cdef class TensorrtLlm(InOrder):
-    """Who fits, then whose chunks; see `TensorrtLlmParameters`."""
+    """Requests with room first, then chunks of prompts; see `TensorrtLlmParameters`."""
 
     Parameters = TensorrtLlmParameters
 
@@ -94,13 +94,13 @@ cdef class TensorrtLlm(InOrder):
     cdef bint _adds_to_running          # INFLIGHT
     cdef bint _chunks                   # enable_chunked_context
     cdef bint _equally                  # EQUAL_PROGRESS
-    cdef bint _outputs_are_prompts      # some prompt contains what another request generates
-    cdef Context* _contexts             # [_num_contexts] in order: those that run, then those that wait and fit
+    cdef bint _outputs_are_prompts      # some prompt contains the output of another request
+    cdef Context* _contexts             # [_num_contexts] in order: prompts that run, then waiting ones that fit
     cdef int32_t _num_contexts
-    cdef int32_t _num_generating        # of those that have begun, the others
+    cdef int32_t _num_generating        # begun requests that are not contexts
     cdef int32_t _room                  # contexts there is memory for
-    cdef RowList _left                  # rows taken out of the queue that do not begin
-    cdef int64_t _whole_of_members      # blocks of their prompts with all of the declared outputs
+    cdef RowList _left                  # rows taken out of the queue, until they begin or go back
+    cdef int64_t _whole_of_members      # blocks of members' prompts with all declared outputs
 
     def __init__(self, parameters, context):
         self.max_running = parameters.max_batch_size
@@ -160,7 +160,7 @@ cdef class TensorrtLlm(InOrder):
                               self._max_model_len), self.kv.block_size)
 
     cdef bint repeats(self) noexcept nogil:
-        # Members take what was free or reserved for them, so that the head of the queue fits no better after them.
+        # Members take blocks that were free or reserved for them, so the head of the queue fits no better after them.
         return self.waiting.size == 0 or self._running.size >= self.max_running or not self._outputs_are_prompts
 
     cdef int schedule(self, Batch* batch, int64_t now_ns) except -1 nogil:
@@ -175,10 +175,10 @@ cdef class TensorrtLlm(InOrder):
         self.close(batch, -1)
         return 0
 
-    # ---- who fits, and how much of each prompt is computed
+    # ---- requests with room, and chunks of prompts
 
     cdef int _plan(self, Batch* batch) except -1 nogil:
-        """Pause who must, and choose the prompts of the batch and their chunks, before anything is scheduled."""
+        """Pause requests if necessary, and choose prompts and chunks of the batch, before anything is scheduled."""
         cdef int64_t due = self._due_blocks()
         cdef int32_t last, row
         while due > self.kv.free_blocks:
@@ -194,7 +194,7 @@ cdef class TensorrtLlm(InOrder):
         return 0
 
     cdef int32_t _last_begun(self) noexcept nogil:
-        """Return the slot of who arrived last; some that arrived later may have begun before others."""
+        """Return the slot of the last arrived running request; later ones may have begun before earlier ones."""
         cdef int32_t last = self._running.head, slot = self._links.next(self._running.head)
         while slot >= 0:
             if self.waiting.precedes(self._sequences[last].row, self._sequences[slot].row):
@@ -203,7 +203,7 @@ cdef class TensorrtLlm(InOrder):
         return last
 
     cdef int64_t _due_blocks(self) except -1 nogil:
-        """Return the blocks that those who have begun lack for their next step; count and list them."""
+        """Return the blocks that begun requests lack for their next step; count generating ones and list contexts."""
         cdef int32_t slot = self._running.head, i
         cdef int64_t due = self.kv.due_at_most(self.phase) if self.grouping else 0
         cdef const Sequence* sequence
@@ -212,7 +212,7 @@ cdef class TensorrtLlm(InOrder):
         for i in range(self._num_prefilling if self.grouping else self._running.size):
             slot = self._prefilling[i] if self.grouping else slot
             sequence = &self._sequences[slot]
-            due += self.kv.lacking(slot, sequence.num_tokens)       # a context has them, unless it came from elsewhere
+            due += self.kv.lacking(slot, sequence.num_tokens)       # contexts have theirs, unless KV is from elsewhere
             if sequence.is_decoding:
                 self._num_generating += 1
             else:
@@ -231,7 +231,7 @@ cdef class TensorrtLlm(InOrder):
         return 0
 
     cdef int _add_fitting(self, int64_t free_blocks, int64_t budget) except -1 nogil:
-        """Take those out of the queue that fit in so many blocks, as far as there are tokens for them."""
+        """Take requests that fit into `free_blocks` out of the queue, as long as tokens are left for them."""
         cdef int32_t row, hits, i
         cdef int64_t text, needed
         for i in range(self._num_contexts):
@@ -239,7 +239,7 @@ cdef class TensorrtLlm(InOrder):
         if not self._evicts and self.waiting.size > 0:
             free_blocks -= self._promised_blocks()
         while self.waiting.size > 0 and self._running.size + self._left.size < self.max_running:
-            if budget <= 0 and not self._chunks:        # chunks of whole blocks may leave some for those behind
+            if budget <= 0 and not self._chunks:        # with chunks, whole blocks may leave tokens for later ones
                 break
             row = self.waiting.top()
             text = <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens
@@ -257,7 +257,7 @@ cdef class TensorrtLlm(InOrder):
         return 0
 
     cdef int64_t _promised_blocks(self) noexcept nogil:
-        """Return the blocks that those who have begun still need to their ends, after this iteration's."""
+        """Return the blocks that begun requests still need to their ends, after this iteration."""
         cdef int64_t promised = self._whole_of_members - self._blocks_of_members(), tokens
         cdef int32_t slot = self._running.head, i
         cdef const Sequence* sequence
@@ -270,10 +270,10 @@ cdef class TensorrtLlm(InOrder):
         return promised
 
     cdef int64_t _blocks_of_members(self) noexcept nogil:
-        """Return the blocks of members once this iteration is scheduled: all tokens, by what lacks in last blocks."""
+        """Return the blocks of members once this iteration is scheduled: tokens plus free slots in last blocks."""
         cdef int64_t tokens = self.member_tokens
         cdef int32_t phase, size = self.kv.block_size
-        for phase in range(size if self.num_members > 0 else 0):        # who takes a block in so many iterations
+        for phase in range(size if self.num_members > 0 else 0):        # members by iterations until the next block
             tokens += self.kv.due(phase) * <int64_t>((phase - self.phase - 1 + size) % size)
         return tokens // size
 
@@ -307,12 +307,12 @@ cdef class TensorrtLlm(InOrder):
                 if self._chunks:
                     tokens -= tokens % self.kv.block_size
                 elif self._contexts[i].remaining <= self._token_budget and self._contexts[i].slot < 0:
-                    return                      # whole or not at all, and nobody overtakes it
+                    return                      # whole or not at all; no other prompt overtakes it
             self._contexts[i].chunk = tokens
             budget -= tokens
 
     def check(self):
-        """Raise RuntimeError unless the blocks of members are what each has and may grow to; else as Scheduler."""
+        """Raise RuntimeError unless the counted blocks of members match their texts; see Scheduler."""
         members = [slot for slot in self.slots() if self._sequences[slot].is_member]
         whole = sum(self._whole_blocks(self._sequences[slot].row) for slot in members)
         blocks = sum(blocks_for(self.computed(slot) + 1, self.kv.block_size) for slot in members)
@@ -321,7 +321,7 @@ cdef class TensorrtLlm(InOrder):
                                f"{self._whole_of_members} counted")
         InOrder.check(self)
 
-    # ---- those that run
+    # ---- running requests
 
     cdef int64_t _wanted(self, const Sequence* sequence, int64_t threshold) noexcept nogil:
         cdef int32_t i = 0
@@ -332,7 +332,7 @@ cdef class TensorrtLlm(InOrder):
         return self._contexts[i].chunk
 
     cdef int _continue_one_by_one(self, Batch* batch) except -1 nogil:
-        """Visit the running list in order, where not all that generate have a turn."""
+        """Visit the running list in order, if not all generating requests have a turn."""
         cdef int32_t slot = self._running.head
         cdef int64_t tokens, computed
         while slot >= 0:
@@ -351,10 +351,10 @@ cdef class TensorrtLlm(InOrder):
             slot = self._links.next(slot)
         return self._gather(batch)
 
-    # ---- those that wait
+    # ---- waiting requests
 
     cdef int _begin_contexts(self, Batch* batch) except -1 nogil:
-        """Admit those who got a chunk; the others go back to the queue."""
+        """Admit requests that got a chunk; the others go back to the queue."""
         cdef int32_t first = self._num_contexts - self._left.size, i
         cdef bint fits = batch.num_preempted == 0
         for i in range(self._left.size):
@@ -370,7 +370,7 @@ cdef class TensorrtLlm(InOrder):
     cdef bint _begin_context(self, Batch* batch, const Context* context) except -1 nogil:
         cdef int32_t row = context.row, slot = self.top_slot()
         cdef int64_t text = <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens
-        cdef int32_t hits = self.kv.lookup(row, <int32_t>text)      # fewer, if those before took such blocks
+        cdef int32_t hits = self.kv.lookup(row, <int32_t>text)      # fewer, if requests before it took cached blocks
         cdef int64_t computed = <int64_t>hits * self.kv.block_size
         cdef int64_t tokens = min(context.chunk, text - computed)
         if not self.kv.allocate(slot, row, hits, text, 0, 0, computed + tokens):

@@ -1,4 +1,4 @@
-"""Who waits by tokens so far and length of text, for a policy that looks for the greatest gain; see texts.pyx."""
+"""Waiting requests by tokens so far and length of text, for a search of the greatest gain; see texts.pyx."""
 from libc.stdint cimport int16_t, int32_t, int64_t
 
 from simulator.core.index_heap cimport Waiting
@@ -10,48 +10,48 @@ cdef enum:
     MOST_CHANGES = 16
 
 
-cdef struct Part:               # of a shelf: those with as many tokens so far, or about as many
+cdef struct Part:               # part of a shelf: requests with equal or similar numbers of tokens so far
     Waiting* heap               # [size] the shortest text first; below i: 2i + 1, 2i + 2
     int32_t size, room
-    int32_t least_tokens        # nobody has fewer
+    int32_t least_tokens        # lower bound of tokens so far
     bint is_exact               # all have `least_tokens`
-    bint is_alike               # and came at the same instant: they gain the same
-    int64_t earliest_ns         # nobody came before, nor after; of those that are here and have been lately
+    bint is_alike               # all also arrived at one instant: they gain alike
+    int64_t earliest_ns         # bounds of arrivals; of present requests and of recent ones
     int64_t latest_ns
 
 
-cdef struct Shelf:              # the same of its parts
+cdef struct Shelf:              # the fields of Part over all its parts
     int32_t size
-    int32_t place               # in `occupied`, if there is somebody
+    int32_t place               # index in `occupied`, if it is not empty
     int32_t num_parts, part_tokens
     int32_t least_tokens
-    int64_t least_text          # nobody's is shorter
+    int64_t least_text          # no text is shorter
     int64_t earliest_ns
     int64_t latest_ns
 
 
-cdef struct Spot:               # of one that waits
-    int32_t place               # in the heap, from 1; 0: it is not there
+cdef struct Spot:               # position of a waiting request
+    int32_t place               # in the heap, from 1; 0: absent
     int16_t shelf, part
 
 
 cdef class Texts(RequestRanking):
-    cdef Shelf[MOST_SHELVES] shelves    # by tokens
-    cdef int32_t[MOST_SHELVES] occupied     # [num_occupied] shelves with somebody
+    cdef Shelf[MOST_SHELVES] shelves    # by tokens so far
+    cdef int32_t[MOST_SHELVES] occupied     # [num_occupied] shelves that are not empty
     cdef Part* parts                    # [MOST_SHELVES, MOST_PARTS]
     cdef Spot* _spots                   # [row]
     cdef int32_t num_occupied
-    cdef int32_t[MOST_CHANGES] changes  # [num_changes] rows that came, and ~rows that left, since that was set to 0
-    cdef int32_t num_changes            # beyond MOST_CHANGES: not all are noted
+    cdef int32_t[MOST_CHANGES] changes  # [num_changes] rows added, and ~rows removed, since num_changes was set to 0
+    cdef int32_t num_changes            # above MOST_CHANGES: changes are incomplete
 
     cdef inline const Part* part(self, int32_t shelf, int32_t i) noexcept nogil:
         return &self.parts[shelf * MOST_PARTS + i]
 
-    # Is a row looked for?
+    # Is a row on a shelf?
     cdef inline bint has(self, int32_t row) noexcept nogil:
         return self._spots[row].place > 0
 
-    # One that waits is looked for no more, or again.
+    # Put a waiting row on its shelf; take it off.
     cdef int put(self, int32_t row) except -1 nogil
     cdef void lift(self, int32_t row) noexcept nogil
 

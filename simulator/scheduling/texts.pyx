@@ -1,9 +1,9 @@
-"""Who waits by tokens so far and length of text, for a policy that looks for the greatest gain.
+"""Waiting requests by tokens so far and length of text, for a search of the greatest gain.
 
-What one gains falls with its tokens and depends on when it came; the gain for each token of the text falls with its
-length, too. So those with about as many tokens stand on a shelf, in parts of it, the shortest text of each part first,
-and the policy looks at as many shelves, parts and texts as bounds of their gains allow. Shelves of up to 12 tokens are
-exact, later ones 1/12 wide, and parts 1/16 of that: exact up to 192 tokens.
+A request's gain falls with its tokens and depends on its arrival; the gain per token of text also falls with its
+length. So requests with similar numbers of tokens share a shelf, in parts, each sorted by length of text, and the
+policy visits only the shelves, parts and texts that bounds of their gains do not exclude. Shelves of up to 12 tokens
+are exact, later ones 1/12 wide, and parts 1/16 of that: exact up to 192 tokens.
 """
 from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
@@ -17,7 +17,7 @@ from simulator.scheduling.ranked cimport RequestRanking
 
 @cython.final
 cdef class Texts(RequestRanking):
-    """Keys are all alike, so that the queue itself goes by arrival.
+    """Keys are all alike, so that the queue itself is in order of arrival.
 
     context : ReplicaContext.
     """
@@ -82,7 +82,7 @@ cdef class Texts(RequestRanking):
         return 0
 
     cdef void _widen(self, Shelf* shelf, Part* part, int64_t arrival_ns, int64_t text) noexcept nogil:
-        """Take one in that came then; a text of so many tokens."""
+        """Add an arrival, and a text of `text` tokens, to the bounds of a shelf and its part."""
         if shelf.size == 0:
             shelf.place, self.occupied[self.num_occupied] = self.num_occupied, <int32_t>(shelf - &self.shelves[0])
             self.num_occupied += 1
@@ -96,7 +96,7 @@ cdef class Texts(RequestRanking):
         shelf.least_text = min(shelf.least_text, text)
 
     cdef void lift(self, int32_t row) noexcept nogil:
-        cdef Spot* spot = &self._spots[row]         # that of when it came: tokens may have come while it waited
+        cdef Spot* spot = &self._spots[row]         # position on arrival: its tokens may have changed while it waited
         cdef Part* part = &self.parts[spot.shelf * MOST_PARTS + spot.part]
         cdef Shelf* shelf = &self.shelves[spot.shelf]
         cdef int32_t hole = spot.place - 1
@@ -127,7 +127,7 @@ cdef class Texts(RequestRanking):
         self.shelves[shelf].least_text = least
 
     cdef void _sift(self, Part* part, int32_t hole, const Waiting* entry) noexcept nogil:
-        """Put one where it belongs, from the hole upwards or downwards."""
+        """Place an entry in the heap, upwards or downwards from the hole."""
         cdef Waiting* heap = part.heap
         cdef int32_t child
         while hole > 0 and waits_before(entry, &heap[(hole - 1) >> 1]):
@@ -145,7 +145,7 @@ cdef class Texts(RequestRanking):
         self._set(part, hole, entry)
 
     cpdef int check(self) except -1:
-        """Raise RuntimeError unless each stands where its spot says, behind no longer text."""
+        """Raise RuntimeError unless each row is at its spot and each heap is in order."""
         cdef int32_t i, k, place, size
         cdef const Part* part
         for i in range(MOST_SHELVES):
@@ -157,7 +157,7 @@ cdef class Texts(RequestRanking):
                     if self._spots[part.heap[place].row].place != place + 1:
                         broken("Texts: a row is not where its spot says")
                     if place > 0 and waits_before(&part.heap[place], &part.heap[(place - 1) >> 1]):
-                        broken("Texts: a text stands behind a longer one")
+                        broken("Texts: a text is behind a longer one")
                     if part.heap[place].priority < self.shelves[i].least_text:
                         broken("Texts: a text is shorter than the shortest of its shelf")
             if size != self.shelves[i].size:

@@ -1,4 +1,4 @@
-"""KV on the way between a replica's blocks and its tier."""
+"""KV transfers between a replica's blocks and its tier; see transfers.pxd."""
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
 cimport cython
@@ -9,7 +9,7 @@ from simulator.core.event_queue cimport Event, EventQueue
 
 @cython.final
 cdef class Transfers:
-    """What is under way at one replica; of equal ends the first begun goes first."""
+    """Transfers of one replica; of equal ends, the first begun goes first."""
 
     def __cinit__(self):
         self._queue = EventQueue()
@@ -18,11 +18,11 @@ cdef class Transfers:
         free(self._polled)
 
     def keep_log(self):
-        """Note what happens from now on."""
+        """Log events from now on."""
         self._log = []
 
     def take_log(self):
-        """Return what happened since it was last asked, (what, row, tokens); see `tell`."""
+        """Return the logged events since the last call, (event, row, tokens)."""
         told, self._log = self._log, []
         return told
 

@@ -1,8 +1,8 @@
-"""What Vidur's replica schedulers share, see vidur.pxd.
+"""Base of Vidur's replica schedulers; see vidur.pxd.
 
 Source: microsoft/vidur at 7d47513, vidur/scheduler/replica_scheduler/base_replica_scheduler.py and its subclasses. Two
-things that end a run of Vidur do not end one here: a text that fits only if nothing else runs ignores the watermark
-then, and a batch that restarted all its requests is formed anew at once.
+cases that end a run of Vidur do not end one here: a text that fits only if nothing else runs ignores the watermark
+then, and a batch that restarted all its requests is formed again at once.
 """
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
@@ -21,22 +21,22 @@ import msgspec
 from msgspec import Meta
 
 
-# Why some of them cannot take over what another replica has computed.
-ALONE = "its batches are of prompts alone or of decodes alone, and it has no rule for who comes with its KV"
+# Why some schedulers of Vidur cannot continue requests after other replicas have computed their prompts.
+ALONE = "its batches are of prompts alone or of decodes alone, and it has no rule for requests that arrive with KV"
 
 
 class VidurParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Keys of all of them, under Vidur's names."""
+    """Common keys of Vidur's replica schedulers, under Vidur's names."""
 
     batch_size_cap: Annotated[int, Meta(ge=1, le=2**20, extra={"unit": "requests"}, description=(
         "running requests; a batch has at most this by the number of pipeline stages, rounded down, at least 1"))] = 128
 
 
 class WatermarkParameters(VidurParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Those of the ones that admit a request with the blocks of its prompt."""
+    """Keys of schedulers that admit a request with blocks for its prompt."""
 
     watermark_blocks_fraction: Annotated[float, Meta(ge=0, lt=1, description=(
-        "of the KV blocks, those that stay free at admission while anything runs"))] = 0.01
+        "share of the KV blocks that stays free at admission while anything runs"))] = 0.01
 
 
 cdef class VidurScheduler(InOrder):
@@ -53,7 +53,7 @@ cdef class VidurScheduler(InOrder):
         self._max_model_len = context.max_model_len
         self._micro_batch = max(self.max_running // <int32_t>context.num_stages, 1)
         self._watermark = <int32_t>(watermark_fraction * self.kv.num_blocks)
-        self._spare = self.kv.slack = spare     # members run ahead as long as there would be
+        self._spare = self.kv.slack = spare     # as long as it stays free, members run ahead
         self._outputs_are_prompts = context.prompts_use_outputs
         self.waiting = WaitingQueue(context.requests, context.demands, FIRST_COME)
         if context.num_stages > 1:
@@ -66,7 +66,7 @@ cdef class VidurScheduler(InOrder):
         return min(self.longest_prompt, <int64_t>self.kv.num_blocks * self.kv.block_size)
 
     cdef bint repeats(self) noexcept nogil:
-        # Members alone make no room for the head of the queue, unless what they generate is its prompt.
+        # Members alone make no room for the head of the queue, unless their outputs are part of its prompt.
         return self.waiting.size == 0 or self._running.size >= self.max_running or not self._outputs_are_prompts
 
     cdef int update(self, const Entry* entry, int32_t sampled, int32_t rejected, bint goes_on) except -1 nogil:
@@ -102,7 +102,7 @@ cdef class VidurScheduler(InOrder):
         return 0
 
     cdef inline int64_t _stamp_of(self, const Sequence* sequence) noexcept nogil:
-        """Return what sorts those at hand: whose prompt had no turn in the last batch was never taken off the list."""
+        """Return the sort key of a sequence at hand: one without a turn in the last batch has kept its place."""
         if self._returned != NULL:
             return self._returned[sequence.row]
         return sequence.is_decoding or sequence.scheduled > 0
@@ -146,7 +146,7 @@ cdef class VidurScheduler(InOrder):
         return True
 
     cdef int _find_head(self, External* found) except -1 nogil:
-        """Return how many blocks of the head of the queue are in the cache; `found`: what came with it behind them."""
+        """Return the cached blocks of the head of the queue; `found`: the KV behind them that arrived with it."""
         cdef int32_t row = self.waiting.top()
         cdef int32_t hits = self.kv.lookup(row, <int32_t>self.head_text())
         found.tokens, found.comes_later, found.brings_token = 0, False, False

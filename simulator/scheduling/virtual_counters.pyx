@@ -1,6 +1,6 @@
-"""Counters of what tenants were served, in weighted tokens, and who of each waits.
+"""Counters of the service of tenants, in weighted tokens, and their waiting requests.
 
-Sheng et al., arXiv 2401.00588, algorithm 2: see vtc.pyx, whose counters these are.
+Sheng et al., arXiv 2401.00588, algorithm 2; see vtc.pyx, which uses them.
 """
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport calloc, free
@@ -12,7 +12,7 @@ from simulator.scheduling.ranked cimport RequestRanking
 
 @cython.final
 cdef class VirtualCounters(RequestRanking):
-    """Counters of tenants, and who waits; see virtual_counters.pxd."""
+    """Counters and waiting requests of tenants; see virtual_counters.pxd."""
 
     def __init__(self, context):
         self.num_tenants = len(context.labels.get("tenant", ())) + 1

@@ -1,4 +1,4 @@
-"""`vllm`: continuous batching as vLLM V1 does it.
+"""`vllm`: continuous batching as in vLLM V1.
 
 There is no prefill and no decode phase: every iteration brings each request's computed tokens up to its text (prompt
 and outputs), running requests first and in order of admission, then waiting ones, within a token budget. Where blocks
@@ -39,16 +39,16 @@ from simulator.scheduling.vllm_arguments import (
     ADVICE, WHY_NO_ASYNC_STAGES, VllmParameters, completed, drops_last_hit, group_faults, item_faults, label_faults,
     start_up_faults, why_no_tier)
 
-cdef enum:                      # what becomes of the head of the queue
+cdef enum:                      # outcome for the head of the queue
     STOP                        # nothing more is admitted in this iteration
     SKIP                        # it is passed over for this iteration
     ADMITTED
-    ELIGIBLE                    # nothing speaks against it so far
+    ELIGIBLE                    # no objection so far
 
 
-cdef struct Turn:               # what a request gets of an iteration
+cdef struct Turn:               # tokens of a request in an iteration
     int64_t tokens
-    int32_t drafts              # of these, dummies
+    int32_t drafts              # dummy drafts among them
 
 
 @cython.final
@@ -58,34 +58,34 @@ cdef class Vllm(EncodingScheduler):
     Parameters = VllmParameters
 
     cdef int64_t _threshold             # longest chunk of a prompt, in tokens; 0: no limit
-    cdef int64_t _batched_tokens        # max_num_batched_tokens: what the adaptive threshold shares out
+    cdef int64_t _batched_tokens        # max_num_batched_tokens: shared out by the adaptive threshold
     cdef bint _threshold_adapts         # long_prefill_token_threshold_adaptive
-    cdef bint _threshold_when_alone     # 0.10: the threshold holds for a request that is alone, too
+    cdef bint _threshold_when_alone     # 0.10: the threshold also holds for a request that is alone
     cdef bint _chunked_prefill          # a prompt may be computed over several iterations
-    cdef bint _skips_long_prompts       # 0.10, no chunked prefill: what does not fit the budget is overtaken
-    cdef bint _by_priority              # policy: the worst of (priority, arrival) is the victim, not the last admitted
+    cdef bint _skips_long_prompts       # 0.10, no chunked prefill: prompts longer than the budget are overtaken
+    cdef bint _by_priority              # policy: the victim is the worst by (priority, arrival), not the last admitted
     cdef bint _mends_victims            # 0.32: a victim's tokens are given back and the next request keeps its turn
     cdef bint _reserves_full_text       # a text is admitted only if all its blocks are free
-    cdef int32_t _watermark_blocks      # kept free at admission while anything runs
+    cdef int32_t _watermark_blocks      # blocks kept free at admission while anything runs
     cdef bint _is_async                 # async_scheduling
-    cdef bint _avoids_extra_step        # 0.32: async schedules nothing for what the step in flight is certain to end
+    cdef bint _avoids_extra_step        # 0.32: async schedules nothing for requests that the step in flight will end
     cdef int32_t _num_drafts            # per step; 0: no speculation
-    cdef int32_t _lookahead_at_admission        # the same at admission; 0.10: none
+    cdef int32_t _lookahead_at_admission        # slots reserved ahead at admission; 0.10: none
     cdef bint _pads_admissions          # 0.32: a one-token admission is padded with dummy drafts
-    cdef bint _queue_may_turn           # who cannot be admitted may be later, while members go on: see `repeats`
-    cdef Grammars _grammars             # of requests; None: nobody waits for any
-    cdef Adapters _adapters             # of requests that a batch has room for; None: of any
-    cdef int32_t* _skipped              # [n] rows passed over in an admission pass; NULL: none ever is
+    cdef bint _queue_may_turn           # a request may become admissible while members go on: see `repeats`
+    cdef Grammars _grammars             # of requests; None: no request has one
+    cdef Adapters _adapters             # adapters in the batch; None: a batch may use any
+    cdef int32_t* _skipped              # [n] rows passed over in an admission pass; NULL: never used
     cdef bint _holds_now                # prompts are not computed in this batch, see _must_hold
-    cdef bint _has_no_room              # the last pass that admitted what it could left somebody behind
+    cdef bint _has_no_room              # the last pass that admitted all it could left a request waiting
     cdef bint _has_extras               # grammars, adapters, encoders or groups of layers
-    cdef bint _chunk_continues          # a chunk of a prompt was scheduled among the running
+    cdef bint _chunk_continues          # a chunk of a prompt was scheduled among running sequences
 
     def __init__(self, parameters, context):
         behaviour = behaviour_of(parameters.vllm_version)
         self.max_running = parameters.max_num_active_seqs or parameters.max_num_seqs
-        # A running prompt's last chunk may not reach max_model_len. Unchunked, the scheduler computes them whole, and
-        # one token more; vLLM's server refuses such prompts at the door.
+        # A running prompt's last chunk may not reach max_model_len. Unchunked, the scheduler computes prompts whole,
+        # and one token longer; vLLM's server refuses such prompts before that.
         self.longest_prompt = context.max_model_len - (parameters.enable_chunked_prefill or context.behind_server)
         self._batched_tokens = parameters.max_num_batched_tokens
         self._token_budget = min(parameters.max_num_scheduled_tokens or self._batched_tokens, self._batched_tokens)
@@ -129,7 +129,7 @@ cdef class Vllm(EncodingScheduler):
                 self._is_async and not self.copies):
             raise ValueError("a KV tier: " + (
                 why or "its rules are not settled with pipeline stages, groups of layers, nor with async_scheduling "
-                "where it is not told of each step"))
+                "unless it is notified of each step"))
 
     cdef int _reserve_skipped(self, int64_t num_requests) except -1:
         if (self._stale != NULL or self._skips_long_prompts or self.tier is not None
@@ -229,19 +229,19 @@ cdef class Vllm(EncodingScheduler):
         with_tables, behaviour = plan.with_tables, behaviour_of(parameters.vllm_version)
         rules = {"append_unhashed": behaviour.appends_unhashed,
                  "drops_last_hit": drops_last_hit(parameters.speculative)}
-        if plan.tier is not None:       # under "priority" one who got a block may lose it in the same iteration
+        if plan.tier is not None:       # under "priority" a block may be lost in the iteration in which it was given
             with_tables = with_tables or plan.tier.names_blocks or parameters.policy != "fcfs"
         if plan.enable_prefix_caching and not with_tables:
             return SparseKV(plan.num_blocks, plan.block_size, plan.content, **rules)
         return PagedKV(plan.num_blocks, plan.block_size, plan.content, plan.enable_prefix_caching, **rules)
 
     cdef bint repeats(self) noexcept nogil:
-        # Members alone cannot make room for the head of the queue, unless what they generate is its prompt. They may
-        # take cached blocks of it: it then needs more tokens, and is passed over, or has some without padding. And it
-        # may fit into the next batch of several groups, of which each leaves another budget, or into blocks that
-        # members of a hybrid cache give back. What a tier has of it needs less room than what is computed behind blocks
-        # that it loses, unless the whole text has none. Adapters are those of the members, until one of them ends. What
-        # SGLang's rule reserves shrinks by each token of a member, the free blocks by a block at a time.
+        # Members alone cannot make room for the head of the queue, unless their outputs are part of its prompt. If they
+        # take cached blocks of it, it needs more tokens, and is passed over, or gets some without padding. It may also
+        # fit into the next batch of several groups, each with its own rest of the budget, or into blocks that members
+        # of a hybrid cache give back. With a tier, it needs less room for tokens found there than for tokens computed
+        # behind lost blocks, unless the whole text has no room. Adapters are those of the members until one ends. By
+        # SGLang's rule the reserve shrinks with each token of a member, free blocks by one block at a time.
         if self.kv.is_hybrid and (self.kv.num_shared > 0 or (
                 self._running.size < self.max_running and self.num_waiting() > 0)):
             return False
@@ -256,7 +256,7 @@ cdef class Vllm(EncodingScheduler):
                         self.tier.reserved_tokens >= 0 or (self.copies and not self._head_is_stuck()))))
 
     cdef bint _head_is_stuck(self) noexcept nogil:
-        """Say whether nobody is admitted as long as no blocks become free, whatever a tier that copies has."""
+        """Return whether no request can be admitted until blocks become free, regardless of a tier that copies."""
         cdef int32_t row
         if self._held.size > 0 or self._adapters is not None:
             return False
@@ -265,7 +265,7 @@ cdef class Vllm(EncodingScheduler):
             row, <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens)
 
     cdef inline bint _is_stuck(self, int32_t row, int64_t text) noexcept nogil:
-        """Say whether a whole text has no room, whatever is found of it; under pressure the head often has none."""
+        """Return whether a whole text has no room even with all its cached blocks; often so under pressure."""
         cdef int64_t lacking
         if not self._reserves_full_text or self._skips_long_prompts:
             return False
@@ -313,7 +313,7 @@ cdef class Vllm(EncodingScheduler):
             batch.shape.encoder_tokens = self.encoder.batch_tokens
 
     cdef bint _must_hold(self) noexcept nogil:
-        """Say whether prompts wait for another step: somebody decodes, and the last pass left nobody behind.
+        """Return whether prompts wait for another step: a sequence decodes, and the last pass left no request waiting.
 
         Source: vLLM 0.32.0, Scheduler.schedule (throttle_prefills).
         """
@@ -329,7 +329,7 @@ cdef class Vllm(EncodingScheduler):
         return False
 
     cdef bint feeds(self, const Batch* batch) noexcept nogil:
-        # All tokens are sent to the first stage but one that ends a text as its first.
+        # All tokens are sent to the first stage, except a first token that also ends its text.
         cdef const Sequence* sequence
         cdef int64_t longest
         cdef int32_t i
@@ -407,7 +407,7 @@ cdef class Vllm(EncodingScheduler):
         return min(min(tokens, threshold), self._max_model_len - computed - 1)
 
     cdef bint _waits_for_tokens(self, const Sequence* sequence) noexcept nogil:
-        """Say whether one with tokens in flight has no turn: they are certain to end it, or it is not its batch."""
+        """Return whether a sequence with tokens in flight has no turn: they surely end it, or it is not its batch."""
         cdef int64_t least = sequence.num_computed + 2 - sequence.num_placeholders
         if self._avoids_extra_step and (
                 least >= sequence.prompt_tokens + <int64_t>self._demands[sequence.row].max_tokens):
@@ -415,7 +415,7 @@ cdef class Vllm(EncodingScheduler):
         return self.stride > 0 and self._eligible[sequence.row] > self.step
 
     cdef int _make_room(self, Batch* batch, int32_t slot, int64_t tokens, int32_t* passed_over) except -1 nogil:
-        """Allocate for a running sequence, preempting others; return 0 if it fell victim itself."""
+        """Allocate for a running sequence, preempting others; return 0 if it is preempted itself."""
         cdef Sequence* sequence = &self._sequences[slot]
         cdef int64_t computed = self.computed(slot)
         cdef int64_t text = computed + 1 - self.lead if sequence.is_member else sequence.num_tokens
@@ -426,7 +426,7 @@ cdef class Vllm(EncodingScheduler):
         while not self.kv.allocate(slot, sequence.row, 0, slots, 0, 0, min(computed + tokens, text)):
             victim = self._victim()
             if self._puts_off_frees and self.is_in_flight(victim):
-                return 0                # its blocks would not be free; those that come after get nothing either
+                return 0                # its blocks would not be free; later ones get no turn either
             if victim != slot and self._by_priority:
                 if self._mends_victims:
                     self._budget += self._sequences[victim].scheduled
@@ -440,7 +440,7 @@ cdef class Vllm(EncodingScheduler):
         return 1
 
     cdef int32_t _victim(self) noexcept nogil:
-        """Choose the last admitted; by priority the first of worst priority, arrival."""
+        """Choose the victim: the last admitted, or by priority the first of the worst (priority, arrival)."""
         cdef int32_t worst = self._running.head, slot, row, worst_row
         if not self._by_priority:
             return self._running.tail
@@ -505,9 +505,9 @@ cdef class Vllm(EncodingScheduler):
         return EncodingScheduler.enqueue(self, row)
 
     cdef bint _lacks_grammar(self, int32_t row, int64_t now_ns) except -1 nogil:
-        """Say whether a request has to wait for its grammar, or has failed with it."""
+        """Return whether a request must wait for its grammar, or has failed with it."""
         cdef int32_t grammar = self._demands[row].grammar
-        self._grammars.ask(grammar, now_ns)             # who ran elsewhere before did not enter the queue
+        self._grammars.ask(grammar, now_ns)             # requests that ran elsewhere did not enter the queue
         if self._grammars.is_awaited(grammar, now_ns):
             return True
         if self._grammars.fails(grammar) and not has_row(&self.failed, row):
@@ -515,18 +515,18 @@ cdef class Vllm(EncodingScheduler):
         return self._grammars.fails(grammar)
 
     cdef inline int32_t _admissible(self) noexcept nogil:
-        """Return the rows in the queue that have an adapter in use, or find room for theirs; the others are skipped."""
+        """Return the number of waiting rows with an adapter in use or room for theirs; others are skipped."""
         return self.waiting.size if self._adapters is None else self._adapters.num_admissible(self.waiting)
 
     cdef bint _must_skip(self, int32_t row, int64_t now_ns) except -1 nogil:
-        """Say whether a request is passed over for its adapter or its grammar."""
+        """Return whether a request is passed over for its adapter or its grammar."""
         return not self._has_adapter(row) or (self._grammars is not None and self._lacks_grammar(row, now_ns))
 
     cdef inline bint _has_adapter(self, int32_t row) noexcept nogil:
         return self._adapters is None or self._adapters.has_room_for(self._demands[row].adapter)
 
     cdef void _note_adapters(self, const Batch* batch) noexcept nogil:
-        """Note the adapters of those that run in the batch being formed; who is certain to end has no tokens in it."""
+        """Record the adapters of running sequences in this batch; a sequence certain to end has no tokens in it."""
         cdef int32_t slot = self._running.head
         cdef const Sequence* sequence
         self._adapters.begin()
@@ -534,13 +534,13 @@ cdef class Vllm(EncodingScheduler):
             sequence = &self._sequences[slot]
             if ((sequence.group == self.group and not (batch.num_starved > 0 and sequence.is_starved))
                     if sequence.is_member else sequence.scheduled > 0
-                    or (self.encoder is not None and self.encoder.lacks(        # held up, and going to go on
+                    or (self.encoder is not None and self.encoder.lacks(        # held up, and will go on
                         self._sequences[slot].row, self._sequences[slot].num_computed))):
                 self._adapters.use(self._demands[self._sequences[slot].row].adapter)
             slot = self._links.next(slot)
 
     cdef int _admit_held(self, Batch* batch, int64_t threshold, bint any_running) except -1 nogil:
-        """Admit those whose KV has come from the tier, in the order in which they asked."""
+        """Admit requests after their KV has arrived from the tier, in the order of their loads."""
         cdef int32_t slot = self._held.head, following
         cdef Sequence* sequence
         cdef Turn turn
@@ -596,7 +596,7 @@ cdef class Vllm(EncodingScheduler):
         return ADMITTED
 
     cdef int _ask_tier(self, int32_t row, int32_t hits, External* external, int64_t now_ns) except -1 nogil:
-        """Return what becomes of the head as far as the tier goes, and what that has of its text."""
+        """Return the outcome for the head as far as the tier decides, and the tokens of its text found there."""
         self.tier.match(row, <int64_t>hits * self.kv.block_size, external)
         if external.tokens == UNDECIDED:
             return SKIP
@@ -606,9 +606,9 @@ cdef class Vllm(EncodingScheduler):
 
     cdef Turn _turn(self, int32_t row, int32_t slot, int64_t computed, int64_t threshold,
                     bint any_running) noexcept nogil:
-        """Return what one that is admitted computes of its text; no tokens: it does not fit the budget.
+        """Return the tokens that an admitted request computes; no tokens: it does not fit the budget.
 
-        slot : where it holds blocks already; -1: nowhere, it was just looked up.
+        slot : the slot that holds its blocks; -1: none, it was just looked up.
         """
         cdef int64_t text = self._requests[row].prompt_tokens + self._requests[row].output_tokens
         cdef Turn turn
@@ -634,7 +634,7 @@ cdef class Vllm(EncodingScheduler):
 
     cdef int64_t _aligned(self, int32_t row, int32_t slot, int64_t text, int64_t computed,
                           int64_t tokens) noexcept nogil:
-        """Return how many of `tokens` are computed where states of layers are kept at the ends of blocks."""
+        """Return the part of `tokens` to compute where states of layers are kept at the ends of blocks."""
         cdef AlignedText it
         it.prompt, it.text = self._requests[row].prompt_tokens, text
         it.junction, it.alignment = self.kv.junction(slot), self.kv.chunk_alignment
@@ -643,7 +643,7 @@ cdef class Vllm(EncodingScheduler):
 
     cdef int _allocate(self, int32_t slot, int32_t row, int32_t hits, int64_t text, int64_t computed,
                        int64_t tokens) except -1 nogil:
-        """Allocate for one that is admitted; return 0 if there is no room."""
+        """Allocate for an admitted request; return 0 if there is no room."""
         cdef int64_t slots = min(computed + tokens + self._lookahead_at_admission, self._max_model_len)
         cdef int64_t full_text = min(text, self._max_model_len) if self._reserves_full_text else 0
         return self.kv.allocate(slot, row, hits, slots, full_text, self._watermark(), min(computed + tokens, text))
@@ -663,7 +663,7 @@ cdef class Vllm(EncodingScheduler):
             self._adapters.use(self._demands[self._sequences[slot].row].adapter)
 
     cdef int _try_hold(self, int32_t row, int32_t hits, External found, int64_t now_ns) except -1 nogil:
-        """Give blocks to a request that will wait for KV from the tier.
+        """Reserve blocks for a request that will wait for KV from the tier.
 
         They must leave room for the rest of all texts that are being computed or loaded.
         """

@@ -1,4 +1,4 @@
-"""The arguments of the scheduler `vllm`, what vLLM refuses to start with, and what helps where it cannot go on."""
+"""Arguments of the scheduler `vllm`, the faults that vLLM refuses to start with, and advice for stalled replicas."""
 from collections.abc import Iterator, Mapping
 from typing import Annotated, ClassVar, Literal
 
@@ -33,34 +33,34 @@ class VllmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     max_num_scheduled_tokens: Annotated[Tokens | None, Meta(description=(
         "token budget of an iteration; default max_num_batched_tokens"))] = None
     max_num_active_seqs: Annotated[Annotated[int, Meta(ge=1, le=2**20)] | None, Meta(description=(
-        "running sequences above which nothing is admitted; default max_num_seqs"))] = None
+        "number of running sequences at which admission stops; default max_num_seqs"))] = None
     enable_chunked_prefill: Annotated[bool, Meta(description="split prompts over iterations")] = True
     long_prefill_token_threshold: Annotated[int, Meta(ge=0, le=2**31 - 1, description=(
         "longest prompt chunk; 0: no limit"))] = 0
     long_prefill_token_threshold_adaptive: Annotated[bool, Meta(description=(
         "raise the threshold to budget // (running + waiting)"))] = False
     policy: Annotated[Literal["fcfs", "priority"], Meta(description=(
-        "order of the waiting queue, choice of victims"))] = "fcfs"
+        "order of the waiting queue, and choice of victims"))] = "fcfs"
     scheduler_reserve_full_isl: Annotated[bool | None, Meta(description=(
-        "admit only what fits whole, not by its first chunk; default: true in 0.32, false in 0.10"))] = None
+        "admit only requests with room for their whole text; default: true in 0.32, false in 0.10"))] = None
     watermark: Annotated[float, Meta(ge=0, le=1, description="share of blocks kept free at admission")] = 0.0
     async_scheduling: Annotated[bool | None, Meta(description=(
         "schedule an iteration while the one before it executes; default: true in 0.32, but for n-gram drafts"))] = None
-    vllm_version: Annotated[VllmVersion, Meta(description="whose behaviour")] = NEWEST
-    speculative: Annotated[SpeculativeParameters | None, Meta(description="absent: no speculation")] = None
-    lora: Annotated[LoraParameters | None, Meta(description="absent: a batch may use any adapters")] = None
+    vllm_version: Annotated[VllmVersion, Meta(description="version of vLLM")] = NEWEST
+    speculative: Annotated[SpeculativeParameters | None, Meta(description="speculative decoding; absent: none")] = None
+    lora: Annotated[LoraParameters | None, Meta(description="LoRA; absent: a batch may use any adapters")] = None
     structured_outputs: Annotated[StructuredOutputParameters | None, Meta(description=(
-        "absent: grammars cost nothing"))] = None
+        "grammars of structured outputs; absent: they cost nothing"))] = None
     cuda_graphs: Annotated[CudaGraphParameters | None, Meta(description=(
-        "absent: batches are not padded, but with a latency backend that timed kernels"))] = None
-    encoder: Annotated[EncoderParameters | None, Meta(description="absent: items take their tokens and no more")] = None
+        "CUDA graphs; absent: batches are not padded, except with a latency backend that timed kernels"))] = None
+    encoder: Annotated[EncoderParameters | None, Meta(description="absent: items cost their tokens only")] = None
     disable_hybrid_kv_cache_manager: Annotated[bool, Meta(description=(
         "keep the KV of sliding and chunked layers as if they attended to the whole context"))] = False
     prefix_cache_retention_interval: Annotated[Retention | None, Meta(extra={"unit": "tokens"}, description=(
-        "from one place of a prompt whose windows and states are kept for others to the next; 0: only its end and "
-        "where a shared prefix ends; dense: wherever a hit may end; default: 0"))] = None
+        "distance of the positions of a prompt at which windows and states are kept for later prompts; 0: only at its "
+        "end and at the end of a shared prefix; dense: wherever a hit may end; default: 0"))] = None
     kv_cache_groups: Annotated[tuple[GivenGroup, ...], Meta(description=(
-        "layers with block tables of their own, instead of those of [model]; takes num_gpu_blocks"))] = ()
+        "layers with block tables of their own, in place of those of [model]; needs num_gpu_blocks"))] = ()
 
     @property
     def draft_valid_rate(self) -> float:
@@ -69,7 +69,7 @@ class VllmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     @property
     def grouping(self) -> GroupRules:
-        """How layers have block tables of their own."""
+        """Rules by which layers have block tables of their own."""
         interval = self.prefix_cache_retention_interval
         return GroupRules(is_disabled=self.disable_hybrid_kv_cache_manager, given=self.kv_cache_groups,
                           retention_interval=None if interval == "dense" else interval or 0)
@@ -78,8 +78,8 @@ class VllmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 def completed(parameters: VllmParameters, topology) -> VllmParameters:
     """Return the arguments with the default of async_scheduling.
 
-    vLLM 0.32 schedules asynchronously unless told otherwise, pipeline stages or not, but not with drafts of the n-gram
-    proposer, which reserve no slots ahead. In 0.10 it is an option that is off. Source: vLLM 0.32.0,
+    vLLM 0.32 schedules asynchronously by default, with pipeline stages or without, but not with drafts of the n-gram
+    proposer, which reserve no slots ahead. In 0.10 the option is off by default. Source: vLLM 0.32.0,
     vllm/config/vllm.py, VllmConfig.__post_init__ with its newer model runner, the default; 0.10.1,
     vllm/config/scheduler.py.
     """
@@ -90,7 +90,7 @@ def completed(parameters: VllmParameters, topology) -> VllmParameters:
     return msgspec.structs.replace(parameters, async_scheduling=is_async)
 
 
-# Source: vLLM 0.10.1, vllm/engine/arg_utils.py; so does the older model runner of 0.32, which nothing here calls for.
+# Source: vLLM 0.10.1, vllm/engine/arg_utils.py; the older model runner of 0.32, which is not modelled, refuses it too.
 WHY_NO_ASYNC_STAGES = "vLLM 0.10 refuses it with them"
 
 
@@ -103,7 +103,7 @@ ADVICE = {
 
 def start_up_faults(parameters: VllmParameters, max_model_len: int | None,
                     num_gpu_blocks: int | None) -> Iterator[tuple[str, str]]:
-    """Yield what vLLM refuses at start-up or contradicts itself: (key, what is wrong).
+    """Yield (key, fault) for keys that vLLM refuses at start-up, or that conflict.
 
     Source: vllm-project/vllm, vllm/config/scheduler.py, SchedulerConfig.verify_max_model_len.
     """
@@ -112,7 +112,7 @@ def start_up_faults(parameters: VllmParameters, max_model_len: int | None,
         yield "encoder", WHY_NO_OLD_ENCODER
     if parameters.draft_valid_rate < 1 and parameters.speculative is None:
         yield "structured_outputs.draft_valid_rate", (
-            f"expected 1, found {parameters.draft_valid_rate}: nobody drafts; give [engine.speculative] beside it")
+            f"expected 1, found {parameters.draft_valid_rate}: no drafter; give [engine.speculative] beside it")
     if tokens < seqs:
         yield "max_num_batched_tokens", f"expected at least max_num_seqs = {seqs}, found {tokens}"
     if max_model_len is not None and not parameters.enable_chunked_prefill and tokens < max_model_len:
@@ -124,7 +124,7 @@ def start_up_faults(parameters: VllmParameters, max_model_len: int | None,
                               f"exceeds, found {sizes[-1]}")
     groups = parameters.kv_cache_groups
     if groups and num_gpu_blocks is None:
-        yield "kv_cache_groups", "expected num_gpu_blocks beside them: nothing says what their blocks hold"
+        yield "kv_cache_groups", "expected num_gpu_blocks beside them: the content of their blocks is unknown"
     if groups and parameters.disable_hybrid_kv_cache_manager:
         yield "disable_hybrid_kv_cache_manager", "expected false beside kv_cache_groups, found true"
     if any(group.kind == "chunked_attention" for group in groups) and len({group.block_size for group in groups}) > 1:
@@ -132,9 +132,9 @@ def start_up_faults(parameters: VllmParameters, max_model_len: int | None,
 
 
 def item_faults(parameters: VllmParameters, items: Items | None) -> Iterator[tuple[str, str]]:
-    """Yield what does not go with the items of the prompts: (key, what is wrong).
+    """Yield (key, fault) for conflicts with the items of the prompts.
 
-    Source: vLLM 0.32.0, vllm/v1/core/encoder_cache_manager.py, where budgets of encoders are worked out.
+    Source: vLLM 0.32.0, vllm/v1/core/encoder_cache_manager.py, where budgets of encoders are derived.
     """
     given, tokens = parameters.encoder, parameters.max_num_batched_tokens
     if given is None:
@@ -148,7 +148,7 @@ def item_faults(parameters: VllmParameters, items: Items | None) -> Iterator[tup
 
 
 def label_faults(parameters: VllmParameters, labels: Mapping) -> Iterator[tuple[str, str]]:
-    """Yield what does not go with the labels of the requests: (key, what is wrong)."""
+    """Yield (key, fault) for conflicts with the labels of the requests."""
     given = parameters.structured_outputs
     if parameters.draft_valid_rate < 1 and given.fraction == 0 and not len(labels.get("grammar", ())):
         yield "structured_outputs.draft_valid_rate", (
@@ -157,7 +157,7 @@ def label_faults(parameters: VllmParameters, labels: Mapping) -> Iterator[tuple[
 
 def group_faults(parameters: VllmParameters, layers: LayerGroups | None,
                  enable_prefix_caching: bool) -> Iterator[tuple[str, str]]:
-    """Yield what does not go with these groups of layers: (key, what is wrong)."""
+    """Yield (key, fault) for conflicts with these groups of layers."""
     interval = parameters.prefix_cache_retention_interval
     if interval is not None and (layers is None or not enable_prefix_caching):
         why = "all layers share one block table" if enable_prefix_caching else "enable_prefix_caching is false"
@@ -170,20 +170,20 @@ def group_faults(parameters: VllmParameters, layers: LayerGroups | None,
             f"expected {versions_that('has_layer_groups')}, or disable_hybrid_kv_cache_manager = true: the block "
             f"tables that {parameters.vllm_version} has for layers of several kinds are not built")
     if parameters.speculative is not None and "linear_attention" in kinds:
-        yield "speculative", "expected none: what layers of linear attention keep of drafts is not built"
+        yield "speculative", "expected none: the states that layers of linear attention keep of drafts are not built"
 
 
 def drops_last_hit(speculative: SpeculativeParameters | None) -> bool:
-    """Say whether the last block of a hit in the prefix cache is computed again.
+    """Return whether the last block of a hit in the prefix cache is recomputed.
 
-    Drafters that read the model's hidden states have none of a block that is not computed. Source: vLLM 0.32.0 and
+    Drafters read the model's hidden states, which a cached block does not provide. Source: vLLM 0.32.0 and
     0.10.1, SpeculativeConfig.use_eagle and FullAttentionManager.find_longest_cache_hit.
     """
     return speculative is not None and speculative.method in OF_THE_MODEL
 
 
 def why_no_tier(parameters: VllmParameters) -> str:
-    """Say why the scheduler cannot work with KV beyond its blocks; empty: it can."""
+    """Return why the scheduler cannot work with KV beyond its blocks; empty: it can."""
     version = parameters.vllm_version
     unsettled = {f'vllm_version = "{version}"': not behaviour_of(version).has_connectors,
                  "speculative decoding": parameters.speculative is not None}

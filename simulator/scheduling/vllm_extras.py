@@ -1,4 +1,4 @@
-"""What the scheduler `vllm` keeps of what requests bring besides tokens."""
+"""Grammars, LoRA adapters and image embeddings of the scheduler `vllm`."""
 import numpy as np
 
 from simulator.core.random_streams import RandomStreams
@@ -11,9 +11,11 @@ from simulator.scheduling.vllm_tables import WHY_NO_OLD_ENCODER
 
 
 def new_grammars(given, names, seed: int) -> Grammars:
-    """Return the grammars of one replica; all replicas compile one in the same time.
+    """Return the grammars of one replica.
 
-    given : StructuredOutputParameters. names : of the grammars.
+    The compile time of a grammar is drawn once for all replicas.
+
+    given : StructuredOutputParameters. names : names of the grammars.
     """
     streams = RandomStreams(seed)
     compile_ms = given.compile_time.draw(streams.generator("grammars"), len(names))
@@ -23,9 +25,9 @@ def new_grammars(given, names, seed: int) -> Grammars:
 
 
 def new_tally(parameters, context, num_groups: int) -> Tally:
-    """Return what counts adapters and grammars in the batches of one replica.
+    """Return the tally of adapters and grammars in the batches of one replica.
 
-    parameters : VllmParameters. context : ReplicaContext. num_groups : of members.
+    parameters : VllmParameters. context : ReplicaContext. num_groups : groups of members.
     """
     lora, slots = parameters.lora, None
     num_adapters = len(context.labels.get("adapter", ())) if lora is not None else 0
@@ -35,9 +37,9 @@ def new_tally(parameters, context, num_groups: int) -> Tally:
 
 
 def new_encoder(parameters, context) -> EncoderCache | None:
-    """Return what keeps the embeddings of one replica.
+    """Return the embedding cache of one replica.
 
-    None: there is no encoder, or nothing for it to do.
+    None: there is no encoder, or there are no items to encode.
 
     parameters : VllmParameters. context : ReplicaContext.
     """

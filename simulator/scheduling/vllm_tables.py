@@ -10,8 +10,8 @@ Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Slots = Annotated[int, Meta(ge=1, le=2**16)]
 Rate = Annotated[float, Meta(gt=0, le=1e9)]
 Time = Annotated[float, Meta(ge=0, le=1e12)]
-# Seen on 10,000 JSON schemas, one thread; a lognormal distribution of these medians and means has their 99th
-# percentiles of compilation within 5 %, but makes fewer very long masks. Source: guidance-ai/jsonschemabench,
+# Measured on 10,000 JSON schemas, one thread; a lognormal distribution with these medians and means has their 99th
+# percentiles of compilation within 5 %, but yields fewer very long masks. Source: guidance-ai/jsonschemabench,
 # maskbench/README.md, at 00c3d018: xgrammar 0.1.10 and llguidance.
 PUBLISHED = {
     "xgrammar": (DrawnTime(distribution="lognormal", median=540.0, mean=4140.0),
@@ -21,26 +21,26 @@ PUBLISHED = {
 
 
 class LoraParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """LoRA adapters side by side, [engine.lora].
+    """LoRA adapters, [engine.lora].
 
-    A request whose adapter has no slot is passed over, and others come before it; those that run keep their adapters.
-    An adapter that the worker lacks is loaded before the first iteration that needs it, while all wait.
+    A request is passed over while its adapter has no slot, and others overtake it; running requests keep theirs. An
+    adapter that the worker lacks is loaded before the first iteration that needs it, while all requests wait.
     Source: vLLM 0.32.0, vllm/config/lora.py, vllm/v1/core/sched/scheduler.py, vllm/lora/worker_manager.py.
     """
 
     max_loras: Annotated[Slots, Meta(description="adapters in a batch, and on the accelerator")] = 1
     max_cpu_loras: Annotated[Slots | None, Meta(description="adapters in host memory; default max_loras")] = None
     rank: Annotated[int, Meta(ge=1, le=4096, extra={"unit": "of matrices"}, description=(
-        "of each adapter, from which follows its size"))] = 16
+        "rank of each adapter, which determines its size"))] = 16
     adapter_mb: Annotated[Rate | None, Meta(extra={"unit": "MB"}, description=(
-        "megabytes of each adapter; default: all projections of attention and MLP in 16 bits"))] = None
+        "size of each adapter; default: all projections of attention and MLP in 16 bits"))] = None
     disk_gb_per_s: Annotated[Rate | None, Meta(description=(
-        "at which an adapter is read that is not in host memory; absent: in no time"))] = None
+        "read rate of an adapter that is not in host memory; absent: reads take no time"))] = None
     h2d_gb_per_s: Annotated[Rate | None, Meta(description=(
-        "at which it is copied to the accelerator; absent: in no time"))] = None
+        "copy rate of an adapter to the accelerator; absent: copies take no time"))] = None
     step_factor: Annotated[float, Meta(ge=1, le=100, description=(
-        "an iteration with any adapter takes so many times as long"))] = 1.1
-    per_adapter_us: Annotated[Time, Meta(description="more for each adapter in it")] = 0.0
+        "factor on the time of an iteration with any adapter"))] = 1.1
+    per_adapter_us: Annotated[Time, Meta(description="time added to an iteration per adapter in it")] = 0.0
 
     def __post_init__(self):
         if self.max_cpu_loras is not None and self.max_cpu_loras < self.max_loras:
@@ -49,36 +49,36 @@ class LoraParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     @property
     def takes_time_to_load(self) -> bool:
-        """Say whether the size of adapters matters."""
+        """Return whether the size of adapters matters."""
         return self.disk_gb_per_s is not None or self.h2d_gb_per_s is not None
 
 
 class StructuredOutputParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Grammars of structured outputs, [engine.structured_outputs].
 
-    A grammar is compiled when the first request with it comes, beside the engine; who needs it is passed over until
+    A grammar is compiled when its first request arrives, beside the engine; requests that need it are passed over until
     then. In each iteration the host masks the logits of all requests with grammars, beside the forward pass.
     Source: vLLM 0.32.0, vllm/v1/structured_output/__init__.py, vllm/v1/engine/core.py.
     """
 
     fraction: Annotated[float, Meta(ge=0, le=1, extra={"unit": "share"}, description=(
-        "of the requests, drawn: that have a grammar; 0: those whom the trace's column grammar gives one"))] = 0.0
+        "share of requests with a grammar, drawn; 0: requests have the values of the trace's column grammar"))] = 0.0
     num_grammars: Annotated[int, Meta(ge=0, le=2**20, description=(
-        "of those drawn: different ones, equally likely; 0: each request has its own"))] = 0
+        "different grammars among drawn ones, equally likely; 0: each request has its own"))] = 0
     failing_fraction: Annotated[float, Meta(ge=0, le=1, description=(
-        "of the grammars, drawn: that do not compile, and whose requests fail"))] = 0.0
+        "share of grammars that do not compile, drawn; their requests fail"))] = 0.0
     failing: Annotated[tuple[str, ...], Meta(description="names of grammars of the trace that do not compile")] = ()
     backend: Annotated[Literal["xgrammar", "guidance"], Meta(description=(
-        "whose published times stand for compile_ms and mask_us unless these are given"))] = "xgrammar"
-    compile_ms: Annotated[Time | DrawnTime | None, Meta(description="to compile a grammar, drawn for each")] = None
+        "compiler of grammars; its published times are the defaults of compile_ms and mask_us"))] = "xgrammar"
+    compile_ms: Annotated[Time | DrawnTime | None, Meta(description="time to compile a grammar, drawn for each")] = None
     mask_us: Annotated[Time | DrawnTime | None, Meta(description=(
-        "to fill a mask, drawn for each; there is one for a sequence, and one for each draft"))] = None
+        "time to fill a mask, drawn for each; a sequence has one, and one more per draft"))] = None
     draft_valid_rate: Annotated[float, Meta(ge=0, le=1, extra={"unit": "share"}, description=(
-        "of drafted tokens that the grammar of a request admits, drawn for each place of its text where all drafts "
-        "before it are admitted; the first other one and those behind it are not verified"))] = 1.0
+        "share of drafted tokens that the grammar of a request admits, drawn for each position of its text if all "
+        "drafts before it are admitted; the first draft not admitted and those behind it are not verified"))] = 1.0
     cpus: Annotated[int, Meta(ge=0, le=4096, description=(
-        "of the host: half of them compile, and up to 8 mask where more than 128 requests have grammars; 0: any number "
-        "compiles"))] = 16
+        "CPUs of the host: half of them compile, and up to 8 mask if more than 128 requests have grammars; 0: no limit "
+        "on compilations"))] = 16
 
     @property
     def compile_time(self) -> DrawnTime:
@@ -97,22 +97,22 @@ WHY_NO_OLD_ENCODER = "what vLLM 0.10 keeps of images is by request, and not buil
 class EncoderParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Encoders of images and the like, [engine.encoder].
 
-    They compute embeddings on the accelerators of the model, before it; or, of a pool with role = "encode", on those of
-    the pool, before requests are routed. A step, or a batch of that pool, encodes no more than its budget, and
-    what is kept has its places: both are at least the largest item. vLLM has no flag for either.
+    They compute embeddings on the accelerators of the model, before it; or, in a pool with role = "encode", on those of
+    the pool, before requests are routed. A step, or a batch of that pool, encodes at most its budget, and the cache of
+    embeddings is limited: both limits are at least the largest item. vLLM has no flag for either.
     Source: vLLM 0.32.0, vllm/v1/core/encoder_cache_manager.py, vllm/config/scheduler.py.
     """
 
     us_per_embedding: Annotated[Time | None, Meta(description=(
-        "what an embedding adds to the step that computes it; default 0"))] = None
+        "time that an embedding adds to the step that computes it; default 0"))] = None
     tokens_per_s: Annotated[Annotated[float, Meta(ge=1e-3, le=1e15)] | None, Meta(
-        extra={"unit": "embeddings/s"}, description="the same as a rate")] = None
+        extra={"unit": "embeddings/s"}, description="us_per_embedding as a rate")] = None
     cache_tokens: Annotated[Tokens | None, Meta(extra={"unit": "embeddings"}, description=(
-        "embeddings that are kept; default max_num_batched_tokens"))] = None
+        "embeddings that the cache holds; default max_num_batched_tokens"))] = None
     max_num_encoder_input_tokens: Annotated[Tokens | None, Meta(extra={"unit": "embeddings"}, description=(
-        "embeddings that a step computes, at most; default max_num_batched_tokens"))] = None
+        "most embeddings that a step computes; default max_num_batched_tokens"))] = None
     disable_chunked_mm_input: Annotated[bool, Meta(description=(
-        "no chunk of a prompt ends inside of an item that it does not begin in"))] = False
+        "no chunk of a prompt ends inside an item unless it begins inside that item"))] = False
 
     def __post_init__(self):
         if self.us_per_embedding is not None and self.tokens_per_s is not None:
@@ -120,5 +120,5 @@ class EncoderParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
     @property
     def embedding_us(self) -> float:
-        """What an embedding takes."""
+        """Time per embedding, in us."""
         return 1e6 / self.tokens_per_s if self.tokens_per_s is not None else self.us_per_embedding or 0.0

@@ -1,10 +1,10 @@
-"""`vllm_v0`: prompts first, then decodes, as Vidur has the first vLLM.
+"""`vllm_v0`: prompts first, then decodes, as in Vidur's first vLLM.
 
-A batch is of whole prompts, as long as any can be admitted, else of a token for everyone that runs. Source: the
-behaviour of Vidur's scheduler "vllm", microsoft/vidur at 7d47513, replica_scheduler/vllm_replica_scheduler.py.
+A batch is of whole prompts while any can be admitted, else of a token for each running request. Source: the behaviour
+of Vidur's scheduler "vllm", microsoft/vidur at 7d47513, replica_scheduler/vllm_replica_scheduler.py.
 
-Beside prompts that are computed again after a restart nothing departs from it: such a text may have outgrown
-max_tokens_in_batch, and is then computed alone; Vidur would wait for ever.
+The only difference concerns prompts recomputed after a restart: such a text may have outgrown max_tokens_in_batch, and
+is then computed alone; Vidur would wait for ever.
 """
 from libc.stdint cimport int8_t, int32_t, int64_t
 cimport cython
@@ -25,7 +25,7 @@ class VllmV0Parameters(WatermarkParameters, frozen=True, kw_only=True, forbid_un
     """Options of Vidur's scheduler "vllm", under its names."""
 
     max_tokens_in_batch: Annotated[int, Meta(ge=1, le=2**31 - 1, extra={"unit": "tokens"}, description=(
-        "of a batch of prompts: their number by the longest one's tokens, at most; a longer prompt is refused"))] = 4096
+        "limit of a batch of prompts: their number by the longest one's tokens; a longer prompt is refused"))] = 4096
 
 
 @cython.final
@@ -58,7 +58,7 @@ cdef class VllmV0(VidurScheduler):
         return min(self._max_tokens, VidurScheduler.longest_surely_taken(self))
 
     cdef bint keeps_turns(self) noexcept nogil:
-        return False                    # prompts that come take them
+        return False                    # arriving prompts take turns from decodes
 
     cdef int schedule(self, Batch* batch, int64_t now_ns) except -1 nogil:
         self.begin_batch(batch, now_ns)
@@ -89,7 +89,7 @@ cdef class VllmV0(VidurScheduler):
     cdef int _decode_one_by_one(self, Batch* batch) except -1 nogil:
         cdef int32_t i = 0, slot
         cdef int64_t tokens
-        if self._returned != NULL:      # else they were admitted in that order
+        if self._returned != NULL:      # else they were admitted in order of arrival
             self.sort_by_arrival()
         while i < self._count and self._size < self._micro_batch:
             slot = self._at_hand[i]

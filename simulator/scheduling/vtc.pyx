@@ -1,16 +1,16 @@
 """`vtc`: fair shares of an engine among tenants, by a virtual token counter.
 
 Each tenant has a counter of its service: `input_token_weight` for each token of a prompt, when its request is admitted
-for the first time, and `output_token_weight` for each token generated. The tenant of the smallest counter goes first,
-its requests as they came; where blocks run out, the last admitted makes room, and nobody is charged again for what is
-then recomputed. A tenant that comes with nobody waiting is lifted to the smallest counter of those that wait, or if
-nobody does, to that of the tenant that left the queue last: what it did not ask for it cannot claim later. Tokens
-generated count, and tenants are lifted, at the next batch after a request came or left: only then is anybody chosen who
-was not before. Requests without a tenant are one tenant.
+for the first time, and `output_token_weight` for each token generated. The tenant with the smallest counter goes first,
+its requests in order of arrival; where blocks run out, the last admitted is preempted, and recomputation is not charged
+again. A tenant that arrives with no request waiting is lifted to the smallest counter of waiting tenants, or without
+any, to that of the tenant that left the queue last: service not requested in the past cannot be claimed later. Counters
+are updated and tenants lifted at the next batch after an arrival or departure: only then can another tenant be chosen.
+Requests without a tenant form one tenant.
 
 Source: Sheng et al., Fairness in Serving Large Language Models, OSDI 2024, arXiv 2401.00588, algorithm 2 and theorem
-4.4: of two tenants that wait all the time, counters differ by at most twice the larger of what the longest prompt and
-what all tokens of a full batch count for. Weights 1 and 2 are theirs.
+4.4: counters of two tenants that wait all the time differ by at most twice the larger of the weights of the longest
+prompt and of all tokens of a full batch. Weights 1 and 2 are theirs.
 """
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
@@ -31,21 +31,21 @@ Weight = Annotated[int, Meta(ge=0, le=1_000_000)]
 
 
 class VtcParameters(RankedParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Limits of a batch, and what service counts."""
+    """Limits of a batch, and weights of service."""
 
-    input_token_weight: Annotated[Weight, Meta(description="service that a token of a prompt counts for")] = 1
-    output_token_weight: Annotated[Weight, Meta(description="service that a generated token counts for")] = 2
+    input_token_weight: Annotated[Weight, Meta(description="service counted for a prompt token")] = 1
+    output_token_weight: Annotated[Weight, Meta(description="service counted for a generated token")] = 2
 
 
 @cython.final
 cdef class Vtc(Metered):
-    """The tenant that had the least service first; see `VtcParameters`."""
+    """The tenant with the least service first; see `VtcParameters`."""
 
     Parameters = VtcParameters
 
     cdef VirtualCounters _counters
     cdef RowList _back                  # tenants to be lifted, in order of arrival
-    cdef bint _has_changed              # a request came or left since counters were brought up to date
+    cdef bint _has_changed              # a request arrived or left since counters were updated
     cdef int64_t _input_weight
     cdef int64_t _output_weight
 

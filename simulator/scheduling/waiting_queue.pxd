@@ -6,19 +6,19 @@ from simulator.core.index_heap cimport IndexHeap
 from simulator.domain.request cimport Demand, Request
 
 
-cdef enum QueueOrder:           # who goes first; ties: who arrived first, then the rank of the request id
-    FIRST_COME = 0              # in the order in which they came; nothing is sorted
+cdef enum QueueOrder:           # order of the queue; ties: first arrival, then the rank of the request id
+    FIRST_COME = 0              # in order of push; nothing is sorted
     BY_PRIORITY = 1             # lowest priority
     REVERSE_PRIORITY = 2        # highest
     SHORTEST_FIRST = 3          # shortest prompt
-    BY_ARRIVAL = 4              # who arrived first at the cluster
-    LATEST_FIRST = 5            # who arrived last
-    SHORTEST_OUTPUT = 6         # least output foretold; of whom nothing is foretold, last
+    BY_ARRIVAL = 4              # first arrival at the cluster
+    LATEST_FIRST = 5            # last arrival
+    SHORTEST_OUTPUT = 6         # least predicted output; requests without a prediction last
     BY_RANKING = 7              # smallest key of a Ranking
 
 
-cdef class Ranking:             # a policy's order of those who wait, smallest key first
-    # While a row waits it stays the same.
+cdef class Ranking:             # a policy's order of waiting rows, smallest key first
+    # The key of a row, which must not change while it waits.
     cdef int64_t key(self, int32_t row) noexcept nogil
 
     # A row enters the queue (1) or leaves it (-1), for whatever reason.
@@ -28,18 +28,18 @@ cdef class Ranking:             # a policy's order of those who wait, smallest k
 @cython.final
 cdef class WaitingQueue:
     cdef readonly int32_t size      # rows that wait
-    cdef readonly int64_t tokens    # their texts: prompts, and outputs of those that were preempted; who changes the
+    cdef readonly int64_t tokens    # of their texts: prompts, and outputs of preempted requests; code that changes the
                                     # outputs of a waiting row adds them here
     cdef int _order                 # QueueOrder
-    cdef const Request* _requests   # borrowed, as _demands; whoever made the queue keeps the arrays alive
+    cdef const Request* _requests   # borrowed, like _demands; the queue's creator keeps the arrays alive
     cdef const Demand* _demands
     cdef int32_t* _ring             # [_mask + 1] first come first served: rows from _head on, wrapping around
     cdef int32_t _head              # place of the first row in the ring
     cdef int32_t _mask              # size of the ring - 1, a power of two less one; -1: no ring yet
     cdef IndexHeap _heap            # rows by their keys; None: first come first served
-    cdef Ranking _ranking           # whose keys these are; None: the order says
-    cdef int32_t* _with_adapter     # [adapters + 1] rows by their LoRA adapter, those without one first; NULL: nobody
-                                    # counts them
+    cdef Ranking _ranking           # the source of keys; None: the order defines them
+    cdef int32_t* _with_adapter     # [adapters + 1] rows by their LoRA adapter, those without one first; NULL: not
+                                    # counted
 
     # Sort by the keys of a ranking; the queue is empty.
     cdef void rank_by(self, Ranking ranking) noexcept
@@ -47,12 +47,12 @@ cdef class WaitingQueue:
     # Count rows by their adapters from now on; the queue is empty.
     cdef int count_adapters(self, int32_t num_adapters) except -1
 
-    # Rows with an adapter, of those counted; -1: those without one.
+    # Counted rows with an adapter; -1: rows without one.
     cdef inline int32_t with_adapter(self, int32_t adapter) noexcept nogil:
         return self._with_adapter[adapter + 1]
 
-    # Add a row at the back, or in front of the others; sorted, its key says where. -1 without memory, and nothing
-    # changed.
+    # Add a row at the back, or at the front; in a sorted queue its key sets its place. -1 if memory runs out, with
+    # nothing changed.
     cdef int push(self, int32_t row) except -1 nogil
     cdef int push_front(self, int32_t row) except -1 nogil
 
@@ -60,10 +60,10 @@ cdef class WaitingQueue:
     cdef int32_t top(self) noexcept nogil
     cdef int32_t pop(self) noexcept nogil
 
-    # Take a row out of the middle; -1 if it is not there. O(size), or O(log size) where it knows places.
+    # Take a row out of the middle; -1 if it is not there. O(size), or O(log size) with knows_places.
     cdef int remove(self, int32_t row) noexcept nogil
 
-    # Sorted, does a row go before another? First come first served, nobody does.
+    # Does a row go before another in a sorted queue? False in an unsorted one.
     cdef bint precedes(self, int32_t row, int32_t other) noexcept nogil
 
     cdef inline void _count(self, int32_t row, int32_t change) noexcept nogil:
@@ -81,5 +81,5 @@ cdef class WaitingQueue:
     cdef int64_t _arrival(self, int32_t row) noexcept nogil
     cdef int _grow(self) except -1 nogil
 
-    # The row at a place, from 0; there is one. Sorted, who stands there goes before those at 2i + 1 and 2i + 2.
+    # The row at an index, from 0, which must exist. In a sorted queue it goes before those at 2i + 1 and 2i + 2.
     cdef int32_t at(self, int32_t place) noexcept nogil

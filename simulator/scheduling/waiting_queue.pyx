@@ -9,7 +9,7 @@ from simulator.domain.request cimport Demand, Request
 
 
 cdef class Ranking:
-    """Base of the orders that policies give their queues; see waiting_queue.pxd."""
+    """Base of the orders that policies define for their queues; see waiting_queue.pxd."""
 
     cdef int64_t key(self, int32_t row) noexcept nogil:
         return 0
@@ -120,7 +120,7 @@ cdef class WaitingQueue:
             i += 1
         if i == self.size:
             return -1
-        while i > 0:                            # time-outs strike near the head: move what is in front of it
+        while i > 0:                            # time-outs hit near the head: shift the rows in front
             self._ring[(self._head + i) & self._mask] = self._ring[(self._head + i - 1) & self._mask]
             i -= 1
         self._head = (self._head + 1) & self._mask

@@ -1,4 +1,4 @@
-"""What schedulers share that give a request the blocks of all its text when they admit it."""
+"""Base of schedulers that reserve blocks for all of a request's text at admission."""
 from libc.stdint cimport int32_t, int64_t
 
 from simulator.domain.iteration cimport Batch
@@ -13,17 +13,17 @@ cdef enum Reservation:          # in the order of RESERVATIONS
 
 cdef class WholeRequests(VidurScheduler):
     cdef Reservation _reservation
-    cdef int64_t _max_new_tokens        # that those admitted to a batch compute in it, at most
+    cdef int64_t _max_new_tokens        # most tokens that requests admitted to a batch compute in it
 
-    # The text of a request that it gets blocks for when it is admitted, in tokens.
+    # The text that a request gets blocks for at admission, in tokens.
     cdef int64_t reserved_text(self, int32_t row) noexcept nogil
 
-    # All members have a token, if all that run are members; False: somebody must be visited.
+    # Schedule all members, if all running sequences are members; False: sequences must be visited.
     cdef bint go_on_at_once(self, Batch* batch) except -1 nogil
 
-    # Visit the i-th at hand: all that is left of its text.
+    # Schedule all that is left of the text of the i-th sequence at hand.
     cdef bint go_on_at(self, Batch* batch, int32_t i) except -1 nogil
 
-    # Admit who waits, in order, while there are places and blocks; their prompts are computed whole. `adds_entries`:
-    # they go into the batch at once. Who is longer than a batch may be, after a restart, is computed alone.
+    # Admit waiting requests, in order, while there are places and blocks; their prompts are computed whole.
+    # `adds_entries`: add them to the batch at once. A text longer than a batch, after a restart, is computed alone.
     cdef int admit_whole(self, Batch* batch, bint adds_entries) except -1 nogil

@@ -1,8 +1,8 @@
-"""What schedulers share that give a request the blocks of all its text when they admit it.
+"""Base of schedulers that reserve blocks for all of a request's text at admission.
 
-As long as that is the longest it can have, nobody restarts. Where it is the text that is foretold, an answer may
-outgrow it: its request then takes one block after the other, and where none is free the last ones at hand restart, as
-those of Vidur's other schedulers do. Such a request is visited in every batch, and so are all beside it.
+If that is the longest possible text, no request restarts. If it is the predicted text, an answer may outgrow it: its
+request then takes one block after the other, and if none is free the last ones at hand restart, as in Vidur's other
+schedulers. Such a request is visited in every batch, and so are all others in it.
 """
 from libc.stdint cimport INT64_MAX, int8_t, int32_t, int64_t
 
@@ -24,24 +24,24 @@ RESERVATIONS = ("max_model_len", "max_tokens", "expected_tokens")
 
 
 class WholeRequestsParameters(VidurParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Options of these, under Vidur's names where it has them."""
+    """Options of schedulers of whole requests, under Vidur's names."""
 
-    batch_size_cap: Annotated[int, Meta(ge=1, le=2**20, extra={"unit": "requests"}, description="in a batch")] = 128
+    batch_size_cap: Annotated[int, Meta(ge=1, le=2**20, extra={"unit": "requests"}, description="batch limit")] = 128
     reservation: Annotated[Literal["max_model_len", "max_tokens", "expected_tokens"], Meta(description=(
-        "how long a text is taken to become: as the longest, which is Vidur's way; by the output that its client "
-        "allows; or by the one that output_knowledge foretells: who outgrows it takes blocks one by one, and where "
-        "none is free the last admitted restarts"))] = "max_model_len"
+        "text that blocks are reserved for: the longest, as in Vidur; by the client's max_tokens; or by the output "
+        "that output_knowledge predicts: a request that outgrows it takes blocks one by one, and if none is free the "
+        "last admitted restarts"))] = "max_model_len"
 
     @property
     def reads_expected_tokens(self):
-        """Say whether predictions of output lengths matter."""
+        """Return whether predictions of output lengths matter."""
         return self.reservation == "expected_tokens"
 
 
 cdef class WholeRequests(VidurScheduler):
     """Base of schedulers of whole requests; see whole_requests.pxd.
 
-    Who runs has a turn in each batch, and who waits joins as soon as it fits.
+    A running request has a turn in each batch, and a waiting one joins as soon as it fits.
     """
 
     Parameters = WholeRequestsParameters

@@ -1,4 +1,4 @@
-"""Requests whose clients declare no limit of their output: the engine's window is the limit.
+"""Requests without a declared limit of their output: the engine's window is the limit.
 
 vLLM fills in max_model_len less the prompt, and so does BLIS, which then compares the prompt alone with max_model_len.
 Source: inference-sim (BLIS), sim/simulator.go, EnqueueRequest; vLLM, vllm/entrypoints/utils.py, get_max_tokens.
@@ -27,5 +27,5 @@ def with_budgets(columns: Columns, longest_text: Callable[[], int] | None) -> Co
 
 
 def is_declared(facts: dict[str, np.ndarray], rows: slice = slice(None)) -> np.ndarray | bool:
-    """Say which requests declared a limit, bool (n,); True: all of them."""
+    """Return whether each request declared a limit, bool (n,); True: all requests did."""
     return facts[NO_BUDGET][rows] == 0 if NO_BUDGET in facts else True

@@ -154,4 +154,5 @@ def test_batches_of_one_kind_have_no_rule_for_who_comes_with_its_kv(run, schedul
 
     assert [str(fault).partition(": ")[2] for fault in caught.value.faults] == [
         f'pools[{i}].engine.scheduler: "{scheduler}" cannot take over what another replica has computed: its batches '
-        "are of prompts alone or of decodes alone, and it has no rule for who comes with its KV" for i in range(2)]
+        "are of prompts alone or of decodes alone, and it has no rule for requests that arrive with KV"
+        for i in range(2)]

@@ -1,4 +1,4 @@
-"""What SimAI's analytical model knows of links and collectives, restated.
+"""Facts of SimAI's analytical model about links and collectives, restated.
 
 Source: aliyun/SimAI at cef83f9d (1.7), astra-sim-alibabacloud: the automatic bus bandwidth, and the tables of
 inputs/ratio/{nvlink,nic,ata}_ratio.csv.

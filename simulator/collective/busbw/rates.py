@@ -1,4 +1,4 @@
-"""Bus bandwidth of every collective over every group: given, or worked out from links, cards and layout.
+"""Bus bandwidth of every collective over every group: given, or derived from links, cards and layout.
 
 A collective of S bytes over n ranks takes S k / busbw, k = 2 (n - 1) / n of an all-reduce, 1 of a message, (n - 1) / n
 of the others, as nccl-tests define bus bandwidth (doc/PERFORMANCE.md). Of a group with n ranks in `nodes` nodes, `gpn`
@@ -12,7 +12,7 @@ in each, that share c network cards of rate `nic`:
 and all-gather, reduce-scatter and all-to-all reach a share of it that depends on size and nodes (facts.py).
 Against aiconfigurator's NCCL tables of 4 and 8 H100 in a node it is within 20 % from 64 MiB up, up to 61 % short from 1
 to 32 MiB (the worst for all-reduce), and from 23 % short to twice as long below: prefer measured curves (`table`).
-Source: SimAI's analytical model, aliyun/SimAI at f5efb5a9 (1.6), whose automatic bandwidth 1.7 keeps.
+Source: SimAI's analytical model, aliyun/SimAI at f5efb5a9 (1.6); 1.7 keeps its automatic bandwidth.
 """
 import math
 from collections.abc import Callable
@@ -33,7 +33,7 @@ _BUSBW = "bus bandwidth, GB/s; default: from links and layout"
 
 
 class GroupBandwidths(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Bus bandwidth of one group, GB/s; what is not given is worked out."""
+    """Bus bandwidth of one group, GB/s; bandwidths not given are derived."""
 
     all_reduce: Annotated[Bandwidth | None, Meta(description=_BUSBW)] = None
     all_gather: Annotated[Bandwidth | None, Meta(description=_BUSBW)] = None
@@ -42,7 +42,7 @@ class GroupBandwidths(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class BusbwParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Bus bandwidths, given or worked out, of collectives alone on their links."""
+    """Bus bandwidths, given or derived, of collectives alone on their links."""
 
     convention: Annotated[Literal["decimal", "simai"], Meta(description=(
         "decimal: a GB is 1e9 bytes, small-message times are a floor. simai: as SimAI_analytical computes, a GB is "
@@ -50,20 +50,20 @@ class BusbwParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     tensor: Annotated[GroupBandwidths, Meta(description="tensor parallelism")] = GroupBandwidths()
     expert: Annotated[GroupBandwidths, Meta(description="expert parallelism")] = GroupBandwidths()
     data: Annotated[GroupBandwidths, Meta(description="data parallelism")] = GroupBandwidths()
-    pipeline_gb_per_s: Annotated[Bandwidth | None, Meta(description="between pipeline stages")] = None
+    pipeline_gb_per_s: Annotated[Bandwidth | None, Meta(description="bandwidth between pipeline stages")] = None
     gpu_type: Annotated[Literal["A100", "A800", "H100", "H20", "H800"] | None, Meta(description=(
         "NVLink bandwidth as SimAI knows it; default: from the accelerator"))] = None
     nvlink_gb_per_s: Annotated[Bandwidth | None, Meta(description=(
-        "what a GPU reaches over NVLink; default: by gpu_type"))] = None
+        "rate that a GPU reaches over NVLink; default: by gpu_type"))] = None
     nic_type: Annotated[Literal["cx6", "cx7", "bf3"] | None, Meta(description=(
         "network card as SimAI knows it; default: from the node"))] = None
-    nic_gb_per_s: Annotated[Bandwidth | None, Meta(description="what a card reaches; default: by nic_type")] = None
+    nic_gb_per_s: Annotated[Bandwidth | None, Meta(description="rate of a card; default: by nic_type")] = None
     nics_per_node: Annotated[Count | None, Meta(description="cards of one NVLink domain; default: the node's")] = None
     gpus_per_node: Annotated[Count | None, Meta(description="GPUs of one NVLink domain; default: the node's")] = None
     small_messages: Annotated[bool, Meta(description=(
         "charge small collectives SimAI's times by group size, 10 us of 2 ranks to 320 us of 128"))] = True
     size_ratios: Annotated[bool, Meta(description=(
-        "share of bus bandwidth by message size, SimAI's tables, where it is worked out"))] = True
+        "share of bus bandwidth by message size, SimAI's tables, where it is derived"))] = True
     tensor_overlap: Annotated[Overlap, Meta(description="share hidden behind computation")] = 0.0
     expert_overlap: Annotated[Overlap, Meta(description="share hidden behind computation")] = 0.0
     data_overlap: Annotated[Overlap, Meta(description="share hidden behind computation")] = 0.0
@@ -71,7 +71,7 @@ class BusbwParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class Links(NamedTuple):
-    """What joins the accelerators; GB/s."""
+    """Links between the accelerators; GB/s."""
 
     nvlink: float
     nic: float
@@ -104,9 +104,9 @@ class Rates:
     parameters : BusbwParameters
     links : Links
     groups : dict of str to Group
-        "tensor", "expert", "data", "pipeline"; training also has "data_expert", who share an expert.
+        "tensor", "expert", "data", "pipeline"; training also has "data_expert", the ranks that share an expert.
     num_accelerators : int
-        Of the whole job.
+        Accelerators of the whole job.
     """
 
     def __init__(self, parameters: BusbwParameters, links: Links, groups: dict[str, Group], num_accelerators: int):
@@ -248,7 +248,7 @@ def bus_bandwidth(links: Links, num_nics: float, nodes: int, per_node: int, kind
                   rounded: Callable[[float], float] = float) -> tuple[float, bool]:
     """Return the peak bus bandwidth, GB/s, and whether NVLink limits it.
 
-    rounded : what becomes of each product and quotient.
+    rounded : applied to each product and quotient.
     """
     if nodes == 1:
         return links.nvlink, kind == "all_to_all"

@@ -1,4 +1,4 @@
-"""`external`: a user's own SimAI_analytical or SimAI_simulator, asked once for each size; see program.py."""
+"""`external`: a user's own SimAI_analytical or SimAI_simulator, run once for each size; see program.py."""
 cimport cython
 
 from simulator.collective.base cimport SEND_RECV, CollectiveGroup, CollectiveKind
@@ -15,12 +15,12 @@ NAMES = {"all_reduce": "ALLREDUCE", "all_gather": "ALLGATHER", "reduce_scatter":
 def workload_of(group, str name, str kind, num_bytes) -> tuple:
     """Write a training workload of one collective.
 
-    Ranks side by side form SimAI's tensor group, whatever they are here; ranks apart its expert or data group, with as
-    many tensor ranks as they are apart.
+    Adjacent ranks form SimAI's tensor group, of any group here; ranks apart form its expert or data group, with as many
+    tensor ranks as their distance.
 
     Returns
     -------
-    text, number of GPUs, whether the collective stands in the column of weight gradients
+    text, number of GPUs, whether the collective is in the column of weight gradients
     """
     size, stride = group
     is_apart = stride > 1
@@ -38,7 +38,7 @@ def workload_of(group, str name, str kind, num_bytes) -> tuple:
 
 @cython.final
 cdef class External(RememberingCollective):
-    """What a program of the user's says; see `ExternalParameters`."""
+    """Times from a program of the user; see `ExternalParameters`."""
 
     Parameters = ExternalParameters
 

@@ -1,4 +1,4 @@
-"""Run a user's own build of SimAI on one collective, and remember what it said.
+"""Run a user's own build of SimAI on one collective, and remember its result.
 
 The program runs in a fresh folder that holds the workload, an empty `results` and, where a checkout is given, a link to
 its `astra-sim-alibabacloud`, from which SimAI reads its ratio tables. Commands and columns are those of aliyun/SimAI
@@ -24,7 +24,7 @@ from msgspec import Meta
 from simulator.errors import InputErrors, KeyFault
 
 File = Annotated[str, Meta(extra={"path": True})]
-INPUTS = "astra-sim-alibabacloud"       # of a checkout; what the program reads by itself lies in its inputs/
+INPUTS = "astra-sim-alibabacloud"       # folder of a checkout; its inputs/ holds the files that the program reads
 LAYER = "collective"
 SHOWN = 400                             # characters of the program's messages
 COLUMNS = {False: 5, True: 6}           # exposed communication in us: forward; weight gradient
@@ -33,10 +33,10 @@ _SECTION = "latency.collective"
 
 
 class ExternalParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A program of the user's; its own accuracy and limits apply."""
+    """A program of the user; its own accuracy and limits apply."""
 
     binary: Annotated[File, Meta(min_length=1, description="SimAI_analytical or SimAI_simulator")]
-    program: Annotated[Literal["analytical", "simulation"], Meta(description="which of the two it is")] = "analytical"
+    program: Annotated[Literal["analytical", "simulation"], Meta(description="kind of the binary")] = "analytical"
     topology: Annotated[File, Meta(description="topology file, simulation")] = ""
     config: Annotated[File, Meta(description="SimAI.conf, simulation")] = ""
     checkout: Annotated[File, Meta(description="checkout of SimAI, for the ratio tables, analytical")] = ""
@@ -46,8 +46,8 @@ class ExternalParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     send_latency_us: Annotated[float, Meta(ge=0, description="AS_SEND_LAT of each flow, simulation")] = 6.0
     nvls: Annotated[bool, Meta(description="AS_NVLS_ENABLE, reduction in the switch, simulation")] = True
     send_recv_gb_per_s: Annotated[float, Meta(ge=0, description=(
-        "of messages between pipeline stages, which the programs cannot time; 0: not known"))] = 0.0
-    time_limit_s: Annotated[float, Meta(gt=0, description="of one run")] = 600.0
+        "bandwidth between pipeline stages, which the programs cannot time; 0: not known"))] = 0.0
+    time_limit_s: Annotated[float, Meta(gt=0, description="time limit of one run")] = 600.0
     cache: Annotated[File, Meta(description="folder of results; default: $XDG_CACHE_HOME or ~/.cache, simulator")] = ""
 
 
@@ -146,7 +146,7 @@ class ExternalProgram:
 
 
 def _call(command: list[str], folder: Path, environment: dict[str, str], time_limit_s: float) -> str:
-    """Run a program to its end, children included; return the end of what it printed."""
+    """Run a program to its end, children included; return the end of its output."""
     with open(folder / "printed", "w+b") as printed:        # a file: NS-3 may print gigabytes
         try:
             process = subprocess.Popen(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=printed,
@@ -159,7 +159,7 @@ def _call(command: list[str], folder: Path, environment: dict[str, str], time_li
             raise InputErrors([f"{_shown(command)}: did not end within time_limit_s = {time_limit_s:g}"]) from None
         finally:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)      # its session: what it started and left behind too
+                os.killpg(process.pid, signal.SIGKILL)      # its session, with all processes left behind
             process.wait()
         end = _end_of(printed)
     if status != 0:

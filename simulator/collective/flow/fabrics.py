@@ -19,12 +19,12 @@ Gbps = Annotated[float, Meta(gt=0, le=1e9)]
 Nanoseconds = Annotated[float, Meta(ge=0, le=1e9)]
 Design = Literal["spectrum_x", "rail_optimized", "alibaba_hpn_single_plane", "alibaba_hpn_dual_plane",
                  "dcn_single_tor", "dcn_dual_tor"]
-MAX_LINKS = 10**7               # 240 MB of them; the largest clusters of today have a million
+MAX_LINKS = 10**7               # 240 MB; the largest clusters of today have a million
 _GBPS = 0.125                   # bytes per ns
 
 
 class Template(msgspec.Struct, frozen=True):
-    """What a design fixes, and its defaults."""
+    """Fixed properties and defaults of a design."""
 
     has_rails: bool
     num_ports: int              # of a NIC
@@ -47,16 +47,16 @@ TEMPLATES = {
 class Fabric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A network to generate; a key that is absent is the design's own."""
 
-    design: Annotated[Design, Meta(description="how switches are joined")] = "spectrum_x"
+    design: Annotated[Design, Meta(description="topology of the switches")] = "spectrum_x"
     num_gpus: Annotated[Count | None, Meta(description="default: those of the replica, in whole servers")] = None
     gpus_per_server: Annotated[Count, Meta(description="GPUs that share NVSwitches")] = 8
-    nv_switches_per_server: Annotated[Count, Meta(description="every GPU has a link to each")] = 1
-    gpu_type: Annotated[str, Meta(description="for the record")] = "H100"
-    nvlink_gbps: Annotated[Gbps, Meta(description="one GPU to one NVSwitch, each direction")] = 2880.0
-    nvlink_latency_ns: Annotated[Nanoseconds, Meta(description="of links inside servers")] = 25.0
-    nic_gbps: Annotated[Gbps | None, Meta(description="one port of a NIC; default: the design's")] = None
-    spine_gbps: Annotated[Gbps, Meta(description="one ASW to one PSW")] = 400.0
-    latency_ns: Annotated[Nanoseconds, Meta(description="of links outside servers")] = 500.0
+    nv_switches_per_server: Annotated[Count, Meta(description="NVSwitches, each linked to every GPU")] = 1
+    gpu_type: Annotated[str, Meta(description="GPU type, for information")] = "H100"
+    nvlink_gbps: Annotated[Gbps, Meta(description="link of a GPU to an NVSwitch, each direction")] = 2880.0
+    nvlink_latency_ns: Annotated[Nanoseconds, Meta(description="latency of links inside servers")] = 25.0
+    nic_gbps: Annotated[Gbps | None, Meta(description="port of a NIC; default: the design's")] = None
+    spine_gbps: Annotated[Gbps, Meta(description="link of an ASW to a PSW")] = 400.0
+    latency_ns: Annotated[Nanoseconds, Meta(description="latency of links outside servers")] = 500.0
     nics_per_switch: Annotated[Count | None, Meta(description="NICs of an ASW; default: the design's")] = None
     num_spine_switches: Annotated[Count | None, Meta(description="PSWs; default: the design's")] = None
 

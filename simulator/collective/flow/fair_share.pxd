@@ -1,8 +1,8 @@
-"""How flows share links: max-min fair rates, kept up to date as flows come and go.
+"""Max-min fair rates of flows on links, updated as flows begin and end.
 
 Rates are max-min fair if and only if every flow has a bottleneck: a full link on which no flow is faster (Bertsekas and
 Gallager, Data Networks, 2nd edition, 6.5.2). After a change, flows that lost their bottleneck are shared out again by
-progressive filling, with all others held; whoever loses its own bottleneck by that joins, until nobody does. By the
+progressive filling, with all others held; flows that lose their own bottleneck by that join, until none does. By the
 theorem the result is exact, and the work is in proportion to what changes.
 """
 cimport cython
@@ -15,7 +15,7 @@ cdef struct Link:
     double share                # rate of the flows that it held back in the last filling; -1: none
     int32_t first               # hop of a flow that passes here; -1: none
     int32_t num_flows
-    int32_t num_held            # flows whose bottleneck it is
+    int32_t num_held            # flows with this link as bottleneck
     int32_t num_open            # while filling: flows without a rate yet
     int32_t num_affected        # while filling: flows that are shared out again
     int64_t round               # in which its fields for filling were set
@@ -50,7 +50,7 @@ cdef class FairShare:
     cdef int64_t _solve, _round
     cdef int32_t* _changed      # links that a flow left
     cdef int32_t _num_changed
-    cdef int32_t* affected      # slots whose rates the last solve set; the owner reads them and sets num_affected to 0
+    cdef int32_t* affected      # slots with rates of the last solve; the owner reads them and sets num_affected to 0
     cdef int32_t num_affected
     cdef int32_t* _touched      # links that affected flows pass
     cdef int32_t _num_touched
@@ -66,7 +66,7 @@ cdef class FairShare:
     # A flow ends; its slot is free.
     cdef void detach(self, int32_t slot) noexcept nogil
 
-    # Give all flows their fair rates; `affected` lists whose may have changed.
+    # Give all flows their fair rates; `affected` lists flows with rates that may have changed.
     cdef void solve(self) noexcept nogil
 
     # Forget all flows.

@@ -1,4 +1,4 @@
-"""How flows share links: max-min fair rates, kept up to date as flows come and go; see fair_share.pxd."""
+"""Max-min fair rates of flows on links, updated as flows begin and end; see fair_share.pxd."""
 cimport cython
 from libc.stdint cimport int32_t
 from libc.stdlib cimport calloc, free, malloc
@@ -128,7 +128,7 @@ cdef class FairShare:
         self._solve += 1
 
     cdef void _collect(self) noexcept nogil:
-        """Affect the flows whose bottleneck a flow left; those that were attached are affected already."""
+        """Affect flows with a bottleneck that another flow left; attached flows are affected already."""
         cdef int32_t i, hop, slot, num_attached = self.num_affected
         cdef Link* link
         self.num_affected = 0
@@ -222,7 +222,7 @@ cdef class FairShare:
             hop = self._hops[hop].next
 
     cdef int32_t _widen(self) noexcept nogil:
-        """Affect the flows whose bottleneck is gone, or that are faster than an affected one at its own; how many."""
+        """Affect flows without bottleneck, or faster than an affected one at its bottleneck; return their number."""
         cdef int32_t i, num_added = 0
         cdef Link* link
         for i in range(self._num_touched):

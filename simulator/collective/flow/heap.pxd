@@ -1,4 +1,4 @@
-"""What happens next: slots in order of time, any of which can be moved."""
+"""Queue of events: slots in order of time, any of which can be moved."""
 cimport cython
 from libc.stdint cimport int32_t
 
@@ -30,7 +30,7 @@ cdef class TimeHeap:
     # Forget every slot; keeps the memory.
     cdef void clear(self) noexcept nogil
 
-    # Raise RuntimeError if a slot stands before its parent, or not where its position says.
+    # Raise RuntimeError if a slot is earlier than its parent, or not at its position.
     cpdef int check(self) except -1 nogil
 
     cdef void _sift_up(self, int32_t hole, Timed entry) noexcept nogil

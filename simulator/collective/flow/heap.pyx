@@ -1,4 +1,4 @@
-"""What happens next: slots in order of time, any of which can be moved."""
+"""Queue of events: slots in order of time, any of which can be moved."""
 cimport cython
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t

@@ -1,7 +1,7 @@
 """`network.flow`: each collective is simulated on a network, message by message, once for each size.
 
 All groups of a kind run at the same time, as they do in a replica, and share links max-min fairly: see network.pyx
-for the time of a message and steps.py for what is sent. Agreement with SimAI's NS-3 on 24 recorded
+for the time of a message and steps.py for the messages. Agreement with SimAI's NS-3 on 24 recorded
 collectives: within 1.8 % where nothing collides; where ECMP collides within 4.1 % with NS-3's own choice of paths, and
 14 % off the mean over others. Rings drift apart in NS-3 and hide send latency, which lock-step here does not: 3.4 % too
 long was seen beyond these cases (tests/parity/test_simai_ns3.py, which holds 5 %).
@@ -43,16 +43,16 @@ class FlowParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     topology: Annotated[str | None, Meta(description="a topology file of SimAI", extra={"path": True})] = None
     fabric: Annotated[Fabric | None, Meta(description="a network to generate")] = None
     first_gpu: Annotated[int, Meta(ge=0, le=2**31 - 1, description=(
-        "of the network, on which the replica's rank 0 runs"))] = 0
-    send_latency_us: Annotated[Microseconds, Meta(description="before each message; SimAI's AS_SEND_LAT")] = 6.0
+        "GPU of the network on which the replica's rank 0 runs"))] = 0
+    send_latency_us: Annotated[Microseconds, Meta(description="delay before each message; SimAI's AS_SEND_LAT")] = 6.0
     packet_bytes: Annotated[float, Meta(ge=1, le=1e9, description="payload of a packet")] = 9000.0
-    header_bytes: Annotated[float, Meta(ge=0, le=1e6, description="sent with each packet")] = 48.0
+    header_bytes: Annotated[float, Meta(ge=0, le=1e6, description="header of each packet")] = 48.0
     nvls: Annotated[bool, Meta(description=(
         "all-reduce of 8 GPUs or more of a server in its NVSwitch; SimAI's AS_NVLS_ENABLE"))] = False
     relay: Annotated[bool, Meta(description=(
         "rings change rails over NVLink, NCCL's PXN; SimAI's AS_PXN_ENABLE"))] = False
     seed: Annotated[int, Meta(ge=0, le=2**31 - 1, description=(
-        "of the choice among equal paths; 0: as NS-3 chooses"))] = 0
+        "seed of the choice among equal paths; 0: as NS-3 chooses"))] = 0
     sizes_per_octave: Annotated[int, Meta(ge=0, le=1024, description=(
         "sizes simulated between one and its double, others interpolated; 0: each size is simulated"))] = 0
 
@@ -72,10 +72,10 @@ cdef class Flow(RememberingCollective):
     cdef readonly FlowNetwork network
     cdef readonly object topology
     cdef readonly object parameters
-    cdef list _members                          # by group, what runs at once: arrays of GPUs
+    cdef list _members                          # by group, collectives that run at once: arrays of GPUs
     cdef dict _plans                            # by group and kind
     cdef HashMap _index                         # of group, kind and size in the timings
-    cdef Timing[::1] _timings                   # all that was simulated; it costs too much to forget
+    cdef Timing[::1] _timings                   # all simulated times, which cost too much to forget
     cdef readonly int32_t num_simulations
     cdef int32_t _sizes_per_octave
     cdef bint _is_alone[4]                      # by group: of one rank
@@ -134,7 +134,7 @@ cdef class Flow(RememberingCollective):
         with gil:
             try:
                 return self._simulate(column, key, num_bytes)
-            except Exception as error:          # the caller cannot be told now; see raise_if_failed
+            except Exception as error:          # raised later, by raise_if_failed
                 self.fail(error)
                 return 0.0
 

@@ -40,7 +40,7 @@ cdef class FlowNetwork:
     cdef public bint checks             # check everything at every instant; debug builds always do
     cdef Plan _plan
     cdef int32_t[::1] _waiting          # messages that each join still waits for
-    cdef double[::1] _joined_ns         # the latest of those that came
+    cdef double[::1] _joined_ns         # the latest end of the messages done
     cdef MessageRow[::1] _record        # where asked for
     cdef int64_t _num_recorded
     cdef bint _records

@@ -42,11 +42,11 @@ cdef class FlowNetwork:
     ----------
     topology : Topology
     send_latency_ns : float
-        Of each message, before its first byte leaves.
+        Latency of each message before its first byte leaves.
     packet_bytes, header_bytes : float
-        Payload of a packet, and what is sent with it.
+        Payload and header of a packet.
     seed : int
-        Of the choice among equal paths; 0: as NS-3 chooses.
+        Seed of the choice among equal paths; 0: as NS-3 chooses.
     """
 
     def __cinit__(self, topology, *, double send_latency_ns=6000.0, double packet_bytes=9000.0,
@@ -69,7 +69,7 @@ cdef class FlowNetwork:
         return self.run(plan, num_bytes)
 
     def record(self, Plan plan, double num_bytes):
-        """Return what happened to every message, an array of RECORD in order of their ends."""
+        """Return the times of every message, an array of RECORD in order of their ends."""
         self._check_input(plan, num_bytes)
         rows = np.empty(plan.num_messages, RECORD)
         self._record, self._records = rows, True
@@ -85,7 +85,7 @@ cdef class FlowNetwork:
             raise ValueError(f"expected 0 to {MAX_BYTES:g} bytes, found {num_bytes}")
 
     def check_routes(self, Plan plan) -> None:
-        """Raise ValueError unless there is a way for every lane."""
+        """Raise ValueError unless every lane has a route."""
         cdef int32_t links[MAX_HOPS]
         cdef Py_ssize_t i
         cdef const Lane* lane
@@ -129,7 +129,7 @@ cdef class FlowNetwork:
         return self._end_ns
 
     cdef int _advance(self, double now_ns) except -1 nogil:
-        """Let happen what happens at one instant."""
+        """Process all events of one instant."""
         while self._ends.next_time() <= now_ns + INSTANT_NS:
             self._finish(self._ends.pop(), now_ns)
         while self._starts.next_time() <= now_ns + INSTANT_NS:
@@ -137,7 +137,7 @@ cdef class FlowNetwork:
         return self._share_out(now_ns)
 
     cdef int _pend(self, int32_t lane, int32_t step, double time_ns) except -1 nogil:
-        """Let a message begin at a time."""
+        """Schedule the begin of a message."""
         cdef int32_t slot
         if self._num_free == 0:
             self._grow()
@@ -148,7 +148,7 @@ cdef class FlowNetwork:
         return 0
 
     cdef int _begin(self, int32_t slot, double now_ns) except -1 nogil:
-        """Put a message on its way; it has no rate yet."""
+        """Begin a message, which has no rate yet."""
         cdef Sending* sending = &self._sendings[slot]
         cdef const Lane* lane = &self._plan.lanes[sending.lane]
         cdef int32_t links[MAX_HOPS]
@@ -170,7 +170,7 @@ cdef class FlowNetwork:
         return 0
 
     cdef int _finish(self, int32_t slot, double now_ns) except -1 nogil:
-        """Let a message end, and what waited for it begin."""
+        """End a message, and let the messages that waited for it begin."""
         cdef Sending sending = self._sendings[slot]
         cdef const Lane* lane = &self._plan.lanes[sending.lane]
         cdef const Edge* edge
@@ -191,7 +191,7 @@ cdef class FlowNetwork:
         return 0
 
     cdef int _arrive(self, int32_t lane, int32_t step, double time_ns) except -1 nogil:
-        """Take note that one of the messages that a message waits for is done."""
+        """Record that one of the messages that a message waits for is done."""
         cdef int32_t join = self._plan.lanes[lane].join
         if join >= 0:
             join += step
@@ -202,7 +202,7 @@ cdef class FlowNetwork:
         return self._pend(lane, step, time_ns + self._send_latency_ns)
 
     cdef int _share_out(self, double now_ns) except -1 nogil:
-        """Give flows their fair rates, and find out when they end by them."""
+        """Set the fair rates of flows, and their ends at these rates."""
         cdef int32_t i, slot
         cdef Sending* sending
         cdef double rate

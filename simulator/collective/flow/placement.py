@@ -1,4 +1,4 @@
-"""Which GPUs of a network a replica runs on, and how they are grouped."""
+"""GPUs of a network that a replica runs on, and their groups."""
 import numpy as np
 
 from simulator.collective.flow.fabrics import Fabric, build_fabric

@@ -1,4 +1,4 @@
-"""What is sent, by whom, and after what: a collective as lanes of messages."""
+"""A collective as lanes of messages, each with a sender and the messages it waits for."""
 cimport cython
 from libc.stdint cimport int32_t, uint32_t
 
@@ -10,8 +10,8 @@ cdef packed struct Lane:
     uint32_t port               # UDP source port of step 0; another one, another choice among equal paths
     uint32_t port_stride        # of further steps
     int32_t num_steps
-    int32_t join                # of step 0 among the counters of joins; -1: its message waits for one other at most
-    int32_t first_edge          # what waits for it
+    int32_t join                # counter of step 0 among the joins; -1: its message waits for at most one other
+    int32_t first_edge          # edges to lanes that wait for it
     int32_t num_edges
 
 
@@ -22,9 +22,9 @@ cdef packed struct Edge:        # step s + lag of a lane waits for step s of the
 
 @cython.final
 cdef class Plan:
-    cdef readonly object lane_table, edge_table     # NumPy arrays that own what follows
+    cdef readonly object lane_table, edge_table     # NumPy arrays that own the views below
     cdef const Lane[::1] lanes
     cdef const Edge[::1] edges
-    cdef const int32_t[::1] first                   # lanes whose step 0 waits for nothing
+    cdef const int32_t[::1] first                   # lanes with a step 0 that waits for no message
     cdef const int32_t[::1] joins                   # messages that each step of a lane with a join waits for
     cdef readonly long long num_messages

@@ -1,4 +1,4 @@
-"""What is sent, by whom, and after what: a collective as lanes of messages; see plan.pxd."""
+"""A collective as lanes of messages, each with a sender and the messages it waits for; see plan.pxd."""
 cimport cython
 
 import numpy as np
@@ -10,7 +10,7 @@ EDGE = np.dtype([("lane", "i4"), ("lag", "i4")])
 
 @cython.final
 cdef class Plan:
-    """Lanes, and which waits for which.
+    """Lanes, and the dependencies between them.
 
     Parameters
     ----------

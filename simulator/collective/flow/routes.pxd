@@ -1,4 +1,4 @@
-"""Which links a message takes."""
+"""Links on the route of a message."""
 cimport cython
 from libc.stdint cimport int32_t, uint32_t
 

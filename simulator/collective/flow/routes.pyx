@@ -1,4 +1,4 @@
-"""Which links a message takes: within a server by NVSwitch, else a shortest path that a hash picks, switch by switch.
+"""Links on the route of a message: within a server by NVSwitch, else a shortest path picked by a hash at each switch.
 
 The hash is MurmurHash3_x86_32 (Austin Appleby, public domain) of source address, target address and both UDP ports,
 seeded with the number of the switch (aliyun/ns-3-alibabacloud, switch-node.cc); addresses and the target port 100 as

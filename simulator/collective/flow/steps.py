@@ -2,8 +2,8 @@
 
 Ring: as many rings as the group has GPUs on a server, each going through a server's GPUs from another one, each with
 its part of the bytes; of n GPUs each passes 2 (n - 1) chunks of 1 / n on for an all-reduce, n - 1 for half of it, a
-chunk as soon as it has come. NVLS: four parts go up to the NVSwitch one after the other, and each comes down when all
-GPUs have sent it. All-to-all: everybody sends everybody 1 / n at once.
+chunk as soon as it has arrived. NVLS: four parts go up to the NVSwitch one after the other, and each comes down when
+all GPUs have sent it. All-to-all: each GPU sends 1 / n to every other at once.
 Source: aliyun/SimAI 1.6, astra-sim/system/MockNcclGroup.cc.
 """
 import numpy as np

@@ -67,7 +67,7 @@ def read_topology(path: str | Path) -> Topology:
     Raises
     ------
     InputErrors
-        What is wrong with the file, by line and field.
+        Faults of the file, by line and field.
     """
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
@@ -77,7 +77,7 @@ def read_topology(path: str | Path) -> Topology:
 
 
 class _Reader:
-    """Turn the lines of one file into a topology, collecting what is wrong with them."""
+    """Turn the lines of one file into a topology, collecting their faults."""
 
     def __init__(self, path, lines):
         self.path, self.lines, self.faults = path, lines, []

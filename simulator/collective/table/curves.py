@@ -1,6 +1,6 @@
 """Measured collectives: time against size, read from the tables of several profilers.
 
-| columns | whose | sizes, times |
+| columns | source | sizes, times |
 |---|---|---|
 | collective, num_ranks, ranks_per_node, num_bytes, time_us | this project's own | bytes, us |
 | collective, num_workers, devices_per_node, size, time_stats.* | Vidur: all_reduce.csv, send_recv.csv | bytes, ms |
@@ -28,7 +28,7 @@ _ALIASES = {"alltoall": "all_to_all", "sendrecv": "send_recv", "allreduce": "all
 
 
 class Place(NamedTuple):
-    """What was measured, and where."""
+    """Collective and layout of a measurement."""
 
     kind: str               # one of KINDS
     num_ranks: int
@@ -43,7 +43,7 @@ class Curve(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Which rows of a table count, where it holds several."""
+    """Selection of rows of a table that has several for a size."""
 
     statistic: str = "median"       # Vidur: min, max, mean, median
     dtype: str = "half"             # NCCL and apex_plus

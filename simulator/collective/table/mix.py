@@ -27,7 +27,7 @@ class Mix(NamedTuple):
 
 
 def find_mix(curves: dict[Place, Curve], kind: str, group: Group, node_size: int) -> Mix | None:
-    """Return what serves a collective over a group; None if nothing does."""
+    """Return the mix for a collective over a group; None: no curve serves it."""
     if kind == "send_recv":     # two neighbours of the group
         group = Group(2, group.stride)
     n, per_node = group.size, group.per_node(node_size)
@@ -47,7 +47,7 @@ def find_mix(curves: dict[Place, Curve], kind: str, group: Group, node_size: int
 
 
 def _by_ranks(curves: dict[Place, Curve], kind: str, per_node: int, is_one_node: bool) -> dict[int, Curve]:
-    """Return, of each number of ranks measured, the curve whose ranks a node are nearest."""
+    """Return, for each measured number of ranks, the curve with the nearest number of ranks per node."""
     found = {}
     for place in sorted(curves, key=lambda place: abs(place.ranks_per_node - per_node)):
         if place.kind == kind and (place.num_ranks == place.ranks_per_node) == is_one_node:

@@ -1,8 +1,8 @@
-"""`table`: collectives as somebody measured them, interpolated in size and in number of ranks.
+"""`table`: measured collectives, interpolated in size and in number of ranks.
 
 Between two sizes the time is linear in the size, exact where a collective takes a + b x bytes. Leaving every inner
 point out in turn and predicting it from its neighbours misses by 3.9 % in the mean on aiconfigurator's H100 NCCL
-tables, whose sizes double; interpolating log time in log size misses by 4.5 %, time in log size by 10.2 %. On Vidur's
+tables with doubling sizes; interpolating log time in log size misses by 4.5 %, time in log size by 10.2 %. On Vidur's
 dense tables all miss by 3 %. Below the least size its time is held, above the largest its bandwidth; both count as
 extrapolated.
 """

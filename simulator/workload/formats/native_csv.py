@@ -5,7 +5,7 @@ Tables with other column names (`native_names`) are read, too, and JSON Lines of
 Columns: arrived_at, num_prefill_tokens, num_decode_tokens (these three are required), request_id, prompt, priority,
 max_tokens, deadline_s, slo_class, tenant, session, model, adapter; and for requests that wait for others round,
 think_time_s, play, wait_for, not_before_s; predicted_tokens, reasoning_tokens, num_images, image_tokens. An empty
-cell of max_tokens stands for the output length, 0 for no limit but the engine's window (`budgets`).
+cell of max_tokens means the output length, 0 no limit but the engine's window (`budgets`).
 """
 from collections.abc import Iterable
 from pathlib import Path

@@ -155,7 +155,7 @@ class _Histories:
         limits = outputs.tokens if outputs.limits is None else outputs.limits
         self._is_declared = given.history == "declared"
         told = limits if self._is_declared else np.minimum(outputs.tokens, limits)  # of outputs, in later prompts
-        cut = np.zeros(len(turn), np.int64)                                         # of `told`, left out again
+        cut = np.zeros(len(turn), np.int64)                                         # cut out of it again
         if outputs.reasoning is not None and not given.history_keeps_reasoning:
             cut = outputs.reasoning
         self._loses_reasoning = cut > 0
