@@ -24,6 +24,8 @@ cdef inline int32_t blocks_for(int64_t num_tokens, int32_t block_size) noexcept 
 
 cdef class KVCache:
     cdef readonly int32_t block_size        # tokens per block
+    cdef readonly int32_t hit_tokens        # hits are counted in so many tokens: block_size; hybrid: fewer, where
+                                            # hits may end inside blocks
     cdef readonly int32_t num_blocks        # usable blocks: the null block is not counted
     cdef readonly int32_t free_blocks       # blocks in the free queue; a free block may still hold a cached prefix
     cdef readonly int32_t num_slots         # capacity of the arrays by slot
@@ -87,8 +89,9 @@ cdef class KVCache:
     # Make room for slots 0 .. num_slots - 1.
     cdef int reserve_slots(self, int32_t num_slots) except -1 nogil
 
-    # Blocks of the longest cached prefix of request `row`, which holds no blocks and whose text is `num_tokens` long;
-    # the last token is never served from the cache. The blocks found are remembered until the next call.
+    # The longest cached prefix of request `row`, which holds no blocks and whose text is `num_tokens` long, in pieces
+    # of `hit_tokens`; the last token is never served from the cache. The blocks found are remembered until the next
+    # call.
     cdef int32_t lookup(self, int32_t row, int32_t num_tokens) except -1 nogil
 
     # Of the blocks that the last lookup found, those in the free queue.
@@ -98,7 +101,7 @@ cdef class KVCache:
     cdef int32_t most_hits(self, int32_t row, int32_t num_tokens) noexcept nogil
 
     # Give `slot` room for its first `slots` tokens: 1, or 0 if there is none, and nothing changed.
-    # `hits`: all the blocks of the last lookup, for a sequence that owns none yet; else 0. `full_tokens`: so long a
+    # `hits`: all that the last lookup found, for a sequence that owns none yet; else 0. `full_tokens`: so long a
     # text must fit as a whole; 0: no such demand. `watermark`: blocks that must stay free. `known_tokens`: tokens whose
     # text is known once this is computed; blocks full of these enter the prefix cache.
     cdef int allocate(self, int32_t slot, int32_t row, int32_t hits, int64_t slots, int64_t full_tokens,
@@ -114,6 +117,9 @@ cdef class KVCache:
 
     # Hybrid: a batch is about to be formed; what it puts into the prefix cache of states is not there before it ends.
     cdef void begin_batch(self) noexcept nogil
+
+    # Hybrid: it is formed. Blocks are given up that were held since they are copied in it.
+    cdef int end_batch(self) except -1 nogil
 
     # Hybrid: tokens of the prompt of a sequence, -1: of the one looked up last, that others have too, where not all is
     # there that a hit would need; 0: there is no such place.

@@ -15,6 +15,9 @@ cdef struct Table:              # the block table of one sequence in one group
     int32_t size
     int32_t begin               # leading entries that are null and stay so
     int32_t last                # where only the newest state is kept: the one before it; -1: none, or it is gone
+    int32_t copied              # entry that is copied before it is written into, since others find what it holds; -1:
+                                # none
+    bint copy_is_found          # it is the copy that they find then; else the sequence goes on in it
 
 
 cdef struct Run:                # of blocks of a text
@@ -22,7 +25,7 @@ cdef struct Run:                # of blocks of a text
 
 
 cdef struct Ends:               # places of a text, in tokens, at which a hit is likely to end; 0: none
-    int64_t prompt              # the last multiple of the unit of hits before the last token of the prompt
+    int64_t prompt              # the last multiple of KVCache.hit_tokens before the last token of the prompt
     int64_t junction            # where a shared prefix ends of which not every group had all that a hit needs
 
 
@@ -33,6 +36,7 @@ cdef class Search:
     cdef int32_t num_groups
     cdef int32_t grain          # tokens of the blocks over which hashes are chained: divides all block sizes
     cdef uint64_t* salts        # [num_groups]
+    cdef int32_t last_block     # entries of `prefixes` behind it stand for further hashes of a block, see NamedStore
     cdef int32_t** blocks       # [num_groups][_room] those found
     cdef int32_t* sizes         # [num_groups] leading ones that count; 0 among them: null
     cdef int64_t reach          # leading tokens of the text of which anything can be there
@@ -49,6 +53,9 @@ cdef class Search:
 
     # Is block `index` there in all groups of a kind? They are then noted.
     cdef bint has(self, LayerKind kind, int32_t index) noexcept nogil
+
+    # The same of its beginning, up to the first `end` tokens of the text.
+    cdef bint has_until(self, LayerKind kind, int32_t index, int64_t end) noexcept nogil
 
     # The first `size` blocks count; those before `begin` are null.
     cdef void close(self, LayerKind kind, int32_t begin, int32_t size) noexcept nogil
