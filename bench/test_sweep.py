@@ -9,7 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 import simulator
-from simulator import api, assemble
+from simulator import api
+from simulator.assembly import assemble
 from simulator.study.sweep.campaign import Campaign, How
 from simulator.study.sweep.merge import merge
 from simulator.study.sweep.study_file import read_study

@@ -4,16 +4,17 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from simulator import __version__, assemble
+from simulator import __version__
+from simulator.assembly import assemble
+from simulator.assembly.costs import ledger_of
+from simulator.assembly.parts import Stopped
 from simulator.config.experiment import Experiment
 from simulator.config.load import load_experiment, resolved_toml
 from simulator.core.cores import available_cores
-from simulator.cost_assembly import ledger_of
 from simulator.domain import records
 from simulator.domain.run import Run
 from simulator.errors import faults_of
 from simulator.latency.readings import Readings
-from simulator.parts import Stopped
 from simulator.results.directory import check_free, staged
 from simulator.results.interrupts import Aborted, Interrupts
 from simulator.results.iteration_log import IterationLog
@@ -294,7 +295,7 @@ def _summary(order: Order, finished: Run, watch: _Watch, ledger: Ledger) -> dict
     summary = summarise(finished, ledger)
     if not is_uncertain(experiment):
         return summary
-    from simulator.replications import uncertainty  # few runs ask for it
+    from simulator.assembly.replications import uncertainty  # few runs ask for it
 
     return summary | uncertainty(experiment, summary, summarise_again, order.fresh,
                                  order.threads or available_cores(), watch.is_stopped)

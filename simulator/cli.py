@@ -142,7 +142,7 @@ def _validate(options: argparse.Namespace) -> int:
     except NoExperiment as other:
         print(_study(other.kind).validated(options.experiment, options.overrides), end="")
         return DONE
-    from simulator.assemble import build, prepare  # NumPy and the engine: after the file is known to be good
+    from simulator.assembly.assemble import build, prepare  # NumPy and the engine: after the file is known to be good
     from simulator.results.memory import NO_SINK
     with faults_of(options.experiment):
         prepared = prepare(experiment)
@@ -180,8 +180,8 @@ def _schema(options: argparse.Namespace) -> int:
 
 
 def _example(options: argparse.Namespace) -> int:
-    from simulator import examples
     from simulator.core.paths import shell_word
+    from simulator.shell import examples
     if options.example is None:
         if options.to is not None:
             raise InputErrors(["--to: goes with the NAME of an example; `simulator example` lists them"])
@@ -196,7 +196,7 @@ def _example(options: argparse.Namespace) -> int:
 
 
 def _completion(options: argparse.Namespace) -> int:
-    from simulator.completion import script
+    from simulator.shell.completion import script
     print(script(parser_of(*STUDIES), options.shell))
     return DONE
 

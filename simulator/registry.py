@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from simulator.errors import BadAnswer, InputErrors, did_you_mean
-from simulator.user_modules import import_beside
+from simulator.extending.user_modules import import_beside
 
 
 class Kind(NamedTuple):
@@ -321,7 +321,7 @@ def _asked(base: str, text: str) -> str | None:
 
 
 def _load_from_user(kind: str, name: str, search: Iterable[str]) -> type:
-    from simulator.overrides import fault_of  # only a user's class is looked at
+    from simulator.extending.overrides import fault_of  # only a user's class is looked at
 
     module, _, attribute = name.partition(":")
     try:

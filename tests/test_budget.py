@@ -3,7 +3,7 @@ import resource
 
 import pytest
 
-from simulator import assemble, budget
+from simulator.assembly import assemble, budget
 from simulator.config.load import load_experiment
 from simulator.errors import InputErrors
 

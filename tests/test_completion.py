@@ -9,8 +9,9 @@ import time
 
 import pytest
 
-from simulator import cli, completion, registry
+from simulator import cli, registry
 from simulator.config import describe
+from simulator.shell import completion
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,10 @@ import pytest
 import tomli_w
 
 import simulator
-from simulator import assemble, cli, parts
+from simulator import cli
+from simulator.assembly import assemble, parts
+from simulator.assembly.costs import ledger_of
 from simulator.config.load import load_experiment
-from simulator.cost_assembly import ledger_of
 from simulator.errors import InputErrors
 from simulator.results.energy import energy_of
 from simulator.results.memory import MemoryRecorder

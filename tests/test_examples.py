@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from simulator import cli, examples
+from simulator import cli
 from simulator.config.load import load_experiment
+from simulator.shell import examples
 from simulator.study.capacity.table import CapacityTable
 from simulator.study.compare_file import read_comparison
 from simulator.study.sweep.study_file import SweepTable, read_study

@@ -4,12 +4,12 @@ import math
 import pytest
 
 import simulator
+from simulator.assembly.kernel_notes import launch_note, sinks_note
 from simulator.config.load import load_experiment
 from simulator.domain.deployment import Deployment
 from simulator.domain.facts import load_accelerator, load_model, names
 from simulator.domain.parallelism import Parallelism
 from simulator.experts.tuned import shape_of, tuned, untuned_note
-from simulator.kernel_notes import launch_note, sinks_note
 from simulator.study.predict import predict
 
 EXPERIMENT = """

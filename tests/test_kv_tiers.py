@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 import simulator
-from simulator import assemble
+from simulator.assembly import assemble
 from simulator.config.load import load_experiment
 from simulator.errors import InputErrors
 from simulator.results.memory import NO_SINK

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from simulator import overrides, registry
+from simulator import registry
 from simulator.errors import InputErrors
+from simulator.extending import overrides
 
 PACKAGE = Path(registry.__file__).parent
 COMPILED = [kind for kind, question in overrides.QUESTIONS.items() if question.place is not None]

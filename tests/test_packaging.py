@@ -14,7 +14,7 @@ import pytest
 import tomli
 from packaging.requirements import Requirement
 
-from simulator import examples
+from simulator.shell import examples
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("bench", "configs", "hardware", "models", "simulator", "tests")
@@ -89,7 +89,7 @@ def test_installed_package_is_used_and_finds_its_facts(installed):
 
 def test_installed_package_hands_out_every_example_as_the_checkout_does(installed, tmp_path):
     handed_out = tmp_path / "wheel"
-    python(installed, "-c", "import sys; from simulator import examples\n"
+    python(installed, "-c", "import sys; from simulator.shell import examples\n"
            "for name in examples.names(): examples.write(name, f'{sys.argv[1]}/{name}')", handed_out)
 
     for name in examples.names():

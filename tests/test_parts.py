@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator import assemble, parts
+from simulator.assembly import assemble, parts
 from simulator.config.load import load_experiment
 from simulator.errors import InputErrors
 from simulator.results.memory import MemoryRecorder

@@ -78,8 +78,8 @@ def test_unknown_name_is_refused_with_the_nearest():
 def test_registry_imports_no_policy():
     code = "import sys, simulator.registry; print([name for name in sys.modules if name.startswith('simulator.')])"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert ast.literal_eval(shown) == ["simulator.not_built", "simulator.errors", "simulator.user_modules",
-                                       "simulator.registry"]
+    assert ast.literal_eval(shown) == ["simulator.not_built", "simulator.errors", "simulator.extending",
+                                       "simulator.extending.user_modules", "simulator.registry"]
 
 
 @pytest.fixture

@@ -116,7 +116,7 @@ def test_an_interval_holds_the_share_that_was_asked_for(write):
 
 
 def test_requests_that_a_caller_brings_are_served_again_untouched(write):
-    from simulator import assemble
+    from simulator.assembly import assemble
     from simulator.config.load import load_experiment
 
     file = write()

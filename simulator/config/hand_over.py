@@ -345,6 +345,12 @@ def _either_leg_of(i: int, pool, because: str) -> Iterator[Fault]:
         yield ("pools", i, "engine", "enable_prefix_caching"), (
             f"expected true with {because}, found false: a request that goes on where its prompt was computed finds "
             "it in the prefix cache")
+    ranks = pool.engine.data_parallel
+    if pool.topology.data_parallel > 1 and (ranks is None or ranks.load_balancing != "external"):
+        yield ("pools", i, "topology", "data_parallel"), (
+            f"expected 1 with {because}, found {pool.topology.data_parallel}: Llumnix's statuses are those of engines, "
+            "of which one decodes what it computed, and not of a group that chooses a rank of its own; or give "
+            'engine.data_parallel.load_balancing = "external"')
     if pool.kv_tiers is not None:
         yield ("pools", i, "kv_tiers"), (
             f"expected none with {because}: a status would not tell which of the requests that wait for their host's "

@@ -232,7 +232,8 @@ cdef class Cluster:
             if now_ns > self._horizon_ns or now_ns == NEVER_NS:
                 break
             is_event = event_ns < arrival_ns or (event_ns == arrival_ns and top.kind < ARRIVAL)
-            if is_event and self.fleet.num_ticks > 0 and self._is_over(now_ns):
+            if is_event and (self.fleet.num_ticks > 0 or self._recorder.finished == self._num_requests) and (
+                    self._is_over(now_ns)):
                 break
             self.clock_ns = now_ns
             num_finished = self._recorder.finished

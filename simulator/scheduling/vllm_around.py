@@ -23,7 +23,7 @@ NEWEST = ("b200", "b300", "gb200", "gb300")     # compute capability 10.x: the f
 def around(parameters, deployment) -> tuple:
     """Return functions from LatencyModel to LatencyModel, the innermost first.
 
-    A draft model that is named has its own latency model, which is not known here; see `simulator.draft_assembly`.
+    A draft model that is named has its own latency model, which is not known here; see `simulator.assembly.drafts`.
 
     parameters : VllmParameters. deployment : None where the experiment has no [model] or no [hardware].
     """

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simulator import api, assemble, registry
+from simulator import api, registry
+from simulator.assembly import assemble
 from simulator.config.experiment import Experiment
 from simulator.errors import InputErrors, MissingExtra, collect_faults, faults_of
 from simulator.results.directory import check_free

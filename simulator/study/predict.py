@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from simulator import assemble, registry
+from simulator import registry
+from simulator.assembly import assemble
 from simulator.config.experiment import Experiment, Pool
 from simulator.config.load import load_experiment
 from simulator.errors import InputErrors, KeyFault, did_you_mean, faults_of

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from simulator.budget import least_bytes
+from simulator.assembly.budget import least_bytes
 from simulator.core.paths import shell_word
 from simulator.errors import InputErrors, number_of
 from simulator.results.colours import coloured

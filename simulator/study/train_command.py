@@ -2,7 +2,8 @@
 import argparse
 import sys
 
-from simulator import assemble, registry
+from simulator import registry
+from simulator.assembly import assemble
 from simulator.config.load import load_experiment
 from simulator.errors import InputErrors, KeyFault, faults_of
 

@@ -3,7 +3,7 @@ import argparse
 import os
 from pathlib import Path
 
-from simulator.assemble import block_tokens, requests_of
+from simulator.assembly.assemble import block_tokens, requests_of
 from simulator.config.load import load_experiment
 from simulator.core.paths import remove, special
 from simulator.errors import InputErrors, OutputError, faults_of

@@ -1,7 +1,8 @@
 """Faults that only several tables together show."""
 import pytest
 
-from simulator import assemble, registry
+from simulator import registry
+from simulator.assembly import assemble
 from simulator.errors import InputErrors
 
 BACKENDS = sorted(registry.KINDS["latency"].entries)

@@ -2,7 +2,7 @@
 import pytest
 from msgspec.structs import replace
 
-from simulator import assemble
+from simulator.assembly import assemble
 from simulator.domain.kv_groups import plan_groups
 from simulator.domain.layer_groups import GivenGroup, GroupRules
 from simulator.domain.layer_spec import Indexer

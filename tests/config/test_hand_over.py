@@ -333,6 +333,10 @@ def test_any_replica_may_do_either_part(load):
      "not settled"),
     ("autoscaling = {policy = 'queue'}",
      f"autoscaling: expected none {BECAUSE}: which pool has too few replicas when any does either part is not settled"),
+    ("pools[1].topology = {data_parallel = 2}",
+     f"pools[1].topology.data_parallel: expected 1 {BECAUSE}, found 2: Llumnix's statuses are those of engines, of "
+     "which one decodes what it computed, and not of a group that chooses a rank of its own; or give "
+     'engine.data_parallel.load_balancing = "external"'),
     ("pools[1].engine = {enable_prefix_caching = false}",
      f"pools[1].engine.enable_prefix_caching: expected true {BECAUSE}, found false: a request that goes on where its "
      "prompt was computed finds it in the prefix cache"),

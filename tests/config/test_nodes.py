@@ -2,7 +2,7 @@
 import pytest
 import tomli
 
-from simulator.assemble import deployment_of
+from simulator.assembly.assemble import deployment_of
 from simulator.config.load import load_experiment, resolved_toml
 from simulator.domain.facts import load_accelerator, load_node, names
 from simulator.errors import InputErrors

@@ -2,7 +2,7 @@
 import argparse
 import re
 
-from simulator import assemble
+from simulator.assembly import assemble
 from simulator.study import profile_layers
 
 MODEL = "model.name='llama-3-8b'"               # its longest text: 8192 tokens

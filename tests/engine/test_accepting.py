@@ -5,7 +5,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from simulator import assemble
+from simulator.assembly import assemble
 from simulator.config.load import load_experiment
 from simulator.engine.accepting import missing_texts, new_acceptance
 from simulator.errors import InputErrors

@@ -192,11 +192,17 @@ def test_who_gives_up_takes_back_what_waits_and_is_not_routed(tmp_path):
 
 
 def test_who_gives_up_while_embeddings_are_sent_is_not_routed(tmp_path):
-    result = run(tmp_path, [(0, "a.img:100/:5")], extra=[("deadline_s", [0.011])])
+    result = run(tmp_path, [(0, "a.img:100/:5"), (0.1, "t:5")], extra=[("deadline_s", [0.011, 9.0])])
 
     assert ms(result.encode_jobs["transferred_ns"]) == [12]
-    assert result.requests["enqueued_ns"].tolist() == [-1]
+    assert result.requests["enqueued_ns"].tolist()[0] == -1
     assert result.summary["requests"]["timed_out"] == 1
+
+
+def test_a_run_ends_with_its_last_request_and_sends_nothing_on(tmp_path):
+    result = run(tmp_path, [(0, "a.img:100/:5")], extra=[("deadline_s", [0.011])])
+
+    assert result.encode_jobs["transferred_ns"].tolist() == [-1]
 
 
 def test_encode_prefill_decode(tmp_path):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import simulator
-from simulator import assemble
+from simulator.assembly import assemble
 from simulator.config.load import load_experiment
 from simulator.errors import InputErrors
 from simulator.experts.timeline import Arrangement, ExpertTimeline
@@ -197,7 +197,7 @@ def test_what_cannot_be_is_refused(file, overrides, message):
     ("trained_physics", {"dbo": {"enabled": True}}, "dbo.*fitted to iterations whose parts follow one another")])
 def test_why_a_backend_does_not_price_an_exchange_is_said(backend, asked, why, file):
     from simulator import registry
-    from simulator.expert_assembly import with_exchange
+    from simulator.assembly.experts import with_exchange
 
     lines = f'backend = "{backend}"' + "\ntables = \"t\"" * (backend == "aicb")
     file.write_text(file.read_text().replace("mfu_prefill = 0.001\nmfu_decode = 0.001", lines))
@@ -213,7 +213,7 @@ def test_why_a_backend_does_not_price_an_exchange_is_said(backend, asked, why, f
 def test_one_name_for_one_thing(latency, message, file):
     """Two places that say how tokens are exchanged must not contradict each other."""
     from simulator import registry
-    from simulator.expert_assembly import with_exchange
+    from simulator.assembly.experts import with_exchange
 
     lines = "\n".join(f'{key} = "{value}"' for key, value in latency.items())
     file.write_text(file.read_text().replace("mfu_prefill = 0.001\nmfu_decode = 0.001", lines))

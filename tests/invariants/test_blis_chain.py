@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator import assemble
+from simulator.assembly import assemble
 from simulator.config.layers import Layers, Source
 from simulator.config.load import resolve
 from simulator.domain import records

@@ -3,7 +3,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from simulator import assemble
+from simulator.assembly import assemble
 from simulator.config.load import load_experiment
 from simulator.domain.facts import load_accelerator, load_model
 from simulator.latency.around.adapters import Adapters

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.assemble import latency_model, survey
+from simulator.assembly.assemble import latency_model, survey
 from simulator.config import describe
 from simulator.config.load import load_experiment
 from simulator.domain.facts import load_model, names

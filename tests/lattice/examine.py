@@ -14,8 +14,8 @@ import numpy as np
 from lattice import checks
 from lattice.checks import Fault, Seen, faults_of, table_of
 from lattice.draw import Drawn, draw
-from simulator import assemble
 from simulator.api import Order, run_ordered
+from simulator.assembly import assemble
 from simulator.errors import InputErrors
 from support.every_key import put, read
 

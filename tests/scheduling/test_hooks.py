@@ -3,7 +3,8 @@ import numpy as np
 import pytest
 
 import simulator
-from simulator import assemble, registry
+from simulator import registry
+from simulator.assembly import assemble
 from simulator.config.load import load_experiment, resolved_toml
 from simulator.domain import records
 from simulator.domain.memory_reserve import reserve_of

@@ -11,10 +11,11 @@ COMPILED_FLOORS = [{"core"}, {"domain"}, {"kv", "collective", "experts", "signal
 PYTHON_FLOORS = [{"config", "workload"}, {"results"}, {"profiling"}, {"study"}]
 SEEN_BY_ALL = {"errors"}                                    # top-level modules that import nothing of the project
 SEEN_BY_PYTHON_FLOORS = {"core", "domain", "registry"} | SEEN_BY_ALL
-FACE_SEEN_BY_STUDIES = {"api", "assemble", "budget", "parts"}       # a study runs whole experiments
+FACE_SEEN_BY_STUDIES = {"api", "assembly"}                  # a study runs whole experiments
+FACE_ROOMS = {"assembly", "extending", "shell"}             # between the floors and the command line
 POLICY_ROOMS = {"latency", "scheduling", "routing", "admission", "scaling"}         # the engine knows only their base
 FUTURE = {"Outcome", "OUTCOME"}                             # true output lengths
-MAY_KNOW_THE_FUTURE = {"domain", "engine", "workload", "assemble.py"}
+MAY_KNOW_THE_FUTURE = {"domain", "engine", "workload", "assembly"}
 
 
 def may_import():
@@ -50,7 +51,13 @@ def house_imports():
 
 def test_every_room_has_its_floor():
     rooms = {room_of(path) for path in files(*CODE, under="simulator") if path.parent != ROOT / "simulator"}
-    assert rooms == set(may_import()) - SEEN_BY_PYTHON_FLOORS - FACE_SEEN_BY_STUDIES | {"core", "domain"}
+    assert rooms == set(may_import()) - SEEN_BY_PYTHON_FLOORS - FACE_SEEN_BY_STUDIES | {"core", "domain"} | FACE_ROOMS
+
+
+def test_assembly_imports_no_study_and_no_command():
+    wrong = [f"{name(link.path, link.line)}: imports {link.module}" for importer, imported, link in house_imports()
+             if importer == "assembly" and imported in {"study", "profiling", "shell", "cli", "api"}]
+    assert not wrong, "\n".join(wrong)
 
 
 def test_the_import_reader_sees_the_house():

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import simulator
-from simulator import assemble, registry
+from simulator import registry
+from simulator.assembly import assemble
 from simulator.config.experiment import Experiment
 from simulator.config.fields import NAME, alternatives, bare, element_of, is_struct, named_element_of, table_of
 from simulator.config.layers import Layers, Source

@@ -1,5 +1,5 @@
 """Random experiments with KV tiers."""
-from simulator import assemble
+from simulator.assembly import assemble
 from simulator.config.layers import Layers, Source
 from simulator.config.load import resolve
 from simulator.results.memory import NO_SINK

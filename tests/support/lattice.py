@@ -6,7 +6,8 @@ import copy
 import tempfile
 from pathlib import Path
 
-from simulator import assemble, registry
+from simulator import registry
+from simulator.assembly import assemble
 from simulator.domain import records
 from simulator.errors import InputErrors
 from simulator.results.memory import MemoryRecorder

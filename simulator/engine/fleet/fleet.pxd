@@ -34,10 +34,11 @@ cdef struct Seat:               # where the cluster finds a replica; 64 bytes
     const Finish* finish        # the heap it is on top of
 
 
-cdef struct SecondSeat:         # of a replica that two gateways show: for prefill legs, and for all else
+cdef struct SecondSeat:         # of a replica in a further view: of another gateway, or of what its ranks report
     void* view                  # LiveView, borrowed; NULL: the replica has one seat
+    SecondSeat* next            # in one view more; NULL: there is none
     int32_t index
-    int32_t gateway
+    int32_t gateway             # in the first of them: of requests that are no prefill legs
 
 
 @cython.final
@@ -122,6 +123,7 @@ cdef class Fleet:
 
     # A replica was changed from outside: note when it acts next, and that its state is another.
     cdef void touched(self, int32_t index) noexcept nogil
+    cdef void _free_seats(self) noexcept
 
     # A replica acts now, and another soon: ask for what they will touch first.
     cdef void _warm(self, int32_t index, int32_t next_index) noexcept nogil

@@ -40,6 +40,13 @@ cdef inline int bring_up(Fleet fleet, int32_t index, int64_t until_ns, int64_t h
     return (<Replica>fleet.seats[index].replica).advance(until_ns, horizon_ns)
 
 
+cdef inline void note_further(const SecondSeat* seat) noexcept nogil:
+    """Note in all further views of a replica that it is not as it was."""
+    while seat != NULL and seat.view != NULL:
+        (<LiveView>seat.view).note(seat.index)
+        seat = seat.next
+
+
 cdef inline void note_state(Fleet fleet, int32_t index, Replica replica, int64_t wake_ns) noexcept nogil:
     """Note when a replica acts next, and that it is not as it was."""
     cdef Seat* seat = &fleet.seats[index]
@@ -50,8 +57,8 @@ cdef inline void note_state(Fleet fleet, int32_t index, Replica replica, int64_t
     else:
         fleet.wakes.set(index, wake_ns)
         (<LiveView>seat.view).note(seat.index)
-        if fleet.second_seats != NULL and fleet.second_seats[index].view != NULL:
-            (<LiveView>fleet.second_seats[index].view).note(fleet.second_seats[index].index)
+        if fleet.second_seats != NULL:
+            note_further(&fleet.second_seats[index])
 
 
 cdef inline bint is_between(Replica replica) noexcept nogil:
@@ -169,7 +176,7 @@ cdef class Fleet:
 
     def __dealloc__(self):
         free(self.seats)
-        free(self.second_seats)
+        self._free_seats()
         free(self.shifts_ns)
         free(self._front_of)
         free(self._visits)
@@ -228,12 +235,29 @@ cdef class Fleet:
             self.seats[index].gateway = gateway
 
     def _seat_again(self, int32_t index, LiveView view, int32_t i, int32_t gateway):
+        cdef SecondSeat* seat
         if self.second_seats == NULL:
             self.second_seats = <SecondSeat*>calloc(self.num_replicas, sizeof(SecondSeat))
             if self.second_seats == NULL:
                 raise MemoryError()
-        self.second_seats[index].view, self.second_seats[index].index = <void*>view, i
-        self.second_seats[index].gateway = gateway
+        seat = &self.second_seats[index]
+        seat.gateway = gateway
+        if seat.view != NULL:
+            seat = <SecondSeat*>calloc(1, sizeof(SecondSeat))
+            if seat == NULL:
+                raise MemoryError()
+            seat.next, self.second_seats[index].next = self.second_seats[index].next, seat
+        seat.view, seat.index = <void*>view, i
+
+    cdef void _free_seats(self) noexcept:
+        cdef SecondSeat* seat
+        cdef int32_t index
+        for index in range(self.num_replicas if self.second_seats != NULL else 0):
+            while self.second_seats[index].next != NULL:
+                seat = self.second_seats[index].next
+                self.second_seats[index].next = seat.next
+                free(seat)
+        free(self.second_seats)
 
     cdef bint is_quiet(self) noexcept nogil:
         return (self.next_arrival_ns == NEVER_NS and self.events.size == self.num_ticks

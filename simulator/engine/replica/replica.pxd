@@ -189,6 +189,7 @@ cdef class Replica:
 
     cdef int _end_at_start(self) except -1 nogil
     cdef bint _is_followed(self) noexcept nogil
+    cdef bint _has_freed(self) noexcept nogil
     cdef int _plan_run(self, int64_t horizon_ns) except -1 nogil
     cdef int _plan_otherwise(self, int64_t horizon_ns) except -1 nogil
     cdef int _plan_members(self, int64_t horizon_ns) except -1 nogil

@@ -371,7 +371,7 @@ cdef class Replica:
 
     cdef int _plan_rounds(self, int64_t horizon_ns) except -1 nogil:
         cdef int64_t behind = self.pipeline.num_in_flight - 1, most
-        if self.scheduler.num_prefilling() > 0:
+        if self.scheduler.num_prefilling() > 0 or self._has_freed():
             return 0
         self._make_room(behind + 1)
         if not begin_rounds(&self.rounds, &self.run, &self.pipeline):
@@ -395,7 +395,11 @@ cdef class Replica:
         """Say whether the batch that executes is followed by one with the same members alone."""
         cdef const Batch* batch = newest(&self.pipeline)
         return (self.scheduler.lead > 0 and self.pipeline.num_in_flight == 2 and batch.shape.num_sequences > 0
-                and batch.num_entries + batch.num_preempted + batch.num_starved == 0)
+                and batch.num_entries + batch.num_preempted + batch.num_starved == 0 and not self._has_freed())
+
+    cdef inline bint _has_freed(self) noexcept nogil:
+        """Return whether blocks were freed after the newest batch was formed: a run would report them as used."""
+        return newest(&self.pipeline).used_blocks != self.rank.kv.num_blocks - self.rank.kv.free_blocks
 
     # ---- an iteration ends
 
@@ -592,7 +596,7 @@ cdef class Replica:
         return 0
 
     cdef int64_t next_end_ns(self, int64_t now_ns) noexcept nogil:
-        if self.is_halted:
+        if self.is_halted or self.rank.is_livelocked or self.is_out_of_time or self.stands_still:
             return NEVER_NS
         return oldest(&self.pipeline).end_ns if self.pipeline.num_in_flight > 0 else now_ns
 

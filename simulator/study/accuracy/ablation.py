@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from simulator import assemble, registry
+from simulator import registry
+from simulator.assembly import assemble
 from simulator.study.accuracy.data_set import Opened
 from simulator.study.accuracy.predict import Ways, predict
 from simulator.study.accuracy.rows import Row, rows_of

@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simulator import api, assemble
+from simulator import api
+from simulator.assembly import assemble
 from simulator.config.experiment import Experiment
 from simulator.config.layers import Layers, Source, add_overrides
 from simulator.config.load import resolve

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from simulator import assemble
+from simulator.assembly import assemble
 from simulator.errors import InputErrors, collect_faults
 from simulator.results.provenance import PACKAGE, git_revision
 from simulator.study.accuracy.ablation import Ablated

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simulator import assemble
+from simulator.assembly import assemble
 from simulator.core.random_streams import RandomStreams
 from simulator.study.calibration.blocks import blocks_of
 from simulator.study.calibration.confidence import Interval, Sample, of_gaps, of_requests, of_steps

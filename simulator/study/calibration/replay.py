@@ -4,7 +4,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simulator import api, assemble
+from simulator import api
+from simulator.assembly import assemble
 from simulator.domain import records
 from simulator.errors import InputErrors
 from simulator.study.accuracy.predict import times_of_requests

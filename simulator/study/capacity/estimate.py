@@ -1,7 +1,8 @@
 """Where a search begins: a full batch over the predicted time to prefill and decode a mean request in it."""
 import numpy as np
 
-from simulator import assemble, registry
+from simulator import registry
+from simulator.assembly import assemble
 from simulator.config.experiment import Experiment
 from simulator.errors import InputErrors
 

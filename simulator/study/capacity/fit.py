@@ -2,7 +2,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from simulator import assemble
+from simulator.assembly import assemble
 from simulator.config.experiment import Experiment
 from simulator.config.layers import Layers
 from simulator.config.load import resolve

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from simulator import assemble
+from simulator.assembly import assemble
 from simulator.config.experiment import Experiment, Pool
 from simulator.domain.deployment import Deployment
 from simulator.domain.rank_weights import rank_weights

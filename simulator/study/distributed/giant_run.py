@@ -3,7 +3,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from simulator import assemble, parts
+from simulator.assembly import assemble, parts
 from simulator.study.distributed.dask_client import check_here
 from simulator.study.sweep.sources import hash_of_sources
 

@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from simulator import api, assemble, registry
+from simulator import api, registry
+from simulator.assembly import assemble
 from simulator.config.experiment import Experiment
 from simulator.errors import InputErrors
 from simulator.study.statistics.of_run import Look

@@ -2,7 +2,7 @@
 from collections.abc import Iterable
 from itertools import islice
 
-from simulator import assemble
+from simulator.assembly import assemble
 from simulator.errors import InputErrors
 from simulator.results.memory import NO_SINK
 from simulator.study.sweep.design import Point

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from simulator import api, assemble
+from simulator import api
+from simulator.assembly import assemble
 from simulator.config.experiment import Experiment
 from simulator.config.layers import read_layers
 from simulator.config.load import resolve

@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from simulator import assemble, registry
+from simulator import registry
+from simulator.assembly import assemble
 from simulator.config.experiment import Experiment, Pool
 from simulator.errors import InputErrors
 from simulator.study.sweep.bench import num_gpus

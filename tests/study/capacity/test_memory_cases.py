@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from simulator import cli
-from simulator.expert_assembly import exchanging
+from simulator.assembly.experts import exchanging
 from support.small_models import MIXTURE, deploy
 
 EXPERIMENT = """

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simulator
-from simulator import assemble
+from simulator.assembly import assemble
 from simulator.config.load import load_experiment
 from simulator.errors import InputErrors
 from simulator.study.tuning.candidates import candidates_of

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from simulator import assemble
+from simulator.assembly import assemble
+from simulator.assembly.uncertainty import Deployed, Varied, Watching, draws
 from simulator.config.experiment import Experiment
 from simulator.latency.readings import Readings
 from simulator.results.iteration_log import LogSink
 from simulator.results.measured import log_for
 from simulator.results.uncertainty import METRICS, Operator, TableFacts, section, value_of
-from simulator.uncertainty_assembly import Deployed, Varied, Watching, draws
 from simulator.workload.base import Workload
 
 REPLICATIONS, INTERVAL = 16, 0.8                # of [latency], where they are not given

@@ -1,8 +1,8 @@
 """Shell completion of the command line: commands and options by shtab from the parser itself, names by us."""
 import argparse
 
-from simulator import examples
 from simulator.errors import MissingExtra
+from simulator.shell import examples
 
 SHELLS = ("bash", "zsh", "fish")
 INSTALL = "pip install 'simulator[completion]'"
@@ -33,7 +33,7 @@ def script(parser: argparse.ArgumentParser, shell: str) -> str:
         import shtab
     except ImportError:
         raise MissingExtra([f"completion needs shtab: install it with {INSTALL}"]) from None
-    from simulator.completion_names import all_names, completers, functions  # all policies, which no run asks for
+    from simulator.shell.completion_names import all_names, completers, functions  # all policies, which no run asks for
 
     known, setting = completers(), []
     for command, action in _actions(parser):

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from simulator import registry
+from simulator.assembly.model import model_of
 from simulator.config.experiment import Model
 from simulator.domain.deployment import Deployment
 from simulator.domain.drafter_memory import DrafterMemory, of_draft_model, of_head, of_medusa_heads, of_mtp_modules
@@ -11,7 +12,6 @@ from simulator.domain.layer_groups import LayerGroups
 from simulator.domain.model_spec import ModelSpec
 from simulator.domain.parallelism import Parallelism
 from simulator.errors import InputErrors, KeyFault
-from simulator.model_assembly import model_of
 
 KEY = "engine.speculative"
 

@@ -5,14 +5,14 @@ from functools import partial
 from msgspec.structs import replace
 
 from simulator import registry
+from simulator.assembly.context import with_context_parallel, with_prompt_parallel
+from simulator.assembly.drafts import with_draft_model
+from simulator.assembly.experts import expert_pricing, with_exchange
 from simulator.config.experiment import Experiment
-from simulator.context_assembly import with_context_parallel, with_prompt_parallel
 from simulator.domain.deployment import Deployment
 from simulator.domain.host import HostParameters
 from simulator.domain.host_defaults import vllm_host_us
-from simulator.draft_assembly import with_draft_model
 from simulator.errors import InputErrors, KeyFault
-from simulator.expert_assembly import expert_pricing, with_exchange
 from simulator.experts.timeline import Arrangement
 from simulator.latency.readings import Made, Readings
 

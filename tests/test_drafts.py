@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import simulator
-from simulator import assemble
+from simulator.assembly import assemble
 from simulator.config.load import load_experiment
 from simulator.domain.drafter_memory import of_draft_model, of_head
 from simulator.errors import InputErrors

@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from simulator.assembly.latency import errors_of_made
 from simulator.core.random_streams import RandomStreams
 from simulator.latency.around.attribution import Attribution
 from simulator.latency.readings import Made, Readings
 from simulator.latency.uncertainty.draws import positions
 from simulator.latency.uncertainty.spread import OperatorError
-from simulator.latency_assembly import errors_of_made
 
 AS_IT_IS, NOTHING, BEYOND_ALONE = (1.0, 1.0), (0.0, 0.0), (0.0, 1.0)
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simulator import assemble
+from simulator.assembly import assemble
 from simulator.config.experiment import Experiment
 from simulator.core.weighted_samples import WeightedSamples
 from simulator.domain import records

@@ -2,9 +2,9 @@
 from functools import partial
 
 from simulator import registry
+from simulator.assembly.encoders import num_replicas
 from simulator.config.experiment import Experiment, Pool
 from simulator.domain.facts import load_node
-from simulator.encode_assembly import num_replicas
 from simulator.results.energy import PoweredPool, PowerFacts
 from simulator.results.money import Bill, PricedPool
 from simulator.results.power_meter import Metered, PowerMeter

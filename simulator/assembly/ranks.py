@@ -1,12 +1,12 @@
 """From [topology] and [engine.data_parallel] to how the ranks of a replica work side by side."""
 from simulator import registry
+from simulator.assembly.model import model_of
 from simulator.config.experiment import Experiment
 from simulator.config.ranks import hand_over_faults_in_lock_step
 from simulator.domain.data_parallel import DataParallel
 from simulator.domain.vllm_versions import NEWEST, behaviour_of
 from simulator.engine.plan import RankFront
 from simulator.errors import InputErrors, KeyFault
-from simulator.model_assembly import model_of
 
 STAGES = "expected 1, found {}: when ranks in lock step enter the stages is not settled"
 TIERS = "expected none: what a tier does between the iterations of ranks in lock step is not settled"

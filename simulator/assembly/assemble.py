@@ -8,12 +8,27 @@ import msgspec
 from msgspec.structs import replace
 
 from simulator import registry
-from simulator.budget import check_memory, check_time
+from simulator.assembly.budget import check_memory, check_time
+from simulator.assembly.context import block_tokens
+from simulator.assembly.costs import places
+from simulator.assembly.drafts import draft_deployment, drafter_memory
+from simulator.assembly.encoders import encode_plan, num_replicas
+from simulator.assembly.experts import exchanging, expert_shift
+from simulator.assembly.kernel_notes import kernel_notes
+from simulator.assembly.latency import errors_of, host_times, latency_model
+from simulator.assembly.model import model_of
+from simulator.assembly.ranks import (
+    lock_step,
+    marches,
+    rank_front,
+    ranks_per_choice,
+    refuse_moves_in_lock_step,
+    settled_hand_over,
+)
+from simulator.assembly.requests_and_engines import meet
 from simulator.config.experiment import Experiment
 from simulator.config.hand_over import does_either_leg
 from simulator.config.tiers import group_faults
-from simulator.context_assembly import block_tokens
-from simulator.cost_assembly import places
 from simulator.domain import records
 from simulator.domain.block_shapes import block_faults
 from simulator.domain.deployment import Deployment
@@ -25,27 +40,12 @@ from simulator.domain.layer_groups import GroupRules, LayerGroups
 from simulator.domain.memory_plan import EngineLimits, MemoryPlan, plan_within
 from simulator.domain.parallelism import Parallelism
 from simulator.domain.slo_classes import by_name
-from simulator.draft_assembly import draft_deployment, drafter_memory
-from simulator.encode_assembly import encode_plan, num_replicas
 from simulator.engine.build import build as build_cluster
 from simulator.engine.output.recorder import Recorder
 from simulator.engine.plan import ClusterPlan, GatewayPlan, Hooks, Pool
 from simulator.errors import InputErrors, KeyFault, collect_faults
-from simulator.expert_assembly import exchanging, expert_shift
 from simulator.experts.faults import expert_faults
-from simulator.kernel_notes import kernel_notes
 from simulator.latency.readings import Readings
-from simulator.latency_assembly import errors_of, host_times, latency_model
-from simulator.model_assembly import model_of
-from simulator.rank_assembly import (
-    lock_step,
-    marches,
-    rank_front,
-    ranks_per_choice,
-    refuse_moves_in_lock_step,
-    settled_hand_over,
-)
-from simulator.requests_and_engines import meet
 from simulator.results.cluster import PoolFacts
 from simulator.workload.base import Workload
 from simulator.workload.load import load as load_workload

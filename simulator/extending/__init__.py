@@ -1,0 +1,1 @@
+"""Classes of users: where they are imported from, and whether they answer their base's questions."""
