@@ -52,6 +52,7 @@ class LayerGroups(msgspec.Struct, frozen=True, kw_only=True):
         end of a prompt and where a shared prefix ends; None: wherever a hit may end.
     prefix_match_unit : tokens of the pieces in which texts are hashed; None: as many as divide all blocks.
     context_ways : ranks that share the KV of a sequence.
+    hits_are_whole : hits end with whole blocks, whatever the rest says.
     """
 
     groups: tuple[LayerGroup, ...]
@@ -59,6 +60,7 @@ class LayerGroups(msgspec.Struct, frozen=True, kw_only=True):
     retention_interval: int | None = 0
     prefix_match_unit: int | None = None
     context_ways: int = 1
+    hits_are_whole: bool = False
 
     @property
     def unit(self) -> int:
@@ -84,7 +86,7 @@ class LayerGroups(msgspec.Struct, frozen=True, kw_only=True):
         Source: the same file, partial_hash_hits_enabled.
         """
         unit, least = self.hash_unit, self.hash_unit + (self.context_ways == 1)
-        return len(self.groups) > 1 and any(
+        return not self.hits_are_whole and len(self.groups) > 1 and any(
             group.aligned and group.block_size >= least for group in self.groups) and all(
             group.block_size == unit for group in self.groups if group.window)
 
@@ -106,6 +108,22 @@ class LayerGroups(msgspec.Struct, frozen=True, kw_only=True):
         """
         return len({group.block_size for group in self.groups}) == 1 and any(
             group.kind == "full_attention" for group in self.groups)
+
+    def hit_notes(self, has_tier: bool) -> list[str]:
+        """Return what is to be said of where hits end, with prefix caching.
+
+        has_tier : there is KV beyond the blocks.
+        """
+        unit = self.hash_unit
+        if self.hits_end_inside and has_tier:
+            return [f"hits in the prefix cache end with whole blocks, each {self.unit} tokens, and in vLLM inside of "
+                    f"blocks, each {unit}: that is not built together with KV beyond the blocks"]
+        if self.hits_end_inside:
+            return [f"hits in the prefix cache end inside of blocks, each {unit} tokens; copying these takes no time"]
+        if self.prefix_match_unit is None or unit == self.unit:
+            return []
+        why = "layers with windows or chunks have blocks of other sizes" if self.has_states else "no layer keeps states"
+        return [f"prefix_match_unit = {unit}: hits end each {self.unit} tokens all the same, as in vLLM, since {why}"]
 
     def explain(self, num_layers: tuple[int, ...] = ()) -> list[str]:
         """Return a line for each sort of groups.

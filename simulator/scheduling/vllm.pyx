@@ -29,7 +29,7 @@ from msgspec.structs import replace
 from simulator.domain.vllm_versions import behaviour_of
 from simulator.kv.counting import CountingKV
 from simulator.kv.hybrid.cache import HybridKV
-from simulator.kv.hybrid.tables import unit_of
+from simulator.kv.hybrid.kinds import unit_of
 from simulator.kv.paged import PagedKV
 from simulator.kv.sparse import SparseKV
 from simulator.scheduling.base import SchedulerFacts
@@ -222,8 +222,9 @@ cdef class Vllm(EncodingScheduler):
     def kv_cache(parameters, plan):
         """See Scheduler."""
         if plan.layer_groups is not None:
-            if plan.tier is not None and plan.tier.copies:
-                plan = replace(plan, with_tables=True)
+            if plan.tier is not None:
+                plan = replace(plan, with_tables=plan.with_tables or plan.tier.copies,
+                               layer_groups=replace(plan.layer_groups, hits_are_whole=True))
             in_flight = parameters.max_num_batched_tokens * (2 if parameters.async_scheduling else 1)
             return HybridKV(plan.num_blocks, unit_of(plan.layer_groups, plan.enable_prefix_caching), plan, in_flight,
                             parameters.scheduler_reserve_full_isl is not False)

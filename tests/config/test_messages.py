@@ -93,9 +93,6 @@ FAULTS = [
      "engine.data_parallel.hop_us: expected none with lockstep = false: it concerns ranks in lock step alone"),
     ("engine.data_parallel = {load_balancing = 'hybrid'}\ntopology.data_parallel = 2",
      'engine.data_parallel.load_balancing: "hybrid" chooses among nodes: expected topology.node beside it'),
-    ("engine.prefix_match_unit = 4",
-     'engine.prefix_match_unit: expected none with "vllm": hits end with whole blocks here, and vLLM\'s hits inside a '
-     "block, whose rest it copies, are not modelled"),
     ("model.dtype = 'fp8'", "model: give either name or config"),
     ("model = {name = 'llama-3.1-8b', config = 'c.json'}", "model: give either name or config"),
 ]

@@ -13,48 +13,8 @@ from simulator.kv.hybrid.layer_kind cimport LayerKind, Run, Search, Table, own_h
 
 from math import gcd
 
-from msgspec.structs import replace
-
-from simulator.kv.hybrid.chunked import ChunkedAttention
-from simulator.kv.hybrid.full import FullAttention
-from simulator.kv.hybrid.mamba import AlignedState, EndlessState
-from simulator.kv.hybrid.sliding import SlidingWindow
-
-
-def unit_of(layers, enable_prefix_caching):
-    """Return the tokens of which all blocks are divisors: vLLM's scheduler block size.
-
-    layers : LayerGroups. Without prefix caching a state that a sequence has for life has no say.
-    """
-    groups = tuple(group for group in layers.groups
-                   if enable_prefix_caching or group.kind != "linear_attention" or group.aligned)
-    return replace(layers, groups=groups or layers.groups).unit
-
-
-def kinds_of(layers, unit, in_flight_tokens, max_model_len):
-    """Return the LayerKinds of `layers`; groups that are equal are one kind.
-
-    in_flight_tokens : computed in iterations that are not over, at most.
-    """
-    members = {}
-    for number, group in enumerate(layers.groups):
-        members.setdefault(group, []).append(number)
-    retention = -1 if layers.retention_interval is None else layers.retention_interval
-    kinds = []
-    for group, numbers in members.items():
-        reach = min(max(group.window - (group.kind == "sliding_attention"), 0) + in_flight_tokens, max_model_len)
-        if group.kind == "full_attention":
-            kind = FullAttention(group.block_size, unit, numbers)
-        elif group.kind == "sliding_attention":
-            kind = SlidingWindow(group.block_size, unit, numbers, group.window, reach, retention)
-        elif group.kind == "chunked_attention":
-            kind = ChunkedAttention(group.block_size, unit, numbers, group.window, reach)
-        elif group.aligned:
-            kind = AlignedState(group.block_size, unit, numbers, retention)
-        else:
-            kind = EndlessState(group.block_size, unit, numbers)
-        kinds.append(kind)
-    return kinds
+from simulator.kv.hybrid.kinds import kinds_of
+from simulator.kv.hybrid.mamba import AlignedState
 
 
 cdef class GroupTables(KVCache):
@@ -643,14 +603,21 @@ cdef class GroupTables(KVCache):
         """Return a CacheLog of what enters and leaves the prefix cache from now on; it must still be empty.
 
         Who follows it finds the blocks of the first group of full attention, and those of other groups under other
-        hashes. None: blocks are of different sizes.
+        hashes; the chain is one of pieces of `hash_tokens`. None: blocks are of different sizes, and no group is of
+        full attention.
         """
-        if self._search.grain != self.block_size:       # where hits end inside blocks, too
+        if len({group.block_size for group in self.layers.groups}) > 1 and not any(
+                group.kind == "full_attention" for group in self.layers.groups):
             return None
         if self.free_blocks < self.num_blocks or self.store.blank(self.free_blocks) < min(self.free_blocks, 1):
             raise ValueError("a cache can be followed only from its beginning")
         self.store.prefixes.log = CacheLog()
         return self.store.prefixes.log
+
+    @property
+    def hash_tokens(self):
+        """Tokens of the pieces over which hashes are chained."""
+        return self._search.grain
 
     def log_evictions(self):
         """Keep the indices of cached blocks that are reused from now on."""
