@@ -4,6 +4,7 @@ Layers of one kind may be split into several groups, each with its own block tab
 the same shape, and a block of its text is found if it is there in all of them.
 """
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint64_t
+cimport cython
 
 from simulator.kv.content cimport Content, Cursor
 from simulator.kv.prefix_cache cimport PrefixCache
@@ -30,6 +31,7 @@ cdef struct Ends:               # places of a text, in tokens, at which a hit is
 
 
 # What the prefix cache knows of one text: block by block, in all groups of a kind.
+@cython.final
 cdef class Search:
     cdef PrefixCache prefixes
     cdef Content content
@@ -52,7 +54,8 @@ cdef class Search:
     cdef int begin(self, int32_t row, int64_t num_tokens) except -1 nogil
 
     # Is block `index` there in all groups of a kind? They are then noted.
-    cdef bint has(self, LayerKind kind, int32_t index) noexcept nogil
+    cdef inline bint has(self, LayerKind kind, int32_t index) noexcept nogil:
+        return self.has_until(kind, index, (<int64_t>index + 1) * kind.block_size)
 
     # The same of its beginning, up to the first `end` tokens of the text.
     cdef bint has_until(self, LayerKind kind, int32_t index, int64_t end) noexcept nogil

@@ -2,6 +2,7 @@
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
+cimport cython
 
 from simulator.core.memory cimport resize
 from simulator.kv.content cimport Content, Cursor
@@ -43,6 +44,7 @@ cdef Run next_tail(const Tails* tails, int32_t block_size, int32_t begin, const 
     return run
 
 
+@cython.final
 cdef class Search:
     """Looks for the text of a request in a prefix cache that several groups share.
 
@@ -109,9 +111,6 @@ cdef class Search:
             return
         for _ in range(<int32_t>(num_tokens // self.grain)):
             self.content.advance(self.row, self.grain, cursor)
-
-    cdef bint has(self, LayerKind kind, int32_t index) noexcept nogil:
-        return self.has_until(kind, index, (<int64_t>index + 1) * kind.block_size)
 
     cdef bint has_until(self, LayerKind kind, int32_t index, int64_t end) noexcept nogil:
         cdef uint64_t hash = self._hash_at(end)

@@ -446,7 +446,9 @@ cdef class GroupTables(KVCache):
             end = blocks_for(slots, (<LayerKind>self._kinds[group]).block_size)
             if is_whole:
                 end = min(end, (<LayerKind>self._kinds[group]).most_blocks)
-            need += (<LayerKind>self._kinds[group]).missing(have, end) + self._must_copy(slot, group, hits)
+            need += (<LayerKind>self._kinds[group]).missing(have, end)
+            if self.hits_end_inside:
+                need += self._must_copy(slot, group, hits)
             if hits > 0 and self._is_new_state(group):
                 return INT32_MAX
         return need
@@ -494,7 +496,7 @@ cdef class GroupTables(KVCache):
         first = self._first_needed(group) if self._found_tokens + self._arriving_tokens > 0 else 0
         table.size = max(first, found)
         table.begin, table.last, table.copied = first, -1, -1
-        if self._found_tokens % (<LayerKind>self._kinds[group]).block_size != 0:
+        if self.hits_end_inside and self._found_tokens % (<LayerKind>self._kinds[group]).block_size != 0:
             table.copied, table.copy_is_found = found - 1, False
         if table.size > table.room:
             resize(&table.blocks, 2 * <size_t>table.size * sizeof(int32_t))
