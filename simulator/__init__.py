@@ -10,7 +10,11 @@ from importlib import import_module
 from simulator.not_built import MissingModules
 
 __version__ = "0.1.0"
-__all__ = ["InputErrors", "Result", "__version__", "load_results", "load_study", "predict", "run", "sweep"]
+# Version of the headers that other packages compile against: routing/base.pxd, scheduling/base.pxd, latency/base.pxd,
+# collective/base.pxd and kv/tiers/eviction.pxd. It rises with every change of their public declarations.
+API_VERSION = 1
+__all__ = ["API_VERSION", "InputErrors", "Result", "__version__", "load_results", "load_study", "predict", "run",
+           "sweep"]
 
 _HOME = {
     "InputErrors": "simulator.errors",

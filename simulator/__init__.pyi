@@ -7,3 +7,4 @@ from simulator.study.studies import load_study as load_study
 from simulator.study.studies import sweep as sweep
 
 __version__: str
+API_VERSION: int

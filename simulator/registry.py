@@ -1,14 +1,17 @@
 """Registry of built-in choices: kind -> name -> "module:Class", imported when it is first used.
 
 One line here adds a built-in. Users select their own class by the same key of the experiment file, written as
-`"module:Class"`. A class may carry `Parameters`, a frozen msgspec.Struct: the keys beside its name.
+`"module:Class"`. A class may carry `Parameters`, a frozen msgspec.Struct: the keys beside its name. An installed
+package adds names by entry points of the group `simulator.KIND`; `API_VERSION` of a class: the headers of its build.
 """
 from collections.abc import Iterable
 from importlib import import_module
+from importlib.metadata import entry_points
 from typing import NamedTuple
 
 import msgspec
 
+from simulator import API_VERSION
 from simulator.errors import BadAnswer, InputErrors, did_you_mean
 from simulator.extending.user_modules import import_beside
 
@@ -260,7 +263,7 @@ def load(kind: str, name: str, search: Iterable[str] = ()) -> type:
     Parameters
     ----------
     kind : a key of `KINDS`.
-    name : a built-in name, or "module:Class".
+    name : a built-in name, one of an entry point, or "module:Class".
     search : folders in which a user's module may lie, see `user_modules`.
 
     Raises
@@ -272,8 +275,16 @@ def load(kind: str, name: str, search: Iterable[str] = ()) -> type:
     if target is not None:
         return _import(target)
     if ":" not in name:
-        raise InputErrors([f'no {KINDS[kind].title} "{name}"{did_you_mean(name, KINDS[kind].entries)}'])
+        more = installed(kind)
+        if name not in more:
+            raise InputErrors([f'no {KINDS[kind].title} "{name}"{did_you_mean(name, [*KINDS[kind].entries, *more])}'])
+        name = more[name]
     return _load_from_user(kind, name, search)
+
+
+def installed(kind: str) -> dict[str, str]:
+    """Return the names of a kind that installed packages add: name -> "module:Class"."""
+    return {point.name: point.value for point in entry_points(group=f"simulator.{kind}")}
 
 
 def study_table(kind: str) -> type[msgspec.Struct]:
@@ -335,6 +346,10 @@ def _load_from_user(kind: str, name: str, search: Iterable[str]) -> type:
     if base and not issubclass(chosen, base):
         raise InputErrors([f'"{name}" is no {KINDS[kind].title}: expected a subclass of '
                            f'{base.__module__}.{base.__name__}'])
+    built_for = getattr(chosen, "API_VERSION", API_VERSION)
+    if built_for != API_VERSION:
+        raise InputErrors([f'"{name}" was built for API_VERSION {built_for} of the simulator, this one has '
+                           f"{API_VERSION}: build it again"])
     parameters = parameters_of(chosen)
     if not (isinstance(parameters, type) and issubclass(parameters, msgspec.Struct)):
         raise InputErrors([f'"{name}": its Parameters is not a msgspec.Struct'])

@@ -20,6 +20,7 @@ from simulator.study.compare_file import read_comparison
 from support.goldens import GOLDENS
 
 CONFIGS = Path(__file__).parents[1] / "configs"
+GUIDES = CONFIGS.parent / "docs/guide"
 FILES = sorted(CONFIGS.glob("*.toml"), key=lambda path: path.name)
 COMPARISONS = [path for path in FILES if path.name.startswith("compare_")]
 STUDIES = {path: kind[1] for path in FILES
@@ -134,9 +135,9 @@ def test_comparison_runs(config, tmp_path):
     assert len({measured.metrics["tpot_ms.mean"] for measured in results.values()}) == len(results)
 
 
-def test_readme_says_what_splitting_prefill_and_decode_brings():
+def test_the_guide_says_what_splitting_prefill_and_decode_brings():
     results = dict(measure(prepare(read_comparison(CONFIGS / "compare_prefill_decode.toml", {}))))
-    row = re.search(r"^\| 18/s \|(.*)\|$", (CONFIGS.parent / "README.md").read_text(), re.MULTILINE)[1]
+    row = re.search(r"^\| 18/s \|(.*)\|$", (GUIDES / "disaggregation.md").read_text(), re.MULTILINE)[1]
     assert [float(cell.strip(" *")) for cell in row.split("|")] == [
         float(f"{measured.metrics['request_goodput']:.1f}") for measured in results.values()]
 
@@ -148,10 +149,10 @@ def test_readme_shows_what_the_quick_start_prints(tmp_path, capsys):
     assert capsys.readouterr().out.partition("\nresults in")[0] == shown
 
 
-def test_readme_says_what_schedulers_change():
+def test_the_guide_says_what_schedulers_change():
     plan = prepare(read_comparison(CONFIGS / "compare_schedulers.toml", {}))
-    readme = (CONFIGS.parent / "README.md").read_text()
-    rows = dict(re.findall(r"^\| `(\w+)` \|((?: [\d.,]+ \|){5})$", readme, re.MULTILINE))
+    page = (GUIDES / "schedulers.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` \|((?: [\d.,]+ \|){5})$", page, re.MULTILINE))
     measured = {name: each.metrics for name, each in measure(plan)}
 
     assert rows.keys() == measured.keys()
@@ -291,10 +292,9 @@ def test_a_node_that_fails_takes_two_replicas_along():
     assert result.summary["retries"] > 0
 
 
-def test_router_and_scorers_of_the_readme_run(tmp_path):
-    page = (CONFIGS.parent / "README.md").read_text()
-    section = page[page.index("## How to choose a router"):page.index("## The house")]
-    toml, python = (re.search(rf"```{kind}\n(.*?)```", section, re.DOTALL).group(1) for kind in ("toml", "python"))
+def test_router_and_scorers_of_the_guide_run(tmp_path):
+    page = (GUIDES / "routers.md").read_text()
+    toml, python = (re.search(rf"```{kind}\n(.*?)```", page, re.DOTALL).group(1) for kind in ("toml", "python"))
     (tmp_path / "my_lab.py").write_text(python)
     (tmp_path / "a.toml").write_text(f'extends = "{CONFIGS / "weighted.toml"}"\n{toml}')
     for overrides in ({}, {"cluster.routing.policy": "my_lab:MostFree"}):

@@ -1,6 +1,6 @@
 """Writer of docs/score.json, docs/accuracy.md and the scores of backends, from the data sets of bench/accuracy.
 
-The scores go into README.md, and into hardware/efficiency/checked.toml for studies.
+The scores go into docs/guide/iteration_times.md, and into hardware/efficiency/checked.toml for studies.
 
 `python tools/accuracy_page.py [--root FOLDER]` simulates all data sets, and again without each price of `operators`,
 one at a time; with `--page` only the pages are written again.
@@ -19,7 +19,7 @@ from simulator.study.accuracy.page import in_short, page
 from simulator.study.accuracy.scoring import Score, overall_of, read_score, score
 
 HOME = Path(__file__).parents[1]
-SCORE, PAGE, README = HOME / "docs/score.json", HOME / "docs/accuracy.md", HOME / "README.md"
+SCORE, PAGE, GUIDE = HOME / "docs/score.json", HOME / "docs/accuracy.md", HOME / "docs/guide/iteration_times.md"
 CHECKED = HOME / "hardware/efficiency/checked.toml"
 BACKENDS = ("operators", "roofline")
 QUOTED = re.compile(r"<!-- score (?P<backend>\w+) -->.*?<!-- -->")
@@ -41,7 +41,7 @@ def main():
         write_text(SCORE, json_of(committed(found)))
     found = read_score(SCORE)
     write_text(PAGE, page(found))
-    write_text(README, quoting(README.read_text(encoding="utf-8"), found))
+    write_text(GUIDE, quoting(GUIDE.read_text(encoding="utf-8"), found))
     write_text(CHECKED, scoring(CHECKED.read_text(encoding="utf-8"), found))
 
 
@@ -58,10 +58,10 @@ def rounded(row: msgspec.Struct) -> msgspec.Struct:
                                            if isinstance(value := getattr(row, name), float)})
 
 
-def quoting(readme: str, found: Score) -> str:
-    """Return README.md with the score's text on backends between its marks."""
+def quoting(guide: str, found: Score) -> str:
+    """Return the guide with the score's text on backends between its marks."""
     return QUOTED.sub(
-        lambda mark: f"<!-- score {mark['backend']} -->{in_short(found, mark['backend'])}<!-- -->", readme)
+        lambda mark: f"<!-- score {mark['backend']} -->{in_short(found, mark['backend'])}<!-- -->", guide)
 
 
 def scoring(facts: str, found: Score) -> str:

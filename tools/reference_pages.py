@@ -5,9 +5,11 @@
 import argparse
 import inspect
 import re
+import typing
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import simulator
 from simulator import cli, registry
 from simulator.config import describe
 from simulator.config.experiment import Experiment
@@ -37,6 +39,7 @@ TITLES = {                      # page -> its title and its first words
                  "once, within 5 s at the latest. Of studies besides: 1 a run failed; 3 no answer: nothing passes "
                  "(`capacity`), qualifies (`tune`) or fits (`fit`); 4 no answer of `capacity`: too few requests to "
                  "tell whether it passes (`thin`); 75 stopped, run it again."),
+    "api": ("Python", "The names of the package `simulator`: runs, predictions, studies and their results."),
     "results": ("Results", "`results.h5` has a table for each section below; a column that does not apply to a run is "
                 "absent. Times are instants on the simulated clock unless they say \"duration\"; -1: it never "
                 "happened. Then come the keys of `summary.json`."),
@@ -53,7 +56,7 @@ KINDS = {                       # page -> kinds of the registry on it
 def pages() -> dict[str, str]:
     """Return the text of each page by its file name."""
     made = {"README": _overview, "experiment": _experiment, "studies": _studies, "facts": _facts,
-            "commands": _commands, "results": _results} | {page: _of_kinds(page) for page in KINDS}
+            "commands": _commands, "api": _api, "results": _results} | {page: _of_kinds(page) for page in KINDS}
     return {f"{page}.md": "\n\n".join(filter(None, [f"# {title}", MADE, lead, *made[page]()])) + "\n"
             for page, (title, lead) in TITLES.items()}
 
@@ -189,6 +192,46 @@ def _results() -> Iterator[str]:
            f"{DISTRIBUTION.strip(': ')} is a table with {', '.join(code(each) for each in STATISTICS)}.")
     yield table(("path", "unit", "meaning"),
                 ((code(path), text(column.unit), text(column.text)) for path, column in SUMMARY.items()))
+
+
+def _api() -> Iterator[str]:
+    named = {name: getattr(simulator, name) for name in simulator.__all__ if not name.startswith("_")}
+    returned = {each.__name__: each for function in named.values() if inspect.isfunction(function)
+                if isinstance(each := typing.get_type_hints(function).get("return"), type)}
+    things = {f"simulator.{name}": thing for name, thing in named.items()}
+    things |= {name: thing for name, thing in returned.items() if thing not in named.values()}
+    for name, thing in things.items():
+        yield f"## {code(name)}"
+        yield from _described(name, thing)
+        for method, function in vars(thing).items() if inspect.isclass(thing) else ():
+            called = function.fget if isinstance(function, property) else function
+            if not method.startswith("_") and inspect.isfunction(called):
+                yield f"### {code(f'{thing.__name__}.{method}')}"
+                yield from _described(f"{thing.__name__}.{method}", called, isinstance(function, property))
+
+
+def _described(name: str, thing, is_property: bool = False) -> Iterator[str]:
+    """Yield signature, first words, and the sections of a docstring in NumPy's format."""
+    if inspect.isfunction(thing) and not is_property:
+        arguments = [each for each in inspect.signature(thing).parameters.values() if each.name != "self"]
+        shown = ", ".join(f"{'*' * (each.kind - 1) if each.kind in (2, 4) else ''}{each.name}"
+                          + (f"={each.default!r}" if each.default is not each.empty else "") for each in arguments)
+        yield f"```python\n{name}({shown})\n```"
+    words = inspect.cleandoc(thing.__doc__ or "")
+    first, *sections = re.split(r"\n*^(\w[\w ]*)\n-{3,}\n", words, flags=re.MULTILINE)
+    yield from about(first)
+    for title, content in zip(sections[::2], sections[1::2], strict=True):
+        yield f"**{title}**"
+        items = re.split(r"\n(?=\S)", content.strip())
+        yield "\n".join(f"- {_item(each)}" for each in items)
+
+
+def _item(words: str) -> str:
+    """Return an item of a docstring's section: names as code, then their text."""
+    first, _, more = words.partition("\n")
+    name, _, meaning = first.partition(" : ")
+    meaning = " ".join([meaning, *more.split()]).strip()
+    return f"{code(name)}: {text(meaning)}" if meaning else text(name)
 
 
 def about(docstring: str | None) -> Iterator[str]:

@@ -39,7 +39,8 @@ TITLES = {"model": "model", "hardware": "hardware", "node": "node", "table": "ta
 def list_text(kind: str | None = None) -> str:
     """Return the names of one kind, one a line; without one, of all kinds but keys."""
     if kind is not None:
-        return "\n".join(names(kind_of(kind)))
+        kind = kind_of(kind)
+        return "\n".join([*names(kind), *(registry.installed(kind) if kind in registry.KINDS else ())])
     return "\n\n".join(_paragraph(each) for each in TITLES if each != "key")
 
 

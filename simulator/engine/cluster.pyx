@@ -168,7 +168,8 @@ cdef class Cluster:
             self._recorder.flush(NEVER_NS, self.fleet.num_replicas == 1)
         self._recorder.close()
         self.workload.pool_cuts = pool_cuts(self.replicas, self.workload)
-        diagnosis = diagnose(self.replicas, self.workload, self._stopped)
+        is_cut = self._stopped or self._horizon_ns < NEVER_NS - 1 and self.fleet.events.size > self.fleet.num_ticks
+        diagnosis = diagnose(self.replicas, self.workload, is_cut)
         if self._gave_up_ns > 0 or self._waits_in_vain():
             diagnosis += diagnose_gateways(self.workload, self._gave_up_ns, self._gave_up_quietly)
         diagnosis += diagnose_names(self.workload, self._plan) + warnings_of(self._plan.pools)
@@ -447,7 +448,7 @@ cdef class Cluster:
             self.fleet.withdraw(row, TIMED_OUT, now_ns)
         else:
             (<Gateway>self._gateways[gateway]).give_up(row, now_ns)
-        if self._requests[row].status != COMPLETED:         # a replica that lags behind may have ended it before
+        if self._requests[row].status == TIMED_OUT:         # else a replica that lagged behind ended it before
             self._last_event_ns = now_ns
         return 0
 

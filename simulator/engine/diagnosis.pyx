@@ -14,7 +14,7 @@ REPORT_IT = "; that is a fault of the program, please report it as CONTRIBUTING.
 def diagnose(replicas, workload, has_stopped):
     """Return a message for each replica that cannot go on.
 
-    has_stopped : the run ended before its time; what waits is no sign of a fault then.
+    has_stopped : the run ended before its time, or before events that are left; a waiting request is no fault then.
     """
     cdef Replica replica
     messages = []
@@ -119,6 +119,9 @@ cdef object _describe_stuck(Replica replica, workload):
     if blocks > scheduler.kv.num_blocks:
         reason = (f"it needs {blocks} KV blocks for {text} tokens, the replica has {scheduler.kv.num_blocks}; "
                   f"{scheduler.advice('too large')}")
+    elif scheduler.kv.free_blocks < scheduler.kv.whole_blocks(int(workload.requests["prompt_tokens"][client])):
+        reason = (f"its prompt needs more KV blocks than the {scheduler.kv.free_blocks} that are free, and no replica "
+                  "will free or read the others")
     else:
         reason = scheduler.advice("passed over")
     return (f"replica {replica.index}: stuck: request {_name(workload, row)} and "

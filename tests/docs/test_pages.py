@@ -1,4 +1,4 @@
-"""README.md and the pages of docs/ do what they show, and their words quote what was printed."""
+"""README.md and the pages of docs/ do what they show, and the numbers in their words were printed."""
 import re
 
 import pytest
@@ -13,8 +13,9 @@ README = ROOT / "README.md"
 PAGES = [*(DOCS / name for name in ("index.md", "tutorial.md", "theory.md", "coming_from.md")),
          *sorted(DOCS.glob("howto/*.md"))]
 QUOTING = [page for page in PAGES if page.name not in ("theory.md", "coming_from.md")]      # those have formulas
-README_BLOCKS = [block for block in blocks_of(README.read_text())
-                 if block.language == "console" and shown_in(block.text)]
+GUIDES = [README, *sorted(DOCS.glob("guide/*.md"))]        # whose blocks need nothing of each other
+GUIDE_BLOCKS = [block for page in GUIDES for block in blocks_of(page.read_text())
+                if block.language == "console" and shown_in(block.text)]
 NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?![\w])")
 
 
@@ -50,8 +51,8 @@ def test_tutorial_does_what_it_shows(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", README_BLOCKS, ids=lambda block: shown_in(block.text)[0].command[20:])
-def test_readme_does_what_it_shows(block, reader, tmp_path):
+@pytest.mark.parametrize("block", GUIDE_BLOCKS, ids=lambda block: shown_in(block.text)[0].command[20:])
+def test_guides_do_what_they_show(block, reader, tmp_path):
     if "calibrate.toml" in block.text:
         if not DATA.is_dir():
             pytest.skip("needs ../shared/data/measured_vllm_cpu")
@@ -60,8 +61,8 @@ def test_readme_does_what_it_shows(block, reader, tmp_path):
     assert not told(reader.differences(f"```console\n{block.text}```\n"))
 
 
-def test_readme_shows_answers_of_each_kind():
-    commands = {shown.command.split()[3] for block in README_BLOCKS for shown in shown_in(block.text)}
+def test_guides_show_answers_of_each_kind():
+    commands = {shown.command.split()[3] for block in GUIDE_BLOCKS for shown in shown_in(block.text)}
 
     assert {"sweep", "fit", "capacity", "tune"} <= commands
 

@@ -79,7 +79,21 @@ def test_every_page_is_reached_from_the_front_page():
 
 
 def test_links_of_the_readme_lead_somewhere():
-    targets = re.findall(r"\]\((docs/[^)]+)\)", (ROOT / "README.md").read_text())
+    targets = [target.partition("#")[::2] for target in re.findall(r"\]\((docs/[^)]+)\)",
+                                                                   (ROOT / "README.md").read_text())]
 
     assert len(targets) >= 8
-    assert not [target for target in targets if not (ROOT / target).is_file()]
+    assert not [file for file, _ in targets if not (ROOT / file).is_file()]
+    assert not [heading for file, heading in targets if heading and heading not in anchors((ROOT / file).read_text())]
+
+
+def test_the_readme_is_one_page():
+    assert len((ROOT / "README.md").read_bytes()) <= 8192
+
+
+def test_the_readme_quotes_the_scores():
+    scores = (DOCS / "accuracy.md").read_text().splitlines()
+    rows = re.findall(r"^\| [\w() ]+ \| (?:TTFT|TPOT) \| .*\|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+
+    assert len(rows) == 6
+    assert not [row for row in rows if row not in scores]

@@ -111,3 +111,14 @@ def test_what_is_not_settled_with_ranks_is_refused(setup, message):
 def test_requests_do_not_move_between_ranks():
     with pytest.raises(ValueError, match="migration cannot be had"):
         migration.serve(plain_workload(0, 100, 50), [], replicas=2, ranks=2, plan=MovePlan(ports=(migration.PORT,)))
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 8])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_request_that_arrives_while_all_ranks_run_dummies_begins_with_the_next_step(ranks, is_async):
+    # The first is complete after 31 ms; from then on dummies run until the ranks agree to stop, at the 32nd step.
+    for arrival in (35, 40, 41.5, 99, 200, 305, 340, 1000):
+        recording = run([(0, 10, 3), (arrival, 10, 2)], ranks=ranks, options={"async_scheduling": is_async})
+
+        assert 0 <= ms(recording, "scheduled_ns")[1] - arrival <= 10
+        assert ms(recording, "completed_ns")[1] > arrival

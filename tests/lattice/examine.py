@@ -9,18 +9,15 @@ import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from lattice import checks
-from lattice.checks import Fault, Seen, faults_of, table_of
 from lattice.draw import Drawn, draw
 from simulator.api import Order, run_ordered
 from simulator.assembly import assemble
 from simulator.errors import InputErrors
+from simulator.testing import checks
+from simulator.testing.checks import Fault, Seen, faults_of
+from simulator.testing.runs import differences, run_seen
 from support.every_key import put, read
 
-TABLES = ("requests", "iterations", "replicas", "token_times", "replica_samples", "decisions", "candidates",
-          "lifecycle", "legs", "kv_tiers", "encode_jobs")
 NEARER = 0.6            # of the time that a run took, where it is run again with a horizon
 WRITTEN = 6             # one of so many is also written to files
 OF_ITSELF = "experiment.json"          # what is being run, for those who wait for it in vain
@@ -163,50 +160,4 @@ def improper(error: InputErrors) -> list[Fault]:
 
 def run(data: dict[str, Any], threads: int) -> Seen:
     """Run an experiment in memory."""
-    experiment, kept = read(data), []
-
-    def build(prepared, *rest):
-        kept[:] = [assemble.build(prepared, *rest), prepared.workload]
-        return kept[0]
-
-    result = run_ordered(Order(experiment, None, False, True, threads=threads, build=build))
-    return Seen(result, *kept, experiment)
-
-
-def differences(first, second) -> list[Fault]:
-    """Return the tables, columns and numbers in which two results differ."""
-    found = []
-    for name in TABLES:
-        one, two = table_of(first, name), table_of(second, name)
-        if (one is None) != (two is None):
-            found.append((name, "one has the table, one has not"))
-        elif one is not None:
-            found += _unlike(name, one, two)
-    found += list(_unequal("summary", first.summary, second.summary))
-    return found
-
-
-def _unlike(name: str, one, two) -> list[Fault]:
-    if isinstance(one, tuple):
-        return [fault for place, pair in enumerate(zip(one, two, strict=True))
-                for fault in _unlike(f"{name}[{place}]", *pair)]
-    if len(one) != len(two):
-        return [(name, f"{len(one)} rows and {len(two)}")]
-    columns = one.dtype.names or (None,)
-    for column in columns:
-        left, right = (one, two) if column is None else (one[column], two[column])
-        if left.tobytes() != right.tobytes():
-            row = int(np.flatnonzero(left != right)[0]) if (left != right).any() else -1
-            return [(f"{name}.{column}", f"row {row}: {left[row]} and {right[row]}")]
-    return []
-
-
-def _unequal(path: str, one: Any, two: Any):
-    if isinstance(one, dict) and isinstance(two, dict):
-        for key in one.keys() | two.keys():
-            yield from _unequal(f"{path}.{key}", one.get(key), two.get(key))
-    elif isinstance(one, list) and isinstance(two, list) and len(one) == len(two):
-        for left, right in zip(one, two, strict=True):
-            yield from _unequal(path, left, right)
-    elif one != two and not (isinstance(one, float) and isinstance(two, float) and math.isnan(one) and math.isnan(two)):
-        yield path, f"{one!r} and {two!r}"
+    return run_seen(read(data), threads)

@@ -272,10 +272,10 @@ def test_the_committed_page_is_what_its_score_says():
     tool = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tool)
     found = read_score(tool.SCORE)
-    readme = tool.README.read_text()
+    guide = tool.GUIDE.read_text()
 
     assert tool.PAGE.read_text() == page(found)
-    assert tool.quoting(readme, found) == readme and readme.count("<!-- score ") == 2
+    assert tool.quoting(guide, found) == guide and guide.count("<!-- score ") == 2
     assert found == tool.committed(found)
     facts = tool.CHECKED.read_text()
     assert tool.scoring(facts, found) == facts and len(tool.SCORED.findall(facts)) == 2

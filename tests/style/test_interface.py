@@ -41,7 +41,7 @@ def test_the_stub_of_the_package_is_up_to_date():
     # The package imports its face late, which type checkers cannot follow; the stub tells them where it lives.
     found = {link.item: link.module for link in imports(ROOT / "simulator/__init__.pyi")}
 
-    assert {*found, "__version__"} == set(simulator.__all__)
+    assert {*found, "__version__", "API_VERSION"} == set(simulator.__all__)
     assert all(getattr(import_module(found[label]), label) is getattr(simulator, label) for label in found)
     assert (ROOT / "simulator/py.typed").exists()
 

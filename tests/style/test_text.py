@@ -52,8 +52,8 @@ def is_named(folder, page):
     return folder.parent != ROOT and page.exists() and f"`{folder.name}/`" in page.read_text()
 
 
-def test_the_map_in_the_readme_is_the_house():
-    page = (ROOT / "README.md").read_text()
+def test_the_map_of_the_architecture_is_the_house():
+    page = (ROOT / "docs/architecture.md").read_text()
     rooms = [path.name for path in (ROOT / "simulator").iterdir() if (path / "__init__.py").exists()]
     missing = [room for room in rooms if not re.search(rf"^ *{room}/ ", page, re.MULTILINE)]
     assert not missing

@@ -373,13 +373,17 @@ cdef class LockStep(Beat):
         return False
 
     cdef bint _has_nowhere_to_go(self) noexcept nogil:
-        """Say whether requests wait that dummies will not help: nobody preempted another, nothing was in flight."""
+        """Return whether requests wait that no dummy step will help.
+
+        No rank has a message to read, preempted a sequence, or has tokens or copies in flight.
+        """
         cdef int32_t i
         cdef bint found = False
         if self._is_async and self._executing.num_busy > 0:
             return False
         for i in range(self._num_ranks):
-            if ((<Replica>self._replicas[i]).has_moved() or (<Replica>self._replicas[i]).scheduler.loading > 0
+            if (self.waves.num_untaken(i) > 0 or (<Replica>self._replicas[i]).has_moved()
+                    or (<Replica>self._replicas[i]).scheduler.loading > 0
                     or (<Replica>self._replicas[i]).scheduler.awaited_ns() < NEVER_NS):
                 return False
             found = found or (<Replica>self._replicas[i]).num_requests() > 0

@@ -176,7 +176,11 @@ cdef class Replica:
         return self.rank.drop_failed()
 
     cdef int _fill_otherwise(self, int64_t now_ns) except -1 nogil:
-        return self._fill_numbered(now_ns) if self.pipeline.stride > 0 else self._fill_launching(now_ns)
+        while True:
+            self._fill_numbered(now_ns) if self.pipeline.stride > 0 else self._fill_launching(now_ns)
+            if self.scheduler.failed.size == 0 or self.pipeline.num_in_flight > 0:
+                return 0
+            self._drop_failed(now_ns)                   # a step of nothing but that
 
     cdef int _fill_numbered(self, int64_t now_ns) except -1 nogil:
         """Form batches where one of nothing takes a place in the queue, too, as long as there are requests."""

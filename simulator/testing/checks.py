@@ -15,7 +15,7 @@ COUNTED = ("completed", "rejected", "dropped", "timed_out", "failed", "waiting",
 
 
 class Seen(NamedTuple):
-    """A run: its result, the cluster and workload behind it, and the horizon in ns or None."""
+    """A run: result, cluster, workload and experiment."""
 
     result: Any
     cluster: Any
@@ -94,7 +94,7 @@ def in_order(seen: Seen) -> Iterator[Fault]:
 
 
 def within_limits(seen: Seen) -> Iterator[Fault]:
-    """Nothing is later than the horizon, and no output longer than what was asked for or fits."""
+    """No time is after the horizon, and no output longer than its limits."""
     table, workload = seen.result.requests, seen.workload
     horizon_ns = seen.experiment.horizon_s * 1e9
     for name in ("arrival_ns", "scheduled_ns", "first_token_ns", "completed_ns"):
@@ -152,7 +152,7 @@ def described(name: str, given: dict, values: np.ndarray) -> Iterator[Fault]:
 
 
 def totals(summary: dict, done: np.ndarray) -> Iterator[Fault]:
-    """Tokens and rates are those of the completed requests, where all that happens is measured."""
+    """Tokens and rates are those of completed requests, in a run without a window."""
     sums = {"total_input_tokens": int(done["prompt_tokens"].sum(dtype=np.int64)),
             "total_output_tokens": int(done["output_tokens"].sum(dtype=np.int64))}
     last_s = int(done["completed_ns"].max(initial=0)) / 1e9
@@ -167,7 +167,7 @@ def totals(summary: dict, done: np.ndarray) -> Iterator[Fault]:
 
 
 def not_finite(path: str, value: Any) -> Iterator[Fault]:
-    """No number of the summary is infinite, NaN or, where it counts something, negative."""
+    """No number of the summary is infinite or NaN, and no count negative."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from not_finite(f"{path}.{key}", inner)
@@ -184,7 +184,7 @@ SIGNED = ("growth_per_s", "fitness", "seed", "score")
 
 
 def replicas_add_up(seen: Seen) -> Iterator[Fault]:
-    """Busy time, iterations, tokens and blocks of replicas are those of the iterations, and within bounds."""
+    """Busy time, tokens and blocks of replicas are those of their iterations."""
     summary, rows = seen.result.summary, seen.result.replicas
     iterations = table_of(seen.result, "iterations")
     if (rows["busy_ns"] < 0).any():
@@ -231,7 +231,7 @@ def iterations_are_those(seen: Seen, iterations: np.ndarray, rows: np.ndarray) -
 
 
 def tokens_come_in_order(seen: Seen) -> Iterator[Fault]:
-    """Each token of an answer has a time, none before the one ahead of it; what a restart made void stays there.
+    """Each token of an answer has a time, none before the token ahead of it.
 
     Under `blis` a request that was preempted starts over: its times are those of all attempts.
     """
@@ -275,6 +275,16 @@ def blocks_are_free(seen: Seen) -> Iterator[Fault]:
             yield "leak", f"replica {number}: {scheduler.kv.free_blocks} of {scheduler.kv.num_blocks} blocks are free"
 
 
+def nothing_waits_without_a_reason(seen: Seen) -> Iterator[Fault]:
+    """A request that waits for ever, or runs without tokens, has a reason."""
+    for pool in seen.experiment.all_pools():
+        if not getattr(pool.engine.parameters, "enable_chunked_prefill", False):
+            return
+    for line in seen.result.summary["diagnosis"]:
+        if "in one iteration than the budget allows" in line or "gives them no tokens while" in line:
+            yield "waits for ever", line
+
+
 def begins_alike(shorter: np.ndarray, longer: np.ndarray, horizon_ns: float) -> Iterator[Fault]:
     """Nothing that happens before a horizon depends on what comes behind it.
 
@@ -298,4 +308,5 @@ def begins_alike(shorter: np.ndarray, longer: np.ndarray, horizon_ns: float) -> 
                 return
 
 
-CHECKS = (conserved, in_order, within_limits, summed_up, replicas_add_up, tokens_come_in_order, blocks_are_free)
+CHECKS = (conserved, in_order, within_limits, summed_up, replicas_add_up, tokens_come_in_order, blocks_are_free,
+          nothing_waits_without_a_reason)
