@@ -37,7 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return INPUT_FAULT
         arguments.insert(0, "run")
     try:
-        options = parser_of(arguments[0]).parse_args(arguments, argparse.Namespace(began_s=began_s))
+        options, unknown = parser_of(arguments[0]).parse_known_args(arguments, argparse.Namespace(began_s=began_s))
+        if unknown:                             # else argparse shows the usage of no command
+            options.refuse(f"unrecognized arguments: {' '.join(unknown)}")
         _refuse_line_breaks(options)
         run = COMMANDS.get(options.command) or _study(options.command).run
         status = run(options)
@@ -266,6 +268,8 @@ def parser_of(*chosen: str) -> argparse.ArgumentParser:
         study = commands.add_parser(name, help=purpose, description=purpose, allow_abbrev=False)
         if name in chosen:
             _study(name).add_arguments(study)
+    for command in commands.choices.values():
+        command.set_defaults(refuse=command.error)
     return parser
 
 

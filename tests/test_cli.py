@@ -101,6 +101,20 @@ def test_wrong_command_line_exits_with_2(arguments, capsys):
     assert "usage: simulator" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("arguments", "usage"), [
+    (["run", LINEAR, "--outt", "x"], "run"), ([LINEAR, "--outt", "x"], "run"), (["fit", LINEAR, "--outt"], "fit"),
+    (["sweep", LINEAR, "--vary", "a=1"], "sweep"), (["bench", "serve", LINEAR, "--nothing"], "bench serve"),
+    (["list", "--x"], "list"), (["describe", "model"], "describe"), (["schema", "more"], "schema")])
+def test_the_usage_of_the_very_command_is_shown(arguments, usage, capsys):
+    with pytest.raises(SystemExit) as caught:
+        cli.main(arguments)
+
+    assert caught.value.code == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"usage: simulator {usage} [-h]")
+    assert f"\nsimulator {usage}: error: " in told
+
+
 def test_no_arguments_show_the_usage(capsys):
     assert cli.main([]) == 2
     assert capsys.readouterr().err.startswith("usage: simulator")

@@ -141,6 +141,10 @@ def read_toml(file: str) -> dict:
         return tomli.loads(text)
     except InputErrors:
         raise
+    except IsADirectoryError:
+        results = os.path.join(file, "resolved.toml")
+        has = f"; the experiment of these results is {results}" if os.path.isfile(results) else ""
+        raise InputErrors([f"{file}: a folder, expected a TOML file{has}"]) from None
     except OSError as error:
         raise InputErrors([f"{file}: {error.strerror or error}"]) from None
     except UnicodeDecodeError as error:

@@ -15,6 +15,7 @@ class Run(msgspec.Struct):
     complete : all requests had ended, or the horizon was reached. False: the simulation was asked to stop, or could not
         continue, which `diagnosis` explains.
     clock_ns : simulated time reached.
+    horizon_ns : where the clock was to stop; None: nowhere.
     stands_still : the simulation processed so many steps at one instant that it would never have ended, a fault of the
         program that `diagnosis` describes.
     replicas : structured array (replicas,), `records.REPLICA`, in order of `replica`.
@@ -57,6 +58,7 @@ class Run(msgspec.Struct):
     clock_ns: int
     replicas: np.ndarray
     itl_ns: WeightedSamples
+    horizon_ns: int | None = None
     journeys: np.ndarray | None = None
     stands_still: bool = False
     window: Window | None = None

@@ -180,6 +180,7 @@ cdef class Cluster:
         cannot_go_on = any(replica.rank.is_livelocked or replica.is_out_of_time or replica.stands_still
                            for replica in self.replicas)
         run = Run(workload=self.workload, complete=not (self._stopped or cannot_go_on), clock_ns=self._end_of_time(),
+                  horizon_ns=None if self._horizon_ns >= NEVER_NS - 1 else self._horizon_ns,
                   stands_still=self._stands_still or any(replica.stands_still for replica in self.replicas),
                   replicas=self._replica_table(), itl_ns=self._recorder.gaps, journeys=self._journeys,
                   latency=provenance_of(self._plan.pools), diagnosis=diagnosis,

@@ -122,8 +122,6 @@ def _notes(run: Run) -> list[str]:
     if window is not None:
         notes.append(f"throughput, goodput, cost, energy and the use of replicas are of the window from "
                      f"{window.begin_ns / 1e9:,.3f} to {window.end_ns / 1e9:,.3f} s, with all requests that it holds")
-    if not counts.any():
-        notes.append("no request is measured: [workload.measure] leaves none")
     if window is not None and window.duration_ns <= 0:
         notes.append("the window that is measured is empty: rates are 0, for nothing can happen in it")
     return notes

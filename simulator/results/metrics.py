@@ -14,6 +14,7 @@ import numpy as np
 from simulator.domain import records
 from simulator.domain.run import Run
 from simulator.results import cluster, encoding, hand_over, speculation
+from simulator.results.cut import cut_notes, unsent_notes
 from simulator.results.distributions import distribution, weighted_distribution_ms
 from simulator.results.finish import cut_short
 from simulator.results.journeys import journeys_of
@@ -41,12 +42,12 @@ def summarise(run: Run, bounds, pools: tuple[cluster.PoolFacts, ...] = ()) -> di
         [slo] is one; so below.
     pools : as the experiment has them; empty: it has none.
     """
-    whole, verdicts, lost = run, verdicts_of(run, bounds), unserved(run, journeys_of(run))
+    whole, verdicts = run, verdicts_of(run, bounds)
     rates, run = Rates(whole, verdicts), measured_part(run)
     if whole.workload.measured is not None:
         verdicts = verdicts.of(whole.workload.measured)
     requests, journeys = run.workload.requests, journeys_of(run)
-    is_cut = np.zeros(len(requests), bool)
+    lost, is_cut = unserved(run, journeys, whole), np.zeros(len(requests), bool)
     is_cut[cut_short(run.workload)] = True
     return {
         "complete": bool(run.complete),
@@ -57,7 +58,7 @@ def summarise(run: Run, bounds, pools: tuple[cluster.PoolFacts, ...] = ()) -> di
         "clock_s": int(run.clock_ns) / 1e9,
         **rates.of(),
         "slo_attainment": attainment(verdicts.num_good(), requests),
-        **load_of(whole, journeys_of(whole)),
+        **load_of(whole, journeys, run),
         **latencies(completed_of(requests)),
         **metrics_of(run),
         **hand_over.metrics_of(run),
@@ -77,8 +78,8 @@ def summarise(run: Run, bounds, pools: tuple[cluster.PoolFacts, ...] = ()) -> di
         **_by_machine(whole, pools),
         **({} if run.decisions is None else {"decisions": run.decisions}),
         "latency": dict(run.latency),
-        "diagnosis": [*([lost] if lost else turned_away(whole)), *run.diagnosis, *rates.notes(),
-                      *remarks(run.workload, is_cut)],
+        "diagnosis": [*([lost] if lost else turned_away(run)), *cut_notes(whole), *run.diagnosis, *rates.notes(),
+                      *unsent_notes(whole), *remarks(run.workload, is_cut)],
     }
 
 
@@ -189,14 +190,17 @@ def not_completed(requests: np.ndarray) -> dict:
 def kv_cache(replicas: np.ndarray) -> dict[str, float | int]:
     """Return blocks and their use, summed over replicas, null blocks not counted.
 
-    peak_used_blocks sums the peaks that each replica had on its own. mean_usage is the share of blocks in use, averaged
-    over the time during which iterations ran: sum of used blocks x duration over sum of blocks x duration.
+    Both are sums over all replicas, of which one that ran no iteration has 0, so that no mean is above the peak.
+    peak_used_blocks sums the peaks that each replica had on its own. mean_usage is the share of all blocks in use: the
+    sum of the means that each replica had on its own, over the time during which its iterations ran, over all blocks.
     """
-    capacity_block_ns = float((replicas["num_blocks"].astype(float) * replicas["busy_ns"]).sum())
+    ran = replicas[replicas["busy_ns"] > 0]
+    mean_blocks = float((ran["used_block_ns"] / ran["busy_ns"]).sum())
+    num_blocks = int(replicas["num_blocks"].sum(dtype=np.int64))
     return {
-        "num_blocks": int(replicas["num_blocks"].sum(dtype=np.int64)),
+        "num_blocks": num_blocks,
         "peak_used_blocks": int(replicas["peak_used_blocks"].sum(dtype=np.int64)),
-        "mean_usage": float(replicas["used_block_ns"].sum()) / capacity_block_ns if capacity_block_ns else 0.0,
+        "mean_usage": mean_blocks / num_blocks if num_blocks else 0.0,
     }
 
 

@@ -5,25 +5,28 @@ from simulator.domain import records
 from simulator.domain.run import Run
 from simulator.domain.window import Window
 from simulator.results.finish import cancelled
-from simulator.results.served import UNSERVED, is_unserved
+from simulator.results.served import is_unserved
+from simulator.results.verdicts import GROWING, LEAST_REQUESTS, OVERLOADED, STABLE, TOO_SHORT, UNSERVED
 
 NUM_BATCHES, NUM_KEPT = 20, 18      # batch means; the first two are dropped, for the system starts empty
-LEAST_REQUESTS = 2 * NUM_BATCHES    # fewer tell nothing about growth
 T_99 = 2.583487                     # quantile 0.99 of Student's t with NUM_KEPT - 2 = 16 degrees of freedom
 LEAST_RISE = 0.2                    # of the mean
 MOST_UNSERVED = 0.05                # of what was offered
 TURNED_AWAY = [records.CAUSE_NAMES.index(name) for name in ("admission", "queue_full", "shed", "expired", "recalled")]
 BURST_NS = 1_000_000            # requests that come within so long come at once: no client offers a rate by that
 LEAST_STAYS = 5                 # times as long as the first requests stay: a shorter run tells nothing of a backlog
-TOO_SHORT = "too short to tell"
 _COLUMNS = ("arrival_ns", "first_token_ns", "completed_ns", "output_tokens", "status")
 _FOR_EVER_NS = np.iinfo(np.int64).max
 
 
-def load_of(run: Run, journeys: np.ndarray | None = None) -> dict:
+def load_of(run: Run, journeys: np.ndarray | None = None, part: Run | None = None) -> dict:
     """Return offered rate, requests in the system and the verdict on them.
 
     Where a window is measured, those count that came in it; what they found in the system is all that was there.
+
+    Parameters
+    ----------
+    part : what is measured of the run, `measured_part`; None: all of it. journeys : its, what `journeys_of` gave.
 
     Returns
     -------
@@ -45,20 +48,21 @@ def load_of(run: Run, journeys: np.ndarray | None = None) -> dict:
     - "too short to tell" in place of these two, where the backlog decides and the run, from the first arrival to the
       last completion, is less than `LEAST_STAYS` times as long as the first tenth of the requests stayed, in the mean:
       until as many go as come every system fills, and nothing says where that would have ended. The first ones, since
-      a backlog that grows makes the later ones stay ever longer. Also where no request came, or none is complete;
+      a backlog that grows makes the later ones stay ever longer. Also where fewer than `LEAST_REQUESTS` came and were
+      let in, or none is complete;
     - "stable" else.
 
     The backlog grows if, over 18 batch means in order of arrival (20, the first two dropped), the regressions of both
     the number of requests in the system and TTFT on the number of the batch rise: slopes positive with one-sided
     p < 0.01, fitted rises (slope x 18) above 20 % of the means. Requests that still wait for a first token at the end
     have no TTFT, so that regression ends where the first of them came; with fewer than 40 TTFTs the other decides
-    alone. Requests that were rejected or dropped, or failed, count nowhere in the backlog. Fewer than 40 requests are
-    "stable", and so are those that all came at one instant: a burst has no rate, its backlog only drains.
+    alone. Requests that were rejected or dropped, or failed, count nowhere in the backlog. Requests that all came at
+    one instant are "stable": a burst has no rate, its backlog only drains.
 
     Two signals at once are the rule of GuideLLM for over-saturation; batch means and t quantiles are standard: Law,
     "Simulation Modeling and Analysis", section 9.5.
     """
-    everyone = Came(run)
+    everyone, part = Came(run), part or run
     came = everyone if run.window is None else everyone.within(run.window)
     span_ns = int(came.arrival_ns[-1] - came.arrival_ns[0]) if len(came.arrival_ns) > 1 else 0
     found, counts, served_share, grows = in_system(everyone, came), None, None, False
@@ -66,14 +70,16 @@ def load_of(run: Run, journeys: np.ndarray | None = None) -> dict:
         counts = batch_means(found)
         served_share = _served_share(came, everyone)
         grows = rises(counts) and _ttft_rises(came)
-    gave_up = _gave_up_share(run, journeys) > MOST_UNSERVED
+    gave_up = _gave_up_share(part, journeys) > MOST_UNSERVED
     is_short = (grows and served_share < 1 - MOST_UNSERVED) or gave_up
-    verdict = "overloaded" if is_short else "growing" if grows else "stable"
-    if (grows and not gave_up and came.is_short()) or (verdict == "stable" and not came.any_completed()):
+    verdict = OVERLOADED if is_short else GROWING if grows else STABLE
+    tells = len(found) >= LEAST_REQUESTS and came.any_completed()
+    if (grows and not gave_up and came.is_short()) or (verdict == STABLE and not tells) or (
+            not records.has_come(part.workload.requests["status"]).any()):
         verdict = TOO_SHORT
     return {
         "offered_throughput": (len(came.arrival_ns) - 1) * 1e9 / span_ns if span_ns > BURST_NS else None,
-        "verdict": UNSERVED if is_unserved(run, nothing=verdict == "overloaded") else verdict,
+        "verdict": UNSERVED if is_unserved(part, nothing=verdict == OVERLOADED) else verdict,
         "in_system": {"mean": float(found.mean()) if len(found) else None,
                       "peak": int(found.max()) if len(found) else None,
                       "growth_per_s": None if counts is None else _growth_per_s(counts, came)},

@@ -3,6 +3,8 @@ from collections.abc import Iterator
 from datetime import date
 from textwrap import wrap
 
+from simulator.results.verdicts import GROWING, LEAST_REQUESTS, OVERLOADED, TOO_SHORT
+
 LATENCIES = (("TTFT", "ttft_ms"), ("TTFAT", "ttfat_ms"), ("TPOT", "tpot_ms"), ("ITL", "itl_ms"), ("E2EL", "e2el_ms"),
              ("queue", "queue_ms"))
 COLUMNS = ("mean", "p50", "p90", "p95", "p99", "max")
@@ -15,7 +17,7 @@ UNFINISHED = ("rejected", "dropped", "timed_out", "failed", "waiting", "running"
 def summary_table(summary: dict) -> str:
     """Return the most important numbers of summary.json as lines of text."""
     lines = [f"{summary['name']}, seed {summary['seed']}" + ("" if summary["complete"] else ", INCOMPLETE"), ""]
-    lines += [line for label, text in facts(summary) for line in _wrapped(label, text)]
+    lines += [line for label, text in facts(summary) for line in wrapped_fact(label, text)]
     lines += ["", f"{'ms':<8}" + "".join(f" {column:>11}" for column in COLUMNS)]
     lines += [f"{label:<8}" + "".join(f" {milliseconds(summary[key][column]):>11}" for column in COLUMNS)
               for label, key in LATENCIES if key in summary]
@@ -24,7 +26,7 @@ def summary_table(summary: dict) -> str:
     return "\n".join(lines)
 
 
-def _wrapped(label: str, text: str) -> list[str]:
+def wrapped_fact(label: str, text: str) -> list[str]:
     """Return a fact as lines that fit the screen, as far as its words do."""
     return wrap(text, COLUMNS_OF_A_SCREEN, initial_indent=f"{label:<{INDENT}}", subsequent_indent=" " * INDENT,
                 break_long_words=False, break_on_hyphens=False)
@@ -150,11 +152,13 @@ def _encode_pools(apart: dict) -> str:
 def _load(summary: dict) -> str:
     """Return what was offered, and the verdict on the backlog."""
     offered, growth = summary["offered_throughput"], summary["in_system"]["growth_per_s"]
-    verdict = summary["verdict"]
-    if verdict in ("growing", "overloaded") and growth is not None and growth > 0:
+    verdict, came = summary["verdict"], summary["requests"]["injected"]
+    if verdict in (GROWING, OVERLOADED) and growth is not None and growth > 0:
         verdict += f", {growth:,.2f} more requests in the system each second"
+    if verdict == TOO_SHORT and came < LEAST_REQUESTS:
+        verdict += f", {LEAST_REQUESTS} requests would do"
     if offered is None:
-        return f"all at once: {verdict}" if summary["requests"]["injected"] > 1 else verdict
+        return f"all at once: {verdict}" if came > 1 else verdict
     return f"{offered:,.2f} requests/s offered: {verdict}"
 
 

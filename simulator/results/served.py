@@ -7,7 +7,6 @@ from simulator.domain import records
 from simulator.domain.run import Run
 from simulator.results.finish import cancelled
 
-UNSERVED = "unserved"           # the verdict on such a run
 MOST_TOKENS = 2**31 - 1          # of a prompt
 LEAST_SERVED = 0.5              # of the requests whose end is known, or that wait for a token
 CAUSES = {                      # what the gateway says, records.CAUSE_NAMES, in words
@@ -27,14 +26,16 @@ def is_unserved(run: Run, nothing: bool = False) -> bool:
     return over > 0 and (not completed if nothing else completed < LEAST_SERVED * over)
 
 
-def unserved(run: Run, journeys) -> str | None:
+def unserved(run: Run, journeys, whole: Run | None = None) -> str | None:
     """Say why requests were not served, or that none came; None: half of them were.
 
     Parameters
     ----------
-    journeys : what `journeys_of` gave.
+    run : what is measured. journeys : what `journeys_of` gave. whole : of which it is a part; None: of itself.
     """
-    came, completed = int(records.has_come(run.workload.requests["status"]).sum()), _served(run)[0]
+    came, completed = _num_come(run), _served(run)[0]
+    if not came and whole is not None and (others := _num_come(whole)):
+        return f"no request is measured: [workload.measure] or a warm-up leaves none of the {others:,} that came"
     if not came:
         return f"no request came before the run ended, after {run.clock_ns / 1e9:g} s"
     if not is_unserved(run):
@@ -46,8 +47,11 @@ def unserved(run: Run, journeys) -> str | None:
 def turned_away(run: Run) -> list[str]:
     """Say, where most requests were served, how many replicas turned away, and why."""
     found = [] if is_unserved(run) else _by_length(run, records.REJECTED) + _by_length(run, records.DROPPED)
-    came = int(records.has_come(run.workload.requests["status"]).sum())
-    return [f"of {came:,} requests some were not served: {'; '.join(found)}"] if found else []
+    return [f"of {_num_come(run):,} requests some were not served: {'; '.join(found)}"] if found else []
+
+
+def _num_come(run: Run) -> int:
+    return int(records.has_come(run.workload.requests["status"]).sum())
 
 
 def _served(run: Run) -> tuple[int, int]:

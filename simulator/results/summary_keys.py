@@ -52,7 +52,8 @@ _LATENCIES = _keys(
 _KV_CACHE = {
     **_keys("blocks", kv_cache__num_blocks="KV blocks, null blocks not counted",
             kv_cache__peak_used_blocks="the most in use; of several replicas the sum of their peaks"),
-    **_keys(kv_cache__mean_usage="share of blocks in use, mean over the time during which iterations ran"),
+    **_keys(kv_cache__mean_usage="share of the blocks in use, mean over the time in which iterations ran; of several "
+            "replicas the sum of their means over all blocks; one that runs none counts, as 0, here and in the peak"),
     **_keys("tokens", prefix_cache__query_tokens="prompt tokens looked up at first admissions",
             prefix_cache__hit_tokens="of these, found in the prefix cache"),
     **_keys(prefix_cache__hit_rate="hit_tokens / query_tokens")}
@@ -83,14 +84,14 @@ SUMMARY: dict[str, Column] = {
     **_below("requests", {**_COUNTS, **_keys(not_sent="that never came; where requests wait for others",
                                              pool_capped="completed, cut where the KV pool ends; some engines")}),
     **_keys(by_cause__NAME__NAME="requests that were not completed, by status and cause"),
-    **_keys(unserved="where fewer than half of the requests that came were served, or none came: why; else null"),
+    **_keys(unserved="where fewer than half of the measured requests were served, or none came: why; else null"),
     **_keys("s", duration_s="from 0 to the last completion; with [workload.measure], of the window that is measured",
             clock_s="simulated time at the end"),
     **_RATES, **_ATTAINMENT,
     **_keys("requests/s", offered_throughput="requests that came, (n - 1) / (last arrival - first)"),
     **_keys(verdict="stable, growing or overloaded: does the backlog grow; too short to tell: it does, in a run less "
-            "than five times as long as its first requests stayed, or no request is complete; unserved: fewer than "
-            "half of the requests were served, and the load does not say why"),
+            "than five times as long as its first requests stayed, fewer than 40 requests came, or none is complete; "
+            "unserved: fewer than half of the requests were served, and the load does not say why"),
     **_keys("requests", in_system__mean="found in the system by one that comes, mean",
             in_system__peak="the most found"),
     **_keys("requests/s", in_system__growth_per_s="slope of the regression on them; null: too few"),

@@ -10,11 +10,26 @@ from simulator.workload.base import Workload
 from simulator.workload.limits import MISSING
 
 UNKNOWN = NO_RANK = -1
-# Columns of /requests that are there where the workload says something of the kind, and their types.
+
+
+def ranks(run: Run) -> np.ndarray | None:
+    """Return the data-parallel rank of each request; None: all replicas have one rank."""
+    if not run.replicas["rank"].any():
+        return None
+    return np.append(run.replicas["rank"], NO_RANK)[run.workload.requests["replica"]]
+
+
+# Columns of /requests that follow from a run: their types, and functions that return the values (n,) or None.
+DERIVED = {
+    "rank": ("i4", ranks),
+    "first_answer_ns": ("i8", lambda run: run.first_answer_ns),
+    "encoded_tokens": ("i8", lambda run: run.encoded_tokens),
+}
+# Columns of /requests that depend on the run, in their order, with their types.
 COLUMNS = {"rank": "i4", "due_ns": "i8", "expected_tokens": "i4", "reasoning_tokens": "i4", "first_answer_ns": "i8",
            "num_images": "i4", "image_tokens": "i4", "encoded_tokens": "i8", "loaded_tokens": "i4",
            "stored_tokens": "i4", "execution_ns": "i8", "preempted_ns": "i8", "prefill_replica": "i4",
-           **dict.fromkeys(hand_over.COLUMNS, "i8")}
+           **dict.fromkeys(hand_over.COLUMNS, "i8")} | {name: kind for name, (kind, _) in DERIVED.items()}
 
 
 def traits_of(run: Run) -> dict[str, np.ndarray]:
@@ -26,17 +41,12 @@ def traits_of(run: Run) -> dict[str, np.ndarray]:
     found = {name: workload.demands[name] for name in ("due_ns", "expected_tokens")
              if (workload.demands[name] != UNKNOWN).any()}
     found |= {name: np.where(values == MISSING, UNKNOWN, values) for name, values in workload.facts.items()}
-    if run.first_answer_ns is not None:
-        found["first_answer_ns"] = run.first_answer_ns
-    if run.encoded_tokens is not None:
-        found["encoded_tokens"] = run.encoded_tokens
+    found |= {name: values for name, (_, values_of) in DERIVED.items() if (values := values_of(run)) is not None}
     if run.tier_use is not None:
         found |= {name: run.tier_use[name] for name in run.tier_use.dtype.names}
     if run.executions is not None:
         found |= {name: run.executions[name] for name in ("execution_ns", "preempted_ns")}
     found |= hand_over.columns_of(run)
-    if run.replicas["rank"].any():
-        found["rank"] = np.append(run.replicas["rank"], NO_RANK)[workload.requests["replica"]]
     return {name: found[name] for name in COLUMNS if name in found}
 
 

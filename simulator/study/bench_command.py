@@ -20,6 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="bench", metavar="BENCH", required=True)
     for name, (add, _, purpose) in BENCHES.items():
         bench = commands.add_parser(name, help=purpose, description=purpose, allow_abbrev=False)
+        bench.set_defaults(refuse=bench.error)
         add(bench)
         add_others(bench, name)
         bench.add_argument("--quiet", action="store_true", help="the benchmark's own lines alone, and warnings")

@@ -48,6 +48,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _export_servers(options: argparse.Namespace) -> int:
+    if os.path.isdir(options.source):
+        raise InputErrors([f"{options.source}: a folder; --as {options.format} writes the servers of an experiment, a "
+                           f"file; results of a run, a folder: --as {', '.join(FORMATS)}"])
     if options.out is not None:
         out = check_free_file(Path(options.out), options.overwrite)
     experiment = load_experiment(options.source, options.overrides, "--set")

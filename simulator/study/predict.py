@@ -11,6 +11,8 @@ from simulator.config.experiment import Experiment, Pool
 from simulator.config.load import load_experiment
 from simulator.errors import InputErrors, KeyFault, did_you_mean, faults_of
 
+PROMPTS_ALONE = ("sglang",)     # schedulers that count the tokens of prompts alone against the limit of a batch
+
 
 @dataclass(frozen=True)
 class Prediction:
@@ -100,8 +102,34 @@ def predict_batch(experiment: Pool, chunks: list[tuple[int, int]], contexts: lis
     if experiment.latency.uncertainty:
         errors = {name: error.error_frac for name, error in assemble.operator_errors(experiment, site).items()}
     seconds, iteration_ns = model.predict(*batch), model.predict_iteration_ns(*batch)
-    notes = assemble.kernel_notes(experiment, site.deployment)
-    return Prediction(seconds, iteration_ns / 1e9, breakdown, errors, (*model.warnings(), *notes))
+    notes = (*impossible(experiment, site, *batch), *model.warnings(),
+             *assemble.kernel_notes(experiment, site.deployment))
+    return Prediction(seconds, iteration_ns / 1e9, breakdown, errors, notes)
+
+
+def impossible(experiment: Pool, site: Any, chunks: list[tuple[int, int]], contexts: list[int], slots: int = 1
+               ) -> list[str]:
+    """Say why the engine never has such a batch, one sentence for each limit.
+
+    Parameters
+    ----------
+    site : of the pool, `assemble.survey`. slots : tokens that a decoding sequence takes of the batch.
+    """
+    engine, found = experiment.engine, []
+    facts = registry.load("scheduler", engine.scheduler).facts(engine.parameters)
+    lengths, prompts = [tokens + before for tokens, before in chunks] + contexts, sum(tokens for tokens, _ in chunks)
+    tokens = prompts if engine.scheduler in PROMPTS_ALONE else prompts + slots * len(contexts)
+    blocks = sum(-(-length // assemble.block_tokens(experiment)) for length in lengths)
+    num_blocks = site.num_gpu_blocks - facts.blocks_held_back
+    if max(lengths) > site.max_model_len:
+        found.append(f"a sequence has {max(lengths):,} tokens, max_model_len is {site.max_model_len:,}")
+    if facts.max_running is not None and len(lengths) > facts.max_running:
+        found.append(f"there are {len(lengths):,} sequences, {facts.max_running:,} run at once at most")
+    if facts.max_batched_tokens and tokens > facts.max_batched_tokens:
+        found.append(f"there are {tokens:,} tokens to compute, an iteration takes {facts.max_batched_tokens:,} at most")
+    if site.layer_groups is None and blocks > num_blocks:
+        found.append(f"it takes {blocks:,} KV blocks if no prefix is shared, there are {num_blocks:,}")
+    return [f"{engine.scheduler} never forms this batch: {each}" for each in found]
 
 
 def _drafts(experiment: Pool) -> int:

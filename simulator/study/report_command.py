@@ -12,6 +12,7 @@ from simulator.results.figures.chart import Chart
 from simulator.results.figures.draw import FORMATS, check_installed, picture
 from simulator.results.figures.terminal import text_of
 from simulator.results.progress import RowProgress
+from simulator.results.report import COLUMNS_OF_A_SCREEN
 from simulator.results.reports.charts import charts_of
 from simulator.results.reports.material import Material
 from simulator.results.reports.page import page
@@ -19,6 +20,7 @@ from simulator.results.reports.shell import FIRST_LINE
 from simulator.results.reports.verdict import bottleneck, verdict
 from simulator.results.wild_values import refusing_wild_values
 from simulator.study.reports.kinds import RUN, WORDS, check_pair, kind_of
+from simulator.study.telling.screen import lines_of
 
 __all__ = ["add_arguments", "check_installed", "run", "write_page"]
 
@@ -188,6 +190,7 @@ def _put(place: Path, content: bytes) -> None:
 
 
 def _plotted(found: _OfRun | _OfStudy) -> str:
-    width = min(max(shutil.get_terminal_size((100, 24)).columns, LEAST_WIDTH), MOST_WIDTH)
+    width = min(max(shutil.get_terminal_size((COLUMNS_OF_A_SCREEN, 24)).columns, LEAST_WIDTH), MOST_WIDTH)
     shown = [text_of(chart, width) for chart in found.charts()]
-    return "\n".join([*found.says(), *(f"\n{text}" for text in (*shown, *found.absent()))])
+    says, absent = ([lines_of(text, width) for text in texts] for texts in (found.says(), found.absent()))
+    return "\n".join([*says, *(f"\n{text}" for text in (*shown, *absent))])

@@ -10,7 +10,7 @@ from simulator.errors import did_you_mean
 from simulator.results.frames import pandas_of
 from simulator.study.distributed.trials import at_workers
 from simulator.study.sweep.campaign import Campaign, How, study_in
-from simulator.study.sweep.merge import LABELS, runs_table
+from simulator.study.sweep.merge import LABELS, own_requests, runs_table
 from simulator.study.sweep.needs import check_metrics
 from simulator.study.sweep.study_file import read_study
 
@@ -92,6 +92,6 @@ def load_study(directory: str | os.PathLike) -> Studied:
 
 def _tables(campaign: Campaign) -> Studied:
     ends = [campaign.known.get(trial.id) for trial in campaign.planned]
-    studied = Studied(runs_table(campaign.planned, ends), campaign.points())
+    studied = Studied(runs_table(campaign.planned, ends, own_requests(campaign.study)), campaign.points())
     studied.said = campaign.said().content()
     return studied

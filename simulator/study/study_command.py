@@ -10,7 +10,7 @@ from simulator.errors import InputErrors, MissingExtra
 from simulator.study.report_command import check_installed, write_page
 from simulator.study.sweep import plan
 from simulator.study.sweep.campaign import Campaign, How, study_in
-from simulator.study.sweep.merge import csv_of, runs_table
+from simulator.study.sweep.merge import csv_of, own_requests, runs_table
 from simulator.study.sweep.segments import FOLDER, NOT_DETERMINISTIC, read_all
 from simulator.study.sweep.trial import STATUSES
 from simulator.study.telling.screen import show
@@ -75,7 +75,8 @@ def _merge(directory: Path, options: argparse.Namespace) -> int:
 
 def _table(directory: Path, options: argparse.Namespace) -> int:
     planned, stored = _planned(directory), read_all(directory)
-    table = runs_table(planned, [stored.finished.get(trial.id) for trial in planned])
+    own = own_requests(study_in(directory))
+    table = runs_table(planned, [stored.finished.get(trial.id) for trial in planned], own)
     if options.format == "csv":
         print(csv_of(table), end="")
     elif options.format == "json":

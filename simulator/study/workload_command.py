@@ -7,7 +7,10 @@ from simulator.assembly.assemble import block_tokens, requests_of
 from simulator.config.load import load_experiment
 from simulator.core.paths import remove, special
 from simulator.errors import InputErrors, OutputError, faults_of
+from simulator.results.report import wrapped_fact
 from simulator.results.summary import json_text
+from simulator.study.telling.said import wrapped
+from simulator.study.telling.screen import table_of
 from simulator.study.workload_facts import UNKNOWN_TIMES, facts_of, times_ns
 from simulator.workload.base import Workload
 from simulator.workload.formats.native_csv_writer import write_trace
@@ -59,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     if out:
         count = len(workload) - workload.num_warmups
         how = _how_to_serve(workload, experiment.workload) + _lead_of(workload)
-        print(f"\n{count:,} requests in {options.out}{how}")
+        print("\n".join(["", *wrapped(f"{count:,} requests in {options.out}{how}")]))
     return DONE
 
 
@@ -114,7 +117,8 @@ def text_of(title: str, facts: dict) -> str:
 
 
 def _line(label: str, text: str) -> str:
-    return f"{label:<13}{text}"
+    """Return a fact as lines that fit the screen."""
+    return "\n".join(wrapped_fact(label, text))
 
 
 def _arrival_lines(arrivals: dict | None) -> list[str]:
@@ -148,9 +152,9 @@ def _table(facts: dict) -> list[str]:
     rows += [(name.replace("_", " "), values) for name, values in facts["facts"].items()]
     if facts["plays"]:
         rows.append(("wait s", facts["plays"]["wait_after_end_s"]))
-    return [f"{'':<17}" + "".join(f" {column:>11}" for column in COLUMNS)] + [
-        f"{label:<17}" + "".join(f" {values[column]:>11,.10g}" if column != "mean" else f" {values[column]:>11,.2f}"
-                                 for column in COLUMNS) for label, values in rows if values["mean"] is not None]
+    return table_of([["", *COLUMNS], *(
+        [label, *(f"{values[column]:,.10g}" if column != "mean" else f"{values[column]:,.2f}" for column in COLUMNS)]
+        for label, values in rows if values["mean"] is not None)], left=(0,)).split("\n")
 
 
 def _check_free(name: str, overwrite: bool) -> Path:

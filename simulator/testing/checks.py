@@ -189,6 +189,9 @@ def replicas_add_up(seen: Seen) -> Iterator[Fault]:
     iterations = table_of(seen.result, "iterations")
     if (rows["busy_ns"] < 0).any():
         yield "busy", f"busy_ns {rows['busy_ns'].tolist()}"
+    cache = summary["kv_cache"]
+    if cache["mean_usage"] * cache["num_blocks"] > cache["peak_used_blocks"] + 1e-6:
+        yield "mean above peak", f"all replicas: {cache}"
     for share in [rank for replica in summary["replicas"] for rank in replica.get("ranks", [replica])]:
         where = f"replica {share.get('replica')}, rank {share.get('rank', 0)}"
         if not 0 <= share.get("utilisation", 0) <= 1:

@@ -35,8 +35,8 @@ def first_plays(columns: Columns, script: Script, counts: Sequence[int]) -> tupl
     columns : in the order of the script, which holds their dependencies and clients.
     counts : plays to keep, by group; values of groups that are not open-ended are ignored.
     """
-    groups = [replace(group, plays=group.plays[:count], is_open_ended=False) if group.is_open_ended else group
-              for group, count in zip(script.groups, counts, strict=True)]
+    groups = [replace(group, plays=group.plays[:count], is_open_ended=False, is_counted=True)
+              if group.is_open_ended else group for group, count in zip(script.groups, counts, strict=True)]
     is_kept = np.zeros(len(script.start_ns), bool)
     for group in groups:
         is_kept[group.plays] = True

@@ -72,6 +72,7 @@ class Group(msgspec.Struct, frozen=True):
     cancel_ns : at this time clients give up all requests that still run; None: they never do.
     has_times : `start_ns` gives the times of its plays, as far as slots allow; else slots alone, if there are any.
     is_open_ended : only its end, or that of its slots, bounds it: there may be too few plays for it, or too many.
+    is_counted : its end bounds it, and it has as many plays as came before that end, or the end of the run.
     """
 
     plays: np.ndarray
@@ -87,6 +88,7 @@ class Group(msgspec.Struct, frozen=True):
     cancel_ns: int | None = None
     has_times: bool = False
     is_open_ended: bool = False
+    is_counted: bool = False
 
 
 class Script(msgspec.Struct, frozen=True):

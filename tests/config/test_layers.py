@@ -142,7 +142,7 @@ def test_number_of_thousands_of_digits_is_refused(write, faults):
 def test_absent_file_is_refused(write, faults):
     write()
     assert faults(read_layers, "b.toml") == ["b.toml: No such file or directory"]
-    assert faults(read_layers, os.curdir) == [".: Is a directory"]
+    assert faults(read_layers, os.curdir) == [".: a folder, expected a TOML file"]
 
 
 def test_syntax_fault_of_an_extended_file_names_that_file(write, faults):

@@ -67,12 +67,24 @@ def test_cache_use_is_averaged_over_busy_time(summary):
     assert summary["prefix_cache"] == {"query_tokens": 170, "hit_tokens": 34, "hit_rate": 0.2}
 
 
+@pytest.mark.parametrize("other", [
+    {}, {"busy_ns": 1, "used_block_ns": 1.0, "peak_used_blocks": 1}])       # idle, and nearly so
+def test_no_mean_use_is_above_the_peak_where_a_replica_is_idle(other):
+    busy = {"num_blocks": 100, "peak_used_blocks": 60, "busy_ns": 1000, "used_block_ns": 50_000.0}
+    cache = metrics.kv_cache(replicas_of(busy, {"num_blocks": 100, **other}))
+
+    assert cache["mean_usage"] == (50 + bool(other)) / 200      # over the time of its own iterations, over all blocks
+    assert cache["mean_usage"] <= cache["peak_used_blocks"] / cache["num_blocks"]
+
+
 def test_replicas_are_added_up():
     replicas = replicas_of(
         {"num_blocks": 100, "peak_used_blocks": 50, "busy_ns": 10, "used_block_ns": 500.0, "prefix_query_tokens": 30},
         {"num_blocks": 300, "peak_used_blocks": 30, "busy_ns": 30, "used_block_ns": 500.0, "prefix_hit_tokens": 15})
 
-    assert metrics.kv_cache(replicas) == {"num_blocks": 400, "peak_used_blocks": 80, "mean_usage": 1000 / 10000}
+    # 50 blocks of the one on average, 16.7 of the other
+    assert metrics.kv_cache(replicas) == {
+        "num_blocks": 400, "peak_used_blocks": 80, "mean_usage": pytest.approx((50 + 500 / 30) / 400)}
     assert metrics.prefix_cache(replicas) == {"query_tokens": 30, "hit_tokens": 15, "hit_rate": 0.5}
 
 

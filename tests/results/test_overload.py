@@ -92,12 +92,28 @@ def test_a_burst_that_takes_some_time_to_come_overloads():
     assert found["served_share"] == pytest.approx(0.1, abs=0.01)
 
 
-@pytest.mark.parametrize("count", [0, 1, 39])
-def test_few_requests_tell_nothing(count):
-    found = load_of(served(np.arange(count) * 100))
+@pytest.mark.parametrize(("count", "verdict"), [
+    (0, "too short to tell"), (1, "too short to tell"), (39, "too short to tell"), (40, "stable")])
+@pytest.mark.parametrize("gap_ns", [100, 10 * MS])
+def test_few_requests_tell_nothing(count, verdict, gap_ns):
+    found = load_of(served(np.arange(count) * gap_ns))
 
-    assert found["verdict"] == ("stable" if count else "too short to tell")
-    assert found["served_share"] is None
+    assert found["verdict"] == verdict
+    assert (found["served_share"] is None) == (count < 40 or gap_ns == 100)
+
+
+def test_few_requests_that_give_up_tell_enough():
+    run = served(np.arange(10) * 10 * MS)
+    run.workload.requests["status"][:5] = records.TIMED_OUT
+
+    assert load_of(run)["verdict"] == "overloaded"
+
+
+def test_those_that_are_turned_away_do_not_count_as_some_that_tell():
+    run = served(np.arange(60) * 10 * MS)
+    run.workload.requests["status"][:21] = records.REJECTED
+
+    assert load_of(run)["verdict"] == "too short to tell"       # 39 were let in
 
 
 def test_clients_that_give_up_hide_no_overload():

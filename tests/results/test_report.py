@@ -29,7 +29,7 @@ def test_the_table_fits_a_screen_and_shows_what_matters():
     assert next(line for line in lines if line.startswith("E2EL")).split() == [
         "E2EL", "32.50", "32.50", "38.50", "39.25", "39.85", "40.00"]
     assert "stopped" not in text       # such sentences go where diagnostics go, stderr
-    assert "load         133.33 requests/s offered: stable" in text      # 5 requests came within 30 ms
+    assert "load         133.33 requests/s offered: too short to tell, 40 requests would do" in text    # 5 in 30 ms
     assert "max_model_len" not in text
     assert lines[-1] == "of completed requests; ITL also holds the gaps of 1 other"
     assert notes(summary) == ["replica 0 stopped"]
@@ -70,7 +70,7 @@ def test_overload_is_named_with_what_it_costs():
 def test_a_burst_has_no_rate():
     summary = summary_of(small_run(), "small", 42, bounds_of()) | {"offered_throughput": None}
 
-    assert "load         all at once: stable\n" in summary_table(summary)
+    assert "load         all at once: too short to tell, 40 requests would do\n" in summary_table(summary)
 
 
 def test_a_fact_that_is_too_long_for_a_screen_goes_on_in_the_next_line():

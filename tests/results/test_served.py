@@ -7,8 +7,10 @@ from results.fakes import MS, bounds_of, replicas_of, requests_of, small_run, wo
 from results.test_overload import run_of
 from simulator.core.weighted_samples import WeightedSamples
 from simulator.domain import records
+from simulator.domain.load import Measure
 from simulator.domain.run import Run
 from simulator.results import summary_table
+from simulator.results.measured import measured_rows, window_of
 from simulator.results.overload import load_of
 from simulator.results.summary import summary_of
 
@@ -68,13 +70,13 @@ def test_prompts_that_tensorrt_llm_takes_whole_are_told_from_those_that_are_too_
 
 
 def test_some_that_are_rejected_are_counted_by_reason(run):
-    summary = run('uniform", min = 100, max = 5000, unit = "')
+    summary = run('uniform", min = 100, max = 5000, unit = "', **{"workload.num_requests": 100})
 
     rejected = summary["requests"]["rejected"]
-    assert 0 < rejected < 25
+    assert 0 < rejected < 50
     assert summary["unserved"] is None
     assert summary["verdict"] == "stable"
-    assert summary["diagnosis"][0].startswith(f"of 50 requests some were not served: {rejected} rejected, of up to ")
+    assert summary["diagnosis"][0].startswith(f"of 100 requests some were not served: {rejected} rejected, of up to ")
 
 
 def test_a_burst_is_no_rate_however_it_is_drawn(run):
@@ -108,7 +110,7 @@ def test_requests_that_run_at_the_end_were_served_as_far_as_anybody_knows():
     run = Run(workload_of(requests), True, 10 * MS, replicas_of({}), WeightedSamples())
 
     assert summary_of(run, "on", 0, bounds_of())["unserved"] is None
-    assert summary_of(small_run(), "small", 0, bounds_of())["verdict"] == "stable"      # 2 of 4
+    assert summary_of(small_run(), "small", 0, bounds_of())["verdict"] == "too short to tell"       # 2 of 4
 
 
 @pytest.mark.parametrize(("horizon_s", "unserved"), [
@@ -118,8 +120,53 @@ def test_a_run_in_which_nothing_is_complete_is_too_short_to_tell(run, horizon_s,
         "distribution": "constant", "tokens": 500}})
 
     assert (summary["verdict"], summary["unserved"]) == ("too short to tell", unserved)
-    assert summary["diagnosis"] == [unserved] * (unserved is not None)
+    assert summary["diagnosis"][:-1] == [unserved] * (unserved is not None)
+    assert summary["diagnosis"][-1].startswith(f"horizon_s cut the run at {horizon_s} s: of 50 requests ")
     assert summary["requests"]["completed"] == 0 and (summary["requests"]["injected"] > 0) == (unserved is None)
+
+
+def window_run(measure, **columns):
+    """Return the summary of 100 requests, one each 100 ms, of 10 ms each; some columns are changed."""
+    arrival_ns = np.arange(100) * 100 * MS
+    run = run_of(arrival_ns, arrival_ns + 10 * MS)
+    for rows, status in columns.values():
+        run.workload.requests["status"][rows] = status
+        run.workload.requests["completed_ns"][rows] = -1
+    run.workload.measured, run.window = measured_rows(run, measure), window_of(run, measure)
+    return summary_of(run, "window", 0, bounds_of())
+
+
+@pytest.mark.parametrize("measure", [Measure(warmup_s=20.0), Measure(warmup_requests=100),
+                                     Measure(warmup_requests=60, cooldown_requests=60)])
+def test_a_window_with_nobody_in_it_says_so_first(measure):
+    summary = window_run(measure)
+
+    assert summary["unserved"] == summary["diagnosis"][0]
+    assert summary["unserved"] == (
+        "no request is measured: [workload.measure] or a warm-up leaves none of the 100 that came")
+    assert summary["verdict"] == "too short to tell"
+    assert summary_table(summary).splitlines()[2].startswith("unserved     no request is measured")
+
+
+def test_those_that_are_measured_decide_whether_a_run_was_served():
+    # the first 60 are rejected, the last 40 served: which of them are measured decides
+    late = Measure(warmup_requests=60)
+    early = Measure(cooldown_requests=40)
+    rejected = slice(0, 60), records.REJECTED
+
+    assert window_run(Measure(), rejected=rejected)["unserved"] == "of 100 requests 40 were served: 60 rejected"
+    served = window_run(late, rejected=rejected)
+    assert (served["unserved"], served["verdict"]) == (None, "stable")
+    lost = window_run(early, rejected=rejected)
+    assert (lost["unserved"], lost["verdict"]) == ("of 60 requests none was served: 60 rejected", "unserved")
+
+
+def test_clients_that_give_up_before_the_window_overload_nothing_in_it():
+    gave_up = slice(0, 40), records.TIMED_OUT
+
+    assert window_run(Measure(), gave_up=gave_up)["verdict"] == "overloaded"
+    assert window_run(Measure(warmup_requests=50), gave_up=gave_up)["verdict"] == "stable"
+    assert window_run(Measure(cooldown_requests=50), gave_up=gave_up)["verdict"] == "overloaded"
 
 
 @pytest.mark.parametrize(("count", "stay_s", "verdict"), [(60, 8.0, "too short to tell"), (600, 8.0, "stable")])

@@ -458,6 +458,15 @@ def test_each_command_knows_the_file_of_the_other(write, tmp_path, capsys):
     assert capsys.readouterr().err.endswith("; `simulator run` runs an experiment\n")
 
 
+def test_a_horizon_that_cuts_the_variants_is_told(write, capsys):
+    # requests come 10 a second, the cheap one ends its first after 105 ms: within 1 ms none comes
+    assert cli.main(["compare", write(TWO), "--set", "horizon_s=0.001", "--quiet"]) == 0
+
+    told = " ".join(capsys.readouterr().err.split())
+    assert ("warning: in 2 of 2 variants (cheap, dear): horizon_s cut the run at 0.001 s: of 40 requests 0 ran, 0 "
+            "waited and 40 had not come; none is complete, so that latencies are blank and rates 0") in told
+
+
 @pytest.mark.usefixtures("heeded_signals")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("jobs", ["1", "2"])

@@ -45,6 +45,22 @@ def test_a_table_that_was_not_written_is_named(tmp_path, capsys):
     assert "needs /iterations, which the run did not write" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("format", ["vllm", "compose", "llm-d", "dynamo"])
+def test_servers_are_those_of_a_file(results, format, capsys):
+    assert cli.main(["export", str(results), "--as", format]) == 2
+    assert capsys.readouterr().err == (
+        f"{results}: a folder; --as {format} writes the servers of an experiment, a file; results of a run, a folder: "
+        "--as blis, csv, parquet, simai, vidur\n")
+
+
+@pytest.mark.parametrize("command", ["run", "validate", "workload", "fit", "predict"])
+def test_a_folder_in_place_of_an_experiment_is_called_one(results, command, capsys):
+    more = ["--prefill", "5"] if command == "predict" else []
+    assert cli.main([command, str(results), *more]) == 2
+    assert capsys.readouterr().err == (f"{results}: a folder, expected a TOML file; the experiment of these results is "
+                                       f"{results}/resolved.toml\n")
+
+
 def test_an_unknown_format_is_refused(results, capsys):
     with pytest.raises(SystemExit):
         cli.main(["export", str(results), "--as", "xlsx"])

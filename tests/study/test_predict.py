@@ -106,3 +106,24 @@ def test_faults_come_at_once_with_status_2(capsys):
     assert capsys.readouterr().err.count("\n") == 3
     assert cli.main(["predict", LINEAR]) == 2
     assert "give --prefill, --decode or both" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("batch", "why"), [
+    ({"prefill": [(4000, 5000)]}, "a sequence has 9,000 tokens, max_model_len is 8,192"),
+    ({"decode": [9000]}, "a sequence has 9,000 tokens, max_model_len is 8,192"),
+    ({"decode": [10] * 300}, "there are 300 sequences, 256 run at once at most"),
+    ({"prefill": [3000], "decode": [10] * 10}, "there are 3,010 tokens to compute, an iteration takes 2,048 at most"),
+    ({"decode": [1600] * 20}, "it takes 2,000 KV blocks if no prefix is shared, there are 999")])
+def test_a_batch_that_the_engine_never_forms_is_told(batch, why):
+    limits = {"engine.max_num_seqs": 256, "engine.max_num_batched_tokens": 2048, "engine.max_model_len": 8192,
+              "engine.num_gpu_blocks": 1000, "engine.block_size": 16}
+
+    assert f"vllm never forms this batch: {why}" in simulator.predict(LINEAR, overrides=limits, **batch).warnings
+
+
+def test_a_batch_that_fills_the_engine_is_no_fault():
+    limits = {"engine.max_num_seqs": 4, "engine.max_num_batched_tokens": 2048, "engine.max_model_len": 8192,
+              "engine.num_gpu_blocks": 1000, "engine.block_size": 16}
+    prediction = simulator.predict(LINEAR, [(2045, 6147)], [2500] * 3, overrides=limits)      # 512 + 3 x 157 blocks
+
+    assert not any("never forms" in note for note in prediction.warnings)

@@ -1,5 +1,6 @@
 """What an experiment sends, in numbers and as a native trace."""
 import json
+from pathlib import Path
 
 import pytest
 import tomli
@@ -14,6 +15,7 @@ from simulator.study.workload_facts import facts_of
 from simulator.workload.load import load as load_workload
 from support.every_key import read
 
+CONFIGS = Path(__file__).parents[2] / "configs"
 ENGINE = {"engine": {"num_gpu_blocks": 100, "max_model_len": 1000, "block_size": 16}, "latency": {"backend": "linear"}}
 TRACE = ("arrived_at,num_prefill_tokens,num_decode_tokens,prompt,tenant,session,deadline_s\n"
          "0,40,5,sys:30/:10,x,u,9\n1,50,5,sys:40/:10,x,u,\n1,44,1,0.own:10/0.out:4/sys:30,y,v,\n10,60,7,,,,\n")
@@ -28,6 +30,11 @@ prompt_tokens = {distribution = "uniform", min = 5, max = 90}
 output_tokens = {distribution = "uniform", min = 1, max = 9}
 """
 LOOP = "\n[workload.load]\nmode = 'concurrency'\nconcurrency = 3\n"
+
+
+def words(text):
+    """Return a text without the breaks of its lines."""
+    return " ".join(text.split())
 
 
 @pytest.fixture
@@ -121,14 +128,15 @@ def test_of_clients_only_those_with_times_of_their_own_are_counted_over_time(fil
 
     assert told["arrivals"]["in_windows"] == [1] * 9 + [2]
     assert (told["arrivals"]["count"], told["arrivals"]["others"]) == (11, 7)
-    assert "7 others come as slots let them: arrivals depend on how fast requests are served" in text_of("title", told)
+    assert "7 others come as slots let them: arrivals depend on how fast requests are served" in words(
+        text_of("title", told))
 
     (tmp_path / "b.toml").write_text(tomli_w.dumps(ENGINE | {"workload": {
         "type": "clients", "clients": [clients[1] | lengths]}}))
     assert cli.main(["workload", str(tmp_path / "b.toml"), "--out", str(tmp_path / "b.csv")]) == 0
-    assert capsys.readouterr().out.endswith(
+    assert words(capsys.readouterr().out).endswith(
         "b.csv; arrivals depend on how fast requests are served, it has 0 for them; "
-        "the loads of clients are not in it\n")
+        "the loads of clients are not in it")
 
 
 def test_the_command_prints_numbers(file, capsys):
@@ -138,6 +146,14 @@ def test_the_command_prints_numbers(file, capsys):
     assert lines[:3] == ["a, seed 0", "", "requests     50"]
     assert lines[3].startswith("arrivals     50 requests from 0.")
     assert any(line.startswith("prompt tokens ") for line in lines)
+
+
+@pytest.mark.parametrize("name", ["clients", "agents", "multimodal", "cohorts"])
+def test_all_that_is_told_fits_a_screen(name, capsys):
+    assert cli.main(["workload", str(CONFIGS / f"{name}.toml")]) == 0
+
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80 and any(line.startswith("output tokens") for line in lines)
 
 
 def test_programs_read_the_same_numbers(file, capsys):
@@ -219,7 +235,7 @@ def test_a_loop_without_an_end_is_described_and_not_written(file, tmp_path, caps
 def test_what_the_trace_does_not_hold_is_told(file, tmp_path, capsys, load, hint):
     assert cli.main(["workload", file(TOML + load), "--out", str(tmp_path / "a.csv")]) == 0
 
-    assert capsys.readouterr().out.splitlines()[-1] == f"50 requests in {tmp_path}/a.csv{hint}"
+    assert words(capsys.readouterr().out).endswith(f" 50 requests in {tmp_path}/a.csv{hint}")
 
 
 PRESETS = {
@@ -250,7 +266,7 @@ def test_what_a_preset_sends_can_be_served_from_its_trace(name, tmp_path, capsys
     trace = tmp_path / "t.csv"
 
     assert cli.main(["workload", str(tmp_path / "a.toml"), "--out", str(trace)]) == 0
-    told = capsys.readouterr().out
+    told = words(capsys.readouterr().out)
     result = simulator.run(tmp_path / "a.toml")
     filled = tomli.loads(resolved_toml(load_experiment(tmp_path / "a.toml")))["workload"]
     tables = {table: filled[table] for table in ("load", "measure", "warmup")}
@@ -262,7 +278,7 @@ def test_what_a_preset_sends_can_be_served_from_its_trace(name, tmp_path, capsys
     has_load = "client_delay_s" in tables["load"]
     assert (f"`validate` prints what preset = \"{keys['preset']}\" has there" in told) == has_load
     assert ("whose 4 requests are not in it" in told) == (name == "vllm_random")
-    assert ("warm-ups     " in told) == (name in ("vllm_random", "inferencex"))
+    assert (" warm-ups " in told) == (name in ("vllm_random", "inferencex"))
 
 
 def test_warm_ups_are_counted_apart(file, capsys):
@@ -287,7 +303,8 @@ load.private_prefix_tokens = 7
 """
     base = TOML[:TOML.index("[workload]")]
     assert cli.main(["workload", file(base + talks), "--out", str(tmp_path / "t.csv")]) == 0
-    assert "the same [workload.load] but private_prefix_tokens, which its prompts have" in capsys.readouterr().out
+    told = words(capsys.readouterr().out)
+    assert "the same [workload.load] but private_prefix_tokens, which its prompts have" in told
     assert [line.split(",")[2] for line in (tmp_path / "t.csv").read_text().split()[1:]] == ["16", "27"] * 3
 
     warm = file(base + talks + 'warmup.primers = "first_turn"\n')

@@ -70,11 +70,15 @@ def test_time_begins_at_the_first_arrival(serve, name, write):
 
 
 @pytest.mark.parametrize(("name", "write"), [("csv", native), ("mooncake", mooncake)])
-@pytest.mark.parametrize("unit", [1, 1000, 10**6, 10**9])
-def test_epoch_times_in_any_unit(serve, name, write, unit):
+@pytest.mark.parametrize(("unit", "called"), [(1, "s"), (1000, "ms"), (10**6, "us"), (10**9, "ns")])
+def test_epoch_times_in_any_unit(serve, name, write, unit, called):
     arrivals, told = serve(write(EPOCH_S * unit, (EPOCH_S + 2) * unit, (EPOCH_S + 5) * unit), format=name)
 
     assert arrivals == [0, 2, 5]
+    column, usual = ("arrived_at", "s") if name == "csv" else ("timestamp", "ms")
+    units = [line for line in told if "counts from 1970" in line]
+    assert [line.partition(": ")[2] for line in units] == [
+        f"{column} counts from 1970 in {called}, not in {usual}."] * (called != usual)
     assert any("first request comes at 1767225600 s, more than 1,000 times the median gap of 2.5 s; time begins there."
                in line for line in told)
 

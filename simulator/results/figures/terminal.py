@@ -1,4 +1,7 @@
 """Charts as text for a terminal, by plotext; lines differ by their markers, nothing is coloured."""
+import math
+from textwrap import fill
+
 from simulator.errors import MissingExtra
 from simulator.results.figures import chart as charts
 from simulator.results.figures.draw import INSTALL
@@ -34,7 +37,7 @@ def text_of(chart: charts.Chart, width: int) -> str:
         shown += [_intervals(mark) for mark in panel.marks if isinstance(mark, charts.Intervals)]
         if marks := [mark for mark in panel.marks if isinstance(mark, CURVES)]:
             shown.append(_plot(plotext, panel, marks, chart.x_label, width))
-    return "\n".join((*shown, chart.says))
+    return "\n".join((*shown, fill(chart.says, width, break_long_words=False, break_on_hyphens=False)))
 
 
 def _plot(plotext, panel: charts.Panel, marks: list, x_label: str, width: int) -> str:
@@ -42,14 +45,35 @@ def _plot(plotext, panel: charts.Panel, marks: list, x_label: str, width: int) -
     figure.clear()
     figure.plot_size(width, HEIGHT)
     for number, mark in enumerate(marks):
-        x, y = ((mark.edges[:-1] + mark.edges[1:]) / 2, mark.heights) if isinstance(mark, charts.Columns) else mark[1:3]
+        x, y = _points(mark)
         if len(x):
             signal = figure.signal(x.tolist(), y.tolist(), marker=MARKERS[number % len(MARKERS)])
             signal = signal if isinstance(mark, charts.Points | charts.Labelled) else signal.lines()
             figure.draw(signal.label(mark.label) if mark.label else signal)
+    for number, axis in enumerate("xy"):
+        if limits := _limits([value for mark in marks for value in _points(mark)[number].tolist()]):
+            figure.ruler(axis).lim(*limits)
     figure.label(x_label, "x")
     figure.label(panel.y_label, "y")
     return "\n".join(line.rstrip() for line in plotext.uncolorize(str(figure.build())).splitlines()).rstrip()
+
+
+def _points(mark) -> tuple:
+    if isinstance(mark, charts.Columns):
+        return (mark.edges[:-1] + mark.edges[1:]) / 2, mark.heights
+    return mark[1:3]
+
+
+def _limits(values: list[float]) -> tuple[float, float] | None:
+    """Return the ends of an axis on which all points have one value; None: they differ, and plotext finds them.
+
+    It begins at 0: plotext goes from 1 below to 1 above, where no time and no count can be.
+    """
+    known = [value for value in values if math.isfinite(value)]
+    if not known or min(known) != max(known):
+        return None
+    (value, *_) = known
+    return (min(value * 1.25, 0.0), max(value * 1.25, 0.0)) if value else (0.0, 1.0)
 
 
 def _bars(names: tuple[str, ...], values: tuple[float, ...]) -> str:

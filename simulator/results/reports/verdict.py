@@ -1,7 +1,7 @@
 """Two sentences that are read before all else: what came of it, and what stood in the way."""
 from simulator.results.figures.chart import number
 from simulator.results.reports.material import Material
-from simulator.results.served import UNSERVED
+from simulator.results.verdicts import UNSERVED
 
 KEPT = 0.99                 # of the requests that came: fewer within their bounds, and the SLO is missed
 MOSTLY = 0.5                # of the busy time

@@ -140,10 +140,18 @@ def _served(options: argparse.Namespace, experiment: Experiment) -> tuple[np.nda
         result = simulator.run(experiment)
     requests = result.requests
     if others := int((requests["status"] != records.COMPLETED).sum()):
-        raise InputErrors([f"{experiment.name}: {others} of {len(requests)} requests did not complete: an offline "
-                           "engine serves all; without admission, deadlines and horizon_s it does",
-                           *result.summary["diagnosis"]])
+        raise InputErrors([f"{experiment.name}: {others} of {len(requests)} requests did not complete, and an offline "
+                           f"engine serves all{_advice(result.summary)}", *result.summary["diagnosis"]])
     return requests, said_of(experiment, result.summary)
+
+
+def _advice(summary: dict[str, Any]) -> str:
+    """Return what of an experiment to leave out so that all requests complete, or nothing: limits stand."""
+    counts, rejected = summary["requests"], summary["by_cause"].get("rejected", {})
+    keys = ["[cluster.admission]"] * any(cause in rejected for cause in ("admission", "queue_full", "shed", "expired"))
+    keys += ["deadlines"] * bool(counts["timed_out"])
+    keys += ["horizon_s"] * any(note.startswith("horizon_s cut") for note in summary["diagnosis"])
+    return f"; without {' and '.join(keys)} it may" * bool(keys)
 
 
 def _save(options: argparse.Namespace, experiment: Experiment, content: dict[str, Any]) -> None:

@@ -30,7 +30,8 @@ class Answer(NamedTuple):
     found : the search. verdicts, repeats : in the order in which they were reached; these with new seeds.
     is_repeated : the last of these agrees; None: there was nothing to repeat, or Vidur's search was asked for.
     curve : for each value probed, in their order, its numbers. figures : what the answer gives and costs.
-    thin : why values could not be judged; None: all were.
+    thin : why values could not be judged; None: all were. raised : [workload] num_requests, and that of the longest
+        runs, where these had to be longer; None: they had not.
     """
 
     value: float | None
@@ -42,6 +43,7 @@ class Answer(NamedTuple):
     curve: list[dict[str, Any]]
     figures: dict[str, Any]
     thin: Thin | None = None
+    raised: tuple[int, int] | None = None
 
     @property
     def word(self) -> str:
@@ -78,13 +80,13 @@ def answer(prober: Prober, study: Study, varied: Varied, bounds: Bounds, start: 
         value, is_repeated, checks = repeated(value, _fresh(longer, rules, tell), varied.span)
     interval = None
     if found.good is not None and found.bad is not None:
-        interval = interval_of(found.good, found.bad, varied.span, rules.confidence)
+        interval = interval_of(found.good, found.bad, varied.span, rules.confidence, verdicts)
     if interval is not None and value is not None:      # the answer itself passed: its runs are more, or it was stepped
         interval = min(interval[0], value), max(interval[1], value)
     statistics = study.settings.statistics
     thin = thin_of(verdicts, statistics.min_tail, study.warmup, prober.num_requests and statistics.max_requests)
     return Answer(value, interval, found, verdicts, checks, is_repeated, curve_of(prober, verdicts, bounds),
-                  figures_of(longer, value) if value is not None else {}, thin)
+                  figures_of(longer, value) if value is not None else {}, thin, prober.raised)
 
 
 def answer_as_vidur(prober: Prober, study: Study, varied: Varied, bounds: Bounds, start: float, tell: Tell) -> Answer:
@@ -112,7 +114,7 @@ def answer_as_vidur(prober: Prober, study: Study, varied: Varied, bounds: Bounds
     found = Found(verdicts.get(value), min(fails, key=lambda each: each.value, default=None), None,
                   not any(each.passes and value is not None and each.value > value for each in seen))
     return Answer(value, None, found, seen, [], None, curve_of(prober, seen, bounds),
-                  figures_of(prober, value) if value is not None else {})
+                  figures_of(prober, value) if value is not None else {}, raised=prober.raised)
 
 
 def start_of(study: Study, varied: Varied, estimate: Callable[[], float | None]) -> float:
@@ -186,6 +188,9 @@ def notes_of(asked: Answer, bounds: Bounds) -> list[str]:
         notes.append("not repeated with new seeds: it fails with them and longer runs, five steps inward, too")
     if asked.thin is not None and asked.value is not None:
         notes.append(f"thin: {thin_values(asked.thin)} could not be judged: {asked.thin.sentence}")
+    if asked.raised is not None:
+        notes.append("workload.num_requests = {:,} is raised to {:,}, for the bounds need as many (min_tail and "
+                     "max_requests of study.statistics)".format(*asked.raised))
     unserved = asked.figures.get("unserved_share", 0.0)
     if unserved and not any(each.key == GOODPUT_SHARE for each in bounds.bounds):
         notes.append(f"{unserved:.2%} of the requests were not served; percentiles are those of the others: bound "

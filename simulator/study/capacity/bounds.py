@@ -13,6 +13,7 @@ from simulator.results.summary_keys import check_numbers
 
 GOODPUT_SHARE, BACKLOG = "goodput_share", "backlog"
 STABLE, ANY = "stable", "any"
+MAY_BE_NEGATIVE = ("in_system.growth_per_s",)          # of the numbers of summary.json
 Backlog = Literal["stable", "any"]
 
 
@@ -188,6 +189,8 @@ def _bounds_of(key: str, sides: Any, place: str, faults: list[str]) -> list[Boun
             faults.append(f"{label}.{side}: unknown key{did_you_mean(side, SIDES)}; expected max or min")
         elif isinstance(limit, bool) or not isinstance(limit, (int, float)) or not math.isfinite(limit):
             faults.append(f"{label}.{side}: expected a finite number, found {show(limit)}")
+        elif limit < 0 and key not in MAY_BE_NEGATIVE:
+            faults.append(f"{label}.{side}: expected a number >= 0, found {show(limit)}: no {key} is below 0")
         elif key == GOODPUT_SHARE and not (side == "min" and 0 < limit <= 1):
             faults.append(f"{label}: expected {{min = SHARE}} above 0 and at most 1, found {{{side} = {show(limit)}}}")
         else:

@@ -8,6 +8,8 @@ from simulator.config.layers import Layers
 from simulator.config.load import resolve
 from simulator.errors import InputErrors, KeyFault
 from simulator.study.sweep.study_file import laid_over
+from simulator.study.telling.screen import lines_of
+from simulator.study.telling.screen import table_of as fitted
 
 GB = 1e9
 WAYS = ("tensor_parallel", "pipeline_parallel", "data_parallel", "expert_parallel")
@@ -141,8 +143,7 @@ def table_of(found: Sequence[Fit], title: str) -> str:
         else:
             number = refusals.setdefault(each.refusal, len(refusals) + 1)
             rows.append([*head, "-", "-", "-", f"no ({number})"])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     rules = list(dict.fromkeys(each.rule for each in found if each.rule))
-    lines = [title, "of one GPU weights and workspace, of the replica the rest", *rules, ""]
-    lines += ["  ".join(map(str.rjust, row, widths)) for row in rows]
-    return "\n".join([*lines, *[""][:len(refusals)], *(f"({number}) {text}" for text, number in refusals.items())])
+    told = [title, "of one GPU weights and workspace, of the replica the rest", *rules, ""]
+    below = [*[""][:len(refusals)], *(f"({number}) {text}" for text, number in refusals.items())]
+    return "\n".join([lines_of("\n".join(told)), fitted(rows, 5), *map(lines_of, below)])

@@ -1,5 +1,6 @@
 """How sure a capacity is: what each seed says of it."""
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -8,16 +9,19 @@ from simulator.study.capacity.verdict import Verdict
 from simulator.study.statistics.intervals import of_replications
 
 
-def interval_of(good: Verdict, bad: Verdict, span: Span, confidence: float = 0.95) -> tuple[float, float] | None:
+def interval_of(good: Verdict, bad: Verdict, span: Span, confidence: float = 0.95,
+                verdicts: Sequence[Verdict] = ()) -> tuple[float, float] | None:
     """Return the interval of the value at which the least margin is 0.
 
     The margin of a seed is a line through its margins at both ends; all seeds have one slope, that of the means, since
     between ends 1 % apart the noise of one seed may be steeper than the margin. With equal slopes this is the linear
-    interpolation of each seed; t interval over the seeds.
+    interpolation of each seed; t interval over the seeds. Beyond the nearest values of which runs decided, that they
+    pass on the one side and fail on the other, and beyond all that were tested, it does not go: there lines would be
+    extrapolated.
 
     Parameters
     ----------
-    good, bad : ends of the last bracket.
+    good, bad : ends of the last bracket. verdicts : on all values that were tested; empty: any.
 
     Returns
     -------
@@ -28,8 +32,22 @@ def interval_of(good: Verdict, bad: Verdict, span: Span, confidence: float = 0.9
     if capacities is None:
         return None
     estimate = of_replications(list(capacities.values()), confidence)
-    low, high = (min(max(end, span.low), span.high) for end in (estimate.low, estimate.high))
+    least, most = _tested(verdicts, good, bad) if verdicts else (span.low, span.high)
+    low, high = (min(max(end, least), most) for end in (estimate.low, estimate.high))
     return low, high
+
+
+def _tested(verdicts: Sequence[Verdict], good: Verdict, bad: Verdict) -> tuple[float, float]:
+    """Return the nearest values on both sides of a bracket of which runs decided; else the outermost tested."""
+    sides = []
+    for end, other in ((good, bad), (bad, good)):
+        sign = 1 if end.value < other.value else -1                  # inward of the bracket
+        beyond = [each for each in verdicts if sign * each.value <= sign * end.value]
+        decided = [each for each in beyond
+                   if each.passes == end.passes and not (each.is_undecided or each.is_thin)]
+        sides.append(max(sign * each.value for each in decided) * sign if decided
+                     else min(sign * each.value for each in beyond) * sign)
+    return min(sides), max(sides)
 
 
 def by_seed(good: Verdict, bad: Verdict, span: Span) -> dict[int, float] | None:

@@ -4,15 +4,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from simulator.study.capacity.bounds import Bounds, check_keys
-from simulator.study.capacity.thin import is_missed_for_sure, requests_for
+from simulator.study.capacity.thin import is_missed_for_sure, metrics_of, requests_for
 from simulator.study.capacity.varied import Varied
 from simulator.study.capacity.verdict import Observation
-from simulator.study.statistics.trend import GROWING, UNKNOWN
+from simulator.study.statistics.trend import GROWING, TOO_SHORT, backlog_of
 from simulator.study.sweep.laboratory import Laboratory
 from simulator.study.sweep.study_file import Study
 from simulator.study.sweep.trial import DONE, FAILED, KILLED, Finished, Trial
 
 NUM_REQUESTS = "workload.num_requests"
+ENDS = ("completed", "rejected", "dropped", "timed_out", "failed")
 A_FEW = 20                      # requests, of a run that only shows which keys there are
 
 
@@ -28,7 +29,7 @@ class Prober:
     comparable.
 
     ends : by value, what became of its runs, the last of each seed.
-    num_requests : of a drawn workload; None: those of the experiment.
+    num_requests : of a drawn workload; None: those of the experiment. asked : that it has.
 
     Parameters
     ----------
@@ -42,16 +43,23 @@ class Prober:
         self._laboratory, self._study, self._varied, self._bounds = laboratory, study, varied, bounds
         self._point: dict[str, Any] = options.get("point") or {}
         self._most = study.settings.statistics.max_requests
+        self.asked = getattr(study.base.workload.parameters, "num_requests", None)
         self.num_requests = options.get("num_requests") or self._first_length()
 
     def __call__(self, value: float, seeds: Sequence[int]) -> list[Observation]:
         """Return what runs with a value say, one for each seed."""
         while True:
             ends = self._run(value, seeds)
-            if self._growing(ends) or not any(end.extra.get("thin") for end in ends) or not self._lengthened():
+            if self._growing(ends) or not any(map(self._is_short, ends)) or not self._lengthened():
                 break
         self.ends.setdefault(value, {}).update(zip(seeds, ends, strict=True))
         return [self._observed(seed, end) for seed, end in zip(seeds, ends, strict=True)]
+
+    @property
+    def raised(self) -> tuple[int, int] | None:
+        """[workload] num_requests, and those of the longest runs, if these are more."""
+        is_more = self.num_requests is not None and self.num_requests > self.asked
+        return (self.asked, self.num_requests) if is_more else None
 
     def longer(self, factor: int) -> "Prober":
         """Return a prober of the same point with so many times the requests."""
@@ -78,9 +86,16 @@ class Prober:
         if end.status != DONE:
             return Observation(seed, {}, faults=(f"{end.status}: {end.error}",))
         observed = observation_of(end, self._bounds, math.isinf(self._study.base.horizon_s))._replace(seed=seed)
-        if observed.backlog in (GROWING, UNKNOWN) and self._bounds.wants_stable:
+        if observed.backlog == GROWING and self._bounds.wants_stable:
             return observed
-        return observed._replace(thin=tuple(metric for metric in end.extra["thin"] if not self._misses(metric, end)))
+        return observed._replace(thin=observed.thin + tuple(
+            metric for metric in end.extra["thin"] if metric not in observed.thin and not self._misses(metric, end)))
+
+    def _is_short(self, end: Finished) -> bool:
+        """Say whether more requests would tell more."""
+        if end.status != DONE or end.extra.get("is_cut"):
+            return False
+        return bool(end.extra["thin"]) or (self._bounds.wants_stable and backlog_of(end.extra) == TOO_SHORT)
 
     def _misses(self, metric: str, end: Finished) -> bool:
         """Say whether a percentile of few requests is beyond its bound for sure."""
@@ -90,7 +105,7 @@ class Prober:
 
     def _growing(self, ends: list[Finished]) -> bool:
         """Say whether more requests would tell nothing: the queue grows, and that decides."""
-        growing = sum(end.extra.get("backlog") == GROWING for end in ends)
+        growing = sum(end.status == DONE and backlog_of(end.extra) == GROWING for end in ends)
         return self._bounds.wants_stable and 2 * growing > len(ends)
 
     def _lengthened(self) -> bool:
@@ -101,11 +116,11 @@ class Prober:
 
     def _first_length(self) -> int | None:
         """Return how many requests the percentiles of the bounds need; None: the workload has its own."""
-        asked = getattr(self._study.base.workload.parameters, "num_requests", None)
-        if not self._study.is_drawn or asked is None or self._varied.key == NUM_REQUESTS:
+        if not self._study.is_drawn or self.asked is None or self._varied.key == NUM_REQUESTS:
             return None
         tail = self._study.settings.statistics.min_tail
-        return max(asked, min(requests_for(self._bounds.metrics, tail, self._study.warmup), self._most))
+        needed = requests_for(metrics_of(self._bounds), tail, self._study.warmup)
+        return max(self.asked, min(needed, self._most))
 
 
 def observation_of(end: Finished, bounds: Bounds, is_endless: bool) -> Observation:
@@ -116,11 +131,13 @@ def observation_of(end: Finished, bounds: Bounds, is_endless: bool) -> Observati
     summary = end.summary
     good, injected = _share_of(end)
     unfinished = summary["requests.waiting"] + summary["requests.running"]
+    backlog, is_cut = backlog_of(end.extra), end.extra.get("is_cut", False)
+    any_ended = any(summary[f"requests.{name}"] for name in ENDS)
+    thin = () if any_ended or not is_cut else tuple(dict.fromkeys(each.key for each in bounds.bounds))
+    faults = ("requests did not end",) if unfinished and is_endless else ()
     return Observation(
         end.seed, {key: summary[key] for key in bounds.metrics}, good, injected,
-        injected + end.extra["warmup_requests"], end.extra["backlog"],
-        ("requests did not end",) if unfinished and is_endless else (),
-        num_measured=round(summary["requests.completed"]))
+        injected + end.extra["warmup_requests"], backlog, faults, thin, round(summary["requests.completed"]), is_cut)
 
 
 def check_first(study: Study, bounds: Bounds, point: dict[str, Any]) -> None:

@@ -1,8 +1,10 @@
 """Percentiles of too few requests: what can be said of them, and how many requests would do."""
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from simulator.results.verdicts import LEAST_REQUESTS
+from simulator.study.capacity.bounds import ANY, BACKLOG, Bounds
 from simulator.study.capacity.verdict import Verdict
 from simulator.study.statistics.of_run import MSER_5
 
@@ -14,9 +16,10 @@ SHARES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 class Thin(NamedTuple):
     """Why values could not be judged.
 
-    metrics : percentiles of too few requests. low, high : values that could not be judged, the ends.
+    metrics : percentiles of too few requests, and BACKLOG. low, high : values that could not be judged, the ends.
     is_all : nothing else was found. requests : of a run, the most. needed : that would do.
     min_tail : of [study.statistics]. most : requests that [study.statistics] allows; None: the workload has its own.
+    is_cut : the horizon ended runs before their requests.
     """
 
     metrics: tuple[str, ...]
@@ -27,6 +30,7 @@ class Thin(NamedTuple):
     needed: int
     min_tail: float
     most: int | None
+    is_cut: bool = False
 
     @property
     def content(self) -> dict[str, Any]:
@@ -37,16 +41,30 @@ class Thin(NamedTuple):
     @property
     def sentence(self) -> str:
         """Say what would help."""
-        asked = f"study.statistics.min_tail = {self.min_tail:g}"
-        told = (f"{', '.join(self.metrics)}: {asked} asks for so many requests beyond a percentile; {self.needed:,} "
-                f"requests would do, a run has {self.requests:,}")
-        ways = [f"study.statistics.max_requests = {self.most:,} allows no more"] if self.needed > (
-            self.most or math.inf) else ["a longer workload has them"]
-        ways += [f"{metric.rpartition('.')[0]}.{known} can be told of {self.requests:,}" for metric in self.metrics
+        own = [metric for metric in self.metrics if metric != BACKLOG]
+        asked = []
+        if own:
+            asked.append(f"{', '.join(own)}: study.statistics.min_tail = {self.min_tail:g} asks for so many requests "
+                         "beyond a percentile")
+        if BACKLOG in self.metrics:
+            asked.append(f"{BACKLOG}: fewer than {LEAST_REQUESTS} requests do not show whether a queue grows")
+        told = f"{'; '.join(asked)}; {self.needed:,} requests would do, a run has {self.requests:,}"
+        ways = [self._way()]
+        ways += [f"{metric.rpartition('.')[0]}.{known} can be told of {self.requests:,}" for metric in own
                  if (known := self._known(metric))]
-        if (tail := self._tail()) >= 1:
+        if own and (tail := self._tail()) >= 1:
             ways.append(f"with min_tail = {tail:g} it is told, less surely")
+        if BACKLOG in self.metrics:
+            ways.append(f'study.slo.{BACKLOG} = "{ANY}" does without')
         return f"{told} ({'; '.join(ways)})"
+
+    def _way(self) -> str:
+        """Return where more requests come from."""
+        if self.is_cut:
+            return "a longer horizon_s has them: it cuts the runs"
+        if self.needed > (self.most or math.inf):
+            return f"study.statistics.max_requests = {self.most:,} allows no more"
+        return "a longer workload has them"
 
     def _tail(self) -> int:
         """Return the least whole number of requests beyond any of the percentiles."""
@@ -73,11 +91,12 @@ def thin_of(verdicts: Sequence[Verdict], min_tail: float, warmup: Any, most: int
     metrics = tuple(dict.fromkeys(metric for each in thin for metric in each.thin))
     least = min(thin, key=lambda each: each.num_measured)
     needed = requests_for(metrics, min_tail, warmup)
-    if least.num_measured:                      # a share of the requests counts: so it would of more
+    if least.num_measured and (needed > LEAST_REQUESTS or least.num_requests >= LEAST_REQUESTS):
+        # a share of the requests counts: so it would of more
         needed = max(needed, math.ceil(least.num_requests / least.num_measured * requests_for(metrics, min_tail)))
     values = [each.value for each in thin]
     return Thin(metrics, min(values), max(values), len(thin) == len(verdicts),
-                max(each.num_requests for each in thin), needed, min_tail, most)
+                max(each.num_requests for each in thin), needed, min_tail, most, any(each.is_cut for each in thin))
 
 
 def thin_values(thin: Thin) -> str:
@@ -85,8 +104,13 @@ def thin_values(thin: Thin) -> str:
     return f"{thin.low:.6g}" if thin.low == thin.high else f"{thin.low:.6g} to {thin.high:.6g}"
 
 
-def requests_for(metrics: Iterable[str], min_tail: float, warmup: Any = None) -> int:
-    """Return how many requests percentiles need.
+def metrics_of(bounds: Bounds) -> tuple[str, ...]:
+    """Return what of bounds needs a number of requests."""
+    return (*bounds.metrics, BACKLOG) if bounds.wants_stable else bounds.metrics
+
+
+def requests_for(metrics: Sequence[str], min_tail: float, warmup: Any = None) -> int:
+    """Return how many requests percentiles need, and BACKLOG.
 
     Parameters
     ----------
@@ -96,7 +120,7 @@ def requests_for(metrics: Iterable[str], min_tail: float, warmup: Any = None) ->
                 if (statistic := metric.rpartition(".")[2]) in SHARES), default=0.0)
     need = MOST_CUT * need if warmup == MSER_5 else need
     need += warmup.get("requests", 0) if isinstance(warmup, dict) else 0
-    return math.ceil(need - TINY)
+    return max(math.ceil(need - TINY), LEAST_REQUESTS if BACKLOG in metrics else 0)
 
 
 def is_missed_for_sure(metric: str, limit: float, summary: dict[str, float | None], min_tail: float) -> bool:

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from simulator.config.fields import alternatives, node_of
-from simulator.config.keys import named
+from simulator.config.keys import Key, keys, named
 from simulator.config.words import show
-from simulator.errors import InputErrors, did_you_mean
+from simulator.errors import InputErrors, nearest
 from simulator.study.capacity.search import Span
 from simulator.study.sweep.study_file import Study
 
@@ -88,9 +88,19 @@ def _is_whole(key: str, place: str) -> bool:
     plain_key = ".".join(part for part in key.split(".") if not part.isdecimal())
     found = [each for each in named(key) if each.name == plain_key]
     if not found:
-        close = [each.name for each in named(key.rpartition(".")[2])]
-        raise InputErrors([f"{place}: no key {show(key)}{did_you_mean(key, close)}; `simulator list keys` lists them"])
-    nodes = [node_of(option) for each in found for option in alternatives(each.field.hint)]
-    if not any(isinstance(node, (msgspec.inspect.IntType, msgspec.inspect.FloatType)) for node in nodes):
+        numbers = dict.fromkeys(each.name for each in keys() if _is_number(each))
+        ends_alike = [name for name in numbers if name.rpartition(".")[2] == key.rpartition(".")[2]]
+        close = nearest(key, ends_alike) or nearest(key, numbers)
+        raise InputErrors([f"{place}: no key {show(key)}{close}; `simulator list keys` lists them"])
+    nodes = [node for each in found for node in _nodes(each)]
+    if not any(map(_is_number, found)):
         raise InputErrors([f"{place}: {show(key)} is no number: only what has an order can be searched"])
     return not any(isinstance(node, msgspec.inspect.FloatType) for node in nodes)
+
+
+def _nodes(key: Key) -> list[msgspec.inspect.Type]:
+    return [node_of(option) for option in alternatives(key.field.hint)]
+
+
+def _is_number(key: Key) -> bool:
+    return any(isinstance(node, (msgspec.inspect.IntType, msgspec.inspect.FloatType)) for node in _nodes(key))

@@ -4,10 +4,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from simulator.results.verdicts import LEAST_REQUESTS, TOO_SHORT
 from simulator.study.capacity.bounds import BACKLOG, GOODPUT_SHARE, Bound, Bounds
 from simulator.study.statistics.intervals import Estimate, of_replications, of_share
 from simulator.study.statistics.student import t_quantile
-from simulator.study.statistics.trend import STABLE
+from simulator.study.statistics.trend import GROWING, STABLE
 
 PASS, FAIL, THIN = "pass", "fail", "thin"
 KNOWN = 12                      # runs from which on their spread tells what more of them would: t is within 8 % of 32's
@@ -22,6 +23,7 @@ class Observation(NamedTuple):
     backlog : as `statistics.trend` says it.
     faults : why the run fails whatever its values are: unfinished requests.
     thin : keys of percentiles of too few requests, which tell nothing. num_measured : requests that they are of.
+    is_cut : the horizon ended the run before its requests.
     """
 
     seed: int
@@ -33,6 +35,7 @@ class Observation(NamedTuple):
     faults: tuple[str, ...] = ()
     thin: tuple[str, ...] = ()
     num_measured: int = 0
+    is_cut: bool = False
 
 
 Probe = Callable[[float, Sequence[int]], Sequence[Observation]]
@@ -60,8 +63,8 @@ class Verdict(NamedTuple):
     by_seed : the least margin of each seed.
     binding : key of the least margin, or "backlog" and the like.
     num_requests : of one run, the longest, with those cut as warm-up. sentence : why it fails; empty: it passes.
-    thin : percentiles of too few requests, for which it neither passes nor fails; empty: it does one of the two.
-    num_measured : requests of one run that percentiles are of, the fewest.
+    thin : what too few requests tell nothing of, so that it neither passes nor fails; empty: it does one of the two.
+    num_measured : requests of one run that percentiles are of, the fewest. is_cut : the horizon ended some runs.
     """
 
     value: float
@@ -76,6 +79,7 @@ class Verdict(NamedTuple):
     sentence: str
     thin: tuple[str, ...] = ()
     num_measured: int = 0
+    is_cut: bool = False
 
     @property
     def is_thin(self) -> bool:
@@ -134,8 +138,9 @@ def weigh(value: float, seen: Sequence[Observation], rules: Rules) -> Verdict:
     Pass if all intervals hold, fail if one is beyond; the mean decides where neither is so.
 
     One run alone has no interval; where no more are allowed, it decides. A percentile of too few requests decides
-    nothing: the value is thin, unless another bound is missed.
+    nothing: the value is thin, unless another bound is missed. So do too few requests of the backlog.
     """
+    seen = [_with_backlog(each, rules.bounds) for each in seen]
     reasons: tuple[str, ...] = ()
     estimates: dict[str, Estimate] = {}
     margins: dict[str, Estimate] = {}
@@ -147,7 +152,8 @@ def weigh(value: float, seen: Sequence[Observation], rules: Rules) -> Verdict:
         else:
             values = [each.values.get(bound.key) for each in seen]
             if None in values:
-                count = sum(not each.faults and each.values[bound.key] is None for each in seen)
+                count = sum(not each.faults and each.values[bound.key] is None and bound.key not in each.thin
+                            for each in seen)
                 if count:
                     reasons += (f"{bound.key}: there is nothing to measure in {count} of {len(seen)} runs",)
                 continue
@@ -166,13 +172,21 @@ def weigh(value: float, seen: Sequence[Observation], rules: Rules) -> Verdict:
     reasons += _thin_reasons(thin, seen)
     binding, sentence = (thin[0], reasons[0]) if thin else _binding(rules.bounds, estimates, margins, reasons)
     return Verdict(value, passes, not (holds or misses or thin), reasons, estimates, margins, least, binding,
-                   max(each.num_sent for each in seen), sentence, thin, min(each.num_measured for each in seen))
+                   max(each.num_sent for each in seen), sentence, thin, min(each.num_measured for each in seen),
+                   any(each.is_cut for each in seen))
+
+
+def _with_backlog(observed: Observation, bounds: Bounds) -> Observation:
+    """Return what a run says, BACKLOG among what is thin where too few requests tell of it."""
+    is_thin = bounds.wants_stable and observed.backlog == TOO_SHORT
+    return observed._replace(thin=(*observed.thin, BACKLOG)) if is_thin else observed
 
 
 def _thin_reasons(thin: tuple[str, ...], seen: Sequence[Observation]) -> tuple[str, ...]:
     counts = {key: sum(key in each.thin for each in seen) for key in thin}
-    return tuple(f"{THIN}: too few requests for {key}" + f" ({count} of {len(seen)} runs)" * (count < len(seen))
-                 for key, count in counts.items())
+    would_do = {BACKLOG: f", {LEAST_REQUESTS} would do"}
+    return tuple(f"{THIN}: too few requests for {key}{would_do.get(key, '')}"
+                 + f" ({count} of {len(seen)} runs)" * (count < len(seen)) for key, count in counts.items())
 
 
 def _decided(margins: dict[str, Estimate], reasons: tuple[str, ...], rules: Rules) -> tuple[bool, bool]:
@@ -199,11 +213,9 @@ def _reasons(seen: Sequence[Observation], bounds: Bounds) -> tuple[str, ...]:
     counts = Counter(fault for each in seen for fault in each.faults)
     reasons = [fault if count == len(seen) else f"{fault} ({count} of {len(seen)} runs)"
                for fault, count in counts.items()]
-    unsteady = Counter(each.backlog for each in seen if each.backlog != STABLE)
-    count = sum(unsteady.values())
+    count = sum(each.backlog == GROWING for each in seen)
     if bounds.wants_stable and 2 * count > len(seen):       # a trend shows by chance now and then
-        (word, _), = unsteady.most_common(1)
-        reasons.append(f"{BACKLOG}: {word} in {count} of {len(seen)} runs")
+        reasons.append(f"{BACKLOG}: {GROWING} in {count} of {len(seen)} runs")
     return tuple(reasons)
 
 

@@ -7,6 +7,9 @@ import numpy as np
 
 from simulator.results.figures.chart import Chart, Errors, Intervals, Level, Panel, Points, Rule, plural, table_of
 from simulator.results.figures.chart import number as shown
+from simulator.results.verdicts import STABLE, TOO_SHORT
+from simulator.study.capacity.bounds import BACKLOG
+from simulator.study.capacity.verdict import THIN
 from simulator.study.reports.answers import against_chart, against_table
 from simulator.study.reports.curves import panel_of
 from simulator.study.reports.failures import counted, failures_table
@@ -167,8 +170,10 @@ def percent_of(margin: dict[str, float | None]) -> str:
 
 def backlog_of(probe: dict[str, Any]) -> str:
     """Say whether the queue of a probe grew."""
-    found = [reason for reason in probe["reasons"] if reason.startswith("backlog")]
-    return found[0].split()[1] if found else "stable"
+    if any(reason.startswith(f"{THIN}: too few requests for {BACKLOG}") for reason in probe["reasons"]):
+        return TOO_SHORT
+    found = [reason for reason in probe["reasons"] if reason.startswith(BACKLOG)]
+    return found[0].split()[1] if found else STABLE
 
 
 def _sequence(answer: dict[str, Any], number: int) -> Chart:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from simulator.domain import records
 from simulator.domain.run import Run
+from simulator.results.cut import cut_notes
 from simulator.results.measured import narrowed
 from simulator.results.uptime import PAID, measured_ns, time_in_ns
 from simulator.study.statistics.order_statistics import MIN_TAIL, is_thin, ranks_of
@@ -31,10 +32,11 @@ class Look:
     """How a run is looked at; its `extra` holds what came of the last one.
 
     extra : {warmup_requests, warmup_found: requests cut at the beginning, and whether the run settles before its
-        middle; backlog: "stable", "growing", "unknown"; interval: {metric: half-width within this run, None: none};
-        correlated: metrics whose batches depend on each other; thin: percentiles with too few observations beyond;
-        too_short: the run settles too late, or batches depend on each other; speed_gap_mean: the mean over all gaps
-        between tokens of 1 / gap, tokens a second, None: there is no gap, or one of 0}.
+        middle; backlog: "stable", "growing", "too short to tell"; interval: {metric: half-width within this run, None:
+        none}; correlated: metrics whose batches depend on each other; thin: percentiles with too few observations
+        beyond; too_short: the run settles too late, or batches depend on each other; speed_gap_mean: the mean over all
+        gaps between tokens of 1 / gap, tokens a second, None: there is no gap, or one of 0; is_cut: true where the
+        horizon left requests, else absent}.
     paid_share : float64 (replicas,), ranks counted each: the share of the last run's time that it was paid for.
 
     Parameters
@@ -59,10 +61,12 @@ class Look:
             requests = requests[rows]
         num_cut, is_found = self._cut(requests)
         series = series_of(requests[num_cut:], {metric.partition(".")[0] for metric in self._metrics})
-        self.extra = {"warmup_requests": num_cut, "warmup_found": is_found,
-                      "backlog": _backlog(requests)} | self._intervals(series)
+        queue = _backlog(requests, run.workload.demands["deadline_ns"][rows])
+        self.extra = {"warmup_requests": num_cut, "warmup_found": is_found, "backlog": queue} | self._intervals(series)
         self.extra["too_short"] = not is_found or bool(self.extra["correlated"])
         self.extra["speed_gap_mean"] = gap_mean(*map(np.asarray, run.itl_ns.pairs()))
+        if cut_notes(run):
+            self.extra["is_cut"] = True
         counts = self._counts(run, rows, num_cut)
         part = run if counts is None else replace(run, window=narrowed(run, counts))
         paid_ns, lasts_ns = time_in_ns(part, PAID), measured_ns(part)
@@ -157,7 +161,14 @@ def _in_order(run: Run) -> np.ndarray:
     return rows[np.argsort(requests["arrival_ns"][rows], kind="stable")]
 
 
-def _backlog(requests: np.ndarray) -> str:
+def _backlog(requests: np.ndarray, deadline_ns: np.ndarray) -> str:
+    """Say whether the queue grows; who was refused, or was lost, was never in it, and who gave up has left."""
+    status = requests["status"]
+    stays = ~np.isin(status, (records.REJECTED, records.DROPPED, records.FAILED))
+    if not stays.all():
+        requests, deadline_ns, status = requests[stays], deadline_ns[stays], status[stays]
     left = np.where(requests["completed_ns"] >= 0, requests["completed_ns"].astype(float), np.inf)
+    gave_up = (status == records.TIMED_OUT) & (deadline_ns >= 0)
+    left[gave_up] = deadline_ns[gave_up]
     first = np.where(requests["first_token_ns"] >= 0, requests["first_token_ns"].astype(float), np.nan)
     return backlog(requests["arrival_ns"].astype(float), left, first)

@@ -4,32 +4,42 @@ Two signals must rise: requests in the system, and the time to the first token. 
 GuideLLM's rule of over-saturation (vllm-project/guidellm, docs/guides/over_saturation_stopping.md).
 """
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
+from simulator.results.verdicts import GROWING, LEAST_REQUESTS, STABLE, TOO_SHORT
 from simulator.study.statistics.student import t_quantile
 
 NUM_BATCHES, NUM_DROPPED = 20, 2
 SIGNIFICANCE = 0.01             # one-sided
 LEAST_RISE = 0.2                # of the mean, over all batches
-STABLE, GROWING, UNKNOWN = "stable", "growing", "unknown"
+OLD_WORDS = {"unknown": TOO_SHORT}      # in lines of older versions
 
 
 def backlog(arrived: np.ndarray, left: np.ndarray, first_token: np.ndarray) -> str:
-    """Return "stable", "growing", or "unknown": too few requests to tell.
+    """Return "stable", "growing", or "too short to tell": too few requests.
+
+    Where too few have a first token, the number of requests in the system decides alone.
 
     Parameters
     ----------
     arrived, left : times of requests in order of arrival, one unit; inf: it has not left.
     first_token : time of the first token, NaN: it got none.
     """
-    if len(arrived) < NUM_BATCHES:
-        return UNKNOWN
+    if len(arrived) < LEAST_REQUESTS:
+        return TOO_SHORT
     waits = first_token - arrived
     seen_waits = waits[~np.isnan(waits)]
-    if len(seen_waits) < NUM_BATCHES:
-        return UNKNOWN
-    return GROWING if rises(seen_waits) and rises(in_system(arrived, left).astype(float)) else STABLE
+    if len(seen_waits) >= LEAST_REQUESTS and not rises(seen_waits):
+        return STABLE
+    return GROWING if rises(in_system(arrived, left).astype(float)) else STABLE
+
+
+def backlog_of(extra: Mapping[str, Any]) -> str:
+    """Return what a run that is kept says of its queue; `Look.extra`."""
+    return OLD_WORDS.get(extra["backlog"], extra["backlog"])
 
 
 def in_system(arrived: np.ndarray, left: np.ndarray) -> np.ndarray:

@@ -19,7 +19,9 @@ import numpy as np
 from simulator.core.hdf5_target import new_hdf5
 from simulator.core.paths import remove
 from simulator.errors import OutputError
+from simulator.results.verdicts import GROWING, STABLE, TOO_SHORT
 from simulator.study.statistics.intervals import Estimate, of_pairs, of_replications
+from simulator.study.statistics.trend import backlog_of
 from simulator.study.sweep.design import flattened
 from simulator.study.sweep.lengthening import current_of
 from simulator.study.sweep.study_file import Statistics, Study
@@ -27,8 +29,9 @@ from simulator.study.sweep.trial import DONE, STATUSES, Finished, Trial
 from simulator.study.telling.said import Said
 
 SCHEMA = 1
-BACKLOGS = ("stable", "growing", "unknown")
+BACKLOGS = (STABLE, GROWING, TOO_SHORT)
 LABELS = {"status": STATUSES, "backlog": BACKLOGS}      # names behind codes
+NUM_REQUESTS = "workload.num_requests"
 NAN = math.nan
 LEADING = ("index", "id", "replication", "seed", "status")
 
@@ -42,7 +45,7 @@ def merge(study: Study, directory: Path, planned: list[Trial], finished: Mapping
         They cannot be written.
     """
     ends = [finished.get(trial.id) for trial in planned]
-    runs = runs_table(planned, ends)
+    runs = runs_table(planned, ends, own_requests(study))
     points = points_table(study.settings.statistics, study.settings.run.baseline, planned, finished)
     summary = summary_of(study, planned, ends, points)
     attributes = {"schema": SCHEMA, "name": study.name}
@@ -54,9 +57,18 @@ def merge(study: Study, directory: Path, planned: list[Trial], finished: Mapping
     return summary
 
 
-def runs_table(planned: list[Trial], ends: list[Finished | None]) -> np.ndarray:
-    """Return /runs: a row for each line of the plan; status -1: it has not ended."""
-    axes = _axis_columns([flattened(trial.assignment) for trial in planned])
+def own_requests(study: Study) -> int | None:
+    """Return the requests that the experiment of a study has; None: it has no key."""
+    return getattr(study.base.workload.parameters, NUM_REQUESTS.rpartition(".")[2], None)
+
+
+def runs_table(planned: list[Trial], ends: list[Finished | None], num_requests: int | None = None) -> np.ndarray:
+    """Return /runs: a row for each line of the plan; status -1: it has not ended.
+
+    num_requests : of trials that say nothing of it; None, in the table -1: a workload that has no such key.
+    """
+    assigned = [flattened(trial.assignment) for trial in planned]
+    axes = _axis_columns(assigned)
     metrics = sorted({key for end in ends if end is not None for key in end.summary} - {"seed", "schema"})
     dtype = [("index", "<i8"), ("id", "S16"), ("replication", "<i8"), ("seed", "<i8"), ("status", "i1"),
              *((key, column.dtype) for key, column in axes.items()), ("num_requests", "<i8"),
@@ -66,7 +78,9 @@ def runs_table(planned: list[Trial], ends: list[Finished | None]) -> np.ndarray:
     for name in ("index", "replication", "seed"):
         table[name] = [getattr(trial, name) for trial in planned]
     table["id"] = [trial.id.encode() for trial in planned]
-    table["num_requests"] = [-1 if trial.num_requests is None else trial.num_requests for trial in planned]
+    own = -1 if num_requests is None else num_requests
+    table["num_requests"] = [trial.num_requests or given.get(NUM_REQUESTS, own)
+                             for trial, given in zip(planned, assigned, strict=True)]
     table["status"] = [-1 if end is None else STATUSES.index(end.status) for end in ends]
     for key, column in axes.items():
         table[key] = column
@@ -76,7 +90,7 @@ def runs_table(planned: list[Trial], ends: list[Finished | None]) -> np.ndarray:
     extras = [{} if end is None else end.extra for end in ends]
     for key in ("warmup_requests", "gpus"):
         table[key] = [extra.get(key, NAN) for extra in extras]
-    table["backlog"] = [BACKLOGS.index(extra["backlog"]) if "backlog" in extra else -1 for extra in extras]
+    table["backlog"] = [BACKLOGS.index(backlog_of(extra)) if "backlog" in extra else -1 for extra in extras]
     table["error"] = [(end.error or "").encode() if end is not None else b"" for end in ends]
     return table
 
@@ -135,7 +149,7 @@ def _unmeasured(study: Study, points: np.ndarray) -> dict[str, int]:
 
 
 def csv_of(table: np.ndarray) -> str:
-    """Return a table as CSV: enums by name, shortest floats, nothing for NaN."""
+    """Return a table as CSV: enums by name, shortest floats, nothing where none is."""
     columns = []
     for name in table.dtype.names:
         column = table[name]
@@ -146,7 +160,8 @@ def csv_of(table: np.ndarray) -> str:
         elif column.dtype.kind == "f":
             columns.append(_shortest(column))
         else:
-            columns.append(list(map(str, column.tolist())))
+            none = -1 if name == "num_requests" else None
+            columns.append(["" if value == none else str(value) for value in column.tolist()])
     return "\n".join([",".join(map(_quoted, table.dtype.names)), *map(",".join, zip(*columns, strict=True)), ""])
 
 
@@ -193,8 +208,8 @@ def _are_alike(summaries: list[dict[str, Any]]) -> bool:
 
 def _backlog(ends: list[Finished]) -> int:
     """Return the worst that any run says of its queue; -1: none has ended."""
-    seen = {end.extra["backlog"] for end in ends}
-    return next((BACKLOGS.index(each) for each in ("growing", "unknown", "stable") if each in seen), -1)
+    seen = {backlog_of(end.extra) for end in ends}
+    return next((BACKLOGS.index(each) for each in (GROWING, TOO_SHORT, STABLE) if each in seen), -1)
 
 
 def _axis_columns(assignments: list[dict[str, Any]]) -> dict[str, np.ndarray]:

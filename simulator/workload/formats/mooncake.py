@@ -20,7 +20,7 @@ from simulator.workload.formats.blocks import block_prompts
 from simulator.workload.formats.json_lines import JsonLines, check_blocks
 from simulator.workload.formats.plays import Plays, coded, components, ns_of_ms
 from simulator.workload.limits import MAX_TIME_NS, MAX_TOKENS
-from simulator.workload.reading.epochs import epoch_unit_s
+from simulator.workload.reading.epochs import epoch_unit_s, unit_note
 from simulator.workload.reading.faults import Faults, quoted
 
 Milliseconds = Annotated[float, Meta(ge=0, le=MAX_TIME_NS / 1e6)]
@@ -115,8 +115,7 @@ def in_milliseconds(lines: list[tuple[int, Line]], faults: Faults) -> tuple[str,
             line.timestamp *= unit_s * 1e3
         if line.timestamp > MAX_TIME_NS / 1e6:
             faults.add(number, f"timestamp: expected a number <= {MAX_TIME_NS / 1e6}, found {line.timestamp}")
-    told = f"{faults.path}: timestamp counts from 1970 in units of {unit_s:g} s, not in ms."
-    return () if unit_s == 1e-3 else (told,)
+    return unit_note(faults.path, "timestamp", unit_s, "ms")
 
 
 def plays_of(lines: list[tuple[int, Line]], faults: Faults) -> Plays:

@@ -23,6 +23,7 @@ from simulator.workload.formats.native_waits import turns_before, waits_of
 from simulator.workload.formats.prompts import image_facts, images_in, prompts_of, rows_by_id
 from simulator.workload.limits import MAX_TIME_NS, MISSING
 from simulator.workload.reading.csv_scan import Column, Kind, Scan, Scanner
+from simulator.workload.reading.epochs import unit_note
 from simulator.workload.reading.faults import Faults, LeftOut
 from simulator.workload.reading.files import check_text
 from simulator.workload.reading.tables import scan_columns
@@ -75,7 +76,10 @@ class NativeCsv:
         found = header_of(path, table)
         names = names_of(str(path), found, COLUMNS, self._given.columns)
         column = names.of_file.get("arrived_at")
-        kind = Kind.SECONDS if column is None else kind_of_times(table, found.index(column), self._given.time_unit)
+        kind, unit_s = Kind.SECONDS, 1.0
+        if column is not None:
+            kind, unit_s = kind_of_times(table, found.index(column), self._given.time_unit)
+        names = names._replace(notes=names.notes + unit_note(path, column, unit_s, "s"))
         scan = _scan(path, table, names, kind, first_line, faults)
         if "round" not in scan.values:
             self._refuse_rounds()

@@ -120,24 +120,24 @@ def plain(name: str) -> str:
     return "".join(character for character in name.lower() if character.isalnum())
 
 
-def kind_of_times(data: bytes, column: int, unit: str) -> int:
-    """Return the kind of a column of times, by its first value.
+def kind_of_times(data: bytes, column: int, unit: str) -> tuple[int, float]:
+    """Return the kind of a column of times and its unit, s, by its first value.
 
     data : the table.
     unit : as `NativeParameters.time_unit`.
     """
     if unit != "auto":
-        return KINDS[unit]
+        return KINDS[unit], 1.0
     for row in _rows_at_top(data):
         text = row[column].strip() if len(row) > column else ""
         if text[4:5] == "-" and text[7:8] == "-":
-            return Kind.TIMESTAMP
+            return Kind.TIMESTAMP, 1.0
         try:
             unit_s = epoch_unit_s(float(text), "s")
         except ValueError:
             continue
-        return KINDS[next(name for name, value in UNITS_S.items() if value == unit_s)]
-    return Kind.SECONDS
+        return KINDS[next(name for name, value in UNITS_S.items() if value == unit_s)], unit_s
+    return Kind.SECONDS, 1.0
 
 
 def _rows_at_top(data: bytes) -> list[list[str]]:

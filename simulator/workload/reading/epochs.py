@@ -14,3 +14,12 @@ def epoch_unit_s(first: float, unit: str) -> float:
         if EPOCH[0] <= first * unit_s < EPOCH[1]:
             return unit_s
     return UNITS_S[unit]
+
+
+def unit_note(path, column: str, unit_s: float, unit: str) -> tuple[str, ...]:
+    """Return a note where times count in another unit than the format has.
+
+    unit_s : of the times. unit : of the format.
+    """
+    found = next(name for name, each in UNITS_S.items() if each == unit_s)
+    return () if found == unit else (f"{path}: {column} counts from 1970 in {found}, not in {unit}.",)

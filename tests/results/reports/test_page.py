@@ -6,10 +6,11 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from results.fakes import replicas_of, requests_of, small_run, workload_of
+from results.fakes import MS, replicas_of, requests_of, small_run, workload_of
 from results.reports.made import lay_down, sample_of
 from simulator.cli import main
 from simulator.core.weighted_samples import WeightedSamples
+from simulator.domain import records
 from simulator.domain.run import Run
 from simulator.errors import MissingExtra
 from simulator.results.figures import draw, theme
@@ -199,6 +200,19 @@ def test_plots_appear_in_the_terminal(tmp_path, plotext, capsys):
     assert "TTFT: from arrival to the first token" in shown and "┤" in shown
     assert "\x1b" not in shown
     assert not (tmp_path / "a/report.html").exists()
+
+
+def test_one_sample_has_an_axis_that_begins_at_0(tmp_path, plotext, capsys, monkeypatch):
+    # one request, whose waits are all 0: no time is negative, and no count
+    monkeypatch.setenv("COLUMNS", "80")
+    requests = requests_of([(0, 0, 0, 10, 40, 100, 4, records.COMPLETED)])
+    run = Run(workload_of(requests), True, 40 * MS, replicas_of({"num_blocks": 9}), WeightedSamples())
+    assert main(["report", str(lay_down(tmp_path / "a", run)), "--plot"]) == 0
+
+    shown = capsys.readouterr().out
+    assert "of 1 sample" in shown
+    assert not re.search(r"(^|\s)-\d", shown)
+    assert max(map(len, shown.splitlines())) <= 80
 
 
 def test_a_run_writes_its_report_and_overwrites_it_with_its_results(tmp_path, matplotlib, capsys):

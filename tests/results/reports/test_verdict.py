@@ -20,13 +20,14 @@ def test_the_slo_is_missed_where_less_than_99_percent_keep_it(tmp_path):
     said = verdict(Material(lay_down(tmp_path / "a")))
 
     assert said == ("SLO missed (20.00% of the requests kept it, 99% are asked; TTFT breaks its bound most often, 1 "
-                    "times); goodput 25 requests/s; backlog stable.")
+                    "times); goodput 25 requests/s; backlog too short to "
+                    "tell.")
 
 
 def test_no_slo_has_no_goodput(tmp_path):
     said = verdict(Material(lay_down(tmp_path / "a", bounds=bounds_of())))
 
-    assert said == "SLO none; goodput not defined; backlog stable."
+    assert said == "SLO none; goodput not defined; backlog too short to tell."
 
 
 def test_an_interrupted_run_is_called_incomplete_first(tmp_path):

@@ -97,6 +97,25 @@ def test_an_output_that_is_cut_is_refused(bench):
         "output together"]
 
 
+@pytest.mark.parametrize(("name", "flags", "faults_found"), [
+    ("throughput", ("--num-prompts", 5, "--input-len", 5000), [
+        "server: 5 of 5 requests did not complete, and an offline engine serves all",
+        "of 5 requests none was served: 5 rejected, of up to 5,000 prompt tokens, which are longer than "
+        "max_model_len = 4,096 allows"]),
+    ("latency", ("--input-len", 5000, "--num-iters", 1, "--num-iters-warmup", 0), [
+        "server: 8 of 8 requests did not complete, and an offline engine serves all",
+        "of 8 requests none was served: 8 rejected, of up to 5,000 prompt tokens, which are longer than "
+        "max_model_len = 4,096 allows"]),
+    ("throughput", ("--num-prompts", 5, "--input-len", 50, "--set", "horizon_s=0.0005"), [
+        "server: 5 of 5 requests did not complete, and an offline engine serves all; without horizon_s it may",
+        "horizon_s cut the run at 0.0005 s: of 5 requests 5 ran, 0 waited and 0 had not come; none is complete, so "
+        "that latencies are blank and rates 0"])])
+def test_requests_that_do_not_complete_are_refused_for_their_own_reason(bench, name, flags, faults_found):
+    _, printed = bench(name, *flags, status=2)
+
+    assert faults(printed) == faults_found
+
+
 def test_throughput_of_requests_that_are_all_there(bench):
     # 50 x 100 prompt tokens fit one iteration; 20 tokens each take 20
     found, printed = bench("throughput", "--num-prompts", 50, "--input-len", 100, "--output-len", 20, "--model", "m",

@@ -77,6 +77,12 @@ def test_the_numbers_are_those_of_validate(fitted, tmp_path, capsys):
     assert plan                                 # what both go by
 
 
+def test_all_that_is_told_fits_a_screen(fitted):
+    for model, *options in (("deepseek-v3", "--gpus", "1,3,8"), ("llama-3.1-8b", "--gpus", "1,3", "--explain")):
+        _, told = fitted(model, *options)
+        assert max(map(len, told.out.splitlines())) <= 80
+
+
 def test_where_nothing_fits_the_status_is_3(fitted):
     status, told = fitted("llama-3.1-70b", "--gpus", "1")
 

@@ -178,6 +178,19 @@ def test_the_interval_is_that_of_the_seeds_roots():
     assert interval_of(good, bad, Span(0.1, 1000.0)) == pytest.approx((10 - 0.248414, 10 + 0.248414), abs=1e-5)
 
 
+@pytest.mark.parametrize(("others", "ends"), [
+    ((9.0, 11.0), (9.751586, 10.248414)),           # these pass and fail for sure, and are farther off
+    ((9.76, 11.0), (9.76, 10.248414)), ((9.0, 10.24), (9.751586, 10.24)),       # these are nearer
+    ((9.9, 10.1), (9.9, 10.1)), ((), (9.98, 10.03))])       # undecided, but nothing beyond was tested
+def test_the_interval_ends_where_runs_decided_and_where_nothing_was_tested(others, ends):
+    judged = Judged(lambda rate, seed: 5 + (rate - 9.9 - 0.1 * seed), 5.0, is_random=True, max_seeds=3)
+    tested = [judged(value) for value in (9.98, 10.03, *others)]
+    assert [verdict.is_undecided for verdict in tested[:2]] == [True, True]
+
+    found = interval_of(*tested[:2], Span(0.1, 1000.0), verdicts=tested)
+    assert found == pytest.approx(ends, abs=1e-5)
+
+
 def test_equal_seeds_leave_no_width():
     judged = Judged(lambda rate: rate, 10.0)
 

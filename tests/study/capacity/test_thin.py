@@ -122,12 +122,45 @@ def trace(tmp_path):
 
 
 @pytest.mark.parametrize(("options", "status", "verdict"), [
-    (["--set", 'study.slo.backlog="any"'], 4, "thin"),
-    (["--set", 'study.slo.backlog="stable"'], 3, "fail"), ([], 3, "fail")])
+    (["--set", 'study.slo.backlog="any"'], 0, "pass"),
+    (["--set", 'study.slo.backlog="stable"'], 4, "thin"), ([], 4, "thin")])
 def test_set_says_what_becomes_of_a_backlog_beside_slo(trace, tmp_path, options, status, verdict):
     # ten requests: too few to tell whether the backlog grows
-    found, content = asked(trace(10), tmp_path / "out", "--slo", "ttft_ms.p99=5", *options)
+    found, content = asked(trace(10), tmp_path / "out", "--slo", "ttft_ms.mean=5", *options)
     assert (found, content["verdict"]) == (status, verdict)
+
+
+def test_a_few_requests_say_how_many_would_tell_of_a_backlog(trace, tmp_path, capsys):
+    content = asked(trace(10), tmp_path / "out", "--slo", "ttft_ms.mean=5")[1]
+    told = words(capsys.readouterr().out)
+
+    assert {row["verdict"] for row in content["curve"]} == {"thin", "fail"}
+    assert ("too few requests for backlog: fewer than 40 requests do not show whether a queue grows; 40 requests would "
+            'do, a run has 10 (a longer workload has them; study.slo.backlog = "any" does without)') in told
+    assert content["thin"]["requests_needed"] == 40
+    assert asked(trace(40), tmp_path / "more", "--slo", "ttft_ms.mean=5")[0] == 0
+
+
+def test_a_raised_number_of_requests_is_told(tmp_path, capsys):
+    file = written(tmp_path, SERVER)
+    status, content = asked(file, tmp_path / "out", "--slo", "ttft_ms.p99=5", "--set", "workload.num_requests=1")
+
+    told = ("workload.num_requests = 1 is raised to 10,000, for the bounds need as many (min_tail and max_requests of "
+            "study.statistics)")
+    assert status == 0 and told in content["notes"] and f"note: {told}" in words(capsys.readouterr().out)
+    assert {probe["requests"] for probe in content["probes"]} == {10_000}
+    content = asked(file, tmp_path / "long", "--slo", "ttft_ms.p50=5", "--set", "workload.num_requests=1000")[1]
+    assert not any("raised" in note for note in content["notes"])
+
+
+def test_a_horizon_that_cuts_every_run_is_no_fail(tmp_path, capsys):
+    file = written(tmp_path, "horizon_s = 0.0005\n" + SERVER)
+    status, content = asked(file, tmp_path / "out", "--slo", "ttft_ms.mean=5")
+    out, err = map(words, capsys.readouterr())
+
+    assert (status, content["verdict"]) == (4, "thin")
+    assert "a longer horizon_s has them: it cuts the runs" in out and "horizon_s cut the run at 0.0005 s" in err
+    assert max(probe["requests"] for probe in content["probes"]) < 40
 
 
 def test_a_small_trace_says_how_many_requests_would_do(trace, tmp_path, capsys):

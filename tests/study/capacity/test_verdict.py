@@ -88,12 +88,20 @@ def test_c7_wilson_decides_on_the_share_of_all_runs(least, word):
 @pytest.mark.parametrize(("facts", "sentence"), [
     ({"faults": ("2 requests did not end",)}, "2 requests did not end"),
     ({"backlog": "growing"}, "backlog: growing in 3 of 3 runs"),
-    ({"backlog": "unknown"}, "backlog: unknown in 3 of 3 runs"),
 ])
 def test_what_is_wrong_with_a_run_fails_it_whatever_its_values(facts, sentence):
     verdict = weigh(1.0, runs(1, 2, 3, **facts), rules())
 
     assert verdict.word == "fail" and verdict.sentence == sentence and math.isnan(verdict.margin)
+
+
+def test_too_few_requests_to_tell_whether_a_queue_grows_are_no_fail():
+    verdict = weigh(1.0, runs(1, 2, 3, backlog="too short to tell"), rules())
+
+    assert verdict.word == "thin" and not verdict.passes
+    assert verdict.sentence == "thin: too few requests for backlog, 40 would do"
+    assert weigh(1.0, runs(900, 901, 902, backlog="too short to tell"), rules()).word == "fail"     # of another bound
+    assert weigh(1.0, runs(1, 2, 3, backlog="too short to tell"), Rules(Bounds((TTFT,), False))).word == "pass"
 
 
 def test_a_trend_in_fewer_than_half_of_the_runs_is_chance():
@@ -128,6 +136,23 @@ def test_bounds_of_a_file_and_of_options_are_the_same():
 
     assert read_bounds(table, "study.slo") == bounds_of_options(
         ["ttft_ms.p99=500", "goodput_share=0.99", "backlog=any", "request_throughput>=3"])
+
+
+@pytest.mark.parametrize(("text", "fault"), [
+    ("ttft_ms.p99=-5", '--slo."ttft_ms.p99".max: expected a number >= 0, found -5.0: no ttft_ms.p99 is below 0'),
+    ("request_throughput>=-1",
+     '--slo."request_throughput".min: expected a number >= 0, found -1.0: no request_throughput is below 0'),
+    ("ttft_ms.p99=nan", '--slo."ttft_ms.p99".max: expected a finite number, found nan'),
+    ("ttft_ms.p99=-inf", '--slo."ttft_ms.p99".max: expected a finite number, found -inf')])
+def test_bounds_that_no_number_can_keep_are_refused(text, fault):
+    with pytest.raises(InputErrors) as caught:
+        bounds_of_options([text])
+
+    assert list(caught.value.faults) == [fault]
+
+
+def test_a_backlog_may_shrink():
+    assert bounds_of_options(["in_system.growth_per_s=-1"]).bounds[0].limit == -1.0
 
 
 def test_all_faults_of_bounds_are_told_at_once():

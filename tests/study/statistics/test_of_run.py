@@ -4,8 +4,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from results.test_overload import run_of
 from simulator import api
 from simulator.config.load import load_experiment
+from simulator.domain import records
 from simulator.study.statistics.intervals import of_replications
 from simulator.study.statistics.of_run import Look
 
@@ -51,6 +53,21 @@ def run(tmp_path):
         return result.summary, look.extra
 
     return run_at
+
+
+@pytest.mark.parametrize(("status", "backlog"), [(records.REJECTED, "stable"), (records.TIMED_OUT, "stable"),
+                                                 (records.WAITING, "growing")])
+def test_who_was_refused_or_gave_up_does_not_stay_in_the_queue(status, backlog):
+    # every other request of 1,000 ends so, the gaps of the others are 1 ms and they take as long
+    arrival_ns = np.arange(1000) * 500_000
+    finished = run_of(arrival_ns, arrival_ns + 1_000_000)
+    requests = finished.workload.requests
+    requests["status"][::2], requests["first_token_ns"][30:], requests["completed_ns"][::2] = status, -1, -1
+    finished.workload.demands["deadline_ns"][::2] = arrival_ns[::2] + 1_000_000
+    look = Look("none", ())
+    look(finished)
+
+    assert look.extra["backlog"] == backlog
 
 
 def test_stable_server_says_so(run):

@@ -2,7 +2,7 @@
 import numpy as np
 import pytest
 
-from simulator.study.statistics.trend import backlog, in_system, rises
+from simulator.study.statistics.trend import backlog, backlog_of, in_system, rises
 
 
 def served(arrived, service_s):
@@ -27,10 +27,20 @@ def test_who_comes_sees_those_who_have_not_left():
 
 
 def test_few_requests_tell_nothing():
-    times = np.arange(19.0)
-    assert backlog(times, times + 1, times) == "unknown"
-    times = np.arange(30.0)
-    assert backlog(times, times + 1, np.where(times < 15, times, np.nan)) == "unknown"
+    times = np.arange(39.0)
+    assert backlog(times, times + 1, times) == "too short to tell"
+    times = np.arange(40.0)
+    assert backlog(times, times + 1, times) == "stable"
+
+
+def test_where_few_have_a_first_token_the_number_in_the_system_decides():
+    times = np.arange(100.0)
+    assert backlog(times, np.where(times < 15, times + 1, np.inf), np.where(times < 15, times, np.nan)) == "growing"
+    assert backlog(times, times + 1, np.where(times < 15, times, np.nan)) == "stable"      # they give up after 1 s
+
+
+def test_lines_of_older_versions_are_read():
+    assert [backlog_of({"backlog": word}) for word in ("unknown", "growing")] == ["too short to tell", "growing"]
 
 
 def test_rise_must_be_significant_and_large():

@@ -16,7 +16,7 @@ from simulator import cli
 from simulator.study.sweep.merge import csv_of, runs_table
 from simulator.study.sweep.plan import read
 from simulator.study.sweep.segments import FOLDER, Segment, read_all
-from simulator.study.sweep.trial import Finished, line_of, read_line
+from simulator.study.sweep.trial import Finished, Trial, line_of, read_line
 
 
 def sweep(study, out, *options):
@@ -161,7 +161,7 @@ def test_longer_runs_until_the_numbers_are_sure(study, tmp_path):
                  "--set", 'study.statistics.metrics=["ttft_ms.mean"]', "--set", "study.seeds=3") == 0
     runs, points = simulator.load_study(out)
     assert (out / "plan-2.jsonl").exists()
-    assert set(runs["num_requests"].tolist()) >= {-1, 120}
+    assert set(runs["num_requests"].tolist()) >= {60, 120}
     is_sure = points["ttft_ms.mean.ci"] <= 0.3 * points["ttft_ms.mean"]
     assert ((points["n"] == 32) | is_sure | np.isnan(points["ttft_ms.mean.ci"])).all()
     assert sweep(study, out, "--set", "study.statistics.precision=0.3", "--set", "study.statistics.max_requests=240",
@@ -230,6 +230,25 @@ def test_status_and_table(study, tmp_path, capsys):
     assert cli.main(["study", "merge", str(tmp_path / "out")]) == 0
     assert "4 runs are missing" in capsys.readouterr().out
     assert cli.main(["study", "status", str(tmp_path)]) == 2
+
+
+def test_the_table_has_the_requests_of_each_run(study, tmp_path, capsys):
+    assert sweep(study, tmp_path / "out") == 0
+    capsys.readouterr()
+
+    assert cli.main(["study", "table", str(tmp_path / "out")]) == 0
+    printed = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    written = list(csv.DictReader(io.StringIO((tmp_path / "out/table.csv").read_text())))
+    assert printed == written
+    counts = {float(row["num_requests"]) for row in printed}
+    assert counts == {float(row["requests.injected"]) + float(row["warmup_requests"]) for row in printed}
+
+
+def test_a_workload_without_a_number_of_requests_has_a_blank():
+    table = runs_table([Trial(0, "0" * 16, 0, 0, 1, {})], [None])
+
+    assert table["num_requests"].tolist() == [-1]
+    assert next(csv.DictReader(io.StringIO(csv_of(table))))["num_requests"] == ""
 
 
 def test_line_is_read_back_and_a_changed_one_is_not():
