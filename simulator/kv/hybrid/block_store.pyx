@@ -248,6 +248,9 @@ cdef class NamedStore(BlockStore):
                                    f"counted, in the free queue: {block in in_queue}")
             if self._blocks[block].hash != 0 and self.prefixes.find(self._blocks[block].hash) == 0:
                 raise RuntimeError(f"block {block} has a hash the prefix cache does not know")
+        for block in range(self._num_blocks + 1, self._num_records):
+            if self._blocks[block].hash != 0 and self._blocks[self._blocks[block].references].hash == 0:
+                raise RuntimeError(f"block {self._blocks[block].references} has further hashes, and no first one")
 
 
 @cython.final
