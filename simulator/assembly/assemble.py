@@ -345,7 +345,15 @@ def _pool(pool, readings: Readings, cluster) -> tuple[Site, Pool]:
         ranks_per_choice=ranks_per_choice(pool, per_node), lock_step=rules,
         model=pool.serves, role=pool.role, nodes_per_unit=pool.nodes_per_unit,
         cost_per_hour=pool.cost_per_hour / ranks, accelerators=gpus, layer_groups=site.layer_groups,
-        replicas_per_node=per_node, behind_server=True, notes=kernel_notes(pool, site.deployment))
+        replicas_per_node=per_node, behind_server=True,
+        notes=kernel_notes(pool, site.deployment) + _hit_notes(pool, site.layer_groups))
+
+
+def _hit_notes(pool, layers: LayerGroups | None) -> tuple[str, ...]:
+    """Return what a reader of the predictions has to know of hits in the prefix cache."""
+    if layers is None or not pool.engine.enable_prefix_caching:
+        return ()
+    return tuple(layers.hit_notes(pool.kv_tiers is not None or pool.role != "both"))
 
 
 def _tier(pool, site: Site, cluster):

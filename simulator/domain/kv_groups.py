@@ -111,9 +111,7 @@ def plan_groups(deployment: Deployment, block_size: int, max_model_len: int,
                               aligned=kind == "linear_attention" and rules.enable_prefix_caching)] * count
         members += [layers[i::count] for i in range(count)]
     return GroupPlan(
-        layers=LayerGroups(groups=tuple(groups), retention_interval=rules.retention_interval,
-                           chunk_alignment=block_size if any(group.aligned for group in groups) else 0),
-        members=tuple(members), page_bytes=page_bytes)
+        layers=rules.layers(tuple(groups), block_size, shared), members=tuple(members), page_bytes=page_bytes)
 
 
 def _block_size(deployment: Deployment, block_size: int) -> int:

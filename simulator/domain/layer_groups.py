@@ -1,5 +1,6 @@
 """Groups of layers that share a block table, as vLLM's hybrid KV cache manager has them."""
 from collections import Counter
+from math import gcd, lcm
 from typing import Annotated, Literal
 
 import msgspec
@@ -30,6 +31,11 @@ class LayerGroup(msgspec.Struct, frozen=True, kw_only=True):
     aligned: bool = False
 
     @property
+    def is_endless(self) -> bool:
+        """A sequence has one state for life."""
+        return self.kind == "linear_attention" and not self.aligned
+
+    @property
     def words(self) -> str:
         """Text that its layers need, and its blocks, in words."""
         blocks = f"blocks of {self.block_size} tokens"
@@ -44,11 +50,50 @@ class LayerGroups(msgspec.Struct, frozen=True, kw_only=True):
     chunk_alignment : chunks of a prompt end at multiples of this number of tokens; 0: anywhere.
     retention_interval : tokens from one place where a window or state is kept for others to the next; 0: only at the
         end of a prompt and where a shared prefix ends; None: wherever a hit may end.
+    prefix_match_unit : tokens of the pieces in which texts are hashed; None: as many as divide all blocks.
+    context_ways : ranks that share the KV of a sequence.
+    hits_are_whole : hits end with whole blocks, whatever the rest says.
     """
 
     groups: tuple[LayerGroup, ...]
     chunk_alignment: int = 0
     retention_interval: int | None = 0
+    prefix_match_unit: int | None = None
+    context_ways: int = 1
+    hits_are_whole: bool = False
+
+    @property
+    def unit(self) -> int:
+        """Tokens of which all block sizes are divisors."""
+        return lcm(*(group.block_size for group in self.groups))
+
+    @property
+    def hash_unit(self) -> int:
+        """Tokens of the pieces in which texts are hashed, with prefix caching.
+
+        Source: vLLM 0.32.0, vllm/v1/core/kv_cache_utils.py, resolve_kv_cache_block_sizes.
+        """
+        if len(self.groups) == 1 or any(group.is_endless for group in self.groups):
+            return self.unit
+        return self.prefix_match_unit or gcd(*(group.block_size for group in self.groups))
+
+    @property
+    def hits_are_fine(self) -> bool:
+        """Whether a hit may end where any hashed piece ends.
+
+        States are kept there, and no window or chunk is in the way.
+
+        Source: the same file, partial_hash_hits_enabled.
+        """
+        unit, least = self.hash_unit, self.hash_unit + (self.context_ways == 1)
+        return not self.hits_are_whole and len(self.groups) > 1 and any(
+            group.aligned and group.block_size >= least for group in self.groups) and all(
+            group.block_size == unit for group in self.groups if group.window)
+
+    @property
+    def hits_end_inside(self) -> bool:
+        """Whether a hit may end inside blocks."""
+        return self.hits_are_fine and self.hash_unit < self.unit
 
     @property
     def has_states(self) -> bool:
@@ -63,6 +108,22 @@ class LayerGroups(msgspec.Struct, frozen=True, kw_only=True):
         """
         return len({group.block_size for group in self.groups}) == 1 and any(
             group.kind == "full_attention" for group in self.groups)
+
+    def hit_notes(self, has_tier: bool) -> list[str]:
+        """Return what is to be said of where hits end, with prefix caching.
+
+        has_tier : there is KV beyond the blocks.
+        """
+        unit = self.hash_unit
+        if self.hits_end_inside and has_tier:
+            return [f"hits in the prefix cache end with whole blocks, each {self.unit} tokens, and in vLLM inside of "
+                    f"blocks, each {unit}: that is not built together with KV beyond the blocks"]
+        if self.hits_end_inside:
+            return [f"hits in the prefix cache end inside of blocks, each {unit} tokens; copying these takes no time"]
+        if self.prefix_match_unit is None or unit == self.unit:
+            return []
+        why = "layers with windows or chunks have blocks of other sizes" if self.has_states else "no layer keeps states"
+        return [f"prefix_match_unit = {unit}: hits end each {self.unit} tokens all the same, as in vLLM, since {why}"]
 
     def explain(self, num_layers: tuple[int, ...] = ()) -> list[str]:
         """Return a line for each sort of groups.
@@ -95,13 +156,14 @@ class GroupRules(msgspec.Struct, frozen=True, kw_only=True):
 
     enable_prefix_caching : states of linear attention are kept where blocks end.
     is_disabled : all layers share one block table where they can (disable_hybrid_kv_cache_manager).
-    retention_interval : see LayerGroups.
+    retention_interval, prefix_match_unit : see LayerGroups.
     given : groups that replace the model's.
     """
 
     enable_prefix_caching: bool = True
     is_disabled: bool = False
     retention_interval: int | None = 0
+    prefix_match_unit: int | None = None
     given: tuple[GivenGroup, ...] = ()
 
     def groups_given(self, block_size: int, max_model_len: int, context_ways: int = 1) -> LayerGroups:
@@ -115,6 +177,10 @@ class GroupRules(msgspec.Struct, frozen=True, kw_only=True):
             return LayerGroup(kind=given.kind, window=given.window, aligned=is_state and self.enable_prefix_caching,
                               block_size=max_model_len if is_state and not self.enable_prefix_caching else size)
 
-        groups = tuple(map(group, self.given))
+        return self.layers(tuple(map(group, self.given)), block_size, context_ways)
+
+    def layers(self, groups: tuple[LayerGroup, ...], block_size: int, context_ways: int) -> LayerGroups:
+        """Return these groups under these rules; `context_ways` as above."""
         return LayerGroups(groups=groups, retention_interval=self.retention_interval,
+                           prefix_match_unit=self.prefix_match_unit, context_ways=context_ways,
                            chunk_alignment=block_size if any(each.aligned for each in groups) else 0)

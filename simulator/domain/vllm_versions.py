@@ -53,7 +53,7 @@ class VllmBehaviour(NamedTuple):
 # Keys that not each version has a flag for.
 FLAGS = frozenset({
     "engine.max_num_scheduled_tokens", "engine.max_num_active_seqs", "engine.watermark",
-    "engine.scheduler_reserve_full_isl", "engine.long_prefill_token_threshold_adaptive",
+    "engine.scheduler_reserve_full_isl", "engine.long_prefill_token_threshold_adaptive", "engine.prefix_match_unit",
     "topology.decode_context_parallel", "topology.prefill_context_parallel", "topology.cp_kv_cache_interleave_size",
     "topology.dcp_comm_backend"})
 

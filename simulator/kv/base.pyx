@@ -18,7 +18,7 @@ cdef class KVCache:
             raise ValueError(f"num_blocks and block_size must be at least 1, found {num_blocks} and {block_size}")
         self.num_blocks = num_blocks
         self.free_blocks = num_blocks
-        self.block_size = self.num_phases = block_size
+        self.block_size = self.hit_tokens = self.num_phases = block_size
         self.reserve_groups(1)
 
     def follow(self):
@@ -89,6 +89,9 @@ cdef class KVCache:
 
     cdef void begin_batch(self) noexcept nogil:
         pass
+
+    cdef int end_batch(self) except -1 nogil:
+        return 0
 
     cdef int64_t junction(self, int32_t slot) noexcept nogil:
         return 0

@@ -14,6 +14,8 @@ cdef int64_t aligned_chunk(const AlignedText* it, int64_t start, int64_t tokens)
     stop = (it.text - 1) // it.alignment * it.alignment         # the last state that a repeated text can use
     if start < stop < cut:
         cut = stop
+    if stop < it.tail < it.prompt and start < it.tail < cut:
+        cut = it.tail
     if start % it.alignment != 0:
         cut = min(cut, (start // it.alignment + 1) * it.alignment)
     if start < it.junction < end:

@@ -311,7 +311,7 @@ cdef class Scheduler:
 
     cdef int admit(self, int32_t row, int32_t hits, Batch* batch) except -1 nogil:
         cdef int32_t slot = self._occupy(row)
-        self._sequences[slot].num_computed = hits * self.kv.block_size
+        self._sequences[slot].num_computed = hits * self.kv.hit_tokens
         self._append(slot, batch)
         return slot
 
@@ -628,7 +628,7 @@ cdef class Scheduler:
         hits = self.kv.lookup(row, <int32_t>num_computed + 1)
         if not self.kv.allocate(slot, row, hits, num_computed, 0, 0, 0):
             return -1
-        self._occupy_parked(slot, row, num_tokens, hits * self.kv.block_size)
+        self._occupy_parked(slot, row, num_tokens, hits * self.kv.hit_tokens)
         return slot
 
     cdef void _occupy_parked(self, int32_t slot, int32_t row, int64_t num_tokens, int64_t num_computed) noexcept nogil:
@@ -735,7 +735,7 @@ cdef class Scheduler:
             self.transfers.begin(LOAD, slot, done_ns)
         self.transfers.tell(b"later", row, found.tokens)
         self._occupy(row)
-        self._sequences[slot].num_computed = hits * self.kv.block_size + <int32_t>found.tokens
+        self._sequences[slot].num_computed = hits * self.kv.hit_tokens + <int32_t>found.tokens
         self._sequences[slot].hold = LOADING
         self._queue_held(slot)
         self.loading += 1

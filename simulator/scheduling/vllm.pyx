@@ -12,6 +12,7 @@ cimport cython
 from simulator.domain.batch cimport clear_shape
 from simulator.domain.request cimport Request
 from simulator.kv.base cimport blocks_for
+from simulator.kv.hybrid.tables cimport GroupTables
 from simulator.kv.tier cimport UNDECIDED, External
 from simulator.scheduling.adapters cimport Adapters
 from simulator.scheduling.aligned_chunks cimport AlignedText, aligned_chunk
@@ -28,7 +29,7 @@ from msgspec.structs import replace
 from simulator.domain.vllm_versions import behaviour_of
 from simulator.kv.counting import CountingKV
 from simulator.kv.hybrid.cache import HybridKV
-from simulator.kv.hybrid.tables import unit_of
+from simulator.kv.hybrid.kinds import unit_of
 from simulator.kv.paged import PagedKV
 from simulator.kv.sparse import SparseKV
 from simulator.scheduling.base import SchedulerFacts
@@ -72,10 +73,11 @@ cdef class Vllm(EncodingScheduler):
     cdef int32_t _num_drafts            # per step; 0: no speculation
     cdef int32_t _lookahead_at_admission        # slots reserved ahead at admission; 0.10: none
     cdef bint _pads_admissions          # 0.32: a one-token admission is padded with dummy drafts
-    cdef bint _queue_may_turn           # a request may become admissible while members go on: see `repeats`
-    cdef Grammars _grammars             # of requests; None: no request has one
-    cdef Adapters _adapters             # adapters in the batch; None: a batch may use any
-    cdef int32_t* _skipped              # [n] rows passed over in an admission pass; NULL: never used
+    cdef bint _queue_may_turn           # who cannot be admitted may be later, while members go on: see `repeats`
+    cdef int32_t _tail_unit             # a chunk of a prompt ends at the last multiple of it, too; 0: not
+    cdef Grammars _grammars             # of requests; None: nobody waits for any
+    cdef Adapters _adapters             # of requests that a batch has room for; None: of any
+    cdef int32_t* _skipped              # [n] rows passed over in an admission pass; NULL: none ever is
     cdef bint _holds_now                # prompts are not computed in this batch, see _must_hold
     cdef bint _has_no_room              # the last pass that admitted all it could left a request waiting
     cdef bint _has_extras               # grammars, adapters, encoders or groups of layers
@@ -107,9 +109,10 @@ cdef class Vllm(EncodingScheduler):
             self._skips_long_prompts and not self._chunked_prefill)
         if self.tier is not None:
             self._refuse_tier(why_no_tier(parameters), context.num_stages)
+        self._tail_unit = self.kv.hit_tokens if self.kv.is_hybrid and (<GroupTables>self.kv).hits_end_inside else 0
         self.grouping = context.fast_forward and (self._num_drafts == 0 or not (
             self._is_async or context.num_stages > 1 or self.kv.tracks_identity or self.kv.is_hybrid)) and not (
-            self.kv.is_hybrid and context.num_stages > 1)
+            self.kv.is_hybrid and (context.num_stages > 1 or self._tail_unit > 0))
         if self._is_async and context.num_stages > 1 and not behaviour.takes_async_stages:
             raise ValueError(f"async_scheduling with pipeline stages: {WHY_NO_ASYNC_STAGES}")
         if self._is_async or context.num_stages > 1:
@@ -219,8 +222,9 @@ cdef class Vllm(EncodingScheduler):
     def kv_cache(parameters, plan):
         """See Scheduler."""
         if plan.layer_groups is not None:
-            if plan.tier is not None and plan.tier.copies:
-                plan = replace(plan, with_tables=True)
+            if plan.tier is not None:
+                plan = replace(plan, with_tables=plan.with_tables or plan.tier.copies,
+                               layer_groups=replace(plan.layer_groups, hits_are_whole=True))
             in_flight = parameters.max_num_batched_tokens * (2 if parameters.async_scheduling else 1)
             return HybridKV(plan.num_blocks, unit_of(plan.layer_groups, plan.enable_prefix_caching), plan, in_flight,
                             parameters.scheduler_reserve_full_isl is not False)
@@ -306,11 +310,14 @@ cdef class Vllm(EncodingScheduler):
         if self.encoder is not None:
             self.encoder.begin()
 
-    cdef void _end_extras(self, Batch* batch) noexcept nogil:
+    cdef int _end_extras(self, Batch* batch) except -1 nogil:
+        if self.kv.is_hybrid:
+            self.kv.end_batch()
         if self._grammars is not None:
             self.opens_ns = self._grammars.next_ns(batch.start_ns) if self.num_waiting() > 0 else NEVER_NS
         if self.encoder is not None:
             batch.shape.encoder_tokens = self.encoder.batch_tokens
+        return 0
 
     cdef bint _must_hold(self) noexcept nogil:
         """Return whether prompts wait for another step: a sequence decodes, and the last pass left no request waiting.
@@ -572,7 +579,7 @@ cdef class Vllm(EncodingScheduler):
         if self._is_stuck(row, text) and (self.encoder is None or not self.encoder.has_items(row)):
             return STOP
         hits = self.kv.lookup(row, <int32_t>text)
-        computed = <int64_t>hits * self.kv.block_size
+        computed = <int64_t>hits * self.kv.hit_tokens
         external.tokens, external.comes_later, external.brings_token = 0, False, False
         if self.tier is not None:
             outcome = self._ask_tier(row, hits, &external, batch.start_ns)
@@ -596,8 +603,8 @@ cdef class Vllm(EncodingScheduler):
         return ADMITTED
 
     cdef int _ask_tier(self, int32_t row, int32_t hits, External* external, int64_t now_ns) except -1 nogil:
-        """Return the outcome for the head as far as the tier decides, and the tokens of its text found there."""
-        self.tier.match(row, <int64_t>hits * self.kv.block_size, external)
+        """Return what becomes of the head as far as the tier goes, and what that has of its text."""
+        self.tier.match(row, <int64_t>hits * self.kv.hit_tokens, external)
         if external.tokens == UNDECIDED:
             return SKIP
         if external.tokens > 0 and external.comes_later:
@@ -638,6 +645,7 @@ cdef class Vllm(EncodingScheduler):
         cdef AlignedText it
         it.prompt, it.text = self._requests[row].prompt_tokens, text
         it.junction, it.alignment = self.kv.junction(slot), self.kv.chunk_alignment
+        it.tail = (it.prompt - 1) // self._tail_unit * self._tail_unit if self._tail_unit > 0 else 0
         it.largest = min(self._token_budget, self._threshold) if self._threshold > 0 else self._token_budget
         return aligned_chunk(&it, computed, tokens)
 
@@ -670,7 +678,7 @@ cdef class Vllm(EncodingScheduler):
         cdef Request* request = &self._requests[row]
         cdef int64_t text = request.prompt_tokens + request.output_tokens
         cdef int64_t tokens = min(
-            <int64_t>hits * self.kv.block_size + found.tokens + found.brings_token, self._max_model_len)
+            <int64_t>hits * self.kv.hit_tokens + found.tokens + found.brings_token, self._max_model_len)
         cdef int64_t full_text = min(text, self._max_model_len) if self._reserves_full_text else 0
         cdef int32_t slot = self.top_slot()
         if self.kv.is_hybrid:

@@ -1,6 +1,6 @@
 """Arguments of the scheduler `vllm`, the faults that vLLM refuses to start with, and advice for stalled replicas."""
 from collections.abc import Iterator, Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -25,9 +25,6 @@ Retention = Annotated[int, Meta(ge=0, le=2**31 - 1)] | Literal["dense"]
 class VllmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """vLLM's arguments. Source: vLLM 0.32.0 and 0.10.1, vllm/config/scheduler.py."""
 
-    WHY_NOT: ClassVar[dict[str, str]] = {
-        "prefix_match_unit": "hits end with whole blocks here, and vLLM's hits inside a block, whose rest it copies, "
-                             "are not modelled"}
     max_num_seqs: Annotated[int, Meta(ge=1, le=2**20, description="sequences in a batch")] = 256
     max_num_batched_tokens: Annotated[Tokens, Meta(description="tokens in a batch")] = 8192
     max_num_scheduled_tokens: Annotated[Tokens | None, Meta(description=(
@@ -57,8 +54,11 @@ class VllmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     disable_hybrid_kv_cache_manager: Annotated[bool, Meta(description=(
         "keep the KV of sliding and chunked layers as if they attended to the whole context"))] = False
     prefix_cache_retention_interval: Annotated[Retention | None, Meta(extra={"unit": "tokens"}, description=(
-        "distance of the positions of a prompt at which windows and states are kept for later prompts; 0: only at its "
-        "end and at the end of a shared prefix; dense: wherever a hit may end; default: 0"))] = None
+        "from one place of a prompt whose windows and states are kept for others to the next; 0: only its end and "
+        "where a shared prefix ends; dense: wherever a hit may end; default: 0"))] = None
+    prefix_match_unit: Annotated[Tokens | None, Meta(extra={"unit": "tokens"}, description=(
+        "tokens of the pieces in which prompts are looked up: with states of linear attention hits end inside blocks, "
+        "which are copied; a divisor of the block sizes of all groups of layers; default: the largest one"))] = None
     kv_cache_groups: Annotated[tuple[GivenGroup, ...], Meta(description=(
         "layers with block tables of their own, in place of those of [model]; needs num_gpu_blocks"))] = ()
 
@@ -72,7 +72,8 @@ class VllmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         """Rules by which layers have block tables of their own."""
         interval = self.prefix_cache_retention_interval
         return GroupRules(is_disabled=self.disable_hybrid_kv_cache_manager, given=self.kv_cache_groups,
-                          retention_interval=None if interval == "dense" else interval or 0)
+                          retention_interval=None if interval == "dense" else interval or 0,
+                          prefix_match_unit=self.prefix_match_unit)
 
 
 def completed(parameters: VllmParameters, topology) -> VllmParameters:
@@ -162,6 +163,8 @@ def group_faults(parameters: VllmParameters, layers: LayerGroups | None,
     if interval is not None and (layers is None or not enable_prefix_caching):
         why = "all layers share one block table" if enable_prefix_caching else "enable_prefix_caching is false"
         yield "prefix_cache_retention_interval", f"expected none, found {interval}: {why}, and nothing is left out"
+    if parameters.prefix_match_unit is not None:
+        yield from _unit_faults(parameters, layers, enable_prefix_caching)
     if layers is None:
         return
     kinds = {group.kind for group in layers.groups}
@@ -171,6 +174,32 @@ def group_faults(parameters: VllmParameters, layers: LayerGroups | None,
             f"tables that {parameters.vllm_version} has for layers of several kinds are not built")
     if parameters.speculative is not None and "linear_attention" in kinds:
         yield "speculative", "expected none: the states that layers of linear attention keep of drafts are not built"
+
+
+def _unit_faults(parameters: VllmParameters, layers: LayerGroups | None,
+                 enable_prefix_caching: bool) -> Iterator[tuple[str, str]]:
+    """Yield what does not go with `prefix_match_unit`.
+
+    Source: vLLM 0.32.0, vllm/v1/core/kv_cache_utils.py, resolve_kv_cache_block_sizes.
+    """
+    unit, version = parameters.prefix_match_unit, parameters.vllm_version
+    sizes = sorted({group.block_size for group in layers.groups}) if layers is not None else []
+    if "engine.prefix_match_unit" not in behaviour_of(version).flags:
+        yield "prefix_match_unit", f'expected none, found {unit}: vLLM {version} has no such argument'
+    elif not enable_prefix_caching:
+        yield "prefix_match_unit", f"expected none, found {unit}: enable_prefix_caching is false, and nothing is found"
+    elif layers is None:
+        yield "prefix_match_unit", (
+            f"expected none, found {unit}: all layers share one block table, and hits end with its blocks; vLLM takes "
+            "their size alone there")
+    elif len(layers.groups) == 1 and unit != sizes[0]:
+        yield "prefix_match_unit", (
+            f"expected none, or {sizes[0]}, the tokens of a block, found {unit}: all layers are in one group, and hits "
+            "end with its blocks")
+    elif any(size % unit for size in sizes):
+        yield "prefix_match_unit", (
+            f"expected a divisor of the block sizes of all groups of layers, {', '.join(map(str, sizes))}, "
+            f"found {unit}")
 
 
 def drops_last_hit(speculative: SpeculativeParameters | None) -> bool:
@@ -186,6 +215,7 @@ def why_no_tier(parameters: VllmParameters) -> str:
     """Return why the scheduler cannot work with KV beyond its blocks; empty: it can."""
     version = parameters.vllm_version
     unsettled = {f'vllm_version = "{version}"': not behaviour_of(version).has_connectors,
+                 "prefix_match_unit": parameters.prefix_match_unit is not None,
                  "speculative decoding": parameters.speculative is not None}
     found = [name for name, is_given in unsettled.items() if is_given]
     return f"its rules for KV from elsewhere are not settled with {' and '.join(found)}" if found else ""

@@ -227,6 +227,14 @@ def test_what_is_not_built_is_refused_with_the_reason(refusal, overrides, messag
     assert message in refusal(overrides)
 
 
+def test_a_text_takes_one_block_of_each_group_of_states(run):
+    # 1500 tokens take 94 blocks of 16 of full attention, and of three groups of states two each at a time, as in vLLM.
+    groups = [{"kind": "full_attention"}, *[{"kind": "linear_attention"}] * 3]
+    result = run({"engine.kv_cache_groups": groups, "engine.num_gpu_blocks": 150})
+
+    assert (result.requests["completed_ns"] > 0).all()
+
+
 def test_groups_that_are_given_need_the_number_of_blocks(tmp_path):
     path = tmp_path / "given.toml"
     path.write_text(BASE.replace("num_gpu_blocks = 2000\n", "") + '[hardware]\nname = "h100-sxm-80gb"\n')

@@ -41,6 +41,9 @@ VALUES = {
                                                "engine.disable_hybrid_kv_cache_manager": True},
     "engine.prefix_cache_retention_interval": {"model.name": "gpt-oss-20b",
                                                "engine.prefix_cache_retention_interval": "dense"},
+    "engine.prefix_match_unit": {
+        "engine.prefix_match_unit": 1, "engine.num_gpu_blocks": 100,
+        "engine.kv_cache_groups": [{"kind": "full_attention"}, {"kind": "linear_attention"}]},
     **{f"engine.experts.{key}": {
         "model.name": "gpt-oss-20b", "topology.tensor_parallel": 2, "topology.expert_parallel": 2,
         "engine.experts.popularity.distribution": "zipf", "engine.experts.popularity.s": 1.0,

@@ -6,7 +6,7 @@ from simulator.domain import records
 from simulator.domain.layer_groups import LayerGroup, LayerGroups
 from simulator.kv.content import Content
 from simulator.kv.hybrid.cache import HybridKV
-from simulator.kv.hybrid.tables import unit_of
+from simulator.kv.hybrid.kinds import unit_of
 from simulator.scheduling.questions import KVPlan
 
 SYSTEM = records.named_stream(0)

@@ -33,6 +33,9 @@ class KvCache:
     def begin_step(self):
         """A decision is about to be made."""
 
+    def end_step(self):
+        """It is made."""
+
     def hit_tokens(self, hits):
         return len(hits) * self.block_size
 

@@ -115,6 +115,7 @@ class Scheduler:
             self._admit_waiting(step)
         for row, num_tokens in step.scheduled.items():
             self._advance(step, self.requests[row], num_tokens)
+        self.cache.end_step()
         return step
 
     def _limits(self):

@@ -6,7 +6,7 @@ from oracle.test_twin import first_difference
 from oracle.twin import simulate
 from support import engine, reference
 from support.log import to_log
-from support.random_hybrid import hybrid_description
+from support.random_hybrid import hybrid_description, with_hits_inside
 from support.scenario import load
 from support.vllm_scope import groups_of
 
@@ -29,6 +29,16 @@ def test_engine_and_twin_agree_event_by_event(seed, fast_forward):
     assert difference is None, difference
 
 
+@pytest.mark.parametrize("fast_forward", [True, False], ids=["fast_forward", "stepwise"])
+@pytest.mark.parametrize("seed", range(7000, 7120))
+def test_engine_and_twin_agree_where_hits_end_inside_blocks(seed, fast_forward):
+    scenario = scenario_of(with_hits_inside(seed))
+    twin = simulate(scenario.workload, scenario.parameters, scenario.prices, host=scenario.host, max_steps=MAX_STEPS,
+                    **scenario.cache)
+    difference = first_difference(twin, engine.run(scenario, fast_forward=fast_forward, max_iterations=MAX_STEPS))
+    assert difference is None, difference
+
+
 @pytest.mark.skipif(not reference.SECOND_MODEL.exists(), reason=f"no model at {reference.SECOND_MODEL}")
 @pytest.mark.parametrize("fast_forward", [True, False], ids=["fast_forward", "stepwise"])
 @pytest.mark.parametrize("seed", range(150))
@@ -41,10 +51,11 @@ def test_model_finds_no_fault_in_the_engine(seed, fast_forward):
     assert fault is None, fault
 
 
-@pytest.mark.parametrize("seed", range(6000, 6120))
-def test_what_nobody_looks_at_is_decided_alike(seed):
+@pytest.mark.parametrize(("draw", "seed"), [(hybrid_description, seed) for seed in range(6000, 6120)]
+                         + [(with_hits_inside, seed) for seed in range(6200, 6230)])
+def test_what_nobody_looks_at_is_decided_alike(draw, seed):
     # with block tables, one iteration at a time; without, and runs of iterations at once
-    scenario = scenario_of(hybrid_description(seed, beyond_vllm=True))
+    scenario = scenario_of(draw(seed) if draw is with_hits_inside else draw(seed, beyond_vllm=True))
     named = engine.run(scenario, fast_forward=False)
     for fast_forward in (False, True):
         counted = engine.run(scenario, fast_forward=fast_forward, details=False)

@@ -73,6 +73,7 @@ LLAMA = {"model__name": "llama-3.1-8b", "hardware__name": "h100-sxm-80gb"}
 OF_ADAPTERS = {"engine__lora__adapter_mb": 50.0}
 PADS = {"latency__per_decode_token_us": 100.0}
 GROUPS = {"engine__kv_cache_groups": [{"kind": "full_attention"}, {"kind": "sliding_attention", "window": 48}]}
+STATES = {"engine__kv_cache_groups": [{"kind": "full_attention"}, {"kind": "linear_attention"}]}
 DRAFTS = at("engine__speculative", num_tokens=3, acceptance=[0, 1, 2])
 DRAFTER = at("engine__speculative", num_tokens=3, method="draft_model", drafter_share=0.1)
 SMALL_DRAFTER = {"model__name": "qwen3-8b", "hardware__name": "h100-sxm-80gb", "latency__backend": "roofline", **at(
@@ -97,6 +98,7 @@ SCHEDULERS = {
         "vllm_version": acts("0.10", "0.32", **CHUNKED),
         "disable_hybrid_kv_cache_manager": acts(False, True, model__name="gpt-oss-20b"),
         "prefix_cache_retention_interval": acts(0, "dense", **GROUPS),
+        "prefix_match_unit": acts(2, 16, **STATES),
         "kv_cache_groups[].kind": acts("sliding_attention", "chunked_attention",
                                        engine__kv_cache_groups=[{"window": 64}]),
         "kv_cache_groups[].block_size": acts(16, 32, engine__kv_cache_groups=[{"kind": "full_attention"}]),

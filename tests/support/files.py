@@ -16,7 +16,7 @@ SPECULATIVE_OPTIONS = {"num_speculative_tokens": "num_tokens", "spec_lookahead":
 ENCODER_OPTIONS = {"max_num_encoder_input_tokens": "max_num_encoder_input_tokens", "encoder_cache_size": "cache_tokens",
                    "disable_chunked_mm_input": "disable_chunked_mm_input"}
 NOT_OPTIONS = {"dcp", "kv_connector", "groups", "prefix_cache_retention_interval", "max_loras", *SPECULATIVE_OPTIONS,
-               *ENCODER_OPTIONS}
+               "prefix_match_unit", "context_ways", *ENCODER_OPTIONS}
 GROUP_KEYS = {"kind", "block_size", "window"}       # what else a group has follows from enable_prefix_caching
 # What the recorder assumed where a scenario is silent (in full in the `options` of each log)
 RECORDER_DEFAULTS = {"max_num_batched_tokens": 2048, "max_num_seqs": 128, "block_size": 16, "num_blocks": 1000,
@@ -114,6 +114,8 @@ def _experiment(description):
         if options.get("enable_prefix_caching", True):
             interval = description["options"]["prefix_cache_retention_interval"]
             engine["prefix_cache_retention_interval"] = "dense" if interval is None else interval
+            if options.get("prefix_match_unit"):
+                engine["prefix_match_unit"] = options["prefix_match_unit"]
     if options.get("num_speculative_tokens"):
         engine["speculative"] = {ours: options.get(theirs, 0) for theirs, ours in SPECULATIVE_OPTIONS.items()}
         engine["speculative"]["acceptance"] = description.get("spec_accept") or [0]

@@ -28,6 +28,33 @@ def hybrid_description(seed, beyond_vllm=False):
     return description
 
 
+def with_hits_inside(seed):
+    """Return one whose hits may end inside blocks: of states, some beside windows, some in larger blocks."""
+    description = hybrid_description(seed, beyond_vllm=True)
+    while not _keeps_states(description["options"]):
+        seed += FAR
+        description = hybrid_description(seed, beyond_vllm=True)
+    options, rng = description["options"], Random(-seed)
+    size, larger = options["block_size"], rng.choice([1, 1, 2])
+    unit = options["prefix_match_unit"] = rng.choice([each for each in (1, 2, 4, 8) if each < size])
+    for group in options["groups"]:
+        if group["kind"] == "sliding":
+            group["block_size"] = rng.choice([unit, unit, size])
+    options["groups"] = [group | {"block_size": larger * size} if group["kind"] == "mamba" else group
+                         for group in options["groups"]]
+    options["num_blocks"] += 40 * any(group.get("block_size", size) < size for group in options["groups"])
+    if options.get("prefix_cache_retention_interval"):
+        options["prefix_cache_retention_interval"] = 2 * size * rng.choice([1, 2])
+    if rng.random() < 0.2 and larger > 1:
+        options["prefix_match_unit"] = None
+    return description
+
+
+def _keeps_states(options):
+    return options["enable_prefix_caching"] and any(
+        group["kind"] == "mamba" and group.get("mode", "align") == "align" for group in options["groups"])
+
+
 def with_group_offload(seed):
     """Return the same with KV offload to host memory, of layers that it knows."""
     description = hybrid_description(seed)

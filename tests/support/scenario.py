@@ -36,7 +36,7 @@ CACHE_OPTIONS = {"num_blocks": "num_gpu_blocks", "block_size": "block_size", "ma
                  "enable_prefix_caching": "enable_prefix_caching"}
 EAGLE = {"method": "eagle", "drafter_share": 0.0}       # drafts that take no time
 NOT_SCHEDULING = {"num_speculative_tokens", "spec_lookahead", "kv_connector", "kv_offload", "groups",
-                  "prefix_cache_retention_interval", "eagle", *CACHE_OPTIONS}
+                  "prefix_cache_retention_interval", "prefix_match_unit", "context_ways", "eagle", *CACHE_OPTIONS}
 OF_ENCODERS = {"max_num_encoder_input_tokens": "max_num_encoder_input_tokens", "encoder_cache_size": "cache_tokens",
                "disable_chunked_mm_input": "disable_chunked_mm_input"}
 
@@ -92,7 +92,8 @@ def _layer_groups(options):
     groups = tuple(LayerGroup(**group) for group in options["groups"])
     return LayerGroups(groups=groups,
                        chunk_alignment=options["block_size"] if any(group.aligned for group in groups) else 0,
-                       retention_interval=options.get("prefix_cache_retention_interval", 0))
+                       retention_interval=options.get("prefix_cache_retention_interval", 0),
+                       prefix_match_unit=options.get("prefix_match_unit"), context_ways=options.get("context_ways", 1))
 
 
 def _tier(requests, description, options):

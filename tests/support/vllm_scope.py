@@ -14,15 +14,14 @@ KNOWN = {"max_num_batched_tokens", "max_num_scheduled_tokens", "max_num_seqs", "
          "kv_offload", "groups", "eagle"}
 # Options that only act on what requests bring along, or on caches with several groups
 OF_ENCODERS = {"max_num_encoder_input_tokens", "encoder_cache_size", "disable_chunked_mm_input"}
-OF_REQUESTS = {"max_loras", "prefix_cache_retention_interval", *OF_ENCODERS}
+OF_REQUESTS = {"max_loras", "prefix_cache_retention_interval", "prefix_match_unit", *OF_ENCODERS}
 KINDS = {"full": "full_attention", "sliding": "sliding_attention", "chunked": "chunked_attention",
          "mamba": "linear_attention"}
 GROUP_KEYS = {"kind", "block_size", "window", "chunk", "mode"}
 SEVERAL_KINDS = "a KV connector beside a KV cache of several kinds"
 PAIR = "a prefill/decode pair, see `test_vllm_pd.py`"
 RANKS = "nothing but data-parallel ranks in lock-step, see `test_vllm_waves.py`"
-NEEDS = {"kv_role": "a KV connector of two sides", "prefill": PAIR, "decode": PAIR,
-         "prefix_match_unit": "hits of parts of blocks"}
+NEEDS = {"kv_role": "a KV connector of two sides", "prefill": PAIR, "decode": PAIR}
 REQUEST_KEYS = {"id", "arrival", "output_len", "priority", "max_tokens", "stop_at", "prompt", "external", "hold",
                 "lora", "grammar", "mm"}
 REQUEST_NEEDS = {"local": PAIR,
@@ -170,7 +169,8 @@ def groups_of(options):
     """Return the options of groups of layers in the words that the engine knows."""
     degree, block_size = options.get("dcp") or 1, options.get("block_size", 16)
     return {"groups": [_group(group, block_size, degree) for group in options["groups"]],
-            "prefix_cache_retention_interval": options.get("prefix_cache_retention_interval", 0)}
+            "prefix_cache_retention_interval": options.get("prefix_cache_retention_interval", 0),
+            "prefix_match_unit": options.get("prefix_match_unit"), "context_ways": degree}
 
 
 def _is_hybrid(groups):

@@ -4,8 +4,11 @@ Source: the behaviour of vLLM 0.32.0, vllm/v1/core/block_pool.py.
 """
 from libc.stdint cimport int32_t, uint64_t
 from libc.stdlib cimport calloc, free
+from libc.string cimport memset
 cimport cython
 
+from simulator.core.errors cimport out_of_memory
+from simulator.core.memory cimport resize
 from simulator.kv.prefix_cache cimport Block, PrefixCache
 from simulator.kv.stretches cimport Stretches
 
@@ -25,6 +28,12 @@ cdef class BlockStore:
     cdef int32_t list_as(self, int32_t block, uint64_t hash) except -1 nogil:
         return block
 
+    cdef int also_list_as(self, int32_t block, uint64_t hash) except -1 nogil:
+        return 0
+
+    cdef int move_hashes(self, int32_t block, int32_t other) except -1 nogil:
+        return 0
+
     cdef int32_t release(self, int32_t* table, int32_t begin, int32_t end) except -1 nogil:
         return 0
 
@@ -40,7 +49,7 @@ cdef class NamedStore(BlockStore):
         cdef int32_t block
         self.names_all = True
         self.prefixes = PrefixCache()
-        self._num_blocks = num_blocks
+        self._num_blocks, self._num_records = num_blocks, num_blocks + 1
         self._blocks = <Block*>calloc(num_blocks + 1, sizeof(Block))
         if self._blocks == NULL:
             raise MemoryError()
@@ -51,6 +60,7 @@ cdef class NamedStore(BlockStore):
 
     def __dealloc__(self):
         free(self._blocks)
+        free(self._further)
 
     cdef int take(self, int32_t* table, int32_t count, int32_t num_left) except -1 nogil:
         cdef Block* blocks = self._blocks
@@ -60,7 +70,7 @@ cdef class NamedStore(BlockStore):
                 self.evictions += 1
                 if self._evicted is not None:
                     self._note_eviction(block)
-                self.prefixes.remove(block)
+                self._forget(block)
             blocks[block].references = 1
             table[i] = block
             block = blocks[block].next
@@ -77,8 +87,74 @@ cdef class NamedStore(BlockStore):
         return it.references
 
     cdef int32_t list_as(self, int32_t block, uint64_t hash) except -1 nogil:
+        if self._blocks[block].hash != 0:
+            self._forget(block)
         self.prefixes.insert(block, hash)
         return block
+
+    cdef int also_list_as(self, int32_t block, uint64_t hash) except -1 nogil:
+        cdef int32_t entry
+        if self._blocks[block].hash == hash:
+            return 0
+        if self._blocks[block].hash == 0:
+            self.prefixes.insert(block, hash)
+            return 0
+        if self._spare == 0:
+            self._add_spares()
+        entry = self._further[block]
+        while entry != 0:
+            if self._blocks[entry].hash == hash:
+                return 0
+            entry = self._blocks[entry].next
+        entry = self._spare
+        self._spare = self._blocks[entry].next
+        self._blocks[entry].references, self._blocks[entry].next = block, self._further[block]
+        self._further[block] = entry
+        self.prefixes.insert(entry, hash)
+        return 0
+
+    cdef int move_hashes(self, int32_t block, int32_t other) except -1 nogil:
+        cdef uint64_t hash = self._blocks[block].hash
+        cdef int32_t entry
+        if hash == 0:
+            return 0
+        self.prefixes.remove(block)
+        self.prefixes.insert(other, hash)
+        entry = self._further[block] if self._further != NULL else 0
+        while entry != 0:
+            self.also_list_as(other, self._blocks[entry].hash)
+            entry = self._blocks[entry].next
+        self._drop_further(block)
+        return 0
+
+    cdef void _forget(self, int32_t block) noexcept nogil:
+        """Let nothing be found in a block, which has a hash, any more."""
+        self.prefixes.remove(block)
+        self._drop_further(block)
+
+    cdef void _drop_further(self, int32_t block) noexcept nogil:
+        cdef int32_t entry = self._further[block] if self._further != NULL else 0, following
+        while entry != 0:
+            following = self._blocks[entry].next
+            self.prefixes.remove(entry)
+            self._blocks[entry].next = self._spare
+            self._spare = entry
+            entry = following
+        if self._further != NULL:
+            self._further[block] = 0
+
+    cdef int _add_spares(self) except -1 nogil:
+        cdef int32_t before = self._num_records, after = before + before // 2 + 16, entry
+        if self._further == NULL:
+            self._further = <int32_t*>calloc(self._num_blocks + 1, sizeof(int32_t))
+            if self._further == NULL:
+                return out_of_memory()
+        resize(&self._blocks, after * sizeof(Block))
+        memset(self._blocks + before, 0, (after - before) * sizeof(Block))
+        for entry in range(before, after - 1):
+            self._blocks[entry].next = entry + 1
+        self._spare, self._num_records = before, after
+        return self.prefixes.relocate(self._blocks, after)
 
     cdef int32_t release(self, int32_t* table, int32_t begin, int32_t end) except -1 nogil:
         cdef Block* blocks = self._blocks
@@ -144,11 +220,14 @@ cdef class NamedStore(BlockStore):
         """Distinct texts that cached blocks hold, each counted once in each group."""
         cdef int32_t block
         return sum(self._blocks[block].hash != 0 and self._blocks[block].chain >= 0
-                   for block in range(1, self._num_blocks + 1))
+                   for block in range(1, self._num_records))
 
     def clear(self):
-        """Forget all cached text; no block is held."""
-        self.prefixes.clear(self._num_blocks + 1)
+        """Forget what is cached; nothing is held."""
+        cdef int32_t block
+        for block in range(1, self._num_blocks + 1):
+            if self._blocks[block].hash != 0:
+                self._forget(block)
 
     def check(self, held, num_free):
         """Raise RuntimeError unless queue, references and prefix cache agree with the block tables.
@@ -169,6 +248,9 @@ cdef class NamedStore(BlockStore):
                                    f"counted, in the free queue: {block in in_queue}")
             if self._blocks[block].hash != 0 and self.prefixes.find(self._blocks[block].hash) == 0:
                 raise RuntimeError(f"block {block} has a hash the prefix cache does not know")
+        for block in range(self._num_blocks + 1, self._num_records):
+            if self._blocks[block].hash != 0 and self._blocks[self._blocks[block].references].hash == 0:
+                raise RuntimeError(f"block {self._blocks[block].references} has further hashes, and no first one")
 
 
 @cython.final

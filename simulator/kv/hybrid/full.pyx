@@ -7,16 +7,25 @@ from simulator.kv.hybrid.layer_kind cimport LayerKind, Search
 
 @cython.final
 cdef class FullAttention(LayerKind):
-    """A hit is the run of blocks from the beginning; parameters as those of LayerKind."""
+    """A hit is what is there from the beginning; parameters as those of LayerKind.
+
+    Where it may end inside a block, the longest beginning of the first block that is not there as a whole counts, too.
+    """
 
     def __cinit__(self, *_, **__):
         self.is_full = True
 
     cdef int64_t find(self, Search search, int64_t most) noexcept nogil:
         cdef int32_t count = <int32_t>(min(most, search.reach) // self.block_size), i = 0
-        cdef int64_t found
+        cdef int64_t found, end
         while i < count and search.has(self, i):
             i += 1
-        found = <int64_t>i * self.block_size // self.unit * self.unit
+        found = <int64_t>i * self.block_size
+        if self.unit < self.block_size:
+            end = min(found + self.block_size - self.unit, min(most, search.reach) // self.unit * self.unit)
+            while end > found and not search.has_until(self, i, end):
+                end -= self.unit
+            found = max(found, end)
+        found = found // self.unit * self.unit
         search.close(self, 0, <int32_t>((found + self.block_size - 1) // self.block_size))
         return found

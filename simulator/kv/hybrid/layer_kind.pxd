@@ -4,6 +4,7 @@ Layers of one kind may be split into several groups, each with its own block tab
 the same shape, and a lookup finds a block of its text only if all groups have it.
 """
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint64_t
+cimport cython
 
 from simulator.kv.content cimport Content, Cursor
 from simulator.kv.prefix_cache cimport PrefixCache
@@ -15,6 +16,9 @@ cdef struct Table:              # the block table of one sequence in one group
     int32_t size
     int32_t begin               # leading entries that are null and stay so
     int32_t last                # where only the newest state is kept: the one before it; -1: none, or it is gone
+    int32_t copied              # entry that is copied before it is written into, since others find what it holds; -1:
+                                # none
+    bint copy_is_found          # it is the copy that they find then; else the sequence goes on in it
 
 
 cdef struct Run:                # of blocks of a text
@@ -22,20 +26,22 @@ cdef struct Run:                # of blocks of a text
 
 
 cdef struct Ends:               # places of a text, in tokens, at which a hit is likely to end; 0: none
-    int64_t prompt              # the last multiple of the unit of hits before the last token of the prompt
-    int64_t junction            # end of the longest prefix that some groups had, if longer than the hit
+    int64_t prompt              # the last multiple of KVCache.hit_tokens before the last token of the prompt
+    int64_t junction            # where a shared prefix ends of which not every group had all that a hit needs
 
 
-# Lookup of one text in the prefix cache: block by block, in all groups of a kind.
+# What the prefix cache knows of one text: block by block, in all groups of a kind.
+@cython.final
 cdef class Search:
     cdef PrefixCache prefixes
     cdef Content content
     cdef int32_t num_groups
     cdef int32_t grain          # tokens of the blocks over which hashes are chained: divides all block sizes
     cdef uint64_t* salts        # [num_groups]
-    cdef int32_t** blocks       # [num_groups][_room] blocks found
-    cdef int32_t* sizes         # [num_groups] leading blocks of the hit; 0 among them: null
-    cdef int64_t reach          # leading tokens of the text that may have been cached
+    cdef int32_t last_block     # entries of `prefixes` behind it stand for further hashes of a block, see NamedStore
+    cdef int32_t** blocks       # [num_groups][_room] those found
+    cdef int32_t* sizes         # [num_groups] leading ones that count; 0 among them: null
+    cdef int64_t reach          # leading tokens of the text of which anything can be there
     cdef int32_t row
     cdef uint64_t* _hashes      # [_num_hashes] of the chain, as far as computed
     cdef int32_t _num_hashes
@@ -47,8 +53,12 @@ cdef class Search:
     # Begin with the text of a request; at most `num_tokens` tokens can be found.
     cdef int begin(self, int32_t row, int64_t num_tokens) except -1 nogil
 
-    # Do all groups of a kind have block `index`? Then remember their blocks.
-    cdef bint has(self, LayerKind kind, int32_t index) noexcept nogil
+    # Is block `index` there in all groups of a kind? They are then noted.
+    cdef inline bint has(self, LayerKind kind, int32_t index) noexcept nogil:
+        return self.has_until(kind, index, (<int64_t>index + 1) * kind.block_size)
+
+    # The same of its beginning, up to the first `end` tokens of the text.
+    cdef bint has_until(self, LayerKind kind, int32_t index, int64_t end) noexcept nogil
 
     # Let the hit of a kind have `size` blocks; the first `begin` ones are null.
     cdef void close(self, LayerKind kind, int32_t begin, int32_t size) noexcept nogil

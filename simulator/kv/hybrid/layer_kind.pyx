@@ -2,6 +2,7 @@
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
+cimport cython
 
 from simulator.core.memory cimport resize
 from simulator.kv.content cimport Content, Cursor
@@ -43,19 +44,22 @@ cdef Run next_tail(const Tails* tails, int32_t block_size, int32_t begin, const 
     return run
 
 
+@cython.final
 cdef class Search:
     """Lookup of a request's text in a prefix cache that several groups share.
 
     prefixes, content : the cache, and the texts.
     num_groups : block tables of a sequence.
     grain : tokens of the blocks over which hashes are chained.
-    plain : the group with blocks listed under the very hashes of `content`.
+    plain : the group whose blocks are listed under the very hashes of `content`.
+    last_block : see layer_kind.pxd.
     """
 
-    def __cinit__(self, PrefixCache prefixes, Content content, int32_t num_groups, int32_t grain, int32_t plain):
+    def __cinit__(self, PrefixCache prefixes, Content content, int32_t num_groups, int32_t grain, int32_t plain,
+                  int32_t last_block):
         cdef int32_t group
         self.prefixes, self.content = prefixes, content
-        self.num_groups, self.grain = num_groups, grain
+        self.num_groups, self.grain, self.last_block = num_groups, grain, last_block
         self.salts = <uint64_t*>calloc(num_groups, sizeof(uint64_t))
         self.blocks = <int32_t**>calloc(num_groups, sizeof(int32_t*))
         self.sizes = <int32_t*>calloc(num_groups, sizeof(int32_t))
@@ -108,15 +112,16 @@ cdef class Search:
         for _ in range(<int32_t>(num_tokens // self.grain)):
             self.content.advance(self.row, self.grain, cursor)
 
-    cdef bint has(self, LayerKind kind, int32_t index) noexcept nogil:
-        cdef uint64_t hash = self._hash_at((<int64_t>index + 1) * kind.block_size)
+    cdef bint has_until(self, LayerKind kind, int32_t index, int64_t end) noexcept nogil:
+        cdef uint64_t hash = self._hash_at(end)
         cdef int32_t i, group, block
         for i in range(kind.num_groups):
             group = kind.groups[i]
             block = self.prefixes.find(salted(hash, self.salts[group]))
             if block == 0:
                 return False
-            self.blocks[group][index] = block
+            self.blocks[group][index] = (
+                block if block <= self.last_block else self.prefixes.blocks[block].references)
         return True
 
     cdef void close(self, LayerKind kind, int32_t begin, int32_t size) noexcept nogil:
@@ -131,7 +136,7 @@ cdef class LayerKind:
     """Base of all kinds; see layer_kind.pxd for the contract.
 
     block_size : tokens of a block.
-    unit : hits are multiples of that many tokens: the least common multiple of the block sizes of all groups.
+    unit : tokens of which hits are multiples: of all block sizes, or, where hits end inside blocks, a divisor of all.
     groups : numbers of the groups of this kind.
     """
 

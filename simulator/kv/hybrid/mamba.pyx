@@ -39,12 +39,27 @@ cdef class AlignedState(LayerKind):
         return next_tail(&self._tails, self.block_size, begin, ends)
 
     cdef int64_t find(self, Search search, int64_t most) noexcept nogil:
-        cdef int32_t i = <int32_t>(min(most, search.reach) // self.block_size) - 1
+        cdef int64_t end = min(most, search.reach)
+        cdef int32_t i = <int32_t>(end // self.block_size) - 1
+        if self.unit < self.block_size:
+            return self._find_inside(search, end // self.unit * self.unit)
         while i >= 0:
             if (<int64_t>i + 1) * self.block_size % self.unit == 0 and search.has(self, i):
                 search.close(self, i, i + 1)
                 return (<int64_t>i + 1) * self.block_size
             i -= 1
+        search.close(self, 0, 0)
+        return 0
+
+    cdef int64_t _find_inside(self, Search search, int64_t end) noexcept nogil:
+        """Return the last place up to `end` of which there is a state, wherever in a block."""
+        cdef int32_t i
+        while end > 0:
+            i = <int32_t>((end - 1) // self.block_size)
+            if search.has_until(self, i, end):
+                search.close(self, i, i + 1)
+                return end
+            end -= self.unit
         search.close(self, 0, 0)
         return 0
 

@@ -22,6 +22,7 @@ cdef struct Holder:             # of a slot
     int64_t announced           # tokens with room in blocks that were announced in turns of a member
     int64_t junction            # of the lookup with which it began
     Ends ends
+    uint64_t tail_hash          # of the text up to the last place of the prompt where a hit may end; 0: not needed yet
     Cursor cursor               # behind the hashed tokens of shared text
 
 
@@ -30,11 +31,23 @@ cdef struct ListedState:        # a state that entered the prefix cache
     int32_t row, group, block
 
 
+cdef struct Copied:             # in the batch being formed
+    int32_t group
+    int32_t block, copy
+
+
 cdef class GroupTables(KVCache):
     cdef readonly BlockStore store
     cdef Content _content
     cdef int64_t _max_model_len
-    cdef bint _caching          # enable_prefix_caching, where a lookup can find text
+    cdef bint _caching          # enable_prefix_caching, where anything can be found
+    cdef readonly bint hits_end_inside  # blocks; then all of them have names
+    cdef int32_t _hash_unit     # see LayerGroups
+    cdef bint _counts_units     # what is known of a text is considered in whole units alone
+    cdef bint _lists_tails      # blocks of full attention are listed under the hash of such a place inside them, too
+    cdef Copied* _copied        # [_num_copied]
+    cdef int32_t _num_copied
+    cdef int32_t _room_copied
     cdef bint _has_states       # of linear attention, in a group that keeps the newest
     cdef int32_t _num_groups
     cdef void** _kinds          # [_num_groups] LayerKind of each group, borrowed
@@ -109,6 +122,11 @@ cdef class GroupTables(KVCache):
     cdef bint _is_new_state(self, int32_t group) noexcept nogil
     cdef int _note_state(self, uint64_t key) except -1 nogil
     cdef int _note_last_states(self, int32_t slot, int64_t known_tokens) except -1 nogil
+    cdef int _list_tails(self, int32_t slot, int64_t known_tokens) except -1 nogil
+    cdef uint64_t _hash_until(self, const Holder* holder, int64_t end) noexcept nogil
+    cdef bint _must_copy(self, int32_t slot, int32_t group, int32_t hits) noexcept nogil
+    cdef int _copy(self, Table* table, int32_t group) except -1 nogil
+    cdef int _hold(self, int32_t group, int32_t block) except -1 nogil
     cdef int _begin(self, int32_t slot, int32_t row, int32_t hits) except -1 nogil
     cdef int _begin_table(self, int32_t slot, int32_t group) except -1 nogil
     cdef int _extend(self, int32_t slot, int32_t group, int64_t slots) except -1 nogil

@@ -6,53 +6,15 @@ from libc.string cimport memset
 from simulator.core.memory cimport resize
 from simulator.kv.base cimport KVCache, blocks_for
 from simulator.kv.cache_log cimport CacheLog
-from simulator.kv.content cimport Content
+from simulator.kv.content cimport Content, Cursor
 from simulator.kv.fences cimport Fences
 from simulator.kv.hybrid.block_store cimport NAMELESS, NO_BLOCK, NOBODYS, CountedStore, NamedStore
 from simulator.kv.hybrid.layer_kind cimport LayerKind, Run, Search, Table, own_hash, salted
 
-from math import gcd, lcm
+from math import gcd
 
-from simulator.kv.hybrid.chunked import ChunkedAttention
-from simulator.kv.hybrid.full import FullAttention
-from simulator.kv.hybrid.mamba import AlignedState, EndlessState
-from simulator.kv.hybrid.sliding import SlidingWindow
-
-
-def unit_of(layers, enable_prefix_caching):
-    """Return the tokens in which hits are counted: vLLM's scheduler block size.
-
-    layers : LayerGroups. Without prefix caching states that a sequence keeps for life are left out.
-    """
-    sizes = [group.block_size for group in layers.groups
-             if enable_prefix_caching or group.kind != "linear_attention" or group.aligned]
-    return lcm(*sizes or [group.block_size for group in layers.groups])
-
-
-def kinds_of(layers, unit, in_flight_tokens, max_model_len):
-    """Return the LayerKinds of `layers`; groups that are equal are one kind.
-
-    in_flight_tokens : the most tokens computed in iterations that are not over.
-    """
-    members = {}
-    for number, group in enumerate(layers.groups):
-        members.setdefault(group, []).append(number)
-    retention = -1 if layers.retention_interval is None else layers.retention_interval
-    kinds = []
-    for group, numbers in members.items():
-        reach = min(max(group.window - (group.kind == "sliding_attention"), 0) + in_flight_tokens, max_model_len)
-        if group.kind == "full_attention":
-            kind = FullAttention(group.block_size, unit, numbers)
-        elif group.kind == "sliding_attention":
-            kind = SlidingWindow(group.block_size, unit, numbers, group.window, reach, retention)
-        elif group.kind == "chunked_attention":
-            kind = ChunkedAttention(group.block_size, unit, numbers, group.window, reach)
-        elif group.aligned:
-            kind = AlignedState(group.block_size, unit, numbers, retention)
-        else:
-            kind = EndlessState(group.block_size, unit, numbers)
-        kinds.append(kind)
-    return kinds
+from simulator.kv.hybrid.kinds import kinds_of
+from simulator.kv.hybrid.mamba import AlignedState
 
 
 cdef class GroupTables(KVCache):
@@ -68,19 +30,26 @@ cdef class GroupTables(KVCache):
     def __cinit__(self, int32_t num_blocks, int32_t block_size, plan, int64_t in_flight_tokens, bint reserves_whole):
         cdef int32_t i, number
         layers = self.layers = plan.layer_groups
-        kinds = kinds_of(layers, block_size, in_flight_tokens, plan.max_model_len)
+        self.hits_end_inside = plan.enable_prefix_caching and layers.hits_end_inside
+        self._hash_unit, self._counts_units = layers.hash_unit, len(layers.groups) > 1 and not layers.hits_are_fine
+        self.hit_tokens = self._hash_unit if self.hits_end_inside else block_size
+        kinds = kinds_of(layers, self.hit_tokens, in_flight_tokens, plan.max_model_len)
         self.is_hybrid = True
         self.tracks_identity, self.caches = plan.with_tables, plan.enable_prefix_caching and plan.with_identity
         self._content, self._max_model_len = plan.content, plan.max_model_len
-        self._caching = plan.enable_prefix_caching and plan.with_identity
+        self._caching = plan.enable_prefix_caching and (plan.with_identity or self.hits_end_inside)
         self.finds_outputs = self._caching and plan.content.has_public_outputs
         self.chunk_alignment = layers.chunk_alignment
         self._has_states = any(isinstance(kind, AlignedState) for kind in kinds)
-        self.store = NamedStore(num_blocks) if plan.with_tables else CountedStore()
+        with_names = plan.with_tables or self.hits_end_inside
+        self.store = NamedStore(num_blocks) if with_names else CountedStore()
+        self._lists_tails = self.hits_end_inside or (self._caching and with_names and any(
+            kind.is_full and (<LayerKind>kind).block_size > self._hash_unit for kind in kinds))
         full = [number for number, group in enumerate(layers.groups) if group.kind == "full_attention"]
         self._num_groups = len(layers.groups)
-        self._search = Search(self.store.prefixes, plan.content, self._num_groups,
-                              gcd(*[group.block_size for group in layers.groups]), full[0] if full else 0)
+        grain = self.hit_tokens if self.hits_end_inside else gcd(*[group.block_size for group in layers.groups])
+        self._search = Search(self.store.prefixes, plan.content, self._num_groups, grain, full[0] if full else 0,
+                              num_blocks if with_names else INT32_MAX)
         searched = sorted(kinds, key=lambda kind: not kind.is_full)
         self._owners = (kinds, searched)
         self._num_kinds = len(kinds)
@@ -93,9 +62,9 @@ cdef class GroupTables(KVCache):
             self._searched[i] = <void*>searched[i]
             for number in (<LayerKind>searched[i]).numbers():
                 self._kinds[number] = <void*>searched[i]
-        for kind in kinds if reserves_whole else kinds_of(layers, block_size, 1, plan.max_model_len):
+        for kind in kinds if reserves_whole else kinds_of(layers, self.hit_tokens, 1, plan.max_model_len):
             for number in kind.numbers():
-                self._least[number] = (<LayerKind>kind).most_blocks
+                self._least[number] = 1 if kind.keeps_newest else (<LayerKind>kind).most_blocks
 
     def __dealloc__(self):
         cdef int64_t i
@@ -109,6 +78,7 @@ cdef class GroupTables(KVCache):
         free(self._new_hashes)
         free(self._new_states)
         free(self.listed_states)
+        free(self._copied)
         free(self._given_at)
 
     def share_content(self, Content content):
@@ -138,7 +108,7 @@ cdef class GroupTables(KVCache):
         self._found_tokens = self._find(num_tokens - 1)
         if self._found_tokens > 0:
             self._free_hits = self._count_free_hits()
-        return <int32_t>(self._found_tokens // self.block_size)
+        return <int32_t>(self._found_tokens // self.hit_tokens)
 
     def put_fences(self):
         """See KVCache; such a tier uses blocks by name."""
@@ -214,7 +184,7 @@ cdef class GroupTables(KVCache):
         return self._free_hits
 
     cdef int32_t most_hits(self, int32_t row, int32_t num_tokens) noexcept nogil:
-        return blocks_for(num_tokens, self.block_size)
+        return blocks_for(num_tokens, self.hit_tokens)
 
     cdef int32_t blank_blocks(self) noexcept nogil:
         return self.store.blank(self.free_blocks)
@@ -225,9 +195,23 @@ cdef class GroupTables(KVCache):
     cdef void begin_batch(self) noexcept nogil:
         self._num_states = 0
 
+    cdef int end_batch(self) except -1 nogil:
+        cdef int32_t group, i
+        cdef int32_t[2] both
+        for group in range(self._num_groups if self._num_copied > 0 else 0):
+            for i in range(self._num_copied):
+                if self._copied[i].group == group:
+                    both[1], both[0] = self._copied[i].block, self._copied[i].copy      # in this order
+                    self.free_blocks += self.store.release(both, 0, 2)
+                    self.store.goes_on = True
+                    if (<LayerKind>self._kinds[group]).beat >= 0:
+                        self.num_shared -= self.store.num_left_alone
+        self._num_copied, self.store.goes_on = 0, False
+        return 0
+
     cdef int cache(self, int32_t slot, int64_t known_tokens) except -1 nogil:
         cdef Holder* holder = &self._holders[slot]
-        cdef int64_t tokens = known_tokens // self.block_size * self.block_size
+        cdef int64_t tokens = known_tokens // self.hit_tokens * self.hit_tokens
         cdef int32_t group
         if not self._caching:
             return 0
@@ -237,8 +221,10 @@ cdef class GroupTables(KVCache):
                 for group in range(self._num_groups):
                     self._list_blocks(slot, group, tokens)
             holder.hashed_tokens = tokens
-        if self._has_states:
-            self._note_last_states(slot, known_tokens if self._num_groups == 1 else tokens)
+        if self._lists_tails:
+            self._list_tails(slot, tokens if self._counts_units else known_tokens)
+        if self._has_states and not self.hits_end_inside:
+            self._note_last_states(slot, tokens if self._counts_units else known_tokens)
         return 0
 
     cdef int _chain(self, Holder* holder, int64_t begin, int64_t end) except -1 nogil:
@@ -328,8 +314,85 @@ cdef class GroupTables(KVCache):
             table = &self._tables[<size_t>slot * self._num_groups + group]
             size = (<LayerKind>self._kinds[group]).block_size
             index = (self._content.prompt_tokens(self._holders[slot].row) - 1) // size - 1
-            if known_tokens == (<int64_t>index + 1) * size and index < table.size and table.blocks[index] > NO_BLOCK:
+            if (known_tokens == (<int64_t>index + 1) * size and index < table.size and table.blocks[index] > NO_BLOCK
+                    and known_tokens > self._content.prompt_tokens(self._holders[slot].row) - 1 - self._hash_unit):
                 self._note_state(self.store.prefixes.blocks[table.blocks[index]].hash)
+        return 0
+
+    # ---- hits inside blocks
+
+    cdef int _list_tails(self, int32_t slot, int64_t known_tokens) except -1 nogil:
+        """Let the last place of a prompt where a hit may end be found, where it is inside a block.
+
+        A block of full attention keeps what it holds up to there. A state does not: it is found while it is the newest,
+        and then copied, see `_copy`. Where hits end with whole blocks vLLM lists the former, too, to no effect. Source:
+        vLLM 0.32.0, _cache_partial_tail_block of both managers.
+        """
+        cdef Holder* holder = &self._holders[slot]
+        cdef int64_t end = (self._content.prompt_tokens(holder.row) - 1) // self._hash_unit * self._hash_unit
+        cdef Table* table
+        cdef int32_t group, size, place
+        cdef bint is_state
+        cdef uint64_t key
+        if 0 < end <= known_tokens and holder.tail_hash == 0:
+            holder.tail_hash = self._hash_until(holder, end)
+        for group in range(self._num_groups if 0 < end <= known_tokens else 0):
+            table = &self._tables[<size_t>slot * self._num_groups + group]
+            size, is_state = (<LayerKind>self._kinds[group]).block_size, (<LayerKind>self._kinds[group]).keeps_newest
+            place = <int32_t>((end - 1) // size)
+            if not (self.hits_end_inside and known_tokens == end if is_state else
+                    (<LayerKind>self._kinds[group]).is_full and end % size != 0):
+                continue
+            if place >= table.size or table.blocks[place] == NO_BLOCK:
+                continue
+            key = salted(holder.tail_hash, self._search.salts[group])
+            self.store.also_list_as(table.blocks[place], key)
+            if is_state:
+                self._note_state(key)
+                if end % size != 0:
+                    table.copied, table.copy_is_found = place, True
+        return 0
+
+    cdef uint64_t _hash_until(self, const Holder* holder, int64_t end) noexcept nogil:
+        cdef int32_t grain = self._search.grain, _
+        cdef Cursor cursor
+        if end > holder.public_tokens:
+            return own_hash(holder.row, <int32_t>(end // grain) - 1 if end % grain == 0 else INT32_MAX)
+        memset(&cursor, 0, sizeof(cursor))
+        for _ in range(<int32_t>(end // grain)):
+            self._content.advance(holder.row, grain, &cursor)
+        if end % grain != 0:
+            self._content.advance(holder.row, <int32_t>(end % grain), &cursor)
+        return cursor.hash
+
+    cdef bint _must_copy(self, int32_t slot, int32_t group, int32_t hits) noexcept nogil:
+        """Say whether a sequence will write into a block, or one that begins so, that others find as it is."""
+        if self._holders[slot].row >= 0:
+            return self._tables[<size_t>slot * self._num_groups + group].copied >= 0
+        return hits > 0 and self._found_tokens % (<LayerKind>self._kinds[group]).block_size != 0
+
+    cdef int _copy(self, Table* table, int32_t group) except -1 nogil:
+        """Copy the block that the sequence is about to write into; both are held until the batch is formed.
+
+        One that begins gets the copy. One that has run goes on in its block, and the copy is what others find. Source:
+        vLLM 0.32.0, allocate_new_blocks of SingleTypeKVCacheManager and of MambaManager.
+        """
+        cdef int32_t place = table.copied, block = table.blocks[place], copy = NO_BLOCK
+        table.copied = -1
+        self.free_blocks -= 1
+        self.store.take(&copy, 1, self.free_blocks)
+        if table.copy_is_found:
+            self.store.move_hashes(block, copy)
+            self._note_state(self.store.prefixes.blocks[copy].hash)
+            self._hold(group, block)
+        else:
+            table.blocks[place] = copy
+            self._hold(group, copy)
+        if self._num_copied == self._room_copied:
+            resize(&self._copied, (2 * <size_t>self._room_copied + 16) * sizeof(Copied))
+            self._room_copied = 2 * self._room_copied + 16
+        self._copied[self._num_copied] = Copied(group, block, copy)
+        self._num_copied += 1
         return 0
 
     # ---- allocation
@@ -384,6 +447,8 @@ cdef class GroupTables(KVCache):
             if is_whole:
                 end = min(end, (<LayerKind>self._kinds[group]).most_blocks)
             need += (<LayerKind>self._kinds[group]).missing(have, end)
+            if self.hits_end_inside:
+                need += self._must_copy(slot, group, hits)
             if hits > 0 and self._is_new_state(group):
                 return INT32_MAX
         return need
@@ -413,8 +478,9 @@ cdef class GroupTables(KVCache):
         holder.public_tokens = self._content.public_tokens(row)
         holder.hashed_tokens = self._found_tokens
         holder.junction = self._junction
-        holder.ends.prompt = (prompt - 1) // self.block_size * self.block_size
-        holder.ends.junction = self._junction // self.block_size * self.block_size
+        holder.ends.prompt = (prompt - 1) // self.hit_tokens * self.hit_tokens
+        holder.ends.junction = self._junction // self.hit_tokens * self.hit_tokens
+        holder.tail_hash = 0
         memset(&holder.cursor, 0, sizeof(holder.cursor))
         self._search.cursor_at(min(self._found_tokens, holder.public_tokens), &holder.cursor)
         for group in range(self._num_groups):
@@ -429,7 +495,9 @@ cdef class GroupTables(KVCache):
         cdef int32_t first, found = self._search.sizes[group], i, block
         first = self._first_needed(group) if self._found_tokens + self._arriving_tokens > 0 else 0
         table.size = max(first, found)
-        table.begin, table.last = first, -1
+        table.begin, table.last, table.copied = first, -1, -1
+        if self.hits_end_inside and self._found_tokens % (<LayerKind>self._kinds[group]).block_size != 0:
+            table.copied, table.copy_is_found = found - 1, False
         if table.size > table.room:
             resize(&table.blocks, 2 * <size_t>table.size * sizeof(int32_t))
             table.room = 2 * table.size
@@ -441,13 +509,20 @@ cdef class GroupTables(KVCache):
             table.blocks[i] = block
             if block != NO_BLOCK:
                 self.free_blocks -= self.store.is_free(block)
-                self.num_shared += self.store.hold(block) == 2 and (<LayerKind>self._kinds[group]).beat >= 0
+                self._hold(group, block)
+        return 0
+
+    cdef int _hold(self, int32_t group, int32_t block) except -1 nogil:
+        self.num_shared += self.store.hold(block) == 2 and (<LayerKind>self._kinds[group]).beat >= 0
         return 0
 
     cdef int _extend(self, int32_t slot, int32_t group, int64_t slots) except -1 nogil:
         """Take the blocks of a group that are missing for `slots` tokens."""
         cdef Table* table = &self._tables[<size_t>slot * self._num_groups + group]
         cdef int32_t end = blocks_for(slots, (<LayerKind>self._kinds[group]).block_size), first = table.size
+        if table.copied >= 0:
+            table.last = table.size - 1
+            self._copy(table, group)
         if end <= table.size:
             return 0
         if end > table.room:
@@ -529,15 +604,22 @@ cdef class GroupTables(KVCache):
     def follow(self):
         """Return a CacheLog of hashes that enter and leave the prefix cache from now on; it must still be empty.
 
-        A follower finds the blocks of the first group of full attention; the blocks of other groups have other
-        hashes. None: blocks are of different sizes.
+        Who follows it finds the blocks of the first group of full attention, and those of other groups under other
+        hashes; the chain is one of pieces of `hash_tokens`. None: blocks are of different sizes, and no group is of
+        full attention.
         """
-        if self._search.grain != self.block_size:
+        if len({group.block_size for group in self.layers.groups}) > 1 and not any(
+                group.kind == "full_attention" for group in self.layers.groups):
             return None
         if self.free_blocks < self.num_blocks or self.store.blank(self.free_blocks) < min(self.free_blocks, 1):
             raise ValueError("a cache can be followed only from its beginning")
         self.store.prefixes.log = CacheLog()
         return self.store.prefixes.log
+
+    @property
+    def hash_tokens(self):
+        """Tokens of the pieces over which hashes are chained."""
+        return self._search.grain
 
     def log_evictions(self):
         """Keep the indices of cached blocks that are reused from now on."""

@@ -22,6 +22,7 @@ NUMBERS = {         # key -> flag that takes its value
     "engine.max_num_scheduled_tokens": "--max-num-scheduled-tokens",
     "engine.max_num_active_seqs": "--max-num-active-seqs",
     "engine.block_size": "--block-size",
+    "engine.prefix_match_unit": "--prefix-match-unit",
     "engine.gpu_memory_utilization": "--gpu-memory-utilization",
     "engine.num_gpu_blocks": "--num-gpu-blocks-override",
     "engine.long_prefill_token_threshold": "--long-prefill-token-threshold",

@@ -69,7 +69,11 @@ class Protocol:
             yield "engine.vllm_version", (
                 f'expected {versions_that("has_connectors")}, found "{parameters.vllm_version}"')
         if parameters.speculative is not None:
-            yield "engine.speculative", "expected none: tiers are not supported with drafts"
+            yield "engine.speculative", "expected none: its rules are not settled with drafts"
+        if parameters.prefix_match_unit is not None:
+            yield "engine.prefix_match_unit", (
+                f"expected none, found {parameters.prefix_match_unit}: its rules are not settled with hits inside "
+                "blocks")
         if topology.pipeline_parallel > 1:
             yield "topology.pipeline_parallel", (
                 f"expected 1, found {topology.pipeline_parallel}: tiers are not supported with pipeline stages")
