@@ -90,9 +90,9 @@ cdef class KVCache:
     # Make room for slots 0 .. num_slots - 1.
     cdef int reserve_slots(self, int32_t num_slots) except -1 nogil
 
-    # The longest cached prefix of request `row`, which holds no blocks and whose text is `num_tokens` long, in pieces
-    # of `hit_tokens`; the last token is never served from the cache. The blocks found are remembered until the next
-    # call.
+    # Length of the longest cached prefix of request `row`, in units of `hit_tokens`. The request holds no blocks, and
+    # its text is `num_tokens` long. The last token is never served from the cache. The blocks found are remembered
+    # until the next call.
     cdef int32_t lookup(self, int32_t row, int32_t num_tokens) except -1 nogil
 
     # Blocks of the last lookup that are in the free queue.
@@ -102,9 +102,9 @@ cdef class KVCache:
     cdef int32_t most_hits(self, int32_t row, int32_t num_tokens) noexcept nogil
 
     # Give `slot` room for its first `slots` tokens: 1, or 0 if there is none, and nothing changed.
-    # `hits`: all that the last lookup found, for a sequence that owns none yet; else 0. `full_tokens`: so long a
-    # text must fit as a whole; 0: no such demand. `watermark`: blocks that must stay free. `known_tokens`: tokens whose
-    # text is known once this is computed; blocks full of these enter the prefix cache.
+    # `hits`: the result of the last lookup, for a sequence that owns no block yet; else 0. `full_tokens`: a text of
+    # this length must fit as a whole; 0: not required. `watermark`: blocks that must stay free. `known_tokens`:
+    # tokens that are known once this is computed; their full blocks enter the prefix cache.
     cdef int allocate(self, int32_t slot, int32_t row, int32_t hits, int64_t slots, int64_t full_tokens,
                       int32_t watermark, int64_t known_tokens) except -1 nogil
 
@@ -119,11 +119,11 @@ cdef class KVCache:
     # Hybrid: a batch is about to be formed; states that it puts into the prefix cache cannot be used before it ends.
     cdef void begin_batch(self) noexcept nogil
 
-    # Hybrid: it is formed. Blocks are given up that were held since they are copied in it.
+    # Hybrid: the batch is formed. Release the blocks that were held because the batch copies them.
     cdef int end_batch(self) except -1 nogil
 
-    # Hybrid: tokens of the prompt of a sequence, -1: of the one looked up last, that others have too, where not all is
-    # there that a hit would need; 0: there is no such place.
+    # Hybrid: leading tokens of a prompt that a lookup found in some groups of layers, if more than in all groups
+    # together; 0: there are no more. slot -1: for the last lookup; else for the lookup with which the sequence began.
     cdef int64_t junction(self, int32_t slot) noexcept nogil
 
     # Blocks that `allocate` would take for a sequence that owns some, so that it has room for `slots` tokens.

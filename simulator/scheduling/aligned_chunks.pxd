@@ -10,7 +10,7 @@ cdef struct AlignedText:        # in tokens
     int64_t text                # prompt and outputs so far
     int64_t junction            # see KVCache
     int64_t alignment           # chunks end at multiples of it
-    int64_t tail                # and here, behind the last of these: its state is kept for others, too; 0: nowhere else
+    int64_t tail                # a further end behind the last multiple: lookups find its state as well; 0: none
     int64_t largest             # chunk that the scheduler's limits allow
 
 

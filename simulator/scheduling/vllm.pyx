@@ -73,9 +73,9 @@ cdef class Vllm(EncodingScheduler):
     cdef int32_t _num_drafts            # per step; 0: no speculation
     cdef int32_t _lookahead_at_admission        # slots reserved ahead at admission; 0.10: none
     cdef bint _pads_admissions          # 0.32: a one-token admission is padded with dummy drafts
-    cdef bint _queue_may_turn           # who cannot be admitted may be later, while members go on: see `repeats`
+    cdef bint _queue_may_turn           # a blocked request may be admitted later, while members go on: see `repeats`
     cdef int32_t _tail_unit             # a chunk of a prompt ends at the last multiple of it, too; 0: not
-    cdef Grammars _grammars             # of requests; None: nobody waits for any
+    cdef Grammars _grammars             # of requests; None: no request has one
     cdef Adapters _adapters             # of requests that a batch has room for; None: of any
     cdef int32_t* _skipped              # [n] rows passed over in an admission pass; NULL: none ever is
     cdef bint _holds_now                # prompts are not computed in this batch, see _must_hold
@@ -603,7 +603,7 @@ cdef class Vllm(EncodingScheduler):
         return ADMITTED
 
     cdef int _ask_tier(self, int32_t row, int32_t hits, External* external, int64_t now_ns) except -1 nogil:
-        """Return what becomes of the head as far as the tier goes, and what that has of its text."""
+        """Return the fate of the head as far as the tier decides it, with its tokens in the tier."""
         self.tier.match(row, <int64_t>hits * self.kv.hit_tokens, external)
         if external.tokens == UNDECIDED:
             return SKIP

@@ -70,8 +70,8 @@ cdef class LockStep(Beat):
     cdef Step* _executing
     cdef Step* _next                    # being formed; async: or formed
     cdef RunAhead _run                  # iterations planned for all; its used_blocks are of no meaning
-    cdef bint _counts                   # it is told which do not execute
-    cdef list _log                      # None: nobody wants to know
+    cdef bint _counts                   # the latency model is notified of planned iterations that do not execute
+    cdef list _log                      # None: not kept
     cdef dict _noted                    # its last entry
 
     def __init__(self, replicas, LatencyModel latency, rules, is_async=False):

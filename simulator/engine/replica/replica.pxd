@@ -34,9 +34,9 @@ cdef class Replica:
     cdef bint _begins_plainly               # neither in numbered steps nor in steps of a tier that copies
     cdef bint _heeds_arrivals               # see SchedulerFacts; with pipeline stages
     cdef bint _ends_plainly                 # not with those of a tier, and it takes effect then
-    cdef bint _counts                       # its latency model is told which iterations do not execute
+    cdef bint _counts                       # its latency model is notified of planned iterations that do not execute
     cdef bint _runs_plainly                 # there is one stage, and no tier copies
-    cdef bint _plans_plainly                # nor is it told
+    cdef bint _plans_plainly                # and neither is it notified
     cdef readonly bint is_out_of_time       # an iteration would end after the last instant of the clock
     cdef readonly bint stands_still         # it had too many turns at one instant, see _note_still
     cdef readonly int64_t still_ns                  # the instant of its last turn without tokens

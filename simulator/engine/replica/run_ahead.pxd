@@ -51,8 +51,8 @@ cdef void plan_striding(RunAhead* run, Pipeline* pipeline, int64_t most, int64_t
 cdef void take_back(const RunAhead* run, Pipeline* pipeline, int32_t first, int32_t end,
                     LatencyModel latency) noexcept nogil
 
-# After `count(-1, True)`: what is asked counts again. Clear a fault of an iteration that may never come; if it does, it
-# is scheduled by itself and fails again.
+# After `count(-1, True)`: count again. Clear the fault of an iteration that may never execute; if it does, it is
+# scheduled by itself and fails again.
 cdef void end_taking_back(LatencyModel latency) noexcept nogil
 
 # End the run with the iteration in progress, the first that does not end before `now_ns`; return its end.

@@ -33,17 +33,17 @@ cdef class BlockStore:
 
     cdef int32_t hold(self, int32_t block) noexcept nogil
 
-    # A block holds the text with this hash, and no other: its name from now on.
+    # A block holds the text with this hash, and no other: return its name from now on.
     cdef int32_t list_as(self, int32_t block, uint64_t hash) except -1 nogil
 
-    # It is found under this hash, too, of a text that ends inside it. A NamedStore alone does so, and what follows.
+    # List a block under the hash of a text that ends inside it as well. NamedStore alone implements this and the next.
     cdef int also_list_as(self, int32_t block, uint64_t hash) except -1 nogil
 
-    # What is found in a block is found in another one from now on, where nothing was.
+    # Lookups that found a block find another one from now on, which was listed under no hash.
     cdef int move_hashes(self, int32_t block, int32_t other) except -1 nogil
 
-    # Entries end - 1 .. begin of a table are given up, in this order, and null: return how many are free now. Those
-    # that hold nothing are the first to be reused, in this order, the others the last.
+    # Release entries end - 1 .. begin of a table, in this order, and make them null: return how many blocks are free
+    # now. Blocks that hold nothing are the first to be reused, in this order, the others the last.
     cdef int32_t release(self, int32_t* table, int32_t begin, int32_t end) except -1 nogil
 
     # Of `num_free` free blocks, the number that are taken before any block that a lookup can find.
@@ -52,13 +52,13 @@ cdef class BlockStore:
 
 @cython.final
 cdef class NamedStore(BlockStore):
-    cdef Block* _blocks         # [_num_records]; 0 is head and tail of the queue. Those behind _num_blocks are further
-                                # hashes of blocks: `references` is the block, `next` the next one of it
+    cdef Block* _blocks         # [_num_records]; 0 is head and tail of the queue. Records behind _num_blocks are
+                                # further hashes of blocks: `references` is the block, `next` its next record
     cdef int32_t _num_blocks
     cdef int32_t _num_records
-    cdef int32_t _spare         # first record that stands for no hash, others by `next`; 0: there is none
-    cdef int32_t* _further      # [_num_blocks + 1] the first further hash of a block; NULL: nobody ever had one
-    cdef int32_t _front         # block before which those go that hold nothing, in the release under way
+    cdef int32_t _spare         # first record without a hash, others by `next`; 0: there is none
+    cdef int32_t* _further      # [_num_blocks + 1] the first further hash of a block; NULL: no block ever had one
+    cdef int32_t _front         # block before which blocks that hold nothing go, in the release under way
     cdef object _evicted        # list of the cached blocks that were reused, for the debug face; None: not kept
     cdef readonly int64_t evictions
 

@@ -223,7 +223,7 @@ cdef class NamedStore(BlockStore):
                    for block in range(1, self._num_records))
 
     def clear(self):
-        """Forget what is cached; nothing is held."""
+        """Forget all cached text; no block is held."""
         cdef int32_t block
         for block in range(1, self._num_blocks + 1):
             if self._blocks[block].hash != 0:

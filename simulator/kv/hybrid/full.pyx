@@ -7,9 +7,9 @@ from simulator.kv.hybrid.layer_kind cimport LayerKind, Search
 
 @cython.final
 cdef class FullAttention(LayerKind):
-    """A hit is what is there from the beginning; parameters as those of LayerKind.
+    """A hit is the run of blocks from the beginning; parameters as those of LayerKind.
 
-    Where it may end inside a block, the longest beginning of the first block that is not there as a whole counts, too.
+    A hit that may end inside a block includes the longest cached beginning of the first block that is not cached whole.
     """
 
     def __cinit__(self, *_, **__):

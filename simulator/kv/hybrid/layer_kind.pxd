@@ -16,9 +16,8 @@ cdef struct Table:              # the block table of one sequence in one group
     int32_t size
     int32_t begin               # leading entries that are null and stay so
     int32_t last                # where only the newest state is kept: the one before it; -1: none, or it is gone
-    int32_t copied              # entry that is copied before it is written into, since others find what it holds; -1:
-                                # none
-    bint copy_is_found          # it is the copy that they find then; else the sequence goes on in it
+    int32_t copied              # entry that is copied before it is written into, since lookups find it; -1: none
+    bint copy_is_found          # later lookups find the copy; else the sequence goes on in the copy
 
 
 cdef struct Run:                # of blocks of a text
@@ -30,7 +29,7 @@ cdef struct Ends:               # places of a text, in tokens, at which a hit is
     int64_t junction            # where a shared prefix ends of which not every group had all that a hit needs
 
 
-# What the prefix cache knows of one text: block by block, in all groups of a kind.
+# A lookup of one text in the prefix cache: block by block, in all groups of a kind.
 @cython.final
 cdef class Search:
     cdef PrefixCache prefixes
@@ -38,7 +37,7 @@ cdef class Search:
     cdef int32_t num_groups
     cdef int32_t grain          # tokens of the blocks over which hashes are chained: divides all block sizes
     cdef uint64_t* salts        # [num_groups]
-    cdef int32_t last_block     # entries of `prefixes` behind it stand for further hashes of a block, see NamedStore
+    cdef int32_t last_block     # entries of `prefixes` behind it are further hashes of a block, see NamedStore
     cdef int32_t** blocks       # [num_groups][_room] those found
     cdef int32_t* sizes         # [num_groups] leading ones that count; 0 among them: null
     cdef int64_t reach          # leading tokens of the text of which anything can be there

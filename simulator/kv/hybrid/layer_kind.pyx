@@ -51,7 +51,7 @@ cdef class Search:
     prefixes, content : the cache, and the texts.
     num_groups : block tables of a sequence.
     grain : tokens of the blocks over which hashes are chained.
-    plain : the group whose blocks are listed under the very hashes of `content`.
+    plain : group that lists its blocks under the hashes of `content`, without a salt.
     last_block : see layer_kind.pxd.
     """
 

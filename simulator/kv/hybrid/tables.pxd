@@ -41,9 +41,9 @@ cdef class GroupTables(KVCache):
     cdef Content _content
     cdef int64_t _max_model_len
     cdef bint _caching          # enable_prefix_caching, where anything can be found
-    cdef readonly bint hits_end_inside  # blocks; then all of them have names
+    cdef readonly bint hits_end_inside  # blocks; all blocks have numbers then
     cdef int32_t _hash_unit     # see LayerGroups
-    cdef bint _counts_units     # what is known of a text is considered in whole units alone
+    cdef bint _counts_units     # known tokens of a text count in whole units alone
     cdef bint _lists_tails      # blocks of full attention are listed under the hash of such a place inside them, too
     cdef Copied* _copied        # [_num_copied]
     cdef int32_t _num_copied

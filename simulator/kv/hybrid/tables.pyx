@@ -324,9 +324,9 @@ cdef class GroupTables(KVCache):
     cdef int _list_tails(self, int32_t slot, int64_t known_tokens) except -1 nogil:
         """Let the last place of a prompt where a hit may end be found, where it is inside a block.
 
-        A block of full attention keeps what it holds up to there. A state does not: it is found while it is the newest,
-        and then copied, see `_copy`. Where hits end with whole blocks vLLM lists the former, too, to no effect. Source:
-        vLLM 0.32.0, _cache_partial_tail_block of both managers.
+        A block of full attention keeps its text up to there. A state does not: lookups find it while it is the newest;
+        then it is copied, see `_copy`. If hits end with whole blocks, vLLM lists the former, too, without effect.
+        Source: vLLM 0.32.0, _cache_partial_tail_block of both managers.
         """
         cdef Holder* holder = &self._holders[slot]
         cdef int64_t end = (self._content.prompt_tokens(holder.row) - 1) // self._hash_unit * self._hash_unit
@@ -374,7 +374,7 @@ cdef class GroupTables(KVCache):
     cdef int _copy(self, Table* table, int32_t group) except -1 nogil:
         """Copy the block that the sequence is about to write into; both are held until the batch is formed.
 
-        One that begins gets the copy. One that has run goes on in its block, and the copy is what others find. Source:
+        A sequence that begins gets the copy. One that has run goes on in its block, and lookups find the copy. Source:
         vLLM 0.32.0, allocate_new_blocks of SingleTypeKVCacheManager and of MambaManager.
         """
         cdef int32_t place = table.copied, block = table.blocks[place], copy = NO_BLOCK
@@ -604,8 +604,8 @@ cdef class GroupTables(KVCache):
     def follow(self):
         """Return a CacheLog of hashes that enter and leave the prefix cache from now on; it must still be empty.
 
-        Who follows it finds the blocks of the first group of full attention, and those of other groups under other
-        hashes; the chain is one of pieces of `hash_tokens`. None: blocks are of different sizes, and no group is of
+        It has the blocks of the first group of full attention under the plain hashes, blocks of other groups under
+        salted ones; the chain has pieces of `hash_tokens`. None: blocks are of different sizes, and no group is of
         full attention.
         """
         if len({group.block_size for group in self.layers.groups}) > 1 and not any(
