@@ -19,7 +19,7 @@ html_theme_options = {"description": "LLM inference serving, simulated", "page_w
                       "body_max_width": "auto", "sidebar_width": "250px", "font_size": "15px", "fixed_sidebar": True}
 html_sidebars = {"**": ["about.html", "searchfield.html", "navigation.html"]}
 html_show_sourcelink = False
-suppress_warnings = ["misc.highlighting_failure"]       # `...` stands for what is left out of a file
+suppress_warnings = ["misc.highlighting_failure"]       # `...` marks text left out of a file
 
 
 class Notebook(MystParser):

@@ -1,8 +1,8 @@
 """A discrete-event simulator of LLM inference serving.
 
 `simulator.run("experiment.toml")` runs an experiment and returns its `Result`; `simulator.load_results("results/name")`
-reads one that was written; `simulator.predict("experiment.toml", prefill=[512])` tells how long one iteration
-takes; `simulator.sweep("study.toml")` runs a study. They are imported when they are first used, since they bring NumPy.
+reads a written one; `simulator.predict("experiment.toml", prefill=[512])` returns the predicted duration of one
+iteration; `simulator.sweep("study.toml")` runs a study. All are imported at first use, since they import NumPy.
 """
 import sys
 from importlib import import_module

@@ -28,13 +28,13 @@ from simulator.workload.base import Workload
 
 
 class Order(NamedTuple):
-    """What is to be done with which experiment; parameters as those of `run`.
+    """An experiment and the settings of its run; parameters as in `run`.
 
-    readings : what latency backends have read for runs before, and read for this one; None: nothing was read before.
-    stop : asked every few milliseconds while the run simulates; True: it ends, and what is there is not complete.
-    settle : called with the finished Run, returns which requests are measured, bool (n,); None: as [workload] has it.
-    build : makes what simulates, in place of `assemble.build`: a run in parts; None: that.
-    fresh : `workload` as nobody has served it, where it is served again.
+    readings : files that latency backends have read in earlier runs, extended by this run; None: none.
+    stop : called every few milliseconds of simulation; True ends the run, with incomplete results.
+    settle : called with the finished Run, returns the mask of measured requests, bool (n,); None: as in [workload].
+    build : replaces `assemble.build`, e.g. for a run in parts; None: `assemble.build`.
+    fresh : copy of `workload` in its initial state, if it is to be served again.
     """
 
     experiment: Experiment
@@ -57,25 +57,25 @@ def run(experiment: str | os.PathLike | Experiment, overrides: Mapping[str, Any]
 
     Parameters
     ----------
-    experiment : a TOML file, or what `simulator.config.load.load_experiment` made of one.
+    experiment : a TOML file, or the Experiment that `simulator.config.load.load_experiment` returned.
     overrides : values that win over the file, for instance `{"engine.max_num_seqs": 64}`, or texts as --set takes them.
     out : directory for the results; None: nothing is written.
     overwrite : replace complete results in `out`.
     quiet : show no progress bar.
-    workload : requests to serve instead of those of [workload]; what becomes of them is written into it.
-    threads : that may serve replicas side by side which do not see each other; None: as many as this process may use
-        cores. The results are the same, to the byte.
-    client : a distributed.Client, whose workers serve parts of the run: replicas that do not see each other; or
-        `study.distributed.giant_run.InParts(client, count)`. The results are the same, to the byte.
+    workload : requests to serve in place of [workload]; their times and states are written into it.
+    threads : maximum threads to simulate independent replicas; None: the number of cores available to this process.
+        The results do not depend on it, to the byte.
+    client : a distributed.Client: its workers simulate parts of the run, independent replicas; or
+        `study.distributed.giant_run.InParts(client, count)`. The results do not depend on it, to the byte.
 
     Raises
     ------
     InputErrors
-        Everything that is wrong with the experiment, one line each; `.faults` lists them.
+        Every fault of the experiment, one line each; `.faults` lists them.
     OutputError
         The results cannot be written: a full disk, for instance.
     KeyboardInterrupt
-        On Ctrl-C, as usual; nothing is written then.
+        On Ctrl-C; nothing is written then.
     """
     if threads is not None and threads < 1:
         raise ValueError(f"threads must be at least 1, found {threads}")
@@ -101,13 +101,13 @@ def run_experiment(experiment: Experiment, out: str | os.PathLike | None = None,
                    build: Callable[..., Any] | None = None) -> Result:
     """Run an experiment for a program: write results, also when interrupted.
 
-    The first SIGINT or SIGTERM stops the simulation; what was simulated by then is written and marked incomplete.
+    The first SIGINT or SIGTERM stops the simulation; the results so far are written and marked incomplete.
 
     Parameters
     ----------
-    out : directory for the results; None: what the experiment says, else results/<name>.
+    out : directory for the results; None: the experiment's output.directory, else results/<name>.
     overwrite, quiet, threads : as in `run`.
-    build : as an Order has it.
+    build : as in Order.
     main_began_s : `time.perf_counter()` when the program began, for provenance.json; None: now.
 
     Returns
@@ -120,7 +120,7 @@ def run_experiment(experiment: Experiment, out: str | os.PathLike | None = None,
     InputErrors
         The workload cannot be read, the deployment does not fit, or the directory is taken.
     Aborted
-        A second signal came; nothing was written.
+        A second signal arrived; nothing was written.
     """
     out = out or experiment.output.directory or Path("results", experiment.name)
     order = Order(experiment, out, overwrite, quiet, threads=threads, build=build)
@@ -128,13 +128,13 @@ def run_experiment(experiment: Experiment, out: str | os.PathLike | None = None,
 
 
 def _in_parts(order: Order, client: Any) -> Order:
-    from simulator.study.distributed.giant_run import InParts  # an extra
+    from simulator.study.distributed.giant_run import InParts  # needs an optional extra
 
     return order._replace(build=client if isinstance(client, InParts) else InParts(client))
 
 
 def _run(order: Order, interrupts: Interrupts, timings: Timings) -> Result:
-    if order.out is not None:       # checked before any work is done in vain; absolute, since folders may be replaced
+    if order.out is not None:       # checked before any work; absolute, since the current folder may change
         order = order._replace(out=check_free(order.out, order.overwrite))
     if order.workload is not None and is_uncertain(order.experiment):
         order = order._replace(fresh=order.workload.untouched())
@@ -142,7 +142,7 @@ def _run(order: Order, interrupts: Interrupts, timings: Timings) -> Result:
         prepared = assemble.prepare(order.experiment, order.workload, order.readings)
         prepared = assemble.with_all_requests(
             prepared, lambda *_: interrupts.signal_number is not None, order.readings)
-        if prepared.workload.is_open_ended:     # it was interrupted while its requests were counted
+        if prepared.workload.is_open_ended:     # interrupted while its requests were counted
             raise Aborted(interrupts.signal_number)
         with Progress(len(prepared.workload), order.quiet) as progress:
             watch = _Watch(progress, interrupts, order.stop)
@@ -156,10 +156,10 @@ def _run(order: Order, interrupts: Interrupts, timings: Timings) -> Result:
 
 
 class _Watch:
-    """What looks at the simulation while it runs, and may stop it.
+    """Monitor of a running simulation, which shows progress and may stop it.
 
-    stopped_by : the signal for which it was stopped; None: it was not. A signal that comes later changes nothing.
-    stands_still : it was ended as it would never have ended, see Run.
+    stopped_by : the signal that stopped the simulation; None: none did. A later signal has no effect.
+    stands_still : the run was ended because nothing could happen in it any more, see Run.
     """
 
     def __init__(self, progress: Progress, interrupts: Interrupts, stop: Callable[[], bool] | None = None):
@@ -170,18 +170,18 @@ class _Watch:
         self._stop = stop
 
     def monitor(self, clock_ns: int, finished_requests: int) -> bool:
-        """Show how far the simulation is; say whether it is to stop."""
+        """Show the progress of the simulation; return whether to stop it."""
         self._progress.show(clock_ns, finished_requests)
         self.stopped_by = self._interrupts.signal_number
         return self.stopped_by is not None or (self._stop is not None and self._stop())
 
     def run(self, cluster: Any) -> Run:
-        """Return what becomes of it.
+        """Run the cluster and return its Run.
 
         Raises
         ------
         Aborted
-            It was stopped, and parts of a run tell nothing.
+            The run was stopped, and its parts give no results.
         """
         try:
             return cluster.run()
@@ -189,18 +189,18 @@ class _Watch:
             raise Aborted(self.stopped_by) from None
 
     def is_stopped(self, clock_ns: int, finished_requests: int) -> bool:
-        """Say whether what follows the simulation is to stop."""
+        """Return whether to stop the work after the simulation."""
         return self._interrupts.signal_number is not None or (self._stop is not None and self._stop())
 
     def end(self, finished: Run) -> None:
-        """Show what was reached."""
+        """Show the final progress."""
         self.stands_still = finished.stands_still
         has_ended = finished.workload.requests["status"] > records.RUNNING
         self._progress.end(finished.clock_ns, int(has_ended.sum()))
 
 
 def _run_in_memory(order: Order, prepared: assemble.Prepared, watch: _Watch) -> Result:
-    from simulator.results.memory import MemoryRecorder  # either this or the files are needed
+    from simulator.results.memory import MemoryRecorder  # not needed when files are written
 
     experiment = prepared.experiment
     ledger, log = _books(order, prepared)
@@ -214,7 +214,7 @@ def _run_in_memory(order: Order, prepared: assemble.Prepared, watch: _Watch) -> 
 
 
 def _run_into_files(order: Order, prepared: assemble.Prepared, watch: _Watch, timings: Timings) -> Result:
-    from simulator.results.files import FileRecorder  # brings h5py, 60 ms that a run in memory does without
+    from simulator.results.files import FileRecorder  # imports h5py, 60 ms that a run in memory saves
     from simulator.results.reader import Reader
 
     experiment, resolved = order.experiment, resolved_toml(order.experiment)
@@ -232,7 +232,7 @@ def _run_into_files(order: Order, prepared: assemble.Prepared, watch: _Watch, ti
             _measure(finished, order, log)
             timings.end("simulate")
             watch.end(finished)
-            del cluster         # what only the engine needs is a tenth of all memory
+            del cluster         # the engine's own data is a tenth of all memory
             timings.move(recorder.spent_s, "simulate", "write")
             recorder.finish(finished)
         summary = _summary(order, finished, watch, ledger)
@@ -248,7 +248,7 @@ def _run_into_files(order: Order, prepared: assemble.Prepared, watch: _Watch, ti
 
 
 def _books(order: Order, prepared: assemble.Prepared) -> tuple[Ledger, IterationLog | None]:
-    """Return what keeps account of money and energy, and of iterations where a part of the run may be measured."""
+    """Return the ledger of money and energy, and a log of iterations if only a part of the run may be measured."""
     log = log_for(prepared.workload, order.experiment.workload.measure, order.settle is not None)
     return ledger_of(prepared.experiment, log is not None), log
 
@@ -258,7 +258,7 @@ def _listeners(ledger: Ledger, log: IterationLog | None) -> tuple:
 
 
 def _measure(finished: Run, order: Order, log: IterationLog | None) -> None:
-    """Say which requests are measured, and when."""
+    """Set the measured requests and the window of measurement."""
     measure = order.experiment.workload.measure
     finished.workload.measured, finished.iteration_log = measured_rows(finished, measure), log
     finished.window = window_of(finished, measure)
@@ -268,7 +268,7 @@ def _measure(finished: Run, order: Order, log: IterationLog | None) -> None:
 
 
 def _add_vidur_csv(directory: Path, summary: dict) -> None:
-    """Write Vidur's tables beside the results; what is blank in them becomes part of the diagnosis."""
+    """Write Vidur's tables into the results; their missing columns are listed in the diagnosis."""
     from simulator.results.export.source import Source  # few runs ask for it
     from simulator.results.export.vidur import write_vidur_csv
 
@@ -287,7 +287,7 @@ def _summary(order: Order, finished: Run, watch: _Watch, ledger: Ledger) -> dict
     def summarise_again(run: Run) -> dict:
         _measure(run, order._replace(settle=None), run.iteration_log)
         if order.settle is not None and finished.workload.measured is not None:
-            # what settles looks at one run: the same requests count in its replications
+            # settle() chose the requests of one run: its replications measure equal requests
             run.window = narrowed(run, finished.workload.measured)
             run.workload.measured = finished.workload.measured
         return summarise(run)
@@ -302,7 +302,7 @@ def _summary(order: Order, finished: Run, watch: _Watch, ledger: Ledger) -> dict
 
 
 def is_uncertain(experiment: Experiment) -> bool:
-    """Say whether an experiment asks for intervals: then all its pools do."""
+    """Return whether an experiment requests intervals, in all its pools then."""
     return any(pool.latency.uncertainty for pool in experiment.all_pools())
 
 

@@ -1,8 +1,8 @@
-"""The command line: what people type, what they read, and the exit status.
+"""The command line: arguments, output and the exit status.
 
-0 done; 2 the input is wrong, or the checkout not built; 1 a fault of the program, also where a run was ended because
-nothing in it moved any more: its results are written, marked incomplete, and their diagnosis names it;
-128 + signal: interrupted, what was simulated so far is written.
+0: done; 2: the input has faults, or the checkout is not built; 1: a fault of the program, also a run that was ended
+because nothing could happen in it any more: its results are written, marked incomplete, with a diagnosis;
+128 + signal: interrupted, the results so far are written.
 """
 import argparse
 import os
@@ -22,7 +22,7 @@ SIGINT = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the command line asks; return the exit status."""
+    """Execute the command line; return the exit status."""
     began_s = time.perf_counter()
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     _replace_closed_streams()
@@ -53,15 +53,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INPUT_FAULT
     except KeyboardInterrupt as interrupt:
         return SIGNAL + getattr(interrupt, "signal_number", SIGINT)
-    except BrokenPipeError:     # the reader, `head` for instance, has seen enough
+    except BrokenPipeError:     # the reader, `head` for instance, has closed the pipe
         _discard_output()
         return DONE
-    except (Exception, SystemExit) as error:    # a class of a user's may ask to end the program
+    except (Exception, SystemExit) as error:    # a user's class may raise SystemExit
         return _report(error)
 
 
 def _refuse_line_breaks(options: argparse.Namespace) -> None:
-    """Refuse names of files and folders that break lines; a setting may: it is TOML."""
+    """Refuse names of files and folders with line breaks; a setting may contain some: it is TOML."""
     from simulator.core.paths import fault_of_name
     given = [value for value in vars(options).values() if isinstance(value, str) and "\0" not in value]
     if faults := [fault for value in given if (fault := fault_of_name(value))]:
@@ -69,27 +69,27 @@ def _refuse_line_breaks(options: argparse.Namespace) -> None:
 
 
 def _replace_closed_streams() -> None:
-    """Give `>&-` a place to write to; it also keeps the number of the stream from files of ours."""
+    """Replace streams closed by `>&-`; files opened later must not get their descriptor numbers."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))     # noqa: SIM115 -- until the process ends
 
 
 def _print_everything() -> None:
-    """Show what a stream cannot encode by its number, as on stderr: a name is no reason to fail."""
+    """Print characters that a stream cannot encode as escapes, as on stderr, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if getattr(stream, "errors", None) in ("strict", "surrogateescape") and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
 
 
 def _discard_output() -> None:
-    """Let Python not stumble at exit over what it could not print."""
+    """Discard unprinted output, on which Python would fail at exit."""
     with suppress(OSError):     # a stream of Python's own, without a descriptor
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _is_mistyped(word: str) -> bool:
-    """Say whether the first word can be neither an option nor an experiment."""
+    """Return whether the first word can be neither an option nor an experiment."""
     return not (word.startswith("-") or os.sep in word or word.endswith(".toml") or os.path.exists(word))
 
 
@@ -102,7 +102,7 @@ def _run(options: argparse.Namespace) -> int:
     from simulator.results import aged, coloured, notes, summary_table
     out = options.out or experiment.output.directory or os.path.join("results", experiment.name)
     if options.report:
-        _study("report").check_installed()      # now, and not after the run
+        _study("report").check_installed()      # before the run, not after it
     with faults_of(options.experiment), _builder(options) as build:
         result = run_experiment(experiment, out, options.overwrite, options.quiet, options.began_s, options.threads,
                                 build)
@@ -121,15 +121,15 @@ def _run(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _builder(options: argparse.Namespace) -> Iterator[Callable | None]:
-    """Yield what makes a run in parts, where --dask says who serves them."""
+    """Yield the builder of a run in parts on the workers of --dask; None without --dask."""
     if options.dask is None:
         if options.parts is not None:
-            raise InputErrors(["--parts: goes with --dask, which says where parts are served"])
+            raise InputErrors(["--parts: needs --dask, the place where parts are simulated"])
         yield None
         return
     from simulator.study.distributed.dask_client import client_of
     with client_of(options.dask, _tell) as client:
-        from simulator.study.distributed.giant_run import InParts  # an extra, which is there if there is a client
+        from simulator.study.distributed.giant_run import InParts  # an extra; installed if there is a client
         yield InParts(client, options.parts or 0, _tell)
 
 
@@ -186,7 +186,7 @@ def _example(options: argparse.Namespace) -> int:
     from simulator.shell import examples
     if options.example is None:
         if options.to is not None:
-            raise InputErrors(["--to: goes with the NAME of an example; `simulator example` lists them"])
+            raise InputErrors(["--to: needs the NAME of an example; `simulator example` lists them"])
         print(examples.listing())
         return DONE
     written = examples.write(options.example, options.to or "")
@@ -205,21 +205,21 @@ def _completion(options: argparse.Namespace) -> int:
 
 COMMANDS = {"run": _run, "validate": _validate, "list": _list, "describe": _describe, "example": _example,
             "schema": _schema, "completion": _completion}
-# Command -> module of simulator.study, with `add_arguments(parser)` and `run(options) -> status`, and what it does.
+# Command -> module of simulator.study, with `add_arguments(parser)` and `run(options) -> status`, and its help text.
 STUDIES = {
     "compare": ("compare_command", "one workload under several experiments, side by side"),
     "bench": ("bench_command", "latency, throughput, serve: the benchmarks of vLLM, their flags and keys, simulated"),
     "sweep": ("sweep_command", "every point of a study, kept as it ends, resumed where it stopped"),
     "study": ("study_command", "a study that is there: status, merge, table, check"),
-    "workload": ("workload_command", "what an experiment sends, in numbers and as a native trace"),
-    "observe": ("observe_command", "send what an experiment would simulate to a real server, and measure it"),
+    "workload": ("workload_command", "the requests of an experiment, in numbers and as a native trace"),
+    "observe": ("observe_command", "send the requests of an experiment to a real server, and measure it"),
     "predict": ("predict_command", "how long one iteration takes, operator by operator"),
     "capacity": ("capacity_command", "the largest load within bounds, or the fewest replicas for a load"),
     "fit": ("fit_command", "which layouts of a model fit into memory, and how much KV cache each leaves"),
     "tune": ("tune_command", "which deployment is best: candidates, pruned, simulated, ranked, and written"),
-    "score": ("score_command", "predictions beside what was measured on real machines"),
-    "calibrate": ("calibrate_command", "fit an experiment to what a real server did, and say how far it predicts"),
-    "import": ("import_command", "what load generators and engines measured, as observed.csv and steps.csv"),
+    "score": ("score_command", "predictions compared with measurements on real machines"),
+    "calibrate": ("calibrate_command", "fit an experiment to measurements of a real server, and report its errors"),
+    "import": ("import_command", "measurements of load generators and engines, as observed.csv and steps.csv"),
     "train": ("train_command", "train and cache the tables of the latency backend `forest`"),
     "report": ("report_command", "results as one page of charts, as pictures, or as plots in the terminal"),
     "export": ("export_command", "results in the files of Vidur, SimAI or BLIS, or as CSV or Parquet"),
@@ -247,22 +247,22 @@ def parser_of(*chosen: str) -> argparse.ArgumentParser:
             "check an experiment, a study or a comparison without a run, and print it with every default filled in"))
     _add_experiment(validate)
 
-    list_ = commands.add_parser("list", help="what can be chosen by name")
+    list_ = commands.add_parser("list", help="list the names that can be chosen")
     list_.add_argument("kind", nargs="*", metavar="KIND", help="models, hardware, schedulers, routers, keys, ...")
 
-    describe = commands.add_parser("describe", help="one entry: its keys, types, defaults, units, source")
+    describe = commands.add_parser("describe", help="show one entry: its keys, types, defaults, units, source")
     describe.add_argument("kind", nargs="+", metavar="KIND", help="as `list` shows them")
     describe.add_argument("name", metavar="NAME", help="as `list KIND` shows it")
 
-    example = commands.add_parser("example", help="list the experiments that come along, or copy one, to begin with")
-    example.add_argument("example", nargs="?", metavar="NAME", help="of an example; without: list them")
-    example.add_argument("--to", metavar="FOLDER", help="where it and the files that it names go; default: here")
+    example = commands.add_parser("example", help="list the included experiments, or copy one")
+    example.add_argument("example", nargs="?", metavar="NAME", help="name of an example; default: list all examples")
+    example.add_argument("--to", metavar="FOLDER", help="folder for the example and its files; default: here")
 
     commands.add_parser("schema", help="JSON Schema of the experiment file, for editors")
 
-    completion = commands.add_parser("completion", help="print what a shell reads to complete these commands")
+    completion = commands.add_parser("completion", help="print the completion script for a shell")
     completion.add_argument("shell", choices=("bash", "zsh", "fish"),
-                            help="put it where the shell looks: eval \"$(simulator completion bash)\"")
+                            help="shell to complete in, e.g. eval \"$(simulator completion bash)\"")
 
     for name, (_, purpose) in STUDIES.items():
         study = commands.add_parser(name, help=purpose, description=purpose, allow_abbrev=False)
@@ -277,16 +277,16 @@ def _add_run(commands) -> None:
     run = commands.add_parser("run", help="run one experiment", allow_abbrev=False)
     _add_experiment(run)
     run.add_argument("--out", metavar="DIR", help="results directory; default: [output].directory, else results/<name>")
-    run.add_argument("--overwrite", action="store_true", help="replace results that are complete already")
+    run.add_argument("--overwrite", action="store_true", help="replace complete results")
     run.add_argument("--quiet", action="store_true", help="no progress bar, no summary table")
-    run.add_argument("--report", action="store_true", help="write report.html into the results, too (extra `report`)")
+    run.add_argument("--report", action="store_true", help="also write report.html into the results (extra `report`)")
     run.add_argument("--threads", type=_threads, metavar="N",
-                     help="serve replicas that do not see each other by so many threads; default: all cores; the "
-                          "results are the same")
+                     help="number of threads to simulate independent replicas; default: all cores; the results do "
+                          "not depend on it")
     run.add_argument("--dask", metavar="PLACE", help=(
-        "serve replicas that do not see each other at workers of Dask (extra `dask`): local, a scheduler's address as "
-        "tcp://host:8786, or its JSON file; the results are the same"))
-    run.add_argument("--parts", type=_threads, metavar="N", help="with --dask: into so many parts, at most")
+        "simulate independent replicas on Dask workers (extra `dask`): local, a scheduler's address as "
+        "tcp://host:8786, or its JSON file; the results do not depend on it"))
+    run.add_argument("--parts", type=_threads, metavar="N", help="with --dask: maximum number of parts")
 
 
 def _threads(text: str) -> int:
@@ -296,7 +296,7 @@ def _threads(text: str) -> int:
 
 
 def _add_experiment(command: argparse.ArgumentParser) -> None:
-    command.add_argument("experiment", metavar="EXPERIMENT.toml", help="what is simulated")
+    command.add_argument("experiment", metavar="EXPERIMENT.toml", help="the experiment to simulate")
     command.add_argument("--set", dest="overrides", action="append", default=[], metavar="SECTION.KEY=VALUE",
                          help="override one value of the file; VALUE is TOML; repeatable")
 

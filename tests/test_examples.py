@@ -155,4 +155,4 @@ def test_an_example_is_whole_wherever_python_found_the_package(tmp_path, monkeyp
 
 def test_a_folder_without_a_name_is_refused(capsys):
     assert cli.main(["example", "--to", "there"]) == 2
-    assert capsys.readouterr().err == "--to: goes with the NAME of an example; `simulator example` lists them\n"
+    assert capsys.readouterr().err == "--to: needs the NAME of an example; `simulator example` lists them\n"

@@ -217,7 +217,7 @@ def test_what_no_table_has_is_told_with_its_error(tabled):
     diagnosis = simulator.run(tabled(gemm=gemm_rows(sites=LLAMA, factor=10))).summary["diagnosis"]
 
     # tools/README.md: one share of peak, decode bfloat16, h100_sxm
-    assert any("attention decode: " in note and "the roofline answers, 20% off in the mean" in note
+    assert any("attention decode: " in note and "priced by the roofline, 20% off in the mean" in note
                for note in diagnosis)
 
 

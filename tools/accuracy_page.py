@@ -65,7 +65,7 @@ def quoting(guide: str, found: Score) -> str:
 
 
 def scoring(facts: str, found: Score) -> str:
-    """Return checked.toml with what the score says of backends."""
+    """Return checked.toml with the score's text on backends."""
     return SCORED.sub(lambda own: f"[{own['backend']}]\nchecked = {own['checked']}\n"
                                   f'score = "{in_short(found, own["backend"])}"', facts)
 

@@ -9,8 +9,8 @@
 # %% [markdown]
 # # A first study in Python: chunks and users
 #
-# `max_num_batched_tokens` is how much of a prompt a batch may compute. Small chunks let those who decode go on,
-# and make the first token wait. How much of either, and does the answer depend on the load?
+# `max_num_batched_tokens` is the most prompt tokens that a batch may compute. Small chunks delay decodes less,
+# but make the first token wait. How large are both effects, and do they depend on the load?
 #
 # This page is a script: `python chunks_and_users.py` runs it, and Jupyter with jupytext opens it as a notebook.
 # It needs the extra `report` for charts, and pandas.
@@ -129,8 +129,8 @@ axes[0].legend(title="batches of at most")
 figure.savefig("chunks.png")
 
 # %% [markdown]
-# At every load, chunks of 512 tokens make the longest gaps shorter and the first token later. Which of them a
-# service wants is what its bounds say: goodput counts the requests that keep both.
+# At every load, chunks of 512 tokens make the longest gaps shorter and the first token later. The bounds of a
+# service decide between them: goodput counts the requests that keep both.
 
 # %%
 for _, rows in points.groupby(rate):

@@ -1,1 +1,1 @@
-"""From an experiment to a cluster that can run: the facts of pools, and the parts made of them."""
+"""From an experiment to a cluster ready to run: facts of the pools, and the objects built from the facts."""

@@ -1,4 +1,4 @@
-"""From an experiment to a cluster that is ready to run: here all rooms meet."""
+"""From an experiment to a cluster that is ready to run."""
 import math
 from collections.abc import Iterable
 from functools import partial
@@ -53,15 +53,15 @@ from simulator.workload.open_ended import ENOUGH, Enough, last_sent_ns
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """An experiment whose files are read and whose models are built.
+    """An experiment after its files were read and its models built.
 
     workload : its `requests` will be written to.
-    sites : what each pool runs on.
-    pools : as the engine takes them; what their latency models keep is of one run.
-    mover : what moves requests between replicas, as an operation of the plan; empty where they stay.
-    hand_over : engine.hand_over.plan.HandOverPlan; None where no prompts are computed apart.
-    shifts : of each pool engine.operations.shift_plan.ShiftPlan, None where the load of its experts stays.
-    encode : engine.encoders.plan.EncodePlan; None where no items are encoded apart.
+    sites : the Site of each pool.
+    pools : as the engine takes them; their latency models keep the state of a single run.
+    mover : the operation that migrates requests between replicas, in a tuple; empty without migration.
+    hand_over : engine.hand_over.plan.HandOverPlan; None without prefill and decode pools.
+    shifts : engine.operations.shift_plan.ShiftPlan of each pool, None if the load of its experts is constant.
+    encode : engine.encoders.plan.EncodePlan; None without encode pools.
     """
 
     experiment: Experiment
@@ -75,15 +75,15 @@ class Prepared(msgspec.Struct, frozen=True):
 
 
 class Site(msgspec.Struct, frozen=True):
-    """What an experiment runs on, worked out.
+    """Derived facts of a deployment: model on accelerators, limits, KV blocks.
 
-    deployment : model and accelerators; None where the experiment names none.
+    deployment : model and accelerators; None if the experiment names none.
     max_model_len : longest text, prompt and output, in tokens.
-    num_gpu_blocks : KV blocks of each replica as vLLM counts them, null block included.
-    memory : MemoryPlan that gave num_gpu_blocks; None where the experiment gives it.
-    layer_groups : LayerGroups, which have block tables of their own; None: all layers share one.
-    block_tokens : of a KV block, where several accelerators share its tokens; 0: they do not.
-    draft : a draft model on its accelerators; None: none is named.
+    num_gpu_blocks : KV blocks of each replica, including the null block, as in vLLM.
+    memory : MemoryPlan from which num_gpu_blocks follows; None if the experiment gives num_gpu_blocks.
+    layer_groups : LayerGroups with separate block tables; None: all layers share one block table.
+    block_tokens : tokens of a KV block that several accelerators share; 0: blocks are not shared.
+    draft : draft model on its accelerators; None: none is named.
     """
 
     deployment: Deployment | None
@@ -95,7 +95,7 @@ class Site(msgspec.Struct, frozen=True):
     draft: Deployment | None = None
 
     def explain(self) -> list[str]:
-        """Return where memory goes, and which layers have block tables of their own."""
+        """Return text lines on the use of memory, and on separate block tables."""
         if self.memory is not None:
             lines = self.memory.explain().splitlines()
         else:
@@ -111,7 +111,7 @@ class Site(msgspec.Struct, frozen=True):
 def survey(experiment: Experiment) -> Site:
     """Work out deployment, longest text and KV blocks.
 
-    experiment : or one of its pools; likewise below.
+    experiment : or one of its pools, also in the functions below.
 
     Raises
     ------
@@ -136,19 +136,19 @@ def survey(experiment: Experiment) -> Site:
             block_size=engine.block_size, max_model_len=max_model_len, drafter=drafter, grouping=rules,
             max_num_batched_tokens=needs.max_num_batched_tokens, max_num_seqs=needs.max_num_seqs,
             share=needs.share, has_old_kernels=needs.has_old_kernels, adapter_bytes=needs.adapter_bytes), needs.reserve)
-    except ValueError as error:         # DoesNotFit, or a scheduler that does not say what it needs
+    except ValueError as error:         # DoesNotFit, or a scheduler that does not state its needs
         raise InputErrors([KeyFault(f"engine.num_gpu_blocks: {error}")]) from None
     return Site(deployment, max_model_len, memory.num_gpu_blocks, memory, layers, draft=draft)
 
 
 def _group_rules(engine) -> GroupRules | None:
-    """Return how layers of unlike kinds have block tables of their own; None: the scheduler knows of no such."""
+    """Return the scheduler's rules for separate block tables of layer kinds; None: it has no such rules."""
     rules = registry.load("scheduler", engine.scheduler).facts(engine.parameters).grouping
     return rules and replace(rules, enable_prefix_caching=engine.enable_prefix_caching)
 
 
 def _layer_groups(experiment: Experiment, rules: GroupRules | None, max_model_len: int) -> LayerGroups | None:
-    """Return the groups of layers that have block tables of their own: those given, or those of the model."""
+    """Return the groups of layers with separate block tables, as given or by the model."""
     block_size = experiment.engine.block_size
     if rules is None:
         return None
@@ -167,12 +167,12 @@ def _layer_groups(experiment: Experiment, rules: GroupRules | None, max_model_le
     except ValueError as error:
         raise InputErrors([KeyFault(f"{key}: {error}")]) from None
     if groups == enabled:
-        raise InputErrors([KeyFault(f"{key}: the layers here are of one kind, and stay what they are")])
+        raise InputErrors([KeyFault(f"{key}: all layers are of one kind, and cannot be changed")])
     return None
 
 
 def _longest_text(experiment: Experiment) -> int:
-    """Return max_model_len, or refuse one that the model was not made for.
+    """Return max_model_len, or refuse one above the model's maximum.
 
     Source: vllm-project/vllm, vllm/config/model.py, _get_and_verify_max_len.
     """
@@ -193,22 +193,22 @@ def _longest_text(experiment: Experiment) -> int:
 
 
 def operator_errors(pool, site: Site) -> dict:
-    """Return OperatorError by operator, as the latency backend of a pool knows them."""
+    """Return OperatorError by operator, from the latency backend of a pool."""
     return errors_of(pool, site)
 
 
 def prepare(experiment: Experiment, workload: Workload | None = None, readings: Readings | None = None,
             has_met: bool = False) -> Prepared:
-    """Read all files and build all models; find what is missing or does not fit.
+    """Read all files and build all models; find all faults.
 
-    workload : requests to serve instead of those of [workload].
-    readings : what latency backends have read before; None: nothing.
-    has_met : the workload is that of such an experiment prepared before.
+    workload : requests to serve in place of [workload].
+    readings : files already read by latency backends; None: none.
+    has_met : the workload is from an earlier call for an equal experiment.
 
     Raises
     ------
     InputErrors
-        What is wrong with facts, memory plan, latency model and workload, or more than memory and time can hold.
+        Faults of facts, memory plan, latency model and workload; an experiment beyond the limits of memory or time.
     """
     check_memory(experiment)
     readings = readings or Readings()
@@ -228,20 +228,19 @@ def prepare(experiment: Experiment, workload: Workload | None = None, readings: 
 
 
 def with_all_requests(prepared: Prepared, monitor=None, readings: Readings | None = None) -> Prepared:
-    """Return the experiment with as many requests as an open-ended load sends.
+    """Return the experiment with the number of requests that an open-ended load sends.
 
-    Their number is known when all is over, so it is run without results first, with more requests until they suffice.
+    The number is known only after a run: the experiment first runs without results, with ever more requests until
+    there are enough. If the monitor interrupts it, the workload is still open-ended.
 
-    Interrupted by the monitor, the workload is still open-ended.
-
-    monitor : as `build` takes it. readings : as `prepare` does.
+    monitor : as in `build`. readings : as in `prepare`.
 
     Raises
     ------
     InputErrors
-        More requests do not come later: each is refused in the instant in which it comes, and lets the next one come.
+        More requests do not extend the run: each is rejected at its arrival, which triggers the next arrival at once.
     """
-    from simulator.results.memory import NO_SINK  # those who need it pay for it
+    from simulator.results.memory import NO_SINK  # imported only when needed
 
     experiment, enough, last_ns = prepared.experiment, ENOUGH, {}
     while prepared.workload.is_open_ended:
@@ -266,13 +265,13 @@ def with_all_requests(prepared: Prepared, monitor=None, readings: Readings | Non
 def requests_of(experiment: Experiment, enough: Enough = ENOUGH, alike: Iterable[Experiment] = ()) -> Workload:
     """Read or draw the requests of an experiment.
 
-    enough : as `simulator.workload.load.load` takes it.
-    alike : other experiments that are to serve the same requests: their longest texts count, too.
+    enough : as in `simulator.workload.load.load`.
+    alike : other experiments that will serve these requests: their max_model_len also limits the requests.
 
     Raises
     ------
     InputErrors
-        What is wrong with [workload], or with a maximum that it goes by.
+        Faults of [workload], or of a max_model_len that limits its requests.
     """
     def longest_text():
         return min(_longest_text(pool) for each in (experiment, *alike) for pool in each.all_pools())
@@ -281,27 +280,27 @@ def requests_of(experiment: Experiment, enough: Enough = ENOUGH, alike: Iterable
 
 
 def rows_to_send(experiment: Experiment, plays_per_slot: int) -> Workload:
-    """Return the requests that a run would simulate, for who sends them.
+    """Return the requests that a run would simulate, to be sent to a real server.
 
-    plays_per_slot : to be drawn for a closed loop that only its end bounds; how many it needs, its server decides.
+    plays_per_slot : plays to draw for a closed loop bounded only by its end; a fast server uses more of them.
 
     Raises
     ------
     InputErrors
-        As `requests_of`; what the engines of the experiment say of these requests.
+        As `requests_of`; requests that the engines of the experiment refuse.
     """
     return meet(experiment, requests_of(experiment, Enough(plays_per_slot)))
 
 
 def vocabulary_of(experiment: Experiment) -> int | None:
-    """Return the smallest vocabulary of the models named; None: none is named."""
+    """Return the smallest vocabulary of the named models; None: no model is named."""
     return min((model_of(pool.model).vocab_size for pool in experiment.all_pools() if pool.model is not None),
                default=None)
 
 
 def live_source(workload: Workload):
-    """Return a simulator.engine.sources.live.Live, for a server outside."""
-    from simulator.engine.sources.live import Live  # no run needs it
+    """Return a simulator.engine.sources.live.Live, for an external client."""
+    from simulator.engine.sources.live import Live  # not needed by a run
 
     return Live(workload)
 
@@ -309,10 +308,10 @@ def live_source(workload: Workload):
 def build(prepared: Prepared, sink, monitor=None, threads: int = 1, serves: tuple[int, int] | None = None):
     """Return the Cluster of an experiment, to be run once.
 
-    sink : takes rows while the cluster runs; says with `wants_iterations` and so on which.
+    sink : receives rows while the cluster runs; its attributes `wants_iterations` etc. select the tables.
     monitor : called as `monitor(clock_ns, finished) -> bool` every few milliseconds; True stops the run.
-    threads : that may serve replicas which do not see each other.
-    serves : replicas of a part of the cluster, as `ClusterPlan` has it; None: all.
+    threads : maximum threads to simulate independent replicas.
+    serves : first and last replica to simulate, as in `ClusterPlan`; None: all.
     """
     experiment, upkeep = prepared.experiment, _upkeep(prepared.experiment)
     plan = ClusterPlan(
@@ -331,7 +330,7 @@ def build(prepared: Prepared, sink, monitor=None, threads: int = 1, serves: tupl
 
 
 def _pool(pool, readings: Readings, cluster) -> tuple[Site, Pool]:
-    """Return what a pool runs on, and the pool as the engine takes it."""
+    """Return the Site of a pool, and the pool as the engine takes it."""
     rules, site, engine, topology = lock_step(pool), survey(pool), pool.engine, pool.topology
     model = latency_model(pool, site, readings)
     gpus = topology.tensor_parallel * topology.pipeline_parallel * topology.prefill_context_parallel
@@ -350,10 +349,10 @@ def _pool(pool, readings: Readings, cluster) -> tuple[Site, Pool]:
 
 
 def _tier(pool, site: Site, cluster):
-    """Return what makes the KV tier of a replica of a pool; None: there is none."""
+    """Return a factory of the KV tier of a replica; None: the pool has no tier."""
     if pool.kv_tiers is None:
         return None
-    from simulator.kv.tiers.protocols.base import TierSite  # only those who want it load it
+    from simulator.kv.tiers.protocols.base import TierSite  # imported only when needed
 
     engine, parameters = pool.engine, pool.kv_tiers.parameters
     protocol = registry.load("kv_tier", pool.kv_tiers.protocol)
@@ -369,8 +368,8 @@ def _tier(pool, site: Site, cluster):
 
 
 def _host_kv(pool, site: Site):
-    """Return what the KV blocks of a pool are to its hosts; None: nobody says."""
-    from simulator.domain.host_kv import host_kv, host_kv_of_groups  # likewise
+    """Return the layout of a pool's KV blocks for its hosts; None without a deployment."""
+    from simulator.domain.host_kv import host_kv, host_kv_of_groups  # imported only when needed
 
     if site.deployment is None:
         return None
@@ -384,7 +383,7 @@ def _host_kv(pool, site: Site):
 
 
 def _front(experiment: Experiment, routing=None) -> GatewayPlan:
-    """Return what stands before the replicas; `routing` : of one leg, instead of [cluster.routing]."""
+    """Return the plan of the gateway; `routing` : of one leg, instead of [cluster.routing]."""
     cluster = experiment.cluster
     routing, admission = routing or cluster.routing, cluster.admission
     return GatewayPlan(
@@ -408,7 +407,7 @@ def _gateway_queue():
 
 
 def _sampler(experiment: Experiment, sink) -> tuple:
-    """Return what looks at the replicas again and again, as an operation of the plan; none where nobody asked."""
+    """Return the operation that samples the replicas periodically, in a tuple; empty if no samples are requested."""
     if not sink.wants_samples:
         return ()
     from simulator.engine.operations.sampler import Sampler
@@ -420,7 +419,7 @@ def _sampler(experiment: Experiment, sink) -> tuple:
 
 
 def _upkeep(experiment: Experiment) -> tuple:
-    """Return what makes replicas come and go, as an operation of the plan; none where they stay as they are."""
+    """Return the operation that fails and scales replicas, in a tuple; empty if their number is fixed."""
     failures, scaling = experiment.failures, experiment.autoscaling
     if not failures and scaling is None:
         return ()
@@ -431,7 +430,7 @@ def _upkeep(experiment: Experiment) -> tuple:
 
 
 def _mover(experiment: Experiment) -> tuple:
-    """Return what moves requests between replicas, as an operation of the plan; none where they stay."""
+    """Return the operation that migrates requests between replicas, in a tuple; empty without migration."""
     moving = experiment.cluster.rescheduling
     if moving is None:
         return ()
@@ -449,7 +448,7 @@ def _mover(experiment: Experiment) -> tuple:
 
 
 def _hand_over(experiment: Experiment):
-    """Return how prompts that are computed apart are handed over; None where there are none."""
+    """Return the plan of KV transfer between prefill and decode pools; None without [kv_transfer]."""
     if experiment.kv_transfer is None:
         return None
     from simulator.engine.hand_over.settings import hand_over_plan
@@ -470,7 +469,7 @@ def _hand_over(experiment: Experiment):
 
 
 def _block_bytes(moving, pool, is_apart: bool) -> tuple[float, ...] | None:
-    """Return the bytes of a block of each group of layers that is handed over; None: nothing is, or there are none."""
+    """Return the bytes of a transferred block of each layer group; None: no transfer, or no layer groups."""
     if not is_apart:
         return None
     rules, max_model_len = _group_rules(pool.engine), _longest_text(pool)
@@ -500,7 +499,7 @@ def _block_bytes(moving, pool, is_apart: bool) -> tuple[float, ...] | None:
 
 
 def _port(moving, pool):
-    """Return how the replicas of a pool are linked."""
+    """Return the links of the replicas of a pool."""
     from simulator.engine.operations.move_plan import Port
 
     deployment = deployment_of(pool)
@@ -524,7 +523,7 @@ def _port(moving, pool):
 
 
 def _tracer(experiment: Experiment, sink):
-    """Return what writes routing decisions down, as a plan has it; None where nobody asked."""
+    """Return the recorder of routing decisions, as a plan has it; None if no decisions are requested."""
     if not sink.wants_decisions:
         return None
     from simulator.engine.gateway.tracer import DecisionTracer
@@ -536,7 +535,7 @@ def _tracer(experiment: Experiment, sink):
 
 
 def pools_of(experiment: Experiment) -> tuple[PoolFacts, ...]:
-    """Return what a summary says of each pool; empty where the experiment has none."""
+    """Return the facts of each pool for the summary; empty without pools."""
     return tuple(PoolFacts(pool.name, places(pool),
                            pool.cost_per_hour / pool.topology.data_parallel,
                            pool.topology.node or (pool.hardware.name if pool.hardware else ""),
@@ -550,13 +549,13 @@ def _make(kind: str, section, context):
 
 
 def _has_a_gate(cluster) -> bool:
-    """Say whether requests may not reach a replica at once."""
+    """Return whether the gateway may delay or reject requests before they reach a replica."""
     return (cluster.admission.policy != "always" or cluster.gateway_queue is not None
             or max(cluster.admission.latency_s, cluster.routing.latency_s, cluster.routing.retry_timeout_s) > 0)
 
 
 def _of_pool(experiment: Experiment, pool, work):
-    """Return what `work` does; its faults name the pool."""
+    """Return the result of `work`; its faults are reported with the name of the pool."""
     try:
         return work()
     except InputErrors as errors:
@@ -568,7 +567,7 @@ def _of_pool(experiment: Experiment, pool, work):
 
 
 def _expert_shifts(shifts: tuple) -> tuple:
-    """Return what changes the load of experts, as an operation of the plan; none where it stays."""
+    """Return the operation that changes the load of experts, in a tuple; empty if the load is constant."""
     if not any(shifts):
         return ()
     from simulator.engine.operations.expert_shifts import ExpertShifts
@@ -577,7 +576,7 @@ def _expert_shifts(shifts: tuple) -> tuple:
 
 
 def deployment_of(experiment: Experiment) -> Deployment | None:
-    """Return the model laid out on its accelerators; None where none are named.
+    """Return the model laid out on its accelerators; None if none are named.
 
     Raises
     ------

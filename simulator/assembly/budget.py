@@ -10,14 +10,14 @@ from simulator.errors import InputErrors, KeyFault
 MOST_ROWS = 10**8               # rows of a table, or events: 5 GB, ten minutes
 # Bytes of a request, at least: a run of 1,000 requests with its files took 62 MB, one of 1,000,000 took 225 MB.
 BYTES_PER_REQUEST = 160
-# Bytes of a replica that has nothing to do, at least: 1 took 46 MB, 100,000 took 314 MB.
+# Bytes of an idle replica, at least: 1 took 46 MB, 100,000 took 314 MB.
 BYTES_PER_REPLICA = 2_600
-BYTES_PER_PROCESS = 46e6        # with one replica that has nothing to do
+BYTES_PER_PROCESS = 46e6        # with one idle replica
 _CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 def least_bytes(experiment) -> float:
-    """Return the memory that a process takes at least which runs an experiment."""
+    """Return a lower bound of the memory of a process that runs an experiment."""
     drawn = experiment.workload.parameters
     requests = _requests(drawn) or _requests(getattr(drawn, "parameters", drawn))
     replicas = sum(_most(pool) for pool in experiment.all_pools())
@@ -84,7 +84,7 @@ def memory_bytes() -> float:
 
 
 def _requests(drawn) -> float:
-    """Return an upper limit on the requests of a drawn workload; with a duration: by its rate."""
+    """Return an upper bound of the requests of a drawn workload; with a duration: by its rate."""
     given = getattr(drawn, "num_requests", None)
     if given is not None:
         return given
@@ -97,7 +97,7 @@ def _requests(drawn) -> float:
 
 
 def _due(rate, duration_s: float) -> float:
-    """Return the requests of a changing rate; 0 where they depend on a file or on chance."""
+    """Return the number of requests of a changing rate; 0 if it depends on a file or on random draws."""
     import numpy as np  # few experiments have a rate
 
     from simulator.workload.drawing.rates.base import Changing

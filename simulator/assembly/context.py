@@ -1,4 +1,4 @@
-"""From [topology] to what latency backends are told of context parallelism."""
+"""Context parallelism of [topology], as latency models take it."""
 from msgspec.structs import replace
 
 from simulator import registry
@@ -9,17 +9,17 @@ from simulator.domain.layer_spec import LatentAttention
 from simulator.domain.parallelism import Parallelism
 from simulator.errors import InputErrors, KeyFault
 
-LATENT_ALONE = ("prefill context parallelism: vLLM 0.32 has it for models with latent attention alone; of others this "
-                "is what the same division of prompts would take")
-SUMS_ALONE = ("decode context parallelism: only the sum of the contexts of a batch is known; of several sequences each "
-              "is priced with the mean excess of the rank that has most, at most interleave x (n - 1) / (2 n) tokens "
-              "a sequence from the truth")
+LATENT_ALONE = ("prefill context parallelism: vLLM 0.32 supports it only for models with latent attention; for other "
+                "models times are those of an equal division of prompts")
+SUMS_ALONE = ("decode context parallelism: only the sum of the contexts of a batch is known; each of several sequences "
+              "is priced with the mean excess of the rank with the largest share, at most interleave x (n - 1) / (2 n) "
+              "tokens per sequence off")
 
 
 def block_tokens(pool, layer_groups=None) -> int:
     """Return the tokens of a KV block of a replica.
 
-    With groups of layers those of the engine: groups have their own.
+    With layer groups, the engine's block_size: each group has its own blocks.
 
     pool : or an Experiment.
     """
@@ -28,32 +28,32 @@ def block_tokens(pool, layer_groups=None) -> int:
 
 
 def with_context_parallel(experiment: Experiment, deployment: Deployment | None, model):
-    """Return a model whose decodes attend to the share of a rank.
+    """Return a model of decodes in which ranks attend to shares of the context.
 
-    Where nothing is shared it is the same.
+    Without decode context parallelism, `model` itself is returned.
 
     Raises
     ------
     InputErrors
-        The exchange of the ranks cannot be priced.
+        The exchange between the ranks cannot be priced.
     """
     topology, latency = experiment.topology, experiment.latency
     degree = topology.decode_context_parallel
     if degree == 1:
         return model
-    from simulator.latency.around.context import ContextParallel  # only those who want it load it
+    from simulator.latency.around.context import ContextParallel  # imported only when needed
 
     notes, exchanges, collective = [], (), None
     if topology.cp_kv_cache_interleave_size > 1:
         notes.append(SUMS_ALONE)
     if deployment is None or not registry.load("latency", latency.backend).takes_collective:
-        notes.append(f"{latency.backend}: decode context parallelism: what ranks exchange is not priced apart, it "
-                     "belongs to the prices given")
+        notes.append(f"{latency.backend}: decode context parallelism: the exchange between ranks has no price of its "
+                     "own: the given prices include it")
     else:
         exchanges, collective = _exchanges(experiment, deployment)
         if collective is None:
-            notes.append(f"{latency.backend}: decode context parallelism: what ranks exchange is priced as bytes over "
-                         "the link and a latency")
+            notes.append(f"{latency.backend}: decode context parallelism: the exchange between ranks is priced as "
+                         "bytes over the link and a latency")
     shared = ContextParallel(
         model, degree, topology.cp_kv_cache_interleave_size, exchanges,
         attention_of_stages(deployment, topology.pipeline_parallel),
@@ -63,7 +63,7 @@ def with_context_parallel(experiment: Experiment, deployment: Deployment | None,
 
 
 def attention_of_stages(deployment: Deployment | None, num_stages: int) -> list[int]:
-    """Return the layers of full attention of each stage; one each without a model."""
+    """Return the numbers of full-attention layers per stage; without a model, 1 each."""
     if deployment is None:
         return [1] * num_stages
     ways, kinds = deployment.parallelism, deployment.model.layer_types
@@ -72,15 +72,15 @@ def attention_of_stages(deployment: Deployment | None, num_stages: int) -> list[
 
 
 def _exchanges(experiment: Experiment, deployment: Deployment):
-    """Return what ranks exchange, and the collective model that times it; None: the exchanges say."""
-    from simulator.latency.around.context_costs import context_exchanges  # likewise
+    """Return the exchanges between ranks, and the model of their collectives; None: exchanges hold their times."""
+    from simulator.latency.around.context_costs import context_exchanges  # imported only when needed
 
     topology, latency = experiment.topology, experiment.latency
     try:
         exchanges = context_exchanges(deployment, topology.dcp_comm_backend, *_link_terms(latency.parameters))
         if latency.collective is None:
             return exchanges, None
-        ranks = Parallelism(tensor_parallel=topology.decode_context_parallel)    # neighbours: as a group by themselves
+        ranks = Parallelism(tensor_parallel=topology.decode_context_parallel)    # neighbours, as a group
         model = registry.load("collective", latency.collective.backend)
         return exchanges, model(latency.collective.parameters, replace(deployment, parallelism=ranks))
     except InputErrors:
@@ -90,27 +90,27 @@ def _exchanges(experiment: Experiment, deployment: Deployment):
 
 
 def with_prompt_parallel(experiment: Experiment, deployment: Deployment | None, model):
-    """Return a model whose prompts are divided among ranks.
+    """Return a latency model of prompts that are divided among ranks.
 
-    Where nothing is divided it is the same.
+    Without prefill context parallelism, `model` itself is returned.
 
     Raises
     ------
     InputErrors
-        What the ranks gather cannot be priced.
+        The gathers of the ranks cannot be priced.
     """
     degree, latency = experiment.topology.prefill_context_parallel, experiment.latency
     if degree == 1:
         return model
-    from simulator.latency.around.prompts import PromptParallel  # only those who want it load it
+    from simulator.latency.around.prompts import PromptParallel  # imported only when needed
 
     name, gathers, collective, notes = f"{latency.backend}: prefill context parallelism", (), None, []
     if deployment is None or not registry.load("latency", latency.backend).takes_collective:
-        notes.append(f"{name}: what ranks gather is not priced apart, it belongs to the prices given")
+        notes.append(f"{name}: gathers of the ranks have no price of their own: the given prices include them")
     else:
         gathers, collective = _gathers(experiment, deployment)
         if collective is None:
-            notes.append(f"{name}: what ranks gather is priced as bytes over the link and a latency")
+            notes.append(f"{name}: gathers of the ranks are priced as bytes over the link and a latency")
     if deployment is not None and not isinstance(deployment.model.attention, LatentAttention):
         notes.append(LATENT_ALONE)
     if model.knows_kernels:
@@ -121,8 +121,8 @@ def with_prompt_parallel(experiment: Experiment, deployment: Deployment | None, 
 
 
 def _gathers(experiment: Experiment, deployment: Deployment):
-    """Return what ranks gather, and the collective model that times it; None: the gathers say."""
-    from simulator.latency.around.prompt_costs import prompt_gathers  # likewise
+    """Return the gathers of the ranks, and the model of their collectives; None: gathers hold their times."""
+    from simulator.latency.around.prompt_costs import prompt_gathers  # imported only when needed
 
     latency = experiment.latency
     try:
@@ -138,7 +138,7 @@ def _gathers(experiment: Experiment, deployment: Deployment):
 
 
 def _link_terms(parameters) -> tuple[float, float]:
-    """Return what a collective takes beyond its traffic, us, and the share of link bandwidth that it reaches."""
+    """Return the fixed time of a collective, us, and the share of link bandwidth that it reaches."""
     latency_us = getattr(parameters, "collective_latency_us", None)
     share = getattr(parameters, "link_efficiency", None)
     return (COLLECTIVE_LATENCY_US if latency_us is None else latency_us, LINK_EFFICIENCY if share is None else share)

@@ -1,4 +1,4 @@
-"""From [prices], [power], [carbon] and [electricity] to what the results reckon with."""
+"""Costs and energy of a run, from [prices], [power], [carbon] and [electricity]."""
 from functools import partial
 
 from simulator import registry
@@ -12,7 +12,7 @@ from simulator.results.summary import Ledger
 
 
 def bill_of(experiment: Experiment) -> Bill | None:
-    """Return what an experiment costs; None: nobody says."""
+    """Return the prices of an experiment's replicas; None: no price is given."""
     pools, encode = experiment.all_pools(), experiment.encode_pools()
     if not any(pool.cost_per_hour for pool in (*pools, *encode)):
         return None
@@ -24,7 +24,7 @@ def bill_of(experiment: Experiment) -> Bill | None:
 
 
 def power_of(experiment: Experiment) -> PowerFacts | None:
-    """Return what an experiment draws; None: nobody says."""
+    """Return the power draw of an experiment; None without [power]."""
     if experiment.power is None:
         return None
     carbon = experiment.carbon
@@ -34,9 +34,9 @@ def power_of(experiment: Experiment) -> PowerFacts | None:
 
 
 def ledger_of(experiment: Experiment, is_of_window: bool = False) -> Ledger:
-    """Return what one run's money and energy are reckoned with.
+    """Return the ledger of money and energy of one run.
 
-    is_of_window : a part of the run may be measured.
+    is_of_window : only a part of the run may be measured.
     """
     power = power_of(experiment)
     meter = power and PowerMeter(tuple(map(_metered, experiment.all_pools())), power.starts_at_hour, is_of_window)
@@ -44,7 +44,7 @@ def ledger_of(experiment: Experiment, is_of_window: bool = False) -> Ledger:
 
 
 def places(pool: Pool) -> int:
-    """Return how many rows of `Run.replicas` a pool has."""
+    """Return the number of rows of a pool in `Run.replicas`."""
     return max(num_replicas(pool), pool.max_replicas or 0) * pool.topology.data_parallel
 
 

@@ -1,4 +1,4 @@
-"""From [engine.speculative] to what drafts: its model on the accelerators, what that holds, and what it takes."""
+"""The drafter of [engine.speculative]: its deployment, memory, and latency model."""
 from collections.abc import Callable
 
 from msgspec.structs import replace
@@ -19,13 +19,13 @@ KEY = "engine.speculative"
 def draft_deployment(pool, target: Deployment | None, max_model_len: int) -> Deployment | None:
     """Return the draft model on the accelerators of the engine; None: none is named.
 
-    pool : or an Experiment; likewise below.
-    target : the model whose tokens are drafted. max_model_len : longest text, in tokens.
+    pool : or an Experiment, also in the functions below.
+    target : the model that verifies the drafts. max_model_len : longest text, in tokens.
 
     Raises
     ------
     InputErrors
-        It cannot draft for that model, be spread as asked, or be priced.
+        The draft model does not match the target, cannot be laid out as configured, or cannot be priced.
     """
     given = _speculative(pool)
     if given is None or not given.names_model:
@@ -47,7 +47,7 @@ def draft_deployment(pool, target: Deployment | None, max_model_len: int) -> Dep
 
 
 def _model_faults(spec: ModelSpec, target: ModelSpec, max_model_len: int) -> list[str]:
-    """Return why a model cannot draft for another one.
+    """Return the reasons why a model cannot draft for another one.
 
     Source: vllm-project/vllm, vllm/config/speculative.py (verify_equal_vocab_size_if_draft_model).
     """
@@ -57,19 +57,19 @@ def _model_faults(spec: ModelSpec, target: ModelSpec, max_model_len: int) -> lis
                       f"with {spec.vocab_size}; vLLM refuses it too")
     if spec.max_position_embeddings < max_model_len:
         faults.append(f"model: {spec.name} was made for {spec.max_position_embeddings} tokens, engine.max_model_len is "
-                      f"{max_model_len}: that drafts end there is not built")
+                      f"{max_model_len}: drafts that end there are not supported")
     if set(spec.layer_types) != {"full_attention"}:
-        faults.append(f"model: expected layers of full attention alone, found others in {spec.name}: where their KV "
-                      "goes beside the model's is not built")
+        faults.append(f"model: expected layers of full attention alone, found others in {spec.name}: their KV beside "
+                      "the model's is not supported")
     return faults
 
 
 def _pool_faults(pool, given) -> list[str]:
-    """Return why a draft model cannot be had with what else a pool says."""
+    """Return the settings of a pool that do not support a draft model."""
     faults, backend = [], pool.latency.backend
     if pool.topology.decode_context_parallel > 1:
-        faults.append("model: expected none with topology.decode_context_parallel above 1: how a draft model's KV is "
-                      "shared is not built")
+        faults.append("model: expected none with topology.decode_context_parallel above 1: sharing of a draft model's "
+                      "KV is not supported")
     if not given.has_price and not registry.load("latency", backend).prices_any_model:
         faults.append(f'model: latency.backend = "{backend}" has no prices of another model: expected drafter_share or '
                       'drafter_forward_us beside it, or one of the backends "roofline", "operators" and '
@@ -79,14 +79,14 @@ def _pool_faults(pool, given) -> list[str]:
 
 def drafter_memory(pool, target: Deployment, draft: Deployment | None,
                    layers: LayerGroups | None) -> DrafterMemory | None:
-    """Return what a drafter holds on an accelerator; None: nothing.
+    """Return the memory of a drafter on an accelerator; None: it holds nothing.
 
-    draft : of `draft_deployment`. layers : of the model that have block tables of their own.
+    draft : from `draft_deployment`. layers : groups of the model's layers with separate block tables.
 
     Raises
     ------
     InputErrors
-        Nobody knows, or not where it goes, so that a memory plan cannot be made.
+        The drafter's memory, or its place, is unknown, so that a memory plan cannot be made.
     """
     given = _speculative(pool)
     if given is None or given.method in (None, "ngram"):
@@ -97,7 +97,7 @@ def drafter_memory(pool, target: Deployment, draft: Deployment | None,
     if layers is not None:
         raise InputErrors([KeyFault(
             f"engine.num_gpu_blocks: missing; expected a number: {target.model.name} has layers of several kinds, and "
-            f'where the KV of a drafter ({KEY}.method = "{given.method}") goes beside them is not built')])
+            f'KV of a drafter ({KEY}.method = "{given.method}") beside them is not supported')])
     try:
         if draft is not None:
             return of_draft_model(draft)
@@ -110,16 +110,16 @@ def drafter_memory(pool, target: Deployment, draft: Deployment | None,
 
 
 def with_draft_model(pool, model, make: Callable):
-    """Return a latency model that drafts with a model of its own.
+    """Return a latency model that includes the time of a draft model.
 
-    make : returns the latency model of that.
+    make : returns the latency model of the draft model.
 
     Raises
     ------
     InputErrors
-        The backend lacks something for it.
+        The backend cannot price the draft model.
     """
-    from simulator.latency.around.drafter import Drafter  # only those who want it load it
+    from simulator.latency.around.drafter import Drafter  # imported only when needed
 
     given, drafter = _speculative(pool), None
     if given.drafter_share is None and registry.load("latency", pool.latency.backend).prices_any_model:

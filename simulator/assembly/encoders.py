@@ -1,4 +1,4 @@
-"""From pools with role = "encode", [embeddings] and [cluster.encode] to what the engine is told of encoders."""
+"""The engine's plan of encoders, from encode pools, [embeddings] and [cluster.encode]."""
 from collections.abc import Callable
 
 from simulator import registry
@@ -8,19 +8,19 @@ from simulator.errors import InputErrors, KeyFault
 
 
 def encode_plan(experiment: Experiment, deployment_of: Callable):
-    """Return engine.encoders.plan.EncodePlan; None where no pool encodes for others.
+    """Return engine.encoders.plan.EncodePlan; None without encode pools.
 
-    deployment_of : called with a pool, returns its Deployment, of which the model alone is asked; None: there is none.
+    deployment_of : called with a pool, returns its Deployment, of which only the model is used, or None.
 
     Raises
     ------
     InputErrors
-        Nothing says how large an embedding is.
+        The size of an embedding is neither given nor known from a model.
     """
     pools, moved = experiment.encode_pools(), experiment.embeddings
     if not pools:
         return None
-    from simulator.engine.encoders.plan import EncodePlan  # only those who want it load it
+    from simulator.engine.encoders.plan import EncodePlan  # imported only when needed
 
     chosen = experiment.cluster.encode
     router = registry.load("router", chosen.policy if chosen else "round_robin")
@@ -31,7 +31,7 @@ def encode_plan(experiment: Experiment, deployment_of: Callable):
 
 
 def num_replicas(pool) -> int:
-    """Return how many replicas a pool has at first."""
+    """Return the number of replicas of a pool at time 0."""
     return pool.topology.replicas if pool.replicas is None else pool.replicas
 
 

@@ -1,4 +1,4 @@
-"""From [engine.experts] to what latency backends and the engine are told of experts."""
+"""Expert placement and exchange of [engine.experts], as latency backends and the engine take them."""
 import math
 
 from msgspec.structs import replace
@@ -11,18 +11,16 @@ from simulator.experts.pricing import ExpertPricing
 from simulator.experts.timeline import Arrangement, ExpertTimeline
 from simulator.experts.traffic import GATHER
 
-# Of a backend's own keys, those that say what engine.experts.all2all_backend does, and in which words.
+# Keys of latency backends with the meaning of engine.experts.all2all_backend, and their values for it.
 ALL2ALL_WORDS = {"all2all_backend": {}, "expert_exchange": {
     GATHER: "all_gather", "deepep_high_throughput": "all_to_all", "deepep_low_latency": "all_to_all"}}
 
-OF_ALL_ELSE = ('does not tell the exchange of tokens from what else an iteration takes, as "roofline" and "operators" '
-               'do')
+OF_ALL_ELSE = 'does not price the exchange of tokens separately, as "roofline" and "operators" do'
 WHY_NOT = {
-    ("aicb", "all2all_backend"): "reads the bytes of the exchange from its tables, and latency.expert_exchange says "
-                                 "what moves them",
-    ("aicb", "dbo"): "has tables of whole batches: what halves of one take is not in them",
-    ("trained_physics", "dbo"): "has coefficients fitted to iterations whose parts follow one another: what overlaps "
-                                "was not among them",
+    ("aicb", "all2all_backend"): "reads the bytes of the exchange from its tables, and latency.expert_exchange is "
+                                 "their link",
+    ("aicb", "dbo"): "has tables of whole batches, without times of half batches",
+    ("trained_physics", "dbo"): "has coefficients fitted to iterations without overlap",
 }
 
 
@@ -32,12 +30,12 @@ def with_exchange(experiment: Experiment, backend: type):
     Raises
     ------
     InputErrors
-        The backend does not price what [engine.experts] says, or says something else itself.
+        The backend does not price [engine.experts], or its own keys contradict it.
     """
     latency, experts = experiment.latency, experiment.engine.experts
     if backend.takes_experts is None:
         raise InputErrors([KeyFault(
-            f'engine.experts: latency.backend = "{latency.backend}" does not price experts apart from all else: '
+            f'engine.experts: latency.backend = "{latency.backend}" does not price experts separately: '
             'expected no such table, or one of the backends "roofline", "operators", "trained_physics" and "aicb"')])
     faults = []
     for key, is_asked in (("all2all_backend", experts.all2all_backend is not None), ("dbo", experts.dbo.enabled)):
@@ -45,7 +43,7 @@ def with_exchange(experiment: Experiment, backend: type):
             faults.append(f'engine.experts.{key}: latency.backend = "{latency.backend}" '
                           + WHY_NOT.get((latency.backend, key), OF_ALL_ELSE))
     if getattr(latency.parameters, "expert_load", None) not in (None, "balanced"):
-        faults.append('latency.expert_load: expected "balanced" with [engine.experts], which says how tokens spread '
+        faults.append('latency.expert_load: expected "balanced" with [engine.experts], which distributes tokens '
                       f'over experts, found "{latency.parameters.expert_load}"')
     parameters = latency.parameters
     if hasattr(parameters, "expert_load"):
@@ -88,7 +86,7 @@ def expert_pricing(experiment: Experiment, deployment: Deployment | None, arrang
 
 
 def expert_shift(experiment: Experiment, pool, site, make):
-    """Return how the load of a pool's experts changes, as ShiftPlan; None: it stays.
+    """Return the ShiftPlan of a pool's expert loads; None: they are constant.
 
     site : assemble.Site of the pool.
     make : arrangement -> LatencyModel.
@@ -96,11 +94,11 @@ def expert_shift(experiment: Experiment, pool, site, make):
     Raises
     ------
     InputErrors
-        It cannot change here.
+        The load of experts cannot change in this experiment.
     """
     if pool.engine.experts is None or not pool.engine.experts.changes:
         return None
-    from simulator.engine.operations.shift_plan import ShiftPlan  # only those who want it load it
+    from simulator.engine.operations.shift_plan import ShiftPlan  # imported only when needed
     from simulator.latency.roofline.costs import link_bytes_per_s
 
     timeline = ExpertTimeline(site.deployment)

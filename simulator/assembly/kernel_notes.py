@@ -1,20 +1,20 @@
-"""What is known of the kernels that a pool's engine picks, and no backend prices: a sentence each."""
+"""Notes on kernels that a pool's engine chooses and no latency backend prices."""
 from simulator import registry
 from simulator.domain.deployment import Deployment
 from simulator.experts.tuned import untuned_note
 from simulator.latency.around.launches import LAUNCH_US, num_launches
 
-# Which kernels have no graph. SGLang: those of prompts, unless it captures them (--enable-piecewise-cuda-graph);
-# TensorRT-LLM's PyTorch backend: the same, cuda_graph_config is of decodes.
+# Kernels without a CUDA graph. SGLang: in prompts, unless it captures them (--enable-piecewise-cuda-graph);
+# TensorRT-LLM's PyTorch backend: in prompts, since cuda_graph_config covers decodes.
 UNPRICED = {"sglang": "kernels of iterations with prompts are launched one by one",
             "tensorrt_llm": "kernels of iterations with prompts are launched one by one"}
 WITHOUT_SINKS = ("Volta", "Turing", "Ampere", "Ada")     # FlashAttention 3 has them, which begins at Hopper
 
 
 def kernel_notes(pool, deployment: Deployment | None) -> tuple[str, ...]:
-    """Return what a reader of the predictions has to know.
+    """Return the notes for readers of the predictions.
 
-    pool : of an experiment, or the experiment itself; nothing where its backend was given whole iterations.
+    pool : of an experiment, or the experiment itself; no notes if its backend predicts whole iterations.
     """
     backend = registry.load("latency", pool.latency.backend)
     if deployment is None or deployment.accelerator is None or not (backend.takes_padding and backend.takes_collective):
@@ -27,20 +27,20 @@ def kernel_notes(pool, deployment: Deployment | None) -> tuple[str, ...]:
 
 
 def launch_note(scheduler: str, deployment: Deployment) -> str:
-    """Return that an engine other than vLLM launches what has no graph for nothing."""
+    """Return a note on unpriced launches of an engine other than vLLM, or ""."""
     if scheduler not in UNPRICED:
         return ""
     number = num_launches(deployment)
     ms = LAUNCH_US * number * 1e-3
-    return (f"{scheduler}: {UNPRICED[scheduler]}, and what launching them takes is not counted: "
-            f"{ms:.0f} ms an iteration or more where the accelerator takes less, by the host of one published server "
+    return (f"{scheduler}: {UNPRICED[scheduler]}, and the time of their launches is not counted: "
+            f"{ms:.0f} ms an iteration or more if the accelerator takes less, by the host of one published server "
             f"({number:,} launches of {LAUNCH_US} us)")
 
 
 def sinks_note(deployment: Deployment) -> str:
-    """Return that attention with sinks has another kernel there than was timed.
+    """Return a note that the kernel of attention with sinks was not timed, or "".
 
-    Engines take Triton's below Hopper: FlashAttention 2 has no sinks. How far that is off: gpt-oss-20b on an A100, vLLM
+    Engines take Triton's below Hopper: FlashAttention 2 has no sinks. Measured error: gpt-oss-20b on an A100, vLLM
     0.11.0, gpustack's performance lab; without sinks, and on H100, such runs agree.
     """
     model = deployment.model

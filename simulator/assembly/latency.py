@@ -1,4 +1,4 @@
-"""From [latency] to the latency model of a pool: its backend, and what the engine adds to it."""
+"""The latency model of a pool, from [latency]: its backend, and overheads of the engine around it."""
 import math
 from functools import partial
 
@@ -21,10 +21,10 @@ def latency_model(experiment: Experiment, site, readings: Readings | None = None
                   arrangement: Arrangement | None = None):
     """Return the latency backend of an experiment, with its collective model.
 
-    experiment : or one of its pools; likewise below.
+    experiment : or one of its pools, also in the functions below.
     site : assemble.Site.
-    readings : what latency backends have read before; None: nothing.
-    arrangement : of experts; None: that of the first iteration.
+    readings : files already read by latency backends; None: none.
+    arrangement : of experts; None: the arrangement of the first iteration.
 
     Raises
     ------
@@ -82,12 +82,12 @@ def _backend_model(experiment: Experiment, parameters, deployment: Deployment | 
 
 
 def errors_of(experiment: Experiment, site) -> dict:
-    """Return OperatorError by operator, as the backend of a pool knows them.
+    """Return OperatorError by operator, from the backend of a pool.
 
     Raises
     ------
     InputErrors
-        It knows none.
+        The backend knows no errors.
     """
     kept = _LastMade()
     latency_model(experiment, site, kept)
@@ -95,21 +95,21 @@ def errors_of(experiment: Experiment, site) -> dict:
 
 
 def errors_of_made(made: Made) -> tuple[dict, dict]:
-    """Return OperatorError by operator, and the tables that were looked up."""
+    """Return OperatorError by operator, and the tables used."""
     _, parameters, _, deployment = made.asked
     return _built(made.backend.errors, "latency", parameters, deployment, made.given.get("collective"))
 
 
 def unknown_errors(backend: str) -> str:
-    """Return why a backend has no intervals."""
+    """Return the message for a backend without intervals."""
     known = " or ".join(f'"{name}"' for name in registry.KINDS["latency"].entries
                         if registry.load("latency", name).knows_errors)
     return (f'latency.uncertainty: expected false with backend = "{backend}", found true: its times are given or '
-            f"fitted, and nothing tells how far they are off, operator by operator; {known} can tell")
+            f"fitted, with unknown errors of operators; {known} know errors")
 
 
 class _LastMade(Readings):
-    """Readings that remember what was made, the model of the pool first."""
+    """Readings that keep all models made, the model of the pool first."""
 
     def __init__(self):
         super().__init__()
@@ -121,7 +121,7 @@ class _LastMade(Readings):
 
 
 def layers_of_stages(deployment: Deployment | None, num_stages: int) -> list[int]:
-    """Return the layers of each pipeline stage; one each where no model is named."""
+    """Return the number of layers of each pipeline stage; without a model, 1 each."""
     if deployment is None:
         return [1] * num_stages
     ways, model = deployment.parallelism, deployment.model
@@ -129,9 +129,9 @@ def layers_of_stages(deployment: Deployment | None, num_stages: int) -> list[int
 
 
 def host_times(experiment: Experiment, model) -> HostParameters:
-    """Return [latency.host], zeros filled in.
+    """Return [latency.host] with zero values filled in.
 
-    What follows an iteration is truncated as iterations are; the delay of the queue is where it is added up.
+    Times after an iteration are truncated to resolution_us as iterations are; queue delays are truncated where summed.
     """
     host, resolution_us = _host(experiment, model), experiment.latency.resolution_us
     if resolution_us == 0.0:
@@ -141,7 +141,7 @@ def host_times(experiment: Experiment, model) -> HostParameters:
 
 
 def _host(experiment: Experiment, model) -> HostParameters:
-    """Return [latency.host]; zeros filled in by a backend that was fitted with them, or as vLLM's host."""
+    """Return [latency.host] with zeros filled in by a backend that was fitted with host terms, or from vLLM's."""
     given, engine = experiment.latency.host, experiment.engine
     terms = model.host_terms()
     is_known = registry.load("latency", experiment.latency.backend).knows_kernels and engine.scheduler == "vllm"

@@ -1,8 +1,8 @@
-"""One run in parts: replicas that do not see each other are simulated apart, and their results are joined.
+"""One run in parts: independent replicas are simulated separately, and their results are joined.
 
 A part is some replicas of the whole cluster. The process that serves a part builds the whole cluster and places all
-requests, as one run does, but serves only the requests of its replicas. So each request has the very times that it has
-in one piece, and the rows written by the parts, sorted by time, are those of one piece.
+requests, as a whole run does, but serves only the requests of its replicas. So each request has exactly the times of
+a whole run, and the rows written by the parts, sorted by time, equal the rows of a whole run.
 """
 from collections.abc import Callable, Iterable
 from itertools import pairwise, zip_longest
@@ -29,8 +29,8 @@ class Stopped(Exception):
 class Task(NamedTuple):
     """A part to simulate.
 
-    workload : requests in their initial state; the process that serves them writes to them.
-    first, last : its replicas. wants_iterations, wants_tokens : rows that are sent back.
+    workload : requests in their initial state; simulation writes to them.
+    first, last : replicas of the part. wants_iterations, wants_tokens : rows to return.
     """
 
     experiment: Experiment
@@ -44,10 +44,10 @@ class Task(NamedTuple):
 class Part(NamedTuple):
     """Results of a part; picklable.
 
-    requests : structured array (requests,), `records.REQUEST`, of all requests; those of other parts are not served.
+    requests : structured array (requests,), `records.REQUEST`, of all requests; requests of other parts are not served.
     run : the Run of the part, without its unpicklable fields.
-    iterations, tokens : rows of its replicas; empty where they are not requested.
-    gaps_ns, weights : of the inter-token gaps, int64 and int32.
+    iterations, tokens : rows of its replicas; empty if not requested.
+    gaps_ns, weights : distinct inter-token gaps and their counts, int64 and int32.
     """
 
     task: Task
@@ -61,14 +61,14 @@ class Part(NamedTuple):
 
 
 def tasks_of(prepared: assemble.Prepared, sink, count: int) -> list[Task]:
-    """Return the parts of a run, as even as replicas can be dealt.
+    """Return the parts of a run, with replicas divided as evenly as possible.
 
-    sink : that takes the rows of the whole run. count : parts at the most.
+    sink : receives the rows of the whole run. count : maximum number of parts.
 
     Raises
     ------
     InputErrors
-        The cluster is one piece, and why.
+        The cluster cannot be split; the fault has the reason.
     """
     cluster = assemble.build(prepared, sink)
     reason = cluster.why_whole()
@@ -86,7 +86,7 @@ def tasks_of(prepared: assemble.Prepared, sink, count: int) -> list[Task]:
 def serve(task: Task, monitor: Callable[[int, int], bool] | None = None) -> Part:
     """Simulate one part, in any process.
 
-    monitor : as `assemble.build` takes it.
+    monitor : as in `assemble.build`.
     """
     sink = _Kept(task.wants_iterations, task.wants_tokens)
     prepared = assemble.prepare(task.experiment, task.workload, has_met=True)
@@ -97,12 +97,12 @@ def serve(task: Task, monitor: Callable[[int, int], bool] | None = None) -> Part
 
 
 def num_finished(part: Part) -> int:
-    """Return how many requests of a part have left, one way or another."""
+    """Return the number of requests of a part that completed, failed or were rejected."""
     return int((part.requests["status"][_served(part)] > records.RUNNING).sum())
 
 
 def joined(parts: Iterable[Part], workload: Workload, sink) -> Run:
-    """Return the run made of the parts; the rows that they wrote are passed on.
+    """Return the run joined from the parts, and pass their rows to the sink.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ def joined(parts: Iterable[Part], workload: Workload, sink) -> Run:
 
 
 class _Kept:
-    """Rows that a part writes down, as the engine has them."""
+    """Sink that keeps the rows of a part in memory."""
 
     wants_samples = wants_decisions = False
 
@@ -159,11 +159,11 @@ def _served(part: Part) -> np.ndarray:
 
 
 def _pass_on(iterations: list[np.ndarray], tokens: list[np.ndarray], sink) -> None:
-    """Give rows to the sink: iterations by start and replica, as one piece writes them, some at once."""
+    """Pass rows to the sink in blocks, iterations by start and replica, as a whole run writes them."""
     if sink.wants_iterations:
         rows = np.concatenate(iterations)
-        order = np.lexsort((rows["replica"], rows["start_ns"]))         # stable: stages as they came
-        whole = rows.view(f"V{rows.dtype.itemsize}")                # spare bytes, too
+        order = np.lexsort((rows["replica"], rows["start_ns"]))         # stable: stages keep their order
+        whole = rows.view(f"V{rows.dtype.itemsize}")                # padding bytes included
         for begin in range(0, len(rows), ROWS_AT_ONCE):
             sink.iterations(whole[order[begin:begin + ROWS_AT_ONCE]].view(rows.dtype))
     if sink.wants_tokens:
@@ -180,7 +180,7 @@ def _by_replica(parts: list[Part], name: str) -> np.ndarray:
 
 
 def _tiers(parts: list[Part]) -> np.ndarray | None:
-    """Return the levels of the tiers, each as the part of its replica has it."""
+    """Return the levels of the tiers, of each replica from its part."""
     if parts[0].run["kv_tiers"] is None:
         return None
     found = [part.run["kv_tiers"] for part in parts]
@@ -207,7 +207,7 @@ def _sum_of(counts: list[dict | None]) -> dict | None:
 
 
 def _sentences(runs: list[dict]) -> list[str]:
-    """Return the replicas' sentences, in their order, and after that those on the whole, once."""
+    """Return the sentences on replicas, in order, then the sentences on the whole run, without duplicates."""
     of_replicas = [line for run in runs for line in run["diagnosis"] if line.startswith("replica ")]
     return of_replicas + list(dict.fromkeys(
         line for run in runs for line in run["diagnosis"] if not line.startswith("replica ")))

@@ -1,4 +1,4 @@
-"""From [topology] and [engine.data_parallel] to how the ranks of a replica work side by side."""
+"""Coordination of data-parallel ranks, from [topology] and [engine.data_parallel]."""
 from simulator import registry
 from simulator.assembly.model import model_of
 from simulator.config.experiment import Experiment
@@ -8,9 +8,9 @@ from simulator.domain.vllm_versions import NEWEST, behaviour_of
 from simulator.engine.plan import RankFront
 from simulator.errors import InputErrors, KeyFault
 
-STAGES = "expected 1, found {}: when ranks in lock step enter the stages is not settled"
-TIERS = "expected none: what a tier does between the iterations of ranks in lock step is not settled"
-MOVES = "expected none: what ranks in lock step do while requests move between them is not settled"
+STAGES = "expected 1, found {}: pipeline stages with ranks in lock step are not supported"
+TIERS = "expected none: KV tiers with ranks in lock step are not supported"
+MOVES = "expected none: migration between ranks in lock step is not supported"
 
 
 def lock_step(pool):
@@ -19,7 +19,7 @@ def lock_step(pool):
     Raises
     ------
     InputErrors
-        Something beside them of which it is not known what such ranks do.
+        A setting that is not supported with ranks in lock step.
     """
     if not is_in_lock_step(pool):
         return None
@@ -37,15 +37,15 @@ def is_in_lock_step(pool) -> bool:
 
 
 def marches(pool) -> bool:
-    """Return whether ranks of a pool are in lock step, if it has any.
+    """Return whether the ranks of a pool, if there are any, are in lock step.
 
-    Source: vLLM 0.32.0, vllm/v1/engine/core.py: DPEngineCoreProc asserts that the model has experts; ranks of others
-    are engines by themselves.
+    Source: vLLM 0.32.0, vllm/v1/engine/core.py: DPEngineCoreProc asserts that the model has experts; ranks of
+    dense models are independent engines.
 
     Raises
     ------
     InputErrors
-        The experiment says otherwise than the model has it.
+        The experiment contradicts the model.
     """
     asked = pool.engine.data_parallel and pool.engine.data_parallel.lockstep
     if pool.model is None:
@@ -60,14 +60,14 @@ def marches(pool) -> bool:
 
 
 def ranks_per_choice(pool, per_node: int) -> int:
-    """Return how many ranks [cluster.routing] leaves to choose among.
+    """Return the number of ranks among which a replica's own router chooses.
 
-    per_node : ranks that a node has room for.
+    per_node : number of ranks that fit on a node.
 
     Raises
     ------
     InputErrors
-        Ranks that do not fit nodes evenly.
+        The ranks do not divide evenly over nodes.
     """
     ranks, mode = pool.topology.data_parallel, (pool.engine.data_parallel or DataParallel()).load_balancing
     if pool.topology.node and ranks > 1 and (ranks % per_node and per_node % ranks):
@@ -80,7 +80,7 @@ def ranks_per_choice(pool, per_node: int) -> int:
 
 
 def rank_front(experiment: Experiment) -> RankFront | None:
-    """Return what chooses among the ranks of a replica; None: nothing has to.
+    """Return the router of requests to the ranks of a replica; None: none is needed.
 
     With external balancing [cluster.routing] chooses ranks, as if they were replicas.
     """
@@ -88,7 +88,7 @@ def rank_front(experiment: Experiment) -> RankFront | None:
               and (pool.engine.data_parallel or DataParallel()).load_balancing != "external"]
     if not chosen:
         return None
-    from simulator.routing.ranks.two_routers import TwoRouters  # only those who want it load it
+    from simulator.routing.ranks.two_routers import TwoRouters  # imported only when needed
 
     router, engine = registry.load("router", "vllm_dp"), chosen[0].engine
     parameters = router.Parameters(vllm_version=getattr(engine.parameters, "vllm_version", NEWEST))
@@ -102,19 +102,19 @@ def refuse_moves_in_lock_step(experiment: Experiment) -> None:
     Raises
     ------
     InputErrors
-        There are such ranks.
+        A pool has ranks in lock step.
     """
     if any(is_in_lock_step(pool) for pool in experiment.all_pools()):
         raise InputErrors([KeyFault(f"cluster.rescheduling: {MOVES}")])
 
 
 def settled_hand_over(experiment: Experiment) -> None:
-    """Refuse ranks in lock step whose hand-overs follow rules that are not known.
+    """Refuse KV transfer settings that are not supported with ranks in lock step.
 
     Raises
     ------
     InputErrors
-        A key of each that stands against it.
+        One fault for each such key.
     """
     faults = [KeyFault(f"{key}: {message}") for pool in experiment.all_pools() if is_in_lock_step(pool)
               for key, message in hand_over_faults_in_lock_step(pool, experiment.kv_transfer)]

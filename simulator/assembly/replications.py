@@ -1,7 +1,7 @@
-"""Run an experiment again with the times of operators off, as far as their tables may be: intervals for the summary.
+"""Repeated runs with operator times perturbed by the errors of their tables, for intervals in the summary.
 
-Replications serve the same requests, by the same seed: what differs is what operators take (common random numbers; Law,
-Simulation Modeling and Analysis, section 11.2). One run more watches what each operator takes.
+Replications serve equal requests with an equal seed and differ only in operator times (common random numbers; Law,
+Simulation Modeling and Analysis, section 11.2). One additional run measures the time of each operator.
 """
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +16,7 @@ from simulator.results.measured import log_for
 from simulator.results.uncertainty import METRICS, Operator, TableFacts, section, value_of
 from simulator.workload.base import Workload
 
-REPLICATIONS, INTERVAL = 16, 0.8                # of [latency], where they are not given
+REPLICATIONS, INTERVAL = 16, 0.8                # defaults of [latency]
 
 
 class Interrupted(Exception):
@@ -25,15 +25,15 @@ class Interrupted(Exception):
 
 def uncertainty(experiment: Experiment, nominal: dict, summarise: Callable, workload: Workload | None, threads: int,
                 monitor: Callable | None = None) -> dict:
-    """Return what joins the summary of a run: `uncertainty`, and `diagnosis`.
+    """Return the entries `uncertainty` and `diagnosis` for the summary of a run.
 
     Parameters
     ----------
     nominal : the summary of the run itself.
     summarise : makes a summary of a finished Run.
-    workload : requests that nobody has served; None: those of the experiment.
-    threads : replications at a time.
-    monitor : as `assemble.build` takes it.
+    workload : requests in their initial state; None: the requests of the experiment.
+    threads : number of concurrent replications.
+    monitor : as in `assemble.build`.
     """
     if not nominal["complete"]:
         return {"diagnosis": [*nominal["diagnosis"], "uncertainty: no intervals: the run is not complete"]}
@@ -53,7 +53,7 @@ def uncertainty(experiment: Experiment, nominal: dict, summarise: Callable, work
 
 
 def _fresh(experiment: Experiment, workload: Workload | None) -> Workload | None:
-    """Return the requests to be copied for each replication; None: each reads its own, their number depends on it."""
+    """Return the requests to copy for each replication; None: open-ended load, each replication draws its own."""
     workload = assemble.requests_of(experiment) if workload is None else workload
     return None if workload.is_open_ended else workload
 
@@ -90,7 +90,7 @@ def _operators(experiment: Experiment, deployed: list[Deployed]) -> list[Operato
 
 
 def _names(experiment: Experiment, deployed: list[Deployed]) -> list[str]:
-    """Return whose operators they are: names of pools; of a model beside theirs, its own."""
+    """Return a label per deployment: the names of its pools; for another model, e.g. a draft model, the model's."""
     found = []
     for each in deployed:
         backend, _, _, deployment = each.asked

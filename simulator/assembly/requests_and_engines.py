@@ -1,4 +1,4 @@
-"""Where the requests of an experiment meet its engines: what these give them, and what they cannot do with them."""
+"""Grammars that engines add to requests, and requests that engines cannot serve."""
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,7 +16,7 @@ def meet(experiment: Experiment, workload: Workload) -> Workload:
     Raises
     ------
     InputErrors
-        Grammars that pools do not agree on, texts that no request has, images that an engine cannot encode.
+        Pools with different grammars, missing texts of requests, images that an engine cannot encode.
     """
     tables = [getattr(pool.engine.parameters, "structured_outputs", None) for pool in experiment.all_pools()]
     workload = with_grammars(workload, tables, experiment.seed)
@@ -31,7 +31,7 @@ def meet(experiment: Experiment, workload: Workload) -> Workload:
 
 
 def _faults(pool: Any, workload: Workload) -> Iterator[str]:
-    """Yield what an engine says of requests that are not so, or cannot do with those that are."""
+    """Yield the settings of an engine that match no request, and the requests that it cannot serve."""
     scheduler, parameters = registry.load("scheduler", pool.engine.scheduler), pool.engine.parameters
     speculative = scheduler.facts(parameters).speculative
     if speculative is not None and speculative.by_text:

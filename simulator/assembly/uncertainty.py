@@ -1,7 +1,7 @@
-"""From what latency backends know of their errors to models whose operators take more or less time.
+"""Latency models with perturbed operator times, from the errors that latency backends know.
 
-Operators of one deployment have one error each, the same for all pools that have this deployment, and for the whole
-run; those of different operators, and of different deployments, are independent.
+Each operator of a deployment has one error, shared by all pools with this deployment, for the whole run; errors of
+different operators, and of different deployments, are independent.
 """
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -19,11 +19,11 @@ AS_IT_IS, NOTHING, BEYOND_ALONE = (1.0, 1.0), (0.0, 0.0), (0.0, 1.0)
 
 
 class Deployed:
-    """The operators of one deployment: their errors, and what they take.
+    """The operators of one deployment: their errors, and their times.
 
     Attributes
     ----------
-    asked : what its models are made from, as `Made` has it.
+    asked : the arguments from which its models are made, as in `Made`.
     errors : operator -> OperatorError.
     tables : table -> file, version, sha256, measured.
     """
@@ -34,7 +34,7 @@ class Deployed:
         self._watched: list[Attribution] = []
 
     def watch(self, made: Made) -> Attribution:
-        """Return the model with those of its operators beside it, one and one alone."""
+        """Return the model with an additional model of each operator alone."""
         parts = [((name, part), self._alone(made, name, factors)) for name, error in self.errors.items()
                  for part, factors in (("all", AS_IT_IS), ("beyond", BEYOND_ALONE))
                  if part == "all" or (np.any(error.is_outside) and not error.is_beyond)]
@@ -42,7 +42,7 @@ class Deployed:
         return self._watched[-1]
 
     def times_ns(self) -> dict[str, tuple[float, float]]:
-        """Return what each operator took in all, and of it beyond what was measured."""
+        """Return the total time of each operator, and its part outside the measured range."""
         found: dict[tuple, float] = {}
         for each in self._watched:
             for part, ns in each.times_ns().items():
@@ -51,14 +51,14 @@ class Deployed:
                 for name, error in self.errors.items()}
 
     def _alone(self, made: Made, name: str, factors: tuple[float, float]):
-        """Return a model in which all other operators take nothing."""
+        """Return a model in which all other operators take no time."""
         return _varied(made, self.errors, dict.fromkeys(self.errors, NOTHING) | {name: factors})
 
 
 class Watching(Readings):
-    """Readings for a run whose operators are watched.
+    """Readings for a run that records operator times.
 
-    deployed : what was found, in the order in which models were made.
+    deployed : the deployments found, in the order in which models were made.
     """
 
     def __init__(self):
@@ -66,7 +66,7 @@ class Watching(Readings):
         self.deployed: list[Deployed] = []
 
     def around(self, made: Made) -> Attribution:
-        """Return the model, watched."""
+        """Return the model with recording of operator times."""
         known = next((each for each in self.deployed if each.asked == made.asked), None)
         if known is None:
             known = Deployed(made)
@@ -75,9 +75,9 @@ class Watching(Readings):
 
 
 class Factors(NamedTuple):
-    """What the times of the operators of one deployment are multiplied with.
+    """Factors on the operator times of one deployment.
 
-    by_operator : within what was measured, and beyond.
+    by_operator : factor within the measured range, and outside it.
     """
 
     asked: tuple
@@ -86,12 +86,12 @@ class Factors(NamedTuple):
 
 
 class Varied(Readings):
-    """Readings for a run whose operators take more or less time.
+    """Readings for a run with perturbed operator times.
 
     Parameters
     ----------
     read : Readings
-        What was read before.
+        Files already read.
     factors : of each deployment.
     """
 
@@ -100,17 +100,17 @@ class Varied(Readings):
         self._read, self._factors = read, list(factors)
 
     def of(self, asked, read):
-        """Return what was read before, or is read now."""
+        """Return data that was read before, or read it now."""
         return self._read.of(asked, read)
 
     def around(self, made: Made):
-        """Return the model with its operators multiplied."""
+        """Return the model with factors on its operator times."""
         mine = next(each for each in self._factors if each.asked == made.asked)
         return _varied(made, mine.errors, mine.by_operator)
 
 
 def draws(deployed: Iterable[Deployed], seed: int, num_replications: int) -> list[list[Factors]]:
-    """Return the factors of each replication, of each deployment."""
+    """Return the factors of each replication and deployment."""
     streams, found = RandomStreams(seed), [[] for _ in range(num_replications)]
     for number, each in enumerate(deployed):
         places = {name: positions(streams, f"{number} {name}", num_replications)
@@ -122,7 +122,7 @@ def draws(deployed: Iterable[Deployed], seed: int, num_replications: int) -> lis
 
 
 def _factors(error: OperatorError, position: float) -> tuple[float, float]:
-    """Return the factors at one place of both distributions: what is too long within is too long beyond, too."""
+    """Return the factors at one quantile of both distributions: errors within and outside the range are correlated."""
     inside, beyond = error.inside or error.outside, error.beyond
     return inside.factor(position), beyond.factor(position)
 

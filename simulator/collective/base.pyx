@@ -1,4 +1,5 @@
 """How long the accelerators of a replica take to exchange data: base of all collective models."""
+from libc.stdint cimport int64_t
 
 
 cdef class CollectiveModel:
@@ -9,10 +10,16 @@ cdef class CollectiveModel:
     """
 
     def __cinit__(self, *_, **__):
-        self.is_counting = True
+        self.weight, self._repeated = 1, []
 
     cdef double time_ns(self, CollectiveGroup group, CollectiveKind kind, double num_bytes) noexcept nogil:
         return 0.0
+
+    cdef int settle(self) except -1:
+        cdef Questions each
+        for each in self._repeated:
+            each.settle()
+        return 0
 
     cdef int fail(self, object error) except -1:
         if self._error is None:
@@ -48,3 +55,33 @@ cdef class CollectiveModel:
         if self.failed:
             error, self._error, self.failed = self._error, None, False
             raise error
+
+
+cdef class Questions:
+    """Questions to a model that are asked together."""
+
+    def __init__(self, CollectiveModel model):
+        self._model = model
+        model._repeated.append(self)
+
+    cdef void begin(self) noexcept nogil:
+        cdef int i
+        self.settle()
+        self._weight, self._model.weight = self._model.weight, 1
+        for i in range(NUM_ORIGINS):
+            self._tally[i] = -self._model.tally[i]
+
+    cdef void end(self) noexcept nogil:
+        cdef int64_t* counted = self._model.tally
+        cdef int i
+        for i in range(NUM_ORIGINS):
+            self._tally[i] += counted[i]
+            counted[i] -= self._tally[i]
+        self._model.weight = self._weight
+
+    cdef void settle(self) noexcept nogil:
+        cdef int64_t* counted = self._model.tally
+        cdef int i
+        for i in range(NUM_ORIGINS):
+            counted[i] += self._times * self._tally[i]
+        self._times = 0

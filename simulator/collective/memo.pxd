@@ -1,5 +1,5 @@
 """Collective models that remember what they have computed: batches repeat their sizes."""
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t
 
 from simulator.collective.base cimport CollectiveGroup, CollectiveKind, CollectiveModel
 
@@ -12,7 +12,6 @@ cdef enum Origin:               # of a predicted time, from best to worst
 
 cdef enum:
     MEMO_SLOTS = 1024           # power of two; 32 KB, of which a batch touches a few lines
-    NUM_ORIGINS = 3
 
 
 cdef struct Remembered:         # 24 bytes
@@ -24,7 +23,6 @@ cdef struct Remembered:         # 24 bytes
 
 cdef class RememberingCollective(CollectiveModel):
     cdef Remembered _memo[MEMO_SLOTS]
-    cdef int64_t _num_predictions[NUM_ORIGINS]
 
     cdef double time_ns(self, CollectiveGroup group, CollectiveKind kind, double num_bytes) noexcept nogil
 

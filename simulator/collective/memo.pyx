@@ -41,7 +41,7 @@ cdef class RememberingCollective(CollectiveModel):
             slot.num_bytes = num_bytes
             slot.key = key
             slot.origin = origin
-        self._num_predictions[slot.origin] += self.is_counting
+        self.tally[slot.origin] += self.weight
         return slot.ns
 
     def raise_if_failed(self):
@@ -52,4 +52,5 @@ cdef class RememberingCollective(CollectiveModel):
 
     def provenance(self) -> dict:
         """Return how many predictions were exact, interpolated and extrapolated."""
-        return {name: self._num_predictions[i] for i, name in enumerate(ORIGINS)}
+        self.settle()
+        return {name: self.tally[i] for i, name in enumerate(ORIGINS)}

@@ -1,7 +1,7 @@
 """The collectives of an iteration, priced together by the number of its tokens."""
 from libc.stdint cimport int64_t
 
-from simulator.collective.base cimport CollectiveGroup, CollectiveKind, CollectiveModel
+from simulator.collective.base cimport CollectiveGroup, CollectiveKind, Questions
 
 
 cdef enum:
@@ -15,8 +15,7 @@ cdef struct PricedExchange:     # see exchanges.Exchange
     double token_bytes
 
 
-cdef class IterationCollectives:
-    cdef CollectiveModel _model
+cdef class IterationCollectives(Questions):
     cdef PricedExchange _exchanges[MAX_EXCHANGES]
     cdef int _num_exchanges
     cdef int64_t _tokens        # of the last iteration; steady decode repeats it
@@ -24,7 +23,10 @@ cdef class IterationCollectives:
 
     # Nanoseconds of all collectives of an iteration of so many tokens, one after another. A pure function.
     cdef inline double ns(self, int64_t tokens) noexcept nogil:
-        return self._ns if tokens == self._tokens and not self._model.counts_each() else self._price(tokens)
+        if tokens != self._tokens:
+            self._price(tokens)
+        self.ask_again()
+        return self._ns
 
     # Of these, one hand-over to the next pipeline stage; 0 with one stage.
     cdef double handover_ns(self, int64_t tokens) noexcept nogil
@@ -32,5 +34,5 @@ cdef class IterationCollectives:
     # The same for a rank in lock step that has an equal part of `tokens`, where all together have `gathered`.
     cdef double rank_ns(self, int64_t tokens, int64_t gathered) noexcept nogil
 
-    cdef double _price(self, int64_t tokens) noexcept nogil
+    cdef void _price(self, int64_t tokens) noexcept nogil
     cdef double _exchange_ns(self, int i, int64_t tokens) noexcept nogil

@@ -1,19 +1,21 @@
 """The collectives of an iteration, priced together by the number of its tokens."""
 cimport cython
+from libc.stdint cimport int64_t
 
-from simulator.collective.base cimport DATA, PIPELINE, CollectiveModel
+from simulator.collective.base cimport DATA, PIPELINE, CollectiveModel, Questions
 
 from simulator.collective.groups import GROUPS, KINDS
 
 
 @cython.final
-cdef class IterationCollectives:
+cdef class IterationCollectives(Questions):
     """Exchanges (see exchanges.py) under a collective model."""
 
     def __init__(self, CollectiveModel model, exchanges):
         if len(exchanges) > MAX_EXCHANGES:
             raise ValueError(f"{len(exchanges)} exchanges, at most {MAX_EXCHANGES} expected")
-        self._model, self._tokens, self._num_exchanges = model, -1, len(exchanges)
+        Questions.__init__(self, model)
+        self._tokens, self._num_exchanges = -1, len(exchanges)
         for i, each in enumerate(exchanges):
             self._exchanges[<int>i] = PricedExchange(
                 GROUPS.index(each.group), KINDS.index(each.kind), each.count, each.token_bytes)
@@ -36,14 +38,14 @@ cdef class IterationCollectives:
             total += self._exchange_ns(i, gathered if self._exchanges[i].group == DATA else tokens)
         return total
 
-    cdef double _price(self, int64_t tokens) noexcept nogil:
-        cdef double total = 0.0
+    cdef void _price(self, int64_t tokens) noexcept nogil:
         cdef int i
+        self._ns = 0.0
+        self.begin()
         for i in range(self._num_exchanges):
-            total += self._exchange_ns(i, tokens)
-        if not self._model.failed:          # the model may know the time once its fault is raised
-            self._tokens, self._ns = tokens, total
-        return total
+            self._ns += self._exchange_ns(i, tokens)
+        self.end()
+        self._tokens = -1 if self._model.failed else tokens     # it may know the time once its fault is raised
 
     def seconds(self, int64_t tokens) -> list:
         """Return the seconds of each exchange in an iteration of so many tokens."""

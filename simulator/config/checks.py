@@ -1,4 +1,4 @@
-"""What the tables of an experiment say together: faults that no single key shows."""
+"""Contradictions between the tables of an experiment: faults that no single key shows."""
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import Any
@@ -24,8 +24,8 @@ def check_all(sections: Mapping[str, Any], missing: object, fault: Callable[[Pat
 
     Parameters
     ----------
-    sections : the fields of an Experiment; what depends on one that could not be read, `missing`, is not checked.
-    fault : takes the path of a key and what is wrong with it.
+    sections : the fields of an Experiment; `missing` marks a field that could not be read: checks on it are skipped.
+    fault : records a fault, given the path of a key and a message.
     """
     pools = sections["pools"]
     if pools is missing:
@@ -40,7 +40,7 @@ def check_all(sections: Mapping[str, Any], missing: object, fault: Callable[[Pat
 
 
 def _check_pools(sections: Mapping[str, Any], fault: Callable[[Path, str], None], missing: object) -> None:
-    """Report the contradictions between pools that compute tokens, and with all else."""
+    """Report the contradictions among pools that compute tokens, and with other tables."""
     pools = sections["pools"]
     if not pools:
         _check(sections, missing, fault)
@@ -50,7 +50,7 @@ def _check_pools(sections: Mapping[str, Any], fault: Callable[[Path, str], None]
         fields = {name: getattr(pool, name) for name in pool.__struct_fields__}
         _check(fields, missing, lambda path, message, i=i: fault(("pools", i, *path), message))
     scaling = sections["autoscaling"]
-    most = getattr(scaling, "max_replicas", None)           # None also if there is no such table, or none that was read
+    most = getattr(scaling, "max_replicas", None)           # None also if the table is absent or could not be read
     for path, message in _names(pools, most):
         fault(path, message)
     if most is not None and sections["topology"] is not missing:
@@ -90,7 +90,7 @@ def _check(sections: Mapping[str, Any], missing: object, fault: Callable[[Path, 
 
 
 def _undivided(engine) -> Iterator[Fault]:
-    """Refuse schedulers that take replicas for prompts and others for decodes where there are no such pools."""
+    """Refuse a scheduler that needs prefill and decode pools if the experiment has no such pools."""
     why = registry.load("scheduler", engine.scheduler).facts(engine.parameters).why_no_both
     if why:
         yield ("engine", "scheduler"), (
@@ -110,7 +110,7 @@ def _names(pools, most_of_all) -> Iterator[Fault]:
         if not (most_of_all or any(each.replicas != 0 or each.max_replicas
                                    for each in pools if each.serves == pool.serves)):
             yield ("pools", i, "replicas"), (
-                "expected at least 1 here, or max_replicas, or in a pool that serves the same")
+                "expected at least 1 here, or max_replicas, or in a pool that serves the same requests")
 
 
 def _bounds(scaling, pools, topology) -> Iterator[Fault]:
@@ -128,9 +128,9 @@ def _at_start(pool) -> int:
 
 
 def _expected_lengths(workload, cluster, engines) -> Iterator[Fault]:
-    """Refuse predictions that nobody reads, and readers of predictions that there are not.
+    """Refuse a length predictor that no policy uses, and a policy that needs an absent predictor.
 
-    What a user's class reads is not known: it may read all.
+    A user's class may use any prediction.
     """
     predictor, routing, admission = workload.output_knowledge.predictor, cluster.routing, cluster.admission
     policies = [(("engine", "policy" if hasattr(engine.parameters, "policy") else "scheduler"), engine.scheduler,
@@ -141,17 +141,17 @@ def _expected_lengths(workload, cluster, engines) -> Iterator[Fault]:
     readers = [path for path, _, parameters in policies if getattr(parameters, "reads_expected_tokens", False)]
     if predictor == "none" and readers:
         yield readers[0], (
-            "goes by expected output lengths, which nobody foretells: give workload.output_knowledge.predictor")
+            "needs predicted output lengths, which no predictor provides: give workload.output_knowledge.predictor")
     if predictor != "none" and not readers and not any(":" in name for _, name, _ in policies):
         yield ("workload", "output_knowledge", "predictor"), (
-            f'expected "none", found "{predictor}": nothing in this experiment reads expected output lengths. The '
+            f'expected "none", found "{predictor}": nothing in this experiment uses predicted output lengths. The '
             'schedulers lightllm and sjf_aging do, blis with policy = "shortest-output", orca, faster_transformer and '
             'split_wise with reservation = "expected_tokens", the routers least_loaded and power_of_two with metric = '
             '"expected_tokens", and a class of your own may')
 
 
 def _copied_blocks(rescheduling, pools) -> Iterator[Fault]:
-    """Refuse copies of KV blocks to where they do not fit."""
+    """Refuse rescheduling that copies KV blocks between pools with different block layouts."""
     if rescheduling is None or rescheduling.mode == "recompute":
         return
     pairs = ((one, two) for i, one in enumerate(pools) for two in pools[i + 1:] if one.serves == two.serves)
@@ -161,12 +161,13 @@ def _copied_blocks(rescheduling, pools) -> Iterator[Fault]:
             if first != second:
                 yield ("cluster", "rescheduling", "mode"), (
                     f'"{rescheduling.mode}" copies KV blocks, but {key} is {first} in pool "{one.name}" and {second} '
-                    f'in pool "{two.name}": expected "recompute", or the same in all pools that serve the same')
+                    f'in pool "{two.name}": expected "recompute", or one {key} in all pools that serve the same '
+                    "requests")
                 return
 
 
 def _shared_stores(pools) -> Iterator[Fault]:
-    """Refuse a store that pools share whose KV is not the same."""
+    """Refuse a secondary store shared by pools with different KV layouts."""
     for i, pool in enumerate(pools):
         for other in pools[:i]:
             for name in sorted({*_stores(pool)} & {*_stores(other)}):
@@ -191,8 +192,8 @@ def _failed_pools(failures, pools) -> Iterator[Fault]:
     for i, failure in enumerate(failures):
         if failure.pool in encode:
             yield ("failures", i, "pool"), (
-                f'replicas of "{failure.pool}", an encode pool, do not fail: what becomes of the items that they have '
-                "is not settled")
+                f'replicas of "{failure.pool}", an encode pool, do not fail: failures with items at a replica are not '
+                "supported")
         elif failure.pool is not None and failure.pool not in names:
             yield ("failures", i, "pool"), f'there is no pool "{failure.pool}"{did_you_mean(failure.pool, names)}'
 
@@ -215,7 +216,7 @@ def _presence(model, hardware, engine, latency) -> Iterator[Fault]:
 
 
 def _pd_node_ratio(topology, pools, kv_transfer) -> Iterator[Fault]:
-    """Refuse a share of replicas that was not made pools; see pools.overlay."""
+    """Refuse a pd_node_ratio that pools.overlay could not turn into pools."""
     key, ratio = ("topology", "pd_node_ratio"), topology.pd_node_ratio
     if pools:
         said = [key] if ratio is not None else [
@@ -223,10 +224,10 @@ def _pd_node_ratio(topology, pools, kv_transfer) -> Iterator[Fault]:
         for path in said:
             yield path, "expected none with [[pools]]: their role says which replicas compute prompts"
     elif ratio is not None and ratio < 1:
-        is_compat = getattr(kv_transfer, "upstream_compat", False)      # no table, or none that could be read: no
+        is_compat = getattr(kv_transfer, "upstream_compat", False)      # no table or unreadable: False
         leg = "decode" if prefill_replicas(topology.replicas, ratio, is_compat) else "prefill"
         yield key, (
-            f"expected a share that leaves replicas for either, found {ratio} of {topology.replicas}: none for {leg}")
+            f"expected a share that leaves replicas for both, found {ratio} of {topology.replicas}: none for {leg}")
 
 
 def _pipeline(topology, engine) -> Iterator[Fault]:
@@ -241,7 +242,7 @@ def _pipeline(topology, engine) -> Iterator[Fault]:
 
 
 def _tiers(kv_tiers, engine, topology) -> Iterator[Fault]:
-    """Refuse KV tiers where their rules are not settled."""
+    """Refuse combinations of KV tiers, scheduler and topology that are not supported."""
     if kv_tiers is None:
         return
     protocol, name = registry.load("kv_tier", kv_tiers.protocol), kv_tiers.protocol
@@ -256,7 +257,7 @@ def _tiers(kv_tiers, engine, topology) -> Iterator[Fault]:
 
 
 def _scheduler_rules(engine) -> Iterator[Fault]:
-    """Refuse what the scheduler refuses at start-up."""
+    """Refuse settings that the scheduler refuses at start-up."""
     for key, message in registry.load("scheduler", engine.scheduler).faults(engine.parameters, engine):
         yield ("engine", key), message
 
@@ -268,7 +269,7 @@ def _uncertainty(latency) -> Iterator[Fault]:
 
 
 def _one_uncertainty(pools, sections, missing) -> Iterator[Fault]:
-    """Refuse pools that differ: replications are of a whole run."""
+    """Refuse pools with different uncertainty settings: a replication is of the whole run."""
     for i, pool in enumerate(pools[1:], 1):
         for key in ("uncertainty", *OF_UNCERTAINTY):
             first, own = getattr(pools[0].latency, key), getattr(pool.latency, key)

@@ -1,4 +1,4 @@
-"""What becomes of a class's keys when a later layer of the experiment chooses another class."""
+"""Removal of a class's keys when a later layer of the experiment chooses another class."""
 from collections.abc import Mapping
 
 import msgspec
@@ -11,14 +11,14 @@ from simulator.errors import InputErrors
 def forget(struct: type[msgspec.Struct], below: dict, above: Mapping, search: tuple[str, ...]) -> None:
     """Drop the keys of a class that the next layer no longer chooses.
 
-    Those that its successor knows too stay. So `latency.backend` alone can be overridden, or given in a file that
-    extends another. Keys that nobody knows stay as well, to be refused.
+    Keys that the new class also has are kept. So `latency.backend` alone can be overridden, or given in a file that
+    extends another. Unknown keys are kept as well, and refused later.
 
     Parameters
     ----------
-    struct : what reads the table.
-    below, above : the same table in earlier layers, and in the next one.
-    search : folders in which a user's module may lie.
+    struct : the Struct that reads the table.
+    below, above : the table in earlier layers, and in the layer to be added.
+    search : folders searched for a user's module.
     """
     if not below:
         return
@@ -44,9 +44,9 @@ def forget(struct: type[msgspec.Struct], below: dict, above: Mapping, search: tu
 
 
 def goes_with(field: Field, kind: str, name: str, search: tuple[str, ...] = ()) -> bool:
-    """Say whether a key of a table acts beside the class that it chooses.
+    """Return whether a key of a table has an effect with the chosen class.
 
-    One of a user's own may ask for all.
+    A user's class may use any key.
     """
     needs = extra_of(field.hint).get("needs")
     return needs is None or ":" in name or getattr(registry.load(kind, name, search), needs)
@@ -57,7 +57,7 @@ def _struct_of(field: Field) -> type[msgspec.Struct] | None:
 
 
 def _chosen(struct: type[msgspec.Struct], data: Mapping, search: tuple[str, ...]) -> type[msgspec.Struct] | None:
-    """Return the Parameters of the class that a table chooses; None where it names none that can be had."""
+    """Return the Parameters of the class that a table chooses; None if no class of that name can be loaded."""
     name = _name(struct, data)
     if not isinstance(name, str):
         return None
@@ -73,7 +73,7 @@ def _name(struct: type[msgspec.Struct], data: Mapping) -> object:
 
 
 def _keys(struct: type[msgspec.Struct], data: Mapping, search: tuple[str, ...]) -> set[str]:
-    """Return the keys that a Struct knows, with those of the class it chooses in turn."""
+    """Return the keys that a Struct knows, and the keys of the class that its table chooses."""
     keys = {field.name for field in table_of(struct).fields}
     chosen = _chosen(struct, data, search) if table_of(struct).kind else None
     return keys | (_keys(chosen, data, search) if chosen else set())

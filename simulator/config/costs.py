@@ -1,4 +1,4 @@
-"""[prices], [power], [carbon] and [electricity]: files that hold them, and what they say together."""
+"""[prices], [power], [carbon] and [electricity]: files that hold them, and their contradictions."""
 import os
 from collections.abc import Iterator, Mapping
 from datetime import date, datetime
@@ -10,17 +10,17 @@ from simulator.errors import InputErrors, did_you_mean
 
 Fault = tuple[Path, str]
 
-LISTS = ("prices", "power")     # tables that may be a file instead
+LISTS = ("prices", "power")     # tables that may be given as the name of a file
 DATED = ("prices", "carbon", "electricity")
 
 
 def unfold(layers: Layers) -> list[str]:
-    """Put the content of files in the place of their names, and TOML's dates as texts.
+    """Replace names of files by their content, and TOML dates by texts.
 
     Returns
     -------
     list
-        What is wrong with the files.
+        Faults of the files.
     """
     faults = []
     for name in LISTS:
@@ -50,9 +50,9 @@ def _write_dates(table: dict[str, Any]) -> None:
 
 
 def cost_faults(sections: Mapping[str, Any], missing: object) -> Iterator[Fault]:
-    """Yield the faults of what an experiment says of money, power and carbon.
+    """Yield the faults of [prices], [power], [carbon] and [electricity].
 
-    sections, missing : as `checks.check_all` has them.
+    sections, missing : as in `checks.check_all`.
     """
     if any(sections[name] is missing for name in ("prices", "power", "carbon", "electricity")):
         return
@@ -73,7 +73,7 @@ def cost_faults(sections: Mapping[str, Any], missing: object) -> Iterator[Fault]
 
 
 class _Whole:
-    """An experiment without pools, as its one pool."""
+    """An experiment without pools, seen as a single pool."""
 
     cost_per_hour, role = 0.0, "both"
 
@@ -89,10 +89,10 @@ def _prices(prices: Mapping[str, Any], places: Mapping[Path, Any]) -> Iterator[F
                 f'expected "{prices[first].currency}", as for {first}, found "{price.currency}": costs are added up')
     unpriced = {path: pool for path, pool in places.items() if not pool.cost_per_hour}
     if not unpriced:
-        yield ("prices",), "nothing asks it: every pool has a cost_per_hour, which wins; leave it out"
+        yield ("prices",), "no effect: every pool has a cost_per_hour, which overrides it; leave it out"
     for path, pool in unpriced.items():
         if pool.hardware is None:
-            yield (*path, "hardware"), "missing table; [prices] goes by the name of the accelerator"
+            yield (*path, "hardware"), "missing table; [prices] needs the name of the accelerator"
         elif pool.hardware.name not in prices:
             other = ", or pools.cost_per_hour" if path else ""
             yield ("prices",), (f'no price of "{pool.hardware.name}", which {_who(path, pool)} runs on'
@@ -102,24 +102,23 @@ def _prices(prices: Mapping[str, Any], places: Mapping[Path, Any]) -> Iterator[F
 def _power(power: Mapping[str, Any], places: Mapping[Path, Any]) -> Iterator[Fault]:
     for path, pool in places.items():
         if pool.role == "encode":
-            yield (*path, "role"), ('expected no encode pool with [power], found "encode": nobody has measured what '
-                                    "encoders draw")
+            yield (*path, "role"), ('expected no encode pool with [power], found "encode": the power draw of encoders '
+                                    "is unknown")
     names = {path: pool.hardware and pool.hardware.name for path, pool in places.items()}
     if not any(name in power for name in names.values()):
         runs_on = ", ".join(f'"{name}"' for name in dict.fromkeys(names.values()) if name) or "no accelerator by name"
-        yield ("power",), f"expected what the accelerators of the experiment draw, which runs on {runs_on}"
+        yield ("power",), f"expected the power draw of the experiment's accelerators, {runs_on}"
     for path, pool in places.items():
         own = power.get(names[path])
         if own is not None and own.measured("host_w") and pool.topology.node is None:
             yield (*path, "topology", "node"), (
-                f"missing; power.{names[path]}.host_w is that of a node, and what share of one a replica has, its type "
-                "says")
+                f"missing; power.{names[path]}.host_w is per node, and the node type gives a replica's share of a node")
 
 
 def _without_pue(power: Mapping[str, Any], places: Mapping[Path, Any]) -> Iterator[Fault]:
     for name in dict.fromkeys(pool.hardware.name for pool in places.values() if pool.hardware is not None):
         if name in power and power[name].pue is None:
-            yield ("power", name, "pue"), ("missing; [carbon] and [electricity] count what the building draws: "
+            yield ("power", name, "pue"), ("missing; [carbon] and [electricity] count the power of the building: "
                                            "expected a number >= 1, 1.0 for the machines alone")
 
 

@@ -1,4 +1,4 @@
-"""What can be chosen, and what a choice is made of, as text for people."""
+"""Text for people: the available choices, and the keys or facts of each choice."""
 import inspect
 import textwrap
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ from simulator.config.words import allowed_in, show
 from simulator.domain import columns, facts
 from simulator.errors import InputErrors, did_you_mean
 
-# Units stand in names; the longest ending counts. Where a name has none, the declaration may say it: see fields.py.
+# Units by the ending of a key's name; the longest ending counts. Other keys may declare a unit: see fields.py.
 UNITS = {
     "_flops_per_s": "FLOP/s", "_bytes_per_s": "B/s", "_gb_per_s": "GB/s", "_gbps": "Gbit/s",
     "_tokens_per_s": "tokens/s", "_per_s": "1/s", "_per_hour": "1/h",
@@ -29,7 +29,7 @@ UNITS = {
     "tokens": "tokens", "block_size": "tokens", "max_model_len": "tokens", "_token_threshold": "tokens",
 }
 WIDTH, INDENT = 80, "    "      # of a terminal
-LABELLED = ("default", "read by")     # the cells of a paragraph that are preceded by their heading
+LABELLED = ("default", "read by")     # cells of a paragraph that are shown after their heading
 HEADINGS = ("key", "allowed", "default", "unit", "meaning")
 FACTS = {"model": facts.load_model, "hardware": facts.load_accelerator, "node": facts.load_node}
 TITLES = {"model": "model", "hardware": "hardware", "node": "node", "table": "table", "key": "key"} | {
@@ -45,11 +45,11 @@ def list_text(kind: str | None = None) -> str:
 
 
 def describe_text(kind: str, name: str, read_config: Callable | None = None) -> str:
-    """Return what one entry is, its keys, and where it comes from.
+    """Return the text of one entry: a summary, its keys or facts, and its source.
 
-    read_config : returns the model of a config.json; None: such files are not read.
+    read_config : returns the model of a config.json; None: config.json files are not read.
 
-    Keys stand with what they allow, default, unit and meaning; facts with value and unit.
+    A key is shown with allowed values, default, unit and meaning; a fact with value and unit.
 
     Raises
     ------
@@ -166,18 +166,18 @@ def column_rows(table: str) -> list[tuple[str, str, str]]:
 
 
 def _key(name: str) -> str:
-    """Return a paragraph for each place where a key of that name stands: what reads it, and how."""
+    """Return a paragraph for each table that has a key of this name: the readers and the meaning of the key."""
     found = named(name, all_keys())
     if not found:
         known = {each: each for each in names("key")} | {each.rpartition(".")[2]: each for each in names("key")}
         raise InputErrors([f"no key {show(name)}{did_you_mean(name, known)}"])
-    readers = {}            # the same key of several classes comes once, with all their names
+    readers = {}            # a key that several classes share is listed once, with all class names
     for key in found:
         readers.setdefault((key.name, *cells_of(key.field)), []).append(key.reader)
     places = {}
     for (path, *cells), who in readers.items():
         places.setdefault(path, []).append((_shortened(who), *cells))
-    alike = {}              # a pool has tables of its own with the keys of the experiment's
+    alike = {}              # a pool repeats tables of the experiment, with equal keys
     for path, rows in places.items():
         alike.setdefault(tuple(rows), []).append(path)
     return "\n\n".join(f"{_filled(', '.join(paths))}\n{_columns([('read by', *HEADINGS[1:]), *rows])}"
@@ -185,7 +185,7 @@ def _key(name: str) -> str:
 
 
 def _shortened(readers: list[str]) -> str:
-    """Return the readers in words: `schedulers edf, vllm`, or that all do."""
+    """Return the readers as text, e.g. `schedulers edf, vllm`; "all" if the key does not depend on a choice."""
     kinds = {}
     for reader in dict.fromkeys(readers):
         title, _, choice = reader.rpartition(" ")
@@ -208,7 +208,7 @@ def doc_of(chosen: type) -> str:
 
 
 def rows_of(field: Field, prefix: str = "") -> Iterator[tuple[str, ...]]:
-    """Yield the row of a key, and those of the tables it may hold."""
+    """Yield the row of a key, and the rows of keys in the tables it may hold."""
     name = prefix + field.name
     yield name, *cells_of(field)
     for between, struct in parts_of(field.hint):
@@ -217,7 +217,7 @@ def rows_of(field: Field, prefix: str = "") -> Iterator[tuple[str, ...]]:
 
 
 def cells_of(field: Field) -> tuple[str, ...]:
-    """Return what a key allows, its default, unit and meaning."""
+    """Return allowed values, default, unit and meaning of a key."""
     if field.required:
         default = "" if is_struct(field.hint) else "required"
     else:
@@ -242,7 +242,7 @@ def _leaves(struct: msgspec.Struct, prefix: str = "") -> Iterator[tuple[str, str
 
 
 def unit_of(name: str) -> str:
-    """Return the unit that a name says, or the empty text."""
+    """Return the unit that the ending of a name implies, or the empty text."""
     for part in reversed(name.split(".")):
         for ending in sorted(UNITS, key=len, reverse=True):
             if part.endswith(ending):
@@ -251,7 +251,7 @@ def unit_of(name: str) -> str:
 
 
 def _columns(rows: list[tuple[Any, ...]]) -> str:
-    """Return a table; where it is too wide for a terminal, a paragraph for each row."""
+    """Return rows as a table; if it is too wide for a terminal, as a paragraph per row."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     if max(map(len, lines)) > WIDTH:
@@ -260,7 +260,7 @@ def _columns(rows: list[tuple[Any, ...]]) -> str:
 
 
 def _paragraph_of(row: tuple[str, ...], headings: tuple[str, ...]) -> Iterator[str]:
-    """Yield the lines of a row: name and cells, and below these the last cell."""
+    """Yield the lines of a row: the name and cells, then the last cell below."""
     name, *cells, last = (f"{heading} {cell}" if heading in LABELLED and cell not in ("", "required") else cell
                           for heading, cell in zip(headings, row, strict=True))
     yield from _wrapped("  ".join(filter(None, (name, *cells))))
@@ -268,11 +268,11 @@ def _paragraph_of(row: tuple[str, ...], headings: tuple[str, ...]) -> Iterator[s
 
 
 def _wrapped(text: str, indent: str = "") -> list[str]:
-    """Return the lines of a text as wide as a terminal, all but the first indented."""
+    """Return a text wrapped to the width of a terminal, with all lines but the first indented."""
     return [line for part in text.splitlines() for line in textwrap.wrap(
         part, WIDTH, initial_indent=indent, subsequent_indent=INDENT, break_on_hyphens=False)]
 
 
 def _filled(text: str) -> str:
-    """Return paragraphs with the lines that are too wide wrapped."""
+    """Return paragraphs with overlong lines wrapped."""
     return "\n".join(line for part in text.splitlines() for line in (_wrapped(part) if len(part) > WIDTH else [part]))

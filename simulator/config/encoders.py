@@ -1,4 +1,4 @@
-"""What pools that encode for others, and how embeddings come from them, say together."""
+"""Contradictions between encode pools, [embeddings] and the pools that compute prompts."""
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -8,7 +8,7 @@ from simulator.config.layers import Path
 from simulator.config.words import show
 
 Fault = tuple[Path, str]
-# Of an encode pool, what acts; of a table, its keys. All else is what the experiment has for its other pools.
+# Keys that have an effect in an encode pool, and in its tables. Other keys must equal the experiment's.
 POOL_KEYS = {"name", "replicas", "serves", "role", "infer_type", "cost_per_hour"}
 ENGINE_KEYS = {"max_num_seqs", "max_num_batched_tokens", "encoder"}
 CONSUMER_KEYS = {"cache_tokens", "disable_chunked_mm_input"}
@@ -18,9 +18,9 @@ WHY = "an encode pool has encoders alone: no tokens, no KV, and no"
 
 
 def others_of(sections: Mapping[str, Any], fault: Callable) -> tuple[Mapping[str, Any], Callable]:
-    """Return the sections without encode pools, and who takes their faults.
+    """Return the sections without encode pools, and a recorder of their faults.
 
-    sections : of an experiment. fault : as `checks.check_all` takes it, of all pools.
+    sections : of an experiment. fault : as `checks.check_all` takes it, with indices of all pools.
     """
     kept = [i for i, pool in enumerate(sections["pools"]) if pool.role != "encode"]
 
@@ -33,9 +33,9 @@ def others_of(sections: Mapping[str, Any], fault: Callable) -> tuple[Mapping[str
 
 
 def encoder_faults(sections: Mapping[str, Any], missing: object) -> Iterator[Fault]:
-    """Yield the faults of an experiment some of whose pools may encode for others.
+    """Yield the faults of encode pools, and of keys that need one.
 
-    sections, missing : as `checks.check_all` has them.
+    sections, missing : as in `checks.check_all`.
     """
     pools = sections["pools"]
     encode = [i for i, pool in enumerate(pools) if pool.role == "encode"]
@@ -49,8 +49,8 @@ def encoder_faults(sections: Mapping[str, Any], missing: object) -> Iterator[Fau
         return
     if embeddings is None:
         yield ("embeddings",), (
-            f'missing table; it is needed by the role of pool "{pools[encode[0]].name}": it says how embeddings come '
-            "to where prompts are computed, [embeddings] bandwidth_gb_per_s = 25.0 for instance")
+            f'missing table; pool "{pools[encode[0]].name}" with role = "encode" needs it for the transfer of '
+            "embeddings to the replicas of prompts: for instance [embeddings] bandwidth_gb_per_s = 25.0")
     if cluster is not missing and cluster.encode is not None:
         yield from _router(cluster.encode)
     for i in encode:
@@ -62,7 +62,7 @@ def encoder_faults(sections: Mapping[str, Any], missing: object) -> Iterator[Fau
 
 
 def _router(encode) -> Iterator[Fault]:
-    """Refuse routers that look at what encode replicas have not, and keys that tell no items apart."""
+    """Refuse routers that need state encode replicas lack, and hash keys that do not distinguish items."""
     path, parameters = ("cluster", "encode"), encode.parameters
     if encode.policy not in ROUTERS:
         yield (*path, "policy"), (
@@ -83,7 +83,7 @@ def _router(encode) -> Iterator[Fault]:
 
 
 def _encode_pool(pools: Sequence, i: int, sections: Mapping[str, Any], missing: object) -> Iterator[Fault]:
-    """Refuse a pool that encodes for nobody, and keys of it that would not act."""
+    """Refuse an encode pool without a pool that computes prompts, and keys without effect in it."""
     pool, names = pools[i], [each.name for each in pools]
     if pool.name in names[:i] or pool.name in [each.name for each in pools[i + 1:] if each.role != "encode"]:
         yield ("name",), f'two pools are named "{pool.name}"'
@@ -106,7 +106,7 @@ def _encode_pool(pools: Sequence, i: int, sections: Mapping[str, Any], missing: 
 
 
 def _idle(pool, sections: Mapping[str, Any], missing: object) -> Iterator[Fault]:
-    """Refuse what an encode pool says other than the experiment, and does not act."""
+    """Refuse keys of an encode pool that differ from the experiment's and have no effect."""
     for field in msgspec.structs.fields(pool):
         if field.name in sections:
             continue
@@ -127,7 +127,7 @@ def _idle(pool, sections: Mapping[str, Any], missing: object) -> Iterator[Fault]
 
 
 def _differing(path: Path, own, common, acting: set[str]) -> Iterator[Fault]:
-    """Yield the keys of a table in which it differs from that of the experiment, but those that act."""
+    """Yield the keys that differ from the experiment's and are not in `acting`, the keys with an effect."""
     if type(own) is not type(common):
         yield path, f"expected as in [{'.'.join(map(str, path))}]: {WHY} such table that would act here"
         return
@@ -146,7 +146,7 @@ def _shown(value: Any) -> str:
 
 
 def _consumer(pool, by: str) -> Iterator[Fault]:
-    """Refuse what a pool says of encoders that others have."""
+    """Refuse encoder keys of a pool if an encode pool encodes its images."""
     encoder = getattr(pool.engine.parameters, "encoder", None)
     for name in encoder.__struct_fields__ if encoder is not None else ():
         if name not in CONSUMER_KEYS and getattr(encoder, name) is not None:

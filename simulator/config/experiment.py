@@ -1,7 +1,7 @@
-"""The experiment file, one Struct a table: its keys, their types, limits, defaults and meaning.
+"""The experiment file, one Struct per table: its keys, their types, limits, defaults and meaning.
 
-A Struct with a field `parameters` lets one of its keys choose a class by name; the keys that the Struct does not know
-itself belong to that class and are found in `parameters` (see simulator.config.fields).
+In a Struct with a field `parameters`, one key chooses a class by name; keys of the table that are not fields of the
+Struct belong to that class and are in `parameters` (see simulator.config.fields).
 """
 import math
 from typing import Annotated, Any, Literal
@@ -24,7 +24,7 @@ from simulator.domain.load import Load, Measure, Warmup
 from simulator.domain.slo_classes import SloClass, by_name
 from simulator.domain.traits import Adapters, Images, OutputKnowledge
 
-MAX_EVENTS = 2_000_000  # of trace.json: some 220 MB
+MAX_EVENTS = 2_000_000  # of trace.json: about 220 MB
 LAST_SECOND = 9e9       # the clock, int64 nanoseconds, ends soon after
 
 Count = Annotated[int, Meta(ge=1, le=2**20)]
@@ -41,146 +41,148 @@ class Model(Section, kw_only=True):
     """The language model, [model]."""
 
     name: Annotated[str | None, Meta(extra={"facts": "model"}, description=(
-        "models/<name>.toml, or its repository on the Hugging Face hub"))] = None
+        "a model of models/<name>.toml, or a repository on the Hugging Face hub"))] = None
     config: Annotated[str | None, Meta(extra={"path": True}, description=(
-        "instead of a name: a Hugging Face config.json"))] = None
+        "path of a Hugging Face config.json, instead of name"))] = None
     dtype: Annotated[WeightFormat | None, Meta(description=(
-        "format of the weights; default: as the checkpoint stores them. fp8_block: a float32 scale for each 128 x 128 "
-        "weights; nvfp4: 8 bits for 16; mxfp4: 8 bits for 32, experts alone; awq, gptq: 20 bits for 128; int4_wo: 16 "
-        "bits for 128; the others: scales are not counted"))] = None
+        "format of the weights; default: the checkpoint's. Scales counted: fp8_block: float32 per 128 x 128 weights; "
+        "nvfp4: 8 bits per 16 weights; mxfp4: 8 bits per 32 weights, experts only; awq, gptq: 20 bits per 128 weights; "
+        "int4_wo: 16 bits per 128 weights; other formats: none"))] = None
     kv_cache_dtype: Annotated[KvCacheDtype, Meta(description=(
-        "format of the KV cache; auto: what the checkpoint declares, else the model's dtype"))] = "auto"
+        "format of the KV cache; auto: as the checkpoint declares, else the model's dtype"))] = "auto"
 
 
 class Hardware(Section, kw_only=True):
     """The accelerator, [hardware]."""
 
-    name: Annotated[str, Meta(extra={"facts": "hardware"}, description="hardware/<name>.toml")]
+    name: Annotated[str, Meta(extra={"facts": "hardware"}, description="an accelerator of hardware/<name>.toml")]
 
 
 class Topology(Section, kw_only=True):
-    """How many accelerators, and who holds what, [topology]."""
+    """Replicas, and the parallelism over their accelerators, [topology]."""
 
-    replicas: Annotated[Count, Meta(description="serving instances")] = 1
-    tensor_parallel: Annotated[Count, Meta(description="within a replica")] = 1
-    pipeline_parallel: Annotated[Count, Meta(description="within a replica")] = 1
+    replicas: Annotated[Count, Meta(description="number of serving instances")] = 1
+    tensor_parallel: Annotated[Count, Meta(description="tensor-parallel size within a replica")] = 1
+    pipeline_parallel: Annotated[Count, Meta(description="number of pipeline stages within a replica")] = 1
     expert_parallel: Annotated[Count, Meta(description=(
-        "within a replica; with data_parallel or prefill_context_parallel above 1: 1, or tensor_parallel x that"))] = 1
+        "expert-parallel size within a replica; with data_parallel or prefill_context_parallel above 1: either 1, or "
+        "the product of that size and tensor_parallel"))] = 1
     data_parallel: Annotated[Count, Meta(description=(
-        "ranks of a replica, of attention: each has a queue and KV blocks of its own; see [engine.data_parallel]"))] = 1
+        "number of data-parallel attention ranks of a replica, each with its own queue and KV blocks; see "
+        "[engine.data_parallel]"))] = 1
     decode_context_parallel: Annotated[Count, Meta(description=(
-        "of the tensor_parallel accelerators, those that share the KV of a sequence: a KV block holds as many times "
-        "block_size tokens"))] = 1
+        "number of accelerators, out of tensor_parallel, that share the KV of a sequence; a KV block then holds "
+        "decode_context_parallel x block_size tokens"))] = 1
     prefill_context_parallel: Annotated[Count, Meta(description=(
-        "ranks of tensor_parallel accelerators each that divide the prompts of a replica; each keeps all KV and "
-        "computes all decodes"))] = 1
+        "number of ranks, of tensor_parallel accelerators each, that divide the prompts of a replica; each rank keeps "
+        "all KV and computes all decodes"))] = 1
     cp_kv_cache_interleave_size: Annotated[Count, Meta(extra={"unit": "tokens"}, description=(
-        "that lie on one of these before the next has its turn"))] = 1
+        "tokens stored on one context-parallel rank before moving to the next"))] = 1
     dcp_comm_backend: Annotated[Literal["ag_rs", "a2a"], Meta(description=(
-        "how these combine what they have attended to: all-gather and reduce-scatter, or all-to-all"))] = "ag_rs"
+        "collective that combines partial attention outputs: all-gather and reduce-scatter, or all-to-all"))] = "ag_rs"
     node: Annotated[str | None, Meta(extra={"facts": "node"}, description=(
-        "hardware/nodes/<name>.toml: GPUs per node, NVLink domain, NICs; default: the accelerator's usual one, where a "
-        "replica has more accelerators than its links join"))] = None
+        "a node type of hardware/nodes/<name>.toml: GPUs per node, NVLink domain, NICs; default: the accelerator's "
+        "usual node type if a replica is larger than one link domain"))] = None
     pd_node_ratio: Annotated[Annotated[float, Meta(gt=0, le=1)] | None, Meta(description=(
-        "SimAI's key, instead of [[pools]]: the share of the replicas, rounded down, that compute prompts, a pool with "
-        "role = \"prefill\"; the others are one with role = \"decode\"; 1: each does both"))] = None
+        "SimAI's key, instead of [[pools]]: share of the replicas, rounded down, that form a pool with role = "
+        "\"prefill\"; the other replicas form a pool with role = \"decode\"; 1: every replica does both"))] = None
 
     @property
     def accelerators(self) -> int:
-        """Of a replica."""
+        """Number of accelerators of a replica."""
         return self.tensor_parallel * self.pipeline_parallel * self.data_parallel * self.prefill_context_parallel
 
 
 class Engine(Section, kw_only=True):
-    """The serving engine, [engine], with the scheduler's own keys."""
+    """The serving engine, [engine], with the keys of its scheduler."""
 
-    scheduler: Annotated[str, Meta(description="which requests run next")] = "vllm"
+    scheduler: Annotated[str, Meta(description="scheduler that forms the batches")] = "vllm"
     max_model_len: Annotated[Annotated[int, Meta(ge=2, le=2**31 - 1)] | None, Meta(description=(
-        "tokens of a request, prompt and output; default: the model's"))] = None
+        "maximum tokens of a request, prompt and output; default: the model's"))] = None
     allow_long_max_model_len: Annotated[bool, Meta(description=(
-        "take a max_model_len above the model's maximum; vLLM's VLLM_ALLOW_LONG_MAX_MODEL_LEN"))] = False
+        "allow a max_model_len above the model's maximum; vLLM's VLLM_ALLOW_LONG_MAX_MODEL_LEN"))] = False
     block_size: Annotated[Annotated[int, Meta(ge=1, le=2**20)] | None, Meta(description=(
-        "tokens in a KV block; default: the engine's, 16, but 32 with tensorrt_llm, 1 with sglang and lightllm"
+        "tokens per KV block; default: the engine's: 32 for tensorrt_llm, 1 for sglang and lightllm, else 16"
         ))] = None
     num_gpu_blocks: Annotated[Annotated[int, Meta(ge=2, le=2**31 - 1)] | None, Meta(description=(
-        "KV blocks, with those that the scheduler holds back (vllm: the null block); default: what "
-        "the engine's rule leaves beside the weights, as `fit --explain` shows"))] = None
+        "KV blocks of a replica, including blocks that the scheduler reserves (vllm: the null block); default: "
+        "derived from the memory left by the weights, as `fit --explain` shows"))] = None
     gpu_memory_utilization: Annotated[Annotated[float, Meta(gt=0, le=1)] | None, Meta(description=(
-        "share of memory that vLLM may use; default: 0.9; other engines have their own keys"))] = None
+        "share of GPU memory that vLLM may use; default: 0.9; other engines have their own keys"))] = None
     enable_prefix_caching: Annotated[bool, Meta(description="requests share the KV blocks of equal prefixes")] = True
     fast_forward: Annotated[bool, Meta(description=(
-        "advance runs of equal iterations at once; the results are the same"))] = True
+        "simulate runs of equal iterations in one step; the results do not change"))] = True
     experts: Annotated[Experts | None, Meta(description=(
-        "how experts of a mixture are laid out, chosen and fed; absent: evenly loaded, each held once"))] = None
+        "placement, choice and dispatch of a mixture's experts; absent: evenly loaded, one copy of each"))] = None
     data_parallel: Annotated[DataParallel | None, Meta(description=(
-        "how the ranks of a replica work side by side, where topology.data_parallel is above 1; absent: as vLLM's"
+        "coordination of the ranks of a replica, if topology.data_parallel is above 1; absent: as in vLLM"
     ))] = None
     parameters: Annotated[Any, Meta(extra={"kind": "scheduler"})]
 
     def __post_init__(self):
-        own = getattr(type(self.parameters), "ENGINE_DEFAULTS", {})     # of the engine whose scheduler this is
+        own = getattr(type(self.parameters), "ENGINE_DEFAULTS", {})     # defaults of the simulated engine
         for key, usual in (("block_size", 16), ("gpu_memory_utilization", 0.9)):
             if getattr(self, key) is None:
                 msgspec.structs.force_setattr(self, key, own.get(key, usual))
 
 
 class Collective(Section, kw_only=True):
-    """How accelerators exchange data, [latency.collective], with the model's keys."""
+    """Duration of collectives, [latency.collective], with the model's keys."""
 
-    backend: Annotated[str, Meta(description="what predicts the duration of a collective")]
+    backend: Annotated[str, Meta(description="model that predicts the duration of a collective")]
     parameters: Annotated[Any, Meta(extra={"kind": "collective"})]
 
 
 class Latency(Section, kw_only=True):
-    """How long an iteration takes, [latency], with the backend's own keys."""
+    """Duration of an iteration, [latency], with the keys of its backend."""
 
-    backend: Annotated[str, Meta(description="what predicts the duration of an iteration")] = "roofline"
+    backend: Annotated[str, Meta(description="model that predicts the duration of an iteration")] = "roofline"
     resolution_us: Annotated[float, Meta(ge=0, le=1e6, description=(
-        "0: nearest nanosecond; otherwise durations, those of the host too, are truncated to multiples of it"))] = 0.0
+        "durations, host overheads included, are truncated to multiples of this; 0: rounded to a nanosecond"))] = 0.0
     uncertainty: Annotated[bool, Meta(description=(
-        "run again with the times of operators off as far as their tables were where points were left out: intervals "
-        "in the summary"))] = False
+        "repeat the run with operator times perturbed by the leave-one-out errors of their tables; the summary gets "
+        "intervals"))] = False
     uncertainty_replications: Annotated[Annotated[int, Meta(ge=4, le=4096)] | None, Meta(description=(
-        "how many times; with uncertainty; default: 16"))] = None
+        "with uncertainty: number of perturbed runs; default: 16"))] = None
     uncertainty_share: Annotated[Annotated[float, Meta(gt=0, lt=1)] | None, Meta(description=(
-        "share of the replications that lies in an interval; with uncertainty; default: 0.8, the 10th to the 90th "
+        "with uncertainty: share of the perturbed runs within an interval; default: 0.8, the 10th to the 90th "
         "percentile"))] = None
-    host: Annotated[HostParameters, Meta(description="time outside the GPU")]
+    host: Annotated[HostParameters, Meta(description="host overheads, time outside the GPU")]
     collective: Annotated[Collective | None, Meta(description=(
-        "how long accelerators take to exchange data; absent: as the backend has it"))] = None
+        "model of collectives between accelerators; absent: the backend's own"))] = None
     parameters: Annotated[Any, Meta(extra={"kind": "latency"})]
 
 
 class KvTiers(Section, kw_only=True):
-    """KV beyond the blocks of a replica, [kv_tiers], with the keys of its protocol."""
+    """KV tiers beyond GPU memory, [kv_tiers], with the keys of their protocol."""
 
-    protocol: Annotated[str, Meta(description="which system keeps it, and how")] = "vllm_offload"
+    protocol: Annotated[str, Meta(description="system that offloads KV")] = "vllm_offload"
     parameters: Annotated[Any, Meta(extra={"kind": "kv_tier"})]
 
 
 class Pool(Section, kw_only=True):
-    """Equal replicas, [[pools]]; its tables are laid over those of the experiment."""
+    """Equal replicas, [[pools]]; keys of its tables override the experiment's."""
 
-    name: Annotated[str, Meta(min_length=1, description="of the pool, in results and messages")]
+    name: Annotated[str, Meta(min_length=1, description="name of the pool in results and messages")]
     replicas: Annotated[Annotated[int, Meta(ge=0, le=2**20)] | None, Meta(description=(
-        "serving instances at time 0; default: topology.replicas"))] = None
-    max_replicas: Annotated[Count | None, Meta(description="that autoscaling may reach; default: replicas")] = None
+        "number of serving instances at time 0; default: topology.replicas"))] = None
+    max_replicas: Annotated[Count | None, Meta(description="limit for autoscaling; default: replicas")] = None
     serves: Annotated[str | None, Meta(description=(
-        "requests whose column model says so; default: all that no other pool serves"))] = None
+        "serve only requests with this value in column model; default: requests that no other pool serves"))] = None
     role: Annotated[Literal["both", "prefill", "decode", "encode"] | None, Meta(description=(
-        "what it computes: prompts alone, for decode pools to go on with; what follows them, and requests that are not "
-        "split; or any of it. Pools for one of the two need [kv_transfer]. encode: the images in prompts, ahead of "
-        "those, with [embeddings]; default: both"))] = None
+        "part of requests that the pool computes. prefill: prompts, to be continued by decode pools; decode: output "
+        "after such prompts, and unsplit requests; both: any part; encode: images, before their prompts. prefill and "
+        "decode need [kv_transfer], encode needs [embeddings]; default: both"))] = None
     infer_type: Annotated[Literal["neutral", "prefill", "decode"] | None, Meta(description=(
-        "Llumnix's word for role, neutral for both"))] = None
-    nodes_per_unit: Annotated[Count, Meta(description="nodes that fail together, a rack for instance")] = 1
-    cost_per_hour: Annotated[float, Meta(ge=0, le=1e9, description="of a replica, in any currency")] = 0.0
-    model: Annotated[Model | None, Meta(description="over [model]")] = None
-    hardware: Annotated[Hardware | None, Meta(description="over [hardware]")] = None
-    topology: Annotated[Topology, Meta(description="over [topology]")]
-    engine: Annotated[Engine, Meta(description="over [engine]")]
-    latency: Annotated[Latency, Meta(description="over [latency]")]
-    kv_tiers: Annotated[KvTiers | None, Meta(description="over [kv_tiers]")] = None
+        "Llumnix's name of role; neutral means both"))] = None
+    nodes_per_unit: Annotated[Count, Meta(description="number of nodes that fail together, for instance of a rack")] = 1
+    cost_per_hour: Annotated[float, Meta(ge=0, le=1e9, description="cost of a replica per hour, in any currency")] = 0.0
+    model: Annotated[Model | None, Meta(description="overrides keys of [model]")] = None
+    hardware: Annotated[Hardware | None, Meta(description="overrides keys of [hardware]")] = None
+    topology: Annotated[Topology, Meta(description="overrides keys of [topology]")]
+    engine: Annotated[Engine, Meta(description="overrides keys of [engine]")]
+    latency: Annotated[Latency, Meta(description="overrides keys of [latency]")]
+    kv_tiers: Annotated[KvTiers | None, Meta(description="overrides keys of [kv_tiers]")] = None
 
     def __post_init__(self):
         meant = {None: self.role, "neutral": "both"}.get(self.infer_type, self.infer_type)
@@ -192,170 +194,174 @@ class Pool(Section, kw_only=True):
 
 
 class Admission(Section, kw_only=True):
-    """Whether a request is let in, [cluster.admission], with the policy's own keys."""
+    """Admission of requests, [cluster.admission], with the keys of its policy."""
 
-    policy: Annotated[str, Meta(description="whether a request is let in")] = "always"
+    policy: Annotated[str, Meta(description="policy that admits or rejects a request")] = "always"
     latency_s: Annotated[float, Meta(ge=0, le=1e6, description="the decision takes that long")] = 0.0
     parameters: Annotated[Any, Meta(extra={"kind": "admission"})]
 
 
 class Scorer(Section, kw_only=True):
-    """One of the scores that a router adds up, with the scorer's own keys."""
+    """One of the scores that a router adds up, with the keys of the scorer."""
 
-    name: Annotated[str, Meta(description="what is scored")]
-    weight: Annotated[float, Meta(gt=0, description="the share of this score in the sum, in any unit")]
+    name: Annotated[str, Meta(description="scorer of the replicas")]
+    weight: Annotated[float, Meta(gt=0, description="relative weight of this score in the sum")]
     parameters: Annotated[Any, Meta(extra={"kind": "scorer"})]
 
 
 class LegRouting(Section, kw_only=True):
-    """Which replica gets a part of a request, with the router's own keys."""
+    """Choice of the replica for one part of a request, with the router's keys."""
 
-    policy: Annotated[str, Meta(description="which replica gets a request")] = "round_robin"
+    policy: Annotated[str, Meta(description="router that chooses the replica of a request")] = "round_robin"
     snapshot_refresh_interval_s: Annotated[float, Meta(ge=0, le=1e6, description=(
-        "age up to which the router's view of the replicas is reused; 0: always live"))] = 0.0
+        "maximum age of the router's view of the replicas; 0: always live"))] = 0.0
     cache_signal_delay_s: Annotated[float, Meta(ge=0, le=1e6, description=(
-        "age up to which what the router saw of prefix caches is reused; 0: always live"))] = 0.0
+        "maximum age of the router's view of prefix caches; 0: always live"))] = 0.0
     latency_s: Annotated[float, Meta(ge=0, le=1e6, description="the decision takes that long")] = 0.0
     scorers: Annotated[tuple[Scorer, ...], Meta(extra={"needs": "takes_scorers"}, description=(
-        "what the policy weighted adds up, or one of your own; default: those of its profile"))] = ()
+        "scores that the policy weighted, or a policy of your own, adds up; default: the scorers of its profile"))] = ()
     parameters: Annotated[Any, Meta(extra={"kind": "router"})]
 
 
 class Routing(LegRouting, kw_only=True):
-    """Which replica gets a request, [cluster.routing], with the router's own keys."""
+    """Choice of the replica of a request, [cluster.routing], with the router's keys."""
 
     retry_timeout_s: Annotated[float, Meta(ge=0, le=1e6, description=(
-        "keep retrying a request that no replica accepts for this long; 0: refuse it immediately"))] = 0.0
-    retry_interval_s: Annotated[float, Meta(gt=1e-6, le=1e6, description="and so often")] = 1.0
+        "time for which a request that no replica accepts is retried; 0: it is rejected immediately"))] = 0.0
+    retry_interval_s: Annotated[float, Meta(gt=1e-6, le=1e6, description="time between two retries")] = 1.0
 
 
 class EncodeRouting(Section, kw_only=True):
-    """Which encode replica gets an item, [cluster.encode], with the router's keys."""
+    """Choice of an item's encode replica, [cluster.encode], with the router's keys."""
 
     policy: Annotated[str, Meta(description=(
-        "which replica gets an item: round_robin, random, least_loaded, power_of_two, or consistent_hash, by what the "
-        "item shows"))] = "round_robin"
+        "router of items to encode replicas: round_robin, random, least_loaded, power_of_two, or consistent_hash by "
+        "the content of the item"))] = "round_robin"
     parameters: Annotated[Any, Meta(extra={"kind": "router"})]
 
 
 class Rescheduling(Section, kw_only=True):
-    """Requests that move, [cluster.rescheduling], with the rescheduler's own keys."""
+    """Migration of requests, [cluster.rescheduling], with the rescheduler's keys."""
 
-    policy: Annotated[str, Meta(description="which requests move, and from where to where")] = "rebalance"
+    policy: Annotated[str, Meta(description="rescheduler that chooses requests and their new replicas")] = "rebalance"
     interval_s: Annotated[Annotated[float, Meta(ge=1e-6, le=1e6)] | None, Meta(description=(
-        "time between two plans; default: the rescheduler's"))] = None
+        "time between two plans of the rescheduler; default: the rescheduler's"))] = None
     mode: Annotated[Literal["live", "blocking", "recompute"], Meta(description=(
-        "KV is copied while the request runs on, or while it stands still, or is computed again"))] = "live"
+        "live: KV is copied while the request runs; blocking: while it is paused; recompute: no copy"))] = "live"
     max_migrations_in: Annotated[Count, Meta(extra={"unit": "requests"}, description=(
-        "on their way to a replica, at most"))] = 1
+        "maximum requests in migration to a replica"))] = 1
     max_migrations_out: Annotated[Count, Meta(extra={"unit": "requests"}, description=(
-        "on their way from a replica, at most"))] = 1
-    max_stages: Annotated[Count, Meta(description="live: copies, the one while it stands still included")] = 3
+        "maximum requests in migration from a replica"))] = 1
+    max_stages: Annotated[Count, Meta(description="live: maximum copy stages, including the final one")] = 3
     last_stage_blocks: Annotated[Count, Meta(description=(
-        "live: when no more are left to copy, the request stands still"))] = 16
+        "live: the request pauses for the final copy when at most this many blocks remain"))] = 16
     bandwidth_gb_per_s: Annotated[Annotated[float, Meta(gt=0, le=1e9)] | None, Meta(description=(
-        "of a replica's link, in each direction; default: of its accelerators, within a scale-up domain and beyond"
+        "bandwidth of a replica's link in each direction; default: of its accelerators, in and between link domains"
     ))] = None
-    latency_s: Annotated[float, Meta(ge=0, le=1e6, description="of each copy, besides")] = 0.0
+    latency_s: Annotated[float, Meta(ge=0, le=1e6, description="added latency of each copy")] = 0.0
     kv_bytes_per_token: Annotated[Annotated[float, Meta(gt=0, le=1e12)] | None, Meta(description=(
-        "on all accelerators of a replica; default: the model's"))] = None
+        "KV bytes per token over all accelerators of a replica; default: the model's"))] = None
     parameters: Annotated[Any, Meta(extra={"kind": "rescheduler"})]
 
 
 class Disaggregation(Section, kw_only=True):
-    """Which requests are split, [cluster.disaggregation], with the decider's keys."""
+    """Choice of the requests to split, [cluster.disaggregation], with decider keys."""
 
     decider: Annotated[str, Meta(description=(
-        "whether the prompt of a request is computed apart; else a decode replica does all of it"))] = "always"
+        "policy that decides whether a request is split between a prefill and a decode replica; otherwise a decode "
+        "replica computes all of it"))] = "always"
     stage_order: Annotated[Literal["decode_first", "prefill_first"], Meta(description=(
-        "decode_first: the replica for what follows the prompt is chosen when a request comes, before the decider is "
-        "asked; prefill_first: when the prompt has been computed"))] = "decode_first"
+        "decode_first: the decode replica is chosen when a request arrives, before the decider is called; "
+        "prefill_first: it is chosen when the prompt has been computed"))] = "decode_first"
     prefill: Annotated[LegRouting | None, Meta(description=(
-        "which replica gets a prompt, with the keys of its router; absent: as [cluster.routing] says, which also says "
-        "when it is tried again"))] = None
+        "router of prompts to prefill replicas, with its keys; absent: [cluster.routing], whose retry keys always "
+        "apply"))] = None
     decode: Annotated[LegRouting | None, Meta(description=(
-        "which replica gets what follows it, or all; absent: likewise"))] = None
+        "router of output after the prompt, and of unsplit requests, to decode replicas, with its keys; absent: "
+        "[cluster.routing]"))] = None
     parameters: Annotated[Any, Meta(extra={"kind": "decider"})]
 
 
 class Cluster(Section, kw_only=True):
-    """What stands before the replicas, [cluster]."""
+    """Admission, gateway and routing in front of the replicas, [cluster]."""
 
     give_up_after_s: Annotated[Patience, Meta(description=(
-        "a run ends, and says so, in which requests wait at a gateway and nothing else has happened for so long, as "
-        "simulated"))] = 600.0
+        "simulated time after which a run is ended, with a message, if requests wait at a gateway and nothing else "
+        "happens"))] = 600.0
     give_up_failing_after_s: Annotated[Patience, Meta(description=(
-        "the same where replicas fail and are repaired meanwhile, so that none takes a request"))] = 60_000.0
-    admission: Annotated[Admission, Meta(description="whether a request is let in, with the keys of its policy")]
+        "as give_up_after_s, if replicas fail and are repaired meanwhile but none accepts a request"))] = 60_000.0
+    admission: Annotated[Admission, Meta(description="admission of requests, with the keys of its policy")]
     gateway_queue: Annotated[GatewayQueueParameters | None, Meta(description=(
-        "where requests wait until replicas can take them; absent: they are routed at once"))] = None
-    routing: Annotated[Routing, Meta(description="which replica gets a request, with the keys of its router")]
+        "queue in which requests wait until replicas have capacity; absent: requests are routed at once"))] = None
+    routing: Annotated[Routing, Meta(description="choice of the replica of a request, with the keys of its router")]
     rescheduling: Annotated[Rescheduling | None, Meta(description=(
-        "requests that move between replicas; absent: they stay"))] = None
+        "migration of requests between replicas; absent: none"))] = None
     disaggregation: Annotated[Disaggregation | None, Meta(description=(
-        "which requests are split between prefill and decode pools; absent: all"))] = None
+        "choice of the requests to split between prefill and decode pools; absent: all are split"))] = None
     encode: Annotated[EncodeRouting | None, Meta(description=(
-        "which replica of encode pools gets an item, with the keys of its router; absent: one after the other"))] = None
-    health: Annotated[Health, Meta(description="how the gateway learns that a replica does not answer")]
+        "choice of the encode replica of an item, with the keys of its router; absent: round robin"))] = None
+    health: Annotated[Health, Meta(description="health checks of replicas by the gateway")]
 
 
 class Workload(Section, kw_only=True):
     """The requests, [workload], with the keys of their type."""
 
-    type: Annotated[str, Meta(description="where requests come from")]
-    load: Annotated[Load, Meta(description="how they come")]
-    measure: Annotated[Measure, Meta(description="which of them count")]
-    warmup: Annotated[Warmup, Meta(description="what is sent before them")]
+    type: Annotated[str, Meta(description="source of the requests")]
+    load: Annotated[Load, Meta(description="arrival of the requests")]
+    measure: Annotated[Measure, Meta(description="requests and time that count in the summary")]
+    warmup: Annotated[Warmup, Meta(description="requests sent before all others")]
     cancel_at_deadline: Annotated[bool, Meta(description=(
-        "who has not got the whole answer when deadline_s is over gives up; false: waits on, and the miss is counted"
+        "cancel a request that is incomplete when its deadline_s has passed; false: it continues, and counts as a miss"
     ))] = True
-    output_knowledge: Annotated[OutputKnowledge, Meta(description="what policies know of output lengths")]
+    output_knowledge: Annotated[OutputKnowledge, Meta(description="knowledge of output lengths that policies have")]
     adapters: Annotated[Adapters | None, Meta(description=(
-        "who asks for which LoRA adapter; absent: as the trace says"))] = None
-    images: Annotated[Images | None, Meta(description="images in prompts; absent: as the trace says")] = None
+        "assignment of LoRA adapters to requests; absent: as in the trace"))] = None
+    images: Annotated[Images | None, Meta(description="images in prompts; absent: as in the trace")] = None
     parameters: Annotated[Any, Meta(extra={"kind": "workload"})]
 
     def __post_init__(self):
-        for table in ("load", "measure", "warmup"):         # a preset may say how requests come, and which count
+        for table in ("load", "measure", "warmup"):         # a preset may fill in these tables
             if fill := getattr(self.parameters, f"fill_{table}", None):
                 msgspec.structs.force_setattr(self, table, fill(getattr(self, table)))
 
     @property
     def filled_by(self) -> str | None:
-        """What fills in keys of these tables."""
+        """Name of the preset that fills in load, measure or warmup, or None."""
         return getattr(self.parameters, "filled_by", None)
 
 
 class Slo(Section, kw_only=True):
-    """Goodput counts the requests that keep every bound given here, [slo]."""
+    """Bounds that a request must meet to count in goodput, [slo]."""
 
     ttft_ms: Annotated[BoundMs | None, Meta(description="time to first token")] = None
     tpot_ms: Annotated[BoundMs | None, Meta(description="time per output token after the first")] = None
     e2el_ms: Annotated[BoundMs | None, Meta(description="end-to-end latency")] = None
-    classes: Annotated[tuple[SloClass, ...], Meta(description="priorities, and bounds that win over those above")] = ()
+    classes: Annotated[tuple[SloClass, ...], Meta(description=(
+        "priorities of classes of requests, and bounds that override the bounds of [slo]"))] = ()
 
     def __post_init__(self):
-        by_name(self.classes)       # refuses two of one name
+        by_name(self.classes)       # refuses duplicate names
 
 
 class Output(Section, kw_only=True):
-    """What is written, [output]."""
+    """Result files, [output]."""
 
-    directory: Annotated[str | None, Meta(extra={"path": True}, description="default: results/<name>")] = None
-    requests: Annotated[bool, Meta(description="per-request table")] = True
-    iterations: Annotated[bool, Meta(description="per-iteration table")] = True
-    chrome_trace: Annotated[bool, Meta(description="trace.json for chrome://tracing and Perfetto")] = False
+    directory: Annotated[str | None, Meta(extra={"path": True}, description=(
+        "folder of the results; default: results/<name>"))] = None
+    requests: Annotated[bool, Meta(description="write the per-request table")] = True
+    iterations: Annotated[bool, Meta(description="write the per-iteration table")] = True
+    chrome_trace: Annotated[bool, Meta(description="write trace.json for chrome://tracing and Perfetto")] = False
     chrome_trace_window_s: Annotated[tuple[Annotated[float, Meta(ge=0, le=LAST_SECOND)], ...], Meta(
-        description="what trace.json shows, [from, to] of simulated time; absent: all")] = ()
+        description="[from, to] of simulated time to write to trace.json; absent: all")] = ()
     chrome_trace_max_events: Annotated[int, Meta(ge=0, le=2**40, description=(
-        "it ends where there are so many, half of them of iterations (10^6 are some 110 MB); 0: nowhere"))] = MAX_EVENTS
-    token_times: Annotated[bool, Meta(description="every token's time, per request")] = False
+        "limit of events in trace.json, half of it for iterations (10^6: about 110 MB); 0: no limit"))] = MAX_EVENTS
+    token_times: Annotated[bool, Meta(description="write the time of every token of each request")] = False
     replica_samples_s: Annotated[float, Meta(ge=0, le=1e6, description=(
-        "time between two looks at queue, KV blocks and requests of every replica; 0: nobody looks"))] = 0.0
+        "time between two samples of queue, KV blocks and requests of every replica; 0: no samples"))] = 0.0
     decisions: Annotated[int, Meta(ge=0, le=2**20, description=(
-        "write down each routing decision and that many replicas, the best first; 0: nothing"))] = 0
+        "number of replicas, best first, to record for each routing decision; 0: no decisions are recorded"))] = 0
     vidur_csv: Annotated[bool, Meta(description=(
-        "request_metrics.csv and batch_metrics.csv with the columns of Vidur; `export` writes the rest of its files"
+        "write request_metrics.csv and batch_metrics.csv with Vidur's columns; `export` writes Vidur's other files"
     ))] = False
 
     def __post_init__(self):
@@ -369,7 +375,7 @@ class Output(Section, kw_only=True):
 
 
 class Fitness(Section, kw_only=True):
-    """Weights of one number by which runs can be compared, [fitness].
+    """Weights of a single number for comparing runs, [fitness].
 
     fitness = sum of weight x value, higher is better; the value of a latency is 1 / (1 + ms), of throughput
     (requests/s) r / (r + 100), of tokens_per_sec (output tokens/s) t / (t + 10000).
@@ -387,46 +393,47 @@ class Fitness(Section, kw_only=True):
 
 
 class Experiment(Section, kw_only=True):
-    """One experiment, complete: equal experiments give equal results."""
+    """One complete experiment: equal experiments give equal results."""
 
     name: Annotated[str, Meta(pattern=r"^\w[\w.+ -]{0,199}$", description=(
-        "names the results; letters, digits and . _ + - ; default: the file's, with _ for others"))]
-    seed: Annotated[int, Meta(ge=0, le=2**63 - 1, description="of every random stream")] = 0
+        "name of the results: letters, digits and . _ + - ; default: from the file name, with _ for other characters"))]
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1, description="seed of all random streams")] = 0
     horizon_s: Annotated[float, Meta(gt=0, extra={"inf": True}, description=(
-        "stop the clock here; what is unfinished is counted, never lost; more than 9e9 is inf"))] = math.inf
+        "simulated time at which the run stops; unfinished requests are counted; above 9e9: inf"))] = math.inf
     model: Annotated[Model | None, Meta(description="the language model")] = None
     hardware: Annotated[Hardware | None, Meta(description="the accelerator")] = None
-    topology: Annotated[Topology, Meta(description="how many accelerators, and who holds what")]
+    topology: Annotated[Topology, Meta(description="replicas, and the parallelism over their accelerators")]
     engine: Annotated[Engine, Meta(description="the serving engine, with the keys of its scheduler")]
-    latency: Annotated[Latency, Meta(description="how long an iteration takes, with the keys of its backend")]
+    latency: Annotated[Latency, Meta(description="duration of an iteration, with the keys of its backend")]
     kv_tiers: Annotated[KvTiers | None, Meta(description=(
-        "KV beyond the blocks of a replica, with the keys of its protocol; absent: there is none"))] = None
-    pools: Annotated[tuple[Pool, ...], Meta(description="replicas of several kinds; absent: all are alike")] = ()
-    cluster: Annotated[Cluster, Meta(description="what stands before the replicas")]
+        "KV tiers beyond GPU memory, with the keys of their protocol; absent: none"))] = None
+    pools: Annotated[tuple[Pool, ...], Meta(description=(
+        "groups of replicas with different settings; absent: all replicas are equal"))] = ()
+    cluster: Annotated[Cluster, Meta(description="admission, gateway and routing in front of the replicas")]
     kv_transfer: Annotated[KvTransfer | None, Meta(description=(
-        "how KV comes from prefill to decode pools; needed where there are any"))] = None
+        "transfer of KV from prefill to decode pools; required with such pools"))] = None
     embeddings: Annotated[Embeddings | None, Meta(description=(
-        "how embeddings come from encode pools to where prompts are computed; needed where there are any"))] = None
-    failures: Annotated[tuple[Failure, ...], Meta(description="what goes wrong with replicas")] = ()
+        "transfer of embeddings from encode pools to the replicas of prompts; required with encode pools"))] = None
+    failures: Annotated[tuple[Failure, ...], Meta(description="failures of replicas")] = ()
     autoscaling: Annotated[Autoscaling | None, Meta(description=(
-        "when replicas come and go, with the keys of the policy; absent: they stay as they are"))] = None
+        "starting and stopping of replicas, with the keys of the policy; absent: their number is fixed"))] = None
     workload: Annotated[Workload, Meta(description="the requests, with the keys of their type")]
     slo: Annotated[Slo, Meta(description="bounds for goodput")]
-    fitness: Annotated[Fitness | None, Meta(description="weights of one number to compare runs by")] = None
+    fitness: Annotated[Fitness | None, Meta(description="weights of a single number for comparing runs")] = None
     prices: Annotated[dict[str, Price] | None, Meta(extra={"facts": "hardware"}, description=(
-        "what accelerators cost, by their names, or a TOML file that says so; pools.cost_per_hour wins"))] = None
+        "prices of accelerators by name, or a TOML file of prices; pools.cost_per_hour overrides them"))] = None
     power: Annotated[dict[str, Power] | None, Meta(extra={"facts": "hardware"}, description=(
-        "what accelerators draw, by their names, or a TOML file that says so; absent: no energy"))] = None
-    carbon: Annotated[Carbon | None, Meta(description="what a kilowatt-hour emits")] = None
-    electricity: Annotated[Electricity | None, Meta(description="what a kilowatt-hour costs")] = None
-    output: Annotated[Output, Meta(description="what is written")]
+        "power draw of accelerators by name, or a TOML file of it; absent: energy is not computed"))] = None
+    carbon: Annotated[Carbon | None, Meta(description="emissions per kilowatt-hour")] = None
+    electricity: Annotated[Electricity | None, Meta(description="price of a kilowatt-hour")] = None
+    output: Annotated[Output, Meta(description="result files")]
 
     def __post_init__(self):
         if self.horizon_s > LAST_SECOND:
             msgspec.structs.force_setattr(self, "horizon_s", math.inf)
 
     def all_pools(self) -> tuple[Pool, ...]:
-        """Return the pools that compute tokens; one where the experiment has none."""
+        """Return the pools that compute tokens; without [[pools]], a single default pool."""
         pools = tuple(pool for pool in self.pools if pool.role != "encode") or (Pool(
             name="default", replicas=self.topology.replicas, model=self.model, hardware=self.hardware,
             topology=self.topology, engine=self.engine, latency=self.latency, kv_tiers=self.kv_tiers),)
@@ -435,12 +442,12 @@ class Experiment(Section, kw_only=True):
                      for pool in pools)
 
     def encode_pools(self) -> tuple[Pool, ...]:
-        """Return the pools that encode for these."""
+        """Return the pools with role encode."""
         return tuple(replace(pool, cost_per_hour=self._cost_per_hour(pool)) for pool in self.pools
                      if pool.role == "encode")
 
     def _cost_per_hour(self, pool: Pool) -> float:
-        """Return what a replica costs: as its pool says, else by [prices]."""
+        """Return the cost of a replica per hour: the pool's cost_per_hour, else by [prices]."""
         if pool.cost_per_hour or not self.prices or pool.hardware is None:
             return pool.cost_per_hour
         return self.prices[pool.hardware.name].per_gpu_hour * pool.topology.accelerators

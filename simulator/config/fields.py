@@ -1,17 +1,17 @@
-"""Read the declarations of parameter Structs: the one place behind validation, messages, `describe` and the schema.
+"""Read the declarations of parameter Structs, for validation, messages, `describe` and the schema.
 
-A parameter is `name: Annotated[type, Meta(ge=, le=, description=, extra=)] = default`. `extra` says more than
-msgspec knows:
+A parameter is `name: Annotated[type, Meta(ge=, le=, description=, extra=)] = default`. `extra` holds facts
+beyond those of msgspec:
 
-- `{"path": True}`: the name of a file, relative to the TOML file that mentions it;
-- `{"inf": True}`: infinity is a value too;
-- `{"unit": TEXT}`: what the number counts, where the name of the parameter does not end in a unit;
-- `{"facts": KIND}`: the name of a model, accelerator ("hardware") or node, or the path of a file of that form; of a
-  table of tables: what these are named by;
-- `{"under": STRUCT}`: of a table whose keys are dotted names of the user's choice, as [study.axes]: what each may hold;
-- `{"own": STRUCT}`: of such a table: keys of it that have a meaning of their own;
-- `{"kind": KIND}`, on the field `parameters`: the table chooses a class of that registry kind by name; what it holds
-  beside the fields of its own Struct is read by the `Parameters` of the chosen class.
+- `{"path": True}`: the value is the name of a file, relative to the TOML file that contains it;
+- `{"inf": True}`: infinity is allowed;
+- `{"unit": TEXT}`: the unit, if the name of the parameter does not end in one;
+- `{"facts": KIND}`: the value names a model, accelerator ("hardware") or node, or is the path of such a file; in a
+  table of tables: the keys are such names;
+- `{"under": STRUCT}`: the keys of the table are user-chosen dotted names, as in [study.axes]; each holds STRUCT;
+- `{"own": STRUCT}`: fixed keys of a table that also has "under";
+- `{"kind": KIND}`, on the field `parameters`: the table chooses a class of that registry kind by name; keys that are
+  not fields of the table's Struct are read by the `Parameters` of the chosen class.
 """
 import types
 from functools import cache
@@ -22,7 +22,7 @@ from msgspec import NODEFAULT, inspect
 
 from simulator.registry import KINDS
 
-NAME = "NAME"                   # stands for the user's, in names of keys
+NAME = "NAME"                   # placeholder for a name that the user chooses
 
 
 class Field(NamedTuple):
@@ -31,13 +31,13 @@ class Field(NamedTuple):
     name: str
     hint: Any                   # the annotation, constraints included
     required: bool
-    default: Any                # NODEFAULT where there is none
+    default: Any                # NODEFAULT if there is none
     description: str
     names_kind: str | None      # registry kind of which this key holds a name
 
 
 class Table(NamedTuple):
-    """The keys of one Struct, and what reads those it does not know itself."""
+    """The keys of one Struct, and the registry kind that reads its other keys."""
 
     fields: tuple[Field, ...]
     kind: str | None            # of the class that the table chooses
@@ -46,7 +46,7 @@ class Table(NamedTuple):
 
 @cache
 def table_of(struct: type[msgspec.Struct]) -> Table:
-    """Return what a Struct declares."""
+    """Return the declarations of a Struct."""
     declared = msgspec.structs.fields(struct)
     chooser = next((each for each in declared if "kind" in extra_of(each.type)), None)
     kind = extra_of(chooser.type)["kind"] if chooser else None
@@ -67,7 +67,7 @@ def bare(hint: Any) -> Any:
 
 
 def extra_of(hint: Any) -> dict:
-    """Return what the `extra` of an annotation's Metas say, taken together."""
+    """Return the merged `extra` of an annotation's Metas."""
     return {key: value for meta in _metas(hint) for key, value in (meta.extra or {}).items()}
 
 
@@ -91,14 +91,14 @@ def is_struct(hint: Any) -> bool:
 
 
 def element_of(hint: Any) -> Any:
-    """Return the annotation of a list's elements; None if it is no list of any length."""
+    """Return the annotation of a list's elements; None: no list of any length."""
     inner = bare(hint)
     is_list = get_origin(inner) is list or (get_origin(inner) is tuple and get_args(inner)[-1] is Ellipsis)
     return get_args(inner)[0] if is_list else None
 
 
 def named_element_of(hint: Any) -> Any:
-    """Return the annotation of tables under names of the user's; None: none."""
+    """Return the annotation of tables under user-chosen names; None: there are none."""
     inner = bare(hint)
     element = get_args(inner)[1] if get_origin(inner) is dict else None
     return element if element is not None and is_struct(element) else None
@@ -107,7 +107,7 @@ def named_element_of(hint: Any) -> Any:
 def parts_of(hint: Any) -> list[tuple[str, type[msgspec.Struct]]]:
     """Return the Structs that a key may hold.
 
-    Before each comes the text between the name of the key and the names in it: ".", "[].", ".NAME.".
+    Each is paired with the text between the name of the key and the names in it: ".", "[].", ".NAME.".
     """
     found, extra = [], extra_of(hint)
     for option in alternatives(hint):
@@ -119,7 +119,7 @@ def parts_of(hint: Any) -> list[tuple[str, type[msgspec.Struct]]]:
 
 
 def unit_in(hint: Any) -> str:
-    """Return the unit that an annotation or a part of it says, or the empty text."""
+    """Return the unit that an annotation or a part of it declares, or the empty text."""
     parts = [part for part in alternatives(hint) if part is not hint] + [element_of(hint)]
     inner = (unit_in(part) for part in parts if part is not None)
     return extra_of(hint).get("unit") or next(filter(None, inner), "")

@@ -1,4 +1,4 @@
-"""What pools for prefill and decode, and how KV comes from one to the other, say together."""
+"""Contradictions between prefill pools, decode pools, and the KV transfer between them."""
 from collections.abc import Iterator, Sequence
 
 from simulator import registry
@@ -6,18 +6,18 @@ from simulator.config.layers import Path
 from simulator.config.words import show
 
 Fault = tuple[Path, str]
-NOBODY_ASKS = "a decode replica asks for no KV: it gets it"
+NOBODY_ASKS = "a decode replica does not request KV: KV is sent to it"
 WHY_NO_PIECES = (NOBODY_ASKS + " when the whole prompt has been computed",
-                 "a decode replica hears of a request when its whole prompt has been computed")
-WHY_ONLY_ARRIVED = ('it gives no blocks to a request whose KV is on its way: it takes kv_transfer.protocol = "simai", '
-                    "where a request comes with its KV")
+                 "a decode replica gets a request only when its whole prompt has been computed")
+WHY_ONLY_ARRIVED = ('it allocates no blocks for KV in transit: expected kv_transfer.protocol = "simai", which '
+                    "delivers a request together with its KV")
 SECTIONS = ("kv_transfer", "cluster", "failures", "autoscaling")
 
 
 def hand_over_faults(pools: Sequence, kv_transfer, cluster, failures, autoscaling) -> Iterator[Fault]:
-    """Yield the faults of an experiment whose prompts may be computed apart.
+    """Yield the faults of an experiment with prefill and decode pools.
 
-    pools : of the experiment; the others are its sections, None where it has no such table.
+    pools : of the experiment; the other parameters are its sections, None for an absent table.
     """
     roles = [pool.role for pool in pools]
     yield from _undivided(pools, cluster)
@@ -27,8 +27,8 @@ def hand_over_faults(pools: Sequence, kv_transfer, cluster, failures, autoscalin
         return
     if kv_transfer is None:
         apart = " and ".join(f'"{pool.name}"' for pool in pools if pool.role != "both")
-        yield ("kv_transfer",), (f"missing table; it is needed by the role of pool {apart}: it says how KV comes from "
-                                 'prefill to decode replicas, [kv_transfer] protocol = "nixl" for instance')
+        yield ("kv_transfer",), (f"missing table; the role of pool {apart} needs it for the transfer of KV from "
+                                 'prefill to decode replicas: for instance [kv_transfer] protocol = "nixl"')
         return
     yield from _partners(pools)
     yield from _layouts(pools)
@@ -42,17 +42,17 @@ def hand_over_faults(pools: Sequence, kv_transfer, cluster, failures, autoscalin
 
 
 def does_either_leg(cluster) -> bool:
-    """Return whether any replica of pools with roles may do either part."""
+    """Return whether any replica with a role may compute either part of a request."""
     return cluster.routing.policy == "llumnix" and cluster.routing.parameters.enable_adaptive_pd
 
 
 def kv_of(model) -> str:
-    """Return what a model's KV blocks look like goes by, in words."""
+    """Return as text the facts that determine the layout of a model's KV blocks."""
     return "none" if model is None else f"{model.name or model.config} with kv_cache_dtype {model.kv_cache_dtype}"
 
 
 def _undivided(pools: Sequence, cluster) -> Iterator[Fault]:
-    """Refuse whole requests at replicas that cannot do them."""
+    """Refuse pools with role both if the scheduler supports prefill or decode alone."""
     for i, pool in enumerate(pools):
         why, name = _facts(pool).why_no_both, pool.engine.scheduler
         if why and pool.role == "both":
@@ -61,12 +61,12 @@ def _undivided(pools: Sequence, cluster) -> Iterator[Fault]:
         chosen = cluster.disaggregation
         if why and pool.role == "decode" and chosen is not None and chosen.decider != "always":
             yield ("cluster", "disaggregation", "decider"), (
-                f'expected "always", found "{chosen.decider}": replicas of pool "{pool.name}" would do whole requests, '
-                f'and their scheduler is "{name}": {why}')
+                f'expected "always", found "{chosen.decider}": replicas of pool "{pool.name}" would serve whole '
+                f'requests, and their scheduler is "{name}": {why}')
 
 
 def _facts(pool):
-    """Return what the scheduler of a pool says of itself."""
+    """Return the facts of a pool's scheduler."""
     scheduler = registry.load("scheduler", pool.engine.scheduler)
     return scheduler.facts(scheduler.completed(pool.engine.parameters, pool.topology))
 
@@ -75,7 +75,7 @@ def _without_pools(kv_transfer, cluster) -> Iterator[Fault]:
     why = 'there is no pool with role = "prefill" or "decode"'
     if cluster.routing.policy == "split_wise":
         yield ("cluster", "routing", "policy"), (
-            f'"split_wise" takes turns among the replicas for prompts and among those for what follows: {why}; '
+            f'"split_wise" takes turns among prefill replicas and among decode replicas: {why}; '
             '"round_robin" takes turns among all')
     if kv_transfer is not None:
         yield ("kv_transfer",), f"nothing would be moved: {why}"
@@ -96,23 +96,23 @@ def _for_one_phase(cluster, why: str) -> Iterator[Fault]:
             usual, given = getattr(type(parameters)(**mode), name), getattr(parameters, name)
             if given != usual:
                 yield ("cluster", table, name), (
-                    f"expected its default, {show(usual)}, found {show(given)}: {why}, and nothing else asks for it")
+                    f"expected its default, {show(usual)}, found {show(given)}: {why}, and nothing else uses it")
 
 
 def _partners(pools: Sequence) -> Iterator[Fault]:
-    """Refuse pools for one part of requests whose other part nobody does."""
+    """Refuse a prefill or decode pool without a pool for the other part of its requests."""
     for i, pool in enumerate(pools):
         others = {each.role for each in pools if each.serves == pool.serves}
         if pool.role == "prefill" and others == {"prefill"}:
-            yield ("pools", i, "role"), ('"prefill" takes a pool with role = "decode" or "both" that serves the same '
-                                         "requests: nobody would go on with its prompts")
+            yield ("pools", i, "role"), ('"prefill" needs a pool with role = "decode" or "both" that serves the same '
+                                         "requests: no pool would continue its prompts")
         if pool.role == "decode" and others == {"decode"}:
-            yield ("pools", i, "role"), ('"decode" takes a pool with role = "prefill" or "both" that serves the same '
-                                         "requests: nobody would compute its prompts")
+            yield ("pools", i, "role"), ('"decode" needs a pool with role = "prefill" or "both" that serves the same '
+                                         "requests: no pool would compute its prompts")
 
 
 def _layouts(pools: Sequence) -> Iterator[Fault]:
-    """Refuse to move KV to where it does not fit."""
+    """Refuse KV transfer between pools with different block layouts."""
     for i, one in enumerate(pools):
         for k, two in enumerate(pools[:i]):
             if one.serves != two.serves or one.role == two.role != "both":
@@ -122,17 +122,17 @@ def _layouts(pools: Sequence) -> Iterator[Fault]:
                     (("model",), kv_of(one.model), kv_of(two.model))):
                 if found[0] != found[1]:
                     yield ("pools", i, *key), (
-                        f'expected {found[1]}, as in pool "{pools[k].name}", found {found[0]}: KV blocks are moved as '
-                        "they are between pools that serve the same")
+                        f'expected {found[1]}, as in pool "{pools[k].name}", found {found[0]}: KV blocks are moved '
+                        "unchanged between pools that serve the same requests")
 
 
 def _protocol(kv_transfer) -> Iterator[Fault]:
-    """Refuse what a protocol cannot do."""
+    """Refuse values that a protocol does not support."""
     protocol, habits = kv_transfer.protocol, kv_transfer.habits
     for key, possible, why in (
             ("granularity", habits.granularities, WHY_NO_PIECES[habits.place == "asked"]),
-            ("first_token", habits.first_tokens, "its decode replicas go on behind the token that comes with the KV"),
-            ("volume", habits.volumes, "it sends whole prompts, whatever is there already")):
+            ("first_token", habits.first_tokens, "its decode replicas continue after the token sent with the KV"),
+            ("volume", habits.volumes, "it sends whole prompts, also blocks that are present already")):
         given = getattr(kv_transfer, key)
         if given is not None and given not in possible:
             yield ("kv_transfer", key), (
@@ -143,7 +143,7 @@ def _protocol(kv_transfer) -> Iterator[Fault]:
     if habits.place != "asked":
         idle |= {"handshake_ms": NOBODY_ASKS, "notice_us": NOBODY_ASKS, "noticed_at": NOBODY_ASKS}
     if protocol != "simai":
-        idle["upstream_compat"] = "the faults that it follows are those of vidur-alibabacloud"
+        idle["upstream_compat"] = "it reproduces faults of vidur-alibabacloud"
     if habits.reserved_tokens < 0:
         idle["num_reserved_decode_tokens"] = (
             'decode replicas admit by their scheduler\'s own rule; SGLang\'s is "sglang"')
@@ -177,11 +177,12 @@ def _schedulers(pools: Sequence, kv_transfer) -> Iterator[Fault]:
                 "prompt is done")
         if pool.topology.pipeline_parallel > 1:
             yield ("pools", i, "topology", "pipeline_parallel"), (
-                f"expected 1, found {pool.topology.pipeline_parallel}: hand-overs are not settled with pipeline stages")
+                f"expected 1, found {pool.topology.pipeline_parallel}: KV transfer with pipeline stages is not "
+                "supported")
 
 
 def _tiers_beside(i: int, pool) -> Iterator[Fault]:
-    """Yield why the tier of the i-th pool does not go with prompts that are computed elsewhere."""
+    """Yield a fault if the KV tier of the i-th pool does not support KV transfer."""
     if pool.kv_tiers is None:
         return
     why = registry.load("kv_tier", pool.kv_tiers.protocol).apart_with.get(pool.engine.scheduler)
@@ -192,17 +193,17 @@ def _tiers_beside(i: int, pool) -> Iterator[Fault]:
 
 
 def _taking_over(i: int, pool, kv_transfer) -> Iterator[Fault]:
-    """Yield why the scheduler of the i-th pool cannot go on with what others have computed."""
+    """Yield faults of the i-th pool's scheduler for prompts that were computed by another pool."""
     scheduler, facts = registry.load("scheduler", pool.engine.scheduler), _facts(pool)
     reserves = kv_transfer.habits.place == "reserved"
     if facts.takes_reserved and not reserves:
         yield ("pools", i, "engine", "scheduler"), (
-            f'"{pool.engine.scheduler}" takes over what another replica has computed with kv_transfer.protocol = '
-            f'"blis" alone, found "{kv_transfer.protocol}"')
+            f'"{pool.engine.scheduler}" continues prompts of another replica only with kv_transfer.protocol = '
+            f'"blis", found "{kv_transfer.protocol}"')
     elif reserves and not facts.takes_reserved:
         yield ("pools", i, "engine", "scheduler"), (
-            f'"{pool.engine.scheduler}" does not know blocks that were filled before a request comes: '
-            f'kv_transfer.protocol = "{kv_transfer.protocol}" takes scheduler = "blis"')
+            f'"{pool.engine.scheduler}" does not support blocks that are filled before a request arrives: '
+            f'kv_transfer.protocol = "{kv_transfer.protocol}" needs scheduler = "blis"')
     elif facts.why_no_tier and not reserves and not (
             facts.takes_arrived and kv_transfer.habits.place == "afterwards"):
         why = WHY_ONLY_ARRIVED if facts.takes_arrived else facts.why_no_tier
@@ -214,21 +215,21 @@ def _taking_over(i: int, pool, kv_transfer) -> Iterator[Fault]:
 
 
 def _noticing(pool, kv_transfer) -> Iterator[Fault]:
-    """Yield what does not go with the instant at which KV that has come is noticed."""
+    """Yield contradictions with the instant at which the scheduler notices arrived KV."""
     facts = _facts(pool)
     if facts.notices_when_forming:
         if kv_transfer.noticed_at is not None:
             yield ("kv_transfer", "noticed_at"), (
                 f'expected none, found "{kv_transfer.noticed_at}": "{pool.engine.scheduler}", as in pool '
-                f'"{pool.name}", looks each time that it chooses a batch')
+                f'"{pool.name}", looks for KV each time that it forms a batch')
     elif facts.is_async and kv_transfer.noticed_at == "end":
         yield ("kv_transfer", "noticed_at"), (
             f'expected "start", found "end": with async_scheduling, as in pool "{pool.name}", an iteration is '
-            "launched before the one before it has ended, and looks then")
+            "launched, and looks for KV, before the previous one has ended")
     elif pool.kv_tiers is not None and kv_transfer.noticed_at == "end":
         yield ("kv_transfer", "noticed_at"), (
-            f'expected "start", found "end": with [kv_tiers], as in pool "{pool.name}", an iteration starts copies '
-            "when it is launched, and looks then what has come")
+            f'expected "start", found "end": with [kv_tiers], as in pool "{pool.name}", an iteration starts copies, '
+            "and looks for KV, when it is launched")
 
 
 def _decisions(cluster, pools: Sequence, kv_transfer) -> Iterator[Fault]:
@@ -243,28 +244,28 @@ def _decisions(cluster, pools: Sequence, kv_transfer) -> Iterator[Fault]:
     path = ("cluster", "disaggregation", "stage_order")
     if cluster.routing.policy == "split_wise":
         yield path, ('expected "decode_first", found "prefill_first": cluster.routing.policy = "split_wise" chooses '
-                     "both replicas when a request comes")
+                     "both replicas when a request arrives")
     decider = registry.load("decider", chosen.decider)
     if getattr(decider, "needs_decode", False):
-        yield path, (f'expected "decode_first", found "prefill_first": decider = "{chosen.decider}" goes by the decode '
-                     "replica that a request would get")
+        yield path, (f'expected "decode_first", found "prefill_first": decider = "{chosen.decider}" needs the decode '
+                     "replica of a request")
     if kv_transfer.habits.order != "source" or kv_transfer.habits.place != "asked":
-        yield path, (f'expected "decode_first", found "prefill_first": protocol = "{kv_transfer.protocol}" has the '
-                     "decode replica chosen when a request comes")
+        yield path, (f'expected "decode_first", found "prefill_first": protocol = "{kv_transfer.protocol}" needs the '
+                     "decode replica when a request arrives")
     if "both" in roles:
         yield path, ('expected "decode_first", found "prefill_first": with a pool of role "both" a replica might hand '
                      "over to itself")
 
 
 def _only_nixl(kv_transfer, failures, autoscaling) -> Iterator[Fault]:
-    """Refuse what goes by leases where there are none."""
+    """Refuse lease settings for a protocol without leases."""
     if kv_transfer.protocol == "nixl":
         return
     for key in ("lease_s", "heartbeats", "failure_policy"):
         if getattr(kv_transfer, key) is not None:
             yield ("kv_transfer", key), f'leases are those of protocol = "nixl"; "{kv_transfer.protocol}" has none here'
-    why = (f'what becomes of a hand-over when a replica goes is settled for protocol = "nixl"; with '
-           f'"{kv_transfer.protocol}" it is not built')
+    why = (f'KV transfer from or to a replica that stops is supported for protocol = "nixl", not for '
+           f'"{kv_transfer.protocol}"')
     if failures:
         yield ("failures",), why
     if autoscaling is not None:
@@ -272,12 +273,12 @@ def _only_nixl(kv_transfer, failures, autoscaling) -> Iterator[Fault]:
 
 
 def _autoscaler(autoscaling, roles: Sequence[str]) -> Iterator[Fault]:
-    """Refuse policies that cannot decide on pools for one part of requests, or know no others."""
+    """Refuse autoscalers that do not support prefill and decode pools, or require them where absent."""
     policy = autoscaling and registry.load("autoscaler", autoscaling.policy)
     why = getattr(policy, "why_no_roles", "")
     if getattr(policy, "needs_roles", False) and set(roles) != {"prefill", "decode"}:
         yield ("autoscaling", "policy"), (
-            f'"{autoscaling.policy}" takes pools with role = "prefill" and role = "decode" alone, which it balances')
+            f'"{autoscaling.policy}" needs pools with role = "prefill" and "decode" and no others: it balances them')
     if why and set(roles) - {"both"}:
         yield ("autoscaling", "policy"), (
             f'"{autoscaling.policy}" does not decide on pools for prefill and decode: {why}')
@@ -286,56 +287,56 @@ def _autoscaler(autoscaling, roles: Sequence[str]) -> Iterator[Fault]:
 def _not_yet(cluster, roles: Sequence[str]) -> Iterator[Fault]:
     if cluster.rescheduling is not None:
         yield ("cluster", "rescheduling"), (
-            "migration is not built together with pools for prefill and decode: a request on the move would leave its "
-            "lease and the KV that it reads behind")
+            "migration with prefill and decode pools is not supported: a migrating request would leave its lease and "
+            "the KV that it reads behind")
     for table, section in _routers(cluster):
         if section.policy != "llumnix":
             continue
         if "both" in roles:
             yield (*table, "policy"), (
-                '"llumnix" sends a request to one replica for all of it, or to one for its prompt and one for the '
-                'rest: beside these there may be no pool with role = "both"')
+                '"llumnix" sends a request to one replica, or to one for its prompt and another for its output: '
+                'with prefill and decode pools it supports no pool with role = "both"')
         if table[-1] != "prefill" and (cluster.disaggregation is None or (
                 cluster.disaggregation.stage_order == "decode_first")) and _routes(cluster, table, "decode"):
             yield (*table, "policy"), (
-                '"llumnix" takes [cluster.disaggregation] stage_order = "prefill_first", its separate scheduling of '
-                "prefill and decode: its account must hear of a choice before the next one, and of a decode replica "
-                "that is chosen beforehand it hears when the prompt has been computed")
+                '"llumnix" needs [cluster.disaggregation] stage_order = "prefill_first", its separate scheduling of '
+                "prefill and decode: its account needs each choice before the next one, but gets a decode replica "
+                "that is chosen in advance only when the prompt has been computed")
         if table[-1] != "routing" and section.parameters.enable_adaptive_pd:
             yield (*table, "enable_adaptive_pd"), (
-                "expected false, found true: it has one scheduler choose replicas for either part of a request; give "
-                "it in [cluster.routing], without this table")
+                "expected false, found true: with it one scheduler chooses the replicas for both parts of a request; "
+                "give it in [cluster.routing], without this table")
 
 
 def _either_leg(pools: Sequence, kv_transfer, cluster, failures, autoscaling) -> Iterator[Fault]:
-    """Refuse what does not go with replicas of which any may do either part of a request."""
+    """Refuse settings that do not support replicas that may compute either part of a request."""
     if not does_either_leg(cluster):
         return
     routing, chosen, because = cluster.routing.parameters, cluster.disaggregation, "enable_adaptive_pd = true"
     if routing.scheduling_policy != "slo":
         yield ("cluster", "routing", "scheduling_policy"), (
-            f'expected "slo" with {because}, found "{routing.scheduling_policy}": other policies have no rule for it')
+            f'expected "slo" with {because}, found "{routing.scheduling_policy}": other policies do not support it')
     if cluster.routing.snapshot_refresh_interval_s > 0:
         yield ("cluster", "routing", "snapshot_refresh_interval_s"), (
             f"expected 0 with {because}, found {show(cluster.routing.snapshot_refresh_interval_s)}: "
-            "status_push_interval_s and status_poll_interval_s say how old its statuses are")
+            "status_push_interval_s and status_poll_interval_s set the age of its statuses")
     for leg in ("prefill", "decode"):
         if chosen is not None and getattr(chosen, leg) is not None:
             yield ("cluster", "disaggregation", leg), (
-                f"expected none with {because} of [cluster.routing]: one scheduler chooses for either part")
+                f"expected none with {because} of [cluster.routing]: one scheduler chooses for both parts")
     if chosen is not None and chosen.decider != "always":
         yield ("cluster", "disaggregation", "decider"), (
             f'expected "always" with {because}, found "{chosen.decider}": Llumnix splits every request, also one that '
-            "goes on where its prompt was computed")
+            "stays at the replica of its prompt")
     if kv_transfer.protocol != "nixl":
         yield ("kv_transfer", "protocol"), (
-            f'expected "nixl" with {because}, found "{kv_transfer.protocol}": what a replica that goes on with its own '
-            "prompt does is settled for that one alone")
+            f'expected "nixl" with {because}, found "{kv_transfer.protocol}": only "nixl" supports a replica that '
+            "continues its own prompt")
     for path, section, why in (
-            (("failures",), failures, "what becomes of what it reserves and of both parts when a replica fails"),
-            (("autoscaling",), autoscaling, "which pool has too few replicas when any does either part")):
+            (("failures",), failures, "failures with reservations and both parts of a request at a replica"),
+            (("autoscaling",), autoscaling, "scaling of pools of which any replica may compute either part")):
         if section:
-            yield path, f"expected none with {because}: {why} is not settled"
+            yield path, f"expected none with {because}: not supported: {why}"
     for i, pool in enumerate(pools):
         yield from _either_leg_of(i, pool, because)
 
@@ -343,22 +344,22 @@ def _either_leg(pools: Sequence, kv_transfer, cluster, failures, autoscaling) ->
 def _either_leg_of(i: int, pool, because: str) -> Iterator[Fault]:
     if not pool.engine.enable_prefix_caching:
         yield ("pools", i, "engine", "enable_prefix_caching"), (
-            f"expected true with {because}, found false: a request that goes on where its prompt was computed finds "
-            "it in the prefix cache")
+            f"expected true with {because}, found false: a request that stays at the replica of its prompt finds "
+            "the prompt in the prefix cache")
     ranks = pool.engine.data_parallel
     if pool.topology.data_parallel > 1 and (ranks is None or ranks.load_balancing != "external"):
         yield ("pools", i, "topology", "data_parallel"), (
-            f"expected 1 with {because}, found {pool.topology.data_parallel}: Llumnix's statuses are those of engines, "
-            "of which one decodes what it computed, and not of a group that chooses a rank of its own; or give "
+            f"expected 1 with {because}, found {pool.topology.data_parallel}: Llumnix's statuses are of single "
+            "engines, and not of a group that chooses a rank itself; or give "
             'engine.data_parallel.load_balancing = "external"')
     if pool.kv_tiers is not None:
         yield ("pools", i, "kv_tiers"), (
-            f"expected none with {because}: a status would not tell which of the requests that wait for their host's "
-            "KV are prompts")
+            f"expected none with {because}: a status does not separate prompts from other requests that wait for KV "
+            "of the host")
 
 
 def _routes(cluster, table: Path, leg: str) -> bool:
-    """Say whether a table chooses the replicas for a part of requests."""
+    """Return whether a routing table chooses the replica for the part `leg` of requests."""
     own = cluster.disaggregation and getattr(cluster.disaggregation, leg)
     return table[-1] == leg or (table[-1] == "routing" and own is None)
 

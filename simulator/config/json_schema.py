@@ -1,7 +1,7 @@
 """The experiment file as a JSON Schema (draft 7), for editors.
 
-Keys that a file may take from the one it extends cannot be demanded, so only unknown keys and wrong values are refused;
-what is missing, `validate` tells. A class given as "module:Class" lets its table hold any keys.
+The schema requires no keys that a file may inherit from the file it extends: it refuses unknown keys and wrong values,
+and `validate` reports missing keys. A table that chooses a class "module:Class" may hold any keys.
 """
 from typing import Any
 
@@ -24,7 +24,7 @@ from simulator.config.load import plain_value
 from simulator.domain import facts
 
 EXTENDS = "a TOML file whose values are the defaults of this one"
-STUDY = "what is asked of many runs of this experiment: `simulator sweep`, `capacity`, `tune`; `calibrate`"
+STUDY = "study over many runs of this experiment: `simulator sweep`, `capacity`, `tune`; `calibrate`"
 OWN_FILE = r"/|\.toml$"         # in place of a name: the path of a user's file
 OWN_CLASS = ":"                 # in place of a name: module:Class
 
@@ -40,7 +40,7 @@ def experiment_schema() -> dict[str, Any]:
 
 
 def _study(definitions: dict) -> dict[str, Any]:
-    """Return the schema of [study]: a condition for each kind, which may also stand in the file that is extended."""
+    """Return the schema of [study]: a condition for each kind; `kind` may be inherited from the extended file."""
     conditions = [{"if": {"properties": {"kind": {"const": kind}}, "required": ["kind"]},
                    "then": _table(registry.study_table(kind), (), definitions)} for kind in registry.STUDIES]
     kinds = {"type": "string", "enum": list(registry.STUDIES)}
@@ -52,8 +52,8 @@ def _table(struct: type[msgspec.Struct], outer_keys: tuple[str, ...], definition
 
     Parameters
     ----------
-    outer_keys : keys of the same table that are described elsewhere.
-    definitions : takes the schemas that are referred to by name.
+    outer_keys : keys of the table that another schema describes.
+    definitions : receives the schemas that are referred to by name.
     """
     table = table_of(struct)
     properties = dict.fromkeys(outer_keys, True) | {field.name: _field(field, definitions) for field in table.fields}
@@ -64,7 +64,7 @@ def _table(struct: type[msgspec.Struct], outer_keys: tuple[str, ...], definition
 
 
 def _choices(struct: type, kind: str, keys: tuple[str, ...], definitions: dict) -> list[dict[str, Any]]:
-    """Return a condition for each name that the table's key may hold; without the key, any of them may be meant."""
+    """Return a condition for each name that the table's key may hold; without the key, any of the names may apply."""
     key, conditions, references = registry.KINDS[kind].key, [], []
     for name in registry.KINDS[kind].entries:
         reference = f"{struct.__name__}.{name}"
@@ -90,11 +90,11 @@ def _field(field: Field, definitions: dict) -> dict[str, Any]:
 
 def _value(hint: Any, definitions: dict) -> dict[str, Any]:
     tables = next(filter(None, map(named_element_of, alternatives(hint))), None)
-    if tables is not None:          # or a file that holds them
+    if tables is not None:          # or the name of a file with the tables
         return {"anyOf": [{"type": "object", "additionalProperties": _value(tables, definitions)}, {"type": "string"}]}
     if "facts" in extra_of(hint):
         return _name(facts.names(extra_of(hint)["facts"]), OWN_FILE)
-    if "under" in extra_of(hint):   # dotted names of the user's, which TOML may read as tables in tables
+    if "under" in extra_of(hint):   # user-chosen dotted names, which TOML may read as nested tables
         own = _table(extra_of(hint)["own"], (), definitions)["properties"] if "own" in extra_of(hint) else {}
         return {"type": "object", "properties": own}
     options = [_option(option, definitions) for option in alternatives(hint)]

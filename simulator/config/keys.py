@@ -1,7 +1,7 @@
-"""Every key of experiments and studies by its dotted name, whoever reads it.
+"""Every key of experiments and studies by its dotted name, with the class that reads it.
 
-Keys of a class that a table chooses stand in that table: `engine.chunk_size` is a key of some schedulers. An item of a
-list is not numbered here: `pools.replicas`, where `--set` writes `pools.0.replicas`; `NAME` is one of the user's.
+The keys of a class that a table chooses belong to that table: `engine.chunk_size` is a key of some schedulers. Items of
+a list are not numbered: `pools.replicas`, for `pools.0.replicas` of `--set`; `NAME` replaces a name chosen by the user.
 """
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -14,14 +14,14 @@ from simulator import registry
 from simulator.config.experiment import Experiment
 from simulator.config.fields import NAME, Field, parts_of, table_of
 
-ENGINES_NAMES = {"enforce_eager": "engine.cuda_graphs.mode"}    # flags of vLLM that are a value of a key of ours
+ENGINES_NAMES = {"enforce_eager": "engine.cuda_graphs.mode"}    # flags of vLLM that are values of a key here
 
 
 class Key(NamedTuple):
-    """A key as one reader knows it.
+    """A key as read by one class.
 
-    name : dotted. reader : the chosen class, or kind of study, that reads it, `scheduler vllm`; empty: it is read
-    whatever is chosen.
+    name : dotted. reader : the chosen class, or kind of study, that reads it, `scheduler vllm`; empty: the key does
+    not depend on a choice.
     """
 
     name: str
@@ -33,30 +33,30 @@ class Key(NamedTuple):
 def keys() -> tuple[Key, ...]:
     """Return all keys of experiments in the order of the file.
 
-    A key that several classes read comes once for each.
+    A key that several classes read is returned once per class.
     """
     return tuple(_of(Experiment, "", "", ()))
 
 
 @cache
 def all_keys() -> tuple[Key, ...]:
-    """Return the keys of experiments, and those of [study] for each kind of study."""
+    """Return the keys of experiments, and the keys of [study] for each kind of study."""
     studies = (_of(registry.study_table(kind), "study.", f"study {kind}", ()) for kind in registry.STUDIES)
     return (*keys(), *chain.from_iterable(studies))
 
 
 def named(asked: str, known: Iterable[Key] | None = None) -> list[Key]:
-    """Return the keys that a name means: its whole path, or the end of one.
+    """Return the keys that match a name: a whole path, or the end of one.
 
     Parameters
     ----------
-    asked : numbers of list items in it are passed over.
-    known : of which keys; None: of those of experiments.
+    asked : numbers of list items in it are ignored.
+    known : the keys to search; None: the keys of experiments.
 
     Returns
     -------
     list
-        Empty: there are none.
+        Empty: no key matches.
     """
     asked = ENGINES_NAMES.get(asked.lstrip("-").replace("-", "_"), asked)
     parts = [part for part in asked.split(".") if not part.isdecimal()]
@@ -65,17 +65,17 @@ def named(asked: str, known: Iterable[Key] | None = None) -> list[Key]:
 
 
 def _means(parts: list[str], known: list[str]) -> bool:
-    """Say whether parts of a name are those of a key; the user's own names are whatever stands in their place."""
+    """Return whether the parts of a name match a key; NAME in a key matches any part."""
     return len(parts) == len(known) and all(
         part == name or (name == NAME and i > 0) for i, (part, name) in enumerate(zip(parts, known, strict=True)))
 
 
 def _of(struct: type[msgspec.Struct], prefix: str, reader: str, kinds: tuple[str, ...]) -> Iterator[Key]:
-    """Yield the keys of one table and of those in it.
+    """Yield the keys of one table and of the tables in it.
 
     Parameters
     ----------
-    kinds : of which a class was chosen on the way here: one may wrap another of its kind.
+    kinds : registry kinds already chosen by enclosing tables: a class may wrap another of its kind.
     """
     table = table_of(struct)
     for field in table.fields:

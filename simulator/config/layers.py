@@ -1,4 +1,4 @@
-"""Read TOML files and overrides into one plain table that remembers which file says what."""
+"""Read TOML files and overrides into one plain table that records the source of each value."""
 import os
 import re
 import sys
@@ -23,15 +23,15 @@ MAX_DEPTH = 50      # of tables; an experiment has four levels
 class Source(NamedTuple):
     """Where a value was written."""
 
-    label: str      # as messages call it: a file name, --set, or overrides
-    folder: str     # what its relative paths are relative to
+    label: str      # shown in messages: a file name, --set, or overrides
+    folder: str     # base folder of its relative paths
 
 
 class Layers:
-    """One table merged from several sources, later ones winning key by key.
+    """One table merged from several sources; a later source overrides single keys.
 
     data : the merged table.
-    main : who is to write what nobody has written.
+    main : reported as the source of a missing key.
     """
 
     def __init__(self, main: Source):
@@ -41,23 +41,23 @@ class Layers:
         self._folders = ("",)
 
     def add(self, data: Mapping, source: Source) -> None:
-        """Lay a table over what is there; a new choice drops keys of the former one."""
+        """Merge a table over the present one; drop keys of classes chosen no longer."""
         self._folders = ("", source.folder, *self._folders)
         forget(Experiment, self.data, data, self._folders)
         self.merge(data, source)
 
     def copy(self) -> "Layers":
-        """Return the same, to lay more over."""
+        """Return a copy, to which further tables can be added."""
         made = Layers(self.main)
         made.data, made._sources, made._folders = deepcopy(self.data), dict(self._sources), self._folders
         return made
 
     def merge(self, data: Mapping, source: Source) -> None:
-        """Lay a table over what is there; tables merge, everything else is replaced."""
+        """Merge a table over the present one: tables are merged, other values replaced."""
         self._merge(self.data, data, (), source)
 
     def name_after(self, file: str | os.PathLike) -> None:
-        """Name an experiment that has no name of its own after its file.
+        """Name an experiment without a name after its file.
 
         Letters that no name may hold become `_`.
         """
@@ -67,11 +67,11 @@ class Layers:
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Where a user's module may lie, the nearest first."""
+        """Folders searched for a user's module, the nearest first."""
         return self._folders
 
     def source_of(self, path: Path) -> Source:
-        """Return who wrote the value at `path`, or the nearest table around it."""
+        """Return the source of the value at `path`, or of the nearest table around it."""
         while path:
             if path in self._sources:
                 return self._sources[path]
@@ -99,9 +99,9 @@ def read_layers(file: str | os.PathLike, overrides: Mapping[str, Any] | Iterable
 
     Parameters
     ----------
-    overrides : `{"engine.max_num_seqs": 64}`, or one or many texts `engine.max_num_seqs=64` as --set takes them. Paths
+    overrides : `{"engine.max_num_seqs": 64}`, or one or several texts `engine.max_num_seqs=64` as for --set. Paths
         in them are relative to the current folder.
-    label : what messages call the overrides.
+    label : name of the overrides in messages.
 
     Raises
     ------
@@ -119,7 +119,7 @@ def read_layers(file: str | os.PathLike, overrides: Mapping[str, Any] | Iterable
 
 
 def add_overrides(layers: Layers, overrides: Mapping[str, Any] | Iterable[str] | str | None, label: str) -> None:
-    """Lay overrides over everything else; parameters as those of `read_layers`.
+    """Merge overrides over the present table; parameters as in `read_layers`.
 
     Raises
     ------
@@ -127,14 +127,14 @@ def add_overrides(layers: Layers, overrides: Mapping[str, Any] | Iterable[str] |
         An override that is no assignment.
     """
     source = Source(label, "")
-    together = Layers(source)       # one layer: their order says nothing about classes that are chosen
+    together = Layers(source)       # one layer: the order of overrides must not decide which class is chosen
     for data in _tables_of(overrides, label):
         together.merge(data, source)
     layers.add(together.data, source)
 
 
 def read_toml(file: str) -> dict:
-    """Read one TOML file; what is wrong with it is told with file, line and column."""
+    """Read one TOML file; a fault is reported with file, line and column."""
     try:
         with open(readable(file), "rb") as stream:
             text = stream.read().decode("utf-8-sig")
@@ -154,12 +154,12 @@ def read_toml(file: str) -> dict:
         raise InputErrors([f"{file}:{error.lineno}:{error.colno}: {error.msg}"]) from None
     except RecursionError:
         raise InputErrors([f"{file}: nested too deeply"]) from None
-    except ValueError as error:     # tomli passes on what int() says of numbers with thousands of digits
+    except ValueError as error:     # tomli passes on the error of int() for numbers with thousands of digits
         raise InputErrors([f"{file}: {error}"]) from None
 
 
 def _chain(file: str) -> list[tuple[str, dict]]:
-    """Return the file and those it extends, nearest first, with their data."""
+    """Return the file and the files it extends, nearest first, with their data."""
     chain, seen = [], []
     while True:
         seen.append(os.path.realpath(file))
@@ -202,12 +202,12 @@ def _tables_of(overrides: Mapping[str, Any] | Iterable[str] | str | None, label:
 
 
 def _plain(value: Any) -> Any:
-    """Return what TOML would hold: NumPy's numbers and arrays, paths and tuples as plain values."""
+    """Return a value as TOML types: NumPy's numbers and arrays, paths and tuples become plain values."""
     if isinstance(value, Mapping):
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    numpy = sys.modules.get("numpy")        # who passes its values has imported it
+    numpy = sys.modules.get("numpy")        # a caller that passes NumPy values has imported it
     if numpy and isinstance(value, (numpy.generic, numpy.ndarray)):
         return value.tolist()
     return [_plain(each) for each in value] if isinstance(value, (list, tuple)) else value

@@ -23,9 +23,9 @@ COMPARE, SWEEP = "compare", "sweep"
 
 
 class NoExperiment(InputErrors):
-    """The file asks many runs for one answer.
+    """The file describes a study over many runs, not one experiment.
 
-    kind : the command that does.
+    kind : the command that runs the study.
     """
 
     def __init__(self, faults: Iterable[str], kind: str):
@@ -44,7 +44,7 @@ def load_experiment(file: str | os.PathLike, overrides: Mapping[str, Any] | Iter
     ----------
     file : the TOML file.
     overrides : values that win over the file: `{"engine.max_num_seqs": 64}`, or texts `engine.max_num_seqs=64`.
-    label : what messages call the overrides.
+    label : name of the overrides in messages.
 
     Raises
     ------
@@ -60,7 +60,7 @@ def experiment_layers(file: str | os.PathLike, overrides: Mapping[str, Any] | It
 
     Parameters
     ----------
-    As `load_experiment` takes them.
+    As in `load_experiment`.
 
     Raises
     ------
@@ -76,9 +76,9 @@ def experiment_layers(file: str | os.PathLike, overrides: Mapping[str, Any] | It
 
 
 def kind_of(layers: Layers) -> str | None:
-    """Return the command that asks what a file asks; None: it is an experiment.
+    """Return the command that runs the study of a file; None: an experiment.
 
-    Of a table [study] that names no kind it is that of sweeps, whose reader tells what is wrong.
+    A table [study] without a kind is taken as a sweep: the reader of sweeps reports the fault.
     """
     if "variants" in layers.data:
         return COMPARE
@@ -119,7 +119,7 @@ def resolve(layers: Layers) -> Experiment:
 
 
 def _with_host(place) -> Latency:
-    """Return [latency] of an experiment or a pool, which says whether delays of output tokens add up."""
+    """Return [latency] of an experiment or a pool, with output_token_accumulates filled in."""
     latency, host = place.latency, place.latency.host
     if host.output_token_accumulates is not None:
         return latency
@@ -131,13 +131,13 @@ def _with_host(place) -> Latency:
 def resolved_toml(experiment: Experiment) -> str:
     """Write an experiment as TOML with every default filled in.
 
-    Reading it gives an equal experiment. A key without a value (no SLO, no speculation, no pools) is left out.
+    Reading the text gives an equal experiment. A key without a value (no SLO, no speculation, no pools) is omitted.
     """
     return tomli_w.dumps(plain(experiment))
 
 
 def plain(struct: msgspec.Struct) -> dict[str, Any]:
-    """Return the TOML table of a Struct, the keys of a chosen class among them."""
+    """Return the TOML table of a Struct, including the keys of a chosen class."""
     table = table_of(type(struct))
     values = {field.name: getattr(struct, field.name) for field in table.fields}
     unused = {field.name for field in table.fields if field.default == () == values[field.name]}
@@ -146,7 +146,7 @@ def plain(struct: msgspec.Struct) -> dict[str, Any]:
 
 
 def plain_value(value: Any) -> Any:
-    """Return a value as TOML and JSON know it: Structs as tables, tuples as lists."""
+    """Return a value as a TOML or JSON type: Structs as tables, tuples as lists."""
     if isinstance(value, msgspec.Struct):
         return plain(value)
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""The node type that stands in where [topology] names none, and a replica does not fit what one fabric joins."""
+"""Default node type where [topology] names none and a replica is larger than one link domain."""
 import os
 from pathlib import Path
 
@@ -11,9 +11,9 @@ from simulator.errors import InputErrors
 
 
 def with_node(pool: Pool) -> tuple[Topology, str | None]:
-    """Return the topology, with a node type where it needs one.
+    """Return the topology, with the default node type if one is needed.
 
-    Beside it why it cannot do without; None: it can, or has one.
+    The second value is the reason why a missing node type is needed; None: it is present or not needed.
 
     pool : of an experiment, or the experiment itself.
     """
@@ -25,20 +25,20 @@ def with_node(pool: Pool) -> tuple[Topology, str | None]:
         accelerator = load_accelerator(pool.hardware.name)
         reach = reach_of(accelerator)
         ranks = most if most > reach and _share_experts(pool) else most // topology.data_parallel
-    except (InputErrors, OSError):      # told where these facts are needed, with all that is wrong with them
+    except (InputErrors, OSError):      # reported later by the code that reads the facts
         return topology, None
     if ranks > reach and accelerator.node:
         return msgspec.structs.replace(topology, node=accelerator.node), None
     if ranks <= reach or not _prices_unknown_links(pool):
         return topology, None
     return topology, (
-        f"missing; a replica has {ranks} accelerators, and {accelerator.name}, of which no node type is known, is "
-        f"taken to come in servers of {reach}: expected a name in hardware/nodes/ or a file of your own, which tells "
+        f"missing; a replica has {ranks} accelerators, and {accelerator.name}, without a known node type, is "
+        f"assumed to be in servers of {reach}: expected a name in hardware/nodes/ or a file of your own, with "
         "the links between nodes")
 
 
 def _prices_unknown_links(pool: Pool) -> bool:
-    """Return whether the links between the accelerators count, and nothing else tells them."""
+    """Return whether the backend needs link bandwidths that no [latency.collective] provides."""
     return pool.latency.collective is None and registry.load("latency", pool.latency.backend).takes_collective
 
 
@@ -50,5 +50,5 @@ def _share_experts(pool: Pool) -> bool:
         return False
     if not pool.model.config:
         return load_model(pool.model.name).moe is not None
-    path = Path(pool.model.config)      # of the hub, whose keys of mixtures all have the word
+    path = Path(pool.model.config)      # on the hub, the keys of all mixtures of experts contain the word
     return b"experts" in (path / "config.json" if os.path.isdir(path) else path).read_bytes()

@@ -1,4 +1,4 @@
-"""Pools: their tables are laid over those of the experiment."""
+"""Pools: their tables are merged over the tables of the experiment."""
 import math
 from copy import deepcopy
 from typing import Any
@@ -10,12 +10,12 @@ TABLES = ("model", "hardware", "topology", "engine", "latency", "kv_tiers")
 
 
 def overlay(data: dict[str, Any], folders: tuple[str, ...]) -> None:
-    """Fill in the tables of each pool of an experiment that nobody has read yet.
+    """Fill in the tables of each pool of an experiment that is still plain data.
 
     Parameters
     ----------
     data : the experiment as plain data.
-    folders : in which a user's module may lie.
+    folders : searched for a user's module.
     """
     _split(data)
     pools = data.get("pools")
@@ -28,10 +28,10 @@ def overlay(data: dict[str, Any], folders: tuple[str, ...]) -> None:
 
 
 def prefill_replicas(replicas: int, ratio: float, upstream_compat: bool = False) -> int:
-    """Return how many replicas compute prompts: that share of them, rounded down.
+    """Return the number of prefill replicas: replicas x ratio, rounded down.
 
-    upstream_compat : rounded up, as vidur-alibabacloud routes to all whose number is below the product. It counts
-        parameters and memory for the number rounded down all the same.
+    upstream_compat : round up, as vidur-alibabacloud routes prompts to all replicas with an index below the product.
+        It still counts parameters and memory for the number rounded down.
     """
     if upstream_compat:
         return math.ceil(replicas * ratio)
@@ -39,9 +39,9 @@ def prefill_replicas(replicas: int, ratio: float, upstream_compat: bool = False)
 
 
 def _split(data: dict[str, Any]) -> None:
-    """Make a pool for each role of `topology.pd_node_ratio`, where there is something to split.
+    """Make a prefill and a decode pool from `topology.pd_node_ratio`, if both get replicas.
 
-    What cannot be split stays as it is: the key is refused when the experiment is checked.
+    Otherwise the table is unchanged: the key is refused when the experiment is checked.
     """
     topology = data.get("topology")
     if "pools" in data or not isinstance(topology, dict):

@@ -1,4 +1,4 @@
-"""Data-parallel ranks: what does not go together with them, and what says nothing without them."""
+"""Faults of data-parallel ranks: unsupported combinations, and keys that have no effect without ranks."""
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,7 +13,7 @@ OF_LOCK_STEP = ("dp_sync_interval", "prefill_schedule_interval", "hop_us", "padd
 
 
 def rank_faults(topology, engine, kv_tiers, latency) -> Iterator[Fault]:
-    """Yield what a pool cannot have together with its ranks."""
+    """Yield the settings of a pool that its data-parallel ranks do not support."""
     ranks, ways = engine.data_parallel, topology.tensor_parallel * topology.data_parallel
     if topology.data_parallel == 1:
         if ranks is not None:
@@ -46,13 +46,13 @@ def _keys(ranks: DataParallel, topology, engine, latency) -> Iterator[Fault]:
             'expected none with load_balancing = "external": [cluster.routing] alone chooses, see its '
             "snapshot_refresh_interval_s")
     if ranks.load_balancing == "hybrid" and topology.node is None:
-        yield (*SECTION, "load_balancing"), '"hybrid" chooses among nodes: expected topology.node beside it'
+        yield (*SECTION, "load_balancing"), '"hybrid" chooses among nodes: expected topology.node with it'
 
 
 def conflicts_of_ranks(pools, sections: Mapping[str, Any], missing: object) -> Iterator[Fault]:
-    """Yield what an experiment cannot have together with ranks in any of its pools.
+    """Yield the settings of an experiment that ranks in a pool do not support.
 
-    missing : stands for a section that could not be read.
+    missing : marks a section that could not be read.
     """
     intervals = {(ranks.stats_interval_s, getattr(pool.engine.parameters, "vllm_version", None)) for pool in pools
                  if pool.topology.data_parallel > 1 and (ranks := pool.engine.data_parallel or DataParallel())
@@ -63,21 +63,21 @@ def conflicts_of_ranks(pools, sections: Mapping[str, Any], missing: object) -> I
 
 
 def hand_over_faults_in_lock_step(pool, kv_transfer) -> Iterator[tuple[str, str]]:
-    """Yield (key, what is wrong with it) where ranks in lock step wait for KV.
+    """Yield (key, message) of settings that KV transfer in lock step excludes.
 
-    Refused is what is not settled. What is known: such a rank has unfinished requests, and executes dummy batches
-    with the others; at the end of each step it looks for what has come.
+    A rank that waits for KV has unfinished requests: it executes dummy batches with the other ranks, and at the end
+    of each step looks for arrived KV. Other combinations are refused.
     """
     name = f"pools.{pool.name}."
     facts = registry.load("scheduler", pool.engine.scheduler).facts(pool.engine.parameters)
     if kv_transfer.habits.place != "asked" or kv_transfer.habits.order != "source":
         yield "kv_transfer.protocol", (
-            f'expected "nixl" or "nixl_push", found "{kv_transfer.protocol}": of others it is not known what the ranks '
-            f"of pool {pool.name}, in lock step, do while KV is on its way")
+            f'expected "nixl" or "nixl_push", found "{kv_transfer.protocol}": other protocols are not supported with '
+            f"the ranks of pool {pool.name} in lock step")
     if facts.is_async:
         yield name + "engine.async_scheduling", (
-            "expected false, found true: when ranks in lock step look for KV that comes while a step executes is not "
-            "settled")
+            "expected false, found true: kv_transfer with data_parallel ranks in lock step is not supported with "
+            "async_scheduling")
     elif kv_transfer.noticed_at == "start":
         yield "kv_transfer.noticed_at", (
-            f'expected "end", found "start": the ranks of pool {pool.name}, in lock step, look at the end of a step')
+            f'expected "end", found "start": ranks of pool {pool.name}, in lock step, look for KV at the end of a step')

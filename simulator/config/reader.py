@@ -31,18 +31,18 @@ from simulator.domain.near_facts import end_of
 from simulator.errors import InputErrors, did_you_mean, nearest
 
 BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
-MISSING = object()      # in place of a value that could not be read
+MISSING = object()      # marks a value that could not be read
 
 
 class Reader:
-    """Read data into Structs; faults are collected, nothing is raised.
+    """Reads data into Structs and collects faults; raises no error for them.
 
     Parameters
     ----------
-    source_of : maps the path of a key to the file that says it.
+    source_of : maps the path of a key to the source of its value.
 
-    A Struct whose `filled_by` is not None fills in keys of its tables when it is made, and says by this why. Keys that
-    the file gives have to stay as they are.
+    A Struct with a `filled_by` that is not None fills in keys of its tables when it is made; `filled_by` is the reason.
+    It must not change keys that the file gives.
     """
 
     def __init__(self, source_of: Callable[[Path], Source]):
@@ -50,7 +50,7 @@ class Reader:
         self._source_of = source_of
 
     def fault(self, path: Path, message: str) -> None:
-        """Note what is wrong with the key at `path`."""
+        """Record a fault of the key at `path`."""
         where = f"{self._source_of(path).label}: {dotted(path)}: " if path else f"{self._source_of(path).label}: "
         self.faults.append(where + message.replace("\n", " "))
 
@@ -60,8 +60,8 @@ class Reader:
 
         Parameters
         ----------
-        outer_keys : keys of the same table that an enclosing Struct has taken, for the message about an unknown key.
-        chosen : kind and name of the class whose parameters `struct` holds, for the same; None: of none.
+        outer_keys : keys of the table that an enclosing Struct has read, for the message about an unknown key.
+        chosen : kind and name of the class with the parameters `struct`, for that message; None: there is none.
 
         Returns
         -------
@@ -72,7 +72,7 @@ class Reader:
             return MISSING
         try:
             made = struct(**values)
-        except ValueError as error:     # from __post_init__: what its fields say together
+        except ValueError as error:     # from __post_init__: a contradiction between fields
             for fault in getattr(error, "faults", (str(error),)):
                 self.fault(path, fault)
             return MISSING
@@ -85,7 +85,7 @@ class Reader:
 
     def values(self, struct: type, data: dict, path: Path = (), outer_keys: tuple[str, ...] = (),
                chosen: tuple[str, str] | None = None) -> dict[str, Any]:
-        """Read a table as `table` does; return the fields, `MISSING` where wrong."""
+        """Read a table as `table` does; return its fields, `MISSING` for a faulty one."""
         table = table_of(struct)
         keys = outer_keys + tuple(field.name for field in table.fields)
         values = {field.name: self._field(field, data, path) for field in table.fields}
@@ -111,7 +111,7 @@ class Reader:
             return self._value(field.hint, data[field.name], here)
         if not field.required:
             return field.default
-        if is_struct(field.hint):       # an absent table is an empty one
+        if is_struct(field.hint):       # an absent table is read as an empty one
             return self.table(bare(field.hint), {}, here)
         meaning = f" ({field.description})" if field.description else ""
         self.fault(here, f"missing; expected {allowed_in(field)}{meaning}")
@@ -141,7 +141,7 @@ class Reader:
         return self._leaf(hint, value, path)
 
     def _named(self, element: Any, kind: str, data: dict, path: Path) -> Any:
-        """Read tables that are named as facts of a kind are."""
+        """Read tables keyed by names of facts, e.g. of accelerators."""
         names = {name: self._name_of_facts(kind, name, (*path, name)) for name in data}
         read = {names[name]: self._value(element, each, (*path, name)) for name, each in data.items()}
         return MISSING if MISSING in read or MISSING in read.values() else read
@@ -198,7 +198,7 @@ class Reader:
         return self._absolute(name, path)
 
     def _absolute(self, name: str, path: Path) -> Any:
-        """Return the absolute path of a file that the file which says `path` calls `name`, or refuse it."""
+        """Return the absolute path of `name`, relative to the source of the key `path`, or refuse it."""
         found = os.path.abspath(os.path.join(self._source_of(path).folder, os.path.expanduser(name)))
         if (fault := fault_of_name(name)) is not None and "\0" not in name:
             self.fault(path, fault)
@@ -217,11 +217,11 @@ class Reader:
 
 
 def _changed(values: dict, made: msgspec.Struct, data: dict, path: Path) -> Iterator[tuple[Path, Any, Any]]:
-    """Yield what a file says and a Struct that fills in keys of its own accord has otherwise: where, and both.
+    """Yield (path, given, final) of each key of a file that a Struct with `filled_by` has changed.
 
     Parameters
     ----------
-    values : the fields as they were read. data : what the file says; other keys may be filled in.
+    values : the fields as read. data : the keys of the file; keys that are not in it may be filled in.
     """
     for name in filter(data.__contains__, values):
         given, final, here = values[name], getattr(made, name), (*path, name)
@@ -233,7 +233,7 @@ def _changed(values: dict, made: msgspec.Struct, data: dict, path: Path) -> Iter
 
 
 def _who_has(key: str, kind: str, name: str) -> str:
-    """Say which others of a kind have a key that one does not; empty: nobody has it."""
+    """Return as text which other classes of a kind have a key; empty: none has it."""
     entries, title = registry.KINDS[kind].entries, registry.KINDS[kind].title
     others = [f'"{other}"' for other in sorted(entries) if other != name and any(
         field.encode_name == key
@@ -244,7 +244,7 @@ def _who_has(key: str, kind: str, name: str) -> str:
 
 
 def _matches(hint: Any, text: str) -> bool:
-    """Say whether a text matches as a whole; where msgspec searches, `$` also matches before a final line end."""
+    """Return whether a text matches as a whole; msgspec searches, so its `$` also matches before a final newline."""
     patterns = [getattr(node_of(option), "pattern", None) for option in alternatives(hint)]
     return not any(patterns) or any(re.fullmatch(pattern, text) for pattern in patterns if pattern)
 

@@ -1,4 +1,4 @@
-"""The scorers of routers: beside which policies they act, and those of a profile."""
+"""Scorers of routers: the policies that use them, and the default scorers of a profile."""
 from collections.abc import Iterator
 
 import msgspec
@@ -20,9 +20,9 @@ def routing_tables(cluster) -> Iterator[tuple[Path, LegRouting]]:
 
 
 def scorer_faults(cluster) -> Iterator[Fault]:
-    """Refuse scorers beside a router that adds up none.
+    """Refuse scorers for a router that does not use them.
 
-    What a user's class does is not known.
+    A user's class may use scorers.
     """
     for path, table in routing_tables(cluster):
         if table.scorers and ":" not in table.policy and not registry.load("router", table.policy).takes_scorers:
@@ -31,9 +31,9 @@ def scorer_faults(cluster) -> Iterator[Fault]:
 
 
 def fill_in_scorers(cluster) -> None:
-    """Give routers without scorers those of their profiles.
+    """Give routers without scorers the default scorers of their profiles.
 
-    So the resolved experiment says what acts.
+    So the resolved experiment lists the scorers in use.
     """
     for _, table in routing_tables(cluster):
         usual = registry.load("router", table.policy).usual_scorers(table.parameters) if not table.scorers else ()

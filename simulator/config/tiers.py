@@ -1,4 +1,4 @@
-"""What routers that see KV tiers, and replicas that have some, say together."""
+"""Contradictions between KV tiers and the routers that look up their content."""
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -21,23 +21,23 @@ def lookers(cluster) -> Iterator[tuple[Path, type, Any]]:
 
 
 def tier_faults(cluster, tiers: Mapping[Path, Any], engines: Mapping[Path, Any]) -> Iterator[Fault]:
-    """Refuse what looks at tiers in vain, and moves that leave KV behind.
+    """Refuse routers that look up absent tiers, and migration that leaves KV behind.
 
     tiers : [kv_tiers] of the experiment, or of each pool, by its path; None: there is none.
-    engines : [engine] of the same, by the same paths.
+    engines : [engine] of the experiment, or of each pool, by the path of its tiers.
     """
     tiers = {path: tier for path, tier in tiers.items() if tier is not None}
     if tiers and cluster.rescheduling is not None:
-        yield ("cluster", "rescheduling"), ("expected none with [kv_tiers]: what the tier of a replica has does not "
-                                            "follow a request that moves")
+        yield ("cluster", "rescheduling"), ("expected none with [kv_tiers]: the KV in a replica's tier does not "
+                                            "follow a migrating request")
     for path, tier in tiers.items():
         protocol = registry.load("kv_tier", tier.protocol)
         why = protocol.why_unseen or protocol.unseen_with.get(engines[path].scheduler)
         looker = _first_looker(cluster)
         if why and looker:
             yield (*path, "protocol"), (
-                f'expected another{looker.way}, found "{tier.protocol}": {looker.name} chooses by what tiers hold, and '
-                f"sees nothing of this one: {why}")
+                f'expected another{looker.way}, found "{tier.protocol}": {looker.name} chooses by the content of '
+                f"tiers, but cannot see this one: {why}")
     if tiers:
         return
     for path, kind, parameters in lookers(cluster):
@@ -45,24 +45,24 @@ def tier_faults(cluster, tiers: Mapping[Path, Any], engines: Mapping[Path, Any])
             found = getattr(parameters, field.name)
             if field.name in kind.tier_keys and found != field.default:
                 yield (*path, field.name), (
-                    f"expected none without [kv_tiers], found {show(found)}: it weighs what tiers keep, and there are "
-                    "none")
+                    f"expected none without [kv_tiers], found {show(found)}: it weighs the content of tiers, and there "
+                    "are none")
 
 
 def group_faults(cluster, pool, layers) -> Iterator[str]:
-    """Refuse a pool whose tier would have to be seen and cannot be.
+    """Refuse a pool with a KV tier that a router needs to look up but cannot.
 
     layers : LayerGroups of the pool, once they are known; None: its layers share one block table.
     """
     looker = _first_looker(cluster)
     if looker and not (pool.kv_tiers is None or layers is None or layers.is_even):
-        yield (f"kv_tiers: expected none{looker.way}, since {looker.name} chooses by what tiers hold: of layers with "
-               "block tables of their own that is known where blocks are of one size and some layers have full "
+        yield (f"kv_tiers: expected none{looker.way}, since {looker.name} chooses by the content of tiers: for layers "
+               "with separate block tables it is known only if blocks have one size and some layers have full "
                "attention")
 
 
 class _Looker(NamedTuple):
-    """name : of the first table that chooses a policy which sees tiers. way : in which it would not."""
+    """name : of the first policy that looks up tiers. way : the alternative, for the message."""
 
     name: str
     way: str

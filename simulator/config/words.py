@@ -1,4 +1,4 @@
-"""Types and values in the words of messages."""
+"""Types and values as text for messages."""
 from typing import Any
 
 import msgspec
@@ -9,14 +9,14 @@ from simulator.registry import KINDS
 
 
 def allowed_in(field: Field) -> str:
-    """Say in words what a key allows; names of a registry kind are listed."""
+    """Return as text the allowed values of a key; names of a registry kind are listed."""
     if field.names_kind is None:
         return words(field.hint)
     return ", ".join(f'"{name}"' for name in KINDS[field.names_kind].entries) + ' or "module:Class"'
 
 
 def words(hint: Any) -> str:
-    """Say in words what an annotation allows.
+    """Return as text the values that an annotation allows.
 
     >>> words(Annotated[int, msgspec.Meta(ge=1)] | None)
     'an integer >= 1'
@@ -67,7 +67,7 @@ def _number(bound: float) -> str:
 
 
 def show(value: Any) -> str:
-    """Write a value as people would find it in the file, cut to a readable length."""
+    """Return a value as it is written in TOML, cut to a readable length."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (dict, msgspec.Struct)):

@@ -1,8 +1,9 @@
 """The behaviour of each version of vLLM: a row per version without defaults.
 
-No other module compares versions. A new version is a row of VERSIONS; a row that lacks a field, and a table of facts
-by version that lacks a row, fail when they are imported. Sources: vLLM at tags v0.10.1 and v0.32.0, in the files named
-below.
+No other module compares versions. A new version is a row of VERSIONS, for instance that of another version with
+`_replace`. A row that lacks a field fails when it is imported. So does a table of facts by version without a row of a
+version, unless `facts_of` names a version whose row holds for it, too. Sources: vLLM at tags v0.10.1 and v0.32.0, in
+the files named below.
 """
 from typing import Literal, NamedTuple, TypeVar
 
@@ -16,6 +17,7 @@ class VllmBehaviour(NamedTuple):
     """
 
     release: str                        # the release that was modelled
+    facts_of: str                       # version whose rows in tables of facts by version it shares; "": its own
     # ---- arguments
     is_async_by_default: bool           # async_scheduling, but with drafts that reserve no slots ahead
     takes_async_stages: bool            # async_scheduling with pipeline stages
@@ -57,14 +59,16 @@ FLAGS = frozenset({
 
 VERSIONS = {
     "0.10": VllmBehaviour(
-        release="0.10.1", is_async_by_default=False, takes_async_stages=False, reserves_full_text=False,
+        release="0.10.1", facts_of="", is_async_by_default=False, takes_async_stages=False,
+        reserves_full_text=False,
         flags=frozenset(), adapts_threshold=False, cuts_lone_prompts=True, skips_long_prompts=True,
         mends_victims=False, avoids_extra_step=False, looks_ahead_at_admission=False, pads_admissions=False,
         appends_unhashed=True, has_layer_groups=False, has_encoder=False, has_connectors=False, has_old_kernels=True,
         graph_mode="piecewise", graphs_count_drafts=False, largest_graph=512, largest_graph_newest=512, graph_step=8,
         sync_interval=32, agrees_at_first=False, has_prefill_interval=False, router_sees_kv=False),
     "0.32": VllmBehaviour(
-        release="0.32.0", is_async_by_default=True, takes_async_stages=True, reserves_full_text=True,
+        release="0.32.0", facts_of="", is_async_by_default=True, takes_async_stages=True,
+        reserves_full_text=True,
         flags=FLAGS, adapts_threshold=True, cuts_lone_prompts=False, skips_long_prompts=False,
         mends_victims=True, avoids_extra_step=True, looks_ahead_at_admission=True, pads_admissions=True,
         appends_unhashed=False, has_layer_groups=True, has_encoder=True, has_connectors=True, has_old_kernels=False,
@@ -83,10 +87,12 @@ def behaviour_of(version: str | None) -> VllmBehaviour:
 
 
 def complete(facts: dict[str, Value]) -> dict[str, Value]:
-    """Return a table of facts by version.
+    """Return a table of facts by version, with the rows that versions share.
 
-    ValueError: a version has no row in it.
+    ValueError: a version has no row in it, and shares none.
     """
+    shared = {version: facts[row.facts_of] for version, row in VERSIONS.items() if row.facts_of in facts}
+    facts = shared | facts
     missing = [version for version in VERSIONS if version not in facts]
     if missing:
         raise ValueError(f"vLLM {', '.join(missing)}: no row in a table of facts by version, which has {list(facts)}")

@@ -1,4 +1,4 @@
-"""What is accepted of the drafts of each request, and what its grammar admits."""
+"""Acceptance of the drafts of each request, and their validity under its grammar."""
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -23,9 +23,9 @@ def new_acceptance(speculative, workload, seed: int) -> Acceptance | None:
 
 
 def grammar_drafts_of(facts, workload, seed: int) -> Callable[[], GrammarDrafts | None]:
-    """Return what makes GrammarDrafts of a replica; or None, where all are admitted.
+    """Return a factory of a replica's GrammarDrafts; it returns None where all drafts are valid.
 
-    facts : SchedulerFacts. All replicas draw the same of a request.
+    facts : SchedulerFacts. All replicas draw equal values for a request.
     """
     if facts.speculative is None or facts.draft_valid_rate == 1 or not len(workload.labels.get("grammar", ())):
         return lambda: None
@@ -34,7 +34,7 @@ def grammar_drafts_of(facts, workload, seed: int) -> Callable[[], GrammarDrafts 
 
 
 def missing_texts(speculative, workload) -> Iterator[str]:
-    """Yield what `by_text` says of texts that no request has."""
+    """Yield a message for each text in `by_text` that no request has."""
     for text in speculative.by_text:
         codes = np.unique(workload.demands[text.label]).tolist()
         names = [str(name) for code, name in enumerate(workload.labels.get(text.label, ())) if code in codes]
@@ -44,7 +44,7 @@ def missing_texts(speculative, workload) -> Iterator[str]:
 
 
 def _profiles(speculative, workload, seed: int, key: int) -> tuple:
-    """Return what Acceptance takes behind the cycle."""
+    """Return the arguments of Acceptance after the cycle."""
     tables, numbers, num_tokens = speculative.tables, workload.numbers(), speculative.num_tokens
     weights = np.zeros((len(tables), num_tokens + 1))
     for row, table in zip(weights, tables, strict=True):
@@ -63,7 +63,7 @@ def _profiles(speculative, workload, seed: int, key: int) -> tuple:
 
 
 def _groups(speculative, workload) -> np.ndarray:
-    """Return which of the tables a request has, int32 (n,)."""
+    """Return the index of each request's table, int32 (n,)."""
     groups = np.zeros(len(workload), np.int32)
     for group, text in reversed(list(enumerate(speculative.by_text, 1))):
         names = [str(name) for name in workload.labels.get(text.label, ())]
@@ -73,9 +73,9 @@ def _groups(speculative, workload) -> np.ndarray:
 
 
 def _drawn(weights: np.ndarray, concentration: float, seed: int, workload) -> np.ndarray:
-    """Return weights for each request, drawn around these.
+    """Return weights for each request, drawn around the given ones.
 
-    They are of a Dirichlet distribution, so that each rate, of drafts whose predecessors are accepted, is of a
+    They have a Dirichlet distribution, so that each rate, of drafts with accepted predecessors, has a
     beta distribution, independent of the others, and all means are kept.
     """
     logs = np.full((len(workload), len(weights)), -np.inf)

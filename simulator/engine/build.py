@@ -1,4 +1,4 @@
-"""Build a cluster from its plan."""
+"""Construction of a cluster from its plan."""
 from collections.abc import Iterator
 from functools import partial
 from itertools import groupby
@@ -34,27 +34,27 @@ from simulator.kv.tiers.multi import MultiTier
 from simulator.routing.base import RoutingContext
 from simulator.scheduling.questions import KVPlan, ReplicaContext, SchedulerFacts
 
-REQUESTS_BETWEEN_LOOKS = 1.5        # at each replica, from which on it pays to let replicas lag
+REQUESTS_BETWEEN_LOOKS = 1.5        # per replica; with at least that many, lagging replicas pay off
 INFER_TYPES = {"both": 0, "prefill": 1, "decode": 2}        # domain/replica_state.pxd
 
 
 class Shared(msgspec.Struct, frozen=True):
-    """What all parts of one cluster share.
+    """Objects shared by all parts of one cluster.
 
     workload : its `requests` are written to.
     content : of its prompts.
     recorder, observer, monitor : see `Hooks`.
-    departures : who left a replica.
+    departures : the requests that left replicas.
     journeys : structured array (requests,), `records.JOURNEY`; None: not kept.
-    gate : Delivery through which requests leave that are in no replica; it delivers nothing, so any pool's will do.
+    gate : Delivery through which requests leave that are at no replica; it delivers nothing, so any pool's will do.
     plan : ClusterPlan.
     horizon_ns : see `ClusterPlan`.
     legs : of requests that may stay at several replicas; None: each stays at one.
     tier_use : structured array (requests,), `records.TIER_USE`, of prefill legs, too; None: there are no KV tiers.
     encoded_tokens : int64 (requests,), embeddings that encoders compute for each, prefill legs, too; None: there are
         no encoders.
-    transfers : structured array (requests,), `records.TRANSFER`; None: nothing is handed over.
-    stores : {name: Level}, stores of KV that replicas share; they add them as they are built.
+    transfers : structured array (requests,), `records.TRANSFER`; None: no KV transfer.
+    stores : {name: Level}, stores of KV that several replicas share, added as tiers are built.
     """
 
     workload: Any
@@ -75,11 +75,11 @@ class Shared(msgspec.Struct, frozen=True):
 
 
 class ReplicaSetup(msgspec.Struct, frozen=True):
-    """What the replicas of one pool share.
+    """Objects shared by the replicas of one pool.
 
     workload : its `requests` are written to.
     recorder, observer : see `Hooks`.
-    delivery : what reaches the clients.
+    delivery : sends tokens and ends of requests to the clients.
     acceptance : None: no speculation.
     is_async, heeds_arrivals : see SchedulerFacts.
     legs : see `Shared`.
@@ -96,11 +96,11 @@ class ReplicaSetup(msgspec.Struct, frozen=True):
 
 
 class PoolSeat(NamedTuple):
-    """Where a place for a replica is."""
+    """Position of a place for a replica."""
 
     pool: int           # index of its pool
-    place: int          # its number there
-    replica: int        # and in the cluster
+    place: int          # its number in the pool
+    replica: int        # its number in the cluster
     node: int
     unit: int
 
@@ -152,7 +152,7 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
 
 
 def _open_front_ends(fleet: Fleet, plan: ClusterPlan) -> None:
-    """Put the processes that requests share before each replica, or the ranks that it chooses among."""
+    """Add the processes that requests share in front of each replica, or of the ranks that it chooses among."""
     first = 0
     for pool in plan.pools:
         host, ranks = pool.host, pool.ranks_per_choice
@@ -164,25 +164,25 @@ def _open_front_ends(fleet: Fleet, plan: ClusterPlan) -> None:
 
 
 def _delivery(pool: Pool, workload, recorder: Recorder, departures: Departures, sibling: Delivery | None) -> Delivery:
-    """Return what reaches the clients of a pool; `workload` : with prefill legs, if there are any."""
+    """Return the Delivery of a pool; `workload` : with prefill legs, if there are any."""
     longest_answers = pool.scheduler.longest_answers(
         pool.parameters, pool, workload.requests["prompt_tokens"].astype(np.int64))
     return Delivery(workload, recorder, pool.max_model_len, pool.host, departures, sibling, longest_answers)
 
 
 def _encoded_tokens(plan: ClusterPlan, num_requests: int) -> np.ndarray | None:
-    """Return where embeddings of each request are counted; None: nobody encodes any."""
+    """Return the array that counts embeddings of each request; None: no pool encodes."""
     encodes = plan.encode is not None or any(pool.scheduler.facts(pool.parameters).encodes for pool in plan.pools)
     return np.zeros(num_requests, np.int64) if encodes else None
 
 
 def _fetches_items(pool: Pool, plan: ClusterPlan) -> bool:
-    """Return whether others encode the items of the prompts that a pool computes."""
+    """Return whether encoder replicas encode the items of the prompts that a pool computes."""
     return plan.encode is not None and any(each.model == pool.model for each in plan.encode.pools)
 
 
 def _prepare(recorder: Recorder, plan: ClusterPlan, num_requests: int) -> None:
-    """Tell the recorder which replicas are which rank, and whether to add up how long requests execute."""
+    """Give the recorder each replica's rank, and have it add up execution times if the plan says so."""
     if plan.adds_up:
         recorder.add_up(num_requests)
     if any(pool.ranks > 1 for pool in plan.pools):
@@ -199,7 +199,7 @@ def _prompts_return(plan: ClusterPlan) -> bool:
 def _looks_rarely(view: LiveView, front: GatewayPlan, workload, num_replicas: int) -> bool:
     """Return whether bringing all replicas up to date at each look costs less than doing so with every event.
 
-    A look costs each replica a turn; a request that nobody has to see come saves nearly one.
+    A look costs each replica a turn; an arrival that need not be seen at once saves nearly one.
     """
     ages_ns = [front.cache_delay_ns] * (view.wants_caches or view.wants_tiers)
     if view.wants_counts or view.wants_blocks or view.wants_levels:
@@ -253,7 +253,7 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, workload, delivery:
 
 
 def _tier_of(pool: Pool, plan: ClusterPlan, shared: Shared):
-    """Return what makes the KVTier of a replica of a pool; None: it has none."""
+    """Return a factory of KVTier for the replicas of a pool; None: no tier."""
     if not plan.hand_over:
         return pool.tier
     facts = pool.scheduler.facts(pool.parameters)
@@ -268,12 +268,12 @@ def _tier_of(pool: Pool, plan: ClusterPlan, shared: Shared):
     remote = partial(RemoteTier, shared.transfers, departures=shared.departures, ways=ways, plan=plan.hand_over)
     if pool.tier is None:
         return lambda workload: remote(workload.requests)
-    asks_both = plan.hand_over.order != "destination"       # SGLang's decode replicas look at no tier for a prompt
+    asks_both = plan.hand_over.order != "destination"       # SGLang's decode replicas query no tier for a prompt
     return lambda workload: MultiTier(remote(workload.requests), pool.tier(workload), asks_both)
 
 
 def _march(replicas: list[Replica], pool: Pool, facts: SchedulerFacts, plan: ClusterPlan) -> None:
-    """Give each so many replicas of a pool one beat."""
+    """Give each `pool.ranks` consecutive replicas of a pool one LockStep."""
     unsettled = {"pipeline stages": pool.latency.num_stages > 1,
                  "a KV tier": pool.tier is not None, "migration": plan.moves_requests,
                  "iterations that end when they begin": any(replica.scheduler.ends_at_start for replica in replicas)}
@@ -286,7 +286,7 @@ def _march(replicas: list[Replica], pool: Pool, facts: SchedulerFacts, plan: Clu
 
 
 def _scheduler(pool: Pool, context: ReplicaContext):
-    """Return a scheduler of a pool; the compiled loop takes for granted what is checked here."""
+    """Return a scheduler of a pool; the compiled loop relies on the attributes checked here."""
     scheduler, name = pool.scheduler(pool.parameters, context), pool.scheduler.__name__
     if scheduler.waiting is None:
         raise TypeError(f"{name}.__init__ must set waiting, a WaitingQueue")
@@ -301,7 +301,7 @@ def _usable_blocks(pool: Pool, facts: SchedulerFacts) -> int:
 
 
 def _gateways(fleet: Fleet, plan: ClusterPlan, shared: Shared) -> tuple[list[Gateway], dict[int, int]]:
-    """Return a gateway for each served model, and which of them a request of each model label takes."""
+    """Return a gateway for each served model, and the gateway's index for each model label."""
     fronts = plan.front, plan.hand_over and plan.hand_over.prefill_front
     gateways = [_gateway(index, model, fleet, plan, shared, fronts[model in plan.split_models])
                 for index, model in enumerate(plan.models)]
@@ -309,10 +309,10 @@ def _gateways(fleet: Fleet, plan: ClusterPlan, shared: Shared) -> tuple[list[Gat
 
 
 def _gateway_of(workload, models: list[str | None]) -> dict[int, int]:
-    """Return which of the served models a request of each model label is for; -1: it names none."""
+    """Return the index of the served model for each model label code of requests; code -1: no label."""
     labels = [str(label) for label in workload.labels.get("model", ())]
     gateway_of = {labels.index(model): index for index, model in enumerate(models) if model in labels}
-    if None in models:      # a pool that serves all that no other serves
+    if None in models:      # this pool serves all models without a pool of their own
         anyone = models.index(None)
         gateway_of = dict.fromkeys(range(-1, len(labels)), anyone) | gateway_of
     elif len(models) == 1:  # requests that name no model are for the only one
@@ -321,7 +321,7 @@ def _gateway_of(workload, models: list[str | None]) -> dict[int, int]:
 
 
 def _leaves_a_token(workload, plan: ClusterPlan) -> np.ndarray:
-    """Say of each request whether layers of its model keep states, and its prompt is short enough to be served."""
+    """Return for each request whether its model has layers with states, and its prompt is short enough to be served."""
     limits = []                 # by model: prompts below
     for model in plan.models:
         pools = [pool for pool in plan.pools if pool.model == model]
@@ -337,8 +337,8 @@ def _gateway(index: int, model: str | None, fleet: Fleet, plan: ClusterPlan, sha
              front: GatewayPlan, router=None) -> Gateway:
     """Return a gateway for the requests of a model.
 
-    index : of it; those for what follows prompts come after one for each model.
-    router : that chooses among the replicas; None: the one of `front`.
+    index : of the gateway; those of decode legs follow those of each model.
+    router : chooses among the replicas; None: the router of `front`.
     """
     splits = model in plan.split_models
     idle = () if not splits or plan.hand_over.either_leg else ("prefill",) if index >= plan.num_models else ("decode",)
@@ -376,7 +376,7 @@ def _gateway(index: int, model: str | None, fleet: Fleet, plan: ClusterPlan, sha
 
 
 def _router(seats: list[PoolSeat], context: RoutingContext, fleet: Fleet, plan: ClusterPlan, front: GatewayPlan):
-    """Return the router of a front, before data-parallel ranks two in a row, and the view of the second, or None."""
+    """Return the router of a front, with data-parallel ranks two in a row, and the view of the second, or None."""
     sizes = _choices(seats, plan.pools)
     if max(sizes) == 1:
         return front.router(front.router_parameters, context), None
@@ -400,7 +400,7 @@ def _stream(index: int, model: str | None, plan: ClusterPlan) -> str:
 
 
 def _seats(pools: tuple[Pool, ...]) -> Iterator[PoolSeat]:
-    """Give all places their numbers; no two pools share a node, or a unit."""
+    """Yield all places with their numbers; no two pools share a node, or a unit."""
     replica = node = unit = 0
     for number, pool in enumerate(pools):
         for place in range(pool.places):
@@ -418,10 +418,10 @@ def _journeys(num_requests: int) -> np.ndarray:
 
 
 def _needs_identity(workload, pool: Pool, facts: SchedulerFacts, moves_requests: bool) -> bool:
-    """Return whether a request could find blocks that somebody left behind; if not, counts of blocks will do.
+    """Return whether a request could find blocks left behind by a request; if not, counts of blocks will do.
 
-    Somebody is another request, or itself before a preemption. Nobody shares text where no prompt has segments; nobody
-    is preempted where as many of the longest text as may run at once fit the pool together, and requests that move do
+    By another request, or by itself before a preemption. No text is shared if no prompt has segments; no preemption can
+    occur if as many of the longest text as may run at once fit the pool together, and requests that move do
     not hold blocks besides.
     """
     if not pool.enable_prefix_caching or len(workload) == 0:

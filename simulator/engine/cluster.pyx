@@ -1,8 +1,8 @@
 """The event loop: arrivals, events and replicas on one clock.
 
-Between two arrivals at a replica nothing outside can change what it does, so it is advanced only when something reaches
-it. A router that looks at replicas couples them: then a heap of wake times tells which ones act before each event, and
-these act in order of time.
+Between two arrivals at a replica nothing outside can affect it, so it is advanced only when something reaches
+it. A router that reads the state of replicas couples them: then a heap of wake times gives the replicas that act before
+each event, and they act in order of time.
 """
 from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport free, malloc
@@ -36,27 +36,27 @@ from simulator.engine.pool_latency import provenance_of, warnings_of
 from simulator.engine.unknown_names import diagnose_names
 
 cdef enum:
-    AHEAD = 8                           # arrivals for whose requests memory is asked before their turn
+    AHEAD = 8                           # requests prefetched ahead of their arrival
     POLL_ITERATIONS = 1 << 16           # a few milliseconds of work
-    LOOK_EVENTS = 1 << 14               # likewise
+    LOOK_EVENTS = 1 << 14               # a few milliseconds of work
     MOST_STILL = 1 << 20                # events at one instant, and MOST_OF_EACH for each request and replica besides,
-    MOST_OF_EACH = 64                   # that bring nothing: a request on its way has five
-    SLICE_ARRIVALS = 1024               # per replica, of arrivals served at once
-    SLICE_ITERATIONS = 2048             # per replica, whose rows are held; shorter turns cost more than they save
+    MOST_OF_EACH = 64                   # without progress: a request on its way has five
+    SLICE_ARRIVALS = 1024               # per replica: arrivals served at once
+    SLICE_ITERATIONS = 2048             # per replica: rows held; shorter turns cost more than they save
     MOST_POLL_ITERATIONS = 1 << 19      # 36 MB of rows
     FIRST_SLICE_NS = 1000000000         # of simulated time while draining; then fitted to POLL_ITERATIONS
 
 
 @cython.final
 cdef class Cluster:
-    """Replicas on one clock, what stands in front of them, and the requests that come.
+    """Replicas on one clock, their gateways, and the arriving requests.
 
     fleet : the replicas.
     gateways : list of Gateway.
     gateway_of : {code of a model label, -1 for none: index of its gateway}; other requests are refused.
     operations : list of Operation.
-    source : where requests come from.
-    shared : build.Shared, what all parts of the cluster share.
+    source : of the requests.
+    shared : build.Shared, the objects shared by all parts of the cluster.
     """
 
     def __init__(self, Fleet fleet, gateways, gateway_of, operations, Source source, shared):
@@ -134,7 +134,7 @@ cdef class Cluster:
         return self._conclude()
 
     def _serves_alone(self):
-        """Say whether nothing but arrivals concerns a replica."""
+        """Return whether replicas are affected by arrivals only."""
         return self.source.is_fixed and not (
             self.fleet.coupled or self.fleet.has_deadlines or self._delays_queue())
 
@@ -152,7 +152,7 @@ cdef class Cluster:
             for i in range(self.fleet.num_replicas))
 
     def stop(self):
-        """Return the `Run` as far as it came, after an exception ended `run`."""
+        """Return the incomplete `Run` after an exception ended `run`."""
         self._stopped = True
         return self._conclude()
 
@@ -196,7 +196,7 @@ cdef class Cluster:
         return run
 
     def _forget_behind_horizon(self):
-        """Take back what clients would have seen only behind the horizon: the host takes time after an iteration."""
+        """Take back output that clients would see only after the horizon: the host takes time after an iteration."""
         cdef Replica replica
         requests = self.workload.requests
         requests["first_token_ns"][requests["first_token_ns"] > self._horizon_ns] = -1
@@ -239,7 +239,7 @@ cdef class Cluster:
                 break
             self.clock_ns = now_ns
             num_finished = self._recorder.finished
-            is_caught_up = not is_event or top.kind != TIME_OUT      # else what ended before is seen only then
+            is_caught_up = not is_event or top.kind != TIME_OUT      # else earlier ends are seen only then
             self._pop() if is_event else self._arrive(now_ns)
             if self._recorder.finished > num_finished and is_caught_up:
                 self._last_event_ns = now_ns
@@ -270,7 +270,7 @@ cdef class Cluster:
         cdef int8_t how
         self.clock_ns = max(self.clock_ns, now_ns)
         self._last_event_ns = max(self._last_event_ns, now_ns)
-        while self.fleet.departures.any():      # again: who is let pass now may be refused by its replica at once
+        while self.fleet.departures.any():      # again: a request passed on now may be refused at once
             while self.fleet.departures.any():
                 row = self.fleet.departures.take()
                 if self._hander_over != NULL and (
@@ -290,11 +290,11 @@ cdef class Cluster:
         return 0
 
     cdef bint _is_over(self, int64_t now_ns) noexcept nogil:
-        """Say whether nothing is left that matters.
+        """Return whether nothing is left that matters.
 
-        Without a horizon that is so when no request and no iteration is left: repairs and replicas that start could go
-        on for ever. Else when only ticks are left, and nobody who hears them will act on one; or when failures and
-        repairs follow each other for very long without letting a request pass.
+        After the last request and iteration: without a horizon always, as repairs and starts of replicas could go on
+        for ever; else when only ticks are left. Before: when only samples are left; or when for very long ticks, or
+        failures and repairs, have let no request pass.
         """
         cdef bint is_done = self._recorder.finished == self._num_requests, is_quiet = self.fleet.is_quiet()
         if self.fleet.next_arrival_ns < NEVER_NS or self.fleet.wakes.top_time() < NEVER_NS:
@@ -307,7 +307,7 @@ cdef class Cluster:
         if not is_quiet:
             return self._gives_up(now_ns - self._idle_since_ns, self._give_up_failing_ns, False)
         if self.fleet.events.size == 1 and self.fleet.events.top().kind == SAMPLE:
-            return True                                 # who looks on does not wait
+            return True                                 # samples do not keep a run going
         if self._quiet_since_ns < self._last_event_ns:
             self._quiet_since_ns = now_ns
         return self._gives_up(now_ns - self._quiet_since_ns, self._give_up_ns, True)
@@ -343,7 +343,7 @@ cdef class Cluster:
     cdef int _run_in_slices(self) except -1 nogil:
         """Serve all arrivals, many per replica before the next replica is touched.
 
-        Replicas that nobody looks at do not see in which order they are simulated, but the processor's caches do: with
+        The order in which uncoupled replicas are simulated changes no result, but it changes cache use: with
         512 replicas and block tables this takes an eighth of the time of turns at every arrival.
         """
         cdef int64_t most = SLICE_ARRIVALS * <int64_t>self.fleet.num_replicas, before, done
@@ -362,7 +362,7 @@ cdef class Cluster:
             done = self._recorder.iterations - before
             if self._recorder.iterations >= self._next_poll:
                 self._poll(self.clock_ns)
-            if self._recorder.wants_iterations:         # as many arrivals as fill the rows that are held
+            if self._recorder.wants_iterations:         # as many arrivals as fill the rows to hold
                 if done > self._poll_iterations:
                     window = max(window // 2, 1)
                 elif done < self._poll_iterations // 4:
@@ -370,7 +370,7 @@ cdef class Cluster:
         return 0
 
     cdef int64_t _serve_slice(self, int64_t window) except -1 nogil:
-        """Serve up to `window` arrivals; return how many there were."""
+        """Serve up to `window` arrivals; return their number."""
         cdef int32_t* following = self._following
         cdef int32_t* first = self._ends
         cdef int32_t* last = self._ends + self.fleet.num_replicas
@@ -405,7 +405,7 @@ cdef class Cluster:
         return count
 
     cdef int _serve_some(self, int32_t first, int32_t last, int64_t begin) except -1 nogil:
-        """Let replicas take their requests of the slice, whose first row is `begin`."""
+        """Let replicas take their requests of the slice, which begins at row `begin`."""
         cdef int32_t index, row
         for index in range(first, last):
             row = self._ends[index]
@@ -444,7 +444,7 @@ cdef class Cluster:
     cdef int _time_out(self, int32_t row, int64_t now_ns) except -1 nogil:
         cdef int32_t gateway = self._gateway_for(row), index = self._requests[row].replica
         if self._requests[row].status >= COMPLETED or now_ns < self._due_ns(row, gateway, index):
-            return 0                                        # the latter: it came to another replica meanwhile
+            return 0                                        # TIME_OUT: it moved to another replica meanwhile
         if index >= 0:
             self.fleet.withdraw(row, TIMED_OUT, now_ns)
         else:
@@ -492,16 +492,16 @@ cdef class Cluster:
         self._next_poll = self._recorder.iterations + self._poll_iterations
         return 0
 
-    # ---- what came of it
+    # ---- results
 
     def _waits_in_vain(self):
-        """Say whether nothing will ever let a request pass that waits at a gateway; a horizon ends no such wait."""
+        """Return whether a request waits at a gateway for ever; a horizon ends no such wait."""
         cdef int64_t event_ns = self.fleet.events.next_time()
         return (not self._stopped and self.source.num_left == 0 and self.fleet.wakes.top_time() == NEVER_NS
                 and (event_ns == NEVER_NS or event_ns <= self._horizon_ns))
 
     def _end_of_time(self):
-        """Return how far the clock came: to a stop, the horizon, or the end of the last request and iteration."""
+        """Return the end of the clock: a stop, the horizon, or the end of the last request and iteration."""
         requests = self.workload.requests
         if self._stopped:
             return self.clock_ns
@@ -511,7 +511,7 @@ cdef class Cluster:
                    *((<Replica>replica).pipeline.last_end_ns for replica in self.replicas))
 
     def _limits(self):
-        """Return why each replica turns requests away, as `domain.run.Run` has it; empty where none was."""
+        """Return why each replica turns requests away, as in `domain.run.Run`; empty if none was turned away."""
         cdef Replica replica
         cdef int64_t completed = 0
         for replica in self.replicas:
@@ -523,10 +523,10 @@ cdef class Cluster:
         return [(each.limits(), each.why_dropped()) for each in schedulers]
 
     def _tier_table(self):
-        """Return what the levels of all tiers did; None: there are none."""
+        """Return statistics of the levels of all tiers; None: there are none."""
         cdef Replica replica
         cdef ChunkStore store
-        for store in self._stores.values():             # who shares it takes notice only when it uses it
+        for store in self._stores.values():             # replicas notice ended writes only at their next use
             store.settle(self._end_of_time())
         found = [(replica.index, row) for replica in self.replicas if replica.scheduler.tier is not None
                  for row in replica.scheduler.tier.rows()]
@@ -540,17 +540,17 @@ cdef class Cluster:
         return table
 
     def _adapters(self):
-        """Return how often LoRA adapters were loaded, by all replicas; None: nobody tracks them."""
+        """Return how often LoRA adapters were loaded, by all replicas; None: no scheduler tracks them."""
         counts = [counts for replica in self.replicas if (counts := replica.scheduler.adapter_counts()) is not None]
         return {name: sum(each[name] for each in counts) for name in counts[0]} if counts else None
 
     def _given_way(self):
-        """Return how many were preempted for others that waited, by all replicas; None: no scheduler has such."""
+        """Return preemptions in favour of waiting requests, over all replicas; None: no scheduler counts them."""
         counts = [count for replica in self.replicas if (count := replica.scheduler.given_way()) is not None]
         return sum(counts) if counts else None
 
     def _speculation(self):
-        """Return what became of drafts, as `domain.run.Run` has it; None: nobody drafts."""
+        """Return counts of drafts and steps, as in `domain.run.Run`; None: no speculation."""
         counts = [replica.rank.drafts for replica in self.replicas if replica.rank.drafts is not None]
         if not counts:
             return None

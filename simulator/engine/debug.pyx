@@ -1,4 +1,4 @@
-"""The debug face: every decision of a run, for tests and for the curious."""
+"""Record of every decision of a run, for tests and exploration."""
 from libc.stdint cimport int32_t, int64_t
 
 from simulator.core.clock cimport NEVER_NS
@@ -13,8 +13,8 @@ from simulator.kv.hybrid.cache import HybridKV
 from simulator.kv.paged import PagedKV
 
 
-WITH_TABLES = (PagedKV, HybridKV)   # they are asked for them here
-OFTEN_CHECKED = 512            # blocks; larger pools are checked every 64 iterations, for check() visits each block
+WITH_TABLES = (PagedKV, HybridKV)   # their tables are recorded
+OFTEN_CHECKED = 512            # blocks: larger pools are checked every 64 iterations, for check() visits each block
 
 
 class IterationLimit(Exception):
@@ -22,13 +22,13 @@ class IterationLimit(Exception):
 
 
 class StepLog:
-    """Observer that keeps a dict per decision that scheduled or preempted something.
+    """Observer that keeps a dict per decision that scheduled or preempted a request.
 
-    limit : raise IterationLimit instead of keeping more decisions that compute something than this; None: keep all.
+    limit : raise IterationLimit after this number of decisions that compute something; None: keep all.
         A decision that only preempts is kept and not counted: logs of the real scheduler leave it out.
-    blocks : keep block tables and queues of free blocks, too, with each decision all of them.
+    blocks : record block tables and queues of free blocks, too, with each decision.
 
-    `simulator.debug.Recording` says what the dicts hold.
+    See `simulator.debug.Recording` for the contents of the dicts.
     """
 
     def __init__(self, limit=None, blocks=True):
@@ -67,7 +67,7 @@ class StepLog:
             self._open.setdefault(replica.index, []).append(step)
 
     def ended(self, Replica replica):
-        """Note what the first batch in flight brought; called by the replica."""
+        """Note the results of the oldest batch in flight; called by the replica."""
         cdef const Batch* batch = oldest(&replica.pipeline)
         step = self._open[replica.index][0]
         if not replica.rank.scheduler.copies:
@@ -87,14 +87,14 @@ class StepLog:
         _describe_end(kv, step, self._blocks)
 
     def reported(self, Replica replica):
-        """Note how the blocks stand once a tier has reported; called by the replica."""
+        """Note the state of blocks after a tier has reported; called by the replica."""
         if replica.rank.scheduler.copies:
             step = self._open[replica.index].pop(0)
         else:
             step = self._last.pop(replica.index, None)
         if step is not None:
             _describe_end(replica.rank.scheduler.kv, step, self._blocks)
-            if not step["scheduled"] and not replica.rank.scheduler.copies:     # nothing executed: it waited for this
+            if not step["scheduled"] and not replica.rank.scheduler.copies:     # it waited for the tier
                 step["duration_ns"] = replica.wake_ns - step["t_ns"]
             reports = replica.rank.scheduler.transfers.take_log()
             step["came"] = [row for what, row, _ in reports if what == "came"]
@@ -102,7 +102,7 @@ class StepLog:
 
 
 cdef bint _is_step(Replica replica) noexcept:
-    """Say whether a step in which nothing is computed is one, since a tier did something or is about to."""
+    """Return whether a step that computes nothing is recorded, as a tier acted or is about to."""
     if replica.rank.scheduler.copies:
         return replica.has_acted
     return replica.rank.scheduler.next_transfer_ns() < NEVER_NS or (
@@ -110,27 +110,27 @@ cdef bint _is_step(Replica replica) noexcept:
 
 
 cdef list _failing_rows(Replica replica):
-    """Return whom the scheduler has found that it cannot serve."""
+    """Return the requests that the scheduler cannot serve."""
     cdef Scheduler scheduler = replica.rank.scheduler
     return [scheduler.failed.rows[i] for i in range(scheduler.failed.size)]
 
 
 cdef bint _has_finished(Replica replica, int32_t row, int64_t end_ns) except -1:
-    """Say whether what the replica has to do of a request is done since this iteration."""
+    """Return whether this iteration completed the replica's part of a request."""
     cdef const Request* request = replica.rank.request(row)
     return (request.status == records.COMPLETED
             and request.completed_ns == replica.rank.delivery.completed_ns(row, end_ns))
 
 
 cdef list _rejected_rows(Replica replica, const Batch* batch):
-    """Return whom the replica has rejected with the token that this iteration brought."""
+    """Return the requests rejected with the token of this iteration."""
     return [batch.entries[i].row for i in range(batch.num_entries)
             if replica.rank.delivery.rejects(batch.entries[i].row) and not batch.entries[i].is_partial
             and replica.rank.request(batch.entries[i].row).status == records.REJECTED]
 
 
 cdef object _describe_copies(Replica replica, dict step):
-    """Add what the tier did in the step, and where the blocks are that are copied."""
+    """Add the tier's actions in the step, and the positions of blocks that are copied."""
     cdef const Batch* batch = replica.formed
     cdef Scheduler scheduler = replica.rank.scheduler
     step["launch_ns"] = step["begin_ns"] = batch.launch_ns
@@ -151,7 +151,7 @@ cdef object _describe_end(kv, dict step, bint blocks):
 
 
 cdef object _describe_batch(Replica replica, dict step):
-    """Add what the batch does to a step; `scheduled` follows the running list."""
+    """Add the contents of the batch to a step; `scheduled` follows the running list."""
     cdef const Batch* batch = replica.formed
     cdef Scheduler scheduler = replica.rank.scheduler
     cdef int32_t i, slot
@@ -181,7 +181,7 @@ cdef object _describe_batch(Replica replica, dict step):
 
 
 cdef object _describe_state(Replica replica, dict step, bint blocks):
-    """Add how scheduler and KV cache stand after the decision, and check the latter."""
+    """Add the state of scheduler and KV cache after the decision, and check the cache."""
     scheduler = replica.rank.scheduler
     kv = scheduler.kv
     step["running"] = scheduler.running_rows()

@@ -1,4 +1,4 @@
-"""Why a replica cannot go on, in words."""
+"""Messages on replicas that cannot go on, and on requests that wait for ever."""
 from libc.stdint cimport int32_t
 
 from simulator.core.clock cimport NEVER_NS
@@ -14,7 +14,7 @@ REPORT_IT = "; that is a fault of the program, please report it as CONTRIBUTING.
 def diagnose(replicas, workload, has_stopped):
     """Return a message for each replica that cannot go on.
 
-    has_stopped : the run ended before its time, or before events that are left; a waiting request is no fault then.
+    has_stopped : the run was ended early, or events are left behind its horizon; then waiting requests are no fault.
     """
     cdef Replica replica
     messages = []
@@ -39,7 +39,7 @@ def diagnose(replicas, workload, has_stopped):
 
 
 def describe_standstill(num_events, clock_ns, kind):
-    """Return what to say of events that follow each other at one instant for ever.
+    """Return a message on events that follow each other at one instant for ever.
 
     kind : EventKind of the next one; -1: there is none.
     """
@@ -50,9 +50,9 @@ def describe_standstill(num_events, clock_ns, kind):
 
 
 def pool_cuts(replicas, workload):
-    """Return whose answers were to end where a KV pool does.
+    """Return which requests' answers were to end at the limit of a KV pool.
 
-    bool (n,); None: nobody's.
+    bool (n,); None: none.
     """
     cdef Replica replica
     found, parts = np.zeros(len(workload), bool), {}
@@ -69,8 +69,8 @@ def pool_cuts(replicas, workload):
 def diagnose_gateways(workload, gave_up_ns, is_quiet):
     """Return a message, in a list, if requests wait or the run was given up.
 
-    gave_up_ns : for so long nothing that matters happened before the run ended; 0: nothing at all was left.
-    is_quiet : nothing at all happened meanwhile; else replicas failed and were repaired.
+    gave_up_ns : time before the end of the run in which nothing that matters happened; 0: nothing at all was left.
+    is_quiet : nothing at all happened in that time; else replicas failed and were repaired.
     """
     requests = workload.requests
     rows = np.flatnonzero((requests["status"] == WAITING) & (requests["replica"] < 0))
@@ -119,6 +119,8 @@ cdef object _describe_stuck(Replica replica, workload):
     if blocks > scheduler.kv.num_blocks:
         reason = (f"it needs {blocks} KV blocks for {text} tokens, the replica has {scheduler.kv.num_blocks}; "
                   f"{scheduler.advice('too large')}")
+    elif scheduler.waiting.size == 0:
+        reason = "the KV of its prompt has not arrived from another replica"
     elif scheduler.kv.free_blocks < scheduler.kv.whole_blocks(int(workload.requests["prompt_tokens"][client])):
         reason = (f"its prompt needs more KV blocks than the {scheduler.kv.free_blocks} that are free, and no replica "
                   "will free or read the others")
@@ -135,5 +137,5 @@ cdef object _describe_left_alone(Replica replica, workload):
 
 
 def _name(workload, row):
-    """Return the id of a request, also of one whose prefill leg this is."""
+    """Return the id of a request, or of the request of a prefill leg."""
     return workload.request_ids[row % len(workload)]

@@ -1,7 +1,7 @@
-"""Threads that serve replicas side by side, where these do not see each other.
+"""Threads that serve blocks of replicas in parallel, where replicas do not affect each other.
 
-Between two slices of arrivals nothing passes from one replica to another, so blocks of them go their own ways: each
-lane has a recorder, deliveries and hashes of its own, and what it has recorded is taken over between slices. The order
+Between two slices of arrivals nothing passes from one replica to another, so blocks of replicas advance independently:
+each lane has a recorder, deliveries and hashes of its own, and its records are taken over between slices. The order
 of iterations and tokens in the results comes from their times, so that no number of threads shows there.
 """
 from simulator.kv.content import Content
@@ -10,7 +10,7 @@ LEAST_REQUESTS = 20_000     # about where two threads break even, with 8 replica
 
 
 def lanes_for(replicas, workload, recorder, plan, observer):
-    """Return Lanes for replicas that do not see each other.
+    """Return Lanes for replicas that do not affect each other.
 
     None: one thread serves them all.
     """
@@ -31,10 +31,10 @@ def why_no_lanes(plan) -> str | None:
 
 
 class Lanes:
-    """`count` threads, that of the caller included.
+    """`count` threads, including the caller's.
 
-    replicas : list of Replica; those of all lanes but the first are recorded elsewhere from now on.
-    workload : that they serve.
+    replicas : list of Replica; all but the first lane's get recorders of their own.
+    workload : served by the replicas.
     recorder : of the whole run.
     """
 
@@ -78,7 +78,7 @@ class Lanes:
 
 
 def _serve(recorder, work, first: int, last: int, argument) -> None:
-    """Do the work of one lane, in its thread; each sorts its own rows, so that one has only to merge them."""
+    """Do the work of one lane, in its thread; each sorts its own rows, so that they only have to be merged."""
     work(first, last, argument)
     if recorder.wants_iterations:
         recorder.put_in_order()

@@ -1,4 +1,4 @@
-"""What a cluster is to be: pools of replicas, a gateway per model, and what all share."""
+"""Plan of a cluster: pools of replicas, a gateway per model, and settings of the whole."""
 from collections.abc import Callable
 from typing import Any
 
@@ -15,27 +15,27 @@ class Pool(msgspec.Struct, frozen=True):
     """Equal replicas.
 
     scheduler, parameters : a Scheduler subclass and its `Parameters`.
-    latency : how long an iteration takes; shared by the replicas.
-    num_gpu_blocks : KV blocks of each replica, those included that its scheduler holds back (vLLM's null block).
+    latency : LatencyModel of an iteration; shared by the replicas.
+    num_gpu_blocks : KV blocks of each replica, including those that its scheduler holds back (vLLM's null block).
     block_size : tokens per block.
     max_model_len : longest text, prompt and output, in tokens.
-    enable_prefix_caching : prompts may find blocks that others left behind.
-    replicas : that serve at time 0.
-    max_replicas : places for replicas, those of time 0 included; None: no more than these.
+    enable_prefix_caching : prompts may find blocks left behind by other requests.
+    replicas : number of replicas that serve at time 0.
+    max_replicas : places for replicas, including those of time 0; None: no more than these.
     fast_forward : take runs of equal iterations at once, if the plan does; changes no result.
     host : time outside the accelerator.
     name : of the pool.
-    model : label of the requests it serves; None: of all.
+    model : label of the requests it serves; None: all requests.
     role : "both", or "prefill" or "decode" alone, see `ClusterPlan.hand_over`.
-    replicas_per_node : how many share a node, and fail with it. nodes_per_unit : likewise.
-    cost_per_hour : of a replica, in any currency. accelerators : likewise.
-    behind_server : as `ReplicaContext` has it; False: the scheduler is driven by itself.
-    ranks : how many consecutive replicas are the ranks of one (data parallelism).
+    replicas_per_node : number that share a node, and fail with it. nodes_per_unit : number that share a unit.
+    cost_per_hour : of a replica, in any currency. accelerators : of a replica.
+    behind_server : see `ReplicaContext`; False: the scheduler is driven directly.
+    ranks : number of consecutive replicas that are the ranks of one (data parallelism).
     ranks_per_choice : consecutive ranks of a replica among which `GatewayPlan.ranks` chooses, instead of the router.
-    lock_step : domain.data_parallel.LockStepRules of these; None: each is an engine by itself.
-    tier : called with the workload, returns the KVTier of a replica; None: there is nothing beyond its blocks.
-    layer_groups : LayerGroups, which have block tables of their own; None: all layers share one.
-    notes : what a reader has to know of the prices, beside what `latency` says.
+    lock_step : domain.data_parallel.LockStepRules of its ranks; None: each rank is an engine by itself.
+    tier : called with the workload, returns the KVTier of a replica; None: no KV tier.
+    layer_groups : LayerGroups, with block tables of their own; None: all layers share one.
+    notes : remarks on prices for a reader of the results, beside those of `latency`.
     """
 
     scheduler: type
@@ -71,16 +71,16 @@ class Pool(msgspec.Struct, frozen=True):
 
     @property
     def places(self) -> int:
-        """Replicas that there may be at most."""
+        """Largest number of replicas."""
         return max(self.replicas, self.max_replicas or 0)
 
 
 class RankFront(msgspec.Struct, frozen=True):
-    """What chooses among the ranks of a replica, once the replica is chosen.
+    """Router among the ranks of a replica, once the replica is chosen.
 
-    both : Router subclass that asks one after the other, see routing.ranks.
+    both : Router subclass that calls the two routers in turn, see routing.ranks.
     router, parameters : a Router subclass and its `Parameters`.
-    snapshot_interval_ns : age up to which a snapshot of what ranks report is used again; 0: always live.
+    snapshot_interval_ns : age up to which a snapshot of the ranks' reports is used again; 0: always live.
     """
 
     both: type
@@ -90,20 +90,20 @@ class RankFront(msgspec.Struct, frozen=True):
 
 
 class GatewayPlan(msgspec.Struct, frozen=True):
-    """What stands before the replicas; each served model has its own.
+    """Settings of a gateway; each served model has its own.
 
     router, router_parameters : a Router subclass and its `Parameters`.
     scorers : (class, weight, parameters) of each score that the router may add up.
-    admission, admission_parameters : likewise an Admission; None: all requests are let in.
-    queue, queue_parameters : likewise a GatewayQueue; None: there is none.
+    admission, admission_parameters : an Admission subclass and its `Parameters`; None: all requests are admitted.
+    queue, queue_parameters : a GatewayQueue subclass and its `Parameters`; None: no queue.
     classes : SLO classes by name.
-    make : builds what a nested table of admission or queue chooses, see `AdmissionContext`.
-    snapshot_interval_ns : age up to which a snapshot of what replicas report is used again; 0: always live.
-    cache_delay_ns : age up to which what was seen of the prefix caches is used again; 0: always live.
-    admission_latency_ns, routing_latency_ns : how long the decisions take.
-    retry_ns : after which a request that no replica could take is routed again.
+    make : builds the objects chosen by nested tables of admission or queue, see `AdmissionContext`.
+    snapshot_interval_ns : age up to which a snapshot of the replicas' reports is used again; 0: always live.
+    cache_delay_ns : age up to which a reading of the prefix caches is used again; 0: always live.
+    admission_latency_ns, routing_latency_ns : durations of the decisions.
+    retry_ns : delay before a request that no replica could take is routed again.
     ranks : RankFront; None: there are no ranks to choose among.
-    patience_ns : how long after its admission it may be; 0: it is refused at once. Needs journeys.
+    patience_ns : time after its admission for retries; 0: it is refused at once. Needs journeys.
     """
 
     router: type
@@ -125,29 +125,29 @@ class GatewayPlan(msgspec.Struct, frozen=True):
 
 
 class ClusterPlan(msgspec.Struct, frozen=True):
-    """A cluster, as `build` makes it.
+    """A cluster, as `build` constructs it.
 
     pools : in the order in which replicas are numbered.
-    front : what stands before the replicas.
+    front : settings of its gateways.
     operations : called with (Fleet, list of Gateway, ClusterPlan), each returns an Operation: failures, scaling, ...
-    tracer : called with (LiveView, index) of a gateway, returns a Tracer of its decisions; None: nobody asks.
+    tracer : called with (LiveView, index) of a gateway, returns a Tracer of its decisions; None: no tracer.
     fast_forward : take runs of equal iterations at once; changes no result.
     horizon_ns : instant after which nothing happens; None: until nothing is left to do.
-    seed : of the experiment; whoever draws does so from a stream of it.
+    seed : of the experiment; all random numbers are drawn from streams of it.
     tracks_identity : True, False: block tables or counts of blocks; None: tables only where identity can be observed.
     coupled : keep all replicas up to date with every event, as for a router that reads their state.
-    give_up_ns : end a run in which requests wait at gateways and nothing but ticks has happened for so long.
-    give_up_failing_ns : the same where replicas fail and are repaired meanwhile.
-    threads : that may serve replicas side by side where these do not see each other; changes no result.
+    give_up_ns : a run ends if requests wait at gateways and nothing but ticks has happened for this time.
+    give_up_failing_ns : the limit if replicas fail and are repaired meanwhile.
+    threads : number that may serve replicas in parallel if these do not affect each other; changes no result.
     serves : replicas [first, last) of this part of the cluster: all requests are placed, and those of other replicas
-        not served; None: all. Takes a cluster that `can_be_cut`.
-    keeps_journeys : note each request's way to its replica.
-    keeps_legs : note each stay of a request at a replica; needed by what takes requests off a replica.
-    adds_up : keep account of how long each request executed, where the recorder wants iterations: these are taken one
+        not served; None: all. Requires `Cluster.why_whole` to return None.
+    keeps_journeys : record each request's path to its replica.
+    keeps_legs : record each stay of a request at a replica; needed by operations that take requests off a replica.
+    adds_up : record how long each request executed, if the recorder records iterations: they are simulated one
         by one.
     moves_requests : an operation moves requests between replicas.
-    hand_over : simulator.engine.hand_over.plan.HandOverPlan, how prompts that prefill replicas have computed come to
-        decode replicas; None: each replica does whole requests.
+    hand_over : simulator.engine.hand_over.plan.HandOverPlan, for disaggregated prefill and decode; None: each replica
+        serves whole requests.
     encode : simulator.engine.encoders.plan.EncodePlan, replicas besides `pools` that encode items before requests are
         routed; None: items are encoded where prompts are computed, if anywhere.
     """
@@ -179,21 +179,21 @@ class ClusterPlan(msgspec.Struct, frozen=True):
 
     @property
     def num_models(self) -> int:
-        """How many these are."""
+        """Number of models that are served."""
         return len(self.models)
 
     @property
     def split_models(self) -> set[str | None]:
-        """Models whose requests may be split into a prefill and a decode leg."""
+        """Models with requests that may be split into a prefill and a decode leg."""
         return {pool.model for pool in self.pools if self.hand_over and pool.role != "both"}
 
 
 class Hooks(msgspec.Struct, frozen=True):
-    """Who is told what happens.
+    """Receivers of the events of a run.
 
-    recorder : takes iterations, tokens and gaps.
+    recorder : records iterations, tokens and gaps.
     monitor : called as `monitor(clock_ns, finished) -> bool` every few milliseconds; True stops the run.
-    observer : sees every batch, see `debug.StepLog`; None: nobody does, and replicas may run ahead.
+    observer : called with every batch, see `debug.StepLog`; None: no observer, and replicas may run ahead.
     """
 
     recorder: Recorder = msgspec.field(default_factory=Recorder)

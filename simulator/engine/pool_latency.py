@@ -1,13 +1,13 @@
-"""What the latency models of a cluster's pools say of themselves, for the results."""
+"""Provenance and warnings of the latency models of a cluster's pools, for the results."""
 from collections.abc import Sequence
 
 from simulator.engine.plan import Pool
 
 
 def provenance_of(pools: Sequence[Pool]) -> dict:
-    """Return where the durations of iterations came from.
+    """Return the provenance of the durations of iterations.
 
-    As the latency model has it where all pools say the same; otherwise by name of the pool.
+    That of the latency model if all pools agree; otherwise by name of the pool.
     """
     found = {pool.name: pool.latency.provenance() | _host(pool) for pool in pools}
     first, *others = found.values()
@@ -15,9 +15,9 @@ def provenance_of(pools: Sequence[Pool]) -> dict:
 
 
 def _host(pool: Pool) -> dict:
-    """Return [latency.host] as it acts, in microseconds.
+    """Return [latency.host] as in effect, in microseconds.
 
-    Left out where it is as given: nobody's measurements stand in for it, and no delays of output tokens add up.
+    {} if it is in effect as given: without default values, and without accumulated delays of output tokens.
     """
     host = pool.host
     adds_up = bool(host.output_token_accumulates and host.output_token_us)
@@ -30,9 +30,9 @@ def _host(pool: Pool) -> dict:
 
 
 def warnings_of(pools: Sequence[Pool]) -> list[str]:
-    """Return what a reader of the results has to know, each sentence once.
+    """Return the warnings for a reader of the results, each sentence once.
 
-    What not all pools say begins with the names of those that do.
+    A warning that applies to some of the pools begins with their names.
     """
     who = {}
     for pool in pools:

@@ -1,4 +1,4 @@
-"""Names in a workload that nobody in the cluster knows, and what became of the requests that carry them, in words."""
+"""Messages on models and SLO classes that the cluster does not define, and on the requests that name them."""
 import numpy as np
 
 from simulator.domain import records
@@ -7,7 +7,7 @@ from simulator.engine.plan import ClusterPlan
 
 
 def diagnose_names(workload, plan: ClusterPlan) -> list[str]:
-    """Return a sentence for each name that is not known.
+    """Return a sentence for each unknown name.
 
     workload : simulator.workload.base.Workload, served.
     """
@@ -21,20 +21,20 @@ def _models(workload, served):
                 for label, rows in _rows_by_label(workload, "model", served)]
     rows = _rows(workload, "model", -1) if len(served) > 1 else ()
     if len(rows):
-        messages.append("several models are served, and requests that name none are for nobody: rejected "
+        messages.append("several models are served, and requests that name none match no pool: rejected "
                         f"{_requests(workload, rows)}; fill in the column model, or leave serves out of one pool")
     return messages
 
 
 def _classes(workload, classes):
-    if all(each == SloClass(name=name) for name, each in classes.items()):      # nobody gave any
+    if all(each == SloClass(name=name) for name, each in classes.items()):      # no class is configured
         return []
     return [f'[[slo.classes]] has no "{label}": {_requests(workload, rows)}, had the priority of others and the bounds '
             "of [slo] alone" for label, rows in _rows_by_label(workload, "slo_class", classes)]
 
 
 def _rows_by_label(workload, column, known):
-    """Return the labels of a column that are not known, in order, each with the requests that came with it."""
+    """Return the unknown labels of a column, in order, each with its requests."""
     labels = sorted((str(label), code) for code, label in enumerate(workload.labels.get(column, ())))
     found = ((label, _rows(workload, column, code)) for label, code in labels if label not in known)
     return [(label, rows) for label, rows in found if len(rows)]
@@ -45,6 +45,6 @@ def _rows(workload, column, code):
 
 
 def _requests(workload, rows):
-    """Return how many requests these are, and which is the first."""
+    """Return the number of requests, and the id of the first."""
     first = workload.request_ids[rows[0]]
     return f"1 request, {first}" if len(rows) == 1 else f"{len(rows)} requests, {first} first"

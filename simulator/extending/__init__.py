@@ -1,1 +1,1 @@
-"""Classes of users: where they are imported from, and whether they answer their base's questions."""
+"""Classes of users: their import, and checks that they override the required methods."""

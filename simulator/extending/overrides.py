@@ -1,7 +1,7 @@
-"""Whether a user's class answers the question its base asks: a misspelt method must not be silence.
+"""Check that a user's class overrides the methods that its base requires, so that misspelt methods are found.
 
-A Python class answers by a method; a compiled one by a C function, whose address stands in the class's table of virtual
-functions, in the order in which the base's header declares them. That table hangs on each class as `__pyx_vtable__`.
+A Python class overrides a method; a compiled class overrides a C function by its address in the table of virtual
+functions, in the order of the base's header. Each compiled class has that table as `__pyx_vtable__`.
 """
 import ctypes
 from importlib import import_module
@@ -14,15 +14,15 @@ _MADE_BY_PYTHON = 1 << 9        # Py_TPFLAGS_HEAPTYPE, which compiled classes ar
 
 
 class Question(NamedTuple):
-    """What a class of a kind must answer itself.
+    """The method that a class of a kind must override.
 
-    method : name in the base's header; of a kind without a base, in Python.
-    place : of that function in the base's table of virtual functions; None: the base is no compiled class.
-    or_place : of another function that a class may override instead; None: there is none.
-    python : "module:Class" of the base for classes written in Python; None: there is none.
-    python_method : what a subclass of that overrides.
-    keys : that the Parameters of such a subclass must have.
-    or_method : of a kind without a base: the name of another method that answers as well.
+    method : name in the base's header; for a kind without a base, in Python.
+    place : index of the function in the base's table of virtual functions; None: the base is no compiled class.
+    or_place : index of another function that a class may override instead; None: there is none.
+    python : "module:Class" of the base of classes written in Python; None: there is none.
+    python_method : method that a subclass of that base must override.
+    keys : keys that the Parameters of such a subclass must have.
+    or_method : for a kind without a base: the name of another method that may be defined instead.
     """
 
     method: str
@@ -63,9 +63,9 @@ QUESTIONS = {
 
 
 def fault_of(kind: str, chosen: type, base: type | None) -> str | None:
-    """Say what a user's class of a kind fails to answer; None: nothing.
+    """Return the fault of a user's class of a kind as text; None: there is none.
 
-    base : what the kind's classes inherit; None: methods are enough.
+    base : base class of the kind; None: the kind requires methods only.
     """
     question = QUESTIONS[kind]
     if base is None:
@@ -102,7 +102,7 @@ def python_base(kind: str) -> type | None:
 def address(compiled: type, place: int) -> int:
     """Return the address of a C method.
 
-    It is entry `place` of the table of a compiled class, or of the nearest such base.
+    It is entry `place` of the table of a compiled class, or of the nearest compiled base.
     """
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
@@ -111,7 +111,7 @@ def address(compiled: type, place: int) -> int:
 
 
 def _lacks_keys(chosen: type, python: type, keys: tuple[str, ...]) -> str | None:
-    """Say which keys its Parameters does not have; None: it has all."""
+    """Return as text the keys that a class's Parameters lacks; None: it lacks none."""
     lacking = [key for key in keys if key not in getattr(chosen.Parameters, "__struct_fields__", ())]
     if not lacking:
         return None
@@ -119,7 +119,7 @@ def _lacks_keys(chosen: type, python: type, keys: tuple[str, ...]) -> str | None
 
 
 def _lacks(chosen: type, method: str) -> str:
-    """Say that a method is missing, and which of the class's own was perhaps meant to be it."""
+    """Return as text that a method is missing, with the nearest name among the class's own methods."""
     own = [name for each in chosen.__mro__ if not each.__module__.startswith(("simulator.", "builtins"))
            for name, value in vars(each).items() if callable(value) and not name.startswith("__")]
     meant = nearest(method, own).removeprefix("; did you mean ").removesuffix("?")

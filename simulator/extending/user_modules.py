@@ -1,8 +1,8 @@
-"""Modules of users: looked for beside the experiment, then where Python looks.
+"""Import of users' modules, from the folder of the experiment first, then as usual in Python.
 
-Several experiments of one process may each have a module of one name beside them. The imports of an experiment, and of
-its modules, are resolved from its own folders first; `sys.modules` forgets a namesake from the folders of an earlier
-experiment, which lives on in the classes that were taken from it.
+Several experiments of one process may each have a module of equal name in their folders. The imports of an experiment,
+and of its modules, are resolved from its own folders first; a namesake from the folders of an earlier experiment is
+removed from `sys.modules`, but stays alive through its classes.
 """
 import os
 import sys
@@ -12,15 +12,15 @@ from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import module_from_spec
 from types import ModuleType
 
-# Folders in which modules were looked for and which Python does not know; they are at the end of sys.path, those of the
-# last experiment first.
+# Folders of experiments that are not on Python's own path; they are at the end of sys.path, the last experiment's
+# folders first.
 _folders: list[str] = []
 # Modules and packages that experiments named.
 _named: set[str] = set()
 
 
 def import_beside(name: str, search: Iterable[str]) -> ModuleType:
-    """Import a module by its full name, from the folders `search` if it is there.
+    """Import a module by its full name, from the folders `search` if one has it.
 
     A module in sys.modules under its name is kept, unless an earlier experiment brought it from another place. Any
     exception of the module is passed on.
@@ -37,7 +37,7 @@ def import_beside(name: str, search: Iterable[str]) -> ModuleType:
 
 
 def _put_first(folders: Sequence[str]) -> None:
-    """Let later imports find these folders before those of other experiments."""
+    """Put these folders before the folders of other experiments in sys.path."""
     others = [folder for folder in _folders if folder not in folders]
     known = [folder for folder in sys.path if folder not in _folders]
     _folders[:] = [folder for folder in folders if folder not in known] + others
@@ -50,7 +50,7 @@ def _find(top: str, folders: Sequence[str]) -> ModuleSpec | None:
 
 
 def _is_beside_another(name: str) -> bool:
-    """Return whether this is a module, or a whole package, in a folder in which modules of users were looked for."""
+    """Return whether a name is a top-level module in a folder that was searched for users' modules."""
     path = getattr(sys.modules[name], "__file__", None)
     if path is None or "." in name:
         return False
@@ -59,7 +59,7 @@ def _is_beside_another(name: str) -> bool:
 
 
 def _forget_namesake(top: str, folders: Sequence[str]) -> None:
-    """Forget a module that was imported from elsewhere than these folders have it."""
+    """Remove a module from sys.modules if these folders have another module of its name."""
     own, known = _find(top, folders), sys.modules.get(top)
     if own is None or known is None or getattr(known, "__file__", None) == own.origin:
         return

@@ -1,4 +1,4 @@
-"""How long an iteration takes: the one question the engine asks."""
+"""Duration of an iteration: the interface between the engine and latency models."""
 cimport cython
 from libc.math cimport floor
 from libc.stdint cimport int32_t, int64_t
@@ -9,40 +9,42 @@ from simulator.collective.base cimport CollectiveModel
 from simulator.latency.gathering cimport Gathered
 
 cdef extern from *:
-    const int64_t LONGEST_ITERATION_NS "INT64_C(1000000000000000000)"    # 31 years; what is longer is cut to it
+    const int64_t LONGEST_ITERATION_NS "INT64_C(1000000000000000000)"    # 31 years; longer times are cut to it
 
 
 cdef class LatencyModel:
-    cdef readonly bint failed           # a time could not be given; see has_failed()
+    cdef readonly bint failed           # a time could not be computed; see has_failed()
     cdef readonly bint is_monotone      # more sequences, tokens or context never make an iteration shorter, and none
                                         # fails; set by the backend
-    cdef readonly bint is_shareable     # batch_ns writes nothing, and several threads may ask; set by the backend
-    cdef readonly bint prices_spread    # unequal contexts of a batch have a price; set by the backend
-    cdef readonly bint pads             # it has a say in how batches are padded
-    cdef public bint keeps_account      # it counts what it is asked, see `count`; set by the backend
-    cdef readonly bint is_counting      # what is asked now is an iteration that executes, and counts
-    cdef CollectiveModel _collective    # prices communication; None: there is none, or the backend prices it itself
+    cdef readonly bint is_shareable     # batch_ns writes nothing, so several threads may call it; set by the backend
+    cdef readonly bint prices_spread    # unequal contexts of a batch change its time; set by the backend
+    cdef readonly bint pads             # pad() has an effect
+    cdef public bint keeps_account      # it counts calls, see count(); set by the backend
+    cdef readonly int32_t weight        # number of times that a call counts, see count()
+    cdef readonly bint is_ahead         # calls are for planned iterations, which may be taken back
+    cdef CollectiveModel _collective    # prices communication; None: none, or the backend prices it itself
     cdef double _host_iteration_ns      # added to every iteration, [latency.host] iteration_us
-    cdef double _host_sequence_ns       # and for each sequence of it, sequence_us
+    cdef double _host_sequence_ns       # added per sequence of the iteration, sequence_us
     cdef int64_t _resolution_ns         # 0: nearest ns; else truncate to whole multiples of this, at least one
-    cdef bint _pads_gathered            # ranks in lock step bring the tokens that SGLang gathers, see gathering.pxd
+    cdef bint _pads_gathered            # ranks in lock step gather tokens as SGLang does, see gathering.pxd
     cdef readonly int32_t num_stages    # pipeline stages of the replica
-    cdef double* _stage_shares          # [num_stages] of the layers; NULL: one stage
+    cdef double* _stage_shares          # [num_stages] share of the layers; NULL: one stage
     cdef double* _stage_ns              # [num_stages] scratch
 
-    # Nanoseconds of accelerator time for a batch of at least one token: a pure function of the shape. Backends override
-    # this.
+    # Return the nanoseconds of accelerator time of a batch of at least one token: a pure function of the shape.
+    # Backends override it.
     cdef double batch_ns(self, const BatchShape* shape) noexcept nogil
 
-    # Where `pads`: settle graph and pad_tokens of batches that execute together, of ranks in lock step, of which
-    # `num_busy` have tokens; one alone is a rank, too. A shape that nobody has settled is priced as if it were alone.
+    # If `pads`: set graph and pad_tokens of batches that execute together, on ranks in lock step of which `num_busy`
+    # have tokens, or on a single rank. A shape without these values is priced as a single rank's.
     cdef void pad(self, BatchShape* shapes, int32_t num_busy, int32_t num_ranks) noexcept nogil
 
-    # The same for each pipeline stage, its hand-over to the next one included: fill in `ns`, [num_stages]. Backends
-    # that know better override this; here batch_ns is shared out by layers.
+    # Fill in `ns`, [num_stages], the accelerator time of each pipeline stage, its hand-over to the next stage included.
+    # The default divides batch_ns by layers; backends may override it.
     cdef void stages_ns(self, const BatchShape* shape, double* ns) noexcept nogil
 
-    # Divide by layers what all of them take; a hand-over follows each stage but the last, which has its own `last_ns`.
+    # Divide `layers_ns`, the time of all layers, by layers; each stage but the last adds a hand-over, the last
+    # `last_ns`.
     @cython.final
     cdef inline void spread(self, double layers_ns, double handover_ns, double last_ns, double* ns) noexcept nogil:
         cdef int32_t i
@@ -50,38 +52,40 @@ cdef class LatencyModel:
             ns[i] = layers_ns * self._stage_shares[i] + handover_ns
         ns[self.num_stages - 1] += last_ns - handover_ns
 
-    # From now on what is asked counts, as at first, or not: where it may never execute, or is asked for again. So
-    # counts are of iterations, however often each was asked for.
-    cdef void count(self, bint counts) noexcept nogil
+    # Count each call `weight` times from now on: 1 (the initial state), or 0, not at all. An iteration that is planned
+    # ahead counts, and counts -1 times in a repeated call if it will not execute, so that executed iterations are
+    # counted. Values that cannot be taken back, such as maxima, must not change while `is_ahead`: the model fails
+    # instead, and is called again when the iteration executes.
+    cdef void count(self, int32_t weight, bint is_ahead) noexcept nogil
 
-    # Somebody has to be told which is which: this model, or what it asks, keeps account.
+    # Whether count() must be called: this model, or its collective model, counts calls.
     @cython.final
     cdef inline bint has_account(self) noexcept nogil:
         return self.keeps_account or (self._collective is not None and self._collective.keeps_account)
 
-    # True: the last time means nothing, the caller stops and calls raise_if_failed().
+    # True: the last time is invalid; the caller stops and calls raise_if_failed().
     @cython.final
     cdef inline bint has_failed(self) noexcept nogil:
         return self.failed or (self._collective is not None and self._collective.failed)
 
-    # What the engine calls: batch_ns plus host time, rounded once, at least 1 ns.
+    # Return batch_ns plus host time, rounded once, at least 1 ns; called by the engine.
     @cython.final
     cdef inline int64_t iteration_ns(self, const BatchShape* shape) noexcept nogil:
         return self.rounded_ns(self.batch_ns(shape) + self.host_ns(shape))
 
-    # Of it, what the host takes.
+    # Return the host time of a batch.
     @cython.final
     cdef inline double host_ns(self, const BatchShape* shape) noexcept nogil:
         return self._host_iteration_ns + self._host_sequence_ns * shape.num_sequences
 
-    # How long an iteration of `num_ranks` ranks in lock step takes, of which these have tokens; host time included,
-    # rounded: as long as that of the slowest. Here, and only here, the shapes of all ranks are known together.
+    # Return the time of an iteration of `num_ranks` ranks in lock step, of which `num_busy` have tokens: the time of
+    # the slowest rank, host time included, rounded. Only this method gets the shapes of all ranks.
     @cython.final
     cdef int64_t step_ns(self, const BatchShape* shapes, int32_t num_busy, int32_t num_ranks) noexcept nogil
 
-    # Nanoseconds of accelerator time of a rank with this batch, where all `num_ranks` ranks together bring `gathered`
-    # tokens to the experts. By default those of its batch alone; backends for which a batch is that of the whole
-    # replica, spread over its ranks, override it.
+    # Return the nanoseconds of accelerator time of a rank with this batch, if all `num_ranks` ranks together bring
+    # `gathered` tokens to the experts. The default is batch_ns; backends that take a batch as the whole replica's,
+    # spread over its ranks, override it.
     cdef double rank_ns(self, const BatchShape* shape, const Gathered* gathered, int32_t num_ranks) noexcept nogil
 
     # Times are truncated to whole multiples of this; 0: rounded to the nearest ns.
@@ -89,22 +93,22 @@ cdef class LatencyModel:
     cdef inline int64_t resolution_ns(self) noexcept nogil:
         return self._resolution_ns
 
-    # Add `factor` times the host time of another model to each iteration, and round as that one does.
+    # Add `factor` times the host time of `model` to each iteration, and round as `model` does.
     @cython.final
     cdef void take_host_of(self, LatencyModel model, double factor) noexcept nogil
 
-    # No iteration is shorter. Of monotone models that is the one of a single token, of others the host's share.
+    # Return a lower bound of all iterations: for monotone models one of a single token, for others the host time.
     @cython.final
     cdef int64_t least_ns(self) noexcept nogil
 
-    # What it calls with several stages: fill in the time in each, `durations_ns`, [num_stages]. Host time belongs to
-    # the first. The time up to the end of each stage is what is rounded: together they take iteration_ns.
+    # Fill in `durations_ns`, [num_stages], the time in each pipeline stage; called by the engine. Host time belongs to
+    # the first stage. The end of each stage is rounded, so that the sum is iteration_ns.
     cdef void stage_durations_ns(self, const BatchShape* shape, int64_t* durations_ns) noexcept nogil
 
     @cython.final
     cdef inline int64_t rounded_ns(self, double ns) noexcept nogil:
         cdef int64_t whole
-        if not ns <= LONGEST_ITERATION_NS:       # not a number neither
+        if not ns <= LONGEST_ITERATION_NS:       # true for NaN, too
             ns = LONGEST_ITERATION_NS
         if self._resolution_ns > 0:
             whole = <int64_t>floor(ns / self._resolution_ns) * self._resolution_ns

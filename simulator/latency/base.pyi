@@ -19,7 +19,8 @@ class LatencyModel:
     is_monotone: bool
     is_shareable: bool
     keeps_account: bool
-    is_counting: bool
+    weight: int
+    is_ahead: bool
     num_stages: int
 
     def set_stages(self, layers: Sequence[int]) -> None: ...

@@ -1,4 +1,4 @@
-"""How long an iteration takes: base class of every latency backend, and the host's share of the time."""
+"""Duration of an iteration: base class of every latency backend, and the host's share of the time."""
 from libc.math cimport llround
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
@@ -12,16 +12,16 @@ cdef class LatencyModel:
     """Predict the duration of an iteration from the sums of its batch.
 
     A backend is a subclass that overrides `batch_ns`. It is built as `Backend(parameters, deployment)`, with its own
-    frozen `Parameters` and the `simulator.domain.deployment.Deployment` it runs on: None where the experiment
-    has no [model] or no [hardware], which is refused where the class sets `needs_deployment` or `takes_collective`.
-    One that sets the latter also takes `collective=None`, a CollectiveModel, and keeps it in `_collective`.
-    One that sets `reads_files` has a static method `read` of the same parameters, and takes what that returns, which
-    several models may share, as `reading=None`.
-    One that sets `takes_padding` prices `pad_tokens`, and one with `knows_kernels` times kernels as they are launched:
-    padding belongs to it unless the experiment says otherwise.
-    One that sets `prices_any_model` takes the same parameters for a draft model.
-    One that prices how unevenly experts are loaded names in `takes_experts` what else of [engine.experts] it prices,
-    and takes `experts=None`, an `simulator.experts.pricing.ExpertPricing`.
+    frozen `Parameters` and the `simulator.domain.deployment.Deployment` it runs on: None if the experiment has no
+    [model] or no [hardware], which is refused if the class sets `needs_deployment` or `takes_collective`.
+    `takes_collective`: the class takes `collective=None`, a CollectiveModel, and keeps it in `_collective`.
+    `reads_files`: it has a static method `read` with these parameters, and takes the result, which several models may
+    share, as `reading=None`.
+    `takes_padding`: it prices `pad_tokens`. `knows_kernels`: it times kernels with their launches, so that CUDA graphs
+    pad its batches unless the experiment says otherwise.
+    `prices_any_model`: its parameters also price a draft model.
+    `takes_experts`: it prices unevenly loaded experts, and the listed keys of [engine.experts]; it takes
+    `experts=None`, a `simulator.experts.pricing.ExpertPricing`.
     """
 
     needs_deployment = False
@@ -30,14 +30,14 @@ cdef class LatencyModel:
     takes_padding = False
     knows_kernels = False
     takes_experts = None
-    prices_gathered = False             # `rank_ns` goes by the tokens of all ranks
-    knows_errors = False                # how far its predictions are off, by operator: see uncertainty/README.md
-    prices_any_model = False            # from its facts alone, so that another model is priced by the same parameters
-    delays_add_up = False               # output_token_us of its `host_terms` holds up all later tokens, too
-    prices_context_parallel = False     # context of decodes and chunks of prompts have prices: ranks may have shares
+    prices_gathered = False             # `rank_ns` uses the tokens of all ranks
+    knows_errors = False                # errors of its predictions, by operator: see uncertainty/README.md
+    prices_any_model = False            # prices depend only on the model's facts: a draft model is priced, too
+    delays_add_up = False               # output_token_us of its `host_terms` delays all later tokens, too
+    prices_context_parallel = False     # context of decodes and chunks of prompts have prices: ranks can share them
 
     def __cinit__(self, *_, **__):
-        self.num_stages, self.is_counting = 1, True
+        self.num_stages, self.weight = 1, 1
 
     def __dealloc__(self):
         free(self._stage_shares)
@@ -61,10 +61,10 @@ cdef class LatencyModel:
     cdef void pad(self, BatchShape* shapes, int32_t num_busy, int32_t num_ranks) noexcept nogil:
         pass
 
-    cdef void count(self, bint counts) noexcept nogil:
-        self.is_counting = counts
+    cdef void count(self, int32_t weight, bint is_ahead) noexcept nogil:
+        self.weight, self.is_ahead = weight, is_ahead
         if self._collective is not None:
-            self._collective.is_counting = counts
+            self._collective.weight = weight
 
     cdef void stages_ns(self, const BatchShape* shape, double* ns) noexcept nogil:
         self.spread(self.batch_ns(shape), 0.0, 0.0, ns)
@@ -87,9 +87,9 @@ cdef class LatencyModel:
         clear_shape(&prefill)
         prefill.num_sequences = prefill.num_chunks = 1
         prefill.prefill_tokens, prefill.prefill_token_pairs, prefill.chunks = 1, 2, &chunk
-        self.count(False)
+        self.count(0, False)
         ns = min(self.iteration_ns(&decode), self.iteration_ns(&prefill))
-        self.count(True)
+        self.count(1, False)
         return ns
 
     cdef void stage_durations_ns(self, const BatchShape* shape, int64_t* durations_ns) noexcept nogil:
@@ -109,7 +109,7 @@ cdef class LatencyModel:
             before = end
 
     def set_stages(self, layers):
-        """Tell how many layers each pipeline stage of a replica holds, in order; without it there is one stage."""
+        """Set the number of layers of each pipeline stage, in order; if never called, there is one stage."""
         cdef int32_t count = len(layers), i
         free(self._stage_shares)
         free(self._stage_ns)
@@ -127,14 +127,14 @@ cdef class LatencyModel:
         self._resolution_ns = llround(resolution_us * 1e3)
 
     def pad_gathered(self):
-        """Have ranks in lock step bring as many tokens to the experts as SGLang gathers; see gathering.pxd."""
+        """Make ranks in lock step gather as many tokens for experts as in SGLang; see gathering.pxd."""
         self._pads_gathered = True
 
     def predict_step_ns(self, batches, int32_t num_ranks) -> int:
-        """Return how long an iteration of ranks in lock step takes, as the engine sees it.
+        """Return the duration of an iteration of ranks in lock step, in ns, as the engine uses it.
 
-        batches : of each rank that has tokens, its `prefill` and `decode`, as `predict` takes them; the others execute
-            dummy batches.
+        batches : `prefill` and `decode` of each rank with tokens, as in `predict`; the other ranks execute dummy
+            batches.
         """
         cdef BatchShape* shapes = <BatchShape*>malloc(max(len(batches), 1) * sizeof(BatchShape))
         cdef BatchView view
@@ -155,8 +155,8 @@ cdef class LatencyModel:
         Parameters
         ----------
         prefill : sequence of (tokens, context)
-            Prompt tokens computed now, tokens of that request in the KV cache before. A third number, the tokens of its
-            prompt, is needed only where this chunk does not end it.
+            Prompt tokens computed now, tokens of the request already in the KV cache. A third number, the tokens of the
+            prompt, is needed only if this chunk does not end it.
         decode : sequence of int
             For each decoding sequence, the tokens in the KV cache after this iteration.
         tokens_per_decode : int
@@ -173,7 +173,7 @@ cdef class LatencyModel:
         return ns * 1e-9
 
     def predict_iteration_ns(self, prefill=(), decode=(), int tokens_per_decode=1) -> int:
-        """Return what the engine sees: the same with host time, rounded to whole nanoseconds or `resolution_us`."""
+        """Return the time that the engine uses, with host time, rounded to nanoseconds or `resolution_us`."""
         cdef BatchView batch = BatchView(prefill, decode, tokens_per_decode)
         cdef int64_t ns = self.iteration_ns(&batch.shape)
         self.raise_if_failed()
@@ -181,11 +181,11 @@ cdef class LatencyModel:
 
     @property
     def least_iteration_ns(self) -> int:
-        """No iteration is shorter, whatever its batch."""
+        """Lower bound of the duration of any iteration."""
         return self.least_ns()
 
     def predict_stages_ns(self, prefill=(), decode=(), int tokens_per_decode=1) -> list:
-        """Return the same for each pipeline stage, its hand-over to the next one included."""
+        """Return the ns of each pipeline stage, its hand-over to the next stage included, as the engine uses them."""
         cdef BatchView batch = BatchView(prefill, decode, tokens_per_decode)
         cdef int64_t* durations_ns
         if self.num_stages == 1:
@@ -200,23 +200,23 @@ cdef class LatencyModel:
         return predicted
 
     def breakdown(self, prefill=(), decode=(), int tokens_per_decode=1) -> dict:
-        """Return the seconds of each part; arguments as `predict`, whose result is their sum. {}: there are none."""
+        """Return the seconds of each part, which sum to the result of `predict`; {}: there are no parts."""
         return {}
 
     def host_terms(self) -> dict:
-        """Return what the backend knows of [latency.host]: its keys, in microseconds."""
+        """Return the keys of [latency.host] that the backend knows, in microseconds."""
         return {}
 
     def provenance(self) -> dict:
-        """Return where the predictions counted so far come from, as it is to stand in the results."""
+        """Return the sources of the predictions counted so far, for the results."""
         found = self._collective.provenance() if self._collective is not None else {}
         return {"collective": found} if found else {}
 
     def warnings(self) -> list:
-        """Return what a reader of the results has to know, a sentence each."""
+        """Return notes for a reader of the results, a sentence each."""
         return self._collective.warnings() if self._collective is not None else []
 
     def raise_if_failed(self):
-        """Raise, once, why no time could be given: inside the event loop nothing can be raised."""
+        """Raise, once, the error of a failed prediction: the event loop itself cannot raise."""
         if self._collective is not None:
             self._collective.raise_if_failed()

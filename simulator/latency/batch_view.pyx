@@ -10,8 +10,8 @@ cdef class BatchView:
     Parameters
     ----------
     prefill : sequence of (tokens, context) or (tokens, context, prompt_tokens)
-        Prompt tokens computed now, tokens of the same request that are in the KV cache before, and tokens of its whole
-        prompt. A chunk that ends its prompt samples a token; without the third number it does.
+        Prompt tokens computed now, tokens of the request already in the KV cache, and tokens of its whole
+        prompt. A chunk that ends its prompt samples a token; without the third number it ends its prompt.
     decode : sequence of int
         For each decoding sequence, the tokens in the KV cache after this iteration.
     tokens_per_decode : int

@@ -1,8 +1,8 @@
-"""How many tokens ranks in lock step bring to the experts together.
+"""Number of tokens that ranks in lock step together bring to the experts.
 
-A rank without tokens brings one, its dummy. Under SGLang's attention data parallelism buffers are as long as all
-batches together (SUM_LEN), or each is padded to the longest one (MAX_LEN): the latter where no rank computes a prompt
-and the padding at most doubles the tokens. Source: SGLang, python/sglang/srt/layers/dp_attention.py, DpPaddingMode.
+A rank without tokens brings one, its dummy. Under SGLang's attention data parallelism a buffer has the length of all
+batches together (SUM_LEN), or each batch is padded to the longest (MAX_LEN): the latter if no rank computes a prompt
+and padding at most doubles the tokens. Source: SGLang, python/sglang/srt/layers/dp_attention.py, DpPaddingMode.
 """
 from libc.stdint cimport int32_t, int64_t
 
@@ -11,7 +11,7 @@ from simulator.domain.batch cimport BatchShape
 
 cdef struct Gathered:
     int64_t prefill_tokens
-    int64_t decode_tokens       # padding is counted here
+    int64_t decode_tokens       # padding included
 
 
 cdef void gather(Gathered* gathered, const BatchShape* shapes, int32_t num_busy, int32_t num_ranks,

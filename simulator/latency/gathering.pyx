@@ -1,4 +1,4 @@
-"""How many tokens ranks in lock step bring to the experts together."""
+"""Number of tokens that ranks in lock step together bring to the experts."""
 from libc.stdint cimport int32_t, int64_t
 
 from simulator.domain.batch cimport EAGER, BatchShape, rows_of
@@ -21,7 +21,7 @@ cdef void gather(Gathered* gathered, const BatchShape* shapes, int32_t num_busy,
 
 
 def padding_mode(tokens, has_prompts=False):
-    """Return SGLang's padding mode and the tokens that are gathered.
+    """Return SGLang's padding mode and the number of gathered tokens.
 
     tokens : of each rank, dummies included.
     """

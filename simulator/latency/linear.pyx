@@ -1,4 +1,4 @@
-"""`linear`: an iteration is a constant plus a price for each sequence, token and token of context."""
+"""`linear`: an iteration takes a constant plus a price per sequence, token and token of context."""
 from libc.stdint cimport int64_t
 cimport cython
 from typing import Annotated
@@ -15,14 +15,14 @@ Price = Annotated[float, Meta(ge=0, le=MAX_US)]
 
 
 class LinearParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Duration of one iteration = base + prices x counts; the user fits them."""
+    """Duration of one iteration = base + prices x counts; the user fits the prices."""
 
-    base_us: Annotated[Price, Meta(description="constant part")] = 5000.0
-    per_sequence_us: Annotated[Price, Meta(description="per scheduled sequence")] = 10.0
-    per_prefill_token_us: Annotated[Price, Meta(description="per prompt token computed")] = 20.0
-    per_decode_token_us: Annotated[Price, Meta(description="per decode token computed")] = 0.0
+    base_us: Annotated[Price, Meta(description="constant time of an iteration")] = 5000.0
+    per_sequence_us: Annotated[Price, Meta(description="time per scheduled sequence")] = 10.0
+    per_prefill_token_us: Annotated[Price, Meta(description="time per prompt token computed")] = 20.0
+    per_decode_token_us: Annotated[Price, Meta(description="time per decode token computed")] = 0.0
     per_context_token_us: Annotated[Price, Meta(description=(
-        "per token in KV of a decoding sequence, after the step"))] = 0.05
+        "time per token in KV of a decoding sequence, after the step"))] = 0.05
 
 
 @cython.final
@@ -50,16 +50,16 @@ cdef class Linear(LatencyModel):
 
     @staticmethod
     def phase_ns(parameters, rows):
-        """Return what prompts, and what decodes, add to the duration of iterations: two arrays, in ns.
+        """Return the parts of prompts and of decodes in the duration of iterations: two arrays, in ns.
 
-        parameters : `LinearParameters`. rows : of `records.ITERATION`. What both share, base and sequences, is in none.
+        parameters : `LinearParameters`. rows : of `records.ITERATION`. Base and sequences are in neither part.
         """
         return (1e3 * parameters.per_prefill_token_us * rows["prefill_tokens"],
                 1e3 * (parameters.per_decode_token_us * rows["decode_tokens"]
                        + parameters.per_context_token_us * rows["context_tokens"]))
 
     def breakdown(self, prefill=(), decode=(), int tokens_per_decode=1) -> dict:
-        """Return the seconds of each term; arguments as `predict`, whose result is their sum."""
+        """Return the seconds of each term, which sum to the result of `predict`; arguments as in `predict`."""
         cdef BatchView batch = BatchView(prefill, decode, tokens_per_decode)
         return {"base": 1e-9 * self._base, "sequences": 1e-9 * self._sequence * batch.shape.num_sequences,
                 "prefill": 1e-9 * self._prefill * batch.shape.prefill_tokens,

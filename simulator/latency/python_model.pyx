@@ -1,4 +1,4 @@
-"""Base class for latency models written in Python: slow, but the shortest way to try an idea."""
+"""Base class of latency models written in Python: slow, but the shortest way to try an idea."""
 from simulator.domain.batch cimport BatchShape
 from simulator.latency.base cimport LatencyModel
 from simulator.latency.batch_view cimport BatchView
@@ -9,21 +9,21 @@ cdef class PythonLatencyModel(LatencyModel):
 
     The experiment names the subclass: `backend = "my_lab.latency:TwoTier"`.
 
-    Hang a frozen `msgspec.Struct` on the class as `Parameters` to have keys of [latency] read, checked and passed on.
+    Give the class a frozen `msgspec.Struct` as `Parameters` to have keys of [latency] read, checked and passed on.
 
         class TwoTier(PythonLatencyModel):
             def batch_us(self, shape):
                 return 4000.0 if shape.num_decodes <= 64 else 9000.0
 
-    Each iteration costs a Python call, about a microsecond. The shape is valid during the call only: copy what you
-    keep. An exception ends the simulation and is raised from `run`.
+    Each iteration costs a Python call, about a microsecond. The shape is valid only during the call: copy values
+    to keep. An exception ends the simulation and is raised from `run`.
     """
 
     Parameters = None
 
-    cdef readonly object parameters     # what [latency] holds, as `Parameters`
+    cdef readonly object parameters     # the keys of [latency], as `Parameters`
     cdef readonly object deployment     # simulator.domain.deployment.Deployment
-    cdef BatchView _view                # one, reused for each call
+    cdef BatchView _view                # reused for each call
     cdef object _error                  # first exception of batch_us
 
     def __init__(self, parameters=None, deployment=None):
@@ -35,7 +35,7 @@ cdef class PythonLatencyModel(LatencyModel):
         self._error = None
 
     def batch_us(self, shape) -> float:
-        """Return the microseconds that the accelerator needs for the batch `shape`, a `BatchView`."""
+        """Return the accelerator time in microseconds of the batch `shape`, a `BatchView`."""
         raise NotImplementedError(f"{type(self).__name__} must override batch_us")
 
     cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:

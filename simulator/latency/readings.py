@@ -1,15 +1,15 @@
-"""What latency backends read, kept for the runs that follow: those of a comparison mostly read the same."""
+"""Content of files that latency backends read, cached for later runs, e.g. of a comparison."""
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 
 class Made(NamedTuple):
-    """A latency model, and what it was made of.
+    """A latency model, and the arguments that it was made from.
 
-    backend : its class.
+    backend : class of the model.
     asked : (name of the backend, parameters, [latency.collective], deployment).
     given : its other arguments by name.
-    make : returns another one, of other such arguments.
+    make : returns another model, given other such arguments.
     """
 
     backend: type
@@ -20,17 +20,17 @@ class Made(NamedTuple):
 
 
 class Readings:
-    """What was read, by what it was asked for.
+    """Cache of read data by its request.
 
-    Models share it, and nobody writes to it. It can be sent to another process. What lies in files is read as it was
-    when somebody first asked.
+    Models share the data and must not write to it. The cache can be sent to another process. Later changes of the
+    files are not noticed.
     """
 
     def __init__(self):
-        self._kept: list[tuple[Any, Any]] = []      # compared one by one: parameters may hold what has no hash
+        self._kept: list[tuple[Any, Any]] = []      # compared one by one: parameters may be unhashable
 
     def of(self, asked: Any, read: Callable[[], Any]) -> Any:
-        """Return what `read` returned when the same was asked for before, or returns now."""
+        """Return the result of `read`, cached by `asked`."""
         for known, found in self._kept:
             if known == asked:
                 return found
@@ -38,5 +38,5 @@ class Readings:
         return self._kept[-1][1]
 
     def around(self, made: Made) -> Any:
-        """Return the model that is to be used: the one that was made."""
+        """Return the model to use: here, the one that was made."""
         return made.model

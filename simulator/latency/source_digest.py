@@ -1,9 +1,9 @@
-"""Digests of files that tables were made from, remembered while a file stays as it was.
+"""Digests of source files of tables, cached while a file is unchanged.
 
-Names, sizes and times of change cost nothing to ask, while profiles take longer to digest than tables made from them
-to read. A digest is believed while the size and the times of its file are what they were, and only where the file was
-not just written: a second write within a tick of the clock would leave the same time behind. (The same care as git's
-with its index, Documentation/technical/racy-git.)
+Reading names, sizes and times of change is cheap, whereas digesting profiles takes longer than reading the tables made
+from them. A cached digest is valid while the size and the times of its file are unchanged, and only if the file was not
+just written: a second write within a tick of the clock would not change the time. (As in git's index, see its
+Documentation/technical/racy-git.)
 """
 import hashlib
 import json
@@ -22,12 +22,12 @@ FORMAT = 1
 
 
 def digest_of(path: str | Path, cache_directory: str | None, content: Callable[[str | Path], bytes]) -> str:
-    """Return the SHA-256 of what `content` reads from a file, hexadecimal.
+    """Return the SHA-256 of the bytes that `content` reads from a file, hexadecimal.
 
     Raises
     ------
     InputErrors
-        The file is not there, or what `content` raises. That nothing can be remembered is no fault.
+        The file is missing, or an error of `content`. A failure to write the cache is no fault.
     """
     try:
         stamp = _stamp(path)
@@ -55,7 +55,7 @@ def _file_of(known: dict, cache_directory: str | None) -> Path:
 
 
 def _recall(kept: Path, known: dict) -> str | None:
-    """Return the digest in a file of ours; None: there is none for the file as it is now, or it is damaged."""
+    """Return the digest in a cache file; None: it has none for the present file, or is damaged."""
     try:
         found = json.loads(kept.read_text(encoding="utf-8"))
         digest = found["sha256"]
@@ -65,7 +65,7 @@ def _recall(kept: Path, known: dict) -> str | None:
 
 
 def _remember(kept: Path, found: dict) -> None:
-    """Write a file, whole or not at all; where nothing can be written, nothing is remembered."""
+    """Write a cache file, whole or not at all; a failure is ignored."""
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(dir=kept.parent, prefix=f".{kept.stem}-")
@@ -80,5 +80,5 @@ def _remember(kept: Path, found: dict) -> None:
 
 
 def _signed(found: dict) -> dict:
-    """Return what is kept, with a digest of it: a flipped bit is not believed."""
+    """Return the facts with their digest, to detect damage."""
     return found | {"check": hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()}

@@ -1,4 +1,4 @@
-"""Files of tables that took long to make: where they are kept, and how one is written, whole or not at all."""
+"""Cache files of tables that are slow to compute: their folder, and writing a file whole or not at all."""
 import os
 import tempfile
 from collections.abc import Iterator
@@ -8,12 +8,12 @@ from pathlib import Path
 from simulator.core.hdf5_target import new_hdf5 as below_hdf5
 from simulator.errors import InputErrors, KeyFault
 
-# What h5py raises at a file that is missing, cut off, or not as it was written.
+# Errors of h5py for a file that is missing, cut off or damaged.
 DAMAGE = (OSError, KeyError, RuntimeError, ValueError, TypeError, IndexError)
 
 
 def cache_folder(directory: str | None) -> Path:
-    """Return the folder that an experiment names, or else the user's."""
+    """Return the cache folder that an experiment names, or else the user's."""
     if directory is not None:
         return Path(directory)
     caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"     # freedesktop.org, Base Directory
@@ -21,15 +21,15 @@ def cache_folder(directory: str | None) -> Path:
 
 
 def damaged(path: Path) -> str:
-    """Return what is told of a file that could not be used and is made again."""
-    return f"{path}: was damaged, or not made from what it should be; it was made again"
+    """Return the note on a cache file that could not be used and is rewritten."""
+    return f"{path}: was damaged, or made from other inputs; it was made again"
 
 
 @contextmanager
 def new_hdf5(path: Path) -> Iterator:
     """Yield an empty h5py.File that becomes `path` when the block ends well.
 
-    Else it leaves nothing. The same content gives the same bytes where datasets are made with `track_times=False`.
+    Otherwise no file remains. Equal content gives equal bytes if datasets are made with `track_times=False`.
 
     Raises
     ------

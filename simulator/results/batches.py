@@ -1,4 +1,4 @@
-"""What was in the batches of iterations, and how long these took: found in passes over blocks of rows."""
+"""Composition and durations of the batches of iterations: found in passes over blocks of rows."""
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import NamedTuple
@@ -21,7 +21,7 @@ Columns = Mapping[str, np.ndarray]
 class Kind(NamedTuple):
     """Iterations of decodes alone, or with prompts.
 
-    x, y : tokens and durations in ms, all of them, or of many the extremes of each column of pixels.
+    x, y : tokens and durations in ms, of all iterations, or of many the extremes of each column of pixels.
     """
 
     count: int
@@ -41,7 +41,7 @@ class Size(NamedTuple):
 
 
 class Histogram(NamedTuple):
-    """How many iterations have how much; bin i reaches from edges[i] to edges[i + 1]."""
+    """A histogram of iterations; bin i reaches from edges[i] to edges[i + 1]."""
 
     edges: np.ndarray
     counts: np.ndarray
@@ -56,7 +56,7 @@ def tokens_of(rows: Columns) -> np.ndarray:
 
 
 class Batches:
-    """Look at iterations in two passes, and further ones for medians.
+    """Process iterations in two passes, and further ones for medians.
 
     is_done : no further pass is needed.
     """
@@ -68,7 +68,7 @@ class Batches:
         self.is_done = False
 
     def take(self, rows: Columns) -> None:
-        """Look at a block."""
+        """Process a block of rows."""
         tokens, took_ms = tokens_of(rows), rows["duration_ns"] / MS
         if not all(kind.is_done for kind in self._kinds):
             has_prompt = rows["prefill_tokens"] != 0
@@ -81,7 +81,7 @@ class Batches:
                 counted.take(values)
 
     def end_pass(self) -> None:
-        """Take note that all rows were shown."""
+        """End a pass over all rows."""
         for kind in self._kinds:
             kind.end_pass()
         if self._sizes is None:
@@ -91,15 +91,15 @@ class Batches:
             self.is_done = self._sizes.is_done and all(kind.is_done for kind in self._kinds)
 
     def kinds(self) -> dict[str, Kind]:
-        """Return what there is of each of `KINDS`, in their order."""
+        """Return the iterations of each of `KINDS`, in their order."""
         return {name: kind.found() for name, kind in zip(KINDS, self._kinds, strict=True) if kind.ranked.count}
 
     def sizes(self) -> list[Size]:
-        """Return what there is of each size of batch."""
+        """Return the iterations of each size of batch."""
         return self._sizes.found()
 
     def histogram(self, name: str) -> Histogram:
-        """Return that of `sequences` or `tokens`."""
+        """Return the histogram of `sequences` or `tokens`."""
         values, times = self._counts[name].found()
         highest = int(values.max(initial=0))
         width = -(-(highest + 1) // NUM_BINS)

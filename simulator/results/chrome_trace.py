@@ -2,9 +2,9 @@
 
 A process is a replica (pid is its number), a thread a pipeline stage. Each iteration is a complete event in each stage,
 from when it begins to execute there, with its composition as args; counters show KV blocks and requests; each request
-is an async span with its phases inside. Process -1 is the gateway (gateway_trace.py); without one, requests that no
-replica got are its instants. Times are microseconds with three decimals: nothing is rounded. Of a long run a window is
-shown, or as much from its beginning as the most events allow; what is left out is counted.
+is an async span with its phases inside. Process -1 is the gateway (gateway_trace.py); without one, requests without
+a replica are its instants. Times are microseconds with three decimals: nothing is rounded. Of a long run a window is
+shown, or as much from its beginning as the most events allow; omitted events are counted.
 
 Format: "Trace Event Format", Google, 2016.
 """
@@ -74,7 +74,7 @@ class ChromeTrace:
     Parameters
     ----------
     path : the file, replaced if it exists.
-    window : what is shown; names, incidents and moves do not count as events. None: all.
+    window : the part to show; names, incidents and moves do not count as events. None: all.
     """
 
     def __init__(self, path: Path, window: TraceWindow | None = None):
@@ -105,7 +105,7 @@ class ChromeTrace:
     def finish(self, run: Run) -> list[str]:
         """Append requests, incidents, moves and names, and end the file.
 
-        Return what is left out, in words.
+        Return notes on omitted events.
         The spans of unfinished requests end where the clock stopped.
         """
         requests, journeys = run.workload.requests, journeys_of(run)
@@ -151,7 +151,7 @@ class ChromeTrace:
             self._write(text, kinds[part], of_part, texts)
 
     def _names(self, num_replicas: int, outside: str) -> Iterable[str]:
-        """Name processes and threads; `outside`: the process of requests that are in no replica, if there is one."""
+        """Name processes and threads; `outside`: the process of requests without a replica, if there is one."""
         for replica in range(num_replicas):
             yield _PROCESS % (replica, f"replica {replica}", replica, replica)
         if outside:

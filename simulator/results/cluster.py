@@ -1,4 +1,4 @@
-"""Numbers of summary.json about what stands before the replicas and how they share the work."""
+"""Numbers of summary.json about the gateway, tenants, pools and the share of each replica."""
 from typing import NamedTuple
 
 import numpy as np
@@ -11,28 +11,28 @@ from simulator.results.uptime import PAID, SERVING, busy_in_ns, time_in_ns
 from simulator.results.window_events import Events
 
 NS_PER_HOUR = 3.6e12
-# The cause where none is noted.
+# cause without a record
 _UNNAMED = {"rejected": "engine", "dropped": "engine", "timed_out": "deadline", "failed": "engine"}
 
 
 class PoolFacts(NamedTuple):
-    """What a summary says of a pool beside its numbers."""
+    """A pool's facts for the summary beside its numbers."""
 
     name: str
     num_replicas: int           # places in it; replicas are numbered pool by pool
     cost_per_hour: float        # of a replica, in any currency
-    node: str = ""              # type of node, or accelerator, that it runs on; "": not said
+    node: str = ""              # type of node, or accelerator, that it runs on; "": not known
     ranks: int = 1              # how many of the places are the ranks of one replica
 
 
 def by_cause(requests: np.ndarray, journeys: Columns | None) -> dict[str, dict[str, int]]:
-    """Count the requests that were not served, by what became of them and why.
+    """Count the requests that were not served, by status and cause.
 
     The counts of a status sum to that of `requests`; a status that no request has is absent.
 
     Parameters
     ----------
-    journeys : what `journeys_of` gave; likewise below.
+    journeys : from `journeys_of`; also in the functions below.
     """
     status, counts = requests["status"], {}
     for name, unnamed in _UNNAMED.items():
@@ -48,8 +48,8 @@ def by_cause(requests: np.ndarray, journeys: Columns | None) -> dict[str, dict[s
 def gateway(journeys: Columns | None) -> dict:
     """Describe the way to the replicas; empty where there are no journeys.
 
-    `gateway_ms` is admission to dispatch, of requests that were sent to a replica and, since a replica failed, to no
-    other. `downtime_ms` describes requests that were interrupted.
+    `gateway_ms` is admission to dispatch, of requests that were sent to a replica, and not to
+    another after a failure. `downtime_ms` describes requests that were interrupted.
     """
     if journeys is None:
         return {}
@@ -65,13 +65,13 @@ def gateway(journeys: Columns | None) -> dict:
 
 
 def fairness(run: Run, events: Events | None) -> float | None:
-    """Return Jain's index of the output tokens that tenants got; None without tenants.
+    """Return Jain's index of the output tokens of tenants; None without tenants.
 
-    (sum x)^2 / (n sum x^2), 1 if all are 0, over tenants of whom a request came; x are the output tokens of a tenant's
-    completed requests, or those that came in the window that is measured, over tenants with a measured request or a
+    (sum x)^2 / (n sum x^2), 1 if all are 0, over tenants with any request; x are the output tokens of a tenant's
+    completed requests, or those generated in the measured window, over tenants with a measured request or a
     token there. Source: Jain, Chiu, Hawe, "A quantitative measure of fairness", DEC-TR-301, 1984.
 
-    events : what happened in the window; None: there is none.
+    events : events in the window; None: there is no window.
     """
     requests, codes = run.workload.requests, run.workload.demands["tenant"]
     came = (codes >= 0) & records.has_come(requests["status"])
@@ -88,11 +88,11 @@ def fairness(run: Run, events: Events | None) -> float | None:
 
 
 def replica_shares(run: Run, pools: tuple[PoolFacts, ...]) -> list[dict]:
-    """Describe for each replica its time, how it used it, its queue and its cost.
+    """Describe for each replica its time, its utilisation, its queue and its cost.
 
     It costs from the moment it is wanted until it is off. The queue is that of first admissions: from waiting queue to
-    first scheduled, on the replica that a request was sent to last. Empty dicts for one replica that nothing stands
-    before.
+    first scheduled, on the replica that a request was sent to last. Empty dicts for one replica without a
+    gateway.
     """
     if len(run.replicas) < 2 and run.journeys is None and not pools:
         return [{} for _ in run.replicas]
@@ -127,9 +127,9 @@ def by_pool(run: Run, pools: tuple[PoolFacts, ...]) -> dict[str, dict]:
 
 
 def within_window(run: Run) -> np.ndarray:
-    """Return `Run.replicas` as the window that is measured has them.
+    """Return `Run.replicas` within the measured window.
 
-    Busy time, and the requests sent and completed, are those of it alone; without a window nothing changes. A replica
+    Busy time, and the requests sent and completed, count only there; without a window nothing changes. A replica
     of a pool for prefill completes a request when it has computed the prompt.
     """
     if run.window is None:
@@ -138,14 +138,14 @@ def within_window(run: Run) -> np.ndarray:
     rows["busy_ns"], number = busy_in_ns(run), len(rows)
     for name, (replica, times_ns) in _visits(run).items():
         inside = (replica >= 0) & run.window.holds(times_ns)
-        if name == "requests":          # one that comes with the window is sent in it
+        if name == "requests":          # a request that arrives at the window's beginning is sent in it
             inside |= (replica >= 0) & (times_ns == run.window.begin_ns) & (times_ns < run.window.end_ns)
         rows[name] = np.bincount(replica[inside], minlength=number)
     return rows
 
 
 def _visits(run: Run) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return which replicas requests were sent to, and which completed them, each with the time of that."""
+    """Return the replicas that requests were sent to, and that completed them, each with the times."""
     requests, legs, moved = run.workload.requests, run.legs, run.transfers
     ended_ns = np.where(requests["status"] == records.COMPLETED, requests["completed_ns"], records.NEVER_NS)
     completed = requests["replica"], ended_ns
@@ -165,7 +165,7 @@ def _visits(run: Run) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 def cost_by_node(pools: tuple[PoolFacts, ...], parts: dict[str, dict]) -> dict[str, dict[str, float]]:
     """Add up the cost of pools by type of node; per hour, with all places taken.
 
-    parts : what `by_pool` gave.
+    parts : from `by_pool`.
     """
     costs = {}
     for pool in pools:
@@ -176,7 +176,7 @@ def cost_by_node(pools: tuple[PoolFacts, ...], parts: dict[str, dict]) -> dict[s
 
 
 def _utilisation(busy_ns: int, up_ns: int) -> float:
-    """Return the share of its time that a replica was busy; one that goes may still end an iteration for nobody."""
+    """Return the busy share of a replica's time, at most 1; a removed replica may still end an iteration."""
     return min(busy_ns / up_ns, 1.0) if up_ns else 0.0
 
 
@@ -195,7 +195,7 @@ def _queues(run: Run) -> list[tuple[int, int]]:
 
 
 def _queue(run: Run, rows: np.ndarray) -> tuple[int, int]:
-    """Return the sum of waiting times, and the most that waited at once; who leaves at an instant makes room at it.
+    """Return the sum of waiting times, and the most that waited at once; departures at an instant count first.
 
     Both within the window, where there is one.
     """

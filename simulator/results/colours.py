@@ -1,13 +1,13 @@
-"""Colours for people at a terminal: a verdict is seen before it is read.
+"""Colours on a terminal: a verdict is seen before it is read.
 
-Nothing is coloured elsewhere, where NO_COLOR is set to anything (no-color.org), or on a terminal that says it is dumb.
+Nothing is coloured elsewhere, where NO_COLOR is set to anything (no-color.org), or on a terminal with TERM=dumb.
 """
 import os
 import re
 from typing import TextIO
 
 GREEN, YELLOW, RED = "32", "33", "31"
-WORDS = {               # what is coloured, as it stands in what is printed
+WORDS = {               # coloured words, as they are printed
     r"(?<=: )stable$": GREEN,
     r"(?<=: )growing\b": YELLOW,
     r"(?<=: )overloaded\b": RED,
@@ -20,14 +20,14 @@ _CODES = list(WORDS.values())
 
 
 def coloured(text: str, stream: TextIO) -> str:
-    """Return text as it is to be printed to a stream."""
+    """Return text with colours, if the stream takes them."""
     if not has_colours(stream):
         return text
     return _PATTERN.sub(lambda match: f"\x1b[{_code(match)}m{match[0]}\x1b[0m", text)
 
 
 def has_colours(stream: TextIO) -> bool:
-    """Say whether a stream is a terminal that people want colours on."""
+    """Return whether a stream is a terminal on which colours are wanted."""
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and stream.isatty()
 
 

@@ -1,4 +1,4 @@
-"""Runs that end before their requests do, and requests that never come: how many, in a sentence."""
+"""Notes on runs that end before their requests, and on requests that never arrive."""
 import numpy as np
 
 from simulator.domain import records
@@ -6,10 +6,10 @@ from simulator.domain.run import Run
 
 
 def cut_notes(run: Run) -> list[str]:
-    """Say where the horizon, or a stop, cut a run, and how many requests it left.
+    """Return a note if the horizon, or a stop, cut a run, with the requests left.
 
-    All requests of the run count, whichever are measured. A run that is complete without a horizon was not cut: where
-    requests wait for ever then, the diagnosis of the engine says why, and so it does of a replica that cannot go on.
+    All requests of the run count, measured or not. A run that is complete without a horizon was not cut: where requests
+    wait for ever then, or a replica cannot continue, the diagnosis of the engine says why.
     """
     if run.complete and run.horizon_ns is None:
         return []
@@ -31,7 +31,7 @@ def cut_notes(run: Run) -> list[str]:
 
 
 def unsent_notes(run: Run) -> list[str]:
-    """Say how many requests never came since one that they wait for did not complete."""
+    """Return a note on requests never sent, since one before them did not complete."""
     workload, script = run.workload, run.workload.script
     if script is None or script.play_begins is None:
         return []
@@ -52,11 +52,11 @@ def unsent_notes(run: Run) -> list[str]:
 
 
 def _goes_on(run: Run) -> bool:
-    """Say whether clients that only the end of their load bounds were to send more: what never came has no rows."""
+    """Return whether clients with a load bounded only by its end would have sent more: such requests have no rows."""
     script = run.workload.script
     if script is None:
         return False
-    begins_ns: list[int] = []           # the earliest: what a group waits for may take longer
+    begins_ns: list[int] = []           # the earliest: an awaited group may take longer
     for group in script.groups:
         before = None if group.after < 0 else script.groups[group.after]
         begins_ns.append(group.interval_ns + (0 if before is None else begins_ns[group.after] + before.lasts_ns))

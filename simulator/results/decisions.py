@@ -1,4 +1,4 @@
-"""What routing decisions amount to, added up as they come."""
+"""Totals of routing decisions, added up as they are made."""
 import numpy as np
 
 
@@ -8,7 +8,7 @@ class DecisionTotals:
     def __init__(self):
         self._total = 0
         self._regret = self._most_regret = 0.0
-        self._targets = np.zeros(0, np.int64)       # [replica] decisions for it
+        self._targets = np.zeros(0, np.int64)       # [replica] number of decisions
 
     def append(self, rows: np.ndarray) -> None:
         """Take rows of `records.DECISION`."""
@@ -21,9 +21,9 @@ class DecisionTotals:
         self._most_regret = max(self._most_regret, float(rows["regret"].max(initial=0.0)))
 
     def summary(self, num_replicas: int) -> dict:
-        """Return what summary.json says of them.
+        """Return the part of summary.json about them.
 
-        `targets` counts the decisions for each replica; regret is that of requests that got one.
+        `targets` counts the decisions for each replica; regret is over requests that got a replica.
         """
         routed = int(self._targets.sum())
         targets = np.zeros(num_replicas, np.int64)

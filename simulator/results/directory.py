@@ -1,7 +1,7 @@
 """A results directory is complete or absent: it is written beside its place and renamed.
 
-Results are replaced only when that is asked for, and the old ones are there until the new ones are. A directory that
-holds anything a run does not write is left alone. In the current folder, in which somebody stands, the files are
+Results are replaced only with an option for it, and the old ones stay until the new ones are complete. A directory with
+any file that a run does not write is left alone. If it is the current folder of the process, the files are
 replaced and the folder stays.
 """
 import ctypes
@@ -21,12 +21,12 @@ from simulator.errors import InputErrors, OutputError
 
 
 class Contents(NamedTuple):
-    """What a command writes into a directory.
+    """The files that a command writes into a directory.
 
-    writer : as messages call it.
-    is_own : says whether it writes a file of that name.
+    writer : its name in messages.
+    is_own : returns whether the command writes a file of that name.
     required : files without which the directory is not complete.
-    state : says what is there, of a complete directory.
+    state : describes a complete directory.
     """
 
     writer: str
@@ -36,7 +36,7 @@ class Contents(NamedTuple):
 
 
 REQUIRED = frozenset(("summary.json", "results.h5", "resolved.toml", "provenance.json"))
-REPORT, PICTURES = "report.html", "report"      # what `report` adds: a page, and a folder of pictures
+REPORT, PICTURES = "report.html", "report"      # of `report`: a page, and a folder of pictures
 FILES = REQUIRED | {"trace.json", "request_metrics.csv", "batch_metrics.csv", REPORT, PICTURES}
 
 _ELSEWHERE = "--out chooses another directory"
@@ -49,7 +49,7 @@ def _state(directory: Path) -> str:
     try:
         is_complete = json.loads((directory / "summary.json").read_bytes())["complete"]
     except (OSError, ValueError, LookupError, TypeError):
-        is_complete = True      # written, if not by this version: then all is there
+        is_complete = True      # written by another version: then all files exist
     return "complete results exist" if is_complete else "results of an interrupted run exist (incomplete)"
 
 
@@ -70,7 +70,7 @@ def check_free(directory: str | Path, overwrite: bool = False, contents: Content
     Raises
     ------
     InputErrors
-        Results are there and `overwrite` is false; or something else is there; or nothing can have that name.
+        Results are there and `overwrite` is false; or the place has other files; or the name is impossible.
     """
     directory = Path(place_of(directory)).resolve()
     if not directory.exists():
@@ -94,7 +94,7 @@ def check_free(directory: str | Path, overwrite: bool = False, contents: Content
 def staged(directory: str | Path, overwrite: bool = False, contents: Contents = RESULTS) -> Iterator[Path]:
     """Give a temporary directory, which becomes `directory` if the block ends well.
 
-    If it does not, nothing is left behind; what a process that was killed has left there is removed too.
+    If it does not, it is removed; leftovers of a killed process are removed too.
 
     Raises
     ------
@@ -118,21 +118,21 @@ def staged(directory: str | Path, overwrite: bool = False, contents: Contents = 
         if error.errno in OutputError.ERRNOS:
             raise OutputError(directory, error) from error
         raise
-    finally:    # what is left there: the new results after a failure, the old ones after an exchange
+    finally:    # left behind: the new results after a failure, the old ones after an exchange
         _remove(temporary)
 
 
 def _process(number: int | str) -> str:
-    """Return the name of a process of this machine among those of all that share the disk."""
+    """Return a name for a process of this machine that is unique among all machines sharing the disk."""
     return f"{zlib.crc32(platform.node().encode()):08x}-{number}"
 
 
 def _remove_leftovers(directory: Path) -> None:
     """Remove the temporary directories of dead processes of this user and machine."""
-    if os.name != "posix":      # elsewhere nothing tells without harm whether a process lives
+    if os.name != "posix":      # elsewhere there is no harmless test whether a process lives
         return
     name = re.compile(rf"\.{re.escape(directory.name)}\.{_process('([0-9]+)')}\.[0-9a-f]{{8}}\.partial")
-    with suppress(OSError):     # no such folder yet; what cannot be removed is in nobody's way
+    with suppress(OSError):     # no such folder yet; a leftover that cannot be removed does no harm
         for entry in os.scandir(directory.parent):
             found = name.fullmatch(entry.name)
             if found and entry.stat(follow_symlinks=False).st_uid == os.getuid() and _is_dead(int(found[1])):
@@ -174,7 +174,7 @@ def _replace_files(temporary: Path, directory: Path) -> None:
 
 
 def _remove(directory: Path) -> None:
-    """Remove a directory if it is there, also when a signal comes meanwhile."""
+    """Remove a directory if it exists, also when a signal arrives meanwhile."""
     try:
         shutil.rmtree(directory, ignore_errors=True)
     except BaseException:
@@ -183,7 +183,7 @@ def _remove(directory: Path) -> None:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Swap two directories in one step, where the system can (Linux, renameat2); say whether it did."""
+    """Swap two directories in one step, where the system can (Linux, renameat2); return whether it did."""
     try:
         renameat2 = ctypes.CDLL(None).renameat2
     except (AttributeError, OSError, TypeError):

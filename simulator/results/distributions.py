@@ -30,7 +30,7 @@ def distribution(samples: np.ndarray) -> dict[str, float | None]:
 def weighted_distribution_ms(samples_ns: WeightedSamples) -> dict[str, float | None]:
     """Describe, in ms, samples in ns that are not expanded.
 
-    Percentiles are those of the expanded samples to the last bit; mean and deviation are rounded once.
+    Percentiles equal those of the expanded samples to the last bit; mean and deviation are rounded once.
     """
     num_samples = samples_ns.total_weight()
     if not num_samples:
@@ -43,7 +43,7 @@ def weighted_distribution_ms(samples_ns: WeightedSamples) -> dict[str, float | N
 
 
 class _Ranks:
-    """Which of so many sorted samples decide `PERCENTILES` and the extremes; `needed`: their ranks, in order."""
+    """Ranks of sorted samples that decide `PERCENTILES` and the extremes; `needed`: their ranks, in order."""
 
     def __init__(self, num_samples: int):
         rank = (num_samples - 1) * (np.array(PERCENTILES) / 100)

@@ -1,4 +1,4 @@
-"""What encode pools did: /encode_jobs, what the summary says, rows of the Chrome trace."""
+"""Encode pools: /encode_jobs, their part of the summary, rows of the Chrome trace."""
 import json
 from collections.abc import Iterable
 
@@ -22,19 +22,19 @@ _NAMES = ('{"ph":"M","name":"process_name","pid":%d,"args":{"name":"encode repli
 
 
 def metrics_of(run: Run, whole: Run) -> dict:
-    """Return what the summary says of encode pools; nothing where there are none.
+    """Return the part of the summary about encode pools; empty where there are none.
 
-    run : what is measured of the `whole` run.
+    run : the measured part of the `whole` run.
 
-    jobs : items of measured requests that came to a replica; completed : whose embeddings have come to where the prompt
-        is computed; hits : of those that were encoded, what was in the cache already, or computed for another item of
-        the batch. embeddings are those computed, bytes those of completed ones.
-    wait_ms : of a request, from its first item's coming to a replica until the last one's embeddings have come; it is
-        part of gateway_ms.
-    queue_ms, transfer_ms : of an item, until the batch that has it begins; from its end until the embeddings have come.
-    ttft_share : of the TTFT of completed requests with items that first, summed over them.
-    by_pool, replicas : over the whole run, or the window that is measured, of all requests; a replica costs from the
-        beginning of that to its end.
+    jobs : items of measured requests that reached a replica; completed : those with embeddings at the replica of the
+        prompt; hits : encoded items found in the cache, or computed for another item of the batch; embeddings : number
+        computed; bytes : of the embeddings of completed ones.
+    wait_ms : of a request, from the arrival of its first item at a replica until its last embeddings have arrived; it
+        is part of gateway_ms.
+    queue_ms, transfer_ms : of an item, until its batch begins; from the batch's end until the embeddings have arrived.
+    ttft_share : share of the TTFT of completed requests with items that is wait_ms, summed over them.
+    by_pool, replicas : over the whole run, or the measured window, of all requests; a replica costs from its
+        beginning to its end.
     """
     done = run.encoding
     if done is None:
@@ -72,8 +72,8 @@ def with_costs(costs: dict[str, dict[str, float]], run: Run) -> dict[str, dict[s
 def encode_events(run: Run, window: TraceWindow) -> Iterable[str]:
     """Yield the batches and transfers of each encode replica.
 
-    A replica is a process behind those that compute tokens. A transfer is shown from its first byte until it has come:
-    on a link with latency the next one begins before that.
+    A replica is a process behind those that compute tokens. A transfer is shown from its first byte until it has
+    arrived: on a link with latency the next one begins before that.
     """
     if run.encoding is None:
         return
@@ -103,7 +103,7 @@ def _pool_of(done: Encoding) -> np.ndarray:
 
 
 def _waits_ns(jobs: np.ndarray, num_requests: int) -> np.ndarray:
-    """Return how long each request waited for its items, int64 (requests,); -1: it has none, or not all have come."""
+    """Return how long each request waited for its items, int64 (requests,); -1: none, or not all have arrived."""
     first_ns = np.full(num_requests, np.iinfo(np.int64).max)
     last_ns = np.full(num_requests, -1)
     np.minimum.at(first_ns, jobs["request"], jobs["queued_ns"])
@@ -138,5 +138,5 @@ def _by_pool(done: Encoding, pool_of: np.ndarray, busy_of: np.ndarray, lasts_ns:
 
 
 def _share(busy_ns: int, of_ns: int) -> float:
-    """Return the share of its time that a replica was busy; a batch may end behind the end of the run."""
+    """Return the share of its time that a replica was busy; a batch may end after the end of the run."""
     return min(busy_ns / of_ns, 1.0) if of_ns else 0.0

@@ -1,9 +1,9 @@
 """Energy of a run, as modelled: the power of each phase x the time that accelerators spent in it.
 
-E = sum over phases of P(phase) x time + P(idle) x the rest of the time that is paid for, from wanted to off. What is
-not measured is not 0: below 90 % of the time with known power there is no number, as in AISimulate
-(ai-dynamo/aisimulate, docs/power-model.md). It is of the window where one is measured,
-else of the whole run. A data-parallel rank that has no tokens and only keeps step with others has no iterations, and
+E = sum over phases of P(phase) x time + P(idle) x the rest of the paid time, from wanted to off. Unknown power is not
+taken as 0: below 90 % of the time with known power there is no number, as in AISimulate
+(ai-dynamo/aisimulate, docs/power-model.md). It is of the measured window where there is one,
+else of the whole run. A data-parallel rank without tokens that only keeps step with others has no iterations, and
 counts as idle.
 """
 import math
@@ -21,10 +21,10 @@ J_PER_KWH = 3.6e6
 
 
 class PoweredPool(NamedTuple):
-    """What a pool draws.
+    """The accelerators of a pool, for their power.
 
-    accelerator : its name. places : as `power_meter.Metered` has them. accelerators : of each place.
-    nodes : of each place, a fraction where several share one; None: no node is named.
+    accelerator : its name. places : as in `power_meter.Metered`. accelerators : of each place.
+    nodes : of each place, a fraction where several share a node; None: no node is named.
     """
 
     accelerator: str
@@ -35,7 +35,7 @@ class PoweredPool(NamedTuple):
 
 
 class PowerFacts(NamedTuple):
-    """What an experiment says of power, and what counts the time."""
+    """Power keys of an experiment, and the phases that are counted."""
 
     pools: tuple[PoweredPool, ...]
     carbon: Carbon | None
@@ -44,7 +44,7 @@ class PowerFacts(NamedTuple):
 
 
 class _Watts(NamedTuple):
-    """Of each place; NaN where not known: in each phase (places, 3), idle, of its nodes."""
+    """Watts of each place; NaN where not known: in each phase (places, 3), idle, of its nodes."""
 
     active: np.ndarray
     idle: np.ndarray
@@ -56,11 +56,11 @@ class _Watts(NamedTuple):
 def energy_of(run: Run, facts: PowerFacts, meter: PowerMeter, tokens: int) -> dict:
     """Return the part `energy` of summary.json.
 
-    tokens : output tokens that it was spent on.
+    tokens : output tokens that the energy is divided by.
 
-    Joules are those of what is known: `coverage` is the share of the accelerators' active time whose power is,
-    `idle_coverage` of the idle time. `average_w` is that of all, `active_w_per_accelerator` of one while it works.
-    `facility_kwh` has the pue in it; CO2 and electricity are of it.
+    Joules cover accelerators of known power: `coverage` is the share of active time with known power,
+    `idle_coverage` of the idle time. `average_w` is of all, `active_w_per_accelerator` of one while it works.
+    `facility_kwh` includes the pue; CO2 and electricity are computed from it.
     """
     watts, active_ns = _watts(facts.pools), meter.within(run.window)
     replica, begin_ns, end_ns = stays(run, PAID)
@@ -93,7 +93,7 @@ def energy_of(run: Run, facts: PowerFacts, meter: PowerMeter, tokens: int) -> di
 
 
 def remarks(energy: dict) -> list[str]:
-    """Say what a reader of `energy` should know, one sentence each."""
+    """Return remarks on `energy` for the reader, one sentence each."""
     found = []
     if energy["energy_j"]["total"] is None:
         found.append(f"energy: {energy['coverage']:.1%} of the active and {energy['idle_coverage']:.1%} of the idle "
@@ -110,7 +110,7 @@ def _watts(pools: tuple[PoweredPool, ...]) -> _Watts:
     def known(key: str) -> np.ndarray:
         return np.array([math.nan if pool.power is None else pool.power.measured(key) or math.nan for pool in pools])
 
-    active = np.full((len(pools), 3), math.nan)         # what is in no phase has no power
+    active = np.full((len(pools), 3), math.nan)         # time in no phase has no power
     active[:, PREFILL], active[:, DECODE] = known("prefill_w"), known("decode_w")
     nodes = np.array([math.nan if pool.nodes is None else pool.nodes for pool in pools])
     return _Watts(*(np.repeat(each, counts, axis=0) for each in (
@@ -119,13 +119,13 @@ def _watts(pools: tuple[PoweredPool, ...]) -> _Watts:
 
 
 def _share(spent_ns: np.ndarray, watts: np.ndarray) -> float:
-    """Return the share of the time whose power is known; 1 if there is none."""
+    """Return the share of the time with known power; 1 if there is none."""
     total = int(spent_ns.sum())
     return int(spent_ns[~np.isnan(watts)].sum()) / total if total else 1.0
 
 
 def _of_the_building(kwh: np.ndarray | None, facts: PowerFacts) -> dict:
-    """Return what the building draws, what that emits and costs; None where it is not known, or nobody says.
+    """Return the energy of the building, its emissions and cost; None where not known or not given.
 
     kwh : (places, hours), NaN without a pue.
     """
@@ -141,7 +141,7 @@ def _of_the_building(kwh: np.ndarray | None, facts: PowerFacts) -> dict:
 
 
 def _sources(pools: tuple[PoweredPool, ...]) -> list[dict]:
-    """Return who says what accelerators draw, each once."""
+    """Return the sources of the power figures, each once."""
     by_name = {pool.accelerator: pool.power for pool in pools if pool.power is not None}
     return [{"accelerator": name, "source": power.source, "host_source": power.host_source,
              "pue_source": power.pue_source} for name, power in by_name.items()]

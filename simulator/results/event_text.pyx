@@ -29,7 +29,7 @@ cdef struct Piece:              # of a template: a literal, and the value behind
 cdef class EventText:
     """Fills in templates.
 
-    templates : texts in which <name> stands for a value.
+    templates : texts with <name> as placeholder for a value.
     columns : name -> "integer", "time" (ns, written as microseconds with three decimals) or "text".
     separator : between two events.
     """
@@ -71,7 +71,7 @@ cdef class EventText:
         """Return the text of some events, an array of uint8.
 
         kinds : (n,) number of the template of each.
-        values : (n, columns) what it may ask for.
+        values : (n, columns) values of the placeholders.
         texts : bytes; the values of columns of texts are their numbers.
         """
         cdef int64_t longest = max(map(len, texts), default=0), i

@@ -17,18 +17,18 @@ from simulator.workload.base import Workload
 
 
 class FileRecorder:
-    """What the engine calls while it runs; its rows lie in memory that it uses again.
+    """Receives the engine's calls during a run, and writes files; reuses its memory.
 
-    wants_iterations, wants_tokens, wants_samples, wants_decisions : whether the engine need call at all.
-    pending : called at the end, before all else is written: they hand on the rows that the engine still holds.
-    spent_s : how long the calls took.
+    wants_iterations, wants_tokens, wants_samples, wants_decisions : whether the engine must call.
+    pending : functions called first at the end: they pass on the rows that the engine still holds.
+    spent_s : duration of the calls.
 
     Parameters
     ----------
     output : the Struct of [output], or an object with the same fields.
     workload : of the run.
     attributes : of the root of results.h5.
-    listeners : take iterations, too.
+    listeners : further receivers of iterations.
     """
 
     def __init__(self, output, workload: Workload, attributes: dict, listeners: tuple = ()):
@@ -49,7 +49,7 @@ class FileRecorder:
     def into(self, directory: Path) -> Iterator[None]:
         """Open the files in `directory` for the length of the block.
 
-        Rows are taken, and `finish` called, inside it.
+        The engine runs, and `finish` is called, inside it.
         """
         with ExitStack() as files:
             streams = ["replica_samples"] * self.wants_samples + ["decisions", "candidates"] * self.wants_decisions
@@ -99,7 +99,7 @@ class FileRecorder:
         self.spent_s += time.perf_counter() - began_s
 
     def finish(self, run: Run) -> None:
-        """Write what is known only at the end; tell the run what its decisions amount to."""
+        """Write the tables known only at the end; set the run's totals of decisions."""
         for hand_on in self.pending:
             hand_on()
         if self.wants_decisions:

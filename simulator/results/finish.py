@@ -1,10 +1,10 @@
-"""Why the output of each request ended."""
+"""The reason for the end of each request's output."""
 import numpy as np
 
 from simulator.domain import records
 from simulator.workload.budgets import is_declared
 
-BLOCK_ROWS = 1 << 16            # looked at together
+BLOCK_ROWS = 1 << 16            # processed together
 RECALLED = records.CAUSE_NAMES.index("recalled")
 _BY_STATUS = {"rejected": records.REFUSED, "dropped": records.ERROR, "failed": records.ERROR,
               "timed_out": records.TIMEOUT}
@@ -15,14 +15,14 @@ def finish_codes(workload, journeys: np.ndarray | None = None, part: slice = sli
 
     A completed request stops by itself if its true length was reached, else at the limit that its client declared, else
     at max_model_len, or where its engine lets it grow no further for the size of its KV pool. Of two limits met at once
-    the first counts, for vLLM looks for the end of the text first and the second cuts nothing. One that the gateway
-    took off its replica is aborted, one that ran when the grace of a load was over is cancelled; one that is not over
-    has no reason.
+    the first counts, for vLLM looks for the end of the text first and the second cuts nothing. A request that
+    the gateway took off its replica is aborted, one still running after the grace of a load is cancelled; an unfinished
+    one has no reason.
 
     Parameters
     ----------
     workload : simulator.workload.base.Workload
-    journeys : what `journeys_of` gave.
+    journeys : from `journeys_of`.
     part : rows of the request table.
 
     Notes
@@ -49,7 +49,7 @@ def finish_codes(workload, journeys: np.ndarray | None = None, part: slice = sli
 
 
 def cancelled(workload, part: slice = slice(None)) -> np.ndarray:
-    """Say which requests the load gave up when its time was over, bool (n,)."""
+    """Return a mask of requests that the load cancelled at its end, bool (n,)."""
     status = workload.requests["status"][part]
     if workload.script is None or not workload.script.cancels:
         return np.zeros(len(status), bool)
@@ -58,7 +58,7 @@ def cancelled(workload, part: slice = slice(None)) -> np.ndarray:
 
 
 def cut_short(workload, reason: int = records.MAX_MODEL_LEN) -> np.ndarray:
-    """Return the rows of completed requests that ended so: max_model_len cut them."""
+    """Return the rows of completed requests that a limit cut, e.g. max_model_len."""
     parts = [np.empty(0, np.int64)]
     for first in range(0, len(workload.requests), BLOCK_ROWS):
         codes = finish_codes(workload, part=slice(first, first + BLOCK_ROWS))

@@ -1,6 +1,6 @@
 """One number by which runs can be compared, higher is better.
 
-Source: BLIS (inference-sim), sim/cluster/metrics.go, ComputeFitness, whose ticks are microseconds: a latency of 1 ms is
+Source: BLIS (inference-sim), sim/cluster/metrics.go, ComputeFitness, with ticks of a microsecond: a latency of 1 ms is
 worth 1/2, as are 100 requests/s and 10,000 output tokens/s. Weights are not made to sum to 1.
 """
 LATENCIES = {       # key of [fitness] -> metric of summary.json, statistic
@@ -24,7 +24,7 @@ def fitness(summary: dict, weights) -> dict:
 
 
 def _value(summary: dict, key: str) -> float:
-    """Return how good a metric is, 0 to 1; 0 where no request has it."""
+    """Return the score of a metric, 0 to 1; 0 where no request has it."""
     if key in RATES:
         metric, half = RATES[key]
         return summary[metric] / (summary[metric] + half)

@@ -22,7 +22,7 @@ def pandas_of(rows: np.ndarray, labels: Mapping[str, Sequence[str]]):
 
     Parameters
     ----------
-    labels : column of codes -> their names; -1 stands for none. Bytes are text of UTF-8.
+    labels : column of codes -> their names; -1: no name. Bytes are text of UTF-8.
 
     Raises
     ------

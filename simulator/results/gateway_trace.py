@@ -1,9 +1,9 @@
-"""The gateway's part of trace.json: what happens to requests before a replica has them, and what befalls replicas.
+"""The gateway's part of trace.json: requests before they have a replica, and incidents of replicas.
 
 The gateway is a process of its own. A request that waits there is an async span until it is sent to a replica; then it
-is a slice of no length from which a flow arrow leads to the next iteration of that replica. One that comes back since
-its replica failed waits there again, and each time that it is sent is an arrow. Those that are not served are instants
-with their cause, at the last moment known of them. Incidents are instants of the replica. A request that moves is a
+is a slice of no length from which a flow arrow leads to the next iteration of that replica. One that returns since
+its replica failed waits there again, and each time that it is sent is an arrow. Requests that are not served are
+instants with their cause, at their last known moment. Incidents are instants of the replica. A request that moves is a
 slice of no length on each of the two replicas, when the move begins and when it is there, and a flow arrow.
 """
 import json
@@ -51,20 +51,20 @@ class GatewayStays:
 
     Parameters
     ----------
-    run, journeys : of which requests; what `journeys_of` gave.
+    run, journeys : of the requests; from `journeys_of`.
     """
 
     def __init__(self, run: Run, journeys: np.ndarray):
         self._run, self._journeys, self._retries = run, journeys, retries_of(run)
 
     def of(self, rows: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Return the stays of some requests, as `STAY_TEXT` takes them.
+        """Return the stays of some requests, in the form of `STAY_TEXT`.
 
         Their kinds, and the columns; in place of texts status and cause as codes.
 
         Parameters
         ----------
-        rows : of the request table, in order; none of them is pending.
+        rows : of the request table, in order; none is pending.
         """
         last = self._last(rows)
         earlier = self._earlier(rows)

@@ -1,20 +1,20 @@
-"""Rows that come in pieces."""
+"""A table that grows by blocks of rows."""
 import numpy as np
 
 GROWTH = 4                      # of a table that is full
 
 
 class GrowingTable:
-    """Rows that come in pieces, in one array.
+    """Rows added in blocks, in one array.
 
     Parameters
     ----------
-    dtype : of its rows; bytes of theirs that belong to no field are kept as they come.
+    dtype : of its rows; padding bytes of the rows are kept as they are.
     """
 
     def __init__(self, dtype: np.dtype):
         self._dtype = dtype
-        self._raw = np.empty(0, f"V{dtype.itemsize}")       # records are copied field by field, and these whole
+        self._raw = np.empty(0, f"V{dtype.itemsize}")       # raw rows are copied whole, records field by field
         self._length = 0
 
     def append(self, rows: np.ndarray) -> None:
@@ -29,5 +29,5 @@ class GrowingTable:
         self._length = end
 
     def rows(self) -> np.ndarray:
-        """Return all of them."""
+        """Return all rows."""
         return self._raw[:self._length].view(self._dtype)

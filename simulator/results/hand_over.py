@@ -1,4 +1,4 @@
-"""Requests whose prompt was computed apart: columns of /requests, what the summary says, arrows of the Chrome trace."""
+"""Requests with disaggregated prefill: columns of /requests, their part of the summary, arrows of the Chrome trace."""
 import json
 from collections.abc import Iterable
 
@@ -8,7 +8,7 @@ from simulator.domain.run import Run
 from simulator.results.distributions import distribution
 from simulator.results.trace_window import TraceWindow
 
-# Columns of /requests where prompts are computed apart, and their names in `records.TRANSFER`.
+# Columns of /requests with disaggregated prefill, and their names in `records.TRANSFER`.
 COLUMNS = {"prefill_done_ns": "prefill_done_ns", "transfer_start_ns": "start_ns", "transfer_end_ns": "end_ns",
            "transfer_bytes": "num_bytes"}
 
@@ -22,7 +22,7 @@ _ARROW = ('{"ph":"X","cat":"kv_transfer","name":%s,"pid":%d,"tid":0,"ts":%d.%03d
 def columns_of(run: Run) -> dict[str, np.ndarray]:
     """Return the columns of `COLUMNS`, and prefill_replica.
 
-    There are none where replicas do whole requests.
+    Empty without disaggregated prefill.
     """
     if run.transfers is None:
         return {}
@@ -31,13 +31,13 @@ def columns_of(run: Run) -> dict[str, np.ndarray]:
 
 
 def metrics_of(run: Run) -> dict:
-    """Return what the summary says of transfers; nothing where there can be none.
+    """Return the part of the summary about transfers; empty where there can be none.
 
-    count and bytes are those of transfers that came to their end, whatever became of the request. `wait_ms` is from the
+    count and bytes are of completed transfers, for any outcome of the request. `wait_ms` is from the
     end of a prefill to the first byte, 0 where parts of it move before, `duration_ms` from the first byte to the last;
-    `local` counts requests that one replica did whole, be it in two parts. Transfers that came to nothing:
+    `local` counts requests that one replica did whole, be it in two parts. Transfers that did not complete:
     `failed`, as the lease had run out or the prefill replica was lost; `cancelled`, as the decode replica was.
-    `expired` counts leases. `mean_depth_at_start` is the mean over transfers of how many are under way when one has
+    `expired` counts leases. `mean_depth_at_start` is the mean over transfers of the number in progress when one has
     begun, as BLIS's mean transfer queue depth; parts that follow the first of the same prompt do not count again.
     """
     if run.transfers is None:

@@ -1,4 +1,4 @@
-"""results.h5: the tables of one run. The same rows give the same bytes: no time stamps, fixed chunks, one file version.
+"""results.h5: the tables of one run. Equal rows give equal bytes: no time stamps, fixed chunks, one file version.
 
 Every table is compressed by HDF5's standard filters (README.md has the measurement) and carries a Fletcher32 checksum.
 Its attribute `fields` describes its columns; columns of codes are HDF5 enums, and an attribute of the column's name has
@@ -21,7 +21,7 @@ from simulator.results.token_times import TokenTimes
 from simulator.results.traits import traits_of
 
 FORMAT = ("v110", "v110")       # read by every HDF5 since 1.10 (2016); its chunk index grows without rebalancing
-NO_LABEL = "none"               # of a code without one: HDF5 takes no empty name
+NO_LABEL = "none"               # label of codes without one: HDF5 takes no empty name
 
 
 class Writer:
@@ -31,8 +31,8 @@ class Writer:
     ----------
     path : the file, replaced if it exists.
     attributes : of the root.
-    iterations : whether there is to be a table of them.
-    streams : which of `tables.STREAMS` there are to be.
+    iterations : whether to write their table.
+    streams : which of `tables.STREAMS` to write.
     """
 
     def __init__(self, path: Path, attributes: dict, iterations: bool, streams: Iterable[str] = ()):
@@ -59,9 +59,9 @@ class Writer:
         self._growing[name].append(rows)
 
     def finish(self, run: Run, requests: bool, token_times: TokenTimes | None) -> None:
-        """Write what is known only at the end.
+        """Write the tables that are known only at the end.
 
-        Replicas and labels are always written, the rest where asked.
+        Replicas and labels are always written, the rest if [output] asks for it.
         """
         while self._growing:                    # each holds a megabyte or two
             self._growing.popitem()[1].flush()
@@ -128,7 +128,7 @@ def _create(group: h5py.Group, name: str, length: int | None, dtype: np.dtype) -
 
 
 def _stored(dtype: np.dtype, codes: dict[str, tuple[str, ...]]) -> np.dtype:
-    """Return the same layout as h5py marks it: text as UTF-8, codes as enums."""
+    """Return the layout with h5py's marks: text as UTF-8, codes as enums."""
     if not dtype.names:
         return dtype
     formats = {field: dtype[field] for field in dtype.names}

@@ -1,7 +1,7 @@
 """SIGINT and SIGTERM end a run early, with results; a second one ends it at once.
 
 At once means: as soon as Python runs again, so that files are put in order. Where it does not within `GRACE_S`, since
-compiled code never comes back, the process ends all the same, with the same exit status.
+compiled code never returns, the process still ends, with the same exit status.
 """
 import signal
 import threading
@@ -9,16 +9,16 @@ from collections.abc import Iterable
 
 from simulator.core import forced_end
 
-GRACE_S = 5                 # closing and removing what was written, on a slow file system
+GRACE_S = 5                 # closing and removing written files, on a slow file system
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Aborted(KeyboardInterrupt):
-    """A second signal came, or one before there was anything to write.
+    """A second signal, or one before there was anything to write.
 
     Parameters
     ----------
-    signal_number : which one.
+    signal_number : its number.
     """
 
     def __init__(self, signal_number: int):
@@ -32,11 +32,11 @@ class Interrupts:
     Outside the main thread, where Python cannot handle signals, and for signals that the process ignores, nothing
     changes.
 
-    signal_number : the signal that asked to stop; None: none did.
+    signal_number : the signal that requested the stop; None: none did.
 
     Parameters
     ----------
-    signals : which to handle; none: a signal does what it does anyway.
+    signals : to handle; none: signals keep their usual effect.
     """
 
     def __init__(self, signals: Iterable[signal.Signals] = SIGNALS):
@@ -63,5 +63,5 @@ class Interrupts:
 
     def _handle(self, number: int, frame) -> None:
         if self.signal_number is not None:
-            raise Aborted(int(number))      # each time: Python drops what is raised while it runs a destructor
+            raise Aborted(int(number))      # each time: Python drops exceptions raised while a destructor runs
         self.signal_number = int(number)

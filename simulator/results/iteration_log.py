@@ -1,4 +1,4 @@
-"""When iterations ran, kept for runs of which a part is measured: which part that is, is known at their end."""
+"""Times of iterations, kept for runs of which only a part is measured: the part is known at the end of the run."""
 from collections.abc import Iterator
 
 import numpy as np
@@ -11,7 +11,7 @@ _ROW = np.dtype([("begin_ns", "i8"), ("end_ns", "i8"), ("replica", "i4"), ("stag
 
 
 class IterationLog:
-    """Takes what the engine hands on of iterations, and keeps 24 bytes of each."""
+    """Receives iterations from the engine, and keeps 24 bytes of each."""
 
     def __init__(self):
         self._table = GrowingTable(_ROW)
@@ -24,7 +24,7 @@ class IterationLog:
         self._table.append(kept)
 
     def by_replica(self) -> Iterator["Lane"]:
-        """Yield what each replica did that ran any iteration, by number."""
+        """Yield the iterations of each replica that ran any, by number."""
         rows = self._table.rows()
         rows = rows[np.argsort(rows["replica"], kind="stable")]
         borders = np.flatnonzero(np.diff(rows["replica"])) + 1
@@ -33,7 +33,7 @@ class IterationLog:
 
 
 class LogSink:
-    """What the engine calls of a run whose tables nobody wants; it fills a log.
+    """Receives the engine's calls of a run without tables; it fills a log.
 
     log : None: nothing is kept.
     """
@@ -52,7 +52,7 @@ class Lane:
     """The iterations of one replica, in order.
 
     replica : its number. begin_ns, end_ns : of each, from its beginning in the first stage to its end in the last.
-    decodes : bool, whether it computed for requests that decode.
+    decodes : bool, whether it computed decode tokens.
     """
 
     def __init__(self, rows: np.ndarray):
@@ -65,7 +65,7 @@ class Lane:
     def busy_ns(self, window: Window) -> int:
         """Return how long iterations ran within a window.
 
-        Those of several stages overlap, and count once.
+        Iterations of several stages overlap, and count once.
         """
         begin_ns, end_ns = window.clipped(self.begin_ns), window.clipped(self.end_ns)
         begin_ns[1:] = np.maximum(begin_ns[1:], end_ns[:-1])

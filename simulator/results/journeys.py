@@ -1,4 +1,4 @@
-"""The ways of requests to their replicas, whoever kept account of them."""
+"""The ways of requests to their replicas, recorded by the gateway or derived."""
 import numpy as np
 
 from simulator.domain import records
@@ -8,16 +8,16 @@ NO_REPLICA = records.CAUSE_NAMES.index("no_replica")
 MOVED, RETRIED = records.LEG_ENDS.index("moved"), records.LEG_ENDS.index("retried")
 
 
-Columns = np.ndarray | dict[str, np.ndarray]        # a table whose columns are asked for by name
+Columns = np.ndarray | dict[str, np.ndarray]        # a table with columns to be read by name
 
 
 def journeys_of(run: Run) -> Columns | None:
     """Return the journey of each request: the columns of `records.JOURNEY`.
 
-    None for one replica that nothing stands before. With several replicas and no account of journeys, requests went to
-    their replicas at once: they were admitted and dispatched when they came, and only the lack of a replica kept a
-    request from all of them. These columns are made of what little differs: a table of them would be as large as all
-    else that is known of a request.
+    None for one replica without a gateway. With several replicas and no record of journeys, requests went to
+    their replicas at once: they were admitted and dispatched when they arrived, and only the lack of a replica kept a
+    request from this. The columns are then derived: a table of journeys would be as large as all
+    other data of a request.
     """
     if run.journeys is not None or len(run.replicas) < 2:
         return run.journeys
@@ -47,9 +47,9 @@ def retries_of(run: Run) -> dict[int, list[tuple[int, int, int]]]:
 
 
 def moves_of(run: Run) -> list[tuple[int, int, int, int, int]]:
-    """Return the moves between replicas, in the order in which they came to their end.
+    """Return the moves between replicas, in the order in which they ended.
 
-    Each as (row, source, destination, began_ns, ended_ns); those still under way are left out.
+    Each as (row, source, destination, began_ns, ended_ns); moves in progress are left out.
     """
     if run.legs is None:
         return []

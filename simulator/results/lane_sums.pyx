@@ -1,4 +1,4 @@
-"""What replicas did over time, summed up row by row in the order of /iterations."""
+"""Sums over the iterations of replicas, row by row in the order of /iterations."""
 from libc.math cimport NAN
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
@@ -18,18 +18,18 @@ cdef enum:
     NOWHERE = -1
 
 
-cdef struct Row:                # of an iteration that is not over
+cdef struct Row:                # of an unfinished iteration
     int64_t end_ns
     int64_t values[MOST_VALUES]
-    int32_t next_free           # place of another that is free; NOWHERE
-    bint is_followed            # the replica goes on without a pause
+    int32_t next_free           # place of another free row; NOWHERE
+    bint is_followed            # the replica continues without a pause
 
 
 @cython.final
 cdef class Means:
     """Means of values over bins of time, replica by replica.
 
-    Time in which nothing runs counts as 0. The sums are those of `numpy.cumsum` over the rows of a replica.
+    Time without iterations counts as 0. The sums equal those of `numpy.cumsum` over the rows of a replica.
 
     edges_ns : int64 (bins + 1,), rising.
     """
@@ -71,7 +71,7 @@ cdef class Means:
         return np.asarray(self._means)
 
     cdef void _pass(self, int64_t row, int64_t until_ns) noexcept nogil:
-        """Reckon with the edges before an instant, of which the last row is the last that begins before them."""
+        """Process the edges before an instant; the last row is the last to begin before them."""
         cdef int32_t edge = self._next[row], value
         cdef int64_t width_ns
         cdef double done, at
@@ -95,12 +95,12 @@ cdef class Totals:
 
     That is: an iteration is scheduled, or a replica falls idle and counts 0 from then on.
 
-    num_events : so many have been.
-    is_ordered : rows came in order of `start_ns`.
+    num_events : number of events so far.
+    is_ordered : rows were in order of `start_ns`.
     peaks, peak_times_s : the greatest total of each value, and when it was first reached.
     first_s, lows, highs : of each column of pixels, when its first event was; the extremes of each value. NaN: none.
     at_s, looks : instants, rising, and the totals at each: (instants, values).
-    raw_s, raw : the first events and totals, as many as there is room for.
+    raw_s, raw : the first events and totals, up to the room for them.
 
     edges_s : where columns begin, rising, the first at the first event.
     """
@@ -118,7 +118,7 @@ cdef class Totals:
     cdef int32_t[::1] _current                      # [replicas] place of its last row; NOWHERE: it is over
     cdef RowHeap _ends
     cdef Row* _rows                                 # [_room]
-    cdef int32_t _free                              # place of the first that is free; NOWHERE
+    cdef int32_t _free                              # place of the first free row; NOWHERE
     cdef int32_t _room
 
     def __init__(self, const double[::1] edges_s not None, const double[::1] at_s not None, int64_t num_raw,
@@ -225,7 +225,7 @@ cdef class Totals:
             self._note(time_ns)
 
     cdef void _look_before(self, int64_t time_ns) noexcept nogil:
-        """Look at the totals at the instants before an event."""
+        """Record the totals at the instants before an event."""
         cdef int32_t value
         while self._look < len(self._at_s) and self._at_s[self._look] < <double>time_ns / 1e9:
             for value in range(self._num_values):
@@ -233,7 +233,7 @@ cdef class Totals:
             self._look += 1
 
     cdef void _note(self, int64_t time_ns) noexcept nogil:
-        """Take note of the totals from an event on."""
+        """Record the totals from an event on."""
         cdef double time_s = <double>time_ns / 1e9
         cdef int32_t value
         while self._column + 1 < len(self._edges_s) and self._edges_s[self._column + 1] <= time_s:
@@ -255,7 +255,7 @@ cdef class Totals:
         self.num_events += 1
 
     cdef int _grow(self) except -1:
-        """Make room for more rows that are not over."""
+        """Make room for more unfinished rows."""
         cdef int32_t room = 2 * self._room if self._room else FIRST_ROOM, place
         resize(&self._rows, room * sizeof(Row))
         for place in range(room - 1, self._room - 1, -1):

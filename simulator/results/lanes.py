@@ -1,4 +1,4 @@
-"""Iterations lane by lane, what each replica did at which time: read in blocks of rows, of which none is kept."""
+"""Iterations lane by lane, by replica and time: read in blocks of rows, of which none is kept."""
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from simulator.results.lane_sums import Means, Totals
 from simulator.results.ranked import in_passes, one_pass
 
 COLUMNS = ("replica", "stage", "start_ns", "duration_ns", "begin_ns", "sequences", "prefill_tokens", "decode_tokens",
-           "waiting", "running", "used_blocks")         # of /iterations, that are looked at
+           "waiting", "running", "used_blocks")         # read from /iterations
 BATCH_COLUMNS = ("replica", "stage", "duration_ns", "prefill_tokens", "decode_tokens")      # that medians need
 NUM_SLICES = 120            # of the whole time, for means
 TOTALS = ("running", "waiting", "used_blocks")
@@ -24,12 +24,12 @@ Blocks = Callable[[tuple[str, ...]], Iterable[Columns]]
 
 
 class Span:
-    """The first look: how many iterations, when, how long limits held requests back.
+    """The first pass: number and times of iterations, and times at limits.
 
     num_rows, num_used : iterations; replicas that had any.
-    first_ns, begin_ns, end_ns : the first is scheduled, the first begins, the last ends; 0 without iterations.
+    first_ns, begin_ns, end_ns : schedule time of the first, begin of the first, end of the last; 0 without iterations.
     busy_ns : sum of their durations.
-    held_ns : of these, requests waited (`waiting`) and a limit was reached (`kv`, `seqs`, `budget`).
+    held_ns : of the busy time, the part with waiting requests (`waiting`) and a reached limit (`kv`, `seqs`, `budget`).
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class Span:
         self.is_done = False
 
     def take(self, rows: Columns) -> None:
-        """Look at a block."""
+        """Process a block of rows."""
         begin_ns, duration_ns, replica = rows["begin_ns"], rows["duration_ns"], rows["replica"]
         if not len(replica):
             return
@@ -68,13 +68,13 @@ class Span:
             self.held_ns[name] += int(duration_ns[waits & each].sum())
 
     def end_pass(self) -> None:
-        """One look is enough."""
+        """End the only pass."""
         self.num_used = int(np.count_nonzero(self._is_used))
         self.is_done = True
 
 
 class Timeline(NamedTuple):
-    """What is summed over replicas, at each event or at extremes.
+    """Sums over replicas, at each event or at extremes.
 
     times_s, values : of lines, (points,) each: all events, or of many the extremes of each column of pixels. Values are
         in the order of `TOTALS`.
@@ -91,7 +91,7 @@ class Timeline(NamedTuple):
 
 
 class _TotalsLooker:
-    """Sums values over replicas as time goes on."""
+    """Sums values over replicas, event by event."""
 
     def __init__(self, span: Span, slices_ns: np.ndarray, num_columns: int, num_replicas: int):
         at_s, first_s = slices_ns[:-1] / 1e9, span.first_ns / 1e9
@@ -112,7 +112,7 @@ class _TotalsLooker:
         self.is_done = True
 
     def timeline(self) -> Timeline:
-        """Return what was found."""
+        """Return the timeline of the passes."""
         found, count = self._totals, self._totals.num_events
         if count <= self._most:
             times_s, values = found.raw_s[:count], tuple(found.raw[:count].T)
@@ -151,24 +151,24 @@ class Lanes:
 
     The table is read three times, or more, in blocks; memory grows with the number of replicas alone.
 
-    span : when there were how many, and limits.
+    span : number and times of iterations, and limits.
     slices_ns : edges of `NUM_SLICES` equal slices of the time, int64.
-    timeline : what is summed over replicas.
+    timeline : sums over replicas.
     means : (replicas, slices) by the names of `MEANS`; shares of KV in percent.
-    batches : what was in a batch, and how long it took; None, and no `means`: they are not wanted.
+    batches : composition and durations of batches; None, and no `means`: not requested.
 
     Parameters
     ----------
-    blocks : given names of `COLUMNS`, these of the table /iterations from its first row to its last.
+    blocks : called with names of `COLUMNS`, returns these columns of /iterations in blocks, first to last row.
     replicas : the table /replicas.
     limits : max_num_seqs and max_num_batched_tokens of each replica; None: they are not known.
     num_columns : of pixels, with at most two points of the timeline each.
-    is_brief : the timeline alone is wanted.
+    is_brief : compute only the timeline.
 
     Raises
     ------
     ValueError
-        No run writes such iterations.
+        The iterations are impossible: no run writes such rows.
     """
 
     def __init__(self, blocks: Blocks, replicas: np.ndarray, limits: tuple[np.ndarray, np.ndarray] | None = None,

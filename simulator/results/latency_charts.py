@@ -1,4 +1,4 @@
-"""Distribution functions of latencies as charts: pure functions of what was found in the tables of a Result."""
+"""Distribution functions of latencies as charts: pure functions of samples from the tables of a Result."""
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -13,11 +13,11 @@ SHARES = (1, 5, 10, 25, 50, 75, 90, 95, 99, 99.9)
 
 
 class Measure(NamedTuple):
-    """A latency, whose column of summary.json is `key`."""
+    """A latency, with its column `key` of summary.json."""
 
     key: str
     label: str
-    what: str           # for whom it is
+    what: str           # its definition, as a phrase
 
 
 MEASURES = (Measure("ttft_ms", "TTFT", "from arrival to the first token"),
@@ -32,8 +32,8 @@ def latency_chart(measure: Measure, samples: Mapping[str, Sample]) -> Chart:
 
     Parameters
     ----------
-    samples : by the name of the run; the first is the run that is looked at, a second one what it is compared with, by
-        the same bound. Those without samples have no line.
+    samples : by the name of the run; the first is the run of the report, a second one the run to compare with, by
+        the same bound. Runs without samples have no line.
     """
     drawn = {name: sample.quantiles() for name, sample in samples.items() if len(sample)}
     bound_ms = next(iter(samples.values())).bound_ms
@@ -59,7 +59,7 @@ def latency_chart(measure: Measure, samples: Mapping[str, Sample]) -> Chart:
 
 
 def _says(samples: Mapping[str, Sample], drawn: Mapping, bound_ms: float | None, end: float) -> str:
-    """Return what to see in the distribution of the first run, and in the others."""
+    """Return the sentence on the distribution of the first run, and of the others."""
     if not drawn:
         return "There are no samples."
     said = []

@@ -10,13 +10,13 @@ from simulator.results.result import Result
 
 
 def load_results(directory: str | os.PathLike) -> Result:
-    """Load a results directory; its tables are read when they are first asked for.
+    """Load a results directory; its tables are read on first use.
 
     Raises
     ------
     InputErrors
-        There are no complete results, or they are broken, or of a schema that this version does not know. A table that
-        turns out to be damaged when it is asked for raises it then.
+        There are no complete results, or they are broken, or of an unknown schema. A damaged table raises it on
+        first use.
     """
     directory = Path(directory).absolute()
     if not directory.is_dir():

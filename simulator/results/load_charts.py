@@ -1,4 +1,4 @@
-"""What the servers did over time, as charts: pure functions of what was found in the tables of a Result."""
+"""The load of servers over time, as charts: pure functions of passes over the tables of a Result."""
 import numpy as np
 
 from simulator.results.figures.chart import Band, Chart, Grid, Line, Panel, number, plural, table_of
@@ -14,7 +14,7 @@ def timeline(lanes: Lanes, requests: Requests | None) -> Chart:
 
     Parameters
     ----------
-    requests : those whose completions are counted; None: their table was not written.
+    requests : for the count of completions; None: their table was not written.
     """
     found, end_s = lanes.timeline, lanes.span.end_ns / 1e9
     blocks = int(lanes.replicas["num_blocks"].sum())
@@ -38,7 +38,7 @@ def timeline(lanes: Lanes, requests: Requests | None) -> Chart:
 
 
 def _brief_waits(requests: Requests | None) -> str:
-    """Return how long requests wait where each is in the next batch that is formed."""
+    """Return a sentence on waits, if every request is in the next batch that is formed."""
     if requests is None:
         return "no batch leaves a request waiting"
     longest_ms = requests.longest_wait_ns / 1e6
@@ -68,7 +68,7 @@ def utilisation(lanes: Lanes) -> Chart:
 def heat_maps(lanes: Lanes) -> Chart:
     """Return batch, KV use and queue of each replica over time.
 
-    Of many replicas, means of groups of neighbours.
+    With many replicas: means of groups of neighbours.
     """
     edges_ns = lanes.slices_ns
     values = {label: lanes.means[name] for label, name in HEATS}

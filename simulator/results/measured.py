@@ -1,9 +1,9 @@
-"""What counts in the summary: [workload.measure], [workload.warmup] and the warm-up that studies cut.
+"""The measured part of a run: [workload.measure], [workload.warmup] and the warm-up that studies cut.
 
-Two things follow of it. Latencies, and counts of requests, are those of the requests that are measured. Rates, sums of
-tokens, money, energy and the use of replicas are those of a window of time, with all that happened in it, whichever
-request it was of: in a closed loop measured requests share accelerators with others all along, and their tokens alone,
-divided by the time that they took, say what a part of the server did.
+It has two effects. Latencies, and counts of requests, are those of the measured requests. Rates, sums of
+tokens, money, energy and the use of replicas are those of a window of time, with all events in it, of every
+request: in a closed loop measured requests share accelerators with others all the time, and their tokens alone,
+divided by their time, would describe only a part of the server.
 """
 import numpy as np
 from msgspec.structs import replace
@@ -17,9 +17,9 @@ from simulator.workload.base import Workload
 
 
 def log_for(workload: Workload, measure: Measure, is_settled: bool = False) -> IterationLog | None:
-    """Return what is to keep when iterations run; None: all of the run is measured.
+    """Return the log of iteration times; None: the whole run is measured.
 
-    is_settled : who looks at the finished run may cut more of it.
+    is_settled : a study may cut more of the finished run.
     """
     is_part = is_settled or measure != Measure() or workload.num_warmups
     return IterationLog() if is_part else None
@@ -28,7 +28,7 @@ def log_for(workload: Workload, measure: Measure, is_settled: bool = False) -> I
 def measured_rows(run: Run, measure: Measure) -> np.ndarray | None:
     """Return which requests are measured, bool (n,); None: all are.
 
-    Those that the load sent to warm up never are. Requests that never came are, so that their number is told.
+    Warm-ups of the load never are. Requests that never arrived are, so that they are counted.
     """
     workload = run.workload
     requests = workload.requests
@@ -48,9 +48,9 @@ def measured_rows(run: Run, measure: Measure) -> np.ndarray | None:
 def window_of(run: Run, measure: Measure) -> Window | None:
     """Return the window of [workload.measure]; None: the whole run.
 
-    It begins with the first request that is measured, or `warmup_s` after the beginning of the load where that is
-    later; it ends with the last end of a request that `cooldown_requests` leaves, or `cooldown_s` before the last
-    completion where that is earlier. Where nothing completes, the end of the run stands for the last completion.
+    It begins with the first measured request, or `warmup_s` after the beginning of the load where that is
+    later; it ends with the last end of a request that `cooldown_requests` keeps, or `cooldown_s` before the last
+    completion where that is earlier. Where no request completes, the end of the run is used as the last completion.
     """
     if measure == Measure() and not run.workload.num_warmups:
         return None
@@ -68,9 +68,9 @@ def window_of(run: Run, measure: Measure) -> Window | None:
 
 
 def narrowed(run: Run, counts: np.ndarray) -> Window:
-    """Return the window of a run where fewer requests are measured.
+    """Return the window of a run with fewer measured requests.
 
-    It begins with the first of them, and no earlier than it would.
+    It begins with the first measured request, and no earlier than before.
     """
     window = run.window or Window(0, _last_ns(run))
     arrival_ns = run.workload.requests["arrival_ns"][counts]
@@ -79,14 +79,14 @@ def narrowed(run: Run, counts: np.ndarray) -> Window:
 
 
 def _sent(run: Run) -> np.ndarray:
-    """Return the rows of the requests that came, in order of time, but for those that warm up."""
+    """Return the rows of the requests that arrived, in order of time, without warm-ups."""
     requests = run.workload.requests[:len(run.workload.requests) - run.workload.num_warmups]
     sent = np.flatnonzero(records.has_come(requests["status"]))
     return sent[np.argsort(requests["arrival_ns"][sent], kind="stable")]
 
 
 def _warm_ns(run: Run, sent: np.ndarray, measure: Measure) -> int:
-    """Return when `warmup_s` is over; what was sent to warm up comes before."""
+    """Return the end of `warmup_s`; warm-up requests were sent before."""
     began_ns = int(run.workload.requests["arrival_ns"][sent[0]]) if len(sent) and run.workload.num_warmups else 0
     return began_ns + round(measure.warmup_s * 1e9)
 
@@ -98,7 +98,7 @@ def _last_ns(run: Run) -> int:
 
 
 def measured_part(run: Run) -> Run:
-    """Return what the metrics of requests are made of."""
+    """Return the run of which metrics of requests are computed."""
     workload, counts = run.workload, run.workload.measured
     if counts is None:
         return run
@@ -114,7 +114,7 @@ def measured_part(run: Run) -> Run:
 
 
 def _notes(run: Run) -> list[str]:
-    """Say what is left out of which numbers."""
+    """Return notes on the numbers that leave requests or time out."""
     counts, window = run.workload.measured, run.window
     notes = [f"{int(len(counts) - counts.sum())} of {len(counts)} requests are not measured ([workload.measure], "
              "[workload.warmup], the warm-up of a study): latencies and counts of requests leave them out; itl_ms, "

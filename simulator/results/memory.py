@@ -1,4 +1,4 @@
-"""Keep the tables of a run in memory, for a caller who wants nothing written."""
+"""Tables of a run in memory, for a caller that wants no files."""
 from collections.abc import Iterable, Iterator
 from types import SimpleNamespace
 
@@ -17,13 +17,13 @@ from simulator.workload.base import Workload
 
 
 class MemoryRecorder:
-    """What the engine calls while it runs; the counterpart of `files.FileRecorder`.
+    """Receives the engine's calls during a run; like `files.FileRecorder`.
 
     Parameters
     ----------
     output : the Struct of [output], or an object with the same fields.
     workload : of the run.
-    listeners : take iterations, too.
+    listeners : further receivers of iterations.
     """
 
     def __init__(self, output, workload: Workload, listeners: tuple = ()):
@@ -68,7 +68,7 @@ class MemoryRecorder:
         self._streams[name].append(rows)
 
     def finish(self, run: Run) -> "MemoryTables":
-        """Return the tables of the finished run; tell it what its decisions amount to."""
+        """Return the tables of the finished run; set the run's totals of decisions."""
         for hand_on in self.pending:
             hand_on()
         if self.wants_decisions:
@@ -104,7 +104,7 @@ class MemoryTables:
         return tables.with_text_ids(next(self._request_blocks(1, row)))[0]
 
     def __getstate__(self):
-        """Leave out of a pickle what the tables are not made of, and cannot be pickled."""
+        """Leave out of a pickle the parts that tables do not need and that cannot be pickled."""
         return self.__dict__ | {"_run": replace(self._run, itl_ns=None)}
 
     def replicas(self) -> np.ndarray:
@@ -116,13 +116,13 @@ class MemoryTables:
         return _asked_for(self._iterations, "iterations")
 
     def columns(self, name: str, wanted: Iterable[str]) -> dict[str, np.ndarray]:
-        """Return columns of a table by name; those that it does not have are left out."""
+        """Return columns of a table by name; missing columns are left out."""
         rows = getattr(self, name)()
         return {each: rows[each] for each in wanted if each in rows.dtype.names}
 
     def column_blocks(self, name: str, wanted: Iterable[str]) -> Iterator[Columns]:
-        """Yield the same in blocks; of a table without rows, no block."""
-        if name == "requests":      # made when it is asked for: a block at a time takes less memory
+        """Yield columns in blocks; for a table without rows, no block."""
+        if name == "requests":      # made on use: a block at a time takes less memory
             pieces = self._request_blocks(BLOCK_ROWS)
         else:
             table = getattr(self, name)()
@@ -138,7 +138,7 @@ class MemoryTables:
             yield tables.request_rows(workload, dtype, journeys, slice(begin, begin + num_rows), traits)
 
     def num_rows(self, name: str) -> int | None:
-        """Return how many rows a table has; None: it is not there."""
+        """Return how many rows a table has; None: it was not kept."""
         if name == "requests":
             return len(self._run.workload)
         try:

@@ -3,9 +3,9 @@
 Names and definitions are those of `vllm bench serve` (vLLM 0.32, vllm/benchmarks/serve.py, `calculate_metrics`):
 totals, throughputs and latencies are those of completed requests, deviations are those of the population, and goodput
 asks every given bound to hold. Queue time is vLLM's server-side one (vllm:request_queue_time_seconds): waiting queue to
-first scheduled. What the other requests had by then stands under `not_completed`. Gaps between tokens are counted as
-they happen, before anybody knows what becomes of the request: `itl_ms` holds those of the others too, and
-`not_completed` says of how many (`in_itl`).
+first scheduled. Values of the other requests are under `not_completed`. Gaps between tokens are counted as
+they happen, before the outcome of the request is known: `itl_ms` holds those of uncompleted requests too, and
+`not_completed` has the number of such requests (`in_itl`).
 """
 from itertools import pairwise
 
@@ -38,9 +38,9 @@ def summarise(run: Run, bounds, pools: tuple[cluster.PoolFacts, ...] = ()) -> di
     Parameters
     ----------
     bounds : object with `ttft_ms`, `tpot_ms`, `e2el_ms`, each a float or None
-        Service level objectives; None: not asked for; and `classes`, tuple of SloClass with their own. The Struct of
-        [slo] is one; so below.
-    pools : as the experiment has them; empty: it has none.
+        Service level objectives; None: no bound; and `classes`, tuple of SloClass with their own. The Struct of
+        [slo] is one; also in the functions below.
+    pools : of the experiment; empty: it has none.
     """
     whole, verdicts = run, verdicts_of(run, bounds)
     rates, run = Rates(whole, verdicts), measured_part(run)
@@ -84,7 +84,7 @@ def summarise(run: Run, bounds, pools: tuple[cluster.PoolFacts, ...] = ()) -> di
 
 
 def _by_machine(run: Run, pools: tuple[cluster.PoolFacts, ...]) -> dict:
-    """Return what pools, types of nodes and replicas did and cost."""
+    """Return time, requests and cost of pools, types of nodes and replicas."""
     parts = cluster.by_pool(run, pools)
     return {"by_pool": parts, "cost_by_node": encoding.with_costs(cluster.cost_by_node(pools, parts), run),
             "replicas": _replicas(run, cluster.replica_shares(run, pools))}
@@ -100,9 +100,9 @@ def preemptions(run: Run) -> dict:
 
 
 def remarks(workload, is_cut: np.ndarray) -> list[str]:
-    """Say what a reader of the numbers should know about them, one sentence each.
+    """Return remarks on the numbers for the reader, one sentence each.
 
-    is_cut : bool (n,), what max_model_len cut; likewise below.
+    is_cut : bool (n,), outputs cut by max_model_len; also in the functions below.
     """
     found = _ungrammatical(workload)
     for rows, where, why in (
@@ -117,7 +117,7 @@ def remarks(workload, is_cut: np.ndarray) -> list[str]:
 
 
 def _ungrammatical(workload) -> list[str]:
-    """Say how many requests failed without a token, since their grammar did not compile."""
+    """Return how many requests failed without a token, since their grammar did not compile."""
     requests = workload.requests
     rows = np.flatnonzero((requests["status"] == records.FAILED) & (workload.demands["grammar"] >= 0)
                           & (requests["scheduled_ns"] < 0))
@@ -128,9 +128,9 @@ def _ungrammatical(workload) -> list[str]:
 
 
 def count_by_status(requests: np.ndarray, is_cut: np.ndarray) -> dict[str, int]:
-    """Count requests by what became of them.
+    """Count requests by outcome.
 
-    Those that had not arrived, or were not sent, are not injected; `length_capped` are those of the completed that
+    Requests that had not arrived, or were not sent, are not injected; `length_capped` are completed ones that
     max_model_len cut.
     """
     counts = np.bincount(requests["status"], minlength=len(records.STATUS_NAMES)).tolist()
@@ -147,7 +147,7 @@ def pool_capped(workload) -> dict[str, int]:
 
 
 def not_sent(workload) -> dict[str, int]:
-    """Count requests that never came, where that can be."""
+    """Count requests that never arrived, where that can be."""
     never = workload.requests["status"] == records.NOT_SENT
     return {} if workload.script is None else {"not_sent": int(never.sum())}
 
@@ -161,19 +161,19 @@ def latencies(completed: np.ndarray) -> dict[str, dict]:
 
 
 def attainment(num_good: int | None, requests: np.ndarray) -> float | None:
-    """Return the share of the requests that came which kept their bounds.
+    """Return the share of the arrived requests that kept their bounds.
 
-    None without bounds, or any requests.
+    None without bounds, or without requests.
     """
     came = int(records.has_come(requests["status"]).sum())
     return None if num_good is None or not came else num_good / came
 
 
 def not_completed(requests: np.ndarray) -> dict:
-    """Describe what the requests that came and did not complete had by then.
+    """Describe the arrived requests that did not complete.
 
-    `streamed` counts those with a first token, `in_itl` those with a second one, whose gaps are in `itl_ms`;
-    `output_tokens` is what all of them got. TTFT and queue time are those of the requests that came so far.
+    `streamed` counts those with a first token, `in_itl` those with a second one and thus gaps in `itl_ms`;
+    `output_tokens` are the tokens of all. TTFT and queue time are of the requests that have them.
     """
     others = requests[(requests["status"] != records.COMPLETED) & records.has_come(requests["status"])]
     streamed = others[(others["first_token_ns"] >= 0) & (others["output_tokens"] > 0)]
@@ -213,7 +213,7 @@ def prefix_cache(replicas: np.ndarray) -> dict[str, float | int]:
 
 
 def kv_tiers(run: Run) -> dict[str, list[dict]]:
-    """Return what each level of the KV tiers did, summed over replicas.
+    """Return the counters of each level of the KV tiers, summed over replicas.
 
     Empty where there are none.
     """
@@ -229,10 +229,10 @@ def kv_tiers(run: Run) -> dict[str, list[dict]]:
 def breakdown(run: Run, whole: Run, column: str, verdicts: Verdicts, is_cut: np.ndarray, rates: Rates) -> dict:
     """Return counts, throughputs and latencies for each value of a label column.
 
-    `slo_attainment` is the share of injected requests, rejected ones among them, that completed within the bounds of
+    `slo_attainment` is the share of injected requests, rejected ones included, that completed within the bounds of
     their class, None without bounds.
 
-    run : what is measured. whole : what `rates` were made of.
+    run : the measured part. whole : the run that `rates` were computed from.
     """
     names = run.workload.labels.get(column, ())
     if not len(names):
@@ -244,7 +244,7 @@ def breakdown(run: Run, whole: Run, column: str, verdicts: Verdicts, is_cut: np.
 
 
 def _rows_by_code(codes: np.ndarray, number: int) -> list[np.ndarray]:
-    """Return the rows with each of so many codes."""
+    """Return the rows with each of `number` codes."""
     order = np.argsort(codes, kind="stable")
     starts = np.searchsorted(codes[order], range(number + 1))
     return [order[starts[code]:starts[code + 1]] for code in range(number)]
@@ -260,10 +260,10 @@ def _part(requests: np.ndarray, rates: dict, num_good: int | None, is_cut: np.nd
 
 
 def _replicas(run: Run, shares: list[dict]) -> list[dict]:
-    """Describe the replicas, of which each may have data-parallel ranks; these are rows of /replicas, too."""
+    """Describe the replicas, each with its data-parallel ranks; ranks are rows of /replicas, too."""
     rows = cluster.within_window(run)
     described = [_replica(rows[row:row + 1]) | {"kv_cache": kv_cache(run.replicas[row:row + 1])} | share
-                 for row, share in enumerate(shares)]       # blocks in use are those of the whole run, as its time is
+                 for row, share in enumerate(shares)]       # blocks in use are of the whole run, like its time
     begins = [*np.flatnonzero(rows["rank"] == 0).tolist(), len(rows)]
     if len(begins) > len(rows):
         return described
@@ -274,7 +274,7 @@ def _replicas(run: Run, shares: list[dict]) -> list[dict]:
 
 
 def _replica(row: np.ndarray) -> dict:
-    """Describe one replica; `row` is a table of length one, of what happened in the window."""
+    """Describe one replica; `row` is a table of length one, of the measured window."""
     names = ("replica", "requests", "completed", "iterations", "preemptions", "prefill_tokens", "decode_tokens")
     return {
         **{name: int(row[name][0]) for name in names},

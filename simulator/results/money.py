@@ -1,4 +1,4 @@
-"""What a run costs, and what is got for it."""
+"""The cost of a run, in total and per unit of output."""
 import math
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ from simulator.results.uptime import PAID, measured_ns, time_in_ns
 
 
 class PricedPool(NamedTuple):
-    """What a pool costs.
+    """The cost of a pool.
 
     places : rows of `Run.replicas` that it has. cost_per_hour : of a place.
     """
@@ -19,9 +19,9 @@ class PricedPool(NamedTuple):
 
 
 class Bill(NamedTuple):
-    """What an experiment says of money.
+    """The prices of an experiment.
 
-    encode : cost per hour of all encode pools. prices : of accelerators, by which any of these was reckoned.
+    encode : cost per hour of all encode pools. prices : of accelerators, where costs were computed from them.
     """
 
     pools: tuple[PricedPool, ...]
@@ -33,8 +33,8 @@ def cost_of(run: Run, bill: Bill, summary: dict) -> dict:
     """Return the part `cost` of summary.json.
 
     A replica costs from the moment it is wanted until it is off, within the window where one is measured. Per
-    million tokens: cost per hour x 1e6 / (3600 x tokens per second), with the throughputs of the summary; likewise all
-    else. None where nothing was got.
+    million tokens: cost per hour x 1e6 / (3600 x tokens per second), with the throughputs of the summary; the other
+    ratios in the same way. None where the divisor is 0.
     """
     paid_ns, first, parts = time_in_ns(run, PAID), 0, [bill.encode * measured_ns(run) / NS_PER_HOUR]
     for pool in bill.pools:

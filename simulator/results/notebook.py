@@ -10,7 +10,7 @@ from simulator.results.load_charts import timeline
 from simulator.results.report import summary_table
 from simulator.results.request_passes import COLUMNS, Requests
 
-NUM_COLUMNS = 80        # of pixels of the timeline: a notebook keeps what it shows
+NUM_COLUMNS = 80        # of pixels of the timeline: a notebook stores its output
 PLACE = ".simulator-result"
 STYLE = f"{PLACE} svg{{max-width:480px;display:block;background:var(--paper)}}"
 

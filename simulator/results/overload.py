@@ -1,4 +1,4 @@
-"""What was offered, what was served, and whether the backlog grew."""
+"""Offered load, served load, and the growth of the backlog."""
 import numpy as np
 
 from simulator.domain import records
@@ -11,10 +11,10 @@ from simulator.results.verdicts import GROWING, LEAST_REQUESTS, OVERLOADED, STAB
 NUM_BATCHES, NUM_KEPT = 20, 18      # batch means; the first two are dropped, for the system starts empty
 T_99 = 2.583487                     # quantile 0.99 of Student's t with NUM_KEPT - 2 = 16 degrees of freedom
 LEAST_RISE = 0.2                    # of the mean
-MOST_UNSERVED = 0.05                # of what was offered
+MOST_UNSERVED = 0.05                # share of the offered requests
 TURNED_AWAY = [records.CAUSE_NAMES.index(name) for name in ("admission", "queue_full", "shed", "expired", "recalled")]
-BURST_NS = 1_000_000            # requests that come within so long come at once: no client offers a rate by that
-LEAST_STAYS = 5                 # times as long as the first requests stay: a shorter run tells nothing of a backlog
+BURST_NS = 1_000_000            # requests within this time arrive at once: no client offers a rate by that
+LEAST_STAYS = 5                 # times as long as the first requests stay: a shorter run shows no trend of a backlog
 _COLUMNS = ("arrival_ns", "first_token_ns", "completed_ns", "output_tokens", "status")
 _FOR_EVER_NS = np.iinfo(np.int64).max
 
@@ -22,42 +22,43 @@ _FOR_EVER_NS = np.iinfo(np.int64).max
 def load_of(run: Run, journeys: np.ndarray | None = None, part: Run | None = None) -> dict:
     """Return offered rate, requests in the system and the verdict on them.
 
-    Where a window is measured, those count that came in it; what they found in the system is all that was there.
+    Where a window is measured, only requests that arrived in it count; they find all requests in the system.
 
     Parameters
     ----------
-    part : what is measured of the run, `measured_part`; None: all of it. journeys : its, what `journeys_of` gave.
+    part : the measured part of the run, `measured_part`; None: the whole run. journeys : of it, from `journeys_of`.
 
     Returns
     -------
     dict
-        offered_throughput: requests that came per second, (n - 1) / (last arrival - first); None where that is no rate:
-        fewer than two, or all within `BURST_NS`. verdict: see below. in_system: mean and peak number of requests that
-        an arriving request finds in the system, and growth_per_s, the slope of the regression; None without requests.
-        served_share: completions over arrivals while requests came, the first tenth of them left out; None where too
-        few came.
+        offered_throughput: requests that arrived per second, (n - 1) / (last arrival - first); None where that is no
+        rate: fewer than two, or all within `BURST_NS`. verdict: see below. in_system: mean and peak number of requests
+        that an arriving request finds in the system, and growth_per_s, the slope of the regression; None without
+        requests. served_share: completions over arrivals while requests arrived, without the first tenth; None where
+        too few arrived.
 
     Notes
     -----
     The verdict is
 
-    - "unserved" if nothing was served, or fewer than half of all requests, and the load is not why: see `served`;
-    - "overloaded" if the backlog grows and fewer than 95 % of the requests that came were completed while they came; or
-      if more than 5 % of all gave up (timed out) or were turned away by the gateway, whatever the backlog does;
-    - "growing" if the backlog grows, but what is served nearly keeps up: a load close to 1, or one that rises;
-    - "too short to tell" in place of these two, where the backlog decides and the run, from the first arrival to the
-      last completion, is less than `LEAST_STAYS` times as long as the first tenth of the requests stayed, in the mean:
-      until as many go as come every system fills, and nothing says where that would have ended. The first ones, since
-      a backlog that grows makes the later ones stay ever longer. Also where fewer than `LEAST_REQUESTS` came and were
-      let in, or none is complete;
+    - "unserved" if nothing was served, or fewer than half of all requests, for another reason than the load: see
+      `served`;
+    - "overloaded" if the backlog grows and fewer than 95 % of the requests that arrived were completed meanwhile; or
+      if more than 5 % of all gave up (timed out) or were refused by the gateway, with any backlog;
+    - "growing" if the backlog grows, but throughput nearly keeps up: a load close to 1, or one that rises;
+    - `TOO_SHORT` replaces "overloaded" and "growing", where the backlog decides and the run, from the first
+      arrival to the last completion, is less than `LEAST_STAYS` times as long as the first tenth of the requests
+      stayed, in the mean: until departures match arrivals every system fills, and the run does not show where that
+      ends. The first tenth, since a growing backlog makes later requests stay ever longer. Also where fewer than
+      `LEAST_REQUESTS` arrived and were admitted, or none is complete;
     - "stable" else.
 
     The backlog grows if, over 18 batch means in order of arrival (20, the first two dropped), the regressions of both
     the number of requests in the system and TTFT on the number of the batch rise: slopes positive with one-sided
     p < 0.01, fitted rises (slope x 18) above 20 % of the means. Requests that still wait for a first token at the end
-    have no TTFT, so that regression ends where the first of them came; with fewer than 40 TTFTs the other decides
-    alone. Requests that were rejected or dropped, or failed, count nowhere in the backlog. Requests that all came at
-    one instant are "stable": a burst has no rate, its backlog only drains.
+    have no TTFT, so that regression ends where the first such request arrived; with fewer than 40 TTFTs the other
+    decides alone. Requests that were rejected or dropped, or failed, do not count in the backlog. Requests that all
+    arrived at one instant are "stable": a burst has no rate, its backlog only drains.
 
     Two signals at once are the rule of GuideLLM for over-saturation; batch means and t quantiles are standard: Law,
     "Simulation Modeling and Analysis", section 9.5.
@@ -88,16 +89,16 @@ def load_of(run: Run, journeys: np.ndarray | None = None, part: Run | None = Non
 
 
 class Came:
-    """The requests that came, column by column: rows are dear to choose from.
+    """The requests that arrived, column by column: selecting rows is expensive.
 
-    stays : bool, those that were let in and not lost.
+    stays : bool, requests that were admitted and not lost.
     """
 
     def __init__(self, run: Run):
         requests, status = run.workload.requests, run.workload.requests["status"]
         came = records.has_come(status)
         came = slice(None) if came.all() else came
-        if run.workload.script is not None:         # the table has them play by play
+        if run.workload.script is not None:         # the table is ordered by plays
             rows = np.flatnonzero(status[came] >= 0) if isinstance(came, slice) else np.flatnonzero(came)
             came = rows[np.argsort(requests["arrival_ns"][rows], kind="stable")]
         for name in _COLUMNS:
@@ -106,7 +107,7 @@ class Came:
         self.stays = ~np.isin(self.status, (records.REJECTED, records.DROPPED, records.FAILED))
 
     def within(self, window: Window) -> "Came":
-        """Return those of them that came in a window."""
+        """Return the requests that arrived in a window."""
         rows = slice(*np.searchsorted(self.arrival_ns, (window.begin_ns, window.end_ns + 1)).tolist())
         part = object.__new__(Came)
         for name, column in vars(self).items():
@@ -114,15 +115,15 @@ class Came:
         return part
 
     def of_those_that_stay(self, column: np.ndarray) -> np.ndarray:
-        """Return a column of the requests that were let in and not lost."""
+        """Return a column of the requests that were admitted and not lost."""
         return column if self.stays.all() else column[self.stays]
 
     def any_completed(self) -> bool:
-        """Say whether one of them is complete."""
+        """Return whether any request is complete."""
         return bool((self.status == records.COMPLETED).any())
 
     def is_short(self) -> bool:
-        """Say whether the first of them stayed so long that the run is over soon after."""
+        """Return whether the run is short compared with the stays of the first requests."""
         stays_ns, done = self.completed_ns - self.arrival_ns, self.status == records.COMPLETED
         early = done[:-(-len(done) * (NUM_BATCHES - NUM_KEPT) // NUM_BATCHES)]
         chosen = np.flatnonzero(early if early.any() else done)
@@ -131,12 +132,12 @@ class Came:
 
 
 def in_system(came: Came, looking: Came | None = None) -> np.ndarray:
-    """Return how many requests each that was let in found when it came, int64.
+    """Return the number of requests that each admitted one found on arrival, int64.
 
-    A request leaves with its last token or at its deadline; one that was refused or lost was never there; one that is
-    not over stays.
+    A request leaves with its last token or at its deadline; a refused or lost one was never there; an unfinished
+    one stays.
 
-    looking : those of them that look; None: all.
+    looking : the requests to return numbers for; None: all.
     """
     left_ns = np.where(came.status == records.COMPLETED, came.completed_ns, _FOR_EVER_NS)
     gave_up = came.status == records.TIMED_OUT
@@ -153,7 +154,7 @@ def in_system(came: Came, looking: Came | None = None) -> np.ndarray:
     gone = np.searchsorted(left_ns, arrival_ns, side="right")
     del left_ns                                 # here memory is at its peak
     found -= gone
-    return np.maximum(found, 0, out=found)      # who leaves when it comes was not there
+    return np.maximum(found, 0, out=found)      # a departure at the instant of arrival does not count
 
 
 def batch_means(values: np.ndarray) -> np.ndarray:
@@ -163,7 +164,7 @@ def batch_means(values: np.ndarray) -> np.ndarray:
 
 
 def rises(means: np.ndarray) -> bool:
-    """Say whether batch means rise significantly and by over a fifth of their mean."""
+    """Return whether batch means rise significantly and by over a fifth of their mean."""
     number = np.arange(len(means)) - (len(means) - 1) / 2
     spread = float((number**2).sum())
     slope = float((number * means).sum()) / spread
@@ -191,7 +192,7 @@ def _served_share(came: Came, everyone: Came) -> float:
 
 
 def _gave_up_share(run: Run, journeys: np.ndarray | None) -> float:
-    """Return the share of the requests that came which gave up, or were turned away by the gateway."""
+    """Return the share of the arrived requests that gave up, or were refused by the gateway."""
     status = run.workload.requests["status"]
     unserved = (status == records.TIMED_OUT) & ~cancelled(run.workload)
     if journeys is not None:

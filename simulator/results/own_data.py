@@ -1,4 +1,4 @@
-"""Whether an HDF5 file holds its data itself: one from elsewhere could make us read any file of this machine."""
+"""Check that an HDF5 file holds its data itself: a foreign one could make us read any file of this machine."""
 from pathlib import Path
 
 import h5py
@@ -12,7 +12,7 @@ def check_own(path: Path, file: h5py.File) -> None:
     Raises
     ------
     InputErrors
-        The first of them.
+        The first such link or data set.
     """
     pending = [file]
     while pending:

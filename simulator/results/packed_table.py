@@ -1,12 +1,12 @@
-"""A table of results.h5 that is written past HDF5's filters, a chunk at a time, packed as they would pack it."""
+"""A table of results.h5 that bypasses HDF5's filters, a chunk at a time, packed as they would pack it."""
 import h5py
 import numpy as np
 
 from simulator.core.packed_rows import RowPacker
 
 FILTERS = {"shuffle": True, "compression": "gzip", "compression_opts": 1, "fletcher32": True}
-CHUNK_BYTES = 1 << 20           # HDF5 keeps a chunk of so many in memory when somebody reads a few rows
-CHUNKS_AHEAD = 16               # by which a table grows: each time takes 20 us
+CHUNK_BYTES = 1 << 20           # HDF5 keeps a chunk of this size in memory to read a few rows
+CHUNKS_AHEAD = 16               # growth of a table: each step takes 20 us
 MOST_CHUNK_ROWS = 1 << 15       # of numbers alone: 256 KiB
 
 
@@ -19,12 +19,12 @@ def chunk_rows(dtype: np.dtype, length: int | None) -> int:
 
 
 class PackedTable:
-    """Rows on their way into a dataset.
+    """A writer of rows into a dataset.
 
     Parameters
     ----------
     dataset : of one dimension and with `FILTERS`; it grows as needed.
-    dtype : of its rows as they come, with the memory layout of the dataset.
+    dtype : of the rows that are written, with the memory layout of the dataset.
     """
 
     def __init__(self, dataset: h5py.Dataset, dtype: np.dtype):
@@ -50,7 +50,7 @@ class PackedTable:
         self._hold(rows[taken:])
 
     def flush(self) -> None:
-        """Write what is held; nothing may follow."""
+        """Write the rows held back; no rows may follow."""
         self._write_held()
         if self._extent != self._num_written:
             self._dataset.resize((self._num_written,))

@@ -1,4 +1,4 @@
-"""How long accelerators worked at what, counted while a run goes on: what energy is made of."""
+"""Accelerator time by activity, counted during a run: the basis of energy."""
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -12,12 +12,12 @@ HOUR_NS = 3_600 * 10**9
 
 
 class Metered(NamedTuple):
-    """What the meter knows of a pool.
+    """The meter's facts about a pool.
 
     places : rows of `Run.replicas` that it has, which are numbered pool by pool.
-    stage_accelerators : that work while one pipeline stage does.
-    phase_ns : takes rows of `records.ITERATION`, returns what prompts and decodes take of each, two arrays; None: the
-        latency backend does not tell them apart.
+    stage_accelerators : accelerators that work while one pipeline stage does.
+    phase_ns : takes rows of `records.ITERATION`, returns the times of prompts and decodes in each, two arrays; None:
+        the latency backend does not separate them.
     """
 
     places: int
@@ -29,13 +29,13 @@ class PowerMeter:
     """Adds up accelerator time by replica, phase and hour of the day.
 
     An iteration that computes prompts and decodes is shared between the two as their predicted times are, and counts as
-    one of prompts where the backend does not tell them apart. What computes neither is OTHER.
+    one of prompts where the backend does not separate them. An iteration without either is OTHER.
 
     Parameters
     ----------
     pools : in order.
     starts_at_hour : of the day, at simulated time 0; None: all hours are one.
-    is_of_window : only a part of the run will be asked for: what was spent is kept piece by piece until then.
+    is_of_window : only a part of the run will be read: times are kept piece by piece until then.
     """
 
     def __init__(self, pools: tuple[Metered, ...], starts_at_hour: int | None = None, is_of_window: bool = False):
@@ -65,7 +65,7 @@ class PowerMeter:
     def within(self, window: Window | None) -> np.ndarray:
         """Return accelerator time by replica, phase and hour, in ns.
 
-        window : that counts; None: the whole run. To be called once.
+        window : counted part; None: the whole run. To be called once.
         """
         for replica, phase, begin_ns, end_ns in self._kept or ():
             if window is not None:
@@ -99,9 +99,9 @@ class PowerMeter:
 
 
 def time_by_hour(begin_ns: np.ndarray, end_ns: np.ndarray, starts_at_hour: int | None) -> np.ndarray:
-    """Return how much of each interval lies in each hour of the day.
+    """Return the part of each interval in each hour of the day.
 
-    starts_at_hour : as `PowerMeter` takes it.
+    starts_at_hour : as in `PowerMeter`.
 
     Returns
     -------

@@ -1,31 +1,31 @@
 """A bar on stderr while the simulation runs: requests done, simulated time, speed.
 
-And one while results are read for a report, or exported.
+Also a bar while results are read for a report, or exported.
 """
 import os
 import sys
 import time
 
 REFRESH_S = 0.1
-ROWS_DELAY_S = 0.5              # what is shorter needs no bar
-USUAL_SIZE = {"ncols": 80, "nrows": 24}     # of a terminal that does not tell: `script`, docker -t, CI
+ROWS_DELAY_S = 0.5              # shorter work needs no bar
+USUAL_SIZE = {"ncols": 80, "nrows": 24}     # for terminals of unknown size: `script`, docker -t, CI
 
 
 class Progress:
-    """Show how far the simulation is; use it as a context.
+    """Show the progress of the simulation; use it as a context.
 
     Without a terminal there is no bar.
 
     Parameters
     ----------
-    num_requests : how many are to finish.
+    num_requests : number of requests to finish.
     quiet : show nothing in any case.
     """
 
     def __init__(self, num_requests: int, quiet: bool = False):
         self._bar = None
         if not quiet and sys.stderr is not None and sys.stderr.isatty():
-            from tqdm import tqdm  # 20 ms that only a terminal pays for
+            from tqdm import tqdm  # 20 ms, needed only on a terminal
 
             size = {"dynamic_ncols": True} if _tells_its_size() else USUAL_SIZE
             self._bar = tqdm(total=num_requests, file=sys.stderr, leave=False, unit=" requests", **size,
@@ -46,7 +46,7 @@ class Progress:
             self._draw(clock_ns, finished_requests, now_s)
 
     def end(self, clock_ns: int, finished_requests: int) -> None:
-        """Leave a line with what was reached in the end."""
+        """Leave a line with the final state."""
         if self._bar is not None:
             self._draw(clock_ns, finished_requests, time.perf_counter())
             self._bar.leave = True
@@ -60,7 +60,7 @@ class Progress:
 
 
 class RowProgress:
-    """Show how many rows are read or written, of how many; use it as a context.
+    """Show how many of all rows are read or written; use it as a context.
 
     Without a terminal there is no bar, nor in the first half second.
 
@@ -86,12 +86,12 @@ class RowProgress:
             self._bar.close()
 
     def expect(self, num_rows: int) -> None:
-        """Take note of so many rows more that there are to come."""
+        """Add a number of rows to the total."""
         if self._bar is not None:
             self._bar.total += num_rows
 
     def show(self, num_rows: int) -> None:
-        """Count rows; where more come than were expected, as many as that are."""
+        """Count rows; if there are more than expected, the total grows."""
         if self._bar is not None:
             self._bar.total = max(self._bar.total, self._bar.n + num_rows)
             self._bar.update(num_rows)
@@ -100,5 +100,5 @@ class RowProgress:
 def _tells_its_size() -> bool:
     try:
         return min(os.get_terminal_size(sys.stderr.fileno())) > 0
-    except (OSError, ValueError):       # no descriptor behind it
+    except (OSError, ValueError):       # no file descriptor
         return True                     # tqdm finds another way

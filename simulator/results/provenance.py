@@ -1,4 +1,4 @@
-"""provenance.json: what cannot be the same twice: versions, machine, command, wall-clock times, memory."""
+"""provenance.json: facts that differ from run to run: versions, machine, command, wall-clock times, memory."""
 import contextlib
 import os
 import platform
@@ -79,7 +79,7 @@ def git_revision(checkout: Path) -> str | None:
 def peak_memory_bytes() -> int | None:
     """Return the largest resident size of this process so far.
 
-    None where the system does not tell.
+    None where the system does not report it.
     """
     with contextlib.suppress(OSError):
         # Not ru_maxrss, which survives exec and so may be the parent's.
@@ -97,7 +97,8 @@ def peak_memory_bytes() -> int | None:
 def process_age_s() -> float | None:
     """Return the time since this process began, to 10 ms.
 
-    None where the system, unlike Linux, does not tell. Source: proc_pid_stat(5), field 22, in clock ticks since boot.
+    None where the system, unlike Linux, does not report it. Source: proc_pid_stat(5), field 22, in clock ticks since
+    boot.
     """
     try:
         after_name = Path("/proc/self/stat").read_text().rpartition(")")[2]
@@ -111,7 +112,7 @@ class Timings:
     """Wall-clock seconds by phase.
 
     `start`: process start to main; `load`: configuration, workload, building the cluster; `simulate`: the event loop
-    alone; `write`: results, those that are written during the simulation too.
+    alone; `write`: results, including those written during the simulation.
 
     Parameters
     ----------

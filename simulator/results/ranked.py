@@ -12,7 +12,7 @@ import numpy as np
 FIRST_SHIFT = 38                # bits of a float64 that the first bins leave out: 16,384 from a value to its double
 MOST_KEPT = 1 << 20             # values: 8 MiB
 MOST_BINS = 1 << 16             # of a later pass
-WIDEST = 1 << 20                # a table of so many entries is faster than to sort
+WIDEST = 1 << 20                # up to this many entries a table is faster than sorting
 ZERO = -1 << 63                 # bin of zeros alone
 REST = np.int64((1 << 63) - 1)  # all bits but the sign
 
@@ -20,15 +20,15 @@ Block = TypeVar("Block")
 
 
 class Looker(Protocol):
-    """Looks at a table block by block; knows after a pass if it needs another."""
+    """Processes a table block by block, in one or more passes, until `is_done`."""
 
     is_done: bool
 
     def take(self, block) -> None:
-        """Look at a block of rows."""
+        """Process a block of rows."""
 
     def end_pass(self) -> None:
-        """Take note that all rows were shown."""
+        """End a pass over all rows."""
 
 
 def one_pass(blocks: Callable[[], Iterable[Block]], lookers: Sequence[Looker]) -> None:
@@ -50,15 +50,15 @@ def in_passes(blocks: Callable[[], Iterable[Block]], *lookers: Looker) -> None:
 class Ranked:
     """Values at ranks of all values that are shown.
 
-    The memory that it takes does not grow with their number, but for bins of the first pass: one for each step of
-    1 / 16,384 between values and their doubles in which there are any.
+    Its memory does not grow with their number, except for bins of the first pass: one for each step of
+    1 / 16,384 between values and their doubles that holds any value.
 
     count : of the values.
     is_done : no further pass is needed.
 
     Parameters
     ----------
-    ranks_of : given the count, which ranks are wanted: 0 is the least.
+    ranks_of : returns the wanted ranks for a count: 0 is the least.
     """
 
     def __init__(self, ranks_of: Callable[[int], np.ndarray]):
@@ -69,11 +69,11 @@ class Ranked:
         self._wanted = self._found = None               # ranks, and keys at them
         self._open = self._within = None                # places in both that are not found yet; ranks in the bins
         self._lows = self._highs = self._widths = None  # of the bins that a pass divides; None: it is the first pass
-        self._is_near: _Table | None = None             # first bins that hold any of them; None: it is not known
-        self._per_bin = 1                               # bins that each of them is divided into
+        self._is_near: _Table | None = None             # first bins that hold any of the wanted ranks; None: not known
+        self._per_bin = 1                               # bins that each open bin is divided into
 
     def take(self, values: np.ndarray) -> None:
-        """Look at values, float64, none of them NaN."""
+        """Process values, float64, without NaN."""
         keys = _keys(values)
         if self._lows is None:
             self.count += len(keys)
@@ -97,7 +97,7 @@ class Ranked:
             self._bins.add(bins[begins], ends - begins, keys[begins], keys[ends - 1])
 
     def end_pass(self) -> None:
-        """Choose what the next pass looks at."""
+        """Choose the bins that the next pass divides or keeps."""
         if not self.count:
             self.is_done = True
             return
@@ -117,7 +117,7 @@ class Ranked:
         return _values(self._found[np.searchsorted(self._wanted, ranks)])
 
     def _narrow(self) -> None:
-        """Keep the bins that hold a wanted rank; a bin of equal values is what was sought."""
+        """Keep the bins that hold a wanted rank; a bin of equal values is a result."""
         counts, lows, highs = self._bins.joined()[1:]
         ends = np.cumsum(counts)
         place = np.searchsorted(ends, self._within, "right")
@@ -141,14 +141,14 @@ class Ranked:
 class Runs:
     """Counts by bin, with least and greatest keys; empty bins take no memory."""
 
-    FEW = 1 << 15       # new runs, or as many as there are bins, are put together at once
+    FEW = 1 << 15       # new runs, or as many as bins, are joined at once
 
     def __init__(self):
         self._parts = [(np.empty(0, np.int64),) * 4]
         self._num_held = self._num_new = 0
 
     def add(self, bins: np.ndarray, counts: np.ndarray, lows: np.ndarray, highs: np.ndarray) -> None:
-        """Count keys; each bin stands there once."""
+        """Count keys; each bin occurs once."""
         self._parts.append((bins, counts, lows, highs))
         self._num_new += len(bins)
         if self._num_new > max(self._num_held, self.FEW):
@@ -169,15 +169,15 @@ class Runs:
 
 
 class _Table:
-    """Which of whole numbers that are near each other are chosen."""
+    """A table of chosen whole numbers that are near each other."""
 
     def __init__(self, low: int, is_chosen: np.ndarray):
         self._low, self._is_chosen = low, is_chosen
 
     @classmethod
     def of(cls, numbers: np.ndarray) -> "_Table | None":
-        """Choose numbers, ascending; None: they lie too far from each other."""
-        low, high = int(numbers[0]) - 1, int(numbers[-1]) + 1       # both ends stand for all beyond
+        """Choose numbers, ascending; None: they are too far from each other."""
+        low, high = int(numbers[0]) - 1, int(numbers[-1]) + 1       # both ends represent all numbers beyond
         if high - low >= 4 * WIDEST:
             return None
         is_chosen = np.zeros(high - low + 1, bool)
@@ -189,7 +189,7 @@ class _Table:
 
 
 def tallied(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the numbers that there are, ascending, and how often, int64."""
+    """Return the distinct numbers, ascending, and the count of each, int64."""
     if not len(numbers):
         return np.empty(0, np.int64), np.empty(0, np.int64)
     low, high = int(numbers.min()), int(numbers.max())
@@ -224,31 +224,31 @@ def middle(count: int) -> np.ndarray:
 
 
 def median(ranked: Ranked) -> float:
-    """Return the median, as NumPy reckons it."""
+    """Return the median, as NumPy computes it."""
     low, high = ranked.at(middle(ranked.count))
     return float((low + high) / 2)
 
 
 class Counted:
-    """How often there are which whole numbers; as many as are different take memory."""
+    """Counts of whole numbers; memory grows with the number of different ones."""
 
     def __init__(self):
         self._runs = Runs()
 
     def take(self, numbers: np.ndarray) -> None:
-        """Look at numbers."""
+        """Count numbers."""
         values, counts = tallied(numbers)
         self._runs.add(values, counts, values, values)
 
     def found(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the numbers, ascending, and how often each is there."""
+        """Return the numbers, ascending, and the count of each."""
         return self._runs.joined()[:2]
 
 
 def percentiles_of(values: np.ndarray, counts: np.ndarray, percents: tuple[float, ...]) -> np.ndarray:
-    """Return percentiles of values that are there so often.
+    """Return percentiles of values with counts.
 
-    As NumPy reckons them by its method `linear`.
+    As NumPy computes them by its method `linear`.
 
     values : ascending, not empty.
     """

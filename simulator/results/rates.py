@@ -1,4 +1,4 @@
-"""Sums and rates of the summary: of the whole run, or of the window that is measured."""
+"""Sums and rates of the summary: of the whole run, or of the measured window."""
 import numpy as np
 
 from simulator.domain import records
@@ -8,10 +8,10 @@ from simulator.results.window_events import events_of
 
 
 class Rates:
-    """What happened, over the time in which it did.
+    """Rates of events, over their span of time.
 
     duration_s : from 0 to the last completion, of the whole run; else the length of its window.
-    events : what happened in the window, by request of the whole run; None: there is no window.
+    events : events in the window, by request of the whole run; None: there is no window.
 
     Parameters
     ----------
@@ -23,7 +23,7 @@ class Rates:
         self.duration_s = duration_s_of(self._requests) if run.window is None else run.window.duration_ns / 1e9
 
     def of(self, rows=slice(None)) -> dict[str, float | int | None]:
-        """Return totals, and the same per second, of some requests of the whole run."""
+        """Return totals, and rates per second, of some requests of the whole run."""
         if self.events is None:
             return throughput(self._requests[rows], self.duration_s, self._verdicts.num_good(rows))
         own = self.events.of(rows)
@@ -34,7 +34,7 @@ class Rates:
                            int(own.output_tokens.sum()), good)
 
     def notes(self) -> list[str]:
-        """Say of how many requests the tokens are not counted to the token."""
+        """Return a note on requests with estimated token counts."""
         count = 0 if self.events is None else int(self.events.is_estimated.sum())
         if not count:
             return []
@@ -49,9 +49,9 @@ def duration_s_of(requests: np.ndarray) -> float:
 
 
 def throughput(requests: np.ndarray, duration_s: float, num_good: int | None) -> dict[str, float | int | None]:
-    """Return totals over completed requests, and the same per second of `duration_s`.
+    """Return totals over completed requests, and rates per second of `duration_s`.
 
-    num_good : those that kept their bounds; None: there are none.
+    num_good : requests that kept their bounds; None: there are no bounds.
     """
     completed = completed_of(requests)
     input_tokens, output_tokens = (int(completed[name].sum(dtype=np.int64)) for name in (

@@ -1,4 +1,4 @@
-"""Read results.h5, and say what is wrong with one that cannot be read."""
+"""Read results.h5, and report the faults of a file that cannot be read."""
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,15 +15,15 @@ from simulator.results.own_data import check_own
 from simulator.results.unpacked_columns import ALL, column_blocks
 
 ALWAYS = ("replicas", "labels")
-# Columns that are there under conditions of their own.
+# Columns that exist under conditions of their own.
 OPTIONAL = {"requests": frozenset((*tables.JOURNEY_FIELDS, *tables.SCRIPT_FIELDS, tables.MEASURED, *traits.COLUMNS))}
 
 
 class Reader:
-    """Read the tables of results.h5, each when it is asked for.
+    """Read the tables of results.h5, each on first use.
 
-    Every method raises InputErrors where the file cannot be read, and those of tables LookupError where the run was not
-    asked to write them.
+    Every method raises InputErrors where the file cannot be read, and methods for tables raise LookupError where the
+    run did not write them.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class Reader:
             return dict(file.attrs)
 
     def requests(self) -> np.ndarray:
-        """Return /requests; ids that are text come as text."""
+        """Return /requests; ids that are text are returned as text."""
         return tables.with_text_ids(self._table("requests"))
 
     def request(self, row: int) -> np.ndarray:
@@ -70,7 +70,7 @@ class Reader:
         return self._table("iterations")
 
     def columns(self, name: str, wanted: Iterable[str]) -> Columns:
-        """Return columns of a table by name; those that it does not have are left out."""
+        """Return columns of a table by name; missing columns are left out."""
         with self._table_of_columns(name) as table:
             dtypes = {each: table.dtype[each] for each in wanted if each in table.dtype.names}
             found = {each: np.empty(len(table), dtype) for each, dtype in dtypes.items()}
@@ -82,12 +82,12 @@ class Reader:
         return found
 
     def column_blocks(self, name: str, wanted: Iterable[str], num_rows: int = BLOCK_ROWS) -> Iterator[Columns]:
-        """Yield the same in blocks of about so many rows; without rows, no block."""
+        """Yield columns in blocks of about `num_rows` rows; without rows, no block."""
         with self._table_of_columns(name) as table:
             yield from column_blocks(table, [each for each in wanted if each in table.dtype.names], num_rows)
 
     def num_rows(self, name: str) -> int | None:
-        """Return how many rows a table has; None: it is not there."""
+        """Return how many rows a table has; None: it was not written."""
         with self._open() as file:
             return len(file[name]) if name in file else None
 
@@ -142,12 +142,12 @@ class Reader:
             return {column: names.asstr()[:].tolist() for column, names in file["labels"].items()}
 
     def names(self) -> list[str]:
-        """Return the tables that are there, as `columns.TABLES` has them."""
+        """Return the names of the tables in the file, as in `columns.TABLES`."""
         with self._open() as file:
             return [name for name in (*columns.TABLES, "token_times") if name in file]
 
     def blocks(self, name: str, num_rows: int) -> Iterator[np.ndarray]:
-        """Yield a table in blocks of so many rows, at least one block."""
+        """Yield a table in blocks of `num_rows` rows, at least one block."""
         first, last = 0, None
         while last is None or first < last:
             with self._open() as file:
@@ -172,7 +172,7 @@ class Reader:
 
     @contextmanager
     def _open(self) -> Iterator[h5py.File]:
-        if not self._path.is_file():        # a pipe would wait for ever
+        if not self._path.is_file():        # reading a pipe would block
             raise self._fault("no such file" if not self._path.exists() else "is no file")
         try:
             file = h5py.File(self._path)
@@ -201,7 +201,7 @@ def check_schema(path: Path, found, known: int) -> None:
 
 
 def _asked(resolved_toml: str) -> list[str]:
-    """Return the tables that the experiment asked for."""
+    """Return the tables that [output] of the experiment asks for."""
     try:
         output = tomli.loads(resolved_toml).get("output", {})
     except (tomli.TOMLDecodeError, TypeError):

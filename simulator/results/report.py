@@ -1,4 +1,4 @@
-"""The summary table: what people want to see first, in one screen of 80 columns."""
+"""The summary table: the most important numbers, in one screen of 80 columns."""
 from collections.abc import Iterator
 from datetime import date
 from textwrap import wrap
@@ -27,20 +27,20 @@ def summary_table(summary: dict) -> str:
 
 
 def wrapped_fact(label: str, text: str) -> list[str]:
-    """Return a fact as lines that fit the screen, as far as its words do."""
+    """Return a fact as lines that fit the screen, if no word is too long."""
     return wrap(text, COLUMNS_OF_A_SCREEN, initial_indent=f"{label:<{INDENT}}", subsequent_indent=" " * INDENT,
                 break_long_words=False, break_on_hyphens=False)
 
 
 def notes(summary: dict) -> list[str]:
-    """Return what a reader of the results should know, one sentence each."""
+    """Return notes for the reader of the results, one sentence each."""
     return list(summary["diagnosis"])
 
 
 def aged(summary: dict, today: date) -> Iterator[str]:
     """Yield a sentence for each price that is old.
 
-    It depends on the day, so that no summary holds it.
+    The sentence depends on the day, so no summary holds it.
     """
     for price in summary.get("cost", {}).get("prices", ()):
         days = (today - date.fromisoformat(price["date"])).days
@@ -50,7 +50,7 @@ def aged(summary: dict, today: date) -> Iterator[str]:
 
 
 def facts(summary: dict) -> list[tuple[str, str]]:
-    """Return what there is to say but for latencies: name and text of each fact."""
+    """Return all facts except latencies: name and text of each."""
     requests, cache, prefix = summary["requests"], summary["kv_cache"], summary["prefix_cache"]
     counts = [f"{requests['completed']:,} of {requests['injected']:,} completed"]
     counts += [f"{requests[name]:,} {name.replace('_', ' ')}" for name in UNFINISHED if requests.get(name)]
@@ -93,7 +93,7 @@ def facts(summary: dict) -> list[tuple[str, str]]:
 
 
 def _cost(cost: dict) -> str:
-    """Return what the run costs, and what a million output tokens do."""
+    """Return the cost of the run, and of a million output tokens."""
     unit, tokens = cost["currency"] or "", cost["cost_per_million_output_tokens"]
     unit = f" {unit}" if unit else ""
     hourly = "" if cost["per_hour"] is None else f", {cost['per_hour']:,.2f}{unit} an hour"
@@ -102,7 +102,7 @@ def _cost(cost: dict) -> str:
 
 
 def _energy(energy: dict) -> str:
-    """Return what the run draws, and what an output token does."""
+    """Return the energy of the run, and of an output token."""
     total, tokens = energy["energy_j"]["total"], energy["joules_per_output_token"]
     if total is None:
         return f"not known: the power of {energy['coverage']:.1%} of the active time is"
@@ -116,7 +116,7 @@ def _energy(energy: dict) -> str:
 
 
 def _uncertainty(off: dict) -> str:
-    """Return the intervals of the means, and the operator whose error they come from most."""
+    """Return the intervals of the means, and the operator with the largest share of the error."""
     metrics, found = off["metrics"], []
     for label, metric, unit in (("TTFT ", "ttft_ms.mean", "ms"), ("TPOT ", "tpot_ms.mean", "ms"),
                                 ("E2EL ", "e2el_ms.mean", "ms"), ("", "request_throughput", "requests/s")):
@@ -135,7 +135,7 @@ def _transfers(moved: dict) -> str:
 
 
 def _speculation(drafts: dict) -> str:
-    """Return how much of what was drafted is accepted, and what a verify step brings."""
+    """Return the share of accepted drafts, and the tokens per verify step."""
     if not drafts["num_draft_tokens"]:
         return "no drafts"
     return (f"{drafts['acceptance_rate']:.1%} of {drafts['num_draft_tokens']:,} draft tokens accepted, "
@@ -143,14 +143,14 @@ def _speculation(drafts: dict) -> str:
 
 
 def _encode_pools(apart: dict) -> str:
-    """Return how many items were encoded ahead of prompts, and what part of the TTFT that was."""
+    """Return the number of items encoded ahead of prompts, and their share of the TTFT."""
     share = "" if apart["ttft_share"] is None else f", {apart['ttft_share']:.1%} of the TTFT of their requests"
     busy = ", ".join(f"{name} {pool['utilisation']:.1%} busy" for name, pool in apart["by_pool"].items())
     return f"{_plural(apart['jobs'], 'item')}, {apart['hits']:,} of them found{share}; {busy}"
 
 
 def _load(summary: dict) -> str:
-    """Return what was offered, and the verdict on the backlog."""
+    """Return the offered load, and the verdict on the backlog."""
     offered, growth = summary["offered_throughput"], summary["in_system"]["growth_per_s"]
     verdict, came = summary["verdict"], summary["requests"]["injected"]
     if verdict in (GROWING, OVERLOADED) and growth is not None and growth > 0:
@@ -167,7 +167,7 @@ def _plural(count: int, noun: str) -> str:
 
 
 def milliseconds(value: float | None) -> str:
-    """Return a latency as the table shows it, in 11 characters at most."""
+    """Return a latency as in the table, in 11 characters at most."""
     if value is None:
         return "-"
     return f"{value:,.2f}" if value < 999_999.995 else f"{value:,.0f}" if value < 999_999_999.5 else f"{value:.4e}"

@@ -1,4 +1,4 @@
-"""Requests as charts look at them: read in blocks of rows, of which none is kept."""
+"""Passes over requests for charts: read in blocks of rows, of which none is kept."""
 from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
@@ -9,7 +9,7 @@ from simulator.results.ranked import Ranked, in_passes
 from simulator.results.slo import LEAST_TOKENS, MEASURES
 
 COLUMNS = ("arrival_ns", "enqueued_ns", "scheduled_ns", "first_token_ns", "completed_ns", "output_tokens", "status",
-           "cause", "measured")       # of /requests, that are looked at; the last two are not always there
+           "cause", "measured")       # read from /requests; the last two are optional
 MOST_BINS = 1000
 _WIDTHS_S = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 
@@ -20,7 +20,7 @@ Bounds = Mapping[str, float]
 class Sample:
     """The distribution of one latency, found in passes over its values.
 
-    num_within : values that keep the bound.
+    num_within : number of values that keep the bound.
     is_done : no further pass is needed.
 
     Parameters
@@ -41,7 +41,7 @@ class Sample:
         return self._ranked.is_done
 
     def take(self, values_ms: np.ndarray) -> None:
-        """Look at values."""
+        """Process values."""
         if self.is_done:
             return
         self._ranked.take(values_ms)
@@ -49,7 +49,7 @@ class Sample:
             self.num_within += int(np.count_nonzero(values_ms <= self.bound_ms))
 
     def end_pass(self) -> None:
-        """Take note that all values were shown."""
+        """End a pass over all values."""
         if not self.is_done:
             self._ranked.end_pass()
         self._is_first = False
@@ -61,11 +61,11 @@ class Sample:
 
 
 class Requests:
-    """Requests that count in the summary.
+    """Measured requests.
 
-    statuses, causes : how many there are of each of `records.STATUS_NAMES` and `records.CAUSE_NAMES`.
-    longest_wait_ns : of those that were scheduled, in the waiting queue.
-    samples : latencies of those that completed, by key.
+    statuses, causes : counts by `records.STATUS_NAMES` and `records.CAUSE_NAMES`.
+    longest_wait_ns : of scheduled requests, in the waiting queue.
+    samples : latencies of completed requests, by key.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class Requests:
         return int(self.statuses.sum())
 
     def take(self, block: Columns) -> None:
-        """Look at a block."""
+        """Process a block of rows."""
         if "measured" in block and not (counts := block["measured"] == 1).all():
             block = {name: column[counts] for name, column in block.items()}
         is_done = block["status"] == records.COMPLETED
@@ -105,7 +105,7 @@ class Requests:
             sample.take(MEASURES[key](completed)[completed["output_tokens"] >= LEAST_TOKENS.get(key, 0)])
 
     def end_pass(self) -> None:
-        """Take note that all requests were shown."""
+        """End a pass over all requests."""
         if self._num_passes == 0:
             self._edges_s = bin_edges_s(self._until_ns / 1e9)
             self._completions = np.zeros(len(self._edges_s) - 1, np.int64)
@@ -128,7 +128,7 @@ class Requests:
 
 
 class Gaps:
-    """Gaps between tokens, of whatever request, from blocks of token times.
+    """Gaps between tokens of all requests, from blocks of token times.
 
     sample : their distribution.
 
@@ -140,7 +140,7 @@ class Gaps:
 
     def __init__(self, blocks: Callable[[], Iterable[np.ndarray]], offsets: np.ndarray):
         self.sample = Sample()
-        self._firsts = offsets[1:-1]            # tokens before which no gap is
+        self._firsts = offsets[1:-1]            # first tokens of requests: no gap precedes them
         self._num_seen, self._last_ns = 0, np.empty(0, np.int64)
         in_passes(blocks, self)
 
@@ -149,7 +149,7 @@ class Gaps:
         return self.sample.is_done
 
     def take(self, times_ns: np.ndarray) -> None:
-        """Look at the times of the next tokens."""
+        """Process the times of the next tokens."""
         begin, self._num_seen = self._num_seen, self._num_seen + len(times_ns)
         is_gap = np.ones(len(times_ns), bool)
         is_gap[self._firsts[slice(*np.searchsorted(self._firsts, (begin, self._num_seen)))] - begin] = False
@@ -160,7 +160,7 @@ class Gaps:
         self._last_ns = times_ns[-1:].copy()
 
     def end_pass(self) -> None:
-        """Take note that all tokens were shown."""
+        """End a pass over all tokens."""
         self.sample.end_pass()
         self._num_seen, self._last_ns = 0, self._last_ns[:0]
 

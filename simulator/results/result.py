@@ -1,4 +1,4 @@
-"""What a caller holds after a run, or after loading its results."""
+"""The caller's object after a run, or after loading its results."""
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from importlib import import_module
@@ -10,12 +10,12 @@ from simulator.results.frames import dataset_of, frame_of, polars_of
 
 
 class Result:
-    """Results of one experiment; a table is read, or made, when it is first asked for.
+    """Results of one experiment; a table is read, or made, on first use.
 
     summary : dict, as in summary.json.
-    directory : where the results lie; None: they were not written.
+    directory : of the results; None: they were not written.
     interrupted_by : number of the signal that ended the run early; None: none did.
-    stands_still : the run would never have ended, by a fault of the program that `summary["diagnosis"]` tells.
+    stands_still : the run would never have ended, by a fault of the program that `summary["diagnosis"]` describes.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class Result:
         return f"<Result {self.summary['name']!r}: {self.summary['requests']['completed']} requests completed, {state}>"
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: the summary table, and two charts with the extra `report`; below 60 kB."""
+        """Return the HTML for a notebook: the summary table, and two charts with the extra `report`; below 60 kB."""
         return import_module("simulator.results.notebook").html_of(self)     # 15 ms, which no run needs to start
 
     @cached_property
@@ -67,7 +67,7 @@ class Result:
     def columns(self, table: str, names: Iterable[str]) -> dict[str, np.ndarray]:
         """Return columns of `requests` or `iterations` alone.
 
-        It takes less time than the whole table. Those that it does not have are left out. LookupError where the table
+        It takes less time than the whole table. Columns that the table lacks are left out. LookupError where the table
         was not written.
         """
         return self._tables.columns(table, names)
@@ -75,8 +75,8 @@ class Result:
     def column_blocks(self, table: str, names: Iterable[str]) -> Iterator[dict[str, np.ndarray]]:
         """Yield columns of a table in blocks of rows, from the first row to the last.
 
-        A table of any length takes the same memory. Ids of requests that are text come as bytes; otherwise like
-        `columns`, but of every table of named columns.
+        A table of any length takes the same memory. Ids of requests that are text are returned as bytes;
+        otherwise like `columns`, for every table with named columns.
         """
         return self._tables.column_blocks(table, names)
 
@@ -85,11 +85,11 @@ class Result:
         return self._tables.num_rows(table)
 
     def token_offsets(self) -> np.ndarray:
-        """Return the offsets of `token_times` alone; LookupError likewise."""
+        """Return the offsets of `token_times` alone; LookupError as `token_times`."""
         return self._tables.token_offsets()
 
     def token_time_blocks(self) -> Iterator[np.ndarray]:
-        """Yield the times of `token_times` in blocks; LookupError likewise."""
+        """Yield the times of `token_times` in blocks; LookupError as `token_times`."""
         return self._tables.token_time_blocks()
 
     @cached_property
@@ -104,7 +104,8 @@ class Result:
     def token_times(self) -> tuple[np.ndarray, np.ndarray]:
         """Offsets (n + 1,) and times in ns, both int64.
 
-        Token j of request i came at `times_ns[offsets[i] + j]`. LookupError where [output] token_times was false.
+        Token j of request i was generated at `times_ns[offsets[i] + j]`. LookupError where [output] token_times was
+        false.
         """
         return self._tables.token_times()
 
@@ -159,7 +160,7 @@ class Result:
 
     @cached_property
     def encode_jobs(self) -> np.ndarray:
-        """Structured array, one row for each item that came to an encode replica.
+        """Structured array, one row for each item that reached an encode replica.
 
         By request and item; fields are those of /encode_jobs, `request` is a row of `requests`. LookupError where no
         pool encodes for others.
@@ -182,7 +183,7 @@ class Result:
 
         Parameters
         ----------
-        table : name of a table of results.h5, which is that of the property, too.
+        table : name of a table of results.h5, equal to the name of the property.
 
         Raises
         ------
@@ -198,7 +199,7 @@ class Result:
     def to_polars(self, table: str = "requests"):
         """Return a table as a polars.DataFrame; codes and labels are of type Enum.
 
-        Parameters, and what is raised, are those of `to_pandas`, but that MissingExtra says that polars is missing.
+        Parameters and exceptions are those of `to_pandas`, but MissingExtra names polars.
         """
         return polars_of(self, table)
 
@@ -208,7 +209,7 @@ class Result:
         Their dimension is `row`.
 
         Codes stay numbers; the attribute `labels` of such a variable names them, `units` and `description` are those
-        of `describe results table`. Parameters, and what is raised, are those of `to_pandas`, but that MissingExtra
-        says that xarray is missing.
+        of `describe results table`. Parameters and exceptions are those of `to_pandas`, but MissingExtra
+        names xarray.
         """
         return dataset_of(self, table)

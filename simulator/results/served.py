@@ -1,4 +1,4 @@
-"""Which requests were not served, and why: a run that serves few of them says so before all else."""
+"""Requests that were not served, by reason: a run that serves few requests reports it before all else."""
 from collections import Counter
 
 import numpy as np
@@ -8,8 +8,8 @@ from simulator.domain.run import Run
 from simulator.results.finish import cancelled
 
 MOST_TOKENS = 2**31 - 1          # of a prompt
-LEAST_SERVED = 0.5              # of the requests whose end is known, or that wait for a token
-CAUSES = {                      # what the gateway says, records.CAUSE_NAMES, in words
+LEAST_SERVED = 0.5              # of the requests that have ended, or that wait for a token
+CAUSES = {                      # causes of the gateway, records.CAUSE_NAMES, in words
     "admission": "by the admission policy", "queue_full": "since the queue of the gateway was full",
     "shed": "since others had more right to its queue", "expired": "since they had waited too long there",
     "recalled": "taken back by the gateway", "no_replica": "since no replica could take them",
@@ -18,20 +18,21 @@ NAMES = {"rejected": "rejected", "dropped": "dropped by the engine", "timed_out"
 
 
 def is_unserved(run: Run, nothing: bool = False) -> bool:
-    """Say whether fewer than half of the requests were served, or `nothing` at all.
+    """Return whether fewer than half of the requests were served.
 
-    Those that came count, but for those that run when the run ends, or that the load cancelled at its end.
+    With `nothing`: whether none was. All arrived requests count, except those running at the end of the run, or
+    cancelled by the load at its end.
     """
     completed, over = _served(run)
     return over > 0 and (not completed if nothing else completed < LEAST_SERVED * over)
 
 
 def unserved(run: Run, journeys, whole: Run | None = None) -> str | None:
-    """Say why requests were not served, or that none came; None: half of them were.
+    """Return why requests were not served, or that none arrived; None: half were.
 
     Parameters
     ----------
-    run : what is measured. journeys : what `journeys_of` gave. whole : of which it is a part; None: of itself.
+    run : the measured part. journeys : from `journeys_of`. whole : the whole run; None: `run` is the whole.
     """
     came, completed = _num_come(run), _served(run)[0]
     if not came and whole is not None and (others := _num_come(whole)):
@@ -45,7 +46,7 @@ def unserved(run: Run, journeys, whole: Run | None = None) -> str | None:
 
 
 def turned_away(run: Run) -> list[str]:
-    """Say, where most requests were served, how many replicas turned away, and why."""
+    """Return how many requests replicas refused, and why, if most were served."""
     found = [] if is_unserved(run) else _by_length(run, records.REJECTED) + _by_length(run, records.DROPPED)
     return [f"of {_num_come(run):,} requests some were not served: {'; '.join(found)}"] if found else []
 
@@ -55,14 +56,14 @@ def _num_come(run: Run) -> int:
 
 
 def _served(run: Run) -> tuple[int, int]:
-    """Return how many requests completed, and of how many."""
+    """Return the number of completed requests, and of all that count."""
     status = run.workload.requests["status"]
     still = records.has_come(status) & ((status == records.RUNNING) | cancelled(run.workload))
     return int((status == records.COMPLETED).sum()), int((records.has_come(status) & ~still).sum())
 
 
 def _why(run: Run, journeys) -> list[str]:
-    """Return what became of the requests that were not served, with how many each."""
+    """Return the outcomes of the requests that were not served, with the number of each."""
     status, found = run.workload.requests["status"], []
     for name, words in NAMES.items():
         code = records.STATUS_NAMES.index(name)
@@ -81,7 +82,7 @@ def _why(run: Run, journeys) -> list[str]:
 
 
 def _turned_away(run: Run, status: int) -> np.ndarray:
-    """Say which requests a replica refused, on arrival or later for their length, bool (n,)."""
+    """Return a mask of requests that a replica refused, on arrival or later for their length, bool (n,)."""
     requests, replica = run.workload.requests, run.workload.requests["replica"]
     refused = (requests["status"] == status) & (replica >= 0)
     if status != records.REJECTED or not run.limits or not refused.any():
@@ -92,7 +93,7 @@ def _turned_away(run: Run, status: int) -> np.ndarray:
 
 
 def _by_length(run: Run, status: int) -> list[str]:
-    """Return how many requests replicas turned away for which limit; empty where nobody knows the limits."""
+    """Return how many requests replicas refused for each limit; empty where the limits are not known."""
     requests, counts, longest = run.workload.requests, Counter(), Counter()
     rows = np.flatnonzero(_turned_away(run, status)) if run.limits else np.empty(0, np.int64)
     replicas = requests["replica"][rows]

@@ -1,4 +1,4 @@
-"""Latencies of requests, and whether these keep the service level objectives of their class."""
+"""Latencies of requests, and whether requests keep the service level objectives of their class."""
 from typing import NamedTuple
 
 import numpy as np
@@ -41,7 +41,7 @@ def tpot_ms(completed: np.ndarray) -> np.ndarray:
 
 
 def queue_ms(scheduled: np.ndarray) -> np.ndarray:
-    """Return waiting queue to first scheduled; all requests must have come so far."""
+    """Return the time from waiting queue to first scheduled; all have arrived."""
     return (scheduled["scheduled_ns"] - scheduled["enqueued_ns"]) / 1e6
 
 
@@ -55,10 +55,10 @@ def any_given(bounds) -> bool:
 
 
 def meets(completed: np.ndarray, bounds) -> np.ndarray:
-    """Say for each completed request whether every given bound holds.
+    """Return for each completed request whether every given bound holds.
 
-    What equals its bound is still good. A bound on a latency that a request does not have, for it has too few output
-    tokens, holds.
+    A value equal to its bound is still good. A bound on a latency that a request does not have, for it has too few
+    output tokens, holds.
     """
     good = np.ones(len(completed), bool)
     for key in BOUNDS:
@@ -68,24 +68,24 @@ def meets(completed: np.ndarray, bounds) -> np.ndarray:
 
 
 class Verdicts(NamedTuple):
-    """Which requests keep the service level objectives of their class."""
+    """Masks of the requests that keep the service level objectives of their class."""
 
-    is_asked: bool          # the bounds of [slo] ask for something
+    is_asked: bool          # [slo] has a bound
     asked: np.ndarray       # bool (n,): there is a bound for the request
     good: np.ndarray        # bool (n,): it completed within its bounds
 
     def num_good(self, rows=slice(None)) -> int | None:
-        """Count those among `rows` that are good; None where nothing was asked of any."""
+        """Count the good requests among `rows`; None where none has a bound."""
         asked = self.asked[rows]
         return int(self.good[rows].sum()) if (asked.any() if len(asked) else self.is_asked) else None
 
     def of(self, rows) -> "Verdicts":
-        """Return those on some requests."""
+        """Return the verdicts on some requests."""
         return Verdicts(self.is_asked, self.asked[rows], self.good[rows])
 
 
 def verdicts_of(run: Run, bounds) -> Verdicts:
-    """Return what became of the service level objectives of each request.
+    """Return the verdict on the service level objectives of each request.
 
     A request keeps the bounds of its SLO class, and those of [slo] where the class gives none. One of a class without
     any is good once it has completed.
@@ -108,5 +108,5 @@ def verdicts_of(run: Run, bounds) -> Verdicts:
 
 
 def only(requests: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """Return the chosen requests, without a copy where that is all of them."""
+    """Return the chosen requests, without a copy where all are chosen."""
     return requests if chosen.all() else requests[chosen]

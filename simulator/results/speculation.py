@@ -1,16 +1,16 @@
-"""The part of the summary about drafts: what vLLM counts of speculative decoding, under its names."""
+"""The part of the summary about drafts: vLLM's counts of speculative decoding, under its names."""
 from itertools import accumulate
 
 from simulator.domain.run import Run
 
 
 def metrics_of(run: Run) -> dict[str, dict]:
-    """Return `speculation` of the summary; nothing where nobody drafts.
+    """Return `speculation` of the summary; empty without speculative decoding.
 
-    A draft is a verify step, a draft token one that it verifies; those of all replicas count, whoever is measured.
+    A draft is a verify step, a draft token a token that it verifies; all replicas and all requests count.
     `num_invalid_spec_tokens` were drafted and not verified, since a grammar rejects them or one before them; it is
     there where `draft_valid_rate` is below 1. `acceptance_rate` is the share of draft tokens that were accepted,
-    `mean_acceptance_length` what a draft brings, the token behind the accepted ones included. The last two lists are
+    `mean_acceptance_length` the tokens per draft, the token behind the accepted ones included. The last two lists are
     by position in a draft: how many were accepted there, and the share of all drafts. Where there are no drafts their
     statistics are None.
 

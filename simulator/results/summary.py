@@ -12,7 +12,7 @@ from simulator.results.power_meter import PowerMeter
 
 
 class Ledger(NamedTuple):
-    """What a summary says of money and energy; each None where nobody asks."""
+    """The parts of a summary about money and energy; each None if not configured."""
 
     bill: Bill | None = None
     power: PowerFacts | None = None

@@ -1,7 +1,7 @@
 """The keys of summary.json: unit and meaning of each, for documents and for tests.
 
-A path names the way to a value. `NAME` stands for a name of the experiment's, `[]` for an item of a list; a path that
-ends in `*` stands for all that a latency backend tells of itself. A value that stands for a distribution is a table
+A path names the way to a value. `NAME` is a placeholder for a name of the experiment's, `[]` for an item of a list; a
+path that ends in `*` covers all facts that a latency backend reports about itself. A distribution is a table
 with `STATISTICS`; where nothing was measured each is null.
 """
 import re
@@ -12,13 +12,13 @@ from simulator.domain.columns import TABLES, Column
 from simulator.errors import nearest
 
 STATISTICS = ("mean", "std", "min", "p50", "p90", "p95", "p99", "max")
-DISTRIBUTION = "distribution: "         # how the text of one begins
+DISTRIBUTION = "distribution: "         # beginning of the text of a distribution
 EXAMPLES = ("ttft_ms.p99", "tpot_ms.mean", "request_throughput")       # of numbers
-WORDS = ("name", "complete", "verdict", "unserved", "diagnosis")        # values at the top that are no numbers
+WORDS = ("name", "complete", "verdict", "unserved", "diagnosis")        # values at the top that are not numbers
 
 
 def _keys(unit: str = "", /, **given: str) -> dict[str, Column]:
-    """Return keys of one unit; `__` in a name stands for a point."""
+    """Return keys of one unit; `__` in a name is replaced by a point."""
     return {name.replace("__", "."): Column(unit, text) for name, text in given.items()}
 
 
@@ -27,20 +27,20 @@ def _below(prefix: str, keys: dict[str, Column]) -> dict[str, Column]:
 
 
 _COUNTS = _keys(
-    injected="that came", completed="that have all their tokens",
-    rejected="turned away by the admission policy or the gateway queue", dropped="given up by the engine",
-    timed_out="given up by their clients", failed="that streamed and were lost, or whose grammar did not compile",
-    waiting="that wait at the end of the run", running="that run at the end of the run",
-    length_capped="of the completed, those whose output max_model_len cut")
+    injected="requests that arrived", completed="requests with all their tokens",
+    rejected="refused by the admission policy or the gateway queue", dropped="given up by the engine",
+    timed_out="given up by their clients", failed="streamed and lost, or with a grammar that did not compile",
+    waiting="waiting at the end of the run", running="running at the end of the run",
+    length_capped="completed requests with an output cut by max_model_len")
 _RATES = {
-    **_keys("tokens", total_input_tokens="prompt tokens of completed requests; with a window that is measured, of all "
-            "prompts whose first token came in it",
-            total_output_tokens="output tokens of completed requests; with a window, all that came in it"),
-    **_keys("requests/s", request_throughput="completed requests over duration_s; with a window, those that ended in "
+    **_keys("tokens", total_input_tokens="prompt tokens of completed requests; with a measured window, of all "
+            "prompts with their first token in it",
+            total_output_tokens="output tokens of completed requests; with a window, all generated in it"),
+    **_keys("requests/s", request_throughput="completed requests over duration_s; with a window, all that ended in "
                                              "it, measured or not"),
     **_keys("tokens/s", output_throughput="total_output_tokens over duration_s",
             total_token_throughput="total_input_tokens and total_output_tokens over duration_s"),
-    **_keys("requests/s", request_goodput="of those in request_throughput, the ones that kept every bound of [slo]; "
+    **_keys("requests/s", request_goodput="requests of request_throughput that kept every bound of [slo]; "
                                           "null without bounds")}
 _ATTAINMENT = _keys(slo_attainment="share of the injected requests that completed within their bounds; null without "
                                    "bounds")
@@ -55,27 +55,27 @@ _KV_CACHE = {
     **_keys(kv_cache__mean_usage="share of the blocks in use, mean over the time in which iterations ran; of several "
             "replicas the sum of their means over all blocks; one that runs none counts, as 0, here and in the peak"),
     **_keys("tokens", prefix_cache__query_tokens="prompt tokens looked up at first admissions",
-            prefix_cache__hit_tokens="of these, found in the prefix cache"),
+            prefix_cache__hit_tokens="tokens of query_tokens found in the prefix cache"),
     **_keys(prefix_cache__hit_rate="hit_tokens / query_tokens")}
 _OF_A_LABEL = {
     **_below("requests", _COUNTS), **_RATES,
     **_ATTAINMENT,
     **_LATENCIES}
 _SHARE = {
-    **_keys("s", up_s="time that it was there; of the window that is measured, as all of these"),
-    **_keys(utilisation="busy time over that"),
-    **_keys("requests", mean_waiting="in its waiting queue, mean over that time", peak_waiting="the most of them"),
+    **_keys("s", up_s="time that the replica was up; within the measured window, as the keys beside it"),
+    **_keys(utilisation="busy time over up_s"),
+    **_keys("requests", mean_waiting="in its waiting queue, mean over up_s", peak_waiting="most in its waiting queue"),
     **_keys(pool="the pool that it belongs to"),
-    **_keys("currency", cost="what it cost; the pool's cost_per_hour x time")}
+    **_keys("currency", cost="cost of the replica: the pool's cost_per_hour x time")}
 _REPLICA = {
-    **_keys(replica="row in /replicas", requests="sent to it", completed="by it; with a window that is "
-            "measured these two and busy_s are of it", iterations="forward passes",
-            preemptions="times that a request of its lost its place"),
+    **_keys(replica="row in /replicas", requests="sent to it", completed="by it; with a measured "
+            "window requests, completed and busy_s are of it", iterations="forward passes",
+            preemptions="preemptions of its requests"),
     **_keys("tokens", prefill_tokens="prompt tokens computed", decode_tokens="tokens generated after the first"),
     **_keys("s", busy_s="time during which iterations ran"), **_KV_CACHE, **_SHARE}
 _COSTS = _keys("currency", cost_per_hour="of the whole pool or type", cost="over the run")
-_POOL = {**_keys(replicas="of the pool", requests="sent to it", completed="of these"),
-         **_keys("s", up_s="of all its replicas"), **_keys(utilisation="busy time over that"), **_COSTS}
+_POOL = {**_keys(replicas="of the pool", requests="sent to it", completed="completed by it"),
+         **_keys("s", up_s="of all its replicas"), **_keys(utilisation="busy time over up_s"), **_COSTS}
 _TIERS = {name: column for name, column in TABLES["kv_tiers"].items() if name not in ("replica", "waited_ns")}
 
 SUMMARY: dict[str, Column] = {
@@ -84,39 +84,39 @@ SUMMARY: dict[str, Column] = {
     **_below("requests", {**_COUNTS, **_keys(not_sent="that never came; where requests wait for others",
                                              pool_capped="completed, cut where the KV pool ends; some engines")}),
     **_keys(by_cause__NAME__NAME="requests that were not completed, by status and cause"),
-    **_keys(unserved="where fewer than half of the measured requests were served, or none came: why; else null"),
-    **_keys("s", duration_s="from 0 to the last completion; with [workload.measure], of the window that is measured",
+    **_keys(unserved="why fewer than half of the measured requests were served, or that none arrived; else null"),
+    **_keys("s", duration_s="from 0 to the last completion; with [workload.measure], of the measured window",
             clock_s="simulated time at the end"),
     **_RATES, **_ATTAINMENT,
-    **_keys("requests/s", offered_throughput="requests that came, (n - 1) / (last arrival - first)"),
+    **_keys("requests/s", offered_throughput="requests that arrived, (n - 1) / (last arrival - first)"),
     **_keys(verdict="stable, growing or overloaded: does the backlog grow; too short to tell: it does, in a run less "
             "than five times as long as its first requests stayed, fewer than 40 requests came, or none is complete; "
             "unserved: fewer than half of the requests were served, and the load does not say why"),
-    **_keys("requests", in_system__mean="found in the system by one that comes, mean",
-            in_system__peak="the most found"),
-    **_keys("requests/s", in_system__growth_per_s="slope of the regression on them; null: too few"),
-    **_keys(served_share="completions over arrivals while requests came"),
+    **_keys("requests", in_system__mean="requests in the system at an arrival, mean",
+            in_system__peak="most in the system at an arrival"),
+    **_keys("requests/s", in_system__growth_per_s="slope of the regression of in_system; null: too few"),
+    **_keys(served_share="completions over arrivals while requests arrived"),
     **_LATENCIES,
     **_keys("ms", itl_ms=DISTRIBUTION + "gaps between tokens that follow each other, of all requests, weighted by gap",
             ttfat_ms=DISTRIBUTION + "arrival to the first token behind the reasoning"),
-    **_keys(deadlines__given="requests that have one", deadlines__missed="not completed when they were due"),
+    **_keys(deadlines__given="requests with a deadline", deadlines__missed="not completed by their deadline"),
     **_keys("tokens", encoder__item_tokens="of images of scheduled requests",
-            encoder__encoded_tokens="of these, computed"),
-    **_keys(kv_transfer__count="hand-overs that ended", kv_transfer__failed="that failed",
-            kv_transfer__cancelled="whose request was gone", kv_transfer__expired="leases that ran out",
+            encoder__encoded_tokens="computed ones of item_tokens"),
+    **_keys(kv_transfer__count="hand-overs that ended", kv_transfer__failed="hand-overs that failed",
+            kv_transfer__cancelled="hand-overs of requests that were gone", kv_transfer__expired="leases that ran out",
             kv_transfer__local="requests that one replica did whole",
             kv_transfer__peak_concurrent="hand-overs under way at once, at most",
             kv_transfer__mean_depth_at_start="under way when one begins, itself included, on average"),
     **_keys("B", kv_transfer__bytes="moved"),
     **_keys("ms", kv_transfer__wait_ms=DISTRIBUTION + "prompt computed to start of the hand-over",
             kv_transfer__duration_ms=DISTRIBUTION + "start of the hand-over to its end"),
-    **_keys(encode__jobs="images that came to an encode pool", encode__completed="whose embeddings have come",
-            encode__hits="found in the cache, or computed for another of the batch",
-            encode__embeddings="computed", encode__ttft_share="share of the TTFT of requests with images"),
+    **_keys(encode__jobs="images that reached an encode pool", encode__completed="images with embeddings delivered",
+            encode__hits="images found in the cache, or computed for another of the batch",
+            encode__embeddings="embeddings computed", encode__ttft_share="share of the TTFT of requests with images"),
     **_keys("B", encode__bytes="of embeddings that were moved"),
     **_keys("ms", encode__wait_ms=DISTRIBUTION + "first image at a replica to the last one's embeddings, of a request",
             encode__queue_ms=DISTRIBUTION + "image at a replica to the start of its batch",
-            encode__transfer_ms=DISTRIBUTION + "end of the batch to the embeddings' coming"),
+            encode__transfer_ms=DISTRIBUTION + "end of the batch to the arrival of the embeddings"),
     **_below("encode.by_pool.NAME", {**_keys(replicas="of the pool", batches="encoded"),
                                      **_keys("s", busy_s="of all its replicas"),
                                      **_keys(utilisation="busy time over the whole"), **_COSTS}),
@@ -124,9 +124,9 @@ SUMMARY: dict[str, Column] = {
                                           batches="encoded"),
                                    **_keys("s", busy_s="time that it encoded"),
                                    **_keys(utilisation="of the whole run")}),
-    **_keys(not_completed__requests="that came and did not complete", not_completed__streamed="with a first token",
-            not_completed__in_itl="with a second token, whose gaps are in itl_ms"),
-    **_keys("tokens", not_completed__output_tokens="that all of them got"),
+    **_keys(not_completed__requests="arrived and not completed", not_completed__streamed="with a first token",
+            not_completed__in_itl="with a second token, so with gaps in itl_ms"),
+    **_keys("tokens", not_completed__output_tokens="output tokens of uncompleted requests"),
     **_keys("ms", not_completed__ttft_ms=DISTRIBUTION + "of those with a first token",
             not_completed__queue_ms=DISTRIBUTION + "of those that were scheduled",
             gateway_ms=DISTRIBUTION + "admitted to dispatched; of a cluster",
@@ -136,42 +136,42 @@ SUMMARY: dict[str, Column] = {
             iterations="forward passes of all replicas", preemptions="times that a request lost its place",
             kv_allocation_failures="times that a request that ran asked for KV blocks in vain, and one was preempted; "
                                    "under blis, as BLIS counts: for the last token of one that ends",
-            preemptions_by_cause__places="for places of those that wait",
+            preemptions_by_cause__places="for places of waiting requests",
             preemptions_by_cause__blocks="since KV blocks ran out"),
     **_KV_CACHE,
     **_below("kv_tiers[]", {**_TIERS, **_keys("s", waited_s="requests waited for loads, summed")}),
-    **_keys(adapters__loads="LoRA adapters put into the worker", adapters__reads="of these, read from disk",
+    **_keys(adapters__loads="LoRA adapters put into the worker", adapters__reads="loads that read from disk",
             adapters__evictions="adapters that made room"),
     **_keys(speculation__num_drafts="verify steps"),
     **_keys("tokens", speculation__num_draft_tokens="verified", speculation__num_invalid_spec_tokens="drafted and "
             "not verified, since a grammar rejects them", speculation__num_accepted_tokens="accepted",
-            speculation__mean_acceptance_length="what a draft brings, with the token behind it"),
+            speculation__mean_acceptance_length="tokens per draft, with the token behind it"),
     **_keys(speculation__acceptance_rate="accepted over verified",
             speculation__num_accepted_tokens_per_pos="accepted, by position in the draft",
-            speculation__per_position_acceptance_rates="the same, share of the drafts"),
+            speculation__per_position_acceptance_rates="accepted share of the drafts, by position"),
     **{f"by_{label}.NAME.{name}": column for label in ("slo_class", "tenant", "model")
        for name, column in _OF_A_LABEL.items()},
-    **_keys(fairness="Jain's index of the output tokens that tenants got; null: there are none"),
+    **_keys(fairness="Jain's index of the output tokens of tenants; null: no tenants"),
     **_below("by_pool.NAME", _POOL), **_below("cost_by_node.NAME", _COSTS),
     **_below("replicas[]", _REPLICA),
     **_below("replicas[].ranks[]", {**_keys(rank="data-parallel rank"), **_REPLICA}),
-    **_keys(decisions__total="routing decisions", decisions__routed="that found a replica",
-            decisions__refused="that found none", decisions__unique_targets="replicas that were chosen at all",
+    **_keys(decisions__total="routing decisions", decisions__routed="decisions that found a replica",
+            decisions__refused="decisions that found none", decisions__unique_targets="replicas chosen at least once",
             decisions__targets="decisions for each replica", decisions__mean_regret="score of the best less that of "
-            "the chosen, mean", decisions__max_regret="the most of it"),
-    "latency.*": Column("", "what the latency backend tells of itself: files with version and SHA-256, measured "
+            "the chosen, mean", decisions__max_regret="largest regret"),
+    "latency.*": Column("", "the latency backend's report about itself: files with version and SHA-256, measured "
                                "ranges, predictions inside and outside them"),
-    **_keys(diagnosis="remarks that a reader of the numbers should know"),
+    **_keys(diagnosis="remarks on the numbers for the reader"),
     **_keys(cost__currency="of [prices]"),
-    **_keys("currency", cost__total="of the run, or of the window that is measured; so all of cost and energy",
+    **_keys("currency", cost__total="of the run, or of the measured window, as all of cost and energy",
             cost__per_hour="of what was there",
             cost__cost_per_million_output_tokens="at output_throughput",
             cost__cost_per_million_tokens="at total_token_throughput",
             cost__cost_per_thousand_requests="at request_throughput", cost__cost_per_good_request="at request_goodput"),
     **_below("cost.prices[]", {**_keys(accelerator="name", source="of the price", date="of the price"),
                                **_keys("currency/h", per_gpu_hour="as given")}),
-    **_keys("J", energy__energy_j__accelerator_active="while they computed; null: power not known for enough of it",
-            energy__energy_j__accelerator_idle="while they did not", energy__energy_j__host="of hosts",
+    **_keys("J", energy__energy_j__accelerator_active="computing accelerators; null: power not known for enough of it",
+            energy__energy_j__accelerator_idle="idle accelerators", energy__energy_j__host="of hosts",
             energy__energy_j__total="of all", energy__joules_per_output_token="of all"),
     **_keys(energy__coverage="share of the active time with a known power", energy__idle_coverage="of the idle time"),
     **_keys("W", energy__average_w="over the run", energy__active_w_per_accelerator="while it computed"),
@@ -192,7 +192,7 @@ SUMMARY: dict[str, Column] = {
 
 
 def described(path: str) -> Column | None:
-    """Return what is said of a value of summary.json; None: nothing.
+    """Return the description of a value of summary.json; None: there is none.
 
     Parameters
     ----------
@@ -208,13 +208,13 @@ def _stands_for(known: list[str], path: list[str]) -> bool:
 
 
 def check_numbers(keys: Iterable[str], place: str, others: tuple[str, ...] = ()) -> Iterator[str]:
-    """Yield a fault for each key that no summary has a number for.
+    """Yield a fault for each key that is no number of a summary.
 
     Parameters
     ----------
     keys : dotted, "ttft_ms.p99".
-    place : what messages call the table that names them.
-    others : that are no keys of a summary, and known as well.
+    place : name of the table in messages.
+    others : further known names that are no keys of a summary.
     """
     for key in keys:
         if key not in others and not _numbers().fullmatch(key):
@@ -226,7 +226,7 @@ def check_numbers(keys: Iterable[str], place: str, others: tuple[str, ...] = ())
 def number_names() -> tuple[str, ...]:
     """Return the dotted names of the numbers of summary.json, lists aside.
 
-    `NAME` and `*` stand in them as in SUMMARY.
+    `NAME` and `*` are placeholders as in SUMMARY.
     """
     names = []
     for path, column in SUMMARY.items():
@@ -237,6 +237,6 @@ def number_names() -> tuple[str, ...]:
 
 @cache
 def _numbers() -> re.Pattern:
-    """Return what matches a name; the user's own names may hold points."""
+    """Return a pattern for names; the user's own names may contain points."""
     escaped = (re.escape(name).replace("NAME", ".+").replace(r"\*", ".+") for name in number_names())
     return re.compile("|".join(escaped))

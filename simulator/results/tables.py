@@ -63,12 +63,12 @@ STREAMS = {"replica_samples": SAMPLE, "decisions": DECISION, "candidates": CANDI
 def request_dtype(workload, journeys: np.ndarray | None = None, traits: Iterable[str] = ()) -> np.dtype:
     """Return the type of a row of /requests.
 
-    Ids are int64, or UTF-8 as long as the longest of them.
+    Ids are int64, or UTF-8 as long as the longest id.
 
     Parameters
     ----------
     workload : simulator.workload.base.Workload
-    journeys : what `journeys_of` gave; without them there are no columns for them. Likewise below.
+    journeys : from `journeys_of`; without them there are no columns for them. Also in the functions below.
     traits : columns of `traits.COLUMNS` that there are.
     """
     request_ids = workload.request_ids
@@ -97,8 +97,8 @@ def request_rows(workload, dtype: np.dtype, journeys: np.ndarray | None = None, 
     Parameters
     ----------
     workload : simulator.workload.base.Workload
-    dtype : what `request_dtype` gave for its ids, the journeys and the traits.
-    traits : what `traits_of` gave.
+    dtype : from `request_dtype` for its ids, the journeys and the traits.
+    traits : from `traits_of`.
     """
     requests, demands = workload.requests[part], workload.demands[part]
     rows = np.empty(len(requests), dtype)

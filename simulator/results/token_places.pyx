@@ -1,4 +1,4 @@
-"""Where the next token of each request is written down."""
+"""The place of the next token of each request."""
 from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memmove
 cimport cython
@@ -10,14 +10,14 @@ import numpy as np
 
 cdef struct Place:
     int64_t* next               # where the next token goes
-    int64_t* end                # behind the room of the request; both NULL: it has none yet
+    int64_t* end                # end of the room of the request; both NULL: no room yet
 
 
 @cython.final
 cdef class TokenPlaces:
     """One stretch of memory for each request.
 
-    num_requests : all of them without any.
+    num_requests : number of requests, all without any stretch.
     """
     cdef Place* _places         # [num_requests]
     cdef object _owner
@@ -29,7 +29,7 @@ cdef class TokenPlaces:
         self._places = <Place*>&view[0]
 
     def open(self, int64_t first, const int64_t[::1] room not None, int64_t[::1] memory not None):
-        """Give the requests from `first` on room for so many tokens each, side by side in `memory`."""
+        """Give the requests from `first` on room for `room` tokens each, side by side in `memory`."""
         cdef int64_t* place = &memory[0]
         cdef int64_t i
         for i in range(len(room)):
@@ -38,9 +38,9 @@ cdef class TokenPlaces:
             self._places[first + i].end = place
 
     def take(self, const TokenRow[::1] rows not None, int64_t first):
-        """Write down the tokens of these messages from `first` on; return how far it came.
+        """Write down the tokens of some messages from `first` on; return the end of the messages written.
 
-        It ends before a message that finds no room.
+        It stops before a message without room.
         """
         cdef int64_t i = first, number = len(rows)
         with nogil:
@@ -59,7 +59,7 @@ cdef class TokenPlaces:
         return True
 
     def counts(self, const int64_t[::1] room not None):
-        """Return how many tokens each request has, int64; `room`: of all, as `open` was told."""
+        """Return how many tokens each request has, int64; `room`: of all requests, as given to `open`."""
         cdef int64_t i
         found = np.zeros(len(room), np.int64)
         cdef int64_t[::1] counts = found
@@ -69,7 +69,7 @@ cdef class TokenPlaces:
         return found
 
     def join(self, int64_t first, const int64_t[::1] room not None, int64_t[::1] memory not None):
-        """Move what `open` set apart together; say whether the tokens of each came in order of time."""
+        """Close the gaps in the memory of `open`; return whether the tokens of each are in order of time."""
         cdef int64_t* begin = &memory[0]
         cdef int64_t* end
         cdef int64_t* free = begin

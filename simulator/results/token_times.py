@@ -1,8 +1,8 @@
 """The time of every token, grouped by request, in bounded memory.
 
 Tokens come in the order of the simulation, in which requests interleave. Each goes at once to its place among those of
-its request, for how many a request can have is known. Blocks of requests get room when the first of their tokens comes;
-requests that run together are neighbours there, so the system's page cache serves what looks like random access.
+its request, since the largest number of tokens of each request is known. Blocks of requests get room when their first
+token arrives; requests that run together are neighbours, so the page cache serves these seemingly random accesses.
 """
 import os
 import tempfile
@@ -31,8 +31,8 @@ class TokenTimes:
 
     Parameters
     ----------
-    most : what `most_tokens` gave. A request that gets more, since it began anew after a failure, costs more time.
-    directory : where the temporary files lie (they have no name); None: all stays in memory.
+    most : from `most_tokens`. A request that gets more, since it started over after a failure, costs more time.
+    directory : for temporary files without names; None: all stays in memory.
     """
 
     def __init__(self, most: np.ndarray, directory=None):
@@ -66,7 +66,7 @@ class TokenTimes:
     def slices(self) -> Iterator[np.ndarray]:
         """Yield the times, int64 ns, a few million at once.
 
-        Joined, they are what `offsets` points into. To be called once, at the end.
+        Joined, they are the array that `offsets` points into. To be called once, at the end.
         """
         all_counts = self._places.counts(self._most)
         for number, memory in enumerate(self._memory):
@@ -83,7 +83,7 @@ class TokenTimes:
             yield times_ns
 
     def from_the_end(self, rows: np.ndarray, places: np.ndarray) -> np.ndarray:
-        """Return the time of one token of each of these requests, int64 ns.
+        """Return the time of one token of each of some requests, int64 ns.
 
         To be called before `slices`.
 
@@ -104,7 +104,7 @@ class TokenTimes:
         return found
 
     def close(self) -> None:
-        """Forget everything."""
+        """Free the memory and the files."""
         self._memory.clear()
 
     def _open(self, number: int) -> None:
@@ -134,7 +134,7 @@ def _slices(most: np.ndarray, size: int) -> list[int]:
 
 
 def _in_order(times_ns: np.ndarray, counts: np.ndarray, more: dict) -> np.ndarray:
-    """Sort the times of each request; `counts` tells how many each has, `more` has others. Rarely needed."""
+    """Sort the times of each request; `counts` has the number of each, `more` has others. Rarely needed."""
     owner = np.repeat(np.arange(len(counts)), counts)
     owner = np.concatenate([owner, *(np.full(len(times), request) for request, times in more.items())])
     times_ns = np.concatenate([times_ns, *more.values()]).astype(np.int64)

@@ -1,37 +1,37 @@
-"""Which part of a run trace.json shows, and what it leaves out."""
+"""The part of a run that trace.json shows, and notes on the rest."""
 import numpy as np
 
 from simulator.core.clock import ns_from_s, s_from_ns
 
-FOR_ITERATIONS = 2              # one part in so many of the most events
+FOR_ITERATIONS = 2              # iterations get one part in this many of the most events
 
 
 class TraceWindow:
     """Choose iterations and requests, and count the others.
 
-    They come in the order in which they began. Where there are too many events the window ends with the first
+    Both must be given in the order in which they began. Where there are too many events the window ends with the first
     iteration that has no room, so that requests are shown as long as iterations are.
 
     Parameters
     ----------
     window_s : from and to; (): all.
-    max_events : of iterations, half of them at most; 0: any number.
+    max_events : iterations have half of the number at most; 0: no limit.
     """
 
     def __init__(self, window_s: tuple[float, ...] = (), max_events: int = 0):
         self.begin_ns, self.end_ns = map(ns_from_s, window_s) if window_s else (0, np.iinfo(np.int64).max)
         self._window_s, self._max_events = window_s, max_events
         self._num_events = 0
-        self._full_ns = None        # where room ended
-        self._outside = {"iteration": 0, "request": 0}      # left out, since it is not asked for
-        self._too_many = dict(self._outside)                # left out, for there is no room
+        self._full_ns = None        # when the room ended
+        self._outside = {"iteration": 0, "request": 0}      # left out, since no other part was requested
+        self._too_many = dict(self._outside)                # left out for want of room
 
     def of_iterations(self, begin_ns: np.ndarray, num_events: np.ndarray) -> np.ndarray:
         """Return which of some more iterations are shown.
 
         Parameters
         ----------
-        begin_ns, num_events : when each began; the events that it would be.
+        begin_ns, num_events : begin and number of events of each.
         """
         inside = (begin_ns >= self.begin_ns) & (begin_ns < self.end_ns)
         return self._fit("iteration", inside, begin_ns, num_events, self._max_events // FOR_ITERATIONS)
@@ -39,13 +39,13 @@ class TraceWindow:
     def of_requests(self, begin_ns: np.ndarray, end_ns: np.ndarray, num_events: np.ndarray) -> np.ndarray:
         """Return which of some more requests are shown.
 
-        They are those that are there during the window, if only for a part of it.
+        They are requests in flight during the window, if only for a part of it.
         """
         inside = (end_ns >= self.begin_ns) & (begin_ns < self.end_ns)
         return self._fit("request", inside, begin_ns, num_events, self._max_events)
 
     def _fit(self, what, inside, begin_ns, num_events, most) -> np.ndarray:
-        """Return which of those inside there is room for, and note where it ends."""
+        """Return which of the events inside have room, and note the end of the window."""
         self._outside[what] += int(len(inside) - inside.sum())
         fits = inside if self._full_ns is None else inside & (begin_ns < self._full_ns)
         ends = self._num_events + np.cumsum(np.where(fits, num_events, 0))
@@ -57,11 +57,11 @@ class TraceWindow:
         return fits
 
     def has(self, time_ns: int) -> bool:
-        """Say whether a moment is shown."""
+        """Return whether an instant is shown."""
         return self.begin_ns <= time_ns < self.end_ns and (self._full_ns is None or time_ns < self._full_ns)
 
     def notes(self) -> list[str]:
-        """Return what was left out, in words; nothing if all is shown."""
+        """Return notes on omitted events; empty if all are shown."""
         notes = []
         if self._window_s and any(self._outside.values()):
             first_s, last_s = self._window_s

@@ -1,4 +1,4 @@
-"""What only some workloads say of their requests, beside what became of that: columns of /requests and metrics."""
+"""Facts that only some workloads have about their requests, and their outcomes: columns of /requests and metrics."""
 import numpy as np
 
 from simulator.domain import records
@@ -10,42 +10,52 @@ from simulator.workload.base import Workload
 from simulator.workload.limits import MISSING
 
 UNKNOWN = NO_RANK = -1
-# Columns of /requests that are there where the workload says something of the kind, and their types.
+
+
+def ranks(run: Run) -> np.ndarray | None:
+    """Return the data-parallel rank of each request; None: all replicas have one rank."""
+    if not run.replicas["rank"].any():
+        return None
+    return np.append(run.replicas["rank"], NO_RANK)[run.workload.requests["replica"]]
+
+
+# Columns of /requests that follow from a run: their types, and functions that return the values (n,) or None.
+DERIVED = {
+    "rank": ("i4", ranks),
+    "first_answer_ns": ("i8", lambda run: run.first_answer_ns),
+    "encoded_tokens": ("i8", lambda run: run.encoded_tokens),
+}
+# Columns of /requests that depend on the run, in their order, with their types.
 COLUMNS = {"rank": "i4", "due_ns": "i8", "expected_tokens": "i4", "reasoning_tokens": "i4", "first_answer_ns": "i8",
            "num_images": "i4", "image_tokens": "i4", "encoded_tokens": "i8", "loaded_tokens": "i4",
            "stored_tokens": "i4", "execution_ns": "i8", "preempted_ns": "i8", "prefill_replica": "i4",
-           **dict.fromkeys(hand_over.COLUMNS, "i8")}
+           **dict.fromkeys(hand_over.COLUMNS, "i8")} | {name: kind for name, (kind, _) in DERIVED.items()}
 
 
 def traits_of(run: Run) -> dict[str, np.ndarray]:
     """Return the columns of `COLUMNS` that this run has, each (n,).
 
-    -1: nothing is known.
+    -1: not known.
     """
     workload = run.workload
     found = {name: workload.demands[name] for name in ("due_ns", "expected_tokens")
              if (workload.demands[name] != UNKNOWN).any()}
     found |= {name: np.where(values == MISSING, UNKNOWN, values) for name, values in workload.facts.items()}
-    if run.first_answer_ns is not None:
-        found["first_answer_ns"] = run.first_answer_ns
-    if run.encoded_tokens is not None:
-        found["encoded_tokens"] = run.encoded_tokens
+    found |= {name: values for name, (_, values_of) in DERIVED.items() if (values := values_of(run)) is not None}
     if run.tier_use is not None:
         found |= {name: run.tier_use[name] for name in run.tier_use.dtype.names}
     if run.executions is not None:
         found |= {name: run.executions[name] for name in ("execution_ns", "preempted_ns")}
     found |= hand_over.columns_of(run)
-    if run.replicas["rank"].any():
-        found["rank"] = np.append(run.replicas["rank"], NO_RANK)[workload.requests["replica"]]
     return {name: found[name] for name in COLUMNS if name in found}
 
 
 def metrics_of(run: Run) -> dict:
-    """Return what the summary says of deadlines, answers and images.
+    """Return the part of the summary about deadlines, answers and images.
 
-    Where there are none it says nothing. `encoder` counts the embeddings of the images of all requests that have been
-    scheduled, and those that were computed: less, since images come again or stand in a prefix that was found. `missed`
-    counts the requests that had not completed when they were due; what is due later counts as `given` alone.
+    It is empty where there are none. `encoder` counts the embeddings of the images of all scheduled
+    requests, and those that were computed: less, since images repeat or are part of a cached prefix. `missed`
+    counts the requests that had not completed at their deadline; later deadlines count as `given` alone.
     `ttfat_ms` is arrival to the first token behind the reasoning, of completed requests that have one.
     """
     told, requests = {}, run.workload.requests
@@ -68,14 +78,14 @@ def metrics_of(run: Run) -> dict:
 
 
 def has_reasoning(workload: Workload) -> bool:
-    """Say whether the times of tokens are needed to know when answers begin."""
+    """Return whether times of tokens are needed for the begin of answers."""
     return "reasoning_tokens" in workload.facts
 
 
 def first_answers(workload: Workload, token_times: TokenTimes) -> np.ndarray:
     """Return when the first token behind each request's reasoning was seen.
 
-    As int64 ns (n,); -1: there is none. Of a request that began anew the last beginning counts.
+    As int64 ns (n,); -1: there is none. For a request that started over the last start counts.
     """
     first_ns = np.full(len(workload), records.NEVER_NS)
     reasoning, outputs = workload.facts["reasoning_tokens"], workload.requests["output_tokens"]

@@ -1,4 +1,4 @@
-"""Intervals of metrics over replications, and which operator's error they come from.
+"""Intervals of metrics over replications, and the operators with the largest share of the error.
 
 An interval holds the given share of the replications. Of the variance, each operator has the square of its error times
 its time, in a sum over all: to first order, of the time of all iterations, errors being independent (the delta method).
@@ -29,7 +29,7 @@ class TableFacts(NamedTuple):
 class Operator(NamedTuple):
     """An operator of a deployment.
 
-    ns, beyond_ns : what it took in all iterations, and of it beyond what was measured.
+    ns, beyond_ns : its time in all iterations, and the part of it beyond measured points.
     error : latency.uncertainty.spread.OperatorError.
     """
 
@@ -42,7 +42,7 @@ class Operator(NamedTuple):
 
     @property
     def deviation_ns(self) -> float | None:
-        """By how much its time is off; None: nobody knows."""
+        """The error of its time; None: not known."""
         inside, beyond = self.error.inside or self.error.outside, self.error.beyond
         if inside is None:
             return None
@@ -50,14 +50,14 @@ class Operator(NamedTuple):
 
     @property
     def how(self) -> str:
-        """What the error was measured by."""
+        """The data by which the error was measured."""
         spreads = [] if self.beyond_ns == self.ns else [self.error.inside]
         spreads += [self.error.beyond] if self.beyond_ns else []
         return "; ".join(dict.fromkeys(each.how for each in spreads if each)) or "not known"
 
 
 class Section(NamedTuple):
-    """The part of the summary, and what a reader should know of it, a sentence each."""
+    """The part of the summary, and remarks on it, a sentence each."""
 
     part: dict
     notes: list[str]
@@ -70,7 +70,7 @@ def value_of(summary: dict, metric: str) -> float | None:
 
 def section(nominal: dict[str, float | None], replicated: list[dict[str, float | None]], interval: float,
             operators: list[Operator]) -> Section:
-    """Return the intervals, and the operators, those that matter most first.
+    """Return the intervals, and the operators, the largest share first.
 
     Parameters
     ----------

@@ -1,10 +1,10 @@
-"""Some columns of a table of results.h5, read past HDF5's filters: the counterpart of `packed_table`.
+"""Some columns of a table of results.h5, bypassing HDF5's filters: the counterpart of `packed_table`.
 
-A chunk holds its rows byte by byte of the row (shuffle), so that a column is a few planes of it: what is not asked for
-is inflated, but never put together, and planes of zeros, the upper bytes of most numbers, are not written. Chunks are
-inflated side by side, a block of them ahead of the one that is looked at, so that a table of any length takes the same
-memory. Adler-32, which ends each stream, is checked; where anything is not as expected, HDF5 reads the rest and says
-what is wrong. Times are in README.md.
+A chunk holds its rows byte by byte of the row (shuffle), so that a column is a few planes of it: other columns
+are inflated, but never assembled, and planes of zeros, the upper bytes of most numbers, are not written. Chunks are
+inflated side by side, a block ahead of the current one, so that a table of any length takes the same
+memory. Adler-32, which ends each stream, is checked; where anything is not as expected, HDF5 reads the rest and reports
+the fault. Times are in README.md.
 """
 import os
 import zlib
@@ -18,8 +18,8 @@ from simulator.results.blocks import BLOCK_ROWS, Columns
 
 FILTERS = (h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_FLETCHER32)
 CHECK_BYTES = 4                 # of Fletcher-32, behind a chunk
-MOST_THREADS = 4                # of more the disk and the memory have no use
-ALL = ""                        # the one column of a dataset without any
+MOST_THREADS = 4                # more do not help disk or memory
+ALL = ""                        # name for the data of a dataset without columns
 
 
 def column_blocks(dataset: h5py.Dataset, names: Iterable[str], block_rows: int = BLOCK_ROWS) -> Iterator[Columns]:
@@ -28,20 +28,20 @@ def column_blocks(dataset: h5py.Dataset, names: Iterable[str], block_rows: int =
     Parameters
     ----------
     names : of columns that it has; of a dataset of plain numbers, `ALL`.
-    block_rows : of a block, about.
+    block_rows : approximate rows of a block.
     """
     done = 0
     for block in _unpacked(dataset, tuple(names), block_rows):
         yield block
         done += len(next(iter(block.values())))
-    while done < len(dataset):          # whatever is left: HDF5 reads it, or says why not
+    while done < len(dataset):          # the rest: HDF5 reads it, or reports why not
         rows = dataset[done:done + block_rows]
         yield {name: rows[name] if name else rows for name in names}
         done += len(rows)
 
 
 def _unpacked(dataset: h5py.Dataset, names: tuple[str, ...], block_rows: int) -> Iterator[Columns]:
-    """Yield blocks as long as chunks are as `packed_table` stores them."""
+    """Yield blocks while chunks have the form of `packed_table`."""
     if not names or not _is_packed(dataset):
         return
     count = -(-len(dataset) // dataset.chunks[0])
@@ -62,7 +62,7 @@ def _unpacked(dataset: h5py.Dataset, names: tuple[str, ...], block_rows: int) ->
 
 
 class _Packed:
-    """A table whose chunks are put together some at a time."""
+    """A table with packed chunks, of which some are assembled at a time."""
 
     def __init__(self, dataset: h5py.Dataset, names: tuple[str, ...]):
         self._dataset = dataset
@@ -78,7 +78,7 @@ class _Packed:
         return {name: column[:length] for name, column in columns.items()}, jobs
 
     def _unpack(self, columns: Columns, place: int, skipped_filters: int, packed: bytes) -> bool:
-        """Put the rows of a chunk into its place in columns; say whether it is as it must be."""
+        """Put the rows of a chunk into their place in columns; return whether the chunk is valid."""
         if skipped_filters:
             return False
         planes = zlib.decompress(memoryview(packed)[:-CHECK_BYTES], bufsize=self._rows * self._row_bytes)
@@ -102,7 +102,7 @@ def _finished(columns: Columns, jobs: list[Future]) -> Columns | None:
 
 
 def _is_packed(dataset: h5py.Dataset) -> bool:
-    """Say whether a table has the filters of `packed_table`, in their order."""
+    """Return whether a table has the filters of `packed_table`, in their order."""
     plist = dataset.id.get_create_plist()
     filters = tuple(plist.get_filter(number)[0] for number in range(plist.get_nfilters()))
     return filters == FILTERS and dataset.ndim == 1 and dataset.dtype.kind in "Viuf"

@@ -1,4 +1,4 @@
-"""How long each replica was in which stage of its life."""
+"""Time that each replica spent in each stage of its life."""
 import numpy as np
 
 from simulator.domain import records
@@ -19,7 +19,7 @@ def time_in_ns(run: Run, stages: tuple[str, ...]) -> np.ndarray:
 def busy_in_ns(run: Run) -> np.ndarray:
     """Return how long each replica ran iterations, int64.
 
-    Where there is a window, within it. Where nobody kept when iterations ran, it has its share of the run.
+    Within the window where there is one. Without a log of iterations, the window has its share of the run.
     """
     busy_ns, window = run.replicas["busy_ns"], run.window
     if window is None:
@@ -34,14 +34,14 @@ def busy_in_ns(run: Run) -> np.ndarray:
 
 
 def measured_ns(run: Run) -> int:
-    """Return how long what is measured lasts: the window, or the whole run."""
+    """Return the length of the measured part: the window, or the whole run."""
     return int(run.clock_ns) if run.window is None else run.window.duration_ns
 
 
 def stays(run: Run, stages: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return when replicas were in some of `records.STAGE_NAMES`.
+    """Return the times in which replicas were in some of `records.STAGE_NAMES`.
 
-    Where there is a window, within it.
+    Within the window, if there is one.
 
     Returns
     -------

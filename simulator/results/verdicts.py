@@ -1,5 +1,5 @@
-"""The words for what became of a load, and how many requests they need."""
+"""The words of the verdict on a load, and the number of requests that it needs."""
 STABLE, GROWING, OVERLOADED = "stable", "growing", "overloaded"
-UNSERVED = "unserved"           # too few requests were served, and the load does not say why
+UNSERVED = "unserved"           # too few requests were served, for another reason than the load
 TOO_SHORT = "too short to tell"
-LEAST_REQUESTS = 40             # two for each of 20 batches: fewer tell nothing about growth
+LEAST_REQUESTS = 40             # two for each of 20 batches: fewer show no growth

@@ -1,4 +1,4 @@
-"""Values in results.h5 that no run writes: one line that names the first, in place of an error further on."""
+"""Check for values in results.h5 that no run writes: the first one is reported, in place of a later error."""
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,7 +9,7 @@ from simulator.domain import columns
 from simulator.errors import InputErrors
 from simulator.results.reader import Reader
 
-ROWS = 1 << 16                      # looked at together
+ROWS = 1 << 16                      # processed together
 LATEST_NS = 1 << 62                 # of an instant
 SIGNED = {"request_id", "priority"}         # a user's own numbers
 
@@ -34,7 +34,7 @@ def refusing_wild_values(path: Path) -> Iterator[None]:
 
 
 def first_wild(path: Path) -> str | None:
-    """Return where the first value stands that no run writes; None: there is none."""
+    """Return the place of the first value that no run writes; None: there is none."""
     reader = Reader(path)
     names = reader.names()
     num_replicas = len(reader.replicas()) if "replicas" in names else None

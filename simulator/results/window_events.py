@@ -1,10 +1,10 @@
-"""What happened in the window that is measured, request by request: ends, and the tokens that came.
+"""Events in the measured window, request by request: ends, and generated tokens.
 
-The time of each token is not kept. A request whose first and last token lie on one side of an edge of the window needs
+The time of each token is not kept. A request with first and last token on one side of an edge of the window needs
 none; one that generates across an edge has a token for each iteration of its replica that decodes, between its first
-and its last: counting them tells how many came before the edge, to the token. Where they are more or fewer than its
-tokens, since it waited, moved, speculated or shares its replica with other batches in flight, tokens are taken to come
-evenly over them, and `Events.num_estimated` says of how many requests.
+and its last: counting them gives the number before the edge, to the token. Where they are more or fewer than its
+tokens, since it waited, moved, speculated or shares its replica with other batches in flight, tokens are assumed to be
+spread evenly over them, and `Events.num_estimated` counts these requests.
 """
 from typing import NamedTuple
 
@@ -16,10 +16,10 @@ from simulator.results.iteration_log import Lane
 
 
 class Events(NamedTuple):
-    """What happened in a window, by request of the whole run.
+    """Events in a window, by request of the whole run.
 
-    completed : bool, it ended in the window. output_tokens : int64, its tokens that came in it, whatever became of it.
-    prompt_tokens : int64, those of its prompt, where its first token came in the window. is_estimated : bool, its
+    completed : bool, it ended in the window. output_tokens : int64, its tokens generated in it, whatever its outcome.
+    prompt_tokens : int64, of its prompt, where its first token was generated in the window. is_estimated : bool, its
     output_tokens are not known to the token.
     """
 
@@ -29,12 +29,12 @@ class Events(NamedTuple):
     is_estimated: np.ndarray
 
     def of(self, rows: np.ndarray) -> "Events":
-        """Return those of some requests."""
+        """Return the events of some requests."""
         return Events(*(each[rows] for each in self))
 
 
 def events_of(run: Run) -> Events | None:
-    """Return what happened in the window of a run; None: it has none."""
+    """Return the events in the window of a run; None: it has no window."""
     if run.window is None:
         return None
     requests, window = run.workload.requests, run.window
@@ -48,9 +48,9 @@ def events_of(run: Run) -> Events | None:
 
 
 def tokens_before(run: Run, edge_ns: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return how many tokens of each request had come at an instant.
+    """Return how many tokens of each request had been generated at an instant.
 
-    int64, and whether that is estimated, bool.
+    int64, and whether the number is estimated, bool.
     """
     requests = run.workload.requests
     begun = (requests["output_tokens"] > 0) & (requests["first_token_ns"] >= 0)
@@ -73,7 +73,7 @@ def tokens_before(run: Run, edge_ns: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _last_token_ns(run: Run) -> np.ndarray:
-    """Return when each request had its last token; of one that did not complete, until when it may have."""
+    """Return the time of the last token of each request; the latest possible time if it did not complete."""
     requests = run.workload.requests
     last_ns = np.where(requests["status"] == records.COMPLETED, requests["completed_ns"], run.clock_ns)
     gave_up = (requests["status"] == records.TIMED_OUT) & (run.workload.demands["deadline_ns"] >= 0)
@@ -82,10 +82,10 @@ def _last_token_ns(run: Run) -> np.ndarray:
 
 
 def _on(lane: Lane, run: Run, rows: np.ndarray, last_ns: np.ndarray, edge_ns: int) -> tuple:
-    """Return how many tokens of requests on one replica had come at an instant.
+    """Return how many tokens of requests on one replica had been generated at an instant.
 
-    And whether that is a guess. Clients see tokens later than iterations end, by as much as they see the first one, or
-    the last.
+    Also returns whether the number is estimated. Clients see tokens later than iterations end, by the delay of their
+    first token, or of the last.
     """
     requests, decode_ns = run.workload.requests[rows], lane.end_ns[lane.decodes]
     from_end = np.full(len(rows), run.transfers is not None) & (requests["status"] == records.COMPLETED)

@@ -1,4 +1,4 @@
-"""Shell completion of the command line: commands and options by shtab from the parser itself, names by us."""
+"""Shell completion of the command line: commands and options by shtab from the parser, names by functions here."""
 import argparse
 
 from simulator.errors import MissingExtra
@@ -7,9 +7,9 @@ from simulator.shell import examples
 SHELLS = ("bash", "zsh", "fish")
 INSTALL = "pip install 'simulator[completion]'"
 FOLDERS = ("DIR", "DIR2", "FOLDER", "DATA")     # metavars of folders; metavars of files end in one of FILE_ENDINGS
-EXAMPLE = ("example", "NAME")   # destination and metavar of the argument that names one
+EXAMPLE = ("example", "NAME")   # destination and metavar of the argument with an example's name
 FILE_ENDINGS = ("FILE", ".toml", ".csv", ".json", "WORKLOAD")
-# (Destination, metavar) of an argument -> what it names, as `completion_names.completers` has it.
+# (Destination, metavar) of an argument -> the kind of its names, a key of `completion_names.completers`.
 NAMED = {("model", "MODEL"): "model", ("hardware", "HARDWARE"): "hardware", ("node", "NAME"): "node",
          ("backend", "NAME"): "latency", ("backends", "NAME"): "latency", ("vary", "KEY"): "key",
          ("overrides", "SECTION.KEY=VALUE"): "setting", ("slo", "KEY=LIMIT"): "bound",
@@ -33,14 +33,14 @@ def script(parser: argparse.ArgumentParser, shell: str) -> str:
         import shtab
     except ImportError:
         raise MissingExtra([f"completion needs shtab: install it with {INSTALL}"]) from None
-    from simulator.shell.completion_names import all_names, completers, functions  # all policies, which no run asks for
+    from simulator.shell.completion_names import all_names, completers, functions  # imports all policies
 
     known, setting = completers(), []
     for command, action in _actions(parser):
         named = NAMED.get((action.dest, action.metavar if isinstance(action.metavar, str) else ""))
         if named == "setting":
             setting.append(command)
-        if (action.dest, action.metavar) == EXAMPLE:    # not known to argparse: its message would not name the nearest
+        if (action.dest, action.metavar) == EXAMPLE:    # hidden from argparse: its message would suggest no name
             action.choices = examples.names()
         elif named is not None and shell in known[named]:
             action.complete = known[named]
@@ -58,7 +58,7 @@ def _complete_path(action: argparse.Action, shtab) -> None:
 
 
 def _joined(commands: str, names: str, shell: str, setting: list[str]) -> str:
-    """Return one script; what is said last holds, but zsh's first line says what it is for."""
+    """Return one script; later definitions override earlier ones, but zsh's first line is its #compdef header."""
     if shell == "zsh":
         first, _, rest = commands.partition("\n")
         return f"{first}\n{names}\n{rest}"
@@ -69,7 +69,7 @@ def _joined(commands: str, names: str, shell: str, setting: list[str]) -> str:
 
 def _actions(parser: argparse.ArgumentParser, command: str = ""):
     """Yield all actions, each with the first word of its command."""
-    for action in parser._actions:      # argparse has no other way to ask
+    for action in parser._actions:      # argparse has no public interface for it
         yield command, action
         if isinstance(action, argparse._SubParsersAction):
             for name, inner in action.choices.items():

@@ -1,7 +1,7 @@
-"""Names that shells complete: of models, hardware, policies, keys, what a key may hold; and the functions that do.
+"""Names that shells complete: of models, hardware, policies, keys and their values; and the shell functions.
 
-A script holds them all: a shell that completes a word starts no program. shtab knows the commands and options; names
-that depend on other words of the line are looked up by functions of ours, in the language of each shell.
+A script contains all names: completing a word starts no program. shtab completes commands and options; the functions
+here, in the language of each shell, complete names that depend on other words of the line.
 """
 import shlex
 from collections.abc import Iterable, Iterator
@@ -19,13 +19,13 @@ from simulator.results.summary_keys import number_names
 DESCRIBED = "described"                 # the word after `describe`, or after its kind
 KEY, SETTING, BOUND = "key", "setting", "bound"         # a key; SECTION.KEY=VALUE; a number of summary.json and "="
 OWN_BOUNDS = ("goodput_share", "backlog")               # of --slo
-FILE_KINDS = ("model", "hardware", "node")              # whose names may be those of files, too
+FILE_KINDS = ("model", "hardware", "node")              # kinds with names that may also be files
 
 
 class Names(NamedTuple):
     """All names.
 
-    kinds : kind -> its names. keys : dotted, as --set takes them. values : of those that have a few.
+    kinds : kind -> its names. keys : dotted, as for --set. values : of keys with a few allowed values.
     numbers : of summary.json.
     """
 
@@ -36,7 +36,7 @@ class Names(NamedTuple):
 
 
 def all_names() -> Names:
-    """Return them."""
+    """Return all names."""
     kinds = {kind: describe.names(kind) for kind in describe.TITLES}
     lists = [name for name, entries in describe.all_tables().items() if entries[0][0] == f"[[{name}]]"]
     found: dict[str, list[str]] = {}
@@ -49,7 +49,7 @@ def all_names() -> Names:
 
 
 def _numbered(key: str, lists: Iterable[str]) -> str:
-    """Return a key with the number of the first item behind each list on the way."""
+    """Return a key with item number 0 inserted after each list in it."""
     for name in sorted(lists, key=len, reverse=True):
         if key.startswith(f"{name}."):
             key = f"{name}.0.{key.removeprefix(f'{name}.')}"
@@ -92,10 +92,10 @@ def _each(kinds: Iterable[str], form: str) -> str:
 
 
 class Form(NamedTuple):
-    """How a shell says it.
+    """Templates in the language of one shell.
 
-    text : its functions, @NAME@ for what they know. case : a branch over KEY and WORDS.
-    of_kind, of_file : the function of a KIND of names, and of one that may be a file.
+    text : the functions, with @NAME@ for inserted names. case : a branch over KEY and WORDS.
+    of_kind, of_file : the function for a KIND of names, and for a KIND that may also be a file.
     """
 
     text: str
@@ -158,7 +158,7 @@ _simulator() {
     fi
     return
   fi
-  # shtab counts words: "--set KEY = VALUE" are two of them.
+  # shtab counts words: "--set KEY = VALUE" counts as two.
   local -a whole=()
   for (( i = 0; i < COMP_CWORD; i++ )); do
     if [[ ${COMP_WORDS[i]} == "=" && ${#whole[@]} -gt 0 ]]; then
@@ -276,9 +276,9 @@ FORMS = {
 
 
 def completers() -> dict[str, dict[str, str]]:
-    """Return what shtab is to call, by what a word is: a kind, KEY, SETTING, BOUND.
+    """Return the functions for shtab by type of a word: a kind, KEY, SETTING, BOUND.
 
-    Of bash `_simulator` completes some before shtab is asked.
+    In bash `_simulator` completes some words before shtab is called.
     """
     made = {kind: {"bash": f"_simulator_kind_{kind}", "zsh": f"_simulator_kind_{kind}",
                    "fish": f"(_simulator_names {kind})"} for kind in describe.TITLES}

@@ -1,7 +1,7 @@
-"""The experiments of configs/, told and handed out where there is no checkout.
+"""The experiments of configs/, listed and copied also without a checkout.
 
-A file that an example names is found by its name: any text in it that leads, from its own folder, to something in
-configs/. So no list of keys has to be kept, and comparisons and studies need no readers of their own here.
+The files of an example are found by name: any text in it that is the relative path of something in configs/ counts.
+So no list of keys is needed, and no separate readers for comparisons and studies.
 """
 import os
 import re
@@ -25,7 +25,7 @@ def names() -> list[str]:
 
 
 def listing() -> str:
-    """Return a line for each example: its name, what it shows."""
+    """Return a line for each example: its name and purpose."""
     told = {name: _first_line(name) for name in names()}
     width = max(map(len, told))
     return "\n".join(f"{name:{width}}  {line}" for name, line in told.items())
@@ -40,7 +40,7 @@ def command(name: str) -> str:
 
 
 def lacking(name: str) -> list[str]:
-    """Return what data its reader is to bring: the example's comment says how."""
+    """Return the data files that the user must provide; see the example's comment."""
     path = _file(name)
     texts = _texts(read_toml(str(path)))
     return [text for text in texts if _DATA.fullmatch(text) and not (path.parent / text).exists()]
@@ -49,7 +49,7 @@ def lacking(name: str) -> list[str]:
 def files(name: str) -> list[Path]:
     """Return the example and every file that it names, relative to configs/.
 
-    What these name, if they are TOML files, is among them.
+    Files named by these TOML files are included.
 
     Raises
     ------
@@ -71,17 +71,17 @@ def write(name: str, target: str | os.PathLike) -> list[Path]:
 
     Parameters
     ----------
-    target : the folder, made if it is not there. A file of the very same content, of another example, say, is kept.
+    target : the folder, made if absent. A present file with equal content, e.g. of another example, is kept.
 
     Returns
     -------
     list
-        The files as they lie there, the example first.
+        The paths of the copies, the example first.
 
     Raises
     ------
     InputErrors
-        No such example; a file is there with other content, or cannot be written. Nothing is replaced.
+        No such example; a file exists with other content, or cannot be written. Nothing is replaced.
     """
     target = os.path.expanduser(target)
     contents = {Path(target, path): (_folder() / path).read_bytes() for path in files(name)}
@@ -94,7 +94,7 @@ def write(name: str, target: str | os.PathLike) -> list[Path]:
 
 
 def _folder() -> Path:
-    return Path(os.path.abspath(facts.shipped(FOLDER)))     # without .., which paths are compared without
+    return Path(os.path.abspath(facts.shipped(FOLDER)))     # without .., for comparison of paths
 
 
 def _file(name: str) -> Path:
@@ -106,7 +106,7 @@ def _file(name: str) -> Path:
 
 
 def _first_line(name: str) -> str:
-    """Return the sentences that end in the first comment line, or the line, if its sentence goes on below."""
+    """Return the complete sentences of the first comment line, or the line if its sentence continues below."""
     with open(_file(name), encoding="utf-8") as lines:
         line = next(lines).lstrip("#").strip()
     whole = _SENTENCES.match(line)
@@ -114,9 +114,9 @@ def _first_line(name: str) -> str:
 
 
 def _named(path: Path) -> Iterator[Path]:
-    """Yield the files in configs/ that a TOML file names; of a folder, all that is in it."""
+    """Yield the files in configs/ that a TOML file names; for a folder, all its files."""
     for text in _texts(read_toml(str(path))):
-        if "/" not in text and "." not in text:         # a word, `linear` say, that may be a folder's name by chance
+        if "/" not in text and "." not in text:         # a word, e.g. `linear`, that equals a folder's name by chance
             continue
         place = Path(os.path.normpath(path.parent / text))
         if place.is_relative_to(_folder()):
@@ -142,7 +142,7 @@ def _holds(path: Path, content: bytes) -> bool:
 
 
 def _put(path: Path, content: bytes) -> None:
-    """Write a file that is not there."""
+    """Write a new file."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "xb") as file:

@@ -1,1 +1,1 @@
-"""Questions asked of models rather than of one experiment: sweeps, searches, comparisons, whole training workloads."""
+"""Studies over many runs: sweeps, searches, comparisons; and whole training workloads."""

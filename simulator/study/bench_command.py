@@ -8,7 +8,7 @@ from simulator.study.bench.flags import REFUSED, WITHOUT_EFFECT, add_others, giv
 from simulator.study.telling.screen import show
 
 DONE = 0
-BENCHES = {                     # name: adds its flags, runs, what it does
+BENCHES = {                     # name: function that adds its flags, function that runs it, summary
     "latency": (offline.add_latency, offline.latency, "batches of one size, one after the other"),
     "throughput": (offline.add_throughput, offline.throughput, "requests that are all there at once"),
     "serve": (serve.add_arguments, serve.bench, "requests as a client sends them"),
@@ -27,12 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what vLLM's benchmark prints; return the exit status.
+    """Print the output of vLLM's benchmark; return the exit status.
 
     Raises
     ------
     InputErrors
-        Everything that is wrong with flags and experiment.
+        All faults of flags and experiment.
     """
     refused = [flag for flag in given(options, REFUSED) if options.bench in flag.commands]
     if refused:
@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _tell(options: argparse.Namespace, notes: list[str]) -> None:
-    """Say which flags are without effect, and what else there is to know of them."""
+    """Print the flags without effect, and the notes on others."""
     without = {}
     for flag in given(options, WITHOUT_EFFECT):
         without.setdefault(flag.why, []).append(flag.name)

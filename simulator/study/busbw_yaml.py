@@ -1,4 +1,4 @@
-"""Read SimAI's busbw.yaml, which is no regular YAML, and write it as TOML.
+"""SimAI's busbw.yaml, which is no regular YAML, as a table for TOML.
 
 Its first line is ignored; then sections TP:, DP:, EP:, PP: with lines such as `allreduce,: 300`. The name ends at the
 comma, `null` is "not given", PP has the one value `busbw`. DP or a section may be missing.

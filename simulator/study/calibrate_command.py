@@ -1,4 +1,4 @@
-"""`python -m simulator calibrate STUDY.toml`: fit an experiment to what was measured, and say how far it predicts."""
+"""`python -m simulator calibrate STUDY.toml`: fit an experiment to measurements, and report its prediction errors."""
 import argparse
 import os
 import sys
@@ -34,8 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="override one value of the file, and of the experiments that it names; repeatable")
     parser.add_argument("--overwrite", action="store_true", help="replace the answer to another question")
     parser.add_argument("--stop-after", type=duration_s, metavar="55m", help=(
-        "begin no simulation after so long, and exit with 75: run again"))
-    parser.add_argument("--quiet", action="store_true", help="no progress, no summary; notes are told all the same")
+        "start no simulation after this time, and exit with 75: run again"))
+    parser.add_argument("--quiet", action="store_true", help="no progress, no summary; notes are printed")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     Raises
     ------
     InputErrors
-        What is wrong with the study, its experiments or its data; nothing is written.
+        Faults of the study, its experiments or its data; nothing is written.
     """
     question = read_question(options.study, options.overrides, options.is_fitted, options.force)
     if question.fit:
@@ -72,14 +72,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def validated(file: str, overrides: list[str]) -> str:
-    """Return what a calibration would do, and its experiment with all defaults.
+    """Return the plan of a calibration, and its experiment with all defaults.
 
     Nothing is run.
 
     Raises
     ------
     InputErrors
-        Everything that is wrong with the study, its experiments or its data.
+        All faults of the study, its experiments and its data.
     """
     question = read_question(file, overrides, is_forced=True)
     held = sum(each.is_held for each in question.sets)
@@ -93,7 +93,7 @@ def validated(file: str, overrides: list[str]) -> str:
 
 
 class _Progress:
-    """Tells how far a fit to requests is, now and then."""
+    """Prints the progress of a fit to requests, every `LINE_S`."""
 
     def __init__(self, question: Question, is_quiet: bool):
         self._total, self._is_quiet = question.settings.evaluations, is_quiet

@@ -1,4 +1,4 @@
-"""`python -m simulator capacity FILE.toml`: the largest load that a deployment takes, or the smallest that takes it."""
+"""`python -m simulator capacity FILE.toml`: the largest load of a deployment, or the smallest deployment for a load."""
 import argparse
 import json
 import sys
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE.toml", help=(
         'a study with kind = "capacity"; or an experiment, with --slo'))
     parser.add_argument("--slo", action="append", default=[], metavar="KEY=LIMIT", help=(
-        "what must hold, of an experiment: ttft_ms.p99=500, at most; goodput_share=0.99, at least; repeatable"))
+        "bounds to hold, for an experiment: ttft_ms.p99=500, at most; goodput_share=0.99, at least; repeatable"))
     parser.add_argument("--vary", metavar="KEY", help="of an experiment: the key; default: the rate of arrivals")
     parser.add_argument("--out", metavar="DIR", help="directory of the study; default: results/<name>")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="SECTION.KEY=VALUE",
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
     Raises
     ------
     InputErrors
-        What is wrong with the study; nothing is written.
+        Faults of the study; nothing is written.
     """
     if options.dask is not None and options.jobs > 1:
         raise InputErrors(["--jobs: expected none beside --dask: its workers are the processes"])
@@ -96,14 +96,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def validated(file: str, overrides: list[str]) -> str:
-    """Return what a study would run, and the study with all defaults.
+    """Return the plan of a study as comments, and the study with all defaults.
 
     Nothing is run.
 
     Raises
     ------
     InputErrors
-        Everything that is wrong with it.
+        All faults of the study.
     """
     study = read_study(file, overrides, CapacityTable, "--set")
     (_, varied), points = collect_faults(lambda: check(study), lambda: check_points(study))
@@ -112,7 +112,7 @@ def validated(file: str, overrides: list[str]) -> str:
 
 
 def _check_ends(study: Study, varied: Varied, point: dict[str, Any]) -> None:
-    """Make sure that both ends of the range are experiments."""
+    """Make sure that both ends of the range are valid experiments."""
     faults: list[str] = []
     for value in (varied.span.low, varied.span.high):
         try:
@@ -124,19 +124,19 @@ def _check_ends(study: Study, varied: Varied, point: dict[str, Any]) -> None:
 
 
 class _Asked:
-    """A question, and who answers it."""
+    """A question, and the search that answers it."""
 
     def __init__(self, study: Study, bounds: Bounds, varied: Varied, options: argparse.Namespace, where: Laboratory):
         self._study, self._bounds, self._varied, self._laboratory = study, bounds, varied, where
         self._quiet = options.quiet
 
     def points(self, points: list[dict[str, Any]]) -> tuple[dict, str, bool, bool]:
-        """Answer at each point.
+        """Search at each point.
 
         Returns
         -------
         tuple
-            Content of capacity.json, a text, whether anything passes anywhere, and whether anything is thin.
+            Content of capacity.json, a text, whether any point passes, and whether any value is thin.
         """
         answers: list[tuple[dict, Answer]] = []
         for point in points:
@@ -154,7 +154,7 @@ class _Asked:
                 any(each.thin is not None for _, each in answers))
 
     def mix(self) -> tuple[dict, str, bool, bool]:
-        """Answer which mix is best, likewise."""
+        """Search for the best mix; returns as `points` does."""
         target = self._varied.now
         chosen, kinds = mixed(self._study, self._bounds, self._varied, self._laboratory, self._tell)
         return ({"schema": SCHEMA, "name": self._study.name} | mix_content(chosen, kinds, target, self._bounds),
@@ -162,7 +162,7 @@ class _Asked:
                 any(verdict.is_thin for _, verdict in chosen.verdicts))
 
     def _start(self, study: Study, point: dict[str, Any], answers: list[tuple[dict, Answer]]) -> float:
-        """Return where to begin: at the answer of the point that shares most with this one, the last of equals."""
+        """Return the start value: the answer of the point with most keys in common, the last of several."""
         solved = [(sum(before.get(key) == value for key, value in point.items()), number, each.value)
                   for number, (before, each) in enumerate(answers) if each.value is not None]
         if solved and study.settings.compat is None:
@@ -184,7 +184,7 @@ class _Asked:
 
 
 def _study(options: argparse.Namespace) -> Study:
-    """Return the study of a file, or that which the options ask of an experiment."""
+    """Return the study of a file, or the one that the options define for an experiment."""
     if "study" in read_layers(options.file).data:
         asked = [name for name in ("slo", "vary") if getattr(options, name)]
         if asked:
@@ -198,7 +198,7 @@ def _study(options: argparse.Namespace) -> Study:
     table: dict[str, Any] = {}
     for bound in bounds.bounds:
         table.setdefault(bound.key, {})["max" if bound.is_most else "min"] = bound.limit
-    if not bounds.wants_stable:             # else the default holds, or what --set says
+    if not bounds.wants_stable:             # else the default, or the value of --set
         table["backlog"] = "any"
     texts = ['study.kind="capacity"', f"study.slo={_toml(table)}"]
     texts += [f"study.vary={json.dumps(options.vary)}"] * bool(options.vary)

@@ -31,10 +31,10 @@ KEYS = {"nvlink_gb_per_s": float, "nic_gb_per_s": float, "nics_per_node": int, "
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command to its parser."""
     parser.add_argument("workload", metavar="WORKLOAD", nargs="?", help="training workload in SimAI's text format")
-    parser.add_argument("--gpus", type=int, metavar="N", help="GPUs of the job; default: what the workload says")
+    parser.add_argument("--gpus", type=int, metavar="N", help="GPUs of the job; default: the workload's")
     parser.add_argument("--busbw", metavar="FILE", help=(
         "bandwidths and links: a TOML file with [latency.collective], or SimAI's busbw.yaml"))
-    parser.add_argument("--save-busbw", metavar="FILE.toml", help="write what --busbw says as TOML")
+    parser.add_argument("--save-busbw", metavar="FILE.toml", help="write the bandwidths of --busbw as TOML")
     for name, type_ in KEYS.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=type_, metavar="VALUE",
                             help="as `describe collective busbw` explains it")
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Time the workload, print it, write what was asked for; return the exit status."""
+    """Time the workload, print it, write the files; return the exit status."""
     table, file = _table(options)
     if options.save_busbw:
         _write(options.save_busbw, tomli_w.dumps({"latency": {"collective": {"backend": "busbw", **table}}}))
@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
         raise InputErrors(["expected a workload, or --busbw with --save-busbw to convert bandwidths"])
     workload = read_workload(options.workload)
     given = {name: getattr(options, name) for name in KEYS if getattr(options, name) is not None}
-    # Messages between stages hide behind computation unless somebody says otherwise, as in SimAI.
+    # Messages between stages are hidden behind computation unless an option says otherwise, as in SimAI.
     parameters = _parameters({"pipeline_overlap": 1.0, **table}, given, file)
     took = time_workload(workload, parameters, _num_gpus(options, workload))
     print(_text(took, options.layers))
@@ -118,7 +118,7 @@ def _num_gpus(options: argparse.Namespace, workload: TrainingWorkload) -> int:
     return num_gpus
 
 
-# ---- what people and programs read
+# ---- output
 
 def as_dict(took: TrainingTime) -> dict:
     """Return totals and layers as plain data, microseconds and giga bytes a second."""

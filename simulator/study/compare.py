@@ -26,7 +26,7 @@ from simulator.workload.base import Workload
 SCHEMA = 1
 FILE = "comparison.json"        # in the results directory, beside a folder for each variant
 
-# Key of summary.json -> what the table calls it.
+# Key of summary.json -> its label in the table.
 METRICS = {
     "requests.completed": "completed requests",
     "duration_s": "duration, s",
@@ -42,10 +42,10 @@ METRICS = {
 
 
 class Measured(NamedTuple):
-    """What came out of one variant.
+    """The results of one variant.
 
     metrics : by the keys of `METRICS`; None where there is nothing to measure.
-    notes : what a reader should know, one sentence each.
+    notes : warnings for the reader, one sentence each.
     wall_s : real seconds that the run took.
     """
 
@@ -55,9 +55,9 @@ class Measured(NamedTuple):
 
 
 class Foretold(NamedTuple):
-    """What the policies of a variant know of the output lengths of the requests.
+    """The output lengths that the policies of a variant know.
 
-    expected_tokens : int32 (n,), as in the demands of a Workload. notes : as it has them.
+    expected_tokens : int32 (n,), as in the demands of a Workload. notes : of the Workload.
     """
 
     expected_tokens: np.ndarray
@@ -65,14 +65,14 @@ class Foretold(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What can be run.
+    """The variants to run.
 
-    workload : the requests that all variants serve, as nobody has served them yet.
+    workload : the requests of all variants, not yet served.
     foretold : by name of the variant.
     experiments : by name of the variant, those that can run.
-    unavailable : by name of the variant, why it cannot: what is not installed.
-    notes : by name of the variant, what its latency models said when they were made.
-    readings : what these have read: once, where variants ask for the same.
+    unavailable : by name of the variant, the extra that is not installed.
+    notes : by name of the variant, warnings of its latency models when they were made.
+    readings : files that the models have read: once, where variants share them.
     """
 
     workload: Workload
@@ -90,7 +90,7 @@ class Plan(NamedTuple):
 
 
 class Order(NamedTuple):
-    """How variants are run; parameters as those of `measure` and `simulator.run`."""
+    """Options of the runs; parameters as those of `measure` and `simulator.run`."""
 
     plan: Plan
     out: str | os.PathLike | None
@@ -107,7 +107,7 @@ def prepare(comparison: Comparison, out: str | os.PathLike | None = None, overwr
     Raises
     ------
     InputErrors
-        What is wrong with any of the others; that all of them lack an extra.
+        All faults of the other variants; or all variants lack an extra.
     """
     names, unavailable, told, readings = list(comparison.experiments), {}, {}, assemble.Readings()
     checks = [partial(_check, comparison, name, unavailable, told, readings) for name in names]
@@ -123,19 +123,19 @@ def prepare(comparison: Comparison, out: str | os.PathLike | None = None, overwr
 
 def measure(plan: Plan, out: str | os.PathLike | None = None, overwrite: bool = False, quiet: bool = True,
             num_processes: int = 1) -> Iterator[tuple[str, Measured]]:
-    """Run each variant; yield its name and what came out as soon as it is done.
+    """Run each variant; yield its name and its results as soon as it is done.
 
     Parameters
     ----------
     out : directory in which each variant gets one for its results; None: nothing is written.
     overwrite, quiet : as in `simulator.run`.
     num_processes : variants that run at once, each in a process of its own, which holds the requests too; 1: in this
-        one, in the order of the file. The results are the same.
+        one, in the order of the file. The results do not depend on it.
 
     Raises
     ------
     Exception
-        What a variant raised; the message or a note names it.
+        The exception of a variant; the message or a note names it.
     """
     order = Order(plan, out, overwrite, quiet)
     num_processes = min(num_processes, len(plan.experiments))
@@ -156,7 +156,7 @@ def measure_one(order: Order, name: str) -> Measured:
     """
     began_s = time.perf_counter()
     plan = order.plan
-    workload = None if plan.workload.is_open_ended else plan.requests_of(name)      # then each sends its own number
+    workload = None if plan.workload.is_open_ended else plan.requests_of(name)      # each variant sends its own number
     with _named(name):
         result = api.run_ordered(api.Order(
             plan.experiments[name], None if order.out is None else Path(order.out, name), order.overwrite, order.quiet,
@@ -168,7 +168,7 @@ def measure_one(order: Order, name: str) -> Measured:
 
 
 def table(results: dict[str, Measured], unavailable: dict[str, str]) -> str:
-    """Return the metrics as text, a column for each variant, and who is missing."""
+    """Return the metrics as text, a column per variant; and unavailable variants."""
     rows = [["", *results]]
     rows += [[label, *(_text(measured.metrics[key]) for measured in results.values())]
              for key, label in METRICS.items()]
@@ -177,7 +177,7 @@ def table(results: dict[str, Measured], unavailable: dict[str, str]) -> str:
 
 
 def said_of(plan: Plan, results: dict[str, Measured]) -> Said:
-    """Return what the runs of the variants say."""
+    """Return the remarks of the runs of the variants."""
     said = Said()
     for name, measured in results.items():
         said.add(name, measured.notes, backends_of([plan.experiments[name]]))
@@ -187,8 +187,8 @@ def said_of(plan: Plan, results: dict[str, Measured]) -> Said:
 def write(path: str | os.PathLike, results: dict[str, Measured], unavailable: dict[str, str], said: Said) -> None:
     """Write the metrics as JSON.
 
-    Under `variants` stand name -> key of summary.json -> number or null, under `unavailable` name -> reason; then what
-    the runs say, `runs` counts variants.
+    `variants` has name -> key of summary.json -> number or null, `unavailable` name -> reason; then the remarks of
+    the runs, in which `runs` counts variants.
     """
     content = {"schema": SCHEMA, "variants": {name: measured.metrics for name, measured in results.items()},
                "unavailable": unavailable} | said.content(names=True)
@@ -198,7 +198,7 @@ def write(path: str | os.PathLike, results: dict[str, Measured], unavailable: di
 
 
 def _requests(comparison: Comparison) -> tuple[Workload, dict[str, Foretold]]:
-    """Read the requests, once for each way in which output lengths are foretold: the seed makes them the same."""
+    """Read the requests, once for each way of predicting output lengths: the seed makes them equal."""
     workload, known, foretold = None, {}, {}
     for name, experiment in comparison.experiments.items():
         knowledge = experiment.workload.output_knowledge
@@ -213,14 +213,14 @@ def _requests(comparison: Comparison) -> tuple[Workload, dict[str, Foretold]]:
 
 @contextmanager
 def _named(name: str) -> Iterator[None]:
-    """Name the variant in what is raised inside the block."""
+    """Name the variant in exceptions raised inside the block."""
     try:
         yield
     except InputErrors as errors:
         raise InputErrors([fault if fault.startswith(f"{name}: ") else f"variant {name}: {fault}"
                            for fault in errors.faults]) from errors
     except (Exception, SystemExit) as error:
-        if blamed := registry.blame(error):             # a class of a user's
+        if blamed := registry.blame(error):             # an exception of a user's class
             raise InputErrors([f"variant {name}: {blamed}"]) from error
         error.add_note(f"variant {name}")
         raise

@@ -17,7 +17,7 @@ from simulator.study.sweep.preview import commented
 from simulator.study.telling.screen import show
 
 DONE = 0
-WORTH_PROCESSES = 200_000       # requests: they take the second that processes save or lose by their beginning
+WORTH_PROCESSES = 200_000       # of all variants; fewer take less time than processes need to start
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,16 +38,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the table, wall times to stderr; return the exit status.
 
-    A variant whose backend needs an extra that is not installed is told of below the table, and the others run: the
-    status is 0 then. A signal ends the variants that run, whose results are dropped; the table of those that are
-    done is still printed.
+    A variant is named below the table if its backend needs an extra that is not installed; the others run: the
+    status is 0 then. A signal ends the variants that run and drops their results; the table of finished variants is
+    still printed.
 
     Raises
     ------
     InputErrors
-        What else is wrong with any variant, or none is available; nothing was run then.
+        A variant has another fault, or no variant is available; no variant was run then.
     KeyboardInterrupt
-        A signal came.
+        A signal was received.
     """
     comparison = read_comparison(options.comparison, options.overrides, "--set")
     with _ended_by_sigterm():
@@ -63,14 +63,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def validated(file: str, overrides: list[str]) -> str:
-    """Return what a comparison would run, and each variant with all defaults.
+    """Return the plan of a comparison as comments, and each variant with all defaults.
 
     Nothing is run.
 
     Raises
     ------
     InputErrors
-        Everything that is wrong with any variant.
+        All faults of all variants.
     """
     comparison = read_comparison(file, overrides, "--set")
     plan = prepare(comparison, None, False)
@@ -105,7 +105,7 @@ def _num_jobs(text: str) -> int:
 
 @contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM do what SIGINT does."""
+    """Let SIGTERM act like SIGINT."""
     if threading.current_thread() is not threading.main_thread():       # Python handles signals there only
         yield
         return

@@ -1,4 +1,4 @@
-"""A comparison file: a base experiment, and what each variant changes in it.
+"""A comparison file: a base experiment, and the changes of each variant.
 
     base = "quickstart.toml"
 
@@ -7,8 +7,8 @@
     latency = {backend = "linear", base_us = 6000.0}
 
 A variant is laid over the base as a file that extends it would be; its name is that of its experiment. It cannot
-change what the requests are drawn from, so that all variants serve the same ones. What policies know of their output
-lengths is its own affair: `workload = {output_knowledge = {predictor = "exact"}}`.
+change the keys that requests are drawn from, so that all variants serve equal requests. The policies' knowledge of
+output lengths may differ: `workload = {output_knowledge = {predictor = "exact"}}`.
 """
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,13 +23,13 @@ from simulator.config.words import show
 from simulator.errors import InputErrors, did_you_mean
 
 KEYS = ("base", "variants")
-# Keys of an experiment that only the base may have: they say what the requests are, and where results go.
+# Keys of an experiment that only the base may have: they define the requests, and the place of results.
 SHARED = ("extends", "output", "seed")
-OWN = "output_knowledge"        # and of [workload] all but this
+OWN = "output_knowledge"        # the only key of [workload] that a variant may have
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """Experiments that serve the same requests.
+    """Experiments with equal requests.
 
     file : the comparison file.
     experiments : name of the variant -> its experiment, in the order of the file.
@@ -39,7 +39,7 @@ class Comparison(msgspec.Struct, frozen=True):
     experiments: dict[str, Experiment]
 
     def place(self, name: str) -> str:
-        """Return what messages call a variant."""
+        """Return the name of a variant in messages."""
         return _place(self.file, name)
 
 
@@ -50,12 +50,12 @@ def read_comparison(file: str | os.PathLike, overrides: Mapping[str, Any] | Iter
     Parameters
     ----------
     overrides : values that win over the base experiment, as in `simulator.run`; variants win over them.
-    label : what messages call the overrides.
+    label : name of the overrides in messages.
 
     Raises
     ------
     InputErrors
-        Every fault of the file and of its variants, one line each.
+        All faults of the file and of its variants, one line each.
     """
     file = os.fspath(file)
     data = read_toml(file)
@@ -71,17 +71,17 @@ def read_comparison(file: str | os.PathLike, overrides: Mapping[str, Any] | Iter
     if faults:
         raise InputErrors(faults)
     base = os.path.normpath(os.path.join(os.path.dirname(file), os.path.expanduser(base)))
-    read_layers(base, overrides, label)     # what cannot be read at all is told once
+    read_layers(base, overrides, label)     # unreadable files are reported once
     faults += _name_faults(file, variants)
     experiments = [_variant(file, variant, read_layers(base, overrides, label), faults)
                    for variant in variants if isinstance(variant.get("name"), str)]
     if faults:
-        raise InputErrors(dict.fromkeys(faults))    # those of the base come with every variant
+        raise InputErrors(dict.fromkeys(faults))    # faults of the base are found with every variant
     return Comparison(file, {experiment.name: experiment for experiment in experiments})
 
 
 def _name_faults(file: str, variants: list[dict]) -> Iterator[str]:
-    seen = set()        # folders are named so, and some systems do not tell "A" from "a"
+    seen = set()        # folders have these names, and some file systems ignore case
     for number, name in enumerate(variant.get("name") for variant in variants):
         if not isinstance(name, str):
             found = "missing; expected a text" if name is None else f"expected a text, found {show(name)}"

@@ -1,4 +1,4 @@
-"""Durations as people type them: 30s, 55m, 2h; a plain number is seconds."""
+"""Durations as users write them: 30s, 55m, 2h; a plain number is seconds."""
 import argparse
 import re
 
@@ -11,7 +11,7 @@ def duration_s(text: str) -> float:
     Raises
     ------
     argparse.ArgumentTypeError
-        It is none.
+        The text is no duration.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", text.strip())
     if match is None:

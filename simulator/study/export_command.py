@@ -1,4 +1,4 @@
-"""`python -m simulator export`: results, or what was simulated, in the files of other tools."""
+"""`python -m simulator export`: results, or a simulated deployment, in the files of other tools."""
 import argparse
 import os
 import sys
@@ -30,19 +30,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="SECTION.KEY=VALUE",
                         help="override one value of the experiment; repeatable")
     parser.add_argument("--strict", action="store_true", help=(
-        "refuse an experiment that says what no server can be told, instead of writing it as comments"))
-    parser.add_argument("--overwrite", action="store_true", help="replace what was exported before")
+        "refuse an experiment with keys that no server has, instead of writing them as comments"))
+    parser.add_argument("--overwrite", action="store_true", help="replace an earlier export")
     parser.add_argument("--quiet", action="store_true", help="no progress bar, no word of where the files are")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the files, say what is blank in them; return the exit status.
+    """Write the files, print a note for blank columns; return the exit status.
 
     Raises
     ------
     InputErrors
-        No such results, a table that the format needs was not written, an extra is not installed, the place is taken,
-        or servers of another system would have to be written than the format has.
+        No such results, a missing table that the format needs, an extra is not installed, the place is taken, or
+        the format has no servers of the experiment's system.
     """
     return _export_servers(options) if options.format in DEPLOYMENTS else _export_results(options)
 
@@ -76,7 +76,7 @@ def check_free_file(path: Path, overwrite: bool) -> Path:
     Raises
     ------
     InputErrors
-        Something lies there, or its folder is not there.
+        The path exists, or its folder does not.
     """
     if path.is_dir() or (path.exists() and not overwrite):
         raise InputErrors([f"{path}: exists; --overwrite replaces a file, --out chooses another"])
@@ -94,7 +94,7 @@ def _export_results(options: argparse.Namespace) -> int:
                            f"servers of an experiment: --as {', '.join(DEPLOYMENTS)}"])
     chosen = FORMATS[options.format]
     out = options.out or directory.with_name(f"{directory.name}_{options.format}")
-    check_free(out, options.overwrite, chosen.contents())       # before anything is read
+    check_free(out, options.overwrite, chosen.contents())       # before any table is read
     with (refusing_wild_values(directory / "results.h5"), RowProgress(options.quiet) as progress,
           staged(out, options.overwrite, chosen.contents()) as folder):
         source = Source(directory)

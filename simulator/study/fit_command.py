@@ -1,4 +1,4 @@
-"""`python -m simulator fit EXPERIMENT.toml`: which layouts fit into memory, and how much KV cache each leaves."""
+"""`python -m simulator fit EXPERIMENT.toml`: layouts that fit into memory, and the KV cache that each leaves."""
 import argparse
 import json
 
@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("experiment", metavar="EXPERIMENT.toml")
     parser.add_argument("--gpus", type=_counts, default=(1, 2, 4, 8), metavar="N,...",
                         help="GPUs of a replica; default: 1,2,4,8")
-    parser.add_argument("--pool", metavar="NAME", help="the pool that is asked; needed where there are several")
+    parser.add_argument("--pool", metavar="NAME", help="name of the pool; needed where there are several")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="SECTION.KEY=VALUE",
                         help="override one value of the file; repeatable")
     parser.add_argument("--explain", action="store_true", help="print the arithmetic of each layout that fits, too")
@@ -25,12 +25,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what fits; return the exit status.
+    """Print the layouts; return the exit status.
 
     Raises
     ------
     InputErrors
-        What is wrong with the experiment, beside its layout.
+        Faults of the experiment, apart from its layout.
     """
     layers = read_layers(options.experiment, options.overrides, "--set")
     layers.data.pop("study", None)

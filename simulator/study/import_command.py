@@ -1,4 +1,4 @@
-"""`python -m simulator import FILE... --as measured --out DIR`: what other tools measured, as studies read it."""
+"""`python -m simulator import FILE... --as measured --out DIR`: measurements of other tools, converted for studies."""
 import argparse
 import sys
 from pathlib import Path
@@ -24,22 +24,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", metavar="FILE", help=(
         "vllm bench serve --save-detailed, GuideLLM, AIPerf profile_export.jsonl, inference-perf, TraceV2, "
         "LLMServingSim's bench, logs of iterations; plain or .gz, known by their content"))
-    parser.add_argument("--as", dest="kind", required=True, choices=("measured",), help="what becomes of them")
+    parser.add_argument("--as", dest="kind", required=True, choices=("measured",), help="kind of the output")
     parser.add_argument("--out", required=True, metavar="DIR", help=(
         "where observed.csv, steps.csv and dataset.toml go; of several data sets a folder each"))
     parser.add_argument("--about", action="append", default=[], metavar="KEY=TEXT", help=(
         f"provenance, for dataset.toml: {', '.join(ABOUT)}; repeatable"))
-    parser.add_argument("--overwrite", action="store_true", help="replace what was imported before")
-    parser.add_argument("--quiet", action="store_true", help="no word of what was written; notes are told all the same")
+    parser.add_argument("--overwrite", action="store_true", help="replace an earlier import")
+    parser.add_argument("--quiet", action="store_true", help="no list of files; notes are printed")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the data sets, tell the notes of each; return the exit status.
+    """Write the data sets, print the notes of each; return the exit status.
 
     Raises
     ------
     InputErrors
-        What is wrong with any of the files, by line; nothing is written.
+        Faults of all files, by line; nothing is written.
     """
     about, found = collect_faults(lambda: _about(options.about), lambda: _read(options.files))
     sets = _joined(found)
@@ -71,7 +71,7 @@ def _about(texts: list[str]) -> dict[str, str]:
 
 
 def _read(files: list[str]) -> list[_Found]:
-    """Return what the files hold; files that lie beside another one, and are read with it, are passed over."""
+    """Return the content of the files; a file that is read as part of another is skipped."""
     mains = {(Path(file).parent, _stem(file)) for file in files if _is_main(file)}
     wanted = [file for file in dict.fromkeys(files)
               if _is_main(file) or _is_log(file) or (Path(file).parent, _stem(file)) not in mains]
@@ -85,7 +85,7 @@ def _read_one(file: str) -> _Found:
 
 
 def _joined(found: list[_Found]) -> list[tuple[_Found, Measured]]:
-    """Return the data sets; iterations belong to the requests that lie beside them under the same stem."""
+    """Return the data sets; iterations belong to the requests with the same file stem."""
     sets = [(each, one) for each in found for one in each.sets]
     with_requests = {(Path(each.source.path).parent, each.source.stem): i for i, (each, one) in enumerate(sets)
                      if one.requests}

@@ -1,4 +1,4 @@
-"""`python -m simulator observe EXPERIMENT.toml --url ... --model NAME`: its requests, sent to a real server."""
+"""`python -m simulator observe EXPERIMENT.toml --url ... --model NAME`: send its requests to a real server."""
 import argparse
 import asyncio
 import os
@@ -50,38 +50,38 @@ from simulator.workload.formats.native_csv_writer import write_trace
 from simulator.workload.formats.tracev2_writer import write_tracev2
 
 DONE, NOTHING_OK, SIGNAL = 0, 1, 128
-PLAYS_PER_SLOT = 1024           # a client that waits 60 ms for each answer needs them in a minute
+PLAYS_PER_SLOT = 1024           # a client that waits 60 ms for each answer needs 1,000 a minute
 KEY = "OPENAI_API_KEY"          # where vLLM's benchmark looks for it, too
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command to its parser."""
-    parser.add_argument("experiment", metavar="EXPERIMENT.toml", help="its [workload] is what is sent")
+    parser.add_argument("experiment", metavar="EXPERIMENT.toml", help="its [workload] is sent")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="SECTION.KEY=VALUE",
                         help="override one value of the file; VALUE is TOML; repeatable")
     parser.add_argument("--url", required=True, type=_url, metavar="http://HOST:PORT",
                         help="of a server of OpenAI's interface")
-    parser.add_argument("--model", required=True, metavar="NAME", help="as the server calls it")
+    parser.add_argument("--model", required=True, metavar="NAME", help="name of the model on the server")
     parser.add_argument("--api", choices=tuple(PATHS), default="completions",
                         help="completions, the default: prompts as token ids; chat: as words that a probe counts")
     parser.add_argument("--out", metavar="DIR", help="where the files go; default: results/<name>-observed")
-    parser.add_argument("--overwrite", action="store_true", help="replace what another `observe` has left there")
+    parser.add_argument("--overwrite", action="store_true", help="replace the files of an earlier `observe`")
     parser.add_argument("--prewarm", type=duration_s, default=0.0, metavar="60s",
-                        help="send requests of the same lengths and other texts for so long before; default: none")
+                        help="send requests of equal lengths and other texts for this time before; default: none")
     parser.add_argument("--max-in-flight", type=_count, metavar="N",
-                        help="so many requests at once; the others wait here, and that is told apart")
+                        help="most requests at once; the waits of the others are reported separately")
     parser.add_argument("--timeout", type=duration_s, default=300.0, metavar="300",
                         help="in seconds, or as 5m: a request has failed then; default: 300")
-    parser.add_argument("--no-stream", action="store_true", help="answers come whole: E2EL is all that is measured")
+    parser.add_argument("--no-stream", action="store_true", help="answers come whole: only E2EL is measured")
     parser.add_argument("--metrics-url", type=_page, metavar="URL", help="default: /metrics of the server")
     parser.add_argument("--processes", type=_count, default=1, metavar="N",
-                        help="deal requests to so many processes; default: 1")
+                        help="split requests over N processes; default: 1")
     parser.add_argument("--plays-per-slot", type=_count, default=PLAYS_PER_SLOT, metavar="N", help=(
         "of a closed loop that only a duration bounds: requests, or sessions, that are ready for each client; default: "
         f"{PLAYS_PER_SLOT}"))
-    parser.add_argument("--trace-v2", action="store_true", help="write what was measured as BLIS's TraceV2, too")
+    parser.add_argument("--trace-v2", action="store_true", help="write the measurements as BLIS's TraceV2, too")
     parser.add_argument("--token-ids", type=_ids, metavar="LOW:HIGH", help=(
-        f"prompts are drawn from these, HIGH left out; default: {FIRST_ID}:{FIRST_ID + NUM_IDS}, or up to the "
+        f"range of the ids of prompts, HIGH excluded; default: {FIRST_ID}:{FIRST_ID + NUM_IDS}, or up to the "
         "vocabulary of [model], where that is smaller"))
     parser.add_argument("--self-test", type=duration_s, default=2.0, metavar="2s",
                         help="how long to measure this client on loopback; 0: not at all; default: 2s")
@@ -89,12 +89,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Send the requests, write what came; return the exit status.
+    """Send the requests, write the results; return the exit status.
 
     Raises
     ------
     InputErrors
-        What is wrong, before anything is sent: the experiment, requests that cannot be sent, a server that does not
+        Faults found before any request is sent: in the experiment, requests that cannot be sent, a server that does not
         answer.
     """
     check_installed()
@@ -121,7 +121,7 @@ def _measure(options: argparse.Namespace, plan: Plan, found: Found, out: Path) -
             return interrupts.signal_number is not None
         told: dict = {"self_test": self_test(options.self_test) if options.self_test else None}
         told["prewarm"] = asyncio.run(warm(plan, stops)) if plan.prewarm_s else None
-        if stops():             # nothing has come that could be kept
+        if stops():             # no result so far could be kept
             raise Aborted(interrupts.signal_number)
         _make_room(out)
         _write_trace(plan.workload, out)
@@ -172,7 +172,7 @@ def _send(options: argparse.Namespace, plan: Plan, clock: Clock, out: Path, stop
 
 
 def _plan(options: argparse.Namespace) -> Plan:
-    """Return what is to be measured, or refuse it."""
+    """Return the plan of the measurement, or refuse it."""
     experiment = load_experiment(options.experiment, options.overrides, "--set")
     with faults_of(options.experiment):
         workload = rows_to_send(experiment, options.plays_per_slot)
@@ -187,27 +187,27 @@ def _plan(options: argparse.Namespace) -> Plan:
 
 
 def _usual_ids(vocabulary: int | None) -> range:
-    """Return the ids that are drawn where nobody says: of a small vocabulary, its second half at most."""
+    """Return the default range of ids: of a small vocabulary, its second half at most."""
     end = min(FIRST_ID + NUM_IDS, vocabulary or FIRST_ID + NUM_IDS)
     return range(min(FIRST_ID, end // 2), end)
 
 
 def _write_trace(workload: Workload, out: Path) -> None:
-    """Write the workload as a native trace; one that only its end bounds is none that could be written down."""
+    """Write the workload as a native trace; one that only its end bounds cannot be written down."""
     if not workload.is_open_ended:
         with open(out / files.TRACE, "w", encoding="utf-8", newline="") as file:
             write_trace(workload, file, len(times_ns(workload)) > 0)
 
 
 def _make_room(out: Path) -> None:
-    """Have a directory without files of an earlier measurement."""
+    """Make a directory without files of an earlier measurement."""
     out.mkdir(parents=True, exist_ok=True)
     for path in out.iterdir():
         path.unlink()
 
 
 def _check_tracev2(plan: Plan) -> None:
-    """Refuse prompts that TraceV2 cannot say, before they are sent."""
+    """Refuse prompts that TraceV2 cannot express, before any request is sent."""
     trial = plan.workload.untouched()
     trial.requests["arrival_ns"] = np.maximum(trial.requests["arrival_ns"], 0)
     try:
@@ -217,7 +217,7 @@ def _check_tracev2(plan: Plan) -> None:
 
 
 def _write_tracev2(plan: Plan, seen: list, first_ns: int, out: Path) -> None:
-    """Write what was measured as TraceV2."""
+    """Write the measurements as TraceV2."""
     plan.workload.requests["status"] = records.NOT_SENT
     for each in seen:
         files.note_in(plan.workload, each, first_ns)

@@ -1,4 +1,4 @@
-"""A load sent by several processes, rows dealt round robin, on one clock."""
+"""A load sent by several processes, rows split round robin, on one clock."""
 import threading
 from collections.abc import Callable
 from multiprocessing import get_context
@@ -9,12 +9,12 @@ from simulator.study.observe import files
 from simulator.study.observe.campaign import Plan, Sent, send
 from simulator.study.processes import in_processes
 
-LOOK_S = 0.05                   # how often a signal is passed on
-BEGIN_NS = 3_000_000_000        # until all processes have begun: each takes 0.3 s for that, and some for the requests
+LOOK_S = 0.05                   # interval at which a signal is passed on
+BEGIN_NS = 3_000_000_000        # until all processes have started: each takes 0.3 s, and some for the requests
 
 
 class Shared(NamedTuple):
-    """What each process is told; stop : set when all are to end."""
+    """Input of each process; stop : set when all are to end."""
 
     plan: Plan
     origin_ns: int
@@ -24,14 +24,14 @@ class Shared(NamedTuple):
 
 
 def part(directory: Path, number: int) -> Path:
-    """Return where a process writes its rows while it runs."""
+    """Return the file of a process's rows while it runs."""
     return directory / f"observed.part-{number}.csv"
 
 
 def send_in_shares(plan: Plan, origin_ns: int, num_processes: int, directory: Path, stops: Callable[[], bool]) -> Sent:
     """Send the load by several processes.
 
-    What each writes while it runs is put together by `files.in_order`.
+    The files of the processes are merged by `files.in_order`.
     """
     stop, over = get_context("spawn").Event(), threading.Event()
     shared = Shared(plan, origin_ns + BEGIN_NS, num_processes, directory, stop)
@@ -54,7 +54,7 @@ def _pass_on(stops: Callable[[], bool], stop: Any, over: threading.Event) -> Non
 
 
 def _share(shared: Shared, name: str) -> Sent:
-    """Send every so manieth row, in a process of its own."""
+    """Send every `num_processes`-th row, in a process of its own."""
     plan, number = shared.plan, int(name)
     names = files.names_of(plan.workload, plan.manner.api == "completions")
     observed = files.ObservedFile(part(shared.directory, number), names)

@@ -1,4 +1,4 @@
-"""How long one iteration takes under the latency model of an experiment, operator by operator."""
+"""The duration of one iteration under the latency model of an experiment, operator by operator."""
 import math
 import os
 from collections.abc import Iterable, Mapping
@@ -20,10 +20,10 @@ class Prediction:
 
     seconds : on the accelerator, unrounded.
     iteration_seconds : as the engine sees it: with [latency.host], rounded to nanoseconds or [latency] resolution_us.
-    breakdown : seconds of each operator, of which `seconds` is the sum; empty where the backend has no parts to tell.
-    errors : how far each operator is off, root mean square of ln(predicted / measured), with [latency] uncertainty;
-        None: nobody knows.
-    warnings : what a reader has to know of the prices, a sentence each, as `diagnosis` of a run has it.
+    breakdown : seconds of each operator, with the sum `seconds`; empty where the backend has no breakdown.
+    errors : error of each operator, root mean square of ln(predicted / measured), with [latency] uncertainty;
+        None: not known.
+    warnings : warnings about the prices, a sentence each, as in the `diagnosis` of a run.
     """
 
     seconds: float
@@ -34,9 +34,9 @@ class Prediction:
 
     @property
     def error_frac(self) -> float:
-        """The error of `seconds`, those of operators being independent.
+        """The error of `seconds`, if the errors of operators are independent.
 
-        Without those that nobody knows.
+        Operators of unknown error are left out.
         """
         terms = [seconds * (self.errors.get(name) or 0.0) for name, seconds in self.breakdown.items()]
         return math.sqrt(sum(term * term for term in terms)) / self.seconds if self.seconds else 0.0
@@ -45,22 +45,22 @@ class Prediction:
 def predict(experiment: str | os.PathLike | Experiment, prefill: Iterable[int | tuple[int, int]] = (),
             decode: Iterable[int] = (), *, pool: str | None = None,
             overrides: Mapping[str, Any] | Iterable[str] | str | None = None) -> Prediction:
-    """Predict how long the iteration of one batch takes.
+    """Predict the duration of the iteration of one batch.
 
     Parameters
     ----------
-    experiment : a TOML file, or what `simulator.config.load.load_experiment` made of one; no workload is read.
+    experiment : a TOML file, or the result of `simulator.config.load.load_experiment`; no workload is read.
     prefill : prompt chunks: tokens computed, or (tokens computed, tokens of that prompt in the KV cache before).
     decode : for each decoding sequence its context: tokens in the KV cache after the iteration.
-    pool : name of the pool that is asked; needed where there are several.
+    pool : name of the pool; needed where there are several.
     overrides : as in `simulator.run`.
 
     Raises
     ------
     InputErrors
-        What is wrong with the experiment.
+        Faults of the experiment.
     ValueError
-        No sequence at all, or one that no engine could schedule.
+        There is no sequence, or one that no engine could schedule.
     """
     file = getattr(experiment, "name", experiment)
     if not isinstance(experiment, Experiment):
@@ -93,7 +93,7 @@ def one_pool(experiment: Experiment, name: str | None) -> Pool:
 
 
 def predict_batch(experiment: Pool, chunks: list[tuple[int, int]], contexts: list[int]) -> Prediction:
-    """Predict as `predict` does for a pool; faults do not name the file."""
+    """Predict as `predict` does, for a pool; faults do not name the file."""
     site = assemble.survey(experiment)
     model = assemble.latency_model(experiment, site)
     batch = (chunks, contexts, 1 + _drafts(experiment))
@@ -133,7 +133,7 @@ def impossible(experiment: Pool, site: Any, chunks: list[tuple[int, int]], conte
 
 
 def _drafts(experiment: Pool) -> int:
-    """Return the drafts that a decoding sequence verifies in an iteration."""
+    """Return the number of drafts that a decoding sequence verifies in an iteration."""
     engine = experiment.engine
     speculative = registry.load("scheduler", engine.scheduler).facts(engine.parameters).speculative
     return speculative.num_tokens if speculative else 0

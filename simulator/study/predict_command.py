@@ -9,7 +9,7 @@ from simulator.results.colours import coloured
 from simulator.study.predict import Prediction, one_pool, predict_batch
 
 DONE = 0
-ERROR = "error"                 # root mean square of points left out; "-": nobody knows it
+ERROR = "error"                 # root mean square over the points left out; "-": not known
 MAX_SEQUENCES = 1 << 20         # in a batch; [engine] max_num_seqs allows no more
 MAX_TOKENS = (1 << 31) - 1      # of a sequence; [engine] max_model_len allows no more
 
@@ -20,14 +20,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="SECTION.KEY=VALUE",
                         help="override one value of the file; VALUE is TOML; repeatable")
     parser.add_argument("--prefill", default="", metavar="TOKENS,...", help=(
-        "prompt chunks of so many tokens; 4x512: four of them; 512+1024: with 1024 tokens of it in the KV cache"))
+        "prompt chunks, in tokens; 4x512: four chunks; 512+1024: with 1024 tokens of its prompt in the KV cache"))
     parser.add_argument("--decode", default="", metavar="CONTEXT,...", help=(
-        "decoding sequences with so many tokens in the KV cache; 64x1024: 64 of them"))
-    parser.add_argument("--pool", metavar="NAME", help="the pool that is asked; needed where there are several")
+        "decoding sequences, in tokens in the KV cache; 64x1024: 64 sequences"))
+    parser.add_argument("--pool", metavar="NAME", help="name of the pool; needed where there are several")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print how long the iteration takes; return the exit status."""
+    """Print the duration of the iteration; return the exit status."""
     chunks, contexts = collect_faults(lambda: read_chunks(options.prefill), lambda: read_contexts(options.decode))
     if not chunks and not contexts:
         raise InputErrors(["predict: give --prefill, --decode or both; for instance --prefill 512 --decode 64x1024"])
@@ -69,7 +69,7 @@ def table(prediction: Prediction, title: str, chunks: list, contexts: list) -> s
 
 
 def _error(prediction: Prediction, name: str) -> str:
-    """Return the cell that says how far a part is off; nothing: nobody asked."""
+    """Return the cell with the error of a part; empty without uncertainty."""
     if not prediction.errors:
         return ""
     error = prediction.errors.get(name)
@@ -77,7 +77,7 @@ def _error(prediction: Prediction, name: str) -> str:
 
 
 def _read(text: str, option: str, ending: str) -> list[tuple[int, int | None]]:
-    """Return tokens, and the number that `ending` captures, of each sequence; 4x512 stands for four."""
+    """Return tokens, and the number that `ending` captures, of each sequence; 4x512 is expanded to four."""
     items, faults = [], []
     for part in filter(None, (part.strip() for part in text.split(","))):
         found = re.fullmatch(rf"(?:(\d+)x)?(\d+){ending}", part, re.ASCII)

@@ -1,7 +1,7 @@
-"""The same work on several things, in processes of their own; a signal ends them all.
+"""One function over several names, in processes of their own; a signal ends them all.
 
-A process does one thing after the other. It is started anew, not forked: threads of libraries do not outlive a fork. It
-takes 0.3 s to begin.
+A process works on one name after the other. It is spawned, not forked: threads of libraries do not survive a fork.
+It takes 0.3 s to start.
 """
 import os
 import pickle
@@ -15,23 +15,23 @@ from typing import Any, NamedTuple
 
 from simulator.results.interrupts import Aborted
 
-PATIENCE_S = 10.0               # for a process that was asked to end, before it is made to
+PATIENCE_S = 10.0               # for a process to end by itself, before it is terminated
 
 
 def in_processes(work: Callable[[Any, str], Any], shared: Any, names: Iterable[str],
                  num_processes: int) -> Iterator[tuple[str, Any]]:
-    """Yield each name and what `work(shared, name)` returns, as soon as it is done.
+    """Yield each name and the result of `work(shared, name)`, as soon as it is done.
 
     Parameters
     ----------
     work : a function of a module, of ours or of an installed package.
-    shared : goes to each process once.
-    names : at least one; begun in this order.
+    shared : sent to each process once.
+    names : at least one; started in this order.
 
     Raises
     ------
     Exception
-        What `work` raised; all processes have ended then, as whenever the caller asks for no more.
+        The exception of `work`; all processes have ended then, as whenever the caller closes the generator.
     """
     names = list(names)
     workers = []
@@ -46,7 +46,7 @@ def in_processes(work: Callable[[Any, str], Any], shared: Any, names: Iterable[s
                 name, worker = running.pop(pipe)
                 result = _result(worker, name)
                 following = next(waiting, None)
-                pipe.send(following)                # None: it may end
+                pipe.send(following)                # None: no work is left
                 if following is not None:
                     running[pipe] = following, worker
                 yield name, result
@@ -76,7 +76,7 @@ def _result(worker: _Worker, name: str) -> Any:
     except EOFError:
         worker.process.join(PATIENCE_S)
         status = worker.process.exitcode
-        if status == -signal.SIGKILL:               # by the system, mostly, for want of memory
+        if status == -signal.SIGKILL:               # by the system, mostly for want of memory
             raise MemoryError(f"{name}: its process was killed") from None
         raise RuntimeError(f"{name}: its process ended with status {status}") from None
     if error is not None:
@@ -103,7 +103,7 @@ def _serve(pipe: Connection, work: Callable[[Any, str], Any], shared: Any) -> No
     try:
         while (name := pipe.recv()) is not None:
             pipe.send(_done(work, shared, name))
-    except (Aborted, EOFError, BrokenPipeError):    # nobody waits for it any more
+    except (Aborted, EOFError, BrokenPipeError):    # the parent has closed the pipe
         pass
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -114,18 +114,18 @@ def _done(work: Callable[[Any, str], Any], shared: Any, name: str) -> tuple[Any,
         return work(shared, name), None
     except KeyboardInterrupt:
         raise
-    except (Exception, SystemExit) as error:        # a class of a user's may ask to end the program
-        if os.environ.get("SIM_TRACEBACK") == "1":  # it does not travel
+    except (Exception, SystemExit) as error:        # a user's class may raise SystemExit
+        if os.environ.get("SIM_TRACEBACK") == "1":  # tracebacks cannot be pickled
             traceback.print_exception(error, file=sys.stderr)
         return None, _portable(error)
 
 
 def _portable(error: BaseException) -> BaseException:
-    """Return an error that can be sent: itself where that is possible."""
+    """Return an error that can be pickled: itself where that is possible."""
     try:
         pickle.loads(pickle.dumps(error))
         return error
-    except Exception:                               # whatever a class of a user's does when it is taken apart
+    except Exception:                               # a user's class may raise anything when pickled
         return RuntimeError(f"{type(error).__name__}: {error}")
 
 

@@ -30,7 +30,7 @@ SCHEMA = 1
 DTYPES = ("bfloat16", "float16", "fp8")
 TABLES = tuple(plan.KEYS)
 KERNELS = ("auto", "torch", "vllm")
-# Only what is asked for is taken of it; no rate enters a table.
+# Only its memory layout is used; no rate enters a table.
 ANY_ACCELERATOR = AcceleratorSpec(name="here", memory_bytes=1, memory_bandwidth_bytes_per_s=1e12,
                                   scaleup_bytes_per_s=1e9, dense_flops_per_s=DenseFlops(bfloat16=1e12))
 
@@ -38,7 +38,7 @@ ANY_ACCELERATOR = AcceleratorSpec(name="here", memory_bytes=1, memory_bandwidth_
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command to its parser."""
     parser.add_argument("model", metavar="MODEL", help="name in models/, or a file of that form")
-    parser.add_argument("--tensor-parallel", type=int, default=1, metavar="N", help="whose rank is measured; default 1")
+    parser.add_argument("--tensor-parallel", type=int, default=1, metavar="N", help="ranks, one is measured; default 1")
     parser.add_argument("--expert-parallel", type=int, default=1, metavar="N", help="default 1")
     parser.add_argument("--out", metavar="DIR", help="folder of the tables; default: profile-MODEL-tpN")
     parser.add_argument("--resume", action="store_true", help="go on with the profile in that folder")
@@ -48,21 +48,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"{', '.join(KvCacheDtype.__args__)}; default auto"))
     parser.add_argument("--tables", metavar="NAME,...", help=f"of {', '.join(TABLES)}; default: all")
     parser.add_argument("--kernels", choices=KERNELS, default="auto", help=(
-        "whose; default auto: vLLM's where it is installed, PyTorch's for what it lacks"))
+        "source of the kernels; default auto: vLLM's where it is installed, PyTorch's for what it lacks"))
     parser.add_argument("--ranks", metavar="N,...", help=(
-        "collectives also of so many ranks, a GPU each; default: those of the model"))
+        "collectives also of these numbers of ranks, a GPU each; default: the model's"))
     parser.add_argument("--quick", action="store_true", help="fewer sizes and repeats: a third of the points")
     parser.add_argument("--grid", action="store_true", help="also products, heads and widths of other models")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="default cuda")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure, say what was not; return the exit status.
+    """Measure, print the unmeasured points; return the exit status.
 
     Raises
     ------
     MissingExtra
-        No PyTorch.
+        PyTorch is not installed.
     InputErrors
         No such model, table, device or kernels; the folder holds another profile.
     """
@@ -86,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _session(folder: Path, provenance: dict, points: plan.Plan, journal: Journal, torch, options, kernels) -> None:
-    """Measure what the journal lacks, and write what it was measured with, however it ends."""
+    """Measure the points that the journal lacks, and write the session's conditions, however it ends."""
     gauges = machine.Gauges() if options.device == "cuda" else machine.Gauges(read=lambda: None)
     effort = timing.QUICK if options.quick else timing.FULL
     session = {"began": _now(), "command": sys.orig_argv}
@@ -153,7 +153,7 @@ def _ranks(text: str | None) -> tuple[int, ...]:
 
 
 def _vllm(kernels: str) -> str:
-    """Return the version of vLLM whose kernels are measured; empty: PyTorch's are."""
+    """Return the version of vLLM for its kernels; empty: PyTorch's kernels are measured."""
     if kernels == "torch":
         return ""
     version, reason = find_vllm()
@@ -185,7 +185,7 @@ def _measure(points: plan.Plan, journal: Journal, bench: Bench, gauges: machine.
 
 
 def _opened(folder: Path, options, model, here: dict) -> dict:
-    """Return the provenance of a new profile, or of the one that goes on."""
+    """Return the provenance of a new profile, or of the one to resume."""
     subject = {"model": msgspec.to_builtins(model), "tensor_parallel": options.tensor_parallel,
                "expert_parallel": options.expert_parallel, "dtypes": options.dtypes,
                "kv_cache_dtype": options.kv_cache_dtype, "tables": options.tables, "quick": options.quick,
@@ -220,9 +220,9 @@ def _write(folder: Path, provenance: dict) -> None:
 
 
 def host_us(journal: Journal) -> dict[str, float]:
-    """Return what the host takes, in microseconds.
+    """Return the host's times, in microseconds.
 
-    launch : of a kernel. graph_replay : of a graph of one. graph_kernel : each further kernel of a graph.
+    launch : per kernel. graph_replay : of a graph of one kernel. graph_kernel : each further kernel of a graph.
     """
     found_us = {point.cells: float(row["latency_ms"]) * 1e3 for point, row in journal.rows.items()
                 if point.table == "host"}

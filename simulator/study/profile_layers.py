@@ -1,6 +1,6 @@
 """`python -m simulator profile-layers MODEL HARDWARE`: per-layer tables for `aicb` from another latency backend.
 
-For models and accelerators that nobody has measured. Every row of the tables says that it is synthetic.
+For models and accelerators without measurements. Every row of the tables says that it is synthetic.
 """
 import argparse
 from pathlib import Path
@@ -35,12 +35,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the tables, say where they are; return the exit status.
+    """Write the tables, print their place; return the exit status.
 
     Raises
     ------
     InputErrors
-        As `write_tables`; the folder holds something already, and what is there may not be overwritten.
+        As `write_tables`; or the folder has files already, which may not be overwritten.
     """
     with staged(options.out, options.overwrite, TABLES) as folder:
         paths = write_tables(options, folder)
@@ -49,12 +49,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 def write_tables(options: argparse.Namespace, folder: Path) -> list[Path]:
-    """Write the tables that the options ask for into a folder; return their paths.
+    """Write the tables of the options into a folder; return their paths.
 
     Raises
     ------
     InputErrors
-        No such model, hardware or backend, a model that cannot be spread as asked.
+        No such model, hardware or backend, a model that the parallelism does not fit.
     """
     deployment = deployment_of(options, WAYS)
     longest = deployment.model.max_position_embeddings
@@ -67,7 +67,7 @@ def write_tables(options: argparse.Namespace, folder: Path) -> list[Path]:
 
 
 def _builder(options: argparse.Namespace):
-    """Return what makes a prediction function, communication left out, of a deployment."""
+    """Return a function that makes a prediction function, without communication, for a deployment."""
     backend = registry.load("latency", options.backend, ("",))
     if not backend.takes_collective:        # such a backend prices operators one by one, communication apart
         raise InputErrors([f"--backend: {options.backend} does not say what its times are made of"])

@@ -1,6 +1,6 @@
 """`python -m simulator profile-operators MODEL HARDWARE`: profiles for `forest`, each operator by the roofline.
 
-For dense models on accelerators that nobody has measured. Every row of the files says that it is synthetic.
+For dense models on accelerators without measurements. Every row of the files says that it is synthetic.
 """
 import argparse
 from pathlib import Path
@@ -10,7 +10,7 @@ from simulator.results.directory import staged, tables_contents
 from simulator.study.subject import add_subject, deployment_of, numbers, parameters_of
 
 DONE = 0
-# Forests are constant between what they have seen: two points an octave keep the steps below 1.5.
+# Forests are constant between their training points: two points an octave keep the steps below 1.5.
 TOKENS = (1, 2, 4, *(step * 2**i for i in range(2, 12) for step in (2, 3)), 8192)
 BATCH_SIZES = tuple(count for count in TOKENS if count <= 256)
 CONTEXTS = tuple(step * 2**i for i in range(6, 17) for step in (2, 3))
@@ -33,13 +33,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the profiles, say where they are; return the exit status.
+    """Write the profiles, print their place; return the exit status.
 
     Raises
     ------
     InputErrors
-        No such model or hardware, a model that `forest` has no profiles for; the folder holds something
-        already, and what is there may not be overwritten.
+        No such model or hardware, a model that `forest` has no profiles for; the folder has files already, which
+        may not be overwritten.
     """
     deployment = deployment_of(options, WAYS)
     longest = deployment.model.max_position_embeddings

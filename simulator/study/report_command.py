@@ -89,7 +89,7 @@ def write_page(directory: str | os.PathLike, quiet: bool = True) -> Path:
 
 
 class _OfRun:
-    """What there is to say of a run.
+    """The report of a run.
 
     says : lines above the charts in a terminal.
     """
@@ -100,7 +100,7 @@ class _OfRun:
         self._request = request
 
     def page(self) -> str:
-        """Return it as HTML."""
+        """Return the report as HTML."""
         return page(self._material, self._against, self._request)
 
     def charts(self) -> list[Chart]:
@@ -108,23 +108,23 @@ class _OfRun:
         return charts_of(self._material, self._against, self._request)
 
     def says(self) -> list[str]:
-        """Return what is said above them."""
+        """Return the lines above the charts."""
         return [verdict(self._material), bottleneck(self._material)]
 
     def absent(self) -> list[str]:
-        """Return what is said of charts that are not there."""
+        """Return the reasons for missing charts."""
         return list(self._material.absent.values())
 
 
 class _OfStudy:
-    """What there is to say of a study, likewise."""
+    """The report of a study; methods as those of `_OfRun`."""
 
     def __init__(self, directory: Path, against: Path | None):
         reports = import_module("simulator.study.reports.of_directory")     # 0.1 s, which reports of runs do without
         self._told = reports.told_of(directory, against)
 
     def page(self) -> str:
-        """Return it as HTML."""
+        """Return the report as HTML."""
         return import_module("simulator.study.reports.told").page(self._told)
 
     def charts(self) -> list[Chart]:
@@ -132,11 +132,11 @@ class _OfStudy:
         return list(self._told.charts)
 
     def says(self) -> list[str]:
-        """Return what is said above them."""
+        """Return the lines above the charts."""
         return [self._told.says, self._told.more]
 
     def absent(self) -> list[str]:
-        """Return what is said of charts that are not there."""
+        """Return the reasons for missing charts."""
         return list(self._told.absent)
 
 
@@ -148,7 +148,7 @@ def _write_page(found: _OfRun | _OfStudy, directory: Path, out: str | None) -> P
 
 
 def _check_page(place: Path) -> None:
-    """Refuse a place where something else than a report lies, or that has no folder."""
+    """Refuse a place with another file than a report, or without a folder."""
     if place.is_dir():
         raise InputErrors([f"--out: {place}: is a folder; give the name of a file"])
     if not place.absolute().parent.is_dir():
@@ -176,7 +176,7 @@ def _write_pictures(found: _OfRun | _OfStudy, directory: Path, options: argparse
 
 
 def _put(place: Path, content: bytes) -> None:
-    """Write a file whole, or leave what was there."""
+    """Write a file whole, or leave the old one."""
     partial = place.with_name(f".{place.name}.{os.getpid()}.partial")
     try:
         partial.write_bytes(content)

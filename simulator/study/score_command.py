@@ -1,4 +1,4 @@
-"""`python -m simulator score [DATA...]`: predictions beside what was measured on real machines."""
+"""`python -m simulator score [DATA...]`: predictions beside measurements of real machines."""
 import argparse
 import math
 import os
@@ -17,7 +17,7 @@ from simulator.study.accuracy.scoring import Score, read_score, score
 DONE, WORSE = 0, 1
 DATA = os.path.join("bench", "accuracy")        # of a checkout
 ROOT = os.path.join("..", "shared", "data")
-BACKENDS = ("operators", "roofline")            # those that price any model, and were fitted on none of the data
+BACKENDS = ("operators", "roofline")            # backends for any model, fitted on none of the data
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--root", metavar="FOLDER", help=(
         f"where the files of the data sets lie; default: $SIM_DATA, else {ROOT}"))
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="SECTION.KEY=VALUE",
-                        help="override one value of all experiments; VALUE is TOML; repeatable; the score tells it")
+                        help="override one value of all experiments; VALUE is TOML; repeatable; recorded in the score")
     parser.add_argument("--out", metavar="DIR", help=(
         f"write DIR/{files.JSON}, {files.CSV}, {files.POINTS} (each pair), {files.PAGE}"))
     parser.add_argument("--overwrite", action="store_true", help="replace an earlier score in DIR")
@@ -37,19 +37,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "an earlier score; the exit status is 1 if a MAPE has grown, or a row is gone"))
     parser.add_argument("--tolerance", type=_points, metavar="POINTS", default=1.0, help=(
         "percentage points by which a MAPE may grow; default: 1.0"))
-    parser.add_argument("--quiet", action="store_true", help="no table, no word of what is done")
+    parser.add_argument("--quiet", action="store_true", help="no table, no progress")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the rows, those that could not be made to stderr; return the exit status.
+    """Print the rows, failed ones to stderr; return the exit status.
 
-    0: done; 1: something is worse than in the baseline, and the files are written.
+    0: done; 1: a MAPE is worse than in the baseline; the files are written.
 
     Raises
     ------
     InputErrors
-        A data set does not say where it comes from, is not the one it describes or cannot be read; nothing was
-        simulated then.
+        A data set lacks its provenance, differs from its description or cannot be read; nothing was simulated
+        then.
     """
     backends = list(dict.fromkeys(options.backends or BACKENDS))
     for name in backends:

@@ -1,4 +1,4 @@
-"""How much of each prompt earlier requests have had before, as a prefix cache without limits would find it."""
+"""The part of each prompt that earlier requests share, as in a prefix cache without limits."""
 import numpy as np
 
 from simulator.domain import records
@@ -6,10 +6,10 @@ from simulator.workload.base import Workload
 
 
 class _Node:
-    """A place between two segments of texts; where texts go on from there.
+    """A boundary between two segments of texts, with the continuations of known texts.
 
     longest : stream -> most tokens of it that follow.
-    nexts : (stream, tokens) -> the place behind them.
+    nexts : (stream, tokens) -> the node behind them.
     """
 
     __slots__ = ("longest", "nexts")
@@ -21,9 +21,9 @@ class _Node:
 def shared_tokens(workload: Workload) -> np.ndarray:
     """Return the leading tokens of each prompt that an earlier row has, int64 (n,).
 
-    They stand at the beginning of the earlier one's text, which is prompt and output without its last token, whose KV
-    is never computed. Adapters share nothing with each other. What a row finds does not depend on time: all rows before
-    it count.
+    The shared tokens are a prefix of the earlier request's text: its prompt and output without the last token, the
+    KV of which is not computed. Requests with different adapters share nothing. The result does not depend on time: all
+    rows before a row count.
     """
     shared = np.zeros(len(workload), np.int64)
     if not len(workload.segments):
@@ -45,7 +45,7 @@ def shared_tokens(workload: Workload) -> np.ndarray:
 
 
 def _public_streams(workload: Workload) -> set[int]:
-    """Return the streams that more than one request may draw on."""
+    """Return the streams that more than one request may use."""
     streams = workload.segments["stream"]
     owners = np.repeat(np.arange(len(workload)), workload.demands["num_segments"])
     is_named = streams & 3 == records.named_stream(0)
@@ -53,7 +53,7 @@ def _public_streams(workload: Workload) -> set[int]:
 
 
 def _known(node: _Node, pieces: list[tuple[int, int]]) -> int:
-    """Return how many tokens of a text are known; behind a part of a segment no other text goes on alike."""
+    """Return how many tokens of a text are known; no known text continues behind a part of a segment."""
     known = 0
     for piece in pieces:
         stream, tokens = piece
@@ -65,7 +65,7 @@ def _known(node: _Node, pieces: list[tuple[int, int]]) -> int:
 
 
 def _learn(node: _Node, pieces: list[tuple[int, int]], public: set[int]) -> None:
-    """Remember a text up to where it is private."""
+    """Add a text up to its private part."""
     for piece in pieces:
         stream, tokens = piece
         if stream not in public:

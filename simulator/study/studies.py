@@ -16,7 +16,7 @@ from simulator.study.sweep.study_file import read_study
 
 
 class Tables(NamedTuple):
-    """Structured arrays, as /runs and /points of table.h5."""
+    """Structured arrays, like /runs and /points of table.h5."""
 
     runs: np.ndarray
     points: np.ndarray
@@ -43,9 +43,9 @@ class Tables(NamedTuple):
 
 
 class Studied(Tables):
-    """The tables of a study, and what its runs say.
+    """The tables of a study, and the remarks of its runs.
 
-    said : as summary.json has it, `telling.said`: diagnosis and accuracy.
+    said : as in summary.json, `telling.said`: diagnosis and accuracy.
     """
 
     said: Mapping[str, Any] = {}
@@ -57,15 +57,15 @@ def sweep(file: str | os.PathLike, overrides: Any = None, *, out: str | os.PathL
 
     Parameters
     ----------
-    file : study file. overrides : values that win over it, as in `simulator.run`.
-    out : directory of the study, where runs that ended before are taken from; None: nothing is written.
+    file : study file. overrides : values above the file's, as in `simulator.run`.
+    out : directory of the study, with the results of earlier runs; None: nothing is written.
     jobs : processes side by side; more than 1 takes `if __name__ == "__main__":` around the call.
-    client : a distributed.Client, of dask-jobqueue for instance, whose workers run them instead.
+    client : a distributed.Client, of dask-jobqueue for instance: its workers run the points instead.
 
     Raises
     ------
     InputErrors
-        Everything that is wrong with the study, one line each.
+        All faults of the study, one line each.
     """
     study = read_study(file, overrides)
     check_metrics(study)
@@ -79,7 +79,7 @@ def sweep(file: str | os.PathLike, overrides: Any = None, *, out: str | os.PathL
 
 
 def load_study(directory: str | os.PathLike) -> Studied:
-    """Read a study from its plan and segments, whoever is still running it.
+    """Read a study from its plan and segments, also while it is running.
 
     Raises
     ------

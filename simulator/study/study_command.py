@@ -1,4 +1,4 @@
-"""`python -m simulator study status | merge | table | check DIR`: a study that is there, whoever runs it."""
+"""`python -m simulator study status | merge | table | check DIR`: commands for an existing study, running or not."""
 import argparse
 import csv
 import io
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Do what was asked; return the exit status.
+    """Do the action; return the exit status.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What synthetic tables are about, as the commands that write them take it: a model on accelerators, and a backend."""
+"""Options of the commands that write synthetic tables: a model on accelerators, and a backend."""
 import argparse
 import os
 from typing import get_args
@@ -17,9 +17,9 @@ from simulator.errors import InputErrors
 
 
 def add_subject(parser: argparse.ArgumentParser, ways: tuple[str, ...]) -> None:
-    """Add the options that say what is profiled.
+    """Add the options for the profiled deployment.
 
-    ways : how the model may be spread, as Parallelism names them.
+    ways : kinds of parallelism that the command allows, as Parallelism names them.
     """
     parser.add_argument("model", metavar="MODEL", help="name in models/, or a Hugging Face config.json")
     parser.add_argument("hardware", metavar="HARDWARE", help="name in hardware/")
@@ -44,12 +44,12 @@ def numbers(text: str) -> tuple[int, ...]:
 
 
 def deployment_of(options: argparse.Namespace, ways: tuple[str, ...]) -> Deployment:
-    """Return what the options say; `ways` as in `add_subject`.
+    """Return the deployment of the options; `ways` as in `add_subject`.
 
     Raises
     ------
     InputErrors
-        No such model, hardware or node, a model that cannot be spread as asked.
+        No such model, hardware or node, a model that the parallelism does not fit.
     """
     is_path = options.model.endswith(".json") or os.path.isdir(options.model)
     model = read_config(options.model) if is_path else load_model(options.model)
@@ -75,7 +75,7 @@ def parameters_of(backend: type, texts: list[str], **defaults):
     Raises
     ------
     InputErrors
-        What is no key, or no value of it.
+        An unknown key, or an invalid value.
     """
     table = dict(defaults)
     for text in texts:

@@ -1,4 +1,4 @@
-"""`python -m simulator sweep STUDY.toml`: every point of a study, kept as it ends, resumed where it stopped."""
+"""`python -m simulator sweep STUDY.toml`: run every point of a study, store each result, resume after a stop."""
 import argparse
 import os
 import sys
@@ -41,16 +41,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="SECTION.KEY=VALUE",
                         help="override one value of the file; repeatable")
     parser.add_argument("--jobs", default="cores", metavar="N", help="processes side by side; default: the cores")
-    parser.add_argument("--shard", metavar="I/N", help="run this share alone; or slurm: what its array says")
+    parser.add_argument("--shard", metavar="I/N", help="run this share alone; or slurm: of its job array")
     add_dask(parser)
     parser.add_argument("--dry-run", action="store_true", help="print points, runs and an estimate; run nothing")
     parser.add_argument("--keep", choices=("none", "all"), default="none", help=(
         "all: the results of each run, in runs/ID"))
     parser.add_argument("--limit", type=int, metavar="N", help="more points than a million")
     parser.add_argument("--stop-after", type=duration_s, metavar="55m", help=(
-        "begin no run after so long, and exit with 75: run again"))
+        "start no run after this time, and exit with 75: run again"))
     parser.add_argument("--retry", type=_statuses, default=frozenset(), metavar="STATUS,...",
-                        help=f"do runs anew that ended so: {', '.join(RETRIED)}")
+                        help=f"repeat runs with this status: {', '.join(RETRIED)}")
     parser.add_argument("--extend", action="store_true", help="take a study file that asks for more than it did")
     parser.add_argument("--fail-fast", action="store_true", help="stop at the first run that fails")
     parser.add_argument("--allow-failures", action="store_true", help="exit with 0 even if runs failed")
@@ -60,12 +60,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run what has not ended yet; return the exit status, 2 where no point can run.
+    """Run the missing runs; return the exit status, 2 where no point can run.
 
     Raises
     ------
     InputErrors
-        What is wrong with the study, or another study lies in the directory; nothing is written.
+        Faults of the study, or another study lies in the directory; nothing is written.
     """
     _check_report(options)
     study = read_study(options.study, options.overrides, label="--set")
@@ -89,14 +89,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def validated(file: str, overrides: list[str]) -> str:
-    """Return what a study would run, and the study with all defaults.
+    """Return the plan of a study as comments, and the study with all defaults.
 
     Nothing is run.
 
     Raises
     ------
     InputErrors
-        Everything that is wrong with it.
+        All faults of the study.
     """
     study = read_study(file, overrides, label="--set")
     check_metrics(study)
@@ -108,7 +108,7 @@ def validated(file: str, overrides: list[str]) -> str:
 
 
 def _check_report(options: argparse.Namespace) -> None:
-    """Refuse a report where there will be none, before anything runs."""
+    """Refuse a report where there will be none, before any run."""
     if options.report and (options.dry_run or options.shard is not None):
         other = "--dry-run, which runs nothing" if options.dry_run else (
             "--shard, which makes no tables; `simulator study merge DIR --report` does when all shards have ended")
@@ -187,7 +187,7 @@ def _table(campaign: Campaign) -> str:
 
 
 def _dry_run(study: Study, options: argparse.Namespace) -> int:
-    """Print what would be run, and how long the first points take."""
+    """Print the plan of the study, and the duration of the first points."""
     points = check_points(study, options.limit)
     runs = len(points) * len(study.seeds)
     print(f"{len(points):,} points, {runs:,} runs")
@@ -204,7 +204,7 @@ def _dry_run(study: Study, options: argparse.Namespace) -> int:
 
 
 def _jobs(options: argparse.Namespace, study: Study) -> int:
-    """Return how many processes run side by side: as asked for, fewer where memory does not hold them."""
+    """Return how many processes run side by side: as requested, fewer where memory does not hold them."""
     if options.jobs != "cores" and (not options.jobs.isdecimal() or int(options.jobs) < 1):
         raise InputErrors([f'--jobs: expected a whole number of at least 1, or "cores"; found "{options.jobs}"'])
     asked = usable_cores() if options.jobs == "cores" else int(options.jobs)
@@ -215,10 +215,10 @@ def _jobs(options: argparse.Namespace, study: Study) -> int:
 
 
 def _peak_bytes(study: Study) -> float:
-    """Return what the largest run takes at least; of many points the first are looked at."""
+    """Return a lower bound of the largest run's memory; of many points the first are examined."""
     largest = 0.0
     for point in islice(study.points(), ALL_CHECKED):
-        with suppress(InputErrors):             # told when all points are checked
+        with suppress(InputErrors):             # reported when all points are checked
             largest = max(largest, least_bytes(study.experiment_of(point)))
     return largest
 

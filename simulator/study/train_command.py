@@ -20,12 +20,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Train what an experiment needs; return the exit status.
+    """Train the missing forests of an experiment; return the exit status.
 
     Raises
     ------
     InputErrors
-        The experiment or its profiles are wrong, or another backend is chosen.
+        Faults of the experiment or its profiles, or another backend is chosen.
     """
     from tqdm import tqdm  # only this command draws one bar for its sub-models
 

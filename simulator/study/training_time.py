@@ -1,4 +1,4 @@
-"""Add a training workload up: computation, exposed communication, pipeline bubble.
+"""The time of a training workload: computation, exposed communication, pipeline bubble.
 
 With ratios that hide a share of the communication behind computation, p pipeline stages, v virtual stages each and m
 micro-batches, an iteration takes
@@ -8,7 +8,7 @@ micro-batches, an iteration takes
     + pipeline    2 v m messages between stages, as far as they are exposed
 
 Every operation runs once, one after the other. The bubble leaves out `embedding_layer`, weight-gradient communication
-and overlap. Source: aliyun/SimAI at f5efb5a9 (1.6), AnalyticalAstra, compared with what the program prints.
+and overlap. Source: aliyun/SimAI at f5efb5a9 (1.6), AnalyticalAstra, compared with the program's output.
 """
 import math
 from collections.abc import Callable
@@ -83,10 +83,10 @@ class Timer:
     giga_bytes : float
         Bytes in a GB of the bandwidths reported.
     is_simai : bool
-        As SimAI does: hide an input gradient by the ratio of its layer's forward group and add both up in its name,
-        tensor unless expert; enlarge small messages of the forward pass; cut what is exposed of each operation, a
+        As SimAI does: hide an input gradient by the ratio of its layer's forward group and add both to that group,
+        tensor unless expert; enlarge small messages of the forward pass; cut the exposed time of each operation, a
         product of float32, to whole nanoseconds; take the pipeline ratio for the bandwidth of pipeline messages where
-        none is given, and charge these to one stage too.
+        none is given, and charge pipeline messages to one stage too.
     """
 
     def __init__(self, whole_ns: WholeNs, bus_factors: Callable[[str, str], float], overlaps: Overlaps,
@@ -95,12 +95,12 @@ class Timer:
         self._giga_bytes, self._is_simai = giga_bytes, is_simai
 
     def time(self, workload: TrainingWorkload, pipeline_gb_per_s: float | None = None) -> TrainingTime:
-        """Return how long one iteration of `workload` takes.
+        """Return the time of one iteration of `workload`.
 
         Parameters
         ----------
         pipeline_gb_per_s : float or None
-            What SimAI's convention takes messages between stages to run at; None: not given.
+            Bandwidth of messages between stages in SimAI's convention; None: not given.
         """
         layers = [self._layer(operation) for operation in workload.operations]
         exposed = dict.fromkeys(GROUPS, 0.0)
@@ -112,7 +112,7 @@ class Timer:
                             sum(phase.compute_us for layer in layers for phase in layer[1:]))
 
     def _accounts(self, operation: Operation) -> tuple[str, str, str]:
-        """Return the groups in whose name the phases of an operation are added up."""
+        """Return the groups to which the times of an operation's phases are added."""
         forward, input_gradient, weight_gradient = (phase.group for phase in operation[1:])
         if not self._is_simai:
             return forward, input_gradient, weight_gradient
@@ -155,7 +155,7 @@ class Timer:
 
 
 def _simai_exposed(whole: float, overlap: float) -> float:
-    """Return what is left of a whole number of ticks: a float32 product, cut to whole ticks."""
+    """Return the exposed part of a whole number of ticks: a float32 product, cut to whole ticks."""
     return float(math.floor(np.float32(whole) * (np.float32(1.0) - np.float32(overlap))))
 
 

@@ -1,4 +1,4 @@
-"""Read SimAI's training workloads, ASTRA-SIM's text format with one operation a line.
+"""SimAI's training workloads, in ASTRA-SIM's text format with one operation a line.
 
 Line 1 names the parallelism (`model_parallel_NPU_group: 8 ep: 4 pp: 2 vpp: 1 ga: 16 all_gpus: 64 ... pp_comm: 0`; some
 writers leave the colon out), line 2 counts the operations, then twelve fields each, separated by blanks:
@@ -8,7 +8,7 @@ writers leave the colon out), line 2 counts the operations, then twelve fields e
 
 A collective is NONE or a kind with the group it runs over, ALLTOALL_EP for instance; without one, forward and input
 gradient run over the tensor group, weight gradients over the data group.
-Source: aliyun/SimAI at f5efb5a9, astra-sim/workload/Workload.cc, compared with what its programs print.
+Source: aliyun/SimAI at f5efb5a9, astra-sim/workload/Workload.cc, compared with the output of its programs.
 """
 import math
 import re

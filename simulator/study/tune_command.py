@@ -1,4 +1,4 @@
-"""`python -m simulator tune STUDY.toml`: which deployment is best, ranked, with the experiments of the winners."""
+"""`python -m simulator tune STUDY.toml`: rank deployments, and write the experiments of the winners."""
 import argparse
 import os
 import sys
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_dask(parser)
     parser.add_argument("--dry-run", action="store_true", help="print how many candidates there are, and why not more")
     parser.add_argument("--stop-after", type=duration_s, metavar="55m", help=(
-        "begin no run after so long, and exit with 75: run again"))
+        "start no run after this time, and exit with 75: run again"))
     parser.add_argument("--compat", choices=("auto_tune",), help=(
         "search as vLLM's auto_tune.sh does, by its environment variables (MODEL, NUM_SEQS_LIST, ...), and write its "
         "result.txt"))
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
     Raises
     ------
     InputErrors
-        What is wrong with the study; nothing is written.
+        Faults of the study; nothing is written.
     """
     if options.compat is not None:
         return _as_auto_tune(options)
@@ -104,14 +104,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def validated(file: str, overrides: list[str]) -> str:
-    """Return what a study would try, and the study with all defaults.
+    """Return the plan of a study as comments, and the study with all defaults.
 
     Nothing is run.
 
     Raises
     ------
     InputErrors
-        Everything that is wrong with it.
+        All faults of the study.
     """
     study = read_study(file, overrides, TuneTable, "--set")
     question = check(study)
@@ -122,7 +122,7 @@ def validated(file: str, overrides: list[str]) -> str:
 
 
 def _runs(question: Question, candidates: Candidates | None) -> str:
-    """Return how many runs there will be, in words."""
+    """Return the number of runs, in words."""
     given = question.settings
     most = given.max_trials if candidates is None else min(len(candidates.kept), given.max_trials)
     if given.load == CAPACITY:
@@ -134,7 +134,7 @@ def _runs(question: Question, candidates: Candidates | None) -> str:
 
 def _trier(question: Question, laboratory: Laboratory, directory: Path, watch: Watch,
            tell: Callable[[Tried], None]) -> Trier:
-    """Return what tries candidates under the load that the study asks for."""
+    """Return the object that tries candidates under the load of the study."""
     if question.settings.load == CAPACITY:
         return AtCapacity(question, laboratory, directory, watch.is_over, tell)
     return AtLoad(question, laboratory, tell)
@@ -150,7 +150,7 @@ def _status(question: Question, outcome: Findings, told: Told) -> int:
 
 
 def _dry_run(question: Question, candidates: Candidates | None) -> int:
-    """Print how many candidates there are."""
+    """Print the number of candidates."""
     print("\n".join(_counted(question, candidates)))
     return DONE
 
@@ -166,7 +166,7 @@ def _counted(question: Question, candidates: Candidates | None) -> list[str]:
 
 
 def _as_auto_tune(options: argparse.Namespace) -> int:
-    """Do what auto_tune.sh does; return the exit status."""
+    """Run the search of auto_tune.sh; return the exit status."""
     asked = {"--dry-run": options.dry_run, "--stop-after": options.stop_after, "--dask": options.dask,
              "--report": options.report}
     if any(asked.values()):
@@ -199,7 +199,7 @@ def _jobs(options: argparse.Namespace) -> int:
 
 
 class _Progress:
-    """Tells how many candidates have been tried, now and then."""
+    """Prints the number of candidates tried, every `LINE_S`."""
 
     def __init__(self, is_quiet: bool):
         self._is_quiet, self._count, self._told_s = is_quiet, 0, time.monotonic()

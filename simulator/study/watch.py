@@ -1,4 +1,4 @@
-"""When a study is to begin nothing more: a signal, the time that was given, or because it is told so."""
+"""The stop condition of a study: a signal, the end of the given time, or a call of `stop`."""
 import signal
 import time
 
@@ -6,9 +6,9 @@ from simulator.results.interrupts import Interrupts
 
 
 class Watch:
-    """Says when nothing is to begin any more.
+    """Decides whether further runs may start.
 
-    interrupts : to be entered while work goes on.
+    interrupts : context manager, entered while the study runs.
 
     Parameters
     ----------
@@ -21,10 +21,10 @@ class Watch:
         self._has_stopped = False
 
     def stop(self) -> None:
-        """Let nothing begin any more."""
+        """Let no further run start."""
         self._has_stopped = True
 
     def is_over(self) -> bool:
-        """Say whether nothing is to begin any more."""
+        """Return whether no further run may start."""
         return (self._has_stopped or self.interrupts.signal_number is not None
                 or time.monotonic() > self._until_s)

@@ -1,4 +1,4 @@
-"""`python -m simulator workload EXPERIMENT.toml`: what would be sent, in numbers and as a native trace."""
+"""`python -m simulator workload EXPERIMENT.toml`: the requests of an experiment, in numbers and as a native trace."""
 import argparse
 import os
 from pathlib import Path
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what the workload looks like, write it if asked; return the exit status.
+    """Print the facts of the workload, write it with --out; return the exit status.
 
     Raises
     ------
@@ -67,12 +67,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _lead_of(workload: Workload) -> str:
-    """Say which key keeps the time before the first arrival, if there is any."""
+    """Return the key that keeps the time before the first arrival, if there is any."""
     return LEAD if min(times_ns(workload), default=0) > 0 else ""
 
 
 def _how_to_serve(workload: Workload, section) -> str:
-    """Say what of [workload] the trace does not hold, for whoever wants to serve it alike."""
+    """Return the keys of [workload] that the trace lacks, to serve it in the same way."""
     if workload.script is None:
         return ""
     if section.load.mode == "user_rate":
@@ -158,7 +158,7 @@ def _table(facts: dict) -> list[str]:
 
 
 def _check_free(name: str, overwrite: bool) -> Path:
-    """Return where the trace is to lie, or refuse it."""
+    """Return the place of the trace, or refuse it."""
     path = Path(os.path.expanduser(name))
     if kind := special(path):
         raise InputErrors([f"{name}: {kind}, expected a file"])
@@ -170,7 +170,7 @@ def _check_free(name: str, overwrite: bool) -> Path:
 
 
 def _write(path: Path, workload: Workload) -> None:
-    """Write the trace beside its place, then put it there: it is complete or absent."""
+    """Write the trace under a temporary name, then rename it: it is complete or absent."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         with open(partial, "w", encoding="utf-8", newline="") as file:

@@ -1,4 +1,4 @@
-"""What a workload looks like before anybody serves it, in numbers."""
+"""Facts about a workload before it is served, in numbers."""
 import numpy as np
 
 from simulator.results.distributions import distribution
@@ -14,12 +14,12 @@ UNKNOWN_TIMES = "arrivals depend on how fast requests are served"
 def facts_of(workload: Workload, block_size: int) -> dict:
     """Return the facts, ready for JSON.
 
-    Where requests wait for others only the beginnings of plays have times of their own, and none where slots alone let
-    them come.
+    Where requests wait for others only the beginnings of plays have arrival times, and none where slots alone start
+    plays.
 
     Parameters
     ----------
-    block_size : tokens in a KV block, in which prefix caches find what they have.
+    block_size : tokens in a KV block, the unit of prefix caches.
     """
     outputs = np.clip(workload.outcomes["output_tokens"], 1, workload.demands["max_tokens"])
     prompts, shared = workload.requests["prompt_tokens"], shared_tokens(workload)
@@ -49,7 +49,7 @@ def facts_of(workload: Workload, block_size: int) -> dict:
 
 
 def times_ns(workload: Workload) -> np.ndarray:
-    """Return when requests, or plays, come that have times of their own, int64."""
+    """Return the known arrival times of requests, or plays, int64."""
     known_ns = starts_ns(workload)
     return known_ns[known_ns >= 0]
 
@@ -63,7 +63,7 @@ def _share(part: int, prompts: np.ndarray) -> float:
 
 
 def _arrivals(workload: Workload) -> dict | None:
-    """Return span, rate and requests, or plays, in each of ten equal windows; None: nobody knows."""
+    """Return span, rate and requests, or plays, in each of ten equal windows; None: not known."""
     known_ns, script = times_ns(workload), workload.script
     if not len(known_ns):
         return None
@@ -83,7 +83,7 @@ def _arrivals(workload: Workload) -> dict | None:
 
 
 def _plays(workload: Workload) -> dict | None:
-    """Describe sessions and graphs: how many requests each has, and how long they wait between these."""
+    """Describe sessions and graphs: the number of requests in each, and the waits between its requests."""
     script = workload.script
     if script is None or script.play_begins is None:
         return None
@@ -93,7 +93,7 @@ def _plays(workload: Workload) -> dict | None:
 
 
 def _sessions(workload: Workload) -> dict | None:
-    """Describe what the label session says."""
+    """Describe the sessions of the label `session`."""
     names = workload.labels.get("session", ())
     if not len(names):
         return None

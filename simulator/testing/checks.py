@@ -280,8 +280,9 @@ def blocks_are_free(seen: Seen) -> Iterator[Fault]:
 
 def nothing_waits_without_a_reason(seen: Seen) -> Iterator[Fault]:
     """A request that waits for ever, or runs without tokens, has a reason."""
-    for pool in seen.experiment.all_pools():
-        if not getattr(pool.engine.parameters, "enable_chunked_prefill", False):
+    for pool in seen.experiment.all_pools():        # drafts are verified whole, whatever the budget
+        parameters = pool.engine.parameters
+        if not getattr(parameters, "enable_chunked_prefill", False) or parameters.speculative is not None:
             return
     for line in seen.result.summary["diagnosis"]:
         if "in one iteration than the budget allows" in line or "gives them no tokens while" in line:

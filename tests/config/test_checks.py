@@ -51,7 +51,8 @@ def test_every_reason_for_a_missing_table_is_told(load, faults):
 
 @pytest.mark.parametrize(("pools", "expected"), [
     ("[{name = 'a', serves = 'x'}, {name = 'b', serves = 'y', replicas = 0}]",
-     ["--set: pools[1].replicas: expected at least 1 here, or max_replicas, or in a pool that serves the same"]),
+     ["--set: pools[1].replicas: expected at least 1 here, or max_replicas, or in a pool that serves the same "
+      "requests"]),
     ("[{name = 'a'}, {name = 'a'}]", ['--set: pools[1].name: two pools are named "a"']),
     ("[{name = 'a', replicas = 3, max_replicas = 2}]",
      ["--set: pools[0].max_replicas: expected at least replicas = 3, found 2"])])
@@ -66,7 +67,7 @@ def test_a_router_is_not_told_of_pools_for_one_phase(load, faults):
     assert faults(load, routing) == [
         f'--set: cluster.routing.infer_types[0].infer_type: expected "neutral", found "decode": {reason}',
         "--set: cluster.routing.enable_adaptive_pd: expected its default, false, found true: "
-        f"{reason}, and nothing else asks for it"]
+        f"{reason}, and nothing else uses it"]
 
 
 @pytest.mark.parametrize(("more", "expected"), [
@@ -99,7 +100,7 @@ EXPECTED = "cluster.routing={policy = '%s', metric = 'expected_tokens'}"
     (EXPECTED % "power_of_two", "cluster.routing.metric")])
 def test_who_goes_by_expected_lengths_needs_somebody_who_foretells_them(load, faults, reader, key):
     assert faults(load, reader) == [
-        f"--set: {key}: goes by expected output lengths, which nobody foretells: give "
+        f"--set: {key}: needs predicted output lengths, which no predictor provides: give "
         "workload.output_knowledge.predictor"]
     assert load(reader, "workload.output_knowledge.predictor='exact'")
 
@@ -108,7 +109,7 @@ def test_predictions_that_nobody_reads_are_refused(load, faults):
     (fault,) = faults(load, "workload.output_knowledge.predictor='exact'")
 
     assert fault.startswith('--set: workload.output_knowledge.predictor: expected "none", found "exact": nothing in '
-                            "this experiment reads expected output lengths")
+                            "this experiment uses predicted output lengths")
 
 
 @pytest.mark.parametrize("policies", [

@@ -74,21 +74,20 @@ def test_copies_of_a_head_may_share_its_tokens():
     (["topology.dcp_comm_backend = 'a2a'"],
      "topology.dcp_comm_backend: expected none with decode_context_parallel = 1: nothing is shared"),
     ([TWO, "latency = {backend = 'blackbox', beta = [5000.0, 20.0, 15.0]}"],
-     f'{SHARED}: expected 1, found 2: latency.backend = "blackbox" does not tell the context of decodes from what else '
-     'an iteration takes, as "roofline", "operators" and "linear" do'),
+     f'{SHARED}: expected 1, found 2: latency.backend = "blackbox" does not price the context of decodes separately, '
+     'as "roofline", "operators" and "linear" do'),
     ([TWO, "engine.kv_cache_groups = [{kind = 'full_attention'}, {kind = 'sliding_attention', window = 64}]"],
      'engine.kv_cache_groups[1].kind: expected "full_attention" or "linear_attention" with '
      f'{SHARED} = 2, found "sliding_attention": vLLM shares no windows'),
     ([TWO, "kv_tiers = {cpu_gib = 1.0, kv_bytes_per_token = 1e5, h2d_gb_per_s = 1.0, d2h_gb_per_s = 1.0}"],
-     f"kv_tiers: expected none with {SHARED} = 2: what a tier keeps of blocks whose tokens are on several ranks is not "
-     "settled"),
+     f"kv_tiers: expected none with {SHARED} = 2: tiers do not support blocks with tokens on several ranks"),
     ([TWO, "pools = [{name = 'p', role = 'prefill'}, {name = 'd', role = 'decode'}]", "engine.async_scheduling = false",
       "kv_transfer = {bandwidth_gb_per_s = 40.0, kv_bytes_per_token = 1e5}"],
-     f"kv_transfer: expected none where {SHARED} is above 1: which rank sends what to which is not settled"),
+     f"kv_transfer: expected none with {SHARED} above 1: transfer of KV between such ranks is not supported"),
     ([TWO, "cluster.rescheduling = {policy = 'rebalance', mode = 'live', kv_bytes_per_token = 1e5, "
            "bandwidth_gb_per_s = 1.0}"],
-     f'cluster.rescheduling.mode: expected "recompute", found "live", where {SHARED} is above 1: which rank sends what '
-     "to which is not settled")])
+     f'cluster.rescheduling.mode: expected "recompute", found "live", with {SHARED} above 1: transfer of KV between '
+     "such ranks is not supported")])
 def test_what_does_not_go_together_is_refused(load, faults, said, message):
     assert f"--set: {message}" in faults(load, *said)
 
@@ -101,23 +100,23 @@ BESIDE = "with topology.prefill_context_parallel = 2"
 
 @pytest.mark.parametrize(("said", "message"), [
     ([DIVIDED, "latency = {backend = 'blackbox', beta = [5000.0, 20.0, 15.0]}"],
-     'topology.prefill_context_parallel: expected 1, found 2: latency.backend = "blackbox" does not tell a part of a '
-     'prompt from the whole, as "roofline", "operators" and "linear" do'),
+     'topology.prefill_context_parallel: expected 1, found 2: latency.backend = "blackbox" does not price parts of a '
+     'prompt, as "roofline", "operators" and "linear" do'),
     ([DIVIDED, "topology.decode_context_parallel = 2"],
-     f"topology.decode_context_parallel: expected 1 {BESIDE}, found 2: on which ranks the KV that all gather lies then "
-     "is not settled"),
+     f"topology.decode_context_parallel: expected 1 {BESIDE}, found 2: sharing of the gathered KV over ranks is not "
+     "supported"),
     ([DIVIDED, "topology.pipeline_parallel = 2"],
-     f"topology.pipeline_parallel: expected 1 {BESIDE}, found 2: vLLM has no stages whose ranks divide prompts"),
+     f"topology.pipeline_parallel: expected 1 {BESIDE}, found 2: vLLM does not divide prompts over ranks of a stage"),
     ([DIVIDED, "topology.data_parallel = 2"],
      f"topology.data_parallel: expected 1 {BESIDE}, found 2: vLLM 0.32 does not start such ranks"),
     ([DIVIDED, "topology.expert_parallel = 2"],
      "topology.expert_parallel: expected 1, or tensor_parallel x prefill_context_parallel = 4, found 2"),
     ([DIVIDED, "kv_tiers = {cpu_gib = 1.0, kv_bytes_per_token = 1e5, h2d_gb_per_s = 1.0, d2h_gb_per_s = 1.0}"],
-     f"kv_tiers: expected none {BESIDE}: which ranks load and store what all of them keep is not settled"),
+     f"kv_tiers: expected none {BESIDE}: tiers do not support KV that all ranks keep"),
     ([DIVIDED, "engine.lora = {max_loras = 2}"], f"engine.lora: expected none {BESIDE}: vLLM refuses it"),
     ([DIVIDED, "engine.cuda_graphs = {mode = 'piecewise'}"],
-     f'engine.cuda_graphs.mode: expected "none" {BESIDE}, found "piecewise": to which size ranks pad the rows that '
-     "they have is not built"),
+     f'engine.cuda_graphs.mode: expected "none" {BESIDE}, found "piecewise": padding of the rows of a rank is not '
+     "supported"),
     ([DIVIDED, "engine.kv_cache_groups = [{kind = 'full_attention'}, {kind = 'linear_attention'}]"],
      f'engine.kv_cache_groups[1].kind: expected none of kind "linear_attention" {BESIDE}: a state passes from token to '
      "token"),
@@ -126,11 +125,11 @@ BESIDE = "with topology.prefill_context_parallel = 2"
      "and scatters"),
     ([DIVIDED, "pools = [{name = 'p', role = 'prefill'}, {name = 'd', role = 'decode'}]",
       "engine.async_scheduling = false", "kv_transfer = {bandwidth_gb_per_s = 40.0, kv_bytes_per_token = 1e5}"],
-     "kv_transfer: expected none where topology.prefill_context_parallel is above 1: which rank sends what to which is "
-     "not settled"),
+     "kv_transfer: expected none with topology.prefill_context_parallel above 1: transfer of KV between such ranks is "
+     "not supported"),
     ([DIVIDED, "cluster.rescheduling = {policy = 'rebalance', mode = 'live', kv_bytes_per_token = 1e5, "
                "bandwidth_gb_per_s = 1.0}"],
-     'cluster.rescheduling.mode: expected "recompute", found "live", where topology.prefill_context_parallel is above '
-     "1: which rank sends what to which is not settled")])
+     'cluster.rescheduling.mode: expected "recompute", found "live", with topology.prefill_context_parallel above '
+     "1: transfer of KV between such ranks is not supported")])
 def test_what_does_not_go_with_divided_prompts_is_refused(load, faults, said, message):
     assert f"--set: {message}" in faults(load, *said)

@@ -90,16 +90,16 @@ def test_the_price_is_part_of_what_a_run_is(load):
     (PRICES + "[prices.l4]\n" + PRICE.replace("USD", "EUR"),
      'prices.l4.currency: expected "USD", as for h100-sxm-80gb, found "EUR": costs are added up'),
     (PRICES + '[[pools]]\nname = "a"\ncost_per_hour = 3.0\n',
-     "prices: nothing asks it: every pool has a cost_per_hour, which wins; leave it out"),
+     "prices: no effect: every pool has a cost_per_hour, which overrides it; leave it out"),
     ("[power.l4]\nidle_w = 10\nsource = \"s\"\n",
-     'power: expected what the accelerators of the experiment draw, which runs on "h100-sxm-80gb"'),
+     'power: expected the power draw of the experiment\'s accelerators, "h100-sxm-80gb"'),
     (POWER + "host_w = 500\n", "power.h100-sxm-80gb: host_w and host_source go together: give both or neither"),
     (POWER + 'host_w = 500\nhost_source = "s"\n',
-     "topology.node: missing; power.h100-sxm-80gb.host_w is that of a node, and what share of one a replica has, its "
-     "type says"),
+     "topology.node: missing; power.h100-sxm-80gb.host_w is per node, and the node type gives a replica's share of a "
+     "node"),
     (POWER + "pue = 0.9\n", "power.h100-sxm-80gb.pue: expected a number from 1 to 100, found 0.9"),
     (CARBON, "carbon: counts kilowatt-hours, which [power] gives: missing table [power]"),
-    (POWER + CARBON, "power.h100-sxm-80gb.pue: missing; [carbon] and [electricity] count what the building draws: "
+    (POWER + CARBON, "power.h100-sxm-80gb.pue: missing; [carbon] and [electricity] count the power of the building: "
                      "expected a number >= 1, 1.0 for the machines alone"),
     (CARBON + "starts_at_hour = 3\n",
      "carbon: starts_at_hour goes with 24 numbers in g_per_kwh, found one for all hours"),

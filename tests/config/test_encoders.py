@@ -66,8 +66,8 @@ def test_keys_that_would_not_act_are_refused(load, faults, encode, message):
 
 
 @pytest.mark.parametrize(("said", "expected"), [
-    ([pools()], ['a.toml: embeddings: missing table; it is needed by the role of pool "e": it says how embeddings come '
-                 "to where prompts are computed, [embeddings] bandwidth_gb_per_s = 25.0 for instance"]),
+    ([pools()], ['a.toml: embeddings: missing table; pool "e" with role = "encode" needs it for the transfer of '
+                 "embeddings to the replicas of prompts: for instance [embeddings] bandwidth_gb_per_s = 25.0"]),
     ([f"pools = [{ENCODE % ''}]", MOVES],
      ['--set: pools[0].role: "encode" takes a pool of another role that serves the same requests: nobody would compute '
       "the prompts"]),
@@ -97,8 +97,8 @@ def test_keys_that_would_not_act_are_refused(load, faults, encode, message):
      ['--set: pools[1].engine.encoder.max_num_encoder_input_tokens: expected none, found 5: pool "e" encodes for this '
       "one; give it there, in [pools.engine.encoder] below it, and not in [engine.encoder]"]),
     ([pools(), MOVES, "failures = [{kind = 'stop', at_s = 1.0, pool = 'e'}]"],
-     ['--set: failures[0].pool: replicas of "e", an encode pool, do not fail: what becomes of the items that they have '
-      "is not settled"]),
+     ['--set: failures[0].pool: replicas of "e", an encode pool, do not fail: failures with items at a replica are not '
+      "supported"]),
     ([pools(", infer_type = 'neutral'"), MOVES],
      ['--set: pools[0]: role = "encode" and infer_type = "neutral" say different things of pool "e": give one of '
       "them"]),

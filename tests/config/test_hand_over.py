@@ -40,9 +40,9 @@ def test_all_of_the_replicas_do_both(load):
 
 @pytest.mark.parametrize(("said", "message"), [
     (["topology = {replicas = 3, pd_node_ratio = 0.3}"],
-     "topology.pd_node_ratio: expected a share that leaves replicas for either, found 0.3 of 3: none for prefill"),
+     "topology.pd_node_ratio: expected a share that leaves replicas for both, found 0.3 of 3: none for prefill"),
     (["topology = {pd_node_ratio = 0.5}"],
-     "topology.pd_node_ratio: expected a share that leaves replicas for either, found 0.5 of 1: none for prefill"),
+     "topology.pd_node_ratio: expected a share that leaves replicas for both, found 0.5 of 1: none for prefill"),
     (["topology = {replicas = 4, pd_node_ratio = 0.5}", "pools = [{name = 'p'}]"],
      "topology.pd_node_ratio: expected none with [[pools]]: their role says which replicas compute prompts"),
     (["pools = [{name = 'p', topology = {pd_node_ratio = 0.5}}]"],
@@ -61,14 +61,14 @@ def test_the_two_words_may_not_differ(load, faults):
 
 def test_kv_must_come_from_somewhere(load, faults):
     assert faults(load, POOLS, SYNC) == [
-        'a.toml: kv_transfer: missing table; it is needed by the role of pool "p" and "d": it says how KV comes from '
-        'prefill to decode replicas, [kv_transfer] protocol = "nixl" for instance']
+        'a.toml: kv_transfer: missing table; the role of pool "p" and "d" needs it for the transfer of KV from '
+        'prefill to decode replicas: for instance [kv_transfer] protocol = "nixl"']
 
 
 @pytest.mark.parametrize(("role", "message"), [
-    ("prefill", '"prefill" takes a pool with role = "decode" or "both" that serves the same requests: nobody would go '
-                "on with its prompts"),
-    ("decode", '"decode" takes a pool with role = "prefill" or "both" that serves the same requests: nobody would '
+    ("prefill", '"prefill" needs a pool with role = "decode" or "both" that serves the same requests: no pool would '
+                "continue its prompts"),
+    ("decode", '"decode" needs a pool with role = "prefill" or "both" that serves the same requests: no pool would '
                "compute its prompts")])
 def test_a_pool_for_one_part_needs_one_for_the_other(load, faults, role, message):
     pools = f"pools = [{{name = 'a', role = '{role}', serves = 'x'}}, {{name = 'b', serves = 'y'}}]"
@@ -91,24 +91,25 @@ def test_blocks_must_fit(load, faults, more, message):
     pools = f"pools = [{{name = 'p', role = 'prefill'}}, {{name = 'd', role = 'decode'{more}}}]"
 
     assert faults(load, pools, SYNC, MOVES) == [
-        f"--set: pools[1].{message}: KV blocks are moved as they are between pools that serve the same"]
+        f"--set: pools[1].{message}: KV blocks are moved unchanged between pools that serve the same requests"]
 
 
 @pytest.mark.parametrize(("given", "message"), [
     ("kv_transfer.granularity = 'chunk'", 'granularity: expected "prompt", found "chunk": protocol = "nixl": a decode '
-     "replica hears of a request when its whole prompt has been computed"),
+     "replica gets a request only when its whole prompt has been computed"),
     ("kv_transfer = {protocol = 'nixl_push', granularity = 'layer'}", 'granularity: expected "prompt", found "layer": '
-     'protocol = "nixl_push": a decode replica hears of a request when its whole prompt has been computed'),
+     'protocol = "nixl_push": a decode replica gets a request only when its whole prompt has been computed'),
     ("kv_transfer = {protocol = 'simai', granularity = 'chunk'}", 'granularity: expected "prompt", found "chunk": '
-     'protocol = "simai": a decode replica asks for no KV: it gets it when the whole prompt has been computed'),
+     'protocol = "simai": a decode replica does not request KV: KV is sent to it when the whole prompt has been '
+     "computed"),
     ("kv_transfer = {protocol = 'sglang', first_token = 'recompute'}", 'first_token: expected "prefill", found '
-     '"recompute": protocol = "sglang": its decode replicas go on behind the token that comes with the KV'),
+     '"recompute": protocol = "sglang": its decode replicas continue after the token sent with the KV'),
     ("kv_transfer = {protocol = 'simai', volume = 'missing'}", 'volume: expected "full_prompt", found "missing": '
-     'protocol = "simai": it sends whole prompts, whatever is there already'),
+     'protocol = "simai": it sends whole prompts, also blocks that are present already'),
     ("kv_transfer = {protocol = 'mooncake', answer_hop_us = 3.0}", 'answer_hop_us: expected none, found 3.0: '
      'protocol = "mooncake": no answer of a prefill replica sends a request to its decode replica'),
     *((f"kv_transfer = {{protocol = 'simai', {key} = {value}}}", f'{key}: expected none, found {shown}: protocol = '
-       '"simai": a decode replica asks for no KV: it gets it') for key, value, shown in (
+       '"simai": a decode replica does not request KV: KV is sent to it') for key, value, shown in (
            ("handshake_ms", "2.0", "2.0"), ("notice_us", "2.0", "2.0"), ("noticed_at", "'end'", '"end"'))),
     ("kv_transfer.num_reserved_decode_tokens = 8", 'num_reserved_decode_tokens: expected none, found 8: protocol = '
      '"nixl": decode replicas admit by their scheduler\'s own rule; SGLang\'s is "sglang"'),
@@ -120,11 +121,11 @@ def test_a_protocol_has_its_limits(load, faults, given, message):
 
 def test_a_scheduler_must_know_kv_that_comes(load, faults):
     assert faults(load, POOLS, MOVES, "engine.scheduler = 'blis'") == [
-        f'--set: pools[{i}].engine.scheduler: "blis" takes over what another replica has computed with '
-        'kv_transfer.protocol = "blis" alone, found "nixl"' for i in range(2)]
+        f'--set: pools[{i}].engine.scheduler: "blis" continues prompts of another replica only with '
+        'kv_transfer.protocol = "blis", found "nixl"' for i in range(2)]
     assert faults(load, POOLS, SYNC, MOVES, "kv_transfer.protocol = 'blis'") == [
-        f'--set: pools[{i}].engine.scheduler: "vllm" does not know blocks that were filled before a request comes: '
-        'kv_transfer.protocol = "blis" takes scheduler = "blis"' for i in range(2)]
+        f'--set: pools[{i}].engine.scheduler: "vllm" does not support blocks that are filled before a request arrives: '
+        'kv_transfer.protocol = "blis" needs scheduler = "blis"' for i in range(2)]
     experiment = load(POOLS, MOVES, "kv_transfer.protocol = 'blis'", "engine.scheduler = 'blis'")
     assert experiment.kv_transfer.habits.place == "reserved"
 
@@ -140,9 +141,9 @@ UNDIVIDED = ('engine.scheduler: "split_wise" takes [[pools]] with role = "prefil
 def test_a_scheduler_of_vidur_takes_over_only_what_comes_with_its_kv(load, faults):
     assert load(POOLS, MOVES, SIMAI, "engine = {scheduler = 'orca'}").kv_transfer.habits.place == "afterwards"
     assert faults(load, POOLS, MOVES, "engine = {scheduler = 'orca'}") == [
-        f'--set: pools[{i}].engine.scheduler: "orca" cannot take over what another replica has computed: it gives no '
-        'blocks to a request whose KV is on its way: it takes kv_transfer.protocol = "simai", where a request comes '
-        "with its KV" for i in range(2)]
+        f'--set: pools[{i}].engine.scheduler: "orca" cannot take over what another replica has computed: it allocates '
+        'no blocks for KV in transit: expected kv_transfer.protocol = "simai", which delivers a request together with '
+        "its KV" for i in range(2)]
 
 
 @pytest.mark.parametrize(("given", "fault"), [
@@ -150,8 +151,8 @@ def test_a_scheduler_of_vidur_takes_over_only_what_comes_with_its_kv(load, fault
     ([POOLS.replace("]", ", {name = 'b'}]"), MOVES, SIMAI],
      'pools[2].role: expected "prefill" or "decode" with scheduler = "split_wise", found "both": ' + WHY_SPLIT),
     ([POOLS, MOVES, SIMAI, "cluster.disaggregation.decider = 'never'"],
-     'cluster.disaggregation.decider: expected "always", found "never": replicas of pool "d" would do whole requests, '
-     f'and their scheduler is "split_wise": {WHY_SPLIT}')])
+     'cluster.disaggregation.decider: expected "always", found "never": replicas of pool "d" would serve whole '
+     f'requests, and their scheduler is "split_wise": {WHY_SPLIT}')])
 def test_split_wise_takes_replicas_for_either_part(load, faults, given, fault):
     assert faults(load, SPLIT, *given) == [f"--set: {fault}"]
 
@@ -161,19 +162,19 @@ def test_routing_of_split_wise_takes_replicas_for_either_part(load, faults):
 
     assert load(POOLS, SYNC, MOVES, policy).cluster.routing.policy == "split_wise"
     assert faults(load, policy) == [
-        '--set: cluster.routing.policy: "split_wise" takes turns among the replicas for prompts and among those for '
-        'what follows: there is no pool with role = "prefill" or "decode"; "round_robin" takes turns among all']
+        '--set: cluster.routing.policy: "split_wise" takes turns among prefill replicas and among decode replicas: '
+        'there is no pool with role = "prefill" or "decode"; "round_robin" takes turns among all']
     assert faults(load, POOLS, SYNC, MOVES, policy, "cluster.disaggregation.stage_order = 'prefill_first'") == [
         '--set: cluster.disaggregation.stage_order: expected "decode_first", found "prefill_first": '
-        'cluster.routing.policy = "split_wise" chooses both replicas when a request comes']
+        'cluster.routing.policy = "split_wise" chooses both replicas when a request arrives']
 
 
 def test_faults_of_vidur_alibabacloud_are_those_of_its_protocol(load, faults):
     compat = "kv_transfer.upstream_compat = true"
 
     assert faults(load, POOLS, SYNC, MOVES, compat) == [
-        '--set: kv_transfer.upstream_compat: expected none, found true: protocol = "nixl": the faults that it follows '
-        "are those of vidur-alibabacloud"]
+        '--set: kv_transfer.upstream_compat: expected none, found true: protocol = "nixl": it reproduces faults of '
+        "vidur-alibabacloud"]
     assert faults(load, POOLS, SYNC, MOVES, SIMAI, compat, "latency.host.queue_base_us = 3.0") == [
         "--set: pools[1].latency.host: expected no queue_base_us, queue_per_prompt_token_us, "
         "front_end_us nor front_end_per_prompt_token_us with "
@@ -191,7 +192,7 @@ def test_a_decode_replica_that_is_chosen_at_once(load, faults, protocol):
     assert faults(load, POOLS, SYNC, MOVES, f"kv_transfer.protocol = '{protocol}'",
                   "cluster.disaggregation.stage_order = 'prefill_first'") == [
         '--set: cluster.disaggregation.stage_order: expected "decode_first", found "prefill_first": protocol = '
-        f'"{protocol}" has the decode replica chosen when a request comes']
+        f'"{protocol}" needs the decode replica when a request arrives']
 
 
 @pytest.mark.parametrize("decider", ["prefix_threshold", "isl_bounding", "prefill_load", "isl_or_load"])
@@ -200,7 +201,7 @@ def test_a_decider_that_goes_by_the_decode_replica_needs_one(load, faults, decid
 
     assert faults(load, POOLS, SYNC, MOVES, chosen) == [
         '--set: cluster.disaggregation.stage_order: expected "decode_first", found "prefill_first": decider = '
-        f'"{decider}" goes by the decode replica that a request would get']
+        f'"{decider}" needs the decode replica of a request']
 
 
 def test_bytes_and_rates_must_be_known(write, tmp_path):
@@ -237,13 +238,13 @@ def test_the_planner_takes_pools_for_either_part_alone(load, faults, more):
               "[{context_tokens = 1, concurrency = 1, itl_ms = 1.0, tokens_per_s = 1.0}]")
 
     assert faults(load, SYNC, *more, f"autoscaling = {{policy = 'planner', itl_ms = 1.0, {points}}}") == [
-        '--set: autoscaling.policy: "planner" takes pools with role = "prefill" and role = "decode" alone, which it '
-        "balances"]
+        '--set: autoscaling.policy: "planner" needs pools with role = "prefill" and "decode" and no others: it '
+        "balances them"]
 
 
 LLUMNIX = "cluster.routing = {policy = 'llumnix'}"
-ALONE = ('"llumnix" sends a request to one replica for all of it, or to one for its prompt and one for the rest: '
-         "beside these")
+ALONE = ('"llumnix" sends a request to one replica, or to one for its prompt and another for its output: with prefill '
+         "and decode pools")
 
 
 STAGED = "cluster.disaggregation.stage_order = 'prefill_first'"
@@ -252,19 +253,19 @@ ROUND_ROBIN = "cluster.disaggregation.decode = {policy = 'round_robin'}"
 
 @pytest.mark.parametrize(("given", "fault"), [
     (["pools = [{name = 'p', role = 'prefill'}, {name = 'b'}]", LLUMNIX, ROUND_ROBIN],
-     f'cluster.routing.policy: {ALONE} there may be no pool with role = "both"'),
+     f'cluster.routing.policy: {ALONE} it supports no pool with role = "both"'),
     ([POOLS, LLUMNIX],
-     'cluster.routing.policy: "llumnix" takes [cluster.disaggregation] stage_order = "prefill_first", its separate '
-     "scheduling of prefill and decode: its account must hear of a choice before the next one, and of a decode replica "
-     "that is chosen beforehand it hears when the prompt has been computed"),
+     'cluster.routing.policy: "llumnix" needs [cluster.disaggregation] stage_order = "prefill_first", its separate '
+     "scheduling of prefill and decode: its account needs each choice before the next one, but gets a decode replica "
+     "that is chosen in advance only when the prompt has been computed"),
     ([POOLS, "cluster.disaggregation.prefill = {policy = 'llumnix', scheduling_policy = 'slo', "
              "enable_adaptive_pd = true}"],
-     "cluster.disaggregation.prefill.enable_adaptive_pd: expected false, found true: it has one scheduler choose "
-     "replicas for either part of a request; give it in [cluster.routing], without this table"),
+     "cluster.disaggregation.prefill.enable_adaptive_pd: expected false, found true: with it one scheduler chooses "
+     "the replicas for both parts of a request; give it in [cluster.routing], without this table"),
     ([POOLS, "cluster.rescheduling = {policy = 'rebalance', interval_s = 1.0, kv_bytes_per_token = 1.0, "
              "bandwidth_gb_per_s = 1.0}"],
-     "cluster.rescheduling: migration is not built together with pools for prefill and decode: a request on the move "
-     "would leave its lease and the KV that it reads behind")])
+     "cluster.rescheduling: migration with prefill and decode pools is not supported: a migrating request would leave "
+     "its lease and the KV that it reads behind")])
 def test_what_is_not_built_says_why(load, faults, given, fault):
     assert faults(load, SYNC, MOVES, *given) == [f"--set: {fault}"]
 
@@ -294,7 +295,7 @@ def test_a_protocol_without_tiers(load, faults, given, why):
 def test_with_a_tier_a_replica_looks_when_an_iteration_starts(load, faults):
     assert faults(load, POOLS, SYNC, MOVES, TIERS, "kv_transfer.noticed_at = 'end'") == [
         '--set: kv_transfer.noticed_at: expected "start", found "end": with [kv_tiers], as in pool '
-        f'"{name}", an iteration starts copies when it is launched, and looks then what has come' for name in "pd"]
+        f'"{name}", an iteration starts copies, and looks for KV, when it is launched' for name in "pd"]
 
 
 def test_llumnix_sends_either_part(load):
@@ -312,37 +313,38 @@ def test_any_replica_may_do_either_part(load):
 
 @pytest.mark.parametrize(("given", "fault"), [
     ("cluster.routing.scheduling_policy = 'load-balance'",
-     f'cluster.routing.scheduling_policy: expected "slo" {BECAUSE}, found "load-balance": other policies have no rule '
-     "for it"),
+     f'cluster.routing.scheduling_policy: expected "slo" {BECAUSE}, found "load-balance": other policies do not '
+     "support it"),
     ("cluster.routing.snapshot_refresh_interval_s = 0.5",
      f"cluster.routing.snapshot_refresh_interval_s: expected 0 {BECAUSE}, found 0.5: status_push_interval_s and "
-     "status_poll_interval_s say how old its statuses are"),
+     "status_poll_interval_s set the age of its statuses"),
     ("cluster.disaggregation.prefill = {policy = 'round_robin'}",
-     f"cluster.disaggregation.prefill: expected none {BECAUSE} of [cluster.routing]: one scheduler chooses for either "
-     "part"),
+     f"cluster.disaggregation.prefill: expected none {BECAUSE} of [cluster.routing]: one scheduler chooses for both "
+     "parts"),
     (ROUND_ROBIN, f"cluster.disaggregation.decode: expected none {BECAUSE} of [cluster.routing]: one scheduler chooses "
-                  "for either part"),
+                  "for both parts"),
     ("cluster.disaggregation.decider = 'never'",
      f'cluster.disaggregation.decider: expected "always" {BECAUSE}, found "never": Llumnix splits every request, also '
-     "one that goes on where its prompt was computed"),
+     "one that stays at the replica of its prompt"),
     ("kv_transfer.protocol = 'nixl_push'",
-     f'kv_transfer.protocol: expected "nixl" {BECAUSE}, found "nixl_push": what a replica that goes on with its own '
-     "prompt does is settled for that one alone"),
+     f'kv_transfer.protocol: expected "nixl" {BECAUSE}, found "nixl_push": only "nixl" supports a replica that '
+     "continues its own prompt"),
     ("failures = [{kind = 'stop', at_s = 1.0}]",
-     f"failures: expected none {BECAUSE}: what becomes of what it reserves and of both parts when a replica fails is "
-     "not settled"),
+     f"failures: expected none {BECAUSE}: not supported: failures with reservations and both parts of a request at a "
+     "replica"),
     ("autoscaling = {policy = 'queue'}",
-     f"autoscaling: expected none {BECAUSE}: which pool has too few replicas when any does either part is not settled"),
+     f"autoscaling: expected none {BECAUSE}: not supported: scaling of pools of which any replica may compute either "
+     "part"),
     ("pools[1].topology = {data_parallel = 2}",
-     f"pools[1].topology.data_parallel: expected 1 {BECAUSE}, found 2: Llumnix's statuses are those of engines, of "
-     "which one decodes what it computed, and not of a group that chooses a rank of its own; or give "
+     f"pools[1].topology.data_parallel: expected 1 {BECAUSE}, found 2: Llumnix's statuses are of single "
+     "engines, and not of a group that chooses a rank itself; or give "
      'engine.data_parallel.load_balancing = "external"'),
     ("pools[1].engine = {enable_prefix_caching = false}",
-     f"pools[1].engine.enable_prefix_caching: expected true {BECAUSE}, found false: a request that goes on where its "
-     "prompt was computed finds it in the prefix cache"),
+     f"pools[1].engine.enable_prefix_caching: expected true {BECAUSE}, found false: a request that stays at the "
+     "replica of its prompt finds the prompt in the prefix cache"),
     ("pools[0].kv_tiers = {cpu_gib = 1.0, kv_bytes_per_token = 1e3, d2h_gb_per_s = 1.0, h2d_gb_per_s = 1.0}",
-     f"pools[0].kv_tiers: expected none {BECAUSE}: a status would not tell which of the requests that wait for their "
-     "host's KV are prompts")])
+     f"pools[0].kv_tiers: expected none {BECAUSE}: a status does not separate prompts from other requests that wait "
+     "for KV of the host")])
 def test_what_does_not_go_with_that(load, faults, given, fault):
     pools = POOLS
     if given.startswith("pools["):
@@ -353,8 +355,7 @@ def test_what_does_not_go_with_that(load, faults, given, fault):
     assert faults(load, pools, SYNC, MOVES, ADAPTIVE, STAGED, *([given] if given else [])) == [f"--set: {fault}"]
 
 
-SETTLED = ('what becomes of a hand-over when a replica goes is settled for protocol = "nixl"; with "mooncake" it is '
-           "not built")
+SETTLED = 'KV transfer from or to a replica that stops is supported for protocol = "nixl", not for "mooncake"'
 FAILS, SCALES = "failures = [{kind = 'stop', at_s = 1.0}]", "autoscaling = {policy = 'queue'}"
 
 

@@ -92,7 +92,7 @@ FAULTS = [
     ("engine.data_parallel = {lockstep = false, hop_us = 5.0}\ntopology.data_parallel = 2",
      "engine.data_parallel.hop_us: expected none with lockstep = false: it concerns ranks in lock step alone"),
     ("engine.data_parallel = {load_balancing = 'hybrid'}\ntopology.data_parallel = 2",
-     'engine.data_parallel.load_balancing: "hybrid" chooses among nodes: expected topology.node beside it'),
+     'engine.data_parallel.load_balancing: "hybrid" chooses among nodes: expected topology.node with it'),
     ("engine.prefix_match_unit = 4",
      'engine.prefix_match_unit: expected none with "vllm": hits end with whole blocks here, and vLLM\'s hits inside a '
      "block, whose rest it copies, are not modelled"),

@@ -84,9 +84,9 @@ def test_no_accelerator_prices_ten_thousand_ranks_as_one_fabric(write, name):
     with pytest.raises(InputErrors) as refused:
         load_experiment(write(EXPERIMENT), keys, "--set")
     assert refused.value.faults == (
-        f"--set: topology.node: missing; a replica has 10240 accelerators, and {name}, of which no node type is "
-        "known, is taken to come in servers of 8: expected a name in hardware/nodes/ or a file of your own, which "
-        "tells the links between nodes",)
+        f"--set: topology.node: missing; a replica has 10240 accelerators, and {name}, without a known node "
+        "type, is assumed to be in servers of 8: expected a name in hardware/nodes/ or a file of your own, with the "
+        "links between nodes",)
 
 
 def test_ranks_without_links_or_with_told_ones_need_no_node(node_of):

@@ -57,7 +57,7 @@ def test_a_key_stands_with_unit_default_and_what_it_allows(pages):
     rows = pages["experiment.md"].splitlines()
 
     assert ("| `engine.allow_long_max_model_len` | true or false | `false` | tokens | "
-            "take a max_model_len above the model's maximum; vLLM's VLLM_ALLOW_LONG_MAX_MODEL_LEN |") in rows
+            "allow a max_model_len above the model's maximum; vLLM's VLLM_ALLOW_LONG_MAX_MODEL_LEN |") in rows
     assert any(row.startswith("| `workload.load.rate_per_s` | ") and " | 1/s | " in row for row in rows)
 
 

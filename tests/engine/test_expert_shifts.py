@@ -186,7 +186,7 @@ def test_what_cannot_be_is_refused(file, overrides, message):
     if message is None:
         text = file.read_text().replace("mfu_prefill = 0.001\nmfu_decode = 0.001", 'backend = "linear"')
         file.write_text(text)
-        overrides, message = {}, r'engine\.experts: latency\.backend = "linear" does not price experts apart'
+        overrides, message = {}, r'engine\.experts: latency\.backend = "linear" does not price experts separately'
     with pytest.raises(InputErrors, match=message):
         serve(file, overrides)
 
@@ -194,7 +194,7 @@ def test_what_cannot_be_is_refused(file, overrides, message):
 @pytest.mark.parametrize(("backend", "asked", "why"), [
     ("aicb", {"all2all_backend": "deepep_low_latency"}, "all2all_backend.*bytes of the exchange from its tables"),
     ("aicb", {"dbo": {"enabled": True}}, "dbo.*tables of whole batches"),
-    ("trained_physics", {"dbo": {"enabled": True}}, "dbo.*fitted to iterations whose parts follow one another")])
+    ("trained_physics", {"dbo": {"enabled": True}}, "dbo.*fitted to iterations without overlap")])
 def test_why_a_backend_does_not_price_an_exchange_is_said(backend, asked, why, file):
     from simulator import registry
     from simulator.assembly.experts import with_exchange

@@ -195,9 +195,9 @@ def test_groups_can_be_given_without_a_model(tmp_path):
      "engine.prefix_cache_retention_interval: expected none, found 0: all layers share one block table"),
     ({"engine.prefix_cache_retention_interval": 64, "engine.enable_prefix_caching": False},
      "engine.prefix_cache_retention_interval: expected none, found 64: enable_prefix_caching is false"),
-    (WHOLE | {"model.name": "llama-3.1-8b"}, "engine.disable_hybrid_kv_cache_manager: expected false, found true: the "
-     "layers here are of one kind"),
-    (WHOLE | {"model.name": "mistral-7b"}, "the layers here are of one kind"),
+    (WHOLE | {"model.name": "llama-3.1-8b"}, "engine.disable_hybrid_kv_cache_manager: expected false, found true: all "
+     "layers are of one kind"),
+    (WHOLE | {"model.name": "mistral-7b"}, "all layers are of one kind"),
     (WHOLE | QWEN, "engine.disable_hybrid_kv_cache_manager: expected false, found true: qwen3-next-80b-a3b has layers "
      "of linear attention"),
     ({"engine.vllm_version": "0.10"},

@@ -203,7 +203,7 @@ def test_requests_that_name_no_model_are_for_nobody_where_several_are_served(ser
     result, _ = serve(pools, "0,10,1,y", "0,10,1,", columns=",model")
     assert statuses(result) == ["completed", "rejected"]
     assert result.summary["diagnosis"] == [
-        "several models are served, and requests that name none are for nobody: rejected 1 request, 1; fill in the "
+        "several models are served, and requests that name none match no pool: rejected 1 request, 1; fill in the "
         "column model, or leave serves out of one pool"]
 
 
@@ -229,5 +229,5 @@ def test_kv_is_not_copied_between_blocks_of_different_sizes(serve):
         serve(more, "0,10,1")
     assert [fault.split(": ", 1)[1] for fault in map(str, caught.value.faults)] == [
         'cluster.rescheduling.mode: "live" copies KV blocks, but engine.block_size is 16 in pool "small" and 32 in '
-        'pool "wide": expected "recompute", or the same in all pools that serve the same']
+        'pool "wide": expected "recompute", or one engine.block_size in all pools that serve the same requests']
     assert statuses(serve(more + 'mode = "recompute"\n', "0,10,1")[0]) == ["completed"]

@@ -53,6 +53,19 @@ def test_every_iteration_is_asked_for_once(fast_forward, replicas):
     assert asked == done
 
 
+def test_so_it_is_where_a_model_keeps_account():
+    model, iterations = served(KeepsAccount, True, {})
+    assert model.asked == model.counted == len(iterations)
+
+
+def test_what_is_cut_is_asked_for_once_more_and_does_not_count():
+    model, iterations = served(KeepsAccount, True, {}, coupled=True)
+    num_cut = (model.asked - len(iterations)) // 2
+    assert num_cut > 0
+    assert model.asked == len(iterations) + 2 * num_cut
+    assert model.counted == len(iterations)
+
+
 def test_what_is_planned_and_cut_by_an_arrival_is_asked_for_too():
     # Replicas that are kept up to date plan beyond the next arrival, which nobody knows: of 50 tokens up to 30 in vain.
     asked, done = asked_and_done(coupled=True)
@@ -72,7 +85,7 @@ class KeepsAccount(Counting):
         self.keeps_account = True
 
     def batch_us(self, shape):
-        self.counted += self.is_counting
+        self.counted += self.weight
         return super().batch_us(shape)
 
     def provenance(self):

@@ -105,7 +105,7 @@ def test_a_damaged_file_is_told_of_once(tmp_path):
 
     told = [note for note in Forest(parameters, deploy()).warnings() if "made again" in note]
 
-    assert told == [f"forest: {path}: was damaged, or not made from what it should be; it was made again"]
+    assert told == [f"forest: {path}: was damaged, or made from other inputs; it was made again"]
     assert not any("made again" in note for note in Forest(parameters, deploy()).warnings())
 
 

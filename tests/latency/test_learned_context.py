@@ -44,7 +44,7 @@ def test_a_rank_in_lock_step_says_so_too():
     model = build(TrainedPhysics, data_parallel=2)
 
     model.predict_step_ns([([(100, 50)], [])], 2)
-    assert "wherever in it they lie" in model.warnings()[-1]
+    assert "at any position in it" in model.warnings()[-1]
 
 
 def test_the_one_that_reads_the_context_has_nothing_to_say():

@@ -146,7 +146,7 @@ def test_a_damaged_file_is_told_of_and_made_again(folder, tmp_path, compositions
     second = read(folder, tmp_path / "cache")
 
     assert len(compositions) == 2
-    assert second.notes == [f"{file}: was damaged, or not made from what it should be; it was made again"]
+    assert second.notes == [f"{file}: was damaged, or made from other inputs; it was made again"]
     assert file.read_bytes() == whole
     assert plain(read(folder, tmp_path / "cache")) == plain(first)
 

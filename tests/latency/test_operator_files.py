@@ -172,7 +172,7 @@ def test_a_damaged_conversion_is_made_again(tmp_path, harm):
     notes = []
 
     assert columns_of(path, str(tmp_path / "cache"), notes)[0]["latency_ms"].tolist() == [0.5]
-    assert notes == [f"{kept}: was damaged, or not made from what it should be; it was made again"]
+    assert notes == [f"{kept}: was damaged, or made from other inputs; it was made again"]
 
 
 @pytest.mark.parametrize("harm", ["codes", "names"])

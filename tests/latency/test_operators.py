@@ -357,7 +357,7 @@ def test_a_damaged_file_of_the_cache_is_told_of_once(folder, tmp_path):
     kept.write_bytes(b"not HDF5")
     shutil.rmtree(tmp_path / "composed")        # else nobody reads it
 
-    assert f"operators: {kept}: was damaged, or not made from what it should be; it was made again" in Operators(
+    assert f"operators: {kept}: was damaged, or made from other inputs; it was made again" in Operators(
         parameters, deploy(DENSE)).warnings()
     assert not any("made again" in told for told in Operators(parameters, deploy(DENSE)).warnings())
 

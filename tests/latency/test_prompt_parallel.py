@@ -315,5 +315,5 @@ def test_replicas_on_threads_of_their_own_are_the_same():
 def test_what_is_assumed_is_said():
     said = {"model.name": "llama-3.1-8b", "topology.expert_parallel": 1, "topology.tensor_parallel": 1}
     warnings = simulator.run(CONFIG, SMALL | said).summary["diagnosis"]
-    assert any("models with latent attention alone" in each for each in warnings)
-    assert any("what ranks gather is priced as bytes over the link" in each for each in warnings)
+    assert any("only for models with latent attention" in each for each in warnings)
+    assert any("gathers of the ranks are priced as bytes over the link" in each for each in warnings)

@@ -187,12 +187,12 @@ def test_replicas_with_other_blocks_and_chunks_and_without_tiers(lead):
 
 @pytest.mark.parametrize(("keys", "message"), [
     ({"cluster.routing.policy": "dynamo", "cluster.routing.host_credit": 0.5},
-     "cluster.routing.host_credit: expected none without [kv_tiers], found 0.5: it weighs what tiers keep, and there "
-     "are none"),
+     "cluster.routing.host_credit: expected none without [kv_tiers], found 0.5: it weighs the content of tiers, and "
+     "there are none"),
     ({"cluster.routing.policy": "weighted", "cluster.routing.scorers": [
         {"name": "precise-prefix-cache", "weight": 1.0, "disk_weight": 0.3}]},
-     "cluster.routing.scorers[0].disk_weight: expected none without [kv_tiers], found 0.3: it weighs what tiers keep, "
-     "and there are none")])
+     "cluster.routing.scorers[0].disk_weight: expected none without [kv_tiers], found 0.3: it weighs the content of "
+     "tiers, and there are none")])
 def test_a_weight_of_what_nobody_keeps_is_refused(tmp_path, keys, message):
     (tmp_path / "plain.toml").write_text("\n".join(
         line for line in EXPERIMENT.splitlines() if "kv_tiers" not in line and "policy" not in line))
@@ -208,8 +208,8 @@ def test_a_tier_that_cannot_be_seen_is_refused(lead, policy, keys, way):
         lead(cluster__routing__policy=policy, engine__kv_cache_groups=[
             {"kind": "full_attention"}, {"kind": "sliding_attention", "window": 64, "block_size": 32}])
     assert [fault.split(": ", 1)[1] for fault in raised.value.faults] == [
-        f"kv_tiers: expected none{way}, since cluster.routing chooses by what tiers hold: of layers with block tables "
-        "of their own that is known where blocks are of one size and some layers have full attention"]
+        f"kv_tiers: expected none{way}, since cluster.routing chooses by the content of tiers: for layers with "
+        "separate block tables it is known only if blocks have one size and some layers have full attention"]
 
 
 @pytest.mark.parametrize(("policy", "way"), [
@@ -228,8 +228,8 @@ cluster.routing.policy = "{policy}"
     with pytest.raises(InputErrors) as raised:
         load_experiment(tmp_path / "blis.toml")
     assert [fault.split(": ", 1)[1] for fault in raised.value.faults] == [
-        f'kv_tiers.protocol: expected another{way}, found "blis_offload": cluster.routing chooses by what tiers hold, '
-        "and sees nothing of this one: no prompt is found there: all of it comes back when blocks run out"]
+        f'kv_tiers.protocol: expected another{way}, found "blis_offload": cluster.routing chooses by the content of '
+        "tiers, but cannot see this one: no prompt is found there: all of it comes back when blocks run out"]
 
 
 def test_histories_are_loaded_where_the_router_sees_host_memory():

@@ -1,8 +1,8 @@
-"""What each model family on the Hugging Face hub makes of its config.json: the table behind `read_config`.
+"""Rules of each model family on the Hugging Face hub for its config.json, used by `read_config`.
 
-A family says which key holds a fact, and what its absence means; a plain value is a fact no key tells. Defaults are
-those of the configuration classes, huggingface/transformers src/transformers/models/<family>/configuration_<family>.py,
-or the model's own repository; structure is that of the modeling file beside them, checked by exact parameter counts.
+A family names the key that holds a fact, and its default; a plain value is a fact that no key holds. Defaults are
+from the configuration classes, huggingface/transformers src/transformers/models/<family>/configuration_<family>.py,
+or the model's own repository; structure is from the modeling file beside it, checked by exact parameter counts.
 """
 from collections.abc import Callable
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from simulator.config.huggingface.keys import Key, Keys
 Flag = Key | bool
 Number = Key | int
 HEADS = Key("num_attention_heads")
-KV_HEADS = Key("num_key_value_heads", 0)        # 0: as many as query heads
+KV_HEADS = Key("num_key_value_heads", 0)        # 0: equal to the number of query heads
 BIAS = Key("attention_bias", False)
 GROUPS = Key("n_group", 1)                      # of experts, for the limited routing of DeepSeek
 
@@ -54,20 +54,20 @@ class Family(NamedTuple):
     lm_head_bias: Flag = False
     heads: Number = HEADS
     kv_heads: Number = KV_HEADS
-    head_dim: int | None = None                 # where the key is absent; None: hidden_size / heads
+    head_dim: int | None = None                 # if the key is absent; None: hidden_size / heads
     qkv_bias: Flag = False
     output_bias: Flag = False
     qk_norm: str = "none"
-    qk_norm_key: Flag = True                    # the norm is there where this holds
+    qk_norm_key: Flag = True                    # whether the model has the norm
     output_gate: Flag = False
     sinks: bool = False
     mlp_size: Key = Key("intermediate_size")
-    mlp_divisor: int = 1                        # matrices share the stated width
+    mlp_divisor: int = 1                        # number of matrices that share the stated width
     mlp_gated: bool = True
     mlp_bias: Flag = False
     experts: Experts | None = None
     num_mtp_layers: Number = 0
-    refused: tuple[str, ...] = ()               # keys that ask for a structure not known here, unless 0, false or null
+    refused: tuple[str, ...] = ()               # keys of unsupported structures, refused unless 0, false or null
 
 
 def multi_head(keys: Keys, family: Family) -> dict:
@@ -107,14 +107,14 @@ def latent_sparse(keys: Keys, family: Family) -> dict:
 
 
 def with_value_head_dim(keys: Keys, family: Family) -> dict:
-    """Read attention whose value heads have a width of their own."""
+    """Read attention with a separate head_dim of values."""
     attention = multi_head(keys, family)
     value_head_dim = keys.number(Key("v_head_dim", attention["head_dim"]))
     return attention | {"value_head_dim": value_head_dim % attention["head_dim"] and value_head_dim}
 
 
 def gemma4(keys: Keys, family: Family) -> dict:
-    """Read the attention of full layers: heads of their own, perhaps no values."""
+    """Read the attention of full layers: own KV heads and head_dim, perhaps no values."""
     attention = multi_head(keys, family)
     return attention | {
         "num_kv_heads": keys.number(Key("num_global_key_value_heads", attention["num_kv_heads"])),

@@ -12,7 +12,7 @@ class Key(NamedTuple):
     """A key of config.json, in all spellings; null is as good as absent."""
 
     names: str                  # "num_experts|num_local_experts"
-    default: Any = REQUIRED     # what the family's configuration class implies
+    default: Any = REQUIRED     # of the family's configuration class
     least: int = 1              # smallest value of a number
 
 
@@ -20,7 +20,7 @@ HIDDEN_SIZE = Key("hidden_size|n_embed")
 
 
 class Keys:
-    """The keys of one config.json, those of its text model laid over the top level."""
+    """The keys of one config.json, with its text model merged over the top level."""
 
     def __init__(self, table: dict, file: str):
         text = table.get("text_config")
@@ -38,7 +38,7 @@ class Keys:
         return next(found, default)
 
     def number(self, key: Key | int) -> int:
-        """Return a whole number; a number in place of a key stands for itself."""
+        """Return the integer of a key; a number in place of a key is returned as it is."""
         if not isinstance(key, Key):
             return key
         value = self.get(key.names, key.default)
@@ -54,7 +54,7 @@ class Keys:
         return max(key.least, 1)
 
     def flag(self, key: Key | bool) -> bool:
-        """Return true or false; a bool in place of a key stands for itself."""
+        """Return the bool of a key; a bool in place of a key is returned as it is."""
         if not isinstance(key, Key):
             return key
         value = self.get(key.names, key.default)
@@ -64,7 +64,7 @@ class Keys:
         return value
 
     def sequence(self, name: str, length: int, allowed: Sequence) -> list | None:
-        """Return a list with one entry a layer, each one of `allowed`, or None if absent."""
+        """Return a list with one entry per layer, each in `allowed`, or None if absent."""
         value = self.get(name)
         if value is None:
             return None

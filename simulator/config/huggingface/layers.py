@@ -1,7 +1,7 @@
-"""Which layers of a Hugging Face model are full, sliding or linear attention, and which have experts.
+"""Layers of a Hugging Face model: full, sliding or linear attention, and with or without experts.
 
 A layout function takes the keys and the number of layers and returns what `ModelSpec` needs: the letters of the layers,
-[sliding_attention] and [linear_attention]. The functions that take an argument build one.
+[sliding_attention] and [linear_attention]. A function with other arguments builds a layout function.
 """
 from collections.abc import Callable
 from typing import NamedTuple
@@ -12,7 +12,7 @@ LETTERS = {"full_attention": "F", "sliding_attention": "S", "chunked_attention":
 
 
 class Layers(NamedTuple):
-    """Kinds of layers, one letter each, and the tables that some of them need."""
+    """Kinds of layers, one letter each, and the tables for sliding and linear layers."""
 
     letters: str = "F"
     sliding: dict | None = None
@@ -28,7 +28,7 @@ def full(keys: Keys, count: int) -> Layers:
 
 
 def windowed(implied: int) -> Layout:
-    """Every layer slides where sliding_window is a number; absent: `implied`."""
+    """Every layer slides if sliding_window is a number; absent: `implied`."""
     def layout(keys: Keys, count: int) -> Layers:
         window = keys.number(Key("sliding_window", 0)) if "sliding_window" in keys.table else implied
         return Layers("S", {"window": window}) if window else Layers()
@@ -46,7 +46,7 @@ def qwen(keys: Keys, count: int) -> Layers:
 
 
 def alternating(window: Key, period: Key | int) -> Layout:
-    """Layers slide but each `period`-th, unless layer_types says otherwise."""
+    """Layers slide except every `period`-th, unless layer_types lists them."""
     def layout(keys: Keys, count: int) -> Layers:
         letters = _listed(keys, count) or "S" * (keys.number(period) - 1) + "F"
         return Layers(letters, {"window": keys.number(window)}) if "S" in letters else Layers()
@@ -54,7 +54,7 @@ def alternating(window: Key, period: Key | int) -> Layout:
 
 
 def gemma4(keys: Keys, count: int) -> Layers:
-    """Five sliding layers to a full one, which has heads of its own."""
+    """Five sliding layers per full layer, which has separate heads."""
     letters = _listed(keys, count) or "SSSSSF"
     change = {"window": keys.number(Key("sliding_window", 512)), "head_dim": keys.number(Key("head_dim", 256)),
               "num_kv_heads": keys.number(Key("num_key_value_heads"))}
@@ -62,7 +62,7 @@ def gemma4(keys: Keys, count: int) -> Layers:
 
 
 def chunked(keys: Keys, count: int) -> Layers:
-    """Llama-4: layers attend within a chunk but where no_rope_layers has a 0."""
+    """Llama-4: layers attend within a chunk, except where no_rope_layers has a 0."""
     rotary = keys.sequence("no_rope_layers", count, (0, 1)) if keys.get("no_rope_layers") else None
     interval = keys.number(Key("no_rope_layer_interval", 4))
     letters = _listed(keys, count) or ("".join("FS"[bit] for bit in rotary) if rotary else "S" * (interval - 1) + "F")
@@ -121,7 +121,7 @@ def nemotron_h(keys: Keys, count: int) -> Layers:
 
 
 def head_dim(keys: Keys, heads: int, default: int | None) -> int:
-    """Return head_dim, or what the family implies: `default` or hidden / heads."""
+    """Return head_dim, or the family's value: `default` or hidden / heads."""
     value = keys.number(Key("head_dim", default or 0))
     return value or max(1, keys.number(HIDDEN_SIZE) // heads)
 

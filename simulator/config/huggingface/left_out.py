@@ -1,4 +1,4 @@
-"""Which parts of which layers a checkpoint leaves in 16 bit, as its list of modules to leave alone says.
+"""Parts of layers that a checkpoint leaves in 16 bit, from its list of unquantized modules.
 
 The list is `ignore` (compressed-tensors, ModelOpt), `exclude_modules` (ModelOpt), `ignored_layers`,
 `modules_to_not_convert` (fp8, fbgemm_fp8, AWQ, MXFP4) or `llm_int8_skip_modules` (bitsandbytes). compressed-tensors
@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from simulator.config.huggingface.keys import Keys
 
 LISTS = ("ignore", "exclude_modules", "ignored_layers", "modules_to_not_convert", "llm_int8_skip_modules")
-# The projection whose mention says that the part is left alone; of one model there is one of each row.
+# A part is unquantized if one of these projections is listed; a model has one projection of each row.
 MODULES = {
     "attention": ("self_attn.o_proj", "linear_attn.out_proj"),
     "mlp": ("mlp.down_proj",),
@@ -21,7 +21,7 @@ ROOTS = ("model.", "language_model.model.", "model.language_model.", "")
 
 
 def left_out(keys: Keys, table: dict) -> dict:
-    """Return by part the layers in which it is left: "all", or their numbers.
+    """Return, by part, the layers in which it is unquantized: "all", or their numbers.
 
     keys : of the model. table : its quantization_config.
     """
@@ -41,7 +41,7 @@ def left_out(keys: Keys, table: dict) -> dict:
 
 
 def _linear_layers(keys: Keys, count: int) -> set[int]:
-    """Return the layers of linear attention: those that are named, or all but each n-th."""
+    """Return the layers of linear attention: the listed layers, or all but every n-th."""
     types, interval = keys.get("layer_types"), keys.get("full_attention_interval")
     if isinstance(types, list):
         return {i for i, each in enumerate(types) if each == "linear_attention"}

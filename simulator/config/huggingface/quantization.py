@@ -40,14 +40,14 @@ def read_quantization(keys: Keys) -> Quantization | None:
     if not has_experts:
         left = {part: layers for part, layers in left.items() if "experts" not in part}
     scope = "experts" if has_experts and left.get("attention") == "all" else read.scope
-    if scope == "experts":          # nothing else is quantised
+    if scope == "experts":          # other parts are not quantised
         left = {part: layers for part, layers in left.items() if part == "experts"}
     return replace(read, scope=scope, kv_cache_dtype=_kv_cache_dtype(_unnested(table), method),
                    unquantized=Unquantized(**left) if left else None)
 
 
 def _producer(table: dict) -> str | None:
-    """Return the method of a table that ModelOpt wrote without naming one, as vLLM tells it by its producer."""
+    """Return "modelopt" for a table without a method if its producer is ModelOpt, as in vLLM; else None."""
     producer = table.get("producer")
     return "modelopt" if isinstance(producer, dict) and producer.get("name") == "modelopt" else None
 
@@ -63,11 +63,11 @@ def _has_experts(keys: Keys) -> bool:
 
 
 def _kv_cache_dtype(table: dict, method: str) -> str | None:
-    """Return the format of the KV cache that the checkpoint declares, None: that of the model.
+    """Return the format of the KV cache that the checkpoint declares; None: the model's dtype.
 
     vLLM (vllm/utils/torch_utils.py, get_kv_cache_quant_algo_string; vllm/model_executor/layers/attention/attention.py;
     first as of vllm-project/vllm at 959009b402c3) takes ModelOpt's fp8, later revisions its nvfp4 too, and fp8 for any
-    kv_cache_scheme of compressed-tensors; what ModelOpt names otherwise leaves the cache in the model's dtype.
+    kv_cache_scheme of compressed-tensors; with other formats of ModelOpt the cache keeps the model's dtype.
     """
     scheme = table.get("kv_cache_scheme") or (method == "modelopt" and table.get("kv_cache_quant_algo"))
     if method == "compressed-tensors":

@@ -16,7 +16,7 @@ from simulator.domain.model_spec import ModelSpec
 from simulator.errors import InputErrors, did_you_mean
 
 DTYPES = ("float32", "bfloat16", "float16")
-# Rope types whose factor is already in max_position_embeddings; vLLM, vllm/config/model.py, _get_and_verify_max_len.
+# Rope types with the factor already in max_position_embeddings; vLLM, vllm/config/model.py, _get_and_verify_max_len.
 UNSCALED_ROPE = ("default", "su", "longrope", "llama3", "mrope")
 
 
@@ -26,7 +26,7 @@ def read_config(path: str | os.PathLike) -> ModelSpec:
     Raises
     ------
     InputErrors
-        A file that is no JSON (with line and column); an architecture that is not known; every key that is missing or
+        A file that is no JSON (with line and column); an unknown architecture; every key that is missing or
         does not make sense.
     """
     path = Path(path)
@@ -133,7 +133,7 @@ def _moe(keys: Keys, experts: Experts) -> dict:
 
 
 def _expert_placement(keys: Keys, experts: Experts, num_layers: int) -> dict:
-    """Return first_dense_layers and moe_layer_interval where some layers are dense, else nothing."""
+    """Return first_dense_layers and moe_layer_interval if some layers are dense, else an empty dict."""
     placement = {"first_dense_layers": keys.number(experts.first_dense),
                  "moe_layer_interval": keys.number(experts.interval)}
     listed = _layers_with_experts(keys, experts, num_layers)
@@ -180,7 +180,7 @@ def _rule_for(moe_layers: set[int], num_layers: int) -> dict | None:
 
 
 def _dtype(keys: Keys) -> str:
-    # Absent means float32 there, and vLLM runs float32 checkpoints in bfloat16 unless told otherwise.
+    # An absent key means float32, and vLLM by default runs float32 checkpoints in bfloat16.
     value = keys.get("dtype|torch_dtype", "bfloat16")
     name = value.removeprefix("torch.") if isinstance(value, str) else None
     if name not in DTYPES:

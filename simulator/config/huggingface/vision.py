@@ -1,4 +1,4 @@
-"""Count the vision tower and projector that a multimodal checkpoint loads beside the language model."""
+"""Weights of the vision tower and projector that a multimodal checkpoint loads beside the language model."""
 from collections.abc import Callable
 
 from simulator.config.huggingface.keys import HIDDEN_SIZE, Key, Keys

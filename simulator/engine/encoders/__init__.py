@@ -1,1 +1,1 @@
-"""Encoders of images and the like on replicas of their own, ahead of those that compute prompts."""
+"""Encoders of images and other media on replicas of their own, ahead of the replicas that compute prompts."""

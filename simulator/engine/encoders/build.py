@@ -1,4 +1,4 @@
-"""Build what encodes items apart."""
+"""Construction of the encode pools."""
 from collections.abc import Sequence
 
 from simulator.engine.encoders.operation import Encoders
@@ -9,7 +9,7 @@ from simulator.engine.gateway.gateway import Gateway
 def encoders_before(gateways: Sequence[Gateway], fleet, plan) -> list[Encoders]:
     """Return the operation that has items encoded before requests are routed.
 
-    None where nobody does. gateways : one for each model, where requests come. plan : ClusterPlan.
+    [] without encode pools. gateways : one for each model, where requests arrive. plan : ClusterPlan.
     """
     if plan.encode is None:
         return []

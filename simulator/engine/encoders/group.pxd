@@ -1,4 +1,4 @@
-"""The replicas that encode for the requests of one gateway, and who chooses among them."""
+"""The encoder replicas for the requests of one gateway, and the router among them."""
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
@@ -11,9 +11,9 @@ from simulator.signals.view cimport View
 cdef class Group:
     cdef readonly Gateway gateway
     cdef readonly Router router
-    cdef readonly View view             # its accounts are of jobs that have not come yet
-    cdef int32_t* _places               # [replica that encodes] its number in the view; -1: it is not there
+    cdef readonly View view             # its accounts are of jobs with embeddings still to arrive
+    cdef int32_t* _places               # [encoder replica] its number in the view; -1: not in it
 
-    # The replica for a job, which is in its account from now on; and out of it.
+    # send: choose the replica for a job, and add the job to its account. left: take the job out of the account.
     cdef int32_t send(self, int32_t job, int32_t embeddings, int64_t now_ns) except -1 nogil
     cdef int left(self, int32_t job, int32_t replica, int32_t embeddings, int64_t now_ns) except -1 nogil

@@ -1,4 +1,4 @@
-"""The replicas that encode for the requests of one gateway, and who chooses among them."""
+"""The encoder replicas for the requests of one gateway, and the router among them."""
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
 cimport cython
@@ -16,8 +16,8 @@ from simulator.routing.base import RoutingContext
 cdef class Group:
     """Replicas of the encode pools that serve the same requests.
 
-    gateway : of these requests.
-    replicas : their numbers among all replicas that encode, `num_replicas`.
+    gateway : of the requests.
+    replicas : their numbers among all encoder replicas, `num_replicas`.
     plan : EncodePlan. requests : jobs.JobRequests.
     stream : (seed, name) of the router's random stream.
     """

@@ -1,4 +1,4 @@
-"""Items of prompts as jobs: one each, in order of requests and, in a prompt, of place."""
+"""Items of prompts as jobs: one job per item, in order of requests and, within a prompt, of position."""
 import msgspec
 import numpy as np
 
@@ -7,10 +7,10 @@ from simulator.domain.items import Items
 
 
 class JobRequests(msgspec.Struct, frozen=True):
-    """Jobs as a router sees requests.
+    """Jobs in the form in which a router reads requests.
 
     requests : structured array (jobs,), `records.REQUEST`; the prompt is as long as the item.
-    demands : structured array (jobs,), `records.DEMAND`; the session is what the item shows.
+    demands : structured array (jobs,), `records.DEMAND`; the session is the item's content.
     """
 
     requests: np.ndarray
@@ -30,7 +30,7 @@ def jobs_of(items: Items) -> np.ndarray:
 
 
 def one_by_one(items: Items) -> Items:
-    """Return the items as if each was a prompt by itself."""
+    """Return the items as if each were a prompt by itself."""
     table = items.table.copy()
     table["offset"] = 0
     return Items(np.arange(len(table) + 1, dtype=np.int64), table, items.num_contents)

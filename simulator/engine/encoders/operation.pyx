@@ -1,9 +1,9 @@
-"""Items of prompts that replicas of their own encode, before the requests are routed.
+"""Encoding of prompt items on replicas of their own, before the requests are routed.
 
-A request that was let in waits until all its items have been encoded and sent on; then it is routed. Each item is a job
-of its own, and those of a request are encoded side by side. This is what vLLM's proxy for encoders of their own does
+An admitted request waits until all its items have been encoded and sent on; then it is routed. Each item is a job
+of its own, and the jobs of a request are encoded in parallel. vLLM's proxy for encoder replicas does the same
 (examples/online_serving/disaggregated_encoder, disagg_epd_proxy.py: a request for each item, without the text; the
-whole one when all have been answered), with the encoders as ECConnector producers and who computes the prompt as the
+whole one when all have been answered), with the encoders as ECConnector producers and the prefill replica as the
 consumer.
 """
 from libc.stdint cimport int8_t, int32_t, int64_t
@@ -28,15 +28,15 @@ from simulator.domain.items import items_of
 from simulator.engine.encoders.jobs import as_requests, jobs_of, one_by_one
 
 cdef enum:
-    BATCH = -1                  # payload of an event that is of no job: a batch ends
-    CHECKED = 100               # batches of a replica after which all is checked, in debug builds
+    BATCH = -1                  # payload of an event that concerns no job: a batch ends
+    CHECKED = 100               # batches of a replica after which its state is checked, in debug builds
 
 
 @cython.final
 cdef class Encoders(Operation):
     """The encode pools of a cluster.
 
-    fleet : the other replicas. gateways : one for each model, which let requests in.
+    fleet : the other replicas. gateways : one for each model, which admit requests.
     plan : ClusterPlan, with an `encode`.
     """
 
@@ -108,7 +108,7 @@ cdef class Encoders(Operation):
         return self._left[row] > 0
 
     cdef int _call(self, Station station, int32_t replica, int64_t now_ns) except -1 nogil:
-        """Have a replica look at its queue when all has come that does at this instant."""
+        """Have a replica look at its queue after all arrivals of this instant."""
         if station.is_busy or station.is_called or station.num_waiting() == 0:
             return 0
         station.is_called = True
@@ -136,7 +136,7 @@ cdef class Encoders(Operation):
             row = self._jobs[job].request
             if not self._jobs[job].hit:
                 self._encoded_of[row] += self._jobs[job].embeddings
-            if self._requests[row].status >= COMPLETED:         # nobody waits for it any more
+            if self._requests[row].status >= COMPLETED:         # its request has ended
                 (<Group>self._group_of[replica]).left(job, replica, self._jobs[job].embeddings, now_ns)
             else:
                 self._fleet.events.push(
@@ -147,7 +147,7 @@ cdef class Encoders(Operation):
         return self._call(station, replica, now_ns)
 
     cdef int _come(self, int32_t job, Group group, int64_t now_ns) except -1 nogil:
-        """The embeddings of a job have come: the request goes on if they are the last."""
+        """The embeddings of a job have arrived: the request goes on if they are the last."""
         cdef int32_t row = self._jobs[job].request
         self._jobs[job].transferred_ns = now_ns
         group.left(job, self._jobs[job].replica, self._jobs[job].embeddings, now_ns)
@@ -164,11 +164,11 @@ cdef class Encoders(Operation):
             replica = self._jobs[job].replica
             if (<Station>self._stations[replica]).withdraw(job):
                 (<Group>self._group_of[replica]).left(job, replica, self._jobs[job].embeddings, now_ns)
-                self._call(<Station>self._stations[replica], replica, now_ns)       # who waited behind it may fit
+                self._call(<Station>self._stations[replica], replica, now_ns)       # the next in its queue may fit now
         return 0
 
     def report(self, run):
-        """Add what was encoded, and by whom."""
+        """Add the jobs encoded, and busy time and batches of each replica."""
         run.encoding = Encoding(
             self.table[self.table["queued_ns"] >= 0],
             np.array([station.busy_ns for station in self.stations], np.int64),
@@ -185,7 +185,7 @@ cdef class Encoders(Operation):
     # ---- the face for tests and exploration
 
     def check(self):
-        """Raise RuntimeError unless queues and batches are what the table says."""
+        """Raise RuntimeError unless queues and batches agree with the table."""
         jobs = self.table
         for i, station in enumerate(self.stations):
             own = (jobs["replica"] == i) & (jobs["start_ns"] >= 0)
@@ -196,6 +196,6 @@ cdef class Encoders(Operation):
 
 
 def _no_items(num_requests):
-    """Return that no prompt has any."""
+    """Return a count of zero items for each request."""
     none = np.zeros(0, np.int64)
     return items_of(np.zeros(num_requests, np.int64), none, none, none)

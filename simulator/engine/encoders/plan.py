@@ -1,19 +1,19 @@
-"""How items are encoded apart: what the engine is told of encode pools."""
+"""Settings of the encode pools, as the engine uses them."""
 from typing import Any
 
 import msgspec
 
 
 class EncodePool(msgspec.Struct, frozen=True):
-    """Equal replicas that encode.
+    """Equal encoder replicas.
 
     name : of the pool.
-    model : label of the requests whose items it encodes; None: of all.
-    replicas : how many.
-    embedding_ns : what an embedding takes. iteration_ns : what a batch takes besides.
-    max_embeddings : that a batch computes. max_jobs : items in a batch. cache_embeddings : that are kept.
-    embedding_bytes : of an embedding on its way.
-    cost_per_hour : of a replica, in any currency. node : type of node, or accelerator, that it runs on; "": not said.
+    model : label of the the requests that it encodes for; None: of all models.
+    replicas : their number.
+    embedding_ns : time per embedding. iteration_ns : time per batch, added once.
+    max_embeddings : per batch. max_jobs : items per batch. cache_embeddings : capacity of the cache.
+    embedding_bytes : size of an embedding on the link.
+    cost_per_hour : of a replica, in any currency. node : type of node, or accelerator, that it runs on; "": not given.
     """
 
     name: str
@@ -30,12 +30,12 @@ class EncodePool(msgspec.Struct, frozen=True):
 
 
 class EncodePlan(msgspec.Struct, frozen=True):
-    """How items are encoded.
+    """Encode pools, the router among their replicas, and the links from them.
 
     pools : EncodePool, in the order in which replicas are numbered.
-    router, router_parameters : a Router subclass and its `Parameters`; to it an item is a request whose prompt has as
-        many tokens as the item embeddings, and whose session is what the item shows.
-    bytes_per_s : of the link of a replica. latency_ns : of each transfer, besides.
+    router, router_parameters : a Router subclass and its `Parameters`; an item is routed like a
+        request with as many prompt tokens as the item has embeddings, and the item's content as its session.
+    bytes_per_s : of the link of a replica. latency_ns : added to each transfer.
     """
 
     pools: tuple[EncodePool, ...]

@@ -1,4 +1,4 @@
-"""What holds requests back at a gateway until their items are encoded."""
+"""Gateway stage that holds requests back until their items are encoded."""
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
@@ -9,5 +9,5 @@ from simulator.engine.gateway.stage_base cimport Stage
 
 @cython.final
 cdef class EncodeStage(Stage):
-    cdef void* _encoders                # Encoders, borrowed: it knows the gateway that knows this
-    cdef void* _group                   # Group, likewise
+    cdef void* _encoders                # Encoders, borrowed: it refers to the gateway that refers to this stage
+    cdef void* _group                   # Group, borrowed

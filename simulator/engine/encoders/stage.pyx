@@ -1,4 +1,4 @@
-"""What holds requests back at a gateway until their items are encoded."""
+"""Gateway stage that holds requests back until their items are encoded."""
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 

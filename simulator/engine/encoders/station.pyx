@@ -1,4 +1,4 @@
-"""A replica that encodes: which jobs are a batch, and when their embeddings have left."""
+"""An encoder replica: its queue, batches, cache and link."""
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
 cimport cython
@@ -14,12 +14,12 @@ from simulator.kv.encoder_cache cimport EncoderCache
 cdef class Station:
     """One replica of an encode pool.
 
-    A batch is what vLLM's scheduler makes of requests that are an item and nothing else, where the model behind the
+    A batch is chosen as vLLM's scheduler does for requests that consist of an item alone, where the model behind the
     encoder does not run: in order, until an item exceeds the budget, finds no room in the cache, or is one too many.
     Duration: iteration_ns + embeddings computed x embedding_ns. Source: vLLM 0.32.0, vllm/v1/core/sched/scheduler.py;
     vllm/v1/worker/gpu_model_runner.py, which returns behind the encoder where an ECConnector is a producer.
 
-    What it has encoded may go from the cache for others when the batch ends, be it sent or not: what is sent is a copy.
+    An encoded item may be evicted from the cache when the batch ends, sent or not: a copy is sent.
 
     items : simulator.domain.items.Items, a job each.
     pool : plan.EncodePool. bytes_per_s : of its link, which sends one item after the other.
@@ -76,6 +76,6 @@ cdef class Station:
     # ---- the face for tests and exploration
 
     def check(self, holders):
-        """Raise RuntimeError unless list and cache agree; `holders` : jobs of the batch that is computed."""
+        """Raise RuntimeError unless list and cache agree; `holders` : jobs of the batch in progress."""
         self._links.check_list(&self._waiting)
         self.cache.check(holders)

@@ -29,26 +29,26 @@ cdef enum:
 
 
 cdef inline int32_t due_row(Replica replica) noexcept nogil:
-    """Return the request that is complete first of those that decode; 0 if none does."""
+    """Return the row of the decoding request that completes first; 0 if none decodes."""
     return replica.rank.due().row if replica.rank.finish.size > 0 else 0
 
 
 cdef inline int bring_up(Fleet fleet, int32_t index, int64_t until_ns, int64_t horizon_ns) except -1 nogil:
-    """Let a replica take in what was sent to it, and do what is due before `until_ns`."""
+    """Let a replica take in the requests sent to it, and do all that is due before `until_ns`."""
     if fleet.lookaheads != NULL:
         return bring(&fleet.lookaheads[index], <Replica>fleet.seats[index].replica, until_ns, horizon_ns)
     return (<Replica>fleet.seats[index].replica).advance(until_ns, horizon_ns)
 
 
 cdef inline void note_further(const SecondSeat* seat) noexcept nogil:
-    """Note in all further views of a replica that it is not as it was."""
+    """Note in all further views of a replica that it has changed."""
     while seat != NULL and seat.view != NULL:
         (<LiveView>seat.view).note(seat.index)
         seat = seat.next
 
 
 cdef inline void note_state(Fleet fleet, int32_t index, Replica replica, int64_t wake_ns) noexcept nogil:
-    """Note when a replica acts next, and that it is not as it was."""
+    """Note when a replica acts next, and that it has changed."""
     cdef Seat* seat = &fleet.seats[index]
     seat.finish = replica.rank.finish.first()
     seat.due = replica.rank.due()
@@ -62,26 +62,26 @@ cdef inline void note_state(Fleet fleet, int32_t index, Replica replica, int64_t
 
 
 cdef inline bint is_between(Replica replica) noexcept nogil:
-    """Say whether a replica has ended an iteration, and the next has not begun."""
+    """Return whether a replica has ended an iteration, and the next has not begun."""
     return replica.has_ended if replica.beat is None else replica.beat.has_ended
 
 
 cdef void note_all(Fleet fleet, Replica replica) noexcept nogil:
-    """Note that a replica, and who is in lock step with it, will go on before anything else happens."""
+    """Note that a replica and its lockstep siblings will go on before anything else happens."""
     cdef int32_t i
     for i in range(replica.first_sibling, replica.first_sibling + replica.num_siblings):
         note_state(fleet, i, <Replica>fleet.seats[i].replica, NEVER_NS)
 
 
 cdef void note_siblings(Fleet fleet, Replica replica) noexcept nogil:
-    """Do the same for all that are in lock step with a replica, and for itself."""
+    """Call note_state for a replica and all that are in lock step with it."""
     cdef int32_t i
     for i in range(replica.first_sibling, replica.first_sibling + replica.num_siblings):
         note_state(fleet, i, <Replica>fleet.seats[i].replica, (<Replica>fleet.seats[i].replica).wake_ns)
 
 
 cdef void note_touched(Fleet fleet, Replica replica) noexcept nogil:
-    """Do it for a replica that was touched, and those in lock step with it whose plans that changed."""
+    """Call note_state for a replica that was touched, and for lockstep siblings with a changed wake time."""
     cdef int32_t i
     if replica.beat is None:
         note_state(fleet, replica.index, replica, replica.wake_ns)
@@ -99,10 +99,10 @@ cdef inline void note(Fleet fleet, int32_t index, Replica replica) noexcept nogi
 
 
 cdef int let_through(Fleet fleet, FrontEnd front, int64_t now_ns) except -1 nogil:
-    """Let those go on that their front end is through with."""
+    """Let requests go on that are finished at their front end."""
     cdef int64_t entry
     cdef int32_t row
-    if not front.is_due(now_ns):                # somebody came meanwhile, so that it takes longer
+    if not front.is_due(now_ns):                # another request entered meanwhile, which slows all down
         return 0
     entry = front.next_done()
     while entry >= 0:
@@ -114,13 +114,13 @@ cdef int let_through(Fleet fleet, FrontEnd front, int64_t now_ns) except -1 nogi
 
 
 cdef int let_all_through(Fleet fleet, FrontEnd front, int32_t index, int64_t now_ns) except -1 nogil:
-    """Let all go on at once whose replica this is; other ranks behind the same front end keep theirs."""
+    """Let all requests of this replica go on at once; those of other ranks behind the front end stay in it."""
     cdef int64_t i, taken = 0
     cdef int32_t row
     for i in range(front.heap.size):
         row = <int32_t>(front.heap.entries[i].row & ROW_BITS)
         if front.heap.entries[i].row >> 32 == fleet._visits[row] and fleet.requests[row].replica == index:
-            fleet._visits[row] += 1             # its place there is nobody's now
+            fleet._visits[row] += 1             # the heap entry of its last visit is void now
             fleet.enqueue(row, now_ns)
             taken += 1
     if taken == front.heap.size:
@@ -135,7 +135,7 @@ cdef class Fleet:
     replicas : list of Replica, in order of their index.
     hosts : HostParameters of each.
     workload : its `requests` are written to.
-    shared : build.Shared, what all parts of the cluster share.
+    shared : build.Shared, the objects shared by all parts of the cluster.
     """
 
     def __init__(self, replicas, hosts, workload, shared):
@@ -184,13 +184,13 @@ cdef class Fleet:
 
     @property
     def defers(self):
-        """Replicas act only when a request may leave them, or when somebody looks."""
+        """Whether replicas act only before a request may leave them, or when their state is read."""
         return self.lookaheads != NULL
 
     def couple(self, may_lag=False):
-        """Tell from now on who leaves a replica, for somebody looks at them or acts on them.
+        """Report departures from now on: some policy reads replicas or acts on requests that leave.
 
-        may_lag : nobody looks at more than what is in flight, or so rarely that each look may bring all replicas up to
+        may_lag : policies read no more than counts in flight, or so rarely that each look may bring all replicas up to
             date. Else all are kept up to date with every event.
         """
         cdef Replica replica
@@ -218,11 +218,11 @@ cdef class Fleet:
             self._front_of[index] = <void*>front
 
     def act_in_halves(self):
-        """Let requests come between the end of an iteration and the beginning of the next."""
+        """Let requests arrive between the end of an iteration and the beginning of the next."""
         self._in_halves = True
 
     def seat(self, LiveView view, int32_t gateway):
-        """Give the replicas that a view shows their places in it."""
+        """Set the places in a view of the replicas that it shows."""
         cdef int32_t i, index
         self._views.append(view)
         for i in range(view.num_replicas):
@@ -320,7 +320,7 @@ cdef class Fleet:
         return 0
 
     cdef inline int _order(self, int32_t index, int order, int64_t now_ns) noexcept nogil:
-        """Say what a lagging replica has done, or will have done, when a request comes at this instant."""
+        """Return the Order of a request that reaches a lagging replica at this instant: before or after its step."""
         cdef Lookahead* lookahead = &self.lookaheads[index]
         if lookahead.last_ns == now_ns and self.departures.turn_ns == now_ns and self.departures.had_turn(
                 index, lookahead.last_turn):
@@ -348,10 +348,10 @@ cdef class Fleet:
         cdef int kind = TIME_OUT if status == TIMED_OUT else RECALL
         if row >= self.num_clients or (self.num_clients < self._num_rows
                                        and self.requests[row + self.num_clients].status > COMPLETED):
-            kind = HAND_OVER                                # with the other leg of it
+            kind = HAND_OVER                                # with the request's other leg
         bring_up(self, index, now_ns + 1, now_ns + 1)
         self.touched(index)
-        if self.num_clients < self._num_rows and self.departures.any():     # it may be among those who ask for more
+        if self.num_clients < self._num_rows and self.departures.any():     # it may be a departure with a second leg
             return self.events.push(now_ns, kind, kind, self.seats[index].gateway, row)
         (<Replica>self.seats[index].replica).withdraw(row, status, now_ns)
         self.touched(index)
@@ -382,7 +382,7 @@ cdef class Fleet:
             index = self.wakes.top_index()
             if self.num_replicas >= MANY:
                 self._warm(index, self.wakes.second_index())
-            bring_up(self, index, now_ns + 1, NEVER_NS)        # runs may be long: arrivals cut them
+            bring_up(self, index, now_ns + 1, NEVER_NS)        # no horizon: an arrival cuts a run that is too long
             self.departures.note_turn(index, now_ns)
             note(self, index, <Replica>self.seats[index].replica)
             prefetch(self.seats[self.wakes.top_index()].due)
@@ -398,7 +398,7 @@ cdef class Fleet:
             now_ns = self._between_ns if self._between.size > 0 else self.wakes.top_time()
             if now_ns >= until_ns:
                 return until_ns
-            if self.wakes.top_time() == now_ns:     # at first all, then those whom one that came has woken
+            if self.wakes.top_time() == now_ns:     # first all iterations due end; later, replicas that an arrival woke
                 self._between_ns = now_ns
                 self._end_halves()
             else:

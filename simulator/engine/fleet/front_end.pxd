@@ -1,4 +1,4 @@
-"""The processes in front of an engine, which requests on their way to it share."""
+"""Processor sharing in the processes in front of an engine, which requests on their way to it share."""
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
@@ -8,24 +8,24 @@ from simulator.core.row_heap cimport RowHeap
 
 @cython.final
 cdef class FrontEnd:
-    cdef RowHeap heap                   # who is there, by the service at which each is done, in whole units
-    cdef double _service                # that each got which has been there since it was last empty; sixteenths of a ns
-    cdef double _request, _token        # what one needs: of itself, and for each token of its prompt; the same unit
+    cdef RowHeap heap                   # requests inside, by the service at which each is done, in whole units
+    cdef double _service  # that a request got which has been there since it was last empty; sixteenths of a ns
+    cdef double _request, _token        # need of a request: fixed, and for each token of its prompt; the same unit
     cdef int64_t _last_ns               # when _service was last brought up to date
-    cdef int64_t _due_ns                # when the first is done if nobody comes; NEVER_NS: nobody is there
+    cdef int64_t _due_ns                # when the first is done if no other enters; NEVER_NS: it is empty
     cdef readonly int32_t index         # of the first replica behind it
     cdef int32_t _num_servers
 
-    # Someone comes. An event FRONT_END is pushed where that changes when the first is done.
+    # A request enters. An event FRONT_END is pushed if that changes when the first is done.
     cdef int take(self, EventQueue events, int64_t entry, int32_t prompt_tokens, int64_t now_ns) except -1 nogil
 
-    # Such an event is due: whether it is still the one that counts. Then `next_done` gives who is done, and `go_on`
-    # follows.
+    # An event FRONT_END is due: return whether it is still valid. Then `next_done` yields finished requests, and
+    # `go_on` follows.
     cdef bint is_due(self, int64_t now_ns) noexcept nogil
     cdef int64_t next_done(self) noexcept nogil
     cdef int go_on(self, EventQueue events, int64_t now_ns) except -1 nogil
 
-    # Nobody is there any more.
+    # Remove all requests.
     cdef void clear(self) noexcept nogil
 
     cdef void _advance(self, int64_t now_ns) noexcept nogil

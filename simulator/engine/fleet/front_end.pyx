@@ -1,8 +1,8 @@
 """Processor sharing in the processes that render, validate and tokenize requests.
 
-vLLM's API server is one process with one event loop, which takes every request that is there a step further in turn.
-So with n of them in c processes each is served at the rate min(1, c / n), and of N that come at once none is done
-before about N times what one needs. Source of the shape: vLLM 0.32.0, vllm/entrypoints/openai (coroutines on one loop)
+vLLM's API server is one process with one event loop, which takes every request in it a step further, round robin.
+So with n requests in c processes each is served at the rate min(1, c / n), and of N that arrive at once none is done
+before about N times the need of one. Source of the shape: vLLM 0.32.0, vllm/entrypoints/openai (coroutines on one loop)
 and vllm/entrypoints/cli/serve.py (api_server_count processes that accept at one socket).
 """
 from libc.math cimport ceil
@@ -36,7 +36,7 @@ cdef class FrontEnd:
         free(self.heap.entries)
 
     cdef void _advance(self, int64_t now_ns) noexcept nogil:
-        """Give each what it got since the last time."""
+        """Credit each request inside with the service since the last update."""
         cdef double passed = <double>(now_ns - self._last_ns) * STEPS
         if self.heap.size == 0:
             self._service = 0.0
@@ -61,7 +61,7 @@ cdef class FrontEnd:
         return True
 
     cdef int64_t next_done(self) noexcept nogil:
-        """Remove and return one that is done; -1: no other is."""
+        """Remove and return a finished request's entry; -1: no other is done."""
         if self.heap.size == 0 or <double>self.heap.entries[0].time_ns > self._service:
             return -1
         return pop_row(&self.heap).row
@@ -70,7 +70,7 @@ cdef class FrontEnd:
         self.heap.size, self._due_ns = 0, NEVER_NS
 
     cdef int go_on(self, EventQueue events, int64_t now_ns) except -1 nogil:
-        """Say when the first is done."""
+        """Push an event for the time at which the first request is done."""
         cdef double left
         cdef int64_t due_ns = NEVER_NS
         if self.heap.size > 0:

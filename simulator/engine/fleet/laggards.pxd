@@ -1,4 +1,4 @@
-"""Replicas that lag behind the clock, for who looks at them now and then."""
+"""Replicas that lag behind the clock, brought up to date for an occasional reader."""
 from libc.stdint cimport int64_t
 cimport cython
 
@@ -14,5 +14,5 @@ cdef class Laggards:
     cdef WakeHeap _wakes            # the fleet's
     cdef Departures _departures
 
-    # Let a replica do all that it would have done by now if it had been kept up to date.
+    # Let a replica do all that is due by now, as if it had been kept up to date.
     cdef int bring_up(self, Replica replica, int64_t now_ns) except -1 nogil

@@ -1,4 +1,4 @@
-"""Replicas that lag behind the clock, for who looks at them now and then."""
+"""Replicas that lag behind the clock, brought up to date for an occasional reader."""
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 cimport cython
@@ -14,7 +14,7 @@ from simulator.engine.replica.replica cimport Replica
 cdef class Laggards:
     """All of `replicas`, a list.
 
-    wakes : WakeHeap, when each may let a request go. departures : Departures, knows which acted at this instant.
+    wakes : WakeHeap, when each may let a request go. departures : Departures, lists those that acted at this instant.
     """
 
     def __init__(self, replicas, WakeHeap wakes, Departures departures):
@@ -34,7 +34,7 @@ cdef class Laggards:
         cdef int64_t until_ns = self._departures.acted_until_ns(replica.index, now_ns)
         if until_ns > now_ns and lookahead.last_ns == now_ns and not self._departures.had_turn(
                 replica.index, lookahead.last_turn):
-            until_ns = now_ns       # whoever was sent there at this instant has not started yet
+            until_ns = now_ns       # requests sent there at this instant have not started yet
         bring(lookahead, replica, until_ns, NEVER_NS)
         self._wakes.set(replica.index, next_departure_ns(lookahead, replica, replica.rank.scheduler))
         return 0

@@ -1,4 +1,4 @@
-"""What the prefix caches of running replicas hold of a prompt: an index from hashes to holders."""
+"""Prefix cache hits of a prompt at running replicas: an index from block hashes to replicas."""
 from libc.stdint cimport int8_t, int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
@@ -21,7 +21,7 @@ from math import gcd
 
 
 cdef inline int note_holder(HolderSets holders, CacheLog log, int32_t replica) except -1 nogil:
-    """Take in what came into the cache of a replica, and what went."""
+    """Apply the logged additions and removals of a replica's cache to the index."""
     cdef int64_t i
     if log.has_lost_some:
         return out_of_memory()
@@ -36,11 +36,11 @@ cdef inline int note_holder(HolderSets holders, CacheLog log, int32_t replica) e
 
 @cython.final
 cdef class LiveCaches:
-    """The prefix caches of `replicas`, followed before anything is in them.
+    """The prefix caches of `replicas`, followed while still empty.
 
     replicas : list of Replica.
-    shared : build.Shared, what all parts of the cluster share.
-    delay_ns : age up to which what was seen is used again; 0: always live.
+    shared : build.Shared, the objects shared by all parts of the cluster.
+    delay_ns : age up to which the last reading is used again; 0: always live.
     """
 
     def __init__(self, replicas, shared, int64_t delay_ns):
@@ -65,7 +65,7 @@ cdef class LiveCaches:
         self._group([replica.scheduler.kv.block_size for replica in replicas])
 
     def _group(self, sizes):
-        """Give replicas with equal blocks one index of what they hold: blocks of other sizes have other hashes."""
+        """Give replicas with equal block sizes one index: other sizes have other hashes."""
         cdef int32_t i
         groups = list(dict.fromkeys(sizes))
         self.block_size = gcd(*groups)
@@ -100,11 +100,11 @@ cdef class LiveCaches:
         free(self._hashes)
 
     def lag(self, Laggards laggards):
-        """Bring up to date what is looked at from now on."""
+        """From now on bring lagging replicas up to date before a lookup."""
         self._laggards = laggards
 
     def watch_tiers(self):
-        """Follow what tiers hold, too, before anything is in them; return whether there is any to follow."""
+        """Follow the KV tiers too, while still empty; return whether there is any to follow."""
         holdings = [replica.scheduler.tier and replica.scheduler.tier.holdings() for replica in self._replica_list]
         if self.tiers is None and any(holdings):
             self.tiers = LiveTiers(self._replica_list, holdings, self._owners,
@@ -134,7 +134,7 @@ cdef class LiveCaches:
         return self._found
 
     cdef int _see(self, int64_t now_ns) except -1 nogil:
-        """Take in what came and went, unless the last look is recent enough."""
+        """Bring the index up to date, unless the last reading is recent enough."""
         cdef int32_t i
         if self._delay_ns > 0 and now_ns - self._seen_ns < self._delay_ns:
             return 0
@@ -180,7 +180,7 @@ cdef class LiveCaches:
         return 0
 
     cdef void _scale(self) noexcept nogil:
-        """Count the matches of all groups in the same blocks."""
+        """Convert the matches of all groups to units of `block_size`."""
         cdef const CacheGroup* group
         cdef int32_t i, k
         memset(self._scaled, 0, self.num_replicas * sizeof(int32_t))
@@ -203,7 +203,7 @@ cdef class LiveCaches:
         return 0
 
     def check(self):
-        """Raise RuntimeError if a cache has changed since the last look and the index does not know (for tests)."""
+        """Raise RuntimeError if a cache has changed since the last look without an entry in `outdated` (for tests)."""
         cdef HolderSets holders
         self._check()
         for holders in self._holder_list:

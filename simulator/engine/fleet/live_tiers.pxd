@@ -1,7 +1,7 @@
-"""What the tiers of running replicas hold of a prompt, beside their prefix caches: an index kept as tiers change.
+"""Hits of a prompt in the KV tiers of running replicas, besides prefix caches: an index kept as tiers change.
 
-A tier changes when its replica acts, or a write into a store that several share has ended. So LiveCaches, which brings
-up to date whom it looks at, hands on who may have changed.
+A tier changes when its replica acts, or when a write into a store that several replicas share has ended. So LiveCaches,
+which brings replicas up to date before a lookup, passes on which of their tiers may have changed.
 """
 from libc.stdint cimport int8_t, int32_t, int64_t, uint64_t
 cimport cython
@@ -14,19 +14,19 @@ from simulator.signals.tier_holders cimport Leading, TierHolders
 
 cdef struct TierGroup:          # replicas with the same blocks, chunks and hashes
     int32_t block_size          # tokens
-    int32_t scale               # LiveTiers.block_size that fit one
+    int32_t scale               # number of LiveTiers.block_size units in a block
     int32_t chunk_tokens
     int32_t chain_tokens        # see kv/holdings.py
     void* holders               # TierHolders, borrowed
 
 
-cdef struct Followed:           # something that holds chunks
-    void* store                 # ChunkStore, borrowed, as is the next
-    void* log                   # CacheLog
+cdef struct Followed:           # a store of chunks that is followed
+    void* store                 # ChunkStore, borrowed
+    void* log                   # CacheLog, borrowed
     int32_t group
     int32_t medium
-    int32_t holder              # the replica, or on SHARED the store's number in its group
-    int32_t begin, end          # of `_followed`: all that is on this medium of the holder
+    int32_t holder              # the replica, or on SHARED the number of the store in its group
+    int32_t begin, end          # range of `_followed`: all stores on this medium of the holder
 
 
 @cython.final
@@ -36,7 +36,7 @@ cdef class LiveTiers:
     cdef TierGroup* _groups             # [_num_groups]
     cdef int32_t _num_groups
     cdef int32_t* _group_of             # [replica]
-    cdef Followed* _followed            # [_num_followed] those of each replica, then stores that are SHARED
+    cdef Followed* _followed            # [_num_followed] stores of each replica, then SHARED ones
     cdef int32_t _num_followed
     cdef int32_t* _first_of             # [replica], then one more: the first that is SHARED
     cdef int32_t* _scaled               # [medium x replica] scratch; NULL: there is one group
@@ -44,9 +44,9 @@ cdef class LiveTiers:
     cdef int32_t _room
     cdef const Request* _requests       # borrowed from the workload
     cdef Content _content
-    cdef object _owners                 # what the pointers borrow from
+    cdef object _owners                 # owners of the borrowed pointers
 
-    # Take in what came and went at a replica, which was brought up to date; in stores that are shared, at `now_ns`.
+    # Apply the changes at a replica that was brought up to date; take_in_stores: in shared stores, as of `now_ns`.
     cdef int take_in(self, int32_t replica) except -1 nogil
     cdef int take_in_stores(self, int64_t now_ns) except -1 nogil
 
@@ -61,5 +61,5 @@ cdef class LiveTiers:
     cdef int _read(self, int32_t row, const TierGroup* group, Leading* text) except -1 nogil
     cdef const int32_t* _scale(self) noexcept nogil
 
-    # Raise RuntimeError if what is held has changed unseen.
+    # Raise RuntimeError if the index differs from the contents of a replica's stores.
     cdef int check_replica(self, int32_t replica) except -1 nogil

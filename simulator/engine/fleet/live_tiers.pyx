@@ -1,4 +1,4 @@
-"""What the tiers of running replicas hold of a prompt: an index kept as tiers change."""
+"""Hits of a prompt in the KV tiers of running replicas: an index kept as tiers change."""
 from libc.stdint cimport int8_t, int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 cimport cython
@@ -12,15 +12,15 @@ from simulator.kv.prompt_hashes cimport read_hashes
 from simulator.signals.media cimport DISK, HOST, NUM_MEDIA, SHARED
 from simulator.signals.tier_holders cimport Leading, TierHolders
 
-NOTHING = (0, 0)        # chunk_tokens and chain_tokens of who has no tier
+NOTHING = (0, 0)        # chunk_tokens and chain_tokens of a replica without a tier
 
 
 @cython.final
 cdef class LiveTiers:
-    """The tiers of `replicas`, followed before anything is in them.
+    """The tiers of `replicas`, followed while still empty.
 
     replicas : list of Replica. holdings : of each, `kv.holdings.Holdings`; None: its tier holds nothing.
-    shared : build.Shared, what all parts of the cluster share.
+    shared : build.Shared, the objects shared by all parts of the cluster.
     devices : for each replica the HolderSets of the prefix caches with its block size.
     block_size : tokens in which blocks are counted.
     """
@@ -61,7 +61,7 @@ cdef class LiveTiers:
             self._group_of[i] = group_of[i]
 
     def _follow(self, holdings, stores):
-        """List all that is followed: of each replica, then of all."""
+        """List all stores to follow: first of each replica, then the shared ones."""
         cdef int32_t i, k
         found, firsts = [], []
         for i, held in enumerate(holdings):
@@ -92,7 +92,7 @@ cdef class LiveTiers:
         free(self._scaled)
         free(self._hashes)
 
-    # ---- what comes and goes
+    # ---- changes
 
     cdef int take_in(self, int32_t replica) except -1 nogil:
         return self._take_in_all(self._first_of[replica], self._first_of[replica + 1])
@@ -113,7 +113,7 @@ cdef class LiveTiers:
         return 0
 
     cdef int _take_in(self, const Followed* it, CacheLog log, TierHolders holders) except -1 nogil:
-        """Ask what is there of all that came or went: on a medium there may be several stores."""
+        """Index each logged chunk by whether any store on the medium holds it: there may be several."""
         cdef bint is_there
         cdef int64_t i
         cdef int32_t k
@@ -127,7 +127,7 @@ cdef class LiveTiers:
         log.size = 0
         return 0
 
-    # ---- what is found
+    # ---- lookups
 
     cdef const int32_t* in_turn(self, int32_t row, int32_t media) except NULL nogil:
         return self._match(row, media, NULL, 0)
@@ -137,7 +137,7 @@ cdef class LiveTiers:
 
     cdef const int32_t* _match(self, int32_t row, int32_t media, const int8_t* order,
                                int32_t num_ordered) except NULL nogil:
-        """Match the text that others may share, in turn or, with an `order`, at the best."""
+        """Match the shareable part of a prompt, medium after medium or, with an `order`, for the best result."""
         cdef const TierGroup* group
         cdef int32_t i
         cdef Leading text
@@ -172,7 +172,7 @@ cdef class LiveTiers:
         return 0
 
     cdef const int32_t* _scale(self) noexcept nogil:
-        """Put the matches of all groups together, counted in the same blocks."""
+        """Merge the matches of all groups, in units of `block_size`."""
         cdef const TierGroup* group
         cdef int32_t i, medium
         for i in range(self.num_replicas):
@@ -182,7 +182,7 @@ cdef class LiveTiers:
                     <TierHolders>group.holders).found[medium * self.num_replicas + i]
         return self._scaled
 
-    # ---- is it right?
+    # ---- checks
 
     cdef int check_replica(self, int32_t replica) except -1 nogil:
         cdef int32_t i
@@ -192,7 +192,7 @@ cdef class LiveTiers:
         return 0
 
     def check(self):
-        """Raise RuntimeError unless the index says what a plain walk over all that is followed says (for tests)."""
+        """Raise RuntimeError unless the index equals a plain walk over all that is followed (for tests)."""
         cdef int32_t i, k
         cdef const Followed* it
         cdef TierHolders holders

@@ -1,8 +1,8 @@
-"""The gateway's view of replicas that run: at the instant it looks, or as of the last snapshot.
+"""The gateway's view of running replicas: at the instant of a look, or as of the last snapshot.
 
-A snapshot is taken when somebody looks and the last one is as old as the interval, as BLIS does and as a scrape whose
-result is cached would; at first all states are empty, taken at time 0. A look reads the replicas that changed since the
-last one; where they lag, it brings all of them up to date.
+A snapshot is taken when a policy looks and the last one is as old as the interval, as in BLIS and as a cached scrape
+would do; at first all states are empty, taken at time 0. A look reads the replicas that changed since the last look;
+where replicas lag, it brings all up to date.
 """
 from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
@@ -23,7 +23,7 @@ from simulator.signals.view cimport View
 from math import gcd
 
 
-cdef enum Closeness:            # what a live look shows as it is; each shows what those before it do, too
+cdef enum Closeness:            # fields that a live look keeps current; each level includes those before it
     NOTHING
     COUNTS
     BLOCKS
@@ -34,11 +34,11 @@ cdef enum Closeness:            # what a live look shows as it is; each shows wh
 cdef class LiveView(View):
     """A view of `replicas`.
 
-    num_replicas : of them.
+    num_replicas : their number.
     replicas : list of Replica; `account.replica` is set to their indexes.
-    shared : build.Shared, what all parts of the cluster share.
-    delays_ns : ages up to which a snapshot of what replicas report, and what was seen of their prefix caches, is used
-        again; 0: always live.
+    shared : build.Shared, the objects shared by all parts of the cluster.
+    delays_ns : ages up to which a snapshot of replica reports, and a reading of their prefix caches, is used again;
+        0: always live.
     """
 
     def __init__(self, num_replicas, replicas, shared, delays_ns):
@@ -116,7 +116,7 @@ cdef class LiveView(View):
         return self._check(now_ns) if SIM_DEBUG else 0
 
     cdef void _look_closer(self, int8_t closeness) noexcept nogil:
-        """More is wanted than was: nobody has asked yet when that changes."""
+        """Keep more fields current; called before the first look at them."""
         cdef int32_t i
         self._closeness = closeness
         for i in range(self.num_replicas):
@@ -126,7 +126,7 @@ cdef class LiveView(View):
     cdef int _read(self, int32_t replica, int64_t now_ns) except -1 nogil:
         cdef bint was_silent = self.states[replica].is_silent
         self.states[replica].is_silent = (<Replica>self._replicas[replica]).is_halted
-        if self.states[replica].is_silent:                      # it reports nothing: what was seen last grows old
+        if self.states[replica].is_silent:  # a halted replica reports nothing: its last report grows old
             if not was_silent:
                 self.states[replica].time_ns = (
                     self.looked_ns if self.is_moving[replica] else (<Replica>self._replicas[replica]).halted_ns)
@@ -144,7 +144,7 @@ cdef class LiveView(View):
         return 0
 
     cdef int64_t _due_ns(self, int32_t replica, int64_t now_ns) noexcept nogil:
-        """Return when what was just read of a replica is out of date, if it does not act before."""
+        """Return when the last reading of a replica is out of date, if it does not act before."""
         cdef int64_t until_ns = self._departures.acted_until_ns(self.accounts[replica].replica, now_ns)
         if self._closeness < BLOCKS or (<Replica>self._replicas[replica]).is_halted:
             return NEVER_NS
@@ -154,7 +154,7 @@ cdef class LiveView(View):
 
     @property
     def replicas(self):
-        """The replicas that it shows, in order of their index here."""
+        """The replicas in the view, in order of their index in it."""
         return self._replica_list
 
     cdef int _check(self, int64_t now_ns) except -1 nogil:
@@ -183,7 +183,7 @@ cdef class LiveView(View):
         return 0
 
     def lag(self, Laggards laggards):
-        """Bring up to date what is looked at from now on: replicas lag behind the clock."""
+        """From now on bring replicas up to date before a look: they lag behind the clock."""
         self._laggards = laggards
         if self._caches is not None:
             self._caches.lag(laggards)
@@ -191,7 +191,7 @@ cdef class LiveView(View):
     # ---- LoRA adapters
 
     def watch_adapters(self, int32_t num_adapters):
-        """Follow which adapters are loaded; before anybody has looked."""
+        """Follow which adapters are loaded; before the first look."""
         self._num_adapters = num_adapters
         if self._interval_ns > 0 and self._held == NULL:
             self._held = <int8_t*>calloc(<size_t>self.num_replicas * num_adapters + 1, sizeof(int8_t))
@@ -212,7 +212,7 @@ cdef class LiveView(View):
     # ---- prefix caches
 
     def watch_caches(self):
-        """Follow the prefix caches from now on, before anything is in them."""
+        """Follow the prefix caches from now on, while still empty."""
         if self._caches is not None:
             return
         self._caches = LiveCaches(self._replica_list, self._owners, self._cache_delay_ns)
@@ -223,7 +223,7 @@ cdef class LiveView(View):
         return self._caches.find(row, now_ns)
 
     def watch_tiers(self):
-        """Follow what tiers hold beside them, if there are any."""
+        """Follow the KV tiers too, if there are any."""
         self.watch_caches()
         self.has_tiers = self._caches.watch_tiers()
 
@@ -242,7 +242,7 @@ cdef class LiveView(View):
         return self.cached_everywhere(row, now_ns)[replica]
 
     def check(self, now_ns):
-        """Raise RuntimeError if it shows a replica, or a prefix cache, other than it is: right after a look."""
+        """Raise RuntimeError if it differs from the state of a replica or a prefix cache: right after a look."""
         if self._interval_ns == 0 and self._laggards is None and self._closeness != NOTHING:
             self._check(now_ns)
         if self._caches is not None and self._cache_delay_ns == 0:

@@ -1,4 +1,4 @@
-"""How long a replica can be left alone when all that matters is who leaves it."""
+"""Lookahead of replicas behind routers that count requests only."""
 from libc.stdint cimport INT32_MAX, int32_t, int64_t
 from libc.string cimport memset
 
@@ -86,18 +86,18 @@ cdef int64_t next_departure_ns(Lookahead* lookahead, Replica replica, Scheduler 
     cdef int32_t ahead = 0, length = replica.run.length
     cdef bint is_steady
     if replica.rank.awaits_withdrawals():       # they leave with the iteration in progress, which an arrival at this
-        lookahead.spare_tokens = -1             # instant may cut: nobody is posted
+        lookahead.spare_tokens = -1             # instant may cut: posting is off
     if ends_ns == NEVER_NS or replica.pipeline.num_in_flight == 0 or replica.rank.awaits_withdrawals():
         return ends_ns
     if scheduler.preemptions != lookahead.preemptions:
         lookahead.preemptions = scheduler.preemptions
-        lookahead.fewest_tokens = 1                  # whoever was preempted may need no more
+        lookahead.fewest_tokens = 1                  # a preempted request may need no more than this
     is_steady = has_room(lookahead, replica, scheduler, most) and scheduler.keeps_turns()
     if length > 1 and (not is_steady or scheduler.waiting.size > 0):
         ahead = iteration_at(&replica.run, lookahead.reached_ns)
         ends_ns = replica.run.ends_ns[ahead]       # of the iteration in progress
-    # A member gains one token an iteration, so the first is complete after `most`. If all keep their turns these are no
-    # shorter than with members alone, whoever comes; the run shows the first of them.
+    # A decoding sequence gains one token an iteration, so the first is complete after `most`. If all are scheduled
+    # in each iteration, arrivals only make iterations longer; the run holds the first iterations.
     if most > 0 and is_steady:
         departs_ns = replica.wake_ns
         if most > length:
@@ -108,12 +108,12 @@ cdef int64_t next_departure_ns(Lookahead* lookahead, Replica replica, Scheduler 
     if scheduler.waiting.size + scheduler.num_prefilling() == 0:
         lookahead.fewest_tokens = INT32_MAX
         return departs_ns
-    # Who does not decode yet gets the first token at the end of the iteration in progress, at best.
+    # A request that does not decode yet gets its first token at the end of the iteration in progress, at best.
     return min(departs_ns, later(ends_ns, lookahead.fewest_tokens - 1, lookahead.least_ns))
 
 
 cdef bint has_room(Lookahead* lookahead, Replica replica, Scheduler scheduler, int64_t most) noexcept nogil:
-    """Say whether nobody can be preempted until the next member is complete; take stock of the room left."""
+    """Return whether no preemption can occur until the next sequence completes; update the room left."""
     cdef int64_t tokens = scheduler.waiting.tokens
     cdef int32_t i, slot
     if scheduler.num_prefilling() > FEW:
@@ -130,7 +130,7 @@ cdef bint has_room(Lookahead* lookahead, Replica replica, Scheduler scheduler, i
 
 
 cdef int64_t decoding_ns(Replica replica, Scheduler scheduler, const Batch* batch, int64_t count) noexcept nogil:
-    """Return how long the next `count` iterations take if nobody comes: all members, and who joins them now."""
+    """Return the time of the next `count` iterations without arrivals: all that decode, and prompts that end now."""
     cdef BatchShape shape
     cdef const Entry* entry
     cdef int64_t total_ns = 0, ns = 0
@@ -139,7 +139,7 @@ cdef int64_t decoding_ns(Replica replica, Scheduler scheduler, const Batch* batc
     shape.context_tokens = scheduler.member_tokens - scheduler.num_members      # after the iteration in flight
     for i in range(batch.num_entries if batch.num_entries == scheduler.num_prefilling() else 0):
         entry = &batch.entries[i]
-        if entry.is_partial:                        # it may grow, and take the turns of those behind it
+        if entry.is_partial:                        # it may grow, and use the budget of prompts behind it
             break
         joined += 1
         shape.context_tokens += scheduler.sequence(entry.slot).num_computed
@@ -149,4 +149,4 @@ cdef int64_t decoding_ns(Replica replica, Scheduler scheduler, const Batch* batc
         shape.context_tokens += shape.num_sequences
         ns = replica.latency.iteration_ns(&shape)
         total_ns += ns
-    return later(total_ns, max(count - FEW, <int64_t>0), ns)        # those that follow are no shorter
+    return later(total_ns, max(count - FEW, <int64_t>0), ns)        # later iterations are no shorter

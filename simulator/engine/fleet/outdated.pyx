@@ -1,4 +1,4 @@
-"""Which replicas may be other than they were when somebody last looked."""
+"""Replicas that may have changed since they were last read."""
 from libc.stdint cimport int8_t, int32_t
 from libc.stdlib cimport calloc, free
 
@@ -32,18 +32,18 @@ cdef class Outdated:
             return broken("Outdated: a replica is flagged and not listed, or listed twice")
         return 0
 
-    # The face for tests.
+    # For tests: note_act, keep, take.
 
     def note_act(self, replica):
         """Note that a replica acted."""
         self.note(replica)
 
     def keep(self, replica, due_ns):
-        """Note when a replica that was looked at is to be looked at again; None: when it acts."""
+        """Note when a replica that was read must be read again; None: when it acts."""
         self.keep_until(replica, NEVER_NS if due_ns is None else due_ns)
 
     def take(self, now_ns):
-        """Return, in order, the replicas that must be looked at, and take them off the list."""
+        """Return, in order, the replicas that must be read, and take them off the list."""
         self.collect(now_ns)
         found = sorted(self.listed[i] for i in range(self.size))
         self.clear()

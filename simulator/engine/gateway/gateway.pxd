@@ -1,4 +1,4 @@
-"""The way of a request to the replicas of its model: admission, gateway queue, router."""
+"""The path of a request to the replicas of its model: admission, gateway queue, router."""
 from libc.stdint cimport int8_t, int32_t, int64_t
 cimport cython
 
@@ -15,78 +15,78 @@ from simulator.routing.base cimport Router
 @cython.final
 cdef class Gateway:
     cdef readonly int32_t index
-    cdef void* _first                   # Gateway where its requests came, which let them in, borrowed: itself, unless
-                                        # prefill and decode are apart and it is the one for what follows the prompt
-    cdef PairingBase _pairing           # decides whether they are, and sends requests; None: they are not
-    cdef Stage _stage                   # holds requests back once they are let in; None: they are routed at once
-    cdef int32_t* _places               # [replica of the cluster] its number in the view; -1: it is not there
-    cdef readonly Admission admission   # None: all are let in
-    cdef readonly GatewayQueue queue    # None: requests are routed as soon as they are let in
+    cdef void* _first                   # Gateway where its requests arrive and are admitted, borrowed: itself, unless
+                                        # prefill and decode pools are separate and this gateway serves decode legs
+    cdef PairingBase _pairing           # decides whether a request has two legs, and sends it; None: one leg
+    cdef Stage _stage                   # holds admitted requests back; None: they are routed at once
+    cdef int32_t* _places               # [replica of the cluster] its number in the view; -1: not in it
+    cdef readonly Admission admission   # None: all requests are admitted
+    cdef readonly GatewayQueue queue    # None: requests are routed as soon as they are admitted
     cdef readonly Router router
     cdef readonly LiveView view
-    cdef readonly bint is_blind         # nothing here looks at replicas or takes time: arrivals may be routed ahead
-    cdef readonly int64_t shift_ns      # the least of its replicas' HostParameters.shift_ns
+    cdef readonly bint is_blind         # nothing here reads replicas or takes time: arrivals may be routed ahead
+    cdef readonly int64_t shift_ns      # the least HostParameters.shift_ns of its replicas
     cdef bint _is_direct                # there is nothing but the router, which takes no time
-    cdef bint _foretells                # of some request an output length is foretold
+    cdef bint _foretells                # some request has a predicted output length
     cdef Fleet _fleet
-    cdef Tracer _tracer                 # None: nobody wants to know why
-    cdef int64_t _admission_ns          # the admission policy takes that long to decide
-    cdef readonly int64_t routing_ns    # so does the router
-    cdef int64_t _retry_ns              # after which a request that no replica could take is routed again
-    cdef int64_t _patience_ns           # how long after its admission it may be; 0: it is refused at once
-    cdef int64_t _owed                  # attempts to pass on a request, for those that left
+    cdef Tracer _tracer                 # None: decisions are not recorded
+    cdef int64_t _admission_ns          # duration of an admission decision
+    cdef readonly int64_t routing_ns    # duration of a routing decision
+    cdef int64_t _retry_ns              # delay before a request is routed again that no replica could take
+    cdef int64_t _patience_ns           # how long after admission it may be routed again; 0: refused at once
+    cdef int64_t _owed                  # attempts to pass on a queued request, owed for requests that left
     cdef bint _ticks                    # a tick of the gateway queue is under way
 
-    # A request comes. Its further way may lead through events of the fleet.
+    # A request arrives. It may be passed on later, by events of the fleet.
     cdef int arrive(self, int32_t row, int64_t now_ns) except -1 nogil
 
-    # Where `is_blind`: the replica for a request, numbered as in the cluster; -1: not let in, or none can take it.
+    # Where `is_blind`: the replica for a request, numbered as in the cluster; -1: rejected, or no replica can take it.
     cdef int32_t place(self, int32_t row, int64_t now_ns) except -2 nogil
 
-    # What the events of a request mean.
+    # Handlers of a request's events.
     cdef int admit(self, int32_t row, int64_t now_ns) except -1 nogil
     cdef int route(self, int32_t row, int64_t now_ns) except -1 nogil
     cdef int recall(self, int32_t row, int64_t now_ns) except -1 nogil
     cdef int expire(self, int64_t now_ns) except -1 nogil
-    cdef int give_up(self, int32_t row, int64_t now_ns) except -1 nogil     # its client, before it reached a replica
+    cdef int give_up(self, int32_t row, int64_t now_ns) except -1 nogil     # its client does, before it has a replica
     cdef int tick(self, int64_t now_ns) except -1 nogil
 
-    # A request that was let in earlier is to be sent somewhere again.
+    # Send a request that was admitted earlier to a replica again.
     cdef int return_to_gateway(self, int32_t row, int64_t now_ns) except -1 nogil
 
-    # A request that was let in, and held back by the stage, is to be routed.
+    # Route an admitted request that the stage held back.
     cdef int go_on(self, int32_t row, int64_t now_ns) except -1 nogil
 
-    # The replica for a request, as numbered in the view; -1: none can take it now. What follows: it is sent there to do
-    # what its LegRole says; or it is tried again later, or refused.
+    # choose: return the replica for a request, as numbered in the view; -1: none can take it now. Then call one of:
+    # dispatch: send it there for the work of its LegRole; turn_away: route it again later, or refuse it;
     cdef int32_t choose(self, int32_t row, int64_t now_ns) except -2 nogil
     cdef int dispatch(self, int32_t row, int32_t replica, int8_t role, int64_t now_ns) except -1 nogil
 
-    # The same for one that somebody else sends on later, by Fleet.send; and for one that enters the queue at once.
+    # announce: account for a request that Fleet.send sends later; put: it enters the waiting queue at once.
     cdef int announce(self, int32_t row, int32_t replica, int8_t role, int64_t now_ns) except -1 nogil
     cdef int put(self, int32_t row, int32_t replica, int8_t role, int64_t now_ns) except -1 nogil
 
     cdef int turn_away(self, int32_t row, int64_t now_ns) except -1 nogil
 
-    # A request has left a replica for good, or is taken off it to go elsewhere: the account no longer has it. A prefill
-    # leg has left its replica, in the way of a LegEnd. A request is gone that is at no replica, but was sent to some.
+    # left: a request has left a replica for good, or to go to another: take it out of the account. leg_left: so has a
+    # prefill leg, with a LegEnd. gone: a request ended that is at no replica, but was sent to some.
     cdef int left(self, int32_t row, int64_t now_ns) except -1 nogil
     cdef int leg_left(self, int32_t row, int8_t how, int64_t now_ns) except -1 nogil
     cdef int gone(self, int32_t row, int64_t now_ns) except -1 nogil
 
-    # One whose prefill leg is settled will be sent somewhere again.
+    # A request with an ended prefill leg will be sent to a replica again.
     cdef int returned(self, int32_t row, int64_t now_ns) except -1 nogil
 
-    # It goes from its replica to another, numbered as in the cluster, with what it has generated; the move began at
-    # `since_ns`.
+    # A request moves from its replica to another, numbered as in the cluster, with its generated tokens; the move began
+    # at `since_ns`.
     cdef int moved(self, int32_t row, int32_t replica, int64_t since_ns, int64_t now_ns) except -1 nogil
 
-    # It has left the cluster, from a replica; when all that left at this instant are known, `settle` lets others pass.
+    # ended: a request has left the cluster, from a replica. settle: after all departures of an instant, pass others on.
     cdef int ended(self, int32_t row, int8_t how, int64_t now_ns) except -1 nogil
     cdef int settle(self, int64_t now_ns) except -1 nogil
 
-    # A replica may be routed to from now on, once others that open with it have, and `settle` lets those pass that wait
-    # for it; False: it could be before. It may be no more.
+    # open: a replica becomes routable (False: it was before); after all that open at this instant, `settle` passes
+    # waiting requests on. close: it is routable no more.
     cdef bint open(self, int32_t replica, int64_t now_ns) except -1 nogil
     cdef int close(self, int32_t replica, int64_t now_ns) except -1 nogil
 

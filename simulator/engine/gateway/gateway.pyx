@@ -1,4 +1,4 @@
-"""The way of a request to the replicas of its model: admission, gateway queue, router.
+"""The path of a request to the replicas of its model: admission, gateway queue, router.
 
 Where a step takes no time and nothing else happens at its instant, it follows at once; otherwise through an event, so
 that at one instant all arrivals come before all admissions, and these before all routings.
@@ -26,7 +26,7 @@ from simulator.errors import BadAnswer
 
 
 cdef bint lets_in(Admission admission, int32_t row, int64_t now_ns) except -1 nogil:
-    """Return whether admission lets a request in, which it answers with 0 or 1."""
+    """Return whether the admission policy, which answers 0 or 1, admits a request."""
     cdef int answer = admission.admit(row, now_ns)
     if answer != 0 and answer != 1:
         with gil:
@@ -35,7 +35,7 @@ cdef bint lets_in(Admission admission, int32_t row, int64_t now_ns) except -1 no
 
 
 cdef inline void add(Gateway gateway, ReplicaAccount* account, int32_t row) noexcept nogil:
-    """Note in an account that a request has come."""
+    """Add a request to an account."""
     account.in_flight += 1
     account.in_flight_tokens += gateway._fleet.requests[row].prompt_tokens
     if gateway._foretells:
@@ -43,7 +43,7 @@ cdef inline void add(Gateway gateway, ReplicaAccount* account, int32_t row) noex
 
 
 cdef inline void take(Gateway gateway, ReplicaAccount* account, int32_t row) noexcept nogil:
-    """Note in an account that a request has gone."""
+    """Take a request out of an account."""
     account.in_flight -= 1
     account.in_flight_tokens -= gateway._fleet.requests[row].prompt_tokens
     if gateway._foretells:
@@ -51,7 +51,7 @@ cdef inline void take(Gateway gateway, ReplicaAccount* account, int32_t row) noe
 
 
 cdef inline int32_t book(Gateway gateway, int32_t row, int32_t replica, int8_t role, int64_t now_ns) except -2 nogil:
-    """Note that a request is for a replica, to do what its role says; return its row, a prefill leg has its own."""
+    """Assign a request to a replica with a LegRole; return its row (a prefill leg has a row of its own)."""
     cdef ReplicaAccount* account = &gateway.view.accounts[replica]
     cdef int32_t client = row
     if role == ROLE_PREFILL:
@@ -70,13 +70,13 @@ cdef inline int32_t book(Gateway gateway, int32_t row, int32_t replica, int8_t r
 
 
 cdef inline int send(Gateway gateway, int32_t row, int32_t replica, int8_t role, int64_t now_ns) except -1 nogil:
-    """Dispatch a request to do what its role says."""
+    """Dispatch a request with its LegRole."""
     return gateway._fleet.send(
         book(gateway, row, replica, role, now_ns), gateway.view.accounts[replica].replica, now_ns)
 
 
 cdef inline int note_sent(Gateway first, int32_t row, int64_t now_ns) except -1 nogil:
-    """Tell those that let a request in that a replica has it."""
+    """Notify admission and gateway queue that a replica has the request."""
     if first.admission is not None:
         first.admission.sent(row, now_ns)
     if first.queue is not None:
@@ -85,7 +85,7 @@ cdef inline int note_sent(Gateway first, int32_t row, int64_t now_ns) except -1 
 
 
 cdef inline int note_left(Gateway first, int32_t row, int64_t now_ns) except -1 nogil:
-    """Tell them that no replica has it any more."""
+    """Notify admission and gateway queue that no replica has the request any more."""
     if first.admission is not None:
         first.admission.left(row, now_ns)
     if first.queue is not None:
@@ -94,7 +94,7 @@ cdef inline int note_left(Gateway first, int32_t row, int64_t now_ns) except -1 
 
 
 cdef inline void note_end(Gateway first) noexcept nogil:
-    """Let others of the queue pass for a request that is gone."""
+    """Let the queue pass on another request in place of one that ended."""
     if first.queue is not None:
         first._owed += first.queue.tries_on_departure
 
@@ -106,8 +106,8 @@ cdef class Gateway:
     index : its number in the cluster.
     fleet : the replicas and their events.
     view, admission, queue, router, tracer : see gateway.pxd.
-    times_ns : that the admission policy and the router take; after which a request that no replica could take is routed
-        again, and how long after its admission it may be.
+    times_ns : duration of an admission decision and of a routing decision; delay before a request is routed again
+        that no replica could take, and how long after its admission that may happen.
     """
 
     def __init__(self, int32_t index, Fleet fleet, LiveView view, parts, times_ns):
@@ -139,9 +139,9 @@ cdef class Gateway:
         free(self._places)
 
     def pair(self, Gateway second, PairingBase pairing, decode_first):
-        """Have another gateway for what follows the prompts of requests that come here.
+        """Have another gateway serve the decode legs of requests that arrive here.
 
-        decode_first : a replica of that one is chosen at once, too, so that both decisions take their time.
+        decode_first : the decode replica is chosen at once, too, and both decisions take their time.
         """
         if decode_first:
             self.routing_ns, second.routing_ns = self.routing_ns + second.routing_ns, 0
@@ -150,7 +150,7 @@ cdef class Gateway:
         self.shift_ns = min(self.shift_ns, second.shift_ns)
 
     def hold_back(self, Stage stage):
-        """Have requests that were let in wait for a stage before they are routed."""
+        """Have admitted requests wait for a stage before they are routed."""
         self._stage, self._is_direct, self.is_blind = stage, False, False
 
     cdef int arrive(self, int32_t row, int64_t now_ns) except -1 nogil:
@@ -180,7 +180,7 @@ cdef class Gateway:
         return -1
 
     cdef int admit(self, int32_t row, int64_t now_ns) except -1 nogil:
-        if self._fleet.requests[row].status >= COMPLETED:       # its client gave up meanwhile; likewise below
+        if self._fleet.requests[row].status >= COMPLETED:       # its client gave up meanwhile
             return 0
         if self.admission is not None and not lets_in(self.admission, row, now_ns):
             return self._fleet.refuse(row, REJECTED, CAUSE_ADMISSION, now_ns)
@@ -219,7 +219,7 @@ cdef class Gateway:
         return self._fleet.events.push(now_ns + self.routing_ns, ROUTE, ROUTE, self.index, row)
 
     cdef int _attempt(self, int64_t now_ns) except -1 nogil:
-        """Pass on the next of the gateway queue, if it may go."""
+        """Pass on the first request of the gateway queue, if it may go."""
         cdef int32_t row
         self._keep_ticking(now_ns)
         if self.queue.size == 0:

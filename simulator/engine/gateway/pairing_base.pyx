@@ -1,9 +1,9 @@
-"""Who decides whether the two legs of a request are apart: what the gateway knows of it."""
+"""Base of the policy that gives a request one leg or two: the part that the gateway uses."""
 from libc.stdint cimport int32_t, int64_t
 
 
 cdef class PairingBase:
-    """Base of `hand_over.pairing.Pairing`, which knows the gateways that know it."""
+    """Base of `hand_over.pairing.Pairing`, which refers to the gateways that refer to it."""
 
     cdef int route(self, int32_t row, int64_t now_ns) except -1 nogil:
         return 0

@@ -1,8 +1,8 @@
-"""What a request waits for between admission and router."""
+"""Base of a stage that holds requests back between admission and router."""
 from libc.stdint cimport int32_t, int64_t
 
 
 cdef class Stage:
-    # Does a request that was let in have to wait? Who says so lets it go on, by Gateway.go_on. Asked again of one that
-    # is to be sent somewhere else.
+    # Return whether an admitted request has to wait. The stage ends the wait with Gateway.go_on. Called again if the
+    # request is to be sent to another replica.
     cdef bint holds(self, int32_t row, int64_t now_ns) except -1 nogil

@@ -1,4 +1,4 @@
-"""Every decision of a router: how good the replicas were for the request, and how they stood."""
+"""Record of a router's decisions: the score and the state of each candidate replica."""
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
@@ -13,11 +13,11 @@ from simulator.routing.base cimport Router
 cdef class DecisionTracer(Tracer):
     cdef LiveView _view
     cdef int32_t _gateway              # its index
-    cdef int32_t _most                  # candidates that are written down
+    cdef int32_t _most                  # candidates recorded per decision
     cdef RowStream _decisions
     cdef RowStream _candidates
     cdef bint _has_begun
-    cdef bint _is_sole_viewer           # nobody else looks at the replicas
+    cdef bint _is_sole_viewer           # no other component reads the replicas
     cdef double* _scores                # [replica]
     cdef int32_t* _ranking              # [_most] the best candidates, the best first
     cdef int32_t _num_ranked

@@ -1,7 +1,7 @@
-"""Every decision of a router: how good the replicas were for the request, and how they stood.
+"""Record of a router's decisions: the score and the state of each candidate replica.
 
-A replica is a candidate if the router would take it at all. Regret is what the best score was better than that of the
-replica that was chosen; of a router without scores, minus the effective load is scored (waiting + running + in flight).
+A replica is a candidate if the router would take it at all. Regret is the best score minus the score of the chosen
+replica; for a router without scores, the score is minus the effective load (waiting + running + in flight).
 Source: counterfactual regret of BLIS (inference-sim, sim/cluster/counterfactual.go).
 """
 from libc.math cimport INFINITY, NAN, isfinite
@@ -22,11 +22,11 @@ from simulator.routing.base cimport Router
 
 @cython.final
 cdef class DecisionTracer(Tracer):
-    """Write down the decisions of one gateway; this changes none of them.
+    """Record the decisions of one gateway, without changing any.
 
     view : of the router.
     gateway : index of the gateway.
-    most : candidates that are written down for each decision, the best first; >= 1.
+    most : candidates recorded per decision, the best first; >= 1.
     decisions, candidates : RowStream of `records.DECISION` and `records.CANDIDATE`; gateways may share them.
     """
 
@@ -61,9 +61,9 @@ cdef class DecisionTracer(Tracer):
         return self._write_candidates(now_ns)
 
     cdef int _score(self, Router router, int32_t row, int64_t now_ns) except -1 nogil:
-        """Ask for scores without making a snapshot that others would see."""
+        """Compute scores without leaving a snapshot that other readers would see."""
         cdef int64_t taken_ns = self._view._taken_ns
-        if not self._has_begun:                 # by now all others have said what they look at
+        if not self._has_begun:                 # by now every other reader has requested its fields
             self._has_begun = True
             self._is_sole_viewer = not self._view.wants_states()
             self._view.wants_counts = self._view.wants_counts or self._is_sole_viewer       # for the effective load
@@ -79,7 +79,7 @@ cdef class DecisionTracer(Tracer):
         cdef int32_t i, place
         self._num_ranked = self._num_candidates = 0
         for i in range(self._view.num_replicas):
-            if not self._view.accounts[i].is_routable or not self._scores[i] > -INFINITY:       # NaN neither
+            if not self._view.accounts[i].is_routable or not self._scores[i] > -INFINITY:       # NaN is no candidate
                 continue
             self._num_candidates += 1
             place = self._num_ranked
@@ -110,7 +110,7 @@ cdef class DecisionTracer(Tracer):
         return 0
 
     cdef const ReplicaState* _seen(self, int32_t replica, int64_t now_ns) except NULL nogil:
-        """Return what the router could see of a replica."""
+        """Return the state of a replica as visible to the router."""
         if self._view._interval_ns > 0:
             return &self._view.states[replica]
         observe(<Replica>self._view._replicas[replica], now_ns, &self._state)

@@ -1,1 +1,1 @@
-"""Prefill and decode apart: requests handed over from one replica to another, with their KV."""
+"""Disaggregated prefill and decode: requests move from one replica to another, with their KV."""

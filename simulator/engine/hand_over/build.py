@@ -1,4 +1,4 @@
-"""Build what hands requests over."""
+"""Construction of disaggregated prefill and decode."""
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -16,10 +16,10 @@ def with_prefill_legs(workload, leaves_a_token):
     """Return the workload with a row for the prefill leg of each request.
 
     They are behind those of all clients, in the same order.
-    Its tables are from now on the first rows of those, so that both are the same to whoever writes to them.
+    The clients' tables become views of the first rows, so that writes through either are seen in both.
 
-    leaves_a_token : bool (requests,), or one for all: the last token of the prompt, if there are others, is no part of
-        the prefill leg. A decode replica computes it again, which a state of linear attention that knows it would count
+    leaves_a_token : bool (requests,), or one for all: exclude the last token of the prompt, unless it is alone, from
+        the prefill leg. A decode replica computes it again; a state of linear attention that covers it would count it
         twice. Source: vLLM 0.32.0, vllm/distributed/kv_transfer/kv_connector/v1/nixl/base_scheduler.py.
     """
     num_clients = len(workload)
@@ -38,7 +38,7 @@ def with_prefill_legs(workload, leaves_a_token):
 
 
 def new_transfers(num_requests: int) -> np.ndarray:
-    """Return the records of requests of which none has been split."""
+    """Return the transfer records of requests before any is split."""
     table = np.zeros(num_requests, records.TRANSFER)
     for name in ("prefill_done_ns", "start_ns", "end_ns"):
         table[name] = records.NEVER_NS
@@ -49,9 +49,9 @@ def new_transfers(num_requests: int) -> np.ndarray:
 
 def hand_over_between(fleet, gateways: Sequence[Gateway], plan, seats: Sequence,
                       gateway: Callable) -> tuple[list[Gateway], HandOver]:
-    """Return all gateways, and the operation that hands requests over.
+    """Return all gateways, and the operation for KV transfer.
 
-    gateways : one for each model, of the replicas that compute prompts. plan : ClusterPlan. seats : of build.PoolSeat.
+    gateways : one for each model, of the prefill replicas. plan : ClusterPlan. seats : of build.PoolSeat.
     gateway : makes another one, called with index, model, the GatewayPlan as `front`, and a `router` in place of that
         plan's; None: that one.
     """

@@ -1,8 +1,8 @@
-"""What befell the prefill legs of clients, added to what befell these."""
+"""Journeys of clients' requests, with those of their prefill legs added."""
 
 
 def merged_journeys(journeys, num_clients):
-    """Return the journeys of clients, what befell their prefill legs added to them."""
+    """Return the journeys of clients' requests, with those of their prefill legs added."""
     merged, legs = journeys[:num_clients], journeys[num_clients:]
     for name in ("downtime_ns", "retries", "migrations"):
         merged[name] += legs[name]

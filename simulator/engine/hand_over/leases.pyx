@@ -1,10 +1,10 @@
-"""How long blocks wait to be read: leases that the replica which will read them renews.
+"""KV leases: how long blocks wait to be read, with renewal by the replica that will read them.
 
 When a prefill leg ends, its replica keeps the blocks for the time of a lease. As long as a decode replica has the
-request and its KV has not come, it sends a heartbeat again and again, each of which has the lease run for an extension
-at least. vLLM's decode replica sends them for all requests at once, when the last ones are old enough; here each
-request has its own, the first when it comes. An extension is longer than the time between two, so that a lease does not
-run out while they come: only where they begin and end has anything to be done. Source: vLLM 0.32.0,
+request and its KV has not arrived, it sends heartbeats, each of which extends the lease to at least an extension from
+then. vLLM's decode replica sends them for all requests at once, when the last ones are old enough; here each
+request has its own, the first when it arrives. An extension is longer than the interval of heartbeats, so that a lease
+cannot run out meanwhile: only their begin and their end need any work. Source: vLLM 0.32.0,
 vllm/distributed/kv_transfer/kv_connector/v1/nixl/base_scheduler.py and base_worker.py.
 """
 from libc.stdint cimport int32_t, int64_t
@@ -20,8 +20,8 @@ from simulator.core.slot_heap cimport SlotHeap
 cdef class Leases:
     """The leases of a cluster.
 
-    num_replicas : of the cluster. lease_ns : how long one runs that nobody renews. beat_ns : between two heartbeats; 0:
-        there are none. extension_ns : how long one runs at least after each.
+    num_replicas : of the cluster. lease_ns : duration of a lease without renewals. beat_ns : heartbeat interval; 0:
+        no heartbeats. extension_ns : least remaining time after each heartbeat.
     """
 
     def __init__(self, int32_t num_replicas, int64_t lease_ns, int64_t beat_ns, int64_t extension_ns):
@@ -105,7 +105,7 @@ cdef class Leases:
         return self._held[replica]
 
     def on(self):
-        """Return (row, source, reader, until_ns) of those that have not run out; until_ns is None while renewed."""
+        """Return (row, source, reader, until_ns) of leases that have not run out; until_ns is None while renewed."""
         return [(self._leases[i].row, self._leases[i].source, self._leases[i].reader,
                  None if self._leases[i].beats_since_ns >= 0 else self._leases[i].until_ns)
                 for i in range(self.room) if self.is_on(i) and not self._leases[i].has_expired]
@@ -135,7 +135,7 @@ cdef class Leases:
         self.end(index)
 
     def expired(self, now_ns):
-        """Return those that have run out by then."""
+        """Return the leases that have run out by `now_ns`."""
         found, index = [], self.take(now_ns)
         while index >= 0:
             found.append(index)
@@ -143,5 +143,5 @@ cdef class Leases:
         return found
 
     def next_end_ns(self):
-        """Return when the first runs out, NEVER_NS if none does."""
+        """Return when the first lease runs out, NEVER_NS if none does."""
         return self.next_ns()

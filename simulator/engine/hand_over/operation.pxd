@@ -1,8 +1,8 @@
-"""Requests whose prompt one replica computes, and the rest another.
+"""Requests with prefill at one replica and decode at another.
 
-Such a request is two rows to the engine: its own, for what follows the prompt, and behind those of all clients that of
-its prefill leg, whose text is the prompt and whose answer a token that nobody sees. Each has its state and its place at
-a replica; policies and results know the first alone.
+Such a request has two rows in the engine: its own, for the decode leg, and behind all clients' rows that of its
+prefill leg, with the prompt as its text and one hidden token as its output. Each row has its own state and
+replica; policies and results use the first alone.
 """
 from libc.stdint cimport int8_t, int32_t, int64_t
 cimport cython
@@ -17,23 +17,23 @@ from simulator.engine.hand_over.wire cimport Wire
 from simulator.engine.operations.base cimport Operation
 
 
-cdef enum Order:                # in the order of ORDERS in plan.py
+cdef enum Order:                # by index in ORDERS in plan.py
     SOURCE_FIRST
     BOTH_AT_ONCE
     DESTINATION_FIRST
 
 
-cdef enum Granularity:          # in the order of GRANULARITIES there
+cdef enum Granularity:          # by index in GRANULARITIES in plan.py
     PROMPT
     CHUNK
     LAYER
 
 
-cdef struct End:                # a replica, as a hand-over sees it
+cdef struct End:                # a replica as an end of transfers
     void* replica               # Replica, borrowed
     void* scheduler             # its Scheduler, borrowed
-    void* first                 # Gateway that sends it prefill legs, borrowed; NULL: none does
-    void* second                # Gateway for what follows the prompts that it computes, borrowed
+    void* first                 # Gateway that sends it prefill legs, borrowed; NULL: none
+    void* second                # Gateway for the decode legs of prompts that it computes, borrowed
     int32_t pool
     int32_t block_size
 
@@ -43,45 +43,45 @@ cdef class HandOver(Operation):
     cdef readonly Transport transport
     cdef readonly Leases leases
     cdef readonly object table          # structured array (requests,), records.TRANSFER
-    cdef Transfer* _transfers           # [row of a client] of it
+    cdef Transfer* _transfers           # [row of a client] of `table`
     cdef End* _ends                     # [replica]
     cdef Wire _wire
-    cdef list _watchers                 # called as watcher(replica, now_ns) when one has less to do for others
-    cdef bint _is_watched               # there are any
+    cdef list _watchers                 # called as watcher(replica, now_ns) when a replica has less to do for others
+    cdef bint _is_watched               # _watchers is not empty
     cdef Fleet _fleet
     cdef list _gateways                 # Gateway
-    cdef list _pairings                 # Pairing, which the gateways know
+    cdef list _pairings                 # Pairing, referred to by the gateways
     cdef Request* _requests             # [row] borrowed from the workload
     cdef int32_t _num_clients           # rows from here on are prefill legs
-    cdef set _acquainted                # (prefill replica, decode replica) that have shaken hands; None: nobody has to
+    cdef set _acquainted                # (prefill replica, decode replica) after a handshake; None: no handshakes
     cdef int64_t _handshake_ns, _hop_ns, _notice_ns
     cdef bint _takes_whole_prompt, _pushes, _sends_token, _is_unawaited
     cdef Order _order
     cdef Place _place
     cdef Granularity _granularity
     cdef int64_t _awaited_ns            # when the transport's next event is due; NEVER_NS: there is none
-    cdef readonly int64_t moved         # requests whose KV has come
-    cdef int64_t _awaited_lease_ns      # the same of the leases
-    cdef bint _has_leases               # blocks wait for a decode replica that asks for them: nixl
-    cdef readonly int64_t started       # transfers, or pieces of them; completed, and such that did not come to an end:
-    cdef readonly int64_t completed     # for what the prefill replica keeps, or as the decode replica was lost itself
+    cdef readonly int64_t moved         # requests with all KV transferred
+    cdef int64_t _awaited_lease_ns      # when the next lease ends; NEVER_NS: none
+    cdef bint _has_leases               # blocks wait for the decode replica to read them: nixl
+    cdef readonly int64_t started       # transfers or parts; those completed, and those that failed or were
+    cdef readonly int64_t completed     # cancelled: because the prefill replica failed, or the decode replica
     cdef readonly int64_t failed
     cdef readonly int64_t cancelled
     cdef readonly int64_t expired       # leases that ran out
-    cdef readonly int64_t num_bytes     # that were moved
+    cdef readonly int64_t num_bytes     # bytes moved
 
-    # A request is split: its prompt goes to a replica, and what follows perhaps to another, as numbered in the view of
-    # the second gateway; -1: that is not known yet. `is_all`: its prompt is all there is to do.
+    # Split a request: its prefill leg is for a replica, and its decode leg for another, as numbered in the view of
+    # the second gateway; -1: not chosen yet. `is_all`: the request ends with its prompt.
     cdef int begin(self, int32_t row, int32_t decode_place, int32_t prefill_replica, bint is_all) except -1 nogil
 
-    # It was: send its prompt to a replica of the first gateway, as numbered there; or the request to the other one that
-    # was chosen for it, or to both, as the protocol has it.
+    # Send a split request: its prefill leg to a replica of the first gateway, as numbered there; its decode leg to the
+    # chosen one; or both, depending on the protocol.
     cdef int send(self, int32_t row, int32_t prefill_place, int64_t now_ns) except -1 nogil
 
-    # A replica does a whole request.
+    # One replica serves the whole request.
     cdef void keep_whole(self, int32_t row) noexcept nogil
 
-    # A request goes to a decode replica, if its prompt has been computed; False: that is still to do.
+    # Send a request to a decode replica, if its prompt has been computed; False: it has not.
     cdef bint go_on(self, int32_t row, int64_t now_ns) except -1 nogil
 
     cdef int _leg_left(self, int32_t leg, int64_t now_ns) except -1 nogil

@@ -1,12 +1,12 @@
-"""Requests whose prompt one replica computes, and the rest another.
+"""Requests with prefill at one replica and decode at another.
 
-A prefill replica computes the prompt of a request, as if one token were asked for, and keeps the blocks. When that is
-known to the router the request itself goes to a decode replica. Its scheduler gives it blocks, and it waits there for
-its KV without taking a place among those that run. The replica reads what it has not, recomputes the last token of the
-prompt, and goes on; the prefill replica frees the blocks when it hears that they have been read. Source: vLLM 0.32.0,
-NixlConnector in pull mode, vllm/distributed/kv_transfer/kv_connector/v1/nixl/. Other protocols differ in who hears of a
-request first, in how there comes to be room for it, and in what moves as one: plan.py has these, domain/protocols.py
-says which protocol does what.
+A prefill replica computes the prompt of a request, as if one output token were requested, and keeps the blocks. When
+the router is notified of that, the request itself goes to a decode replica. Its scheduler allocates blocks, and the
+request waits there for its KV, outside the running list. The replica reads the missing KV, recomputes the last token
+of the prompt, and goes on; the prefill replica frees the blocks when notified of the end of the read. Source: vLLM
+0.32.0, NixlConnector in pull mode, vllm/distributed/kv_transfer/kv_connector/v1/nixl/. Other protocols differ in the
+replica that gets a request first, in the allocation of room for it, and in the unit of transfer: plan.py explains
+these choices, domain/protocols.py has them by protocol.
 """
 from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
@@ -39,7 +39,7 @@ from simulator.engine.output.executions import merged
 
 
 cdef inline void forget(Transfer* it) noexcept nogil:
-    """Let nothing be known of an attempt to hand over."""
+    """Reset the record of an earlier attempt."""
     it.prefill_done_ns = it.start_ns = it.end_ns = -1
     it.num_bytes = 0
     it.prefill_replica = it.decode_replica = it.decode_place = it.prefill_slot = it.decode_slot = it.lease = -1
@@ -49,9 +49,9 @@ cdef inline void forget(Transfer* it) noexcept nogil:
 
 @cython.final
 cdef class HandOver(Operation):
-    """The hand-overs of a cluster.
+    """All KV transfers of a cluster.
 
-    fleet, gateways : as operations are made with. plan : ClusterPlan, with a `hand_over`. network : plan.Network.
+    fleet, gateways : arguments of all operations. plan : ClusterPlan, with a `hand_over`. network : plan.Network.
     """
 
     def __init__(self, Fleet fleet, gateways, plan, network):
@@ -90,7 +90,7 @@ cdef class HandOver(Operation):
         free(self._ends)
 
     def pair(self, Gateway first, Gateway second, pairing, decode_first):
-        """Have a gateway hand over to another what it has split; `pairing` : Pairing, which decides."""
+        """Have the first gateway split requests, with decode legs at the second; `pairing` : Pairing, which decides."""
         cdef int32_t i, replica
         self._pairings.append(pairing)
         first.pair(second, pairing, decode_first)
@@ -98,7 +98,7 @@ cdef class HandOver(Operation):
             replica = first.view.accounts[i].replica
             self._ends[replica].first, self._ends[replica].second = <void*>first, <void*>second
 
-    # ---- a request is split, or is not
+    # ---- split requests
 
     cdef int begin(self, int32_t row, int32_t decode_place, int32_t prefill_replica, bint is_all) except -1 nogil:
         cdef Transfer* it = &self._transfers[row]
@@ -129,11 +129,11 @@ cdef class HandOver(Operation):
     cdef int noticed(self, int32_t row, int64_t now_ns) except -1 nogil:
         if row < self._num_clients and self._transfers[row].stage == NOT_COME:
             return self._give_up(row, now_ns)
-        if row < self._num_clients and self._transfers[row].stage == MOVED:     # all of it was there anyway
+        if row < self._num_clients and self._transfers[row].stage == MOVED:     # its decode replica had all of it
             return self._let_go(row, now_ns, self._notice_ns)
         if row < self._num_clients:
             return self._greet(row, now_ns)
-        if self._requests[row].status < COMPLETED:          # it begins, or a chunk of it is computed
+        if self._requests[row].status < COMPLETED:          # the leg begins, or a chunk of it is computed
             return self._move(row - self._num_clients, now_ns)
         return self._leg_left(row, now_ns)
 
@@ -145,16 +145,16 @@ cdef class HandOver(Operation):
         cdef int64_t delay_ns
         if it.stage == PROMPT_ONLY and status == COMPLETED:
             how = LEG_COMPLETED
-        self._fleet.recorder.finished -= 1                  # no client has left
+        self._fleet.recorder.finished -= 1                  # no client's request has left
         if self._requests[leg].replica >= 0:
             (<Gateway>self._ends[self._requests[leg].replica].first).leg_left(leg, how, now_ns)
-        if self._requests[row].status >= COMPLETED:         # nobody waits for it any more
+        if self._requests[row].status >= COMPLETED:         # the request has ended meanwhile
             return self._let_go(row, now_ns, 0)
-        if status != COMPLETED and self._requests[row].replica >= 0:    # the decode replica has it already
+        if status != COMPLETED and self._requests[row].replica >= 0:    # it is at the decode replica already
             return self._fleet.events.push(now_ns, HAND_OVER, HAND_OVER, 0, row)
         if it.stage == PROMPT_ONLY or status != COMPLETED:
             self._tell(it.prefill_replica, now_ns)
-        if status != COMPLETED:                             # it was refused there, or lost
+        if status != COMPLETED:                             # the leg was refused there, or lost
             return self._fleet.refuse(row, status, NO_CAUSE, now_ns)
         if it.stage == PROMPT_ONLY:
             return self._complete(row, now_ns)
@@ -176,7 +176,7 @@ cdef class HandOver(Operation):
         return 0
 
     cdef int _complete(self, int32_t row, int64_t now_ns) except -1 nogil:
-        """The prompt was all there was to do of a request: it is complete, with the token that nobody keeps."""
+        """Complete a request without output tokens after prefill; the sampled token is discarded."""
         self._fleet.gate.deliver(row, 1, now_ns)
         self._fleet.gate.leave(row, COMPLETED, now_ns)
         return 0
@@ -202,14 +202,14 @@ cdef class HandOver(Operation):
                 self.leases.renew(it.lease, now_ns)
         if replica == it.prefill_replica:
             it.is_local = True
-            self._let_go(row, now_ns, 0)                    # else it would wait for blocks that it keeps itself
+            self._let_go(row, now_ns, 0)                    # else it might wait for the blocks that it holds itself
         (<Gateway>second).dispatch(row, place, ROLE_DECODE, now_ns)
         return True
 
-    # ---- its KV is read
+    # ---- reads
 
     cdef int _greet(self, int32_t row, int64_t now_ns) except -1 nogil:
-        """Read, once the two replicas know each other."""
+        """Read the KV, after a handshake if the two replicas have not met."""
         cdef Transfer* it = &self._transfers[row]
         cdef int64_t delay_ns = self._notice_ns if self._pushes else 0
         cdef bint is_known = True
@@ -240,7 +240,7 @@ cdef class HandOver(Operation):
         cdef Transfer* it = &self._transfers[row]
         cdef int32_t leg = row + self._num_clients
         it.has_met = True
-        if self._has_leases and it.lease < 0:               # it has run out meanwhile
+        if self._has_leases and it.lease < 0:               # the lease has run out meanwhile
             self.started += 1
             return self._fail(row, now_ns)
         if self._order == DESTINATION_FIRST and it.stage == PREFILLING and self._requests[leg].status == WAITING:
@@ -248,14 +248,14 @@ cdef class HandOver(Operation):
         return self._move(row, now_ns)
 
     cdef int _move(self, int32_t row, int64_t now_ns) except -1 nogil:
-        """Send what of a prompt can be sent: all that is computed, or each layer as it is."""
+        """Send the part of a prompt that can be sent: tokens computed so far, or layers as they are computed."""
         cdef Transfer* it = &self._transfers[row]
         cdef int64_t ready = self._requests[row + self._num_clients].prompt_tokens
         cdef bint is_done = it.prefill_done_ns >= 0
         if not it.has_met or it.stage >= MOVING or (
                 self._requests[row].status >= COMPLETED and it.stage != SHAKING_HANDS):
             return 0
-        if self._granularity == CHUNK and not is_done:      # whole blocks, as long as more will come
+        if self._granularity == CHUNK and not is_done:      # whole blocks, as long as more will follow
             ready = it.computed_tokens - it.computed_tokens % self._ends[it.decode_replica].block_size
         elif not is_done and not (self._granularity == LAYER and it.has_begun):
             return 0
@@ -270,7 +270,7 @@ cdef class HandOver(Operation):
         return 0
 
     cdef int _start(self, int32_t row, int64_t first, int64_t behind, int64_t now_ns) except -1 nogil:
-        """Send a text from one token up to another, in whole blocks."""
+        """Send the text from token `first` to `behind`, in whole blocks."""
         cdef Transfer* it = &self._transfers[row]
         cdef int32_t block_size = self._ends[it.decode_replica].block_size
         cdef int32_t source = self._ends[it.prefill_replica].pool, destination = self._ends[it.decode_replica].pool
@@ -296,7 +296,7 @@ cdef class HandOver(Operation):
         return self._await_transport()
 
     cdef int _send_tail(self, int32_t row, int64_t now_ns) except -1 nogil:
-        """Send the last layer, when all others have come and it is computed."""
+        """Send the last layer, when all others have arrived and it is computed."""
         cdef Transfer* it = &self._transfers[row]
         cdef double frac = self._wire.last_layer(
             self._ends[it.prefill_replica].pool, self._ends[it.decode_replica].pool)
@@ -314,14 +314,14 @@ cdef class HandOver(Operation):
         if it.under_way > 0:
             return 0
         if self._requests[row].status < COMPLETED:
-            if it.stage < MOVING:                           # there is more to compute
+            if it.stage < MOVING:                           # the rest is still to be computed
                 return 0
             if it.is_tail:
                 return self._send_tail(row, now_ns)
         return self._come(row, now_ns)
 
     cdef int _come(self, int32_t row, int64_t now_ns) except -1 nogil:
-        """All has come: both replicas take notice when they look."""
+        """All KV has arrived: both replicas notice when they next check."""
         cdef Transfer* it = &self._transfers[row]
         cdef End* end = &self._ends[it.decode_replica]
         it.end_ns = now_ns
@@ -334,10 +334,10 @@ cdef class HandOver(Operation):
         self._fleet.touched(it.decode_replica)
         return self._let_go(row, now_ns, self._notice_ns * (not self._pushes))
 
-    # ---- a decode replica does not ask for it
+    # ---- pushes to a decode replica
 
     cdef int32_t _decode_place(self, int32_t row, int64_t now_ns) except -2 nogil:
-        """Return the decode replica, as numbered in the view; -1: none can take the request, and it was turned away."""
+        """Return the decode replica, as numbered in the view; -1: none can take the request: it was turned away."""
         cdef Transfer* it = &self._transfers[row]
         cdef void* second = self._ends[it.prefill_replica].second
         if it.decode_place < 0 or not (<Gateway>second).view.accounts[it.decode_place].is_routable:
@@ -350,7 +350,7 @@ cdef class HandOver(Operation):
         return it.decode_place
 
     cdef int _reserve(self, int32_t row, int64_t now_ns) except -1 nogil:
-        """Take blocks of a decode replica for a prompt that is computed, and send it; or drop the request."""
+        """Allocate blocks of a decode replica for a finished prefill, and send it; or drop the request."""
         cdef Transfer* it = &self._transfers[row]
         cdef int64_t prompt = self._requests[row].prompt_tokens
         cdef void* scheduler
@@ -370,7 +370,7 @@ cdef class HandOver(Operation):
         return self._start(row, it.sent_tokens, prompt, now_ns)
 
     cdef int _carry(self, int32_t row, int64_t now_ns) except -1 nogil:
-        """Send a prompt that is computed to a decode replica, which hears of the request when it comes."""
+        """Send a finished prefill to a decode replica, which gets the request when the KV arrives."""
         cdef Transfer* it = &self._transfers[row]
         it.stage = MOVED
         if (<Replica>self._ends[it.prefill_replica].replica).rank.take_first(row, now_ns):
@@ -382,12 +382,12 @@ cdef class HandOver(Operation):
         return self._queue_unawaited(row, now_ns) if self._is_unawaited else 0
 
     cdef int _queue_unawaited(self, int32_t row, int64_t now_ns) except -1 nogil:
-        """Have a request in the queue of its decode replica, which does not wake for it if it sleeps."""
+        """Put a request into the queue of its decode replica, without waking the replica if it sleeps."""
         cdef Transfer* it = &self._transfers[row]
         cdef void* replica = self._ends[it.decode_replica].replica
         cdef int64_t wake_ns = (<Replica>replica).wake_ns
         cdef bint sleeps = (<Replica>replica).pipeline.num_in_flight == 0 and wake_ns > now_ns
-        it.stage = MOVED                                    # as far as the replica looks
+        it.stage = MOVED                                    # for the replica, the KV is there
         (<Gateway>self._ends[it.prefill_replica].second).put(row, it.decode_place, ROLE_DECODE, now_ns)
         if sleeps:
             (<Replica>replica).wake_at(wake_ns)
@@ -395,7 +395,7 @@ cdef class HandOver(Operation):
         return 0
 
     cdef int _deliver_kv(self, int32_t row, int64_t now_ns) except -1 nogil:
-        """The KV of a request has come to a decode replica, which it joins now."""
+        """The KV of a request has arrived at a decode replica, which the request joins now."""
         cdef Transfer* it = &self._transfers[row]
         cdef void* second = self._ends[it.prefill_replica].second
         cdef void* replica = self._ends[it.decode_replica].replica
@@ -416,7 +416,7 @@ cdef class HandOver(Operation):
         return (<Gateway>second).put(row, it.decode_place, ROLE_DECODE, now_ns)
 
     cdef int _release(self, int32_t row, int64_t now_ns) except -1 nogil:
-        """Free the blocks that were reserved for a request; their replica runs no farther ahead than `now_ns`."""
+        """Free the blocks reserved for a request; their replica has no run beyond `now_ns`."""
         cdef Transfer* it = &self._transfers[row]
         if it.decode_slot >= 0:
             (<Scheduler>self._ends[it.decode_replica].scheduler).cancel(it.decode_slot)
@@ -426,16 +426,16 @@ cdef class HandOver(Operation):
         return 0
 
     cdef int _let_go(self, int32_t row, int64_t now_ns, int64_t notice_ns) except -1 nogil:
-        """Nobody reads the blocks of a prefill leg any more, which its replica may know from then on."""
+        """Release the blocks of a prefill leg, which will not be read; notify its replica after `notice_ns`."""
         cdef Transfer* it = &self._transfers[row]
         cdef Lease* lease
         it.stage = MOVED
-        if it.lease < 0:                                    # it ran out; or it did not begin, as the client had left
+        if it.lease < 0:                                    # the lease ran out; or never began, as the client had left
             self._free_slot(it.prefill_replica, it.prefill_slot, now_ns + notice_ns)
         else:
             lease = self.leases.at(it.lease)
             if self._is_cut_off(it.prefill_replica) or self._is_cut_off(lease.reader):
-                lease.row = -1                              # that is not heard
+                lease.row = -1                              # the notification is lost
             else:
                 self.leases.end(it.lease)
                 self._free_slot(it.prefill_replica, it.prefill_slot, now_ns + notice_ns)
@@ -446,7 +446,7 @@ cdef class HandOver(Operation):
         return self._tell_watchers(replica, now_ns) if self._is_watched and replica >= 0 else 0
 
     cdef int _tell_watchers(self, int32_t replica, int64_t now_ns) except -1 nogil:
-        with gil:                   # in a function of its own: one with objects takes the GIL whatever it does
+        with gil:                   # in a function of its own: a function with objects always takes the GIL
             for watcher in self._watchers:
                 watcher(replica, now_ns)
         return 0
@@ -460,7 +460,7 @@ cdef class HandOver(Operation):
         return 0
 
     cdef int _await_transport(self) except -1 nogil:
-        """Have an event when the transport changes next."""
+        """Schedule an event for the next change of the transport."""
         cdef int64_t next_ns = self.transport.next_ns()
         if next_ns < self._awaited_ns:
             self._awaited_ns = next_ns
@@ -486,9 +486,9 @@ cdef class HandOver(Operation):
         if row >= 0:
             if self._has_leases and (self._transfers[row].stage != SHAKING_HANDS
                                      or self._transfers[row].start_ns != now_ns):
-                return 0                                    # that came to nothing
+                return 0                                    # the transfer was cancelled
             return self._meet(row, now_ns) if not self._transfers[row].has_met else 0
-        if now_ns != self._awaited_ns:                      # another event came before it
+        if now_ns != self._awaited_ns:                      # an event at an earlier time was scheduled since
             return 0
         self._awaited_ns = NEVER_NS
         row = self.transport.take(now_ns)
@@ -497,10 +497,10 @@ cdef class HandOver(Operation):
             row = self.transport.take(now_ns)
         return self._await_transport()
 
-    # ---- what goes wrong
+    # ---- failures
 
     cdef int _await_leases(self) except -1 nogil:
-        """Have an event when the next lease runs out."""
+        """Schedule an event for the end of the next lease."""
         cdef int64_t next_ns = self.leases.next_ns()
         if next_ns < self._awaited_lease_ns:
             self._awaited_lease_ns = next_ns
@@ -508,7 +508,7 @@ cdef class HandOver(Operation):
         return 0
 
     cdef int _expire(self, int64_t now_ns) except -1 nogil:
-        """Free the blocks whose leases run out now; a read under way fails when it ends."""
+        """Free the blocks with leases that run out now; a read in progress fails when it ends."""
         cdef int32_t index
         cdef Lease* lease
         if now_ns != self._awaited_lease_ns:
@@ -533,7 +533,7 @@ cdef class HandOver(Operation):
         return replica >= 0 and (<Replica>self._ends[replica].replica).is_halted
 
     cdef void _desert(self, int32_t row, int64_t now_ns) noexcept nogil:
-        """Nobody will read the blocks of a request any more, and their replica does not know."""
+        """Abandon the blocks of a request, which will not be read any more; their replica is not notified."""
         cdef Transfer* it = &self._transfers[row]
         if it.lease < 0:
             return
@@ -545,7 +545,7 @@ cdef class HandOver(Operation):
         it.prefill_slot = it.lease = -1
 
     cdef int _fail(self, int32_t row, int64_t now_ns) except -1 nogil:
-        """A read fails that began; its decode replica takes notice when it looks."""
+        """Fail a read that has begun; the decode replica notices when it next checks."""
         self.failed += 1
         return self._break_off(row, False, now_ns)
 
@@ -560,14 +560,14 @@ cdef class HandOver(Operation):
         return self._await_leases()
 
     cdef int _give_up(self, int32_t row, int64_t now_ns) except -1 nogil:
-        """A request ends since its KV has not come."""
+        """End a request, as its KV has not arrived."""
         cdef int32_t replica = self._requests[row].replica
         self._fleet.journeys[row].cause = KV_LOAD_FAILED
         (<Replica>self._ends[replica].replica).withdraw(row, DROPPED, now_ns)
         self._fleet.touched(replica)
         return 0
 
-    # ---- replicas that fail, or are to go; for what sees to that
+    # ---- replicas that fail, or are removed
 
     def watch(self, watcher):
         """Call watcher(replica, now_ns) from now on when a replica has less to do for others."""
@@ -575,7 +575,7 @@ cdef class HandOver(Operation):
         self._is_watched = True
 
     def cut_off(self, int32_t replica, int64_t now_ns):
-        """Have a replica not be heard any more, nor hear: what is read there, or from there, fails."""
+        """Cut a replica off: reads at it, and from it, fail, and it neither sends nor receives notifications."""
         cdef int32_t index, row
         cdef Lease* lease
         for index in range(self.leases.room):
@@ -597,7 +597,7 @@ cdef class HandOver(Operation):
         self._await_leases()
 
     def loses_kv(self, int32_t replica):
-        """Have nothing left of the KV of a replica that is cut off."""
+        """Discard all KV of a replica that is cut off."""
         cdef int32_t index
         cdef Lease* lease
         for index in range(self.leases.room):
@@ -610,7 +610,7 @@ cdef class HandOver(Operation):
             self._acquainted = {pair for pair in self._acquainted if replica not in pair}
 
     def is_heard_again(self, int32_t replica, int64_t now_ns):
-        """Have a replica renew leases again, and hear of those that others renew."""
+        """Reconnect a replica: it renews its leases, and leases on its blocks are renewed."""
         cdef int32_t index
         cdef Lease* lease
         for index in range(self.leases.room):
@@ -634,19 +634,19 @@ cdef class HandOver(Operation):
             first.leg_left(row, LEG_RETRIED if is_retried else LEG_ENDED, now_ns)
             if is_retried:
                 first.returned(client, now_ns)
-            self._requests[row].status = DROPPED            # as far as its replica goes
+            self._requests[row].status = DROPPED            # as far as its replica is concerned
         if is_retried:
             self._transfers[client].stage = NOT_SPLIT
         return client
 
-    # ---- a client has left
+    # ---- a request has left
 
     cdef int ended(self, int32_t row, int8_t how, int64_t now_ns) except -1 nogil:
         cdef Transfer* it = &self._transfers[row]
         cdef int32_t leg = row + self._num_clients
-        if self._requests[row].replica < 0 and it.stage != NOT_SPLIT:       # it was sent, and no decode replica had it
+        if self._requests[row].replica < 0 and it.stage != NOT_SPLIT:       # it was sent, and reached no decode replica
             (<Gateway>self._ends[it.prefill_replica].first).gone(row, now_ns)
-        if self._place == RESERVED and it.stage == MOVED:   # it waited for its turn; or had it: there is nothing left
+        if self._place == RESERVED and it.stage == MOVED:   # it waits, or has its KV: nothing to release
             return self._release(row, now_ns)
         if self._order != SOURCE_FIRST and it.decode_slot >= 0 and it.under_way == 0 and it.stage < MOVING:
             (<Scheduler>self._ends[it.decode_replica].scheduler).comes_at(it.decode_slot, now_ns)
@@ -657,16 +657,16 @@ cdef class HandOver(Operation):
                 return self._let_go(row, now_ns, self._notice_ns)
         if (it.stage == PREFILLING or it.stage == PROMPT_ONLY) and self._requests[leg].status < COMPLETED:
             return self._fleet.withdraw(leg, self._requests[row].status, now_ns)
-        if it.stage == READY:                               # before its KV was asked for
+        if it.stage == READY:                               # before its KV was requested
             return self._let_go(row, now_ns, self._notice_ns)
         return 0
 
-    # ---- what came of it
+    # ---- results
 
     def report(self, run):
-        """See Operation: what the request table says of those that were split begins with the prefill leg.
+        """See Operation: the request table begins with the prefill leg of split requests.
 
-        Unless another leg was before it: a replica had begun to do all of it, and failed.
+        Except after a failed attempt at another replica to serve the whole request.
         """
         requests, every, table = run.workload.requests, self._fleet.workload.requests, self.table
         legs, split = every[len(table):], table["prefill_replica"] >= 0
@@ -692,7 +692,7 @@ cdef class HandOver(Operation):
         run.legs["request"] %= max(len(table), 1)
 
     def check(self):
-        """Raise RuntimeError unless the transport agrees with what is under way."""
+        """Raise RuntimeError unless the transport agrees with the count of transfers."""
         self.transport.check()
         self.leases.check()
         if self.started != self.completed + self.failed + self.cancelled + self.transport.num_under_way:

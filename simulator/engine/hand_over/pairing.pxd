@@ -1,4 +1,4 @@
-"""Who computes the prompt of a request, and who the rest: whether these are two, and when each is chosen."""
+"""Choice of prefill and decode replicas: whether a request is split, and when each replica is chosen."""
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
@@ -10,13 +10,13 @@ from simulator.routing.disaggregation.base cimport Decider
 
 @cython.final
 cdef class Pairing(PairingBase):
-    cdef void* _first                   # Gateway of the prefill replicas, borrowed; likewise of the decode replicas
+    cdef void* _first                   # Gateway of the prefill replicas, borrowed
     cdef void* _second
     cdef void* _hand_over               # HandOver, borrowed
     cdef readonly Decider decider       # None: every request is split
-    cdef bint _decode_first             # the decode replica is chosen when a request comes
-    cdef bint _turns_away               # a request whose prompt nobody takes, whatever else could serve it
-    cdef const Outcome* _outcomes       # [row] of the workload: of some requests no token is kept
+    cdef bint _decode_first             # the decode replica is chosen when a request arrives
+    cdef bint _turns_away  # turn a request away if no replica takes its prompt, even if another could serve all of it
+    cdef const Outcome* _outcomes       # [row] of the workload: some requests have no output tokens
     cdef object _owners
 
     cdef int32_t _replica_of(self, void* gateway, int32_t place) noexcept nogil

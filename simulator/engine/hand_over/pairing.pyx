@@ -1,4 +1,4 @@
-"""Who computes the prompt of a request, and who the rest: whether these are two, and when each is chosen."""
+"""Choice of prefill and decode replicas: whether a request is split, and when each replica is chosen."""
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
@@ -14,10 +14,10 @@ from simulator.routing.disaggregation.base cimport Decider
 cdef class Pairing(PairingBase):
     """The choice of replicas for the legs of requests of one model.
 
-    Where no replica can compute a prompt now, or the same one would go on with it, that does the whole request, unless
-    the router of the prompts turns it away.
+    If no replica can compute the prompt now, or the decode replica would compute it too, one replica serves the whole
+    request, unless the router for prompts turns it away.
 
-    first, second : Gateway of the replicas for prompts, and for what follows them or for whole requests.
+    first, second : Gateway of the replicas for prompts, and of the replicas for decode legs or whole requests.
     hand_over : HandOver. decider : Decider; None: every request is split. plan : HandOverPlan.
     """
 

@@ -1,4 +1,4 @@
-"""How requests are handed over from prefill to decode replicas: what `HandOver` is told."""
+"""Settings of disaggregated prefill and decode, as `HandOver` uses them."""
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -7,23 +7,23 @@ import numpy as np
 
 WAYS = ("out", "into")
 
-# Who is told of a request first: the prefill replica, and the decode replica when that is done; both; or the decode
-# replica, and the prefill replica when that has room.
+# The replica that gets a request first: the prefill replica, and the decode replica when prefill is done; both; or the
+# decode replica, and the prefill replica when the former has room.
 ORDERS = ("source", "both", "destination")
 
-# How a decode replica makes room: its scheduler gives blocks to a request that asks, and the prefill replica keeps its
-# own until they are read; blocks are taken when the prompt has been computed, or the request is dropped; or the
-# request comes when its KV has. In the latter two the prefill replica keeps nothing.
+# Room at a decode replica: its scheduler allocates blocks for a waiting request, and the prefill replica keeps its
+# own until they are read; blocks are allocated when the prompt has been computed, or the request is dropped; or the
+# request arrives after its KV. With the last two the prefill replica keeps nothing.
 PLACES = ("asked", "reserved", "afterwards")
 GRANULARITIES = ("prompt", "chunk", "layer")
 
 
 class Port(msgspec.Struct, frozen=True):
-    """How the replicas of a pool are linked; rates are per direction.
+    """Links of the replicas of a pool; rates are per direction.
 
-    outer_bytes_per_s : of all its network cards that transfers may use.
-    inner_bytes_per_s : between replicas of one scale-up domain; 0: as beyond.
-    replicas_per_domain : that share a scale-up domain.
+    outer_bytes_per_s : of all network cards of a replica that transfers may use.
+    inner_bytes_per_s : between replicas of one scale-up domain; 0: outer_bytes_per_s.
+    replicas_per_domain : number of replicas that share a scale-up domain.
     shares_node : the network cards belong to the node, and its replicas share them.
     """
 
@@ -34,13 +34,13 @@ class Port(msgspec.Struct, frozen=True):
 
 
 class Pair(msgspec.Struct, frozen=True):
-    """What a transfer from one pool to another is made of.
+    """Transfer sizes, and use of network cards, from one pool to another.
 
     token_bytes : on the wire for each token, replicated heads included.
-    request_bytes : besides, for each request.
-    block_bytes : instead, of a block of each group of layers, where these have block tables of their own.
+    request_bytes : added for each request.
+    block_bytes : in place of token_bytes, of a block of each group of layers, if groups have block tables of their own.
     source_frac, destination_frac : share of the network cards of either side that take part.
-    layer_frac : of the bytes of a token, those of its last layer.
+    layer_frac : share of a token's bytes that belongs to the last layer.
     """
 
     token_bytes: float
@@ -52,39 +52,39 @@ class Pair(msgspec.Struct, frozen=True):
 
 
 class HandOverPlan(msgspec.Struct, frozen=True):
-    """How requests are handed over.
+    """Routing of the two legs, protocol and timing of KV transfer.
 
     ports : of each pool.
-    pairs : {(prefill pool, decode pool): Pair} of those that hand over to each other.
-    prefill_front, decode_front : engine.plan.GatewayPlan, how replicas for either leg are chosen.
+    pairs : {(prefill pool, decode pool): Pair} of all pools with transfers.
+    prefill_front, decode_front : engine.plan.GatewayPlan, for the choice of replicas for either leg.
     decider, decider_parameters : a routing.disaggregation Decider subclass and its `Parameters`; None: all requests are
         split.
-    either_leg : any replica may do either leg, and the router of the prompts chooses for both.
-    decode_first : the decode replica is chosen when a request comes, else when its prompt has been computed; a replica
-        of both roles might then hand over to itself, and compute the prompt again.
+    either_leg : any replica may serve either leg, and the prefill router chooses for both.
+    decode_first : the decode replica is chosen when a request arrives, else when its prompt has been computed; a
+        replica of both roles might then be chosen for both legs, and compute the prompt again.
     contention : one of transport.CONTENTIONS.
     base_ns : of each transfer, before its bytes flow.
     handshake_ns : before the first transfer between two replicas.
     hop_ns : from the end of a prefill to the routing of the decode leg.
-    notice_ns : from the end of a transfer until its prefill replica may know.
-    lease_ns : blocks of a prompt stay for so long, if their decode replica is not heard of.
-    heartbeat_ns : from one renewal of a lease by it to the next; 0: leases are not renewed.
-    extension_ns : a lease runs so long at least from each renewal on.
-    recomputes : a decode replica computes itself what it could not read; else the request ends.
+    notice_ns : from the end of a transfer until its prefill replica is notified.
+    lease_ns : time for which blocks of a prompt stay without heartbeats of their decode replica.
+    heartbeat_ns : interval at which the decode replica renews a lease; 0: leases are not renewed.
+    extension_ns : least remaining time of a lease after each renewal.
+    recomputes : a decode replica recomputes KV that it could not read; else the request ends.
     takes_whole_prompt : blocks that the decode replica has already are sent, too.
-    order : who is told of a request first, one of ORDERS.
-    place : how the decode replica makes room, one of PLACES.
-    granularity : what moves as one, one of GRANULARITIES.
-    brings_token : the prefill replica's token is sent along, and the decode replica begins behind it.
-    sends_token : that one is moved like a token of the prompt.
-    pushes : the prefill replica moves the bytes, and hears from the decode replica where to.
+    order : the replica that gets a request first, one of ORDERS.
+    place : allocation of room at the decode replica, one of PLACES.
+    granularity : unit of transfer, one of GRANULARITIES.
+    brings_token : the prefill replica's token is sent along, and the decode replica continues after it.
+    sends_token : that token is moved like a token of the prompt.
+    pushes : the prefill replica sends the bytes, after the decode replica's notice of the destination.
     unawaited : a request enters the queue of its decode replica when its prompt is done, and the replica wakes for it
-        when its KV has come; where it forms a batch before that, it takes the request in all the same. With place
+        when its KV has arrived; if the replica forms a batch before that, it admits the request anyway. With place
         "afterwards".
-    resolution_ns : transfers end in whole ones, rounded up, unless they share links fairly.
+    resolution_ns : durations of transfers are rounded up to multiples of it, unless they share links fairly.
     reserved_tokens : see KVTier.
-    notices_at_start : an iteration notices what has come by its start, and tells at its end; else what has come by its
-        end.
+    notices_at_start : an iteration notices KV that arrived by its start, and reports it at its end; else KV that
+        arrived by its end.
     """
 
     ports: tuple[Port, ...]
@@ -118,12 +118,12 @@ class HandOverPlan(msgspec.Struct, frozen=True):
 
 
 class Ways(NamedTuple):
-    """How a replica deals with KV that others compute, or go on with.
+    """Behaviour of a replica in KV transfers.
 
-    polls : a step looks for what has come when it is launched, and reports it when it ends.
-    reads : it may read of others.
-    names_blocks : who gets a block matters, also of those without a hash.
-    needs_token : it computes no prompts: it waits for the token that follows one even if it has all KV of it.
+    polls : a step checks for arrived KV when it is launched, and reports it when it ends.
+    reads : it may read KV of other replicas.
+    names_blocks : the assignment of blocks to sequences matters, even of blocks without a hash.
+    needs_token : it computes no prompts: with a full prefix hit it still waits for the token that follows the prompt.
     """
 
     polls: bool
@@ -136,10 +136,10 @@ class Network:
     """The links of the replicas of a cluster, as `Transport` takes them.
 
     capacities : float64 (links,), bytes per ns.
-    ends : int32 (replicas, 6): the links by which KV leaves a replica and enters it, the same within its scale-up
-        domain, -1: as beyond, that domain, and the pool.
-    narrow : int32 (replicas, pools): a link of those network cards alone that take part in transfers with a pool; -1:
-        all do.
+    ends : int32 (replicas, 6): the links by which KV leaves a replica and enters it; the links for transfers within its
+        scale-up domain, -1: those beyond; that domain; and the pool.
+    narrow : int32 (replicas, pools): a link of only the network cards that take part in transfers with a pool;
+        -1: all do.
 
     Parameters
     ----------

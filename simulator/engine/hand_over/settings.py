@@ -1,4 +1,4 @@
-"""From what an experiment says of hand-overs to what the engine is told."""
+"""Derivation of HandOverPlan from the settings of an experiment."""
 import math
 from collections.abc import Sequence
 
@@ -14,17 +14,17 @@ US = 1e3        # ns
 
 def hand_over_plan(settings: KvTransfer, roles: Sequence, deployments: Sequence, fronts: Sequence, decider,
                    decode_first: bool, block_bytes: Sequence = ()) -> HandOverPlan:
-    """Return how requests are handed over.
+    """Return the plan for KV transfer.
 
-    roles : of each pool, with what it serves. deployments : likewise, None where the experiment names none.
-    fronts : GatewayPlan for prompts, and for what follows them.
+    roles : of each pool, with the model it serves. deployments : of each pool; None: the experiment has none.
+    fronts : GatewayPlan for prefill legs, and for decode legs.
     decider : a Decider subclass and its parameters; None: all requests are split.
-    block_bytes : of each pool, of a block of each group of its layers; None, or none given: they share a block table.
+    block_bytes : of each pool, of a block of each group of its layers; None, or empty: they share a block table.
 
     Raises
     ------
     InputErrors
-        Bytes or rates that are not known.
+        Unknown bytes or rates.
     """
     pairs = {(i, k): (deployments[i], deployments[k]) for i, (one, serves) in enumerate(roles)
              for k, (other, also) in enumerate(roles) if serves == also and one != "decode" and other != "prefill"}
@@ -53,7 +53,7 @@ def hand_over_plan(settings: KvTransfer, roles: Sequence, deployments: Sequence,
 
 
 def _seconds_ns(duration_s: float) -> int:
-    """Return a part of a lease in ns: whole seconds, as vLLM has it, unless it is shorter than one."""
+    """Return a part of a lease in ns: whole seconds, as in vLLM, unless it is shorter than one."""
     return max(round((math.floor(duration_s) if duration_s >= 1 else duration_s) * 1e9), 1)
 
 

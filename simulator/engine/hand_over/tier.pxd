@@ -8,7 +8,7 @@ from simulator.engine.replica.departures cimport Departures
 from simulator.kv.tier cimport External, KVTier, LoadEnd
 
 
-cdef enum Place:                        # in the order of PLACES in plan.py
+cdef enum Place:                        # by index in PLACES in plan.py
     ASKED_FOR
     RESERVED
     AFTERWARDS
@@ -16,18 +16,18 @@ cdef enum Place:                        # in the order of PLACES in plan.py
 
 @cython.final
 cdef class RemoteTier(KVTier):
-    cdef Transfer* _transfers           # [row] of the hand-over, borrowed
+    cdef Transfer* _transfers           # [row] HandOver's, borrowed
     cdef const Request* _requests
     cdef Departures _departures
     cdef int32_t _num_clients           # rows from here on are prefill legs
     cdef Place _place
-    cdef bint _comes_early              # requests are here before their prompts have been computed
-    cdef bint _brings_token             # KV comes with the token that follows it
-    cdef bint _needs_token              # which is waited for even where nothing is missing
-    cdef bint _hears_of_layers          # when a prefill leg begins is told
-    cdef bint _has_acted                # since a step was formed; in that step
+    cdef bint _comes_early              # requests are queued before their prompts have been computed
+    cdef bint _brings_token             # KV arrives with the token that follows it
+    cdef bint _needs_token              # that token is waited for even if no KV is missing
+    cdef bint _hears_of_layers          # the begin of a prefill leg is reported
+    cdef bint _has_acted                # the tier has acted since a step was formed; _acts: in that step
     cdef bint _acts
-    cdef bint _recomputes               # what does not come
-    cdef object _owners                 # the arrays these pointers borrow from
+    cdef bint _recomputes               # it recomputes KV that does not arrive
+    cdef object _owners                 # owners of the borrowed arrays
 
     cdef bint _has_kv(self, int32_t row) noexcept nogil

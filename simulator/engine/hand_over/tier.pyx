@@ -19,12 +19,12 @@ from simulator.engine.hand_over.plan import PLACES
 
 @cython.final
 cdef class RemoteTier(KVTier):
-    """What one replica may read of others, or keeps for them.
+    """The KV that one replica may read of others, or keeps for them.
 
-    `HandOver` does what it asks for.
+    `HandOver` carries out its requests.
 
     transfers : structured array (requests,), `records.TRANSFER`. requests : of the workload, with prefill legs.
-    departures : of the cluster, which hear of requests that want to be read.
+    departures : of the cluster, for reports of requests that want to be read.
     ways : plan.Ways. plan : HandOverPlan.
     """
 
@@ -50,21 +50,21 @@ cdef class RemoteTier(KVTier):
         if self._has_kv(row):
             found.comes_later, found.brings_token = self._place == ASKED_FOR, self._brings_token
             found.tokens = max(self._requests[row + self._num_clients].prompt_tokens - local_tokens, 0)
-            if self._place == AFTERWARDS:       # the token that came with it is computed here
+            if self._place == AFTERWARDS:       # the token that arrived with the KV is computed here
                 found.tokens = max(self._requests[row].prompt_tokens + self._requests[row].output_tokens
                                    - local_tokens - 1, 0)
-            elif found.tokens == 0 and not self._needs_token:       # sent again with some of its answer, which is here
+            elif found.tokens == 0 and not self._needs_token:       # sent again with part of its output: all KV is here
                 self._transfers[row].stage = MOVED
                 self._departures.add(row)
         return 0
 
     cdef bint _has_kv(self, int32_t row) noexcept nogil:
-        """Say whether a prefill replica has the KV of a prompt, or will have it."""
+        """Return whether a prefill replica has the KV of a prompt, or will have it."""
         cdef const Transfer* it = &self._transfers[row]
         if it.decode_slot >= 0:
             return False
         if self._place == AFTERWARDS:
-            return it.stage == MOVED and it.start_ns >= 0       # it was sent, and has come unless nobody awaits it
+            return it.stage == MOVED and it.start_ns >= 0       # it was sent, and has arrived, unless `unawaited`
         return it.stage == READY or (self._comes_early and it.stage == PREFILLING)
 
     cdef int64_t load(self, int32_t row, int32_t slot, External found, int64_t now_ns) except -1 nogil:
@@ -122,7 +122,7 @@ cdef class RemoteTier(KVTier):
         self._departures.add(row)
         return LOAD_FATAL
 
-    # ---- where steps are told
+    # ---- reports of steps
 
     cdef int leaves(self, int32_t slot, int32_t row, int64_t computed, int64_t text) except -1 nogil:
         self._has_acted = True
@@ -136,4 +136,4 @@ cdef class RemoteTier(KVTier):
         return self._acts
 
     cdef bint is_quiet(self) noexcept nogil:
-        return not (self._acts or self._has_acted)      # blocks of one who left may be freed when the step has ended
+        return not (self._acts or self._has_acted)  # blocks of a departed request may be freed when the step has ended

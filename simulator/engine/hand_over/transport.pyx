@@ -1,4 +1,4 @@
-"""KV on its way from replica to replica; see transport.pxd."""
+"""KV transfers between replicas; see transport.pxd."""
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
@@ -13,7 +13,7 @@ from simulator.core.slot_heap cimport SlotHeap
 
 import numpy as np
 
-CONTENTIONS = ("fair", "none", "at_start", "fifo")      # the order is that of `Contention`
+CONTENTIONS = ("fair", "none", "at_start", "fifo")      # order as in `Contention`
 
 # At one instant transfers end before others begin to flow, which would slow them down at the very end.
 cdef int64_t BEGINNING = <int64_t>1 << 60
@@ -32,7 +32,7 @@ cdef class Transport:
     """The links between the replicas of a cluster.
 
     network : plan.Network. contention : one of CONTENTIONS. base_ns : of each transfer.
-    resolution_ns : they take whole ones, rounded up; not with fair shares, which change meanwhile.
+    resolution_ns : durations are rounded up to multiples of it; not with fair shares, which change meanwhile.
     """
 
     def __init__(self, network, contention, int64_t base_ns, int64_t resolution_ns=1):
@@ -101,7 +101,7 @@ cdef class Transport:
         return -1
 
     cdef void _let_flow(self, int64_t now_ns) noexcept nogil:
-        """Let all begin to flow whose base is over; what ends at this instant has ended."""
+        """Start the flow of transfers with an ended base; transfers that end at this instant have been removed."""
         cdef int32_t slot = self._due.top()
         cdef int64_t order
         while slot >= 0 and self._due.next_ns() <= now_ns and not self._transits[slot].flows:
@@ -115,7 +115,7 @@ cdef class Transport:
         self._go_on(now_ns)
 
     cdef void _go_on(self, int64_t now_ns) noexcept nogil:
-        """Let the flows whose fair rate is another go on at that; while it stays the same, so does the end."""
+        """Apply changed fair rates to their flows; at an unchanged rate the end stays unchanged."""
         cdef int32_t i, slot
         cdef Transit* it
         cdef double rate
@@ -136,7 +136,7 @@ cdef class Transport:
         return self._rounded_ns(self._base_ns + round_half_up(num_bytes / self._rate(links, count)), 0)
 
     cdef int64_t _rounded_ns(self, int64_t end_ns, int64_t now_ns) noexcept nogil:
-        """Return when a transfer ends, which takes a whole number of its units of time, at least one."""
+        """Return when a transfer ends: after a whole number of resolution units, at least one."""
         cdef int64_t units = (end_ns - now_ns + self._resolution_ns - 1) // self._resolution_ns
         if self._contention == FAIR or self._resolution_ns == 1:
             return end_ns
@@ -191,7 +191,7 @@ cdef class Transport:
         self.num_under_way -= 1
 
     def crowding(self):
-        """Return what the summary says of how many transfers were under way at once."""
+        """Return concurrency of transfers, for the summary."""
         return {"peak_concurrent": self.peak_under_way,
                 "mean_depth_at_start": <double>self.depths / self.num_begun if self.num_begun else None}
 
@@ -209,7 +209,7 @@ cdef class Transport:
             self._share.check()
 
     def alone(self, source, destination, num_bytes):
-        """Return how long a transfer takes, in ns, if nothing else is under way."""
+        """Return the duration of a transfer, in ns, with no other transfer in progress."""
         return self.alone_ns(source, destination, num_bytes)
 
     def start(self, row, source, destination, num_bytes, now_ns):
@@ -221,7 +221,7 @@ cdef class Transport:
         self.stop(slot, now_ns)
 
     def ended(self, now_ns):
-        """Return the rows whose transfers come to their end by then, in order."""
+        """Return the rows with transfers that end by `now_ns`, in order."""
         rows, row = [], self.take(now_ns)
         while row >= 0:
             rows.append(row)
@@ -229,10 +229,10 @@ cdef class Transport:
         return rows
 
     def next_change_ns(self):
-        """Return when something changes next; None: nothing is under way."""
+        """Return when the next change is due; None: no transfer is in progress."""
         return self.next_ns() if self.next_ns() < NEVER_NS else None
 
     def rates(self):
-        """Return bytes per ns of those that flow, by row."""
+        """Return bytes per ns of flowing transfers, by row."""
         return {self._transits[slot].row: self._transits[slot].rate for slot in range(self._room)
                 if self._transits[slot].row >= 0 and (self._share is None or self._transits[slot].flows)}

@@ -1,4 +1,4 @@
-"""What moves when KV is handed over, in bytes on the wire."""
+"""Sizes of KV transfers, in bytes on the wire."""
 cimport cython
 from libc.stdint cimport int32_t, int64_t
 
@@ -7,8 +7,8 @@ from simulator.kv.base cimport KVCache
 
 @cython.final
 cdef class Wire:
-    # [prefill pool][decode pool]: of a token, of a request besides, of a block of each group of layers; and the share
-    # of a request's bytes that a last layer has.
+    # [prefill pool][decode pool]: of a token, of a request in addition, of a block of each group of layers; and the
+    # last layer's share of a request's bytes.
     cdef const double[:, ::1] _token_bytes
     cdef const double[:, ::1] _request_bytes
     cdef const double[:, :, ::1] _block_bytes
@@ -26,5 +26,5 @@ cdef class Wire:
     cdef inline double last_layer(self, int32_t source, int32_t destination) noexcept nogil:
         return self._layer_fracs[source, destination]
 
-    # Of what a sequence of a hybrid cache reads into the blocks of its slot.
+    # Return the bytes that a sequence of a hybrid cache reads into the blocks of its slot.
     cdef double of_groups(self, int32_t source, int32_t destination, KVCache kv, int32_t slot) noexcept nogil

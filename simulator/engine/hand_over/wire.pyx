@@ -1,4 +1,4 @@
-"""What moves when KV is handed over, in bytes on the wire."""
+"""Sizes of KV transfers, in bytes on the wire."""
 cimport cython
 from libc.stdint cimport int32_t
 
@@ -9,7 +9,7 @@ import numpy as np
 
 @cython.final
 cdef class Wire:
-    """Of the pools of a cluster.
+    """Transfer sizes between the pools of a cluster.
 
     num_pools : of the cluster. pairs : {(prefill pool, decode pool): plan.Pair}.
     """

@@ -1,4 +1,4 @@
-"""What is to be done at events that are too rare to matter: calls into Python."""
+"""Actions at rare events: calls into Python."""
 from libc.stdint cimport int64_t
 cimport cython
 
@@ -15,11 +15,11 @@ cdef class Agenda:
         self._actions = {}
 
     def at(self, int64_t time_ns, int kind, action, priority=None):
-        """Do something at an instant; at equal times by `priority`, that of the EventKind unless given."""
+        """Call an action at an instant; at equal times by `priority`, that of the EventKind unless given."""
         self._fleet.events.push(time_ns, kind if priority is None else priority, kind, 0, self._note(action))
 
     def tick(self, int64_t time_ns, int kind, action):
-        """Do something at an instant if there is work by then."""
+        """Call an action at an instant if there is work by then."""
         self._fleet.push_tick(time_ns, kind, self._note(action))
 
     def _note(self, action):

@@ -1,11 +1,11 @@
-"""What else happens to a cluster while it serves: failures, scaling, migration."""
+"""Actions on a cluster besides serving: failures, scaling, migration."""
 from libc.stdint cimport int8_t, int32_t, int64_t
 
 from simulator.core.event_queue cimport Event
 
 
 cdef class Operation:
-    """Base of all that acts on the cluster by its own events."""
+    """Base of the parts that act on the cluster by events of their own."""
 
     def __cinit__(self, *_, **__):
         self.kinds = ()
@@ -23,4 +23,4 @@ cdef class Operation:
         return 0
 
     def report(self, run):
-        """Add to the Run what there is to tell when all is over."""
+        """Add results to the Run at the end."""

@@ -1,13 +1,13 @@
-"""Experts whose load changes: popularity drifts, and a balancer moves and copies them.
+"""Experts with changing load: popularity drifts, and a balancer moves and copies experts.
 
-A latency model is a function of the batch alone, and is asked ahead of time. So what changes with the number of
-iterations changes by events: a replica has a model of its present arrangement, and gets that of the next one between
-the iteration before the change and the first one after it. Nobody knows when that will be. But iterations have a
-shortest time, of which half is counted on: as many of these as iterations are missing are let pass, and the replica is
-looked at again, the more often the nearer it is. Times at which it is looked at depend on what replicas have begun by
-then alone, not on runs ahead. Two batches in flight may begin at one instant; then the change is one iteration late.
+A latency model is a function of the batch alone, and is evaluated ahead of time. So a change that depends on the number
+of iterations takes effect by events: a replica has a model of its present arrangement, and gets that of the next one
+between the iteration before the change and the first after it. That instant is not known in advance, but iterations
+have a shortest time, of which half is assumed: after it, times the number of missing iterations, the replica is checked
+again, the more often the nearer the change is. The times of checks depend on the iterations begun by then alone, not
+on runs ahead. Two batches in flight may begin at one instant; then the change is one iteration late.
 
-Ranks in lock step change together. Their steps count, those of dummies alone, too: vLLM's ranks count each step, so
+Ranks in lock step change together. Dummy steps count too: vLLM's ranks count each step, so
 that they rearrange together. Source: vLLM 0.32.0, vllm/distributed/eplb/eplb_state.py, EplbState.step.
 """
 from libc.stdint cimport int64_t
@@ -28,15 +28,15 @@ from functools import partial
 from simulator.engine.operations.shift_plan import Models
 from simulator.engine.operations.stalled import Stalled
 
-SAFETY = 0.5            # of the time of one token: no iteration is taken to be shorter
+SAFETY = 0.5            # factor on the time of one token: no iteration is assumed to be shorter
 
 
 @cython.final
 cdef class ExpertShifts(Operation):
-    """Changes of all replicas.
+    """Changes of the expert arrangements of all replicas.
 
-    fleet, gateways, plan : as operations are made with.
-    shifts : of each pool its ShiftPlan, or None.
+    fleet, gateways, plan : arguments of all operations.
+    shifts : ShiftPlan of each pool, or None.
     """
 
     cdef Fleet _fleet
@@ -52,7 +52,7 @@ cdef class ExpertShifts(Operation):
             if shift is not None:
                 models = Models(shift, pool.latency)
                 self._pools.append((pool.name, models))
-                apart = pool.ranks if pool.marches else 1       # ranks in lock step: one that stands for all
+                apart = pool.ranks if pool.marches else 1       # ranks in lock step: one represents all
                 self._followers += [Follower(fleet, self._agenda, replica, shift, models)
                                     for replica in fleet.replicas[first:first + pool.places:apart]]
             first += pool.places
@@ -87,11 +87,11 @@ cdef class Follower:
     cdef object _shift
     cdef readonly object models         # Models of the pool
     cdef readonly int64_t num_changes
-    cdef object _now                    # Arrangement in force: not yet the last where weights are on their way
-    cdef int64_t _step                  # iteration with which the last change began
-    cdef int64_t _resume_step           # a stall ends with it; < 0: there is none
-    cdef int64_t _floor_ns              # of iterations in flight and to come
-    cdef int64_t _last_floor_ns         # of those to come
+    cdef object _now                    # Arrangement in force: not the newest while weights are still in transfer
+    cdef int64_t _step                  # iteration at which the last change began
+    cdef int64_t _resume_step           # iteration at which a stall ends; < 0: none
+    cdef int64_t _floor_ns              # lower bound on iterations in flight and to come
+    cdef int64_t _last_floor_ns         # lower bound on iterations to come
 
     def __init__(self, Fleet fleet, Agenda agenda, Replica replica, shift, models):
         self._fleet, self._agenda, self._replica, self._shift, self.models = fleet, agenda, replica, shift, models
@@ -99,7 +99,7 @@ cdef class Follower:
         self._floor_ns = self._last_floor_ns = floor_ns(replica.latency)
 
     def await_next(self, int64_t now_ns):
-        """Look again when the next change may be due."""
+        """Schedule a check for the time when the next change may be due."""
         cdef int64_t due = self._due(), missing
         if due >= 0:
             missing = max(due - self._begun(now_ns), <int64_t>1)
@@ -111,7 +111,7 @@ cdef class Follower:
         self.await_next(now_ns)
 
     cdef int64_t _due(self) except -2:
-        """Return the iteration with which the next change begins; -1: there is none."""
+        """Return the iteration at which the next change begins; -1: none."""
         step = self._shift.timeline.next_change(self._step)
         if self._resume_step >= 0:
             return self._resume_step if step is None else min(self._resume_step, step)
@@ -143,7 +143,7 @@ cdef class Follower:
         return 0
 
     def _settle(self, rearrangements, int64_t now_ns):
-        """Weights have come."""
+        """Put an arrangement in force after its weights have arrived."""
         self._arrange(self._now._replace(rearrangements=rearrangements), now_ns)
 
     cdef int _arrange(self, arrangement, int64_t now_ns) except -1:
@@ -162,7 +162,7 @@ cdef class Follower:
 
 def floor_ns(LatencyModel latency):
     """Return a time that iterations are taken not to fall short of."""
-    latency.count(False)
+    latency.count(0, False)
     shortest = min(latency.predict_iteration_ns(decode=[1]), latency.predict_iteration_ns(prefill=[(1, 0)]))
-    latency.count(True)
+    latency.count(1, False)
     return max(int(shortest * SAFETY), 1)

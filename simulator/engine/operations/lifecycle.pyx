@@ -1,4 +1,4 @@
-"""The life of the replicas of a cluster, whoever decides on it."""
+"""The lifecycle of the replicas of a cluster, under failures and autoscaling."""
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
@@ -16,10 +16,10 @@ from simulator.domain import records
 
 @cython.final
 cdef class Place:
-    """A place for a replica, and how it fares.
+    """A place for a replica, and its state.
 
     replica : numbered in the cluster.
-    gateway, seat : in front of it, and its number there.
+    gateway, seat : in front of it, and its number in the gateway's view.
     """
 
     def __init__(self, Replica replica, Gateway gateway, int32_t seat):
@@ -31,11 +31,11 @@ cdef class Place:
         self.latency = replica.latency
 
     def stand_behind(self, Gateway gateway, int32_t seat):
-        """Be shown by another gateway, too."""
+        """Add a second gateway that shows the place."""
         self.second, self.second_seat = gateway, seat
 
     def join(self, int32_t number, ranks, in_step, behind_one_front):
-        """Be a rank of a replica, see lifecycle.pxd."""
+        """Make the place a rank of a replica, see lifecycle.pxd."""
         self.number, self.ranks, self._in_step = number, ranks, in_step
         self._behind_one_front = behind_one_front
 
@@ -45,10 +45,10 @@ cdef class Place:
         return self.replica.index
 
     def fellows(self, kind):
-        """Return the ranks that a failure of this kind takes with this one, itself among them.
+        """Return the ranks that a failure of this kind affects along with this one, itself among them.
 
-        Ranks in lock step stand still together: all enter each layer of experts. Of others those that one front end
-        drives end together when one of their processes does. A slow rank has no fellows.
+        A lost link halts all ranks in lock step: they meet in each layer of experts. A stopped process ends all ranks
+        driven by its front end, or all in lock step. A slow rank affects only itself.
         Source: vLLM 0.32.0, vllm/v1/engine/core_client.py, MPClient.start_engine_core_monitor.
         """
         if kind == "slow":
@@ -56,13 +56,13 @@ cdef class Place:
         return self._in_step if kind == "link" else self._behind_one_front
 
     def pace(self):
-        """Return how many times as long its iterations take: in lock step those of the slowest rank."""
+        """Return the factor on the duration of its iterations: in lock step that of the slowest rank."""
         return max(math.prod(fault.slow_factor for fault in place.faults if fault.kind == "slow")
                    for place in self._in_step)
 
     @property
     def in_flight(self):
-        """Requests that were sent there and are not gone."""
+        """Number of requests that were sent there and have not left."""
         cdef int32_t count = self.gateway.view.accounts[self.seat].in_flight
         if self.second is not None:
             count += self.second.view.accounts[self.second_seat].in_flight
@@ -70,12 +70,12 @@ cdef class Place:
 
     @property
     def serves(self):
-        """Whether it has requests, or may get some, as far as nothing has failed."""
+        """Whether it has requests, or may get some, failures aside."""
         return self.stage in (UP, DRAINING)
 
     @property
     def stands_still(self):
-        """Whether nothing happens there."""
+        """Whether it does not act."""
         return self.outage is not None and not self.outage.is_over
 
     @property
@@ -85,12 +85,12 @@ cdef class Place:
 
     @property
     def is_starting(self):
-        """Whether it will serve soon."""
+        """Whether it is starting, and will serve."""
         return self.stage in (PROVISIONING, LOADING, WARMING)
 
     @property
     def state(self):
-        """What the results show of it."""
+        """Its ReplicaStage as results show it."""
         kinds = {fault.kind for fault in self.faults} if self.stage != OFF else set()
         if "stop" in kinds:
             return DOWN
@@ -101,10 +101,10 @@ cdef class Place:
 
 @cython.final
 cdef class Lifecycle:
-    """Who is in which stage, and how it came to that.
+    """The stage of each replica, and its history.
 
     fleet : the replicas.
-    gateways : list of Gateway, which show those that are up at time 0 as routable.
+    gateways : list of Gateway, which show replicas that are up at time 0 as routable.
     pools : of engine.plan.Pool, in the order in which replicas are numbered.
     """
 
@@ -126,7 +126,7 @@ cdef class Lifecycle:
             self.note(place, 0, START)
 
     def _join(self, pools):
-        """Let places know with whom they are ranks of one replica."""
+        """Inform each place of the other ranks of its replica."""
         first = number = 0
         for pool in pools:
             front = pool.ranks if pool.marches else pool.ranks_per_choice
@@ -139,11 +139,11 @@ cdef class Lifecycle:
             first += pool.places
 
     def note(self, Place place, now_ns, cause):
-        """Write down the state of a replica."""
+        """Record the state of a replica."""
         self._rows.append((now_ns, place.index, place.state, cause))
 
     def review(self, places, int64_t now_ns):
-        """Tell the gateways whether requests may go to these places; then what waited may go there."""
+        """Open or close these places at their gateways; then let waiting requests go there."""
         cdef Place place
         cdef Gateway gateway
         opened = []
@@ -159,7 +159,7 @@ cdef class Lifecycle:
             gateway.settle(now_ns)
 
     def enter(self, Place place, now_ns, stage):
-        """Let a replica, all its ranks, enter a stage because the autoscaler wants it."""
+        """Move a replica, all its ranks, to a stage that the autoscaler decided on."""
         self.num_draining += (stage == DRAINING) - (place.stage == DRAINING)
         for rank in place.ranks:
             rank.stage = stage
@@ -183,7 +183,7 @@ cdef class Lifecycle:
         return 0
 
     def table(self, clock_ns):
-        """Return what happened up to `clock_ns`, structured array (rows,), `records.LIFECYCLE`."""
+        """Return the rows up to `clock_ns`, structured array (rows,), `records.LIFECYCLE`."""
         cdef LifecycleRow[::1] rows
         cdef int64_t i
         table = np.zeros(len(self._rows), records.LIFECYCLE)

@@ -1,8 +1,8 @@
-"""Links between replicas, and what is being copied over them.
+"""Links between replicas, and the copies over them.
 
-All flows advance at once, each at its rate. Flows that leave or enter by the same link share its bandwidth max-min
-fairly: rates grow alike until a link is full, the flows over it stay at that, the others go on (Bertsekas and Gallager,
-Data Networks, 2nd ed., 6.5.2). A link carries both directions at full bandwidth.
+All flows advance at once, each at its rate. Flows that leave or enter by one link share its bandwidth max-min
+fairly: all rates grow equally until a link is full; then flows over it keep their rate, and the others go on (Bertsekas
+and Gallager, Data Networks, 2nd ed., 6.5.2). A link carries both directions at full bandwidth.
 """
 from libc.stdint cimport int64_t
 cimport cython
@@ -13,14 +13,14 @@ from simulator.core.clock cimport NEVER_NS
 
 @cython.final
 cdef class Flow:
-    """What is copied from the link of one replica to that of another."""
+    """A copy from the link of one replica to that of another."""
 
     def __init__(self, source, destination, num_bytes, now_ns):
         self.source, self.destination = source, destination
         self._num_bytes, self._since_ns, self.end_ns = num_bytes, now_ns, NEVER_NS
 
     cdef int go_on(self, double rate, int64_t now_ns) except -1:
-        """Continue at a rate; while it stays the same, so does the end, to the nanosecond."""
+        """Continue at a rate; at an unchanged rate the end stays unchanged, to the nanosecond."""
         if rate == self._rate and self.end_ns != NEVER_NS:
             return 0
         self._num_bytes = max(self._num_bytes - self._rate * <double>(now_ns - self._since_ns) * 1e-9, 0.0)
@@ -49,7 +49,7 @@ cdef class Links:
         return flow
 
     def stop(self, flow, now_ns):
-        """Copy no more of it."""
+        """Abort a flow."""
         self._flows.remove(flow)
         self._share(now_ns)
 
@@ -64,7 +64,7 @@ cdef class Links:
         return min((flow.end_ns for flow in self._flows), default=NEVER_NS)
 
     def _share(self, now_ns):
-        """Work out at which rates the flows go on."""
+        """Compute the rates of all flows."""
         open_flows, room, users = list(self._flows), {}, {}
         for flow in open_flows:
             for end in _ends(flow):

@@ -1,4 +1,4 @@
-"""Requests move between replicas: who, where to and when."""
+"""Plans for moves of requests between replicas; mover.pxd carries them out."""
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
@@ -15,11 +15,11 @@ cdef class Migration(Operation):
     cdef Fleet _fleet
     cdef list _replicas         # Replica
     cdef list _gateways        # Gateway
-    cdef list _reschedulers     # of each; None: requests move only where somebody empties a replica
+    cdef list _reschedulers     # [gateway]; None: requests move only off replicas that are emptied
     cdef object _plan           # MovePlan
-    cdef set _emptied           # replicas that requests are to leave
+    cdef set _emptied           # replicas to be emptied
     cdef int32_t _num_emptied
-    cdef list _orders           # what `at` was asked for
+    cdef list _orders           # actions given to `at`
 
     cdef int _handle(self, int kind, int64_t payload, int64_t now_ns) except -1
     cdef int _reschedule(self, int32_t index, int64_t now_ns) except -1

@@ -1,4 +1,4 @@
-"""Requests move between replicas: who, where to and when; see mover.pyx for how."""
+"""Plans for moves of requests between replicas; mover.pyx carries them out."""
 from libc.stdint cimport int8_t, int32_t, int64_t
 cimport cython
 
@@ -31,7 +31,7 @@ cdef int check_move(Rescheduler rescheduler, const Move* move) except -1:
 
 @cython.final
 cdef class Migration(Operation):
-    """A rescheduler that is asked again and again, and replicas that are emptied.
+    """A rescheduler that is called periodically, and replicas that are emptied.
 
     fleet : the replicas.
     gateways : list of Gateway.
@@ -92,7 +92,7 @@ cdef class Migration(Operation):
         return 0
 
     cdef int _drop_arrived(self, int32_t row, int32_t index, int64_t now_ns) except -1:
-        """Free what a request holds that is gone before it could run at its destination."""
+        """Free the slot of a request that ended after its move, before it could run at its destination."""
         cdef Replica replica = <Replica>self._fleet.seats[index].replica
         if replica.rank.scheduler.arrived_slot(row) >= 0:
             replica.settle_run(now_ns)
@@ -101,7 +101,7 @@ cdef class Migration(Operation):
             self._fleet.touched(index)
         return 0
 
-    # ---- who moves
+    # ---- planning
 
     cdef int _reschedule(self, int32_t index, int64_t now_ns) except -1:
         """Carry out a new plan, unless moves of the last are still under way."""
@@ -140,7 +140,7 @@ cdef class Migration(Operation):
     # ---- the face for tests and exploration
 
     def at(self, int64_t time_ns, action):
-        """Have something done at an instant, called with it; asked before the run begins."""
+        """Call an action at an instant, with it; to be used before the run begins."""
         self._orders.append(action)
         self._fleet.events.push(time_ns, MIGRATE, MIGRATE, 0, -len(self._orders))
 
@@ -154,7 +154,7 @@ cdef class Migration(Operation):
         self.mover.begin(row, replica.rank.scheduler.slot_of(row), source, destination, now_ns)
         return 0
 
-    # ---- replicas that are to be empty, or are no more
+    # ---- replicas that are emptied, or fail
 
     def evacuate_by_migration(self, int32_t replica, int64_t now_ns):
         """Move all requests off a replica, as limits and room elsewhere allow, until `leave_alone`."""
@@ -163,12 +163,12 @@ cdef class Migration(Operation):
         self._go_on_emptying(now_ns)
 
     def leave_alone(self, int32_t replica):
-        """Begin no more moves off a replica for that reason."""
+        """Begin no more moves to empty a replica."""
         self._emptied.discard(replica)
         self._num_emptied = len(self._emptied)
 
     def abandon(self, int32_t replica, int64_t now_ns):
-        """Give up all moves from and to a replica that is about to lose its requests; they are where they were."""
+        """Abort all moves from and to a replica that is about to lose its requests; they stay where they were."""
         cdef Scheduler scheduler = (<Replica>self._replicas[replica]).rank.scheduler
         cdef Transit transit
         cdef int32_t row
@@ -183,7 +183,7 @@ cdef class Migration(Operation):
             scheduler.waiting.push_front(row)
 
     def _go_on_emptying(self, int64_t now_ns):
-        """Begin as many moves off replicas that are to be empty as there may be."""
+        """Begin as many moves off replicas that are emptied as limits allow."""
         for index in sorted(self._emptied):
             (<Replica>self._replicas[index]).settle_run(now_ns)
             self._fleet.touched(index)

@@ -1,4 +1,4 @@
-"""Who could move from a replica, and where to."""
+"""Requests of a replica that could move, and destinations for them."""
 from libc.stdint cimport int32_t, int64_t
 
 from simulator.domain.replica_state cimport ReplicaState

@@ -1,16 +1,16 @@
-"""How requests move between replicas: what `engine.migration` is told."""
+"""Settings for moves of requests between replicas, as `operations.migration` uses them."""
 from dataclasses import dataclass
 from typing import Any
 
 
 @dataclass(frozen=True)
 class Port:
-    """How the replicas of a pool are linked, each by all its accelerators together.
+    """Links of the replicas of a pool, each by all its accelerators together.
 
-    block_bytes : of a KV block, on all of them.
-    inner_bytes_per_s : in each direction, between replicas of one scale-up domain; 0: as beyond.
-    outer_bytes_per_s : in each direction, between others.
-    replicas_per_domain : that share a scale-up domain.
+    block_bytes : of a KV block, summed over its accelerators.
+    inner_bytes_per_s : in each direction, within a scale-up domain; 0: outer_bytes_per_s.
+    outer_bytes_per_s : in each direction, between domains.
+    replicas_per_domain : number of replicas that share a scale-up domain.
     """
 
     block_bytes: float
@@ -21,16 +21,16 @@ class Port:
 
 @dataclass(frozen=True)
 class MovePlan:
-    """How requests move.
+    """Mode, limits and rescheduler of moves.
 
     ports : of each pool.
     mode : "live", "blocking" or "recompute".
-    max_in, max_out : moves to and from a replica at a time.
-    latency_ns : of each copy, besides.
+    max_in, max_out : concurrent moves to and from a replica.
+    latency_ns : added to each copy.
     max_stages : of a live move, the last one included.
-    last_stage_blocks : when no more are left to copy, the request stands still.
-    rescheduler, parameters : a Rescheduler subclass and its `Parameters`; None: requests move only where somebody
-        empties a replica.
+    last_stage_blocks : when at most this many are left to copy, the request stops for the last copy.
+    rescheduler, parameters : a Rescheduler subclass and its `Parameters`; None: requests move only off
+        replicas that are emptied.
     interval_ns : between two plans; None: the rescheduler's.
     """
 

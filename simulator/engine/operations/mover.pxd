@@ -1,4 +1,4 @@
-"""Requests on their way from one replica to another."""
+"""Moves of requests from one replica to another."""
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
@@ -7,29 +7,29 @@ from simulator.engine.operations.links cimport Flow, Links
 
 
 cdef enum Phase:                # of a move
-    COPYING                     # a stage of its KV is copied while it runs on
+    COPYING                     # a stage of its KV is copied while it goes on running
     LEAVING                     # it leaves its replica when the iteration in progress has ended
-    DRAINING                    # it has left, tokens of it are still in flight
-    LAST_COPY                   # what is left of its KV is copied, it stands still
-    SENDING                     # it goes without KV
+    DRAINING                    # it has left, and tokens of it are still in flight
+    LAST_COPY                   # the rest of its KV is copied while it does not run
+    SENDING                     # it is sent without KV
 
 
 @cython.final
-cdef class Transit:             # a request on its way
+cdef class Transit:             # a request that moves
     cdef int32_t row
     cdef int32_t source         # replicas, numbered as in the cluster
     cdef int32_t destination
-    cdef int32_t slot           # at the source; -1: it waits there, and has no KV
-    cdef int64_t order          # of its admission there: after a preemption it has another
+    cdef int32_t slot           # at the source; -1: it waits there, without KV
+    cdef int64_t order          # its admission order there; it changes with a preemption
     cdef int32_t place          # slot reserved at the destination; -1: none
     cdef Phase phase
     cdef int32_t stage          # of the copy, from 1
     cdef int32_t blocks_copied  # blocks that are at the destination
-    cdef int32_t blocks_copying     # blocks that will be there when this stage has been copied
-    cdef Flow flow              # None: nothing is being copied
+    cdef int32_t blocks_copying     # blocks that will be at the destination after this stage
+    cdef Flow flow              # None: no copy is in progress
     cdef int64_t ticket         # of the event that it waits for; 0: none
     cdef int64_t due_ns         # LEAVING, DRAINING: when the iteration ends
-    cdef int64_t stopped_ns     # since when it stands still; -1: it does not
+    cdef int64_t stopped_ns     # when it stopped running; -1: it runs
     cdef int64_t began_ns       # when the move began
 
 
@@ -49,16 +49,16 @@ cdef class Mover:
     cdef dict _tickets          # payload of an event -> Transit
     cdef int64_t _last_ticket
     cdef int64_t _link_ticket   # of the event at which the first flow ends
-    cdef int64_t _link_end_ns   # when that is
+    cdef int64_t _link_end_ns   # when that event is due
 
     # Begin to move a request that runs in `slot` or waits, -1, from one replica to another, numbered as in the cluster;
     # False: it stays.
     cdef bint begin(self, int32_t row, int32_t slot, int32_t source, int32_t destination, int64_t now_ns) except -1
 
-    # One of its events, MIGRATE or TAKE_OFF, is due.
+    # Handle one of its events, MIGRATE or TAKE_OFF.
     cdef int handle(self, int kind, int64_t payload, int64_t now_ns) except -1
 
-    # Let a request stay where it is, or be gone if it is.
+    # Abort a move: the request stays at its source; if it has ended, its slot is freed.
     cdef int abort(self, Transit transit, int64_t now_ns) except -1
 
     cdef int _next_stage(self, Transit transit, int64_t now_ns) except -1

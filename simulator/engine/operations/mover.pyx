@@ -1,10 +1,10 @@
-"""Requests on their way from one replica to another.
+"""Moves of requests from one replica to another.
 
 `live`: all full KV blocks are copied while the request runs on, then those that were filled meanwhile, and so on; when
 few are left, it is taken off its replica at the end of the iteration in progress, the rest is copied, and it joins the
 running list of its destination. `blocking`: it is taken off first. `recompute`: it is taken off and goes without its
-KV. What waits has none and goes at once. Blocks are reserved at the destination before they are copied, those in its
-prefix cache need not be; where there is no room, the request stays. Source: Llumnix (Sun et al., OSDI 2024, section
+KV. A waiting request has no KV and goes at once. Blocks are reserved at the destination before they are copied, except
+for those in its prefix cache; without room there, the request stays. Source: Llumnix (Sun et al., OSDI 2024, section
 4.2); llumnix v0, llumnix/llumlet/migration_coordinator.py.
 """
 from libc.stdint cimport int32_t, int64_t
@@ -23,15 +23,15 @@ from simulator.scheduling.base cimport Scheduler, Sequence
 
 @cython.final
 cdef class Transit:
-    """A request on its way."""
+    """A request that moves."""
 
 
 @cython.final
 cdef class Mover:
-    """All that moves in a cluster.
+    """All moves in a cluster.
 
     fleet : the replicas.
-    gateways : list of Gateway; requests stay behind theirs.
+    gateways : list of Gateway; requests stay behind their gateway.
     plan : MovePlan.
     """
 
@@ -66,7 +66,7 @@ cdef class Mover:
         return self._stage_over(transit, now_ns)
 
     def _flows_over(self, int64_t now_ns):
-        """Go on with what has been copied."""
+        """Continue moves after a flow has ended."""
         cdef Transit transit
         self._link_end_ns = NEVER_NS
         ended = [self._carried.pop(flow) for flow in self._links.take_ended(now_ns)]
@@ -109,11 +109,11 @@ cdef class Mover:
         return transit.row in self.transits
 
     def may_go(self, int32_t row, int32_t slot, int32_t source, int32_t destination):
-        """Say whether a request can move, as far as can be known without asking for blocks."""
+        """Return whether a request can move, as far as is known before blocks are reserved."""
         cdef Replica giver = self._replicas[source], taker = self._replicas[destination]
         if row in self.transits or source == destination or giver.is_halted or taker.is_halted:
             return False
-        if slot >= 0 and giver.rank.scheduler.sequence(slot).is_member:      # whose tokens are not counted one by one
+        if slot >= 0 and giver.rank.scheduler.sequence(slot).is_member:      # its tokens are not counted one by one
             self._fleet.requests[row].output_tokens = giver.rank.scheduler.outputs(slot)
         if (taker.rank.scheduler.refusal(row) != PENDING
                 or taker.rank.delivery.target(row) != giver.rank.delivery.target(row)):
@@ -137,7 +137,7 @@ cdef class Mover:
     # ---- it goes on
 
     cdef int _next_stage(self, Transit transit, int64_t now_ns) except -1:
-        """Copy what is new, or take the request off if little is left."""
+        """Copy the blocks filled since the last stage, or take the request off if few are left."""
         cdef Replica replica = self._replicas[transit.source]
         cdef int32_t block_size = replica.rank.kv.block_size, rest
         cdef int64_t tokens
@@ -158,17 +158,17 @@ cdef class Mover:
         return self._copy(transit, transit.blocks_copying - transit.blocks_copied, now_ns)
 
     def _is_there(self, Transit transit):
-        """Whether the request still runs at its source, as it did when the move began."""
+        """Return whether the request still runs at its source, as when the move began."""
         cdef Replica replica = self._replicas[transit.source]
         cdef const Sequence* sequence = replica.rank.scheduler.sequence(transit.slot)
         return sequence.row == transit.row and sequence.order == transit.order
 
     def _reserve(self, Transit transit, int64_t tokens, int64_t now_ns):
-        """Reserve blocks at the destination; say whether there was room."""
+        """Reserve blocks at the destination; return whether there was room."""
         cdef Replica replica = self._replicas[transit.destination]
         cdef Scheduler scheduler = replica.rank.scheduler
         cdef int64_t text = (<Replica>self._replicas[transit.source]).rank.scheduler.sequence(transit.slot).num_tokens
-        text = max(text, tokens + 1)                    # of a member only the latter is kept
+        text = max(text, tokens + 1)                    # num_tokens of a member is not kept up
         if replica.is_halted:
             return False
         replica.settle_run(now_ns)
@@ -201,7 +201,7 @@ cdef class Mover:
         return 0
 
     def _await_links(self):
-        """Have an event when the first flow ends."""
+        """Schedule an event for the end of the first flow."""
         cdef int64_t end_ns = self._links.next_end_ns()
         if end_ns != self._link_end_ns:
             self._last_ticket += 1
@@ -236,7 +236,7 @@ cdef class Mover:
         return self._await(transit, TAKE_OFF, transit.due_ns)
 
     cdef int _end_iteration(self, int32_t source, int64_t now_ns) except -1:
-        """End an iteration of a replica, take off who leaves, begin the next."""
+        """End an iteration of a replica, take leaving requests off, begin the next iteration."""
         cdef Replica replica = self._replicas[source]
         cdef Transit transit
         cdef bint is_due = replica.next_end_ns(now_ns) == now_ns
@@ -271,7 +271,7 @@ cdef class Mover:
         return 0
 
     cdef int _depart(self, Transit transit, int64_t now_ns) except -1:
-        """Copy the rest of the KV, if it is to go along."""
+        """Copy the rest of the KV, if the mode copies it."""
         cdef Replica replica = self._replicas[transit.source]
         cdef Scheduler scheduler = replica.rank.scheduler
         if self._fleet.requests[transit.row].status >= COMPLETED:       # with a token that was in flight
@@ -285,7 +285,7 @@ cdef class Mover:
         return self._copy(transit, blocks_for(scheduler.sequence(transit.slot).num_computed, replica.rank.kv.block_size)
                           - transit.blocks_copied, now_ns)
 
-    # ---- it comes to its destination
+    # ---- arrival at the destination
 
     cdef int _hand_over(self, Transit transit, int64_t now_ns) except -1:
         cdef Replica giver = self._replicas[transit.source], taker = self._replicas[transit.destination]
@@ -319,7 +319,7 @@ cdef class Mover:
         return 0
 
     def _move(self, Transit transit, int64_t now_ns):
-        """Put a request into the books of its destination."""
+        """Move a request's account to its destination."""
         cdef Gateway gateway = self._gateways[self._fleet.seats[transit.source].gateway]
         gateway.moved(transit.row, transit.destination, transit.began_ns, now_ns)
         if self._fleet.journeys != NULL:
@@ -338,7 +338,7 @@ cdef class Mover:
             giver.settle_run(now_ns)
             if self._fleet.requests[transit.row].status >= COMPLETED:
                 giver.rank.scheduler.release_parked(transit.slot)
-            elif giver.rank.scheduler.stale_tokens(transit.row) > 0:    # what is in flight comes back first
+            elif giver.rank.scheduler.stale_tokens(transit.row) > 0:    # tokens in flight return first
                 giver.rank.scheduler.release_parked(transit.slot)
                 giver.rank.scheduler.waiting.push_front(transit.row)
             else:
@@ -348,7 +348,7 @@ cdef class Mover:
         return 0
 
     def _forget(self, Transit transit, outcome, int64_t now_ns):
-        """It moves no more."""
+        """Remove a move from the lists."""
         self.counts[outcome] += 1
         del self.transits[transit.row]
         self.num_transits -= 1

@@ -1,4 +1,4 @@
-"""What goes wrong with replicas, and what becomes of their requests."""
+"""Failures of replicas, and the fate of their requests."""
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
@@ -15,17 +15,17 @@ cdef class Outages:
     cdef Lifecycle _lifecycle
     cdef object _health         # domain.failures.Health
     cdef list _sources          # Source
-    cdef dict _slow             # (replica, id of a Failure) -> its Outage, where requests move off slow replicas
-    cdef RowList _rows          # taken off a replica, until all are seen to
-    cdef list _retried          # (Gateway, row) of those that go elsewhere, until all that failed together are empty
+    cdef dict _slow             # (replica, id of a Failure) -> its Outage, where requests are moved off slow replicas
+    cdef RowList _rows          # requests taken off a replica, until all are handled
+    cdef list _retried  # (Gateway, row) of requests to retry, sent when all replicas that failed together are empty
 
-    # Take the requests off a replica that stands still: they are dropped, or go elsewhere with `_send_elsewhere`. Of a
+    # Take the requests off a replica that has failed: they are dropped, or retried by `_send_elsewhere`. Of a
     # prefill leg that is its client's request.
     cdef int _take_off(self, Place place, outage, int64_t now_ns) except -1
     cdef int _settle(self, Place place, int32_t row, bint is_retried, int64_t now_ns) except -1
 
-    # A request begins again, as if it had not had a token.
+    # Restart a request, as if it had not produced a token.
     cdef void _void(self, int32_t row) noexcept nogil
 
-    # The replica of a request stood still from `since_ns`.
+    # Add the time since `since_ns`, when the replica of a request failed, to its downtime.
     cdef void _count_downtime(self, int32_t row, int64_t since_ns, int64_t now_ns) noexcept nogil

@@ -1,9 +1,9 @@
-"""What goes wrong with replicas, and what becomes of their requests.
+"""Failures of replicas, and the fate of their requests.
 
-A replica that stops or loses its link stands still. Its requests, and those that are still sent there, stay until the
-gateway knows; then it is closed and they are retried, restarted or lost. If it answers again before, one that lost its
-link goes on as if nothing had been, and one that had stopped gives its requests up at that instant. A slow replica
-serves on; if the failure says so, it is closed when the gateway knows, and its requests move elsewhere.
+A replica that stops or loses its link does not act. Its requests, and those still sent there, stay until the gateway
+detects the failure; then the replica is closed and they are retried, restarted or lost. If it recovers before that, a
+replica that lost its link goes on unchanged, and one that had stopped drops its requests at that instant. A slow
+replica serves on; if the failure says so, it is closed on detection, and its requests move to other replicas.
 """
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
@@ -29,11 +29,11 @@ from simulator.errors import InputErrors, KeyFault
 
 @dataclass(frozen=True)
 class Source:
-    """Where a failure comes from.
+    """A failure with its random stream and the replicas that it may hit.
 
     failure : domain.failures.Failure.
-    generator : its own random numbers.
-    groups : list of lists of Place; one of them is hit at a time.
+    generator : random numbers of its own.
+    groups : list of lists of Place; each occurrence hits one list.
     """
 
     failure: Any
@@ -43,7 +43,7 @@ class Source:
 
 @dataclass
 class Outage:
-    """Why a replica stands still or is slow; `failure`: what becomes of its requests."""
+    """A failure in effect at a replica; `failure` also defines the fate of its requests."""
 
     since_ns: int
     failure: Any
@@ -109,7 +109,7 @@ cdef class Outages:
     # ---- one replica
 
     def _begin(self, Place place, failure, int64_t now_ns):
-        """Let a replica suffer from a failure; return whether it stands still from now on, and has not before."""
+        """Add a failure to a replica; return whether it stops acting now, and acted before."""
         stops = failure.kind != "slow" and not place.stands_still
         place.faults.append(failure)
         if failure.kind == "slow":
@@ -132,7 +132,7 @@ cdef class Outages:
         return stops
 
     def _end(self, Place place, failure, now_ns):
-        """Let a replica suffer from a failure no more; return whether it stands still no more."""
+        """Remove a failure from a replica; return whether it acts again."""
         place.faults.remove(failure)
         self._lifecycle.note(place, now_ns, RECOVERY)
         if failure.kind == "slow":
@@ -141,10 +141,10 @@ cdef class Outages:
                 self._well_again(place, self._slow.pop((place.index, id(failure))), now_ns)
         return failure.kind != "slow" and all(fault.kind == "slow" for fault in place.faults)
 
-    # ---- replicas that stand still together: [(Place, Outage)]
+    # ---- replicas that fail together: [(Place, Outage)]
 
     def _go_on(self, back, now_ns):
-        """Let replicas go on; first those give up their requests that lost them and nobody noticed."""
+        """Let replicas go on; if KV was lost in an undetected failure, first drop their requests."""
         cdef Place place
         for place, outage in back:
             outage.is_over = True
@@ -193,7 +193,7 @@ cdef class Outages:
             self._send_elsewhere(now_ns)
 
     def _reopen(self, back, now_ns):
-        places = [place for place, outage in back if place.outage is outage]    # nothing else befell it meanwhile
+        places = [place for place, outage in back if place.outage is outage]    # no other failure affected it meanwhile
         for place in places:
             place.is_marked_down = False
             self._lifecycle.note(place, now_ns, REOPENING)
@@ -237,7 +237,7 @@ cdef class Outages:
         cdef bint is_retried
         if self._fleet.mover is not None:
             self._fleet.mover.abandon(place.replica.index, now_ns)
-        if self._fleet.hand_over is not None:       # what it keeps for others goes with all else
+        if self._fleet.hand_over is not None:       # its prefilled KV kept for decode replicas is lost
             self._fleet.hand_over.loses_kv(place.index)
         place.replica.evacuate(&self._rows)
         self._fleet.touched(place.replica.index)
@@ -276,7 +276,7 @@ cdef class Outages:
         return 0
 
     cdef void _void(self, int32_t row) noexcept nogil:
-        """Let nothing of what was streamed count; gaps between its tokens were gaps, and stay."""
+        """Discard the tokens that were streamed; the gaps between them stay recorded."""
         self._fleet.requests[row].output_tokens = 0
         self._fleet.requests[row].first_token_ns = -1
         self._fleet.gate.last_token_ns[row] = VOID_TOKEN_NS
@@ -287,9 +287,9 @@ cdef class Outages:
 
 
 def _hit(source):
-    """Return the replicas that a failure hits, which serve and do not suffer from it yet.
+    """Return the serving replicas that a failure hits, without those that already have it.
 
-    Where it may hit several nodes, pools, ... it hits one on which a replica is not standing still anyway.
+    Where it may hit several nodes, pools, ... it hits one with a replica that has not failed yet.
     """
     groups = [[place for place in group if place.serves and not any(fault is source.failure for fault in place.faults)]
               for group in source.groups]
@@ -300,7 +300,7 @@ def _hit(source):
 
 
 def _with_fellows(places, failure):
-    """Return replicas, and the ranks that the failure takes with them."""
+    """Return replicas, and the ranks that the failure affects along with them."""
     found = dict.fromkeys(fellow for place in places for fellow in place.fellows(failure.kind))
     return [place for place in found if place.serves and not any(fault is failure for fault in place.faults)]
 
@@ -311,7 +311,7 @@ def _key_of(place, target):
 
 
 def _sources(number, failure, places, pools, streams):
-    """Return where a failure comes from: one source, or one for each node, replica, ... if it hits each on its own."""
+    """Return the sources of a failure: one, or one for each node, replica, ... if it hits each on its own."""
     chosen = [place for place in places if failure.pool is None or failure.pool == pools[place.pool]]
     groups, streams_of, first_of = {}, {}, {}
     for place in chosen:

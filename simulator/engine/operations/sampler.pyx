@@ -1,4 +1,4 @@
-"""What replicas hold, looked at again and again."""
+"""Periodic samples of the state of replicas."""
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
@@ -16,11 +16,11 @@ from simulator.engine.output.row_stream cimport RowStream
 
 @cython.final
 cdef class Sampler(Operation):
-    """Look at all replicas at 0, period_ns, 2 x period_ns, ... while there is work.
+    """Sample all replicas at 0, period_ns, 2 x period_ns, ... while there is work.
 
     fleet : the replicas.
-    period_ns : time between two looks.
-    rows : RowStream of `records.SAMPLE`, a row for each replica and look.
+    period_ns : time between two samples.
+    rows : RowStream of `records.SAMPLE`, a row for each replica and sample.
     """
 
     cdef Fleet _fleet

@@ -1,4 +1,4 @@
-"""Replicas that come and go as an autoscaler wants."""
+"""Autoscaling of replicas."""
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
@@ -10,7 +10,7 @@ from simulator.core.row_list cimport RowList
 
 @cython.final
 cdef class Scaling:
-    cdef readonly bint wants_finished   # somebody looks at the requests that left
+    cdef readonly bint wants_finished   # the policy uses the requests that left
     cdef Fleet _fleet
     cdef Agenda _agenda
     cdef Lifecycle _lifecycle

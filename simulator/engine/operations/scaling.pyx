@@ -1,4 +1,4 @@
-"""Replicas that come and go as an autoscaler wants."""
+"""Autoscaling of replicas."""
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
 cimport cython
@@ -27,13 +27,13 @@ def is_open(place):
 
 
 class Group:
-    """Replicas, and who decides on their number.
+    """Replicas, and the autoscaler that decides on their number.
 
-    They serve one model, or do one part of its requests. Of a replica with data-parallel ranks the place of the first
-    stands for all.
+    They serve one model, or one role for its requests. A replica with data-parallel ranks is represented by the place
+    of the first.
 
-    model : the requests that it serves, as pools say it.
-    gateway : where requests wait for them.
+    model : of the requests that it serves, as named by its pools.
+    gateway : where requests wait for the replicas.
     policy : Autoscaler.
     pools : {index of a pool: its places}.
     """
@@ -43,7 +43,7 @@ class Group:
         self.wanted_since_ns = {1: None, -1: None}      # more, less
 
     def is_wanted_for(self, changes, sign, now_ns):
-        """Return how long the policy has wanted more replicas, or less, without a break; None: it does not."""
+        """Return how long the policy has asked for more replicas, or less, without a break; None: it does not."""
         if not any(change * sign > 0 for change in changes.values()):
             self.wanted_since_ns[sign] = None
             return None
@@ -57,7 +57,7 @@ cdef class Scaling:
     """Autoscaling of the replicas of a cluster.
 
     fleet, agenda, lifecycle : of the cluster.
-    gateways : list of Gateway; each has an autoscaler of its own, unless that decides on prefill and decode together.
+    gateways : list of Gateway; each has an autoscaler of its own, unless one decides on prefill and decode together.
     plan : ClusterPlan.
     settings : domain.autoscaling.Autoscaling.
     policy : subclass of Autoscaler.
@@ -102,7 +102,7 @@ cdef class Scaling:
         return add_row(&self._finished, row) if self._fleet.requests[row].replica >= 0 else 0
 
     def _decide(self, now_ns):
-        if self._lifecycle.num_draining > 0:            # migrations may have emptied a replica unheard
+        if self._lifecycle.num_draining > 0:            # migrations may have emptied a replica unnoticed
             for place in self._lifecycle.places:
                 self._lifecycle.look_at(place.index, now_ns)
         finished = self._take_finished() if self.wants_finished else {}
@@ -121,13 +121,13 @@ cdef class Scaling:
         self._agenda.tick(now_ns + self._interval_ns, SCALE, self._decide)
 
     def _check(self, group, changes):
-        """Raise ValueError unless a policy, which may be a user's, answered as it should."""
+        """Raise ValueError unless a policy, which may be a user's, gave a valid answer."""
         if not (isinstance(changes, dict) and all(isinstance(change, int) for change in changes.values())
                 and changes.keys() <= group.pools.keys()):
             raise ValueError(f"{type(group.policy).__name__}.decide: expected {{index of a pool: change}} with pools "
                              f"{sorted(group.pools)}, found {changes!r}")
 
-    # ---- what a policy sees
+    # ---- inputs of a policy
 
     def _observe(self, group, finished, int64_t now_ns):
         cdef Gateway gateway = group.gateway
@@ -158,7 +158,7 @@ cdef class Scaling:
             states=states, accounts=accounts)
 
     def _take_finished(self):
-        """Return the requests that left replicas since the last time, by what serves them."""
+        """Return the requests that left replicas since the last call, by the model of their pool."""
         cdef int32_t i
         rows, self._finished.size = [self._finished.rows[i] for i in range(self._finished.size)], 0
         found = {}
@@ -167,13 +167,13 @@ cdef class Scaling:
             found.setdefault(self._pools[pool].model, []).append(row)
         return {model: self._requests[rows] for model, rows in found.items()}
 
-    # ---- what it decides
+    # ---- changes
 
     def _vacant(self, places):
         return [place for place in places if place.stage == OFF and not any(rank.faults for rank in place.ranks)]
 
     def _removable(self, serving):
-        return max(serving - self._settings.min_replicas, 0)        # those that start do not serve yet
+        return max(serving - self._settings.min_replicas, 0)        # starting replicas do not serve yet
 
     def _act(self, group, changes, now_ns):
         for pool, change in changes.items():
@@ -190,7 +190,7 @@ cdef class Scaling:
                             self._fleet.mover.evacuate_by_migration(rank.index, now_ns)
 
     def _in_order(self, places):
-        """Return replicas in the order in which they are taken away."""
+        """Return replicas in order of removal."""
         by = {"newest": lambda place: -place.index, "oldest": lambda place: place.index,
               "least_loaded": lambda place: (sum(rank.in_flight for rank in place.ranks), -place.index)}
         return sorted(places, key=by[self._settings.drains])
@@ -203,7 +203,7 @@ cdef class Scaling:
         self._advance(place, [step for step in steps if step[1] > 0], now_ns)
 
     def _advance(self, place, steps, now_ns):
-        """Let a replica enter the next stage of its start; behind the last, it serves."""
+        """Move a replica to the next stage of its start; after the last stage it serves."""
         if not steps:
             if self._fleet.mover is not None:
                 for rank in place.ranks:

@@ -1,18 +1,18 @@
-"""How the latency of a pool changes with the iterations of each replica: what ExpertShifts goes by."""
+"""Settings of ExpertShifts: the latency model of a pool as a function of each replica's iterations."""
 from collections.abc import Callable, Hashable
 from typing import Any
 
 import msgspec
 
-MOST_MODELS = 64        # that are kept although no replica has them at present
+MOST_MODELS = 64        # models kept although no replica uses them at present
 
 
 class ShiftPlan(msgspec.Struct, frozen=True):
-    """What a pool's experts do over time.
+    """The changes of a pool's experts over time.
 
-    timeline : next_change(step), arrangement(step) as simulator.experts.timeline has them.
+    timeline : next_change(step), arrangement(step) as in simulator.experts.timeline.
     make : arrangement -> LatencyModel.
-    moving_ns : number of a rearrangement -> how long its weights are on their way.
+    moving_ns : number of a rearrangement -> duration of its weight transfer.
     use_async : the old placement serves meanwhile; False: one iteration waits.
     """
 
@@ -23,14 +23,14 @@ class ShiftPlan(msgspec.Struct, frozen=True):
 
 
 class Models:
-    """The latency models of a pool by arrangement, which its replicas share."""
+    """The latency models of a pool by arrangement, shared by its replicas."""
 
     def __init__(self, plan: ShiftPlan, base: Any):
         self._plan, self._base = plan, base
         self._models = {plan.timeline.arrangement(0): base}
-        self._users = {}                        # arrangement -> replicas that have it
-        self._counts = {}                       # what models that are gone have counted
-        self._warnings = {}                     # and told, in order
+        self._users = {}                        # arrangement -> number of replicas that use it
+        self._counts = {}                       # counts of models that were dropped
+        self._warnings = {}                     # their warnings, in order
         self.imbalances = {plan.timeline.arrangement(0): _imbalance(base)}
 
     def of(self, arrangement: Hashable) -> Any:
@@ -41,7 +41,7 @@ class Models:
         return self._models[arrangement]
 
     def change(self, before: Hashable, after: Hashable) -> None:
-        """Note that a replica goes from one arrangement to another."""
+        """Note that a replica changes from one arrangement to another."""
         self._users[after] = self._users.get(after, 0) + 1
         self._users[before] = self._users.get(before, 0) - 1
         if len(self._models) > MOST_MODELS:
@@ -52,7 +52,7 @@ class Models:
                     self._gather(model)
 
     def add_to(self, provenance: dict, diagnosis: list[str]) -> None:
-        """Add what all but the first have counted and told."""
+        """Add the counts and warnings of all models but the first."""
         for model in self._models.values():
             if model is not self._base:
                 self._gather(model)

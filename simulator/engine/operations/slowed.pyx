@@ -11,7 +11,7 @@ from simulator.latency.base cimport LatencyModel
 cdef class Slowed(Around):
     """Iterations, host time included, take `factor` times as long as those of `model`.
 
-    It stands in for the model of a replica as long as that is slow, so that healthy replicas pay nothing.
+    It replaces the model of a replica while that is slow, so that healthy replicas pay nothing.
     """
 
     cdef double _factor

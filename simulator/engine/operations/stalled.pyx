@@ -1,4 +1,4 @@
-"""An iteration that waits for something besides."""
+"""The latency model of an iteration with a stall."""
 cimport cython
 
 from simulator.domain.batch cimport BatchShape
@@ -10,7 +10,7 @@ from simulator.latency.base cimport LatencyModel
 cdef class Stalled(Around):
     """Iterations take `stall_ns` longer than those of `model`, in the first stage.
 
-    It stands in for the model of a replica for one iteration, so that others pay nothing.
+    It replaces the model of a replica for one iteration, so that other iterations pay nothing.
     """
 
     cdef double _stall_ns

@@ -1,4 +1,4 @@
-"""Failures and autoscaling: whatever makes replicas come and go."""
+"""Failures and autoscaling: the operations that add and remove replicas."""
 from libc.stdint cimport int8_t, int32_t, int64_t
 cimport cython
 
@@ -16,19 +16,19 @@ from simulator.domain.failures import Health
 
 @cython.final
 cdef class Upkeep(Operation):
-    """Failures and autoscaling of one cluster, which share the life of its replicas.
+    """Failures and autoscaling of one cluster, which share its Lifecycle.
 
-    fleet, gateways, plan : as operations are made with; the plan must keep journeys.
+    fleet, gateways, plan : arguments of all operations; the plan must keep journeys.
     failures : of domain.failures.Failure.
-    health : domain.failures.Health; None: failures are known at once.
-    autoscaling, autoscaler : domain.autoscaling.Autoscaling and the Autoscaler subclass; None: nobody scales.
+    health : domain.failures.Health; None: failures are detected at once.
+    autoscaling, autoscaler : domain.autoscaling.Autoscaling and the Autoscaler subclass; None: no autoscaling.
     """
 
     cdef readonly Lifecycle lifecycle
     cdef Fleet _fleet
     cdef Agenda _agenda
     cdef Outages _outages
-    cdef Scaling _scaling               # None: nobody scales
+    cdef Scaling _scaling               # None: no autoscaling
 
     def __init__(self, Fleet fleet, gateways, plan, *, failures=(), health=None, autoscaling=None, autoscaler=None):
         self.kinds = (OUTAGE, LIFECYCLE, SCALE, ACTUATE)

@@ -1,9 +1,9 @@
-"""How long requests executed, and waited between, added up batch by batch.
+"""Execution time and waits of requests, added up batch by batch.
 
-As Vidur does: each stage of a batch adds its time to the requests in it, and what has passed since they left the one
-before to their preempted time, be it a restart, a turn without them, a hand-over or a stage that was busy. The wait for
-the first stage is in neither. Source: microsoft/vidur 7d47513, vidur/entities/request.py, on_batch_stage_schedule and
-on_batch_stage_end.
+As in Vidur: each stage of a batch adds its duration to the requests in it, and the time since they left the stage
+before to their preempted time, whether due to a restart, a batch without them, a KV transfer or a busy stage. The wait
+for the first stage is in neither. Source: microsoft/vidur 7d47513, vidur/entities/request.py, on_batch_stage_schedule
+and on_batch_stage_end.
 """
 from libc.stdint cimport int32_t, int64_t
 cimport cython
@@ -17,9 +17,9 @@ from simulator.domain import records
 
 @cython.final
 cdef class Executions:
-    """The account of all requests; lanes share it, since no request is in two of them.
+    """The account of all requests; lanes share it, since no request is in two lanes.
 
-    num_requests : prefill legs are requests of their own, see `merged`.
+    num_requests : including prefill legs, which have rows of their own, see `merged`.
     """
 
     def __init__(self, int64_t num_requests):
@@ -51,9 +51,9 @@ cdef class Executions:
 
 
 def merged(table, num_requests):
-    """Return the account of clients' requests, with what their prefill legs add.
+    """Return the account of clients' requests, with their prefill legs added.
 
-    Legs are behind the others in the table. None: nobody asks.
+    Legs are behind the others in the table. None: executions are not recorded.
     """
     if table is None:
         return None

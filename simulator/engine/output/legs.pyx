@@ -68,11 +68,11 @@ cdef class LegBook:
 
     cdef void ended(self, int32_t row, int8_t how, int64_t now_ns) noexcept nogil:
         cdef Leg* leg
-        if self._last[row] >= 0:                    # else it never came to a replica
+        if self._last[row] >= 0:                    # else it never reached a replica
             leg = &self._legs[self._last[row]]
             if leg.how == LEG_UNDERWAY:
                 leg.how, leg.ended_ns = how, now_ns
 
     def table(self):
-        """Return all legs, structured array (legs,), `records.LEG`: the book's own."""
+        """Return all legs, structured array (legs,), `records.LEG`: the book's own array."""
         return np.empty(0, records.LEG) if self._rows is None else self._rows[:self.size]

@@ -1,4 +1,4 @@
-"""What is written down while running, for it could not be recovered afterwards."""
+"""Iterations, tokens and gaps between messages, recorded during the run."""
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
@@ -14,23 +14,23 @@ cdef class Recorder:
     cdef readonly bint wants_iterations         # rows of /iterations
     cdef readonly bint wants_tokens             # rows of /token_times
     cdef readonly int64_t iterations            # ended so far, over all replicas
-    cdef readonly int64_t finished              # requests that left, one way or another
-    cdef object _turn                           # Lock, held while the sink takes tokens of a lane; None: no lanes
-    cdef object _sink                           # has .iterations(rows) and .tokens(rows); None: nothing is wanted
-    cdef object _iteration_rows                 # array that _iterations borrows from; None: not wanted
-    cdef object _sorted_rows                    # array with as much room, which takes its place when rows are sorted
+    cdef readonly int64_t finished              # requests that left, for any reason
+    cdef object _turn                           # Lock, held while the sink receives tokens of a lane; None: no lanes
+    cdef object _sink                           # has .iterations(rows) and .tokens(rows); None: no table is recorded
+    cdef object _iteration_rows                 # array that _iterations borrows from; None: not recorded
+    cdef object _sorted_rows                    # array of equal size, swapped with it when rows are sorted
     cdef object _token_rows                     # as _iteration_rows
     cdef RowOrder _order
-    cdef IterationRow* _iterations              # [_room_iterations] rows not passed on yet, as they came
+    cdef IterationRow* _iterations              # [_room_iterations] rows not passed on yet, in order of recording
     cdef TokenRow* _tokens                      # [_room_tokens]
     cdef int64_t num_iterations, num_tokens     # rows held
-    cdef int64_t _num_ordered                   # of these iterations, those before the ones that `put_in_order` sorts
+    cdef int64_t _num_ordered                   # number of leading iterations that `put_in_order` has sorted
     cdef int64_t _room_iterations               # rows that fit before the array grows
     cdef int64_t _room_tokens                   # rows that fit before the array is passed on
-    cdef const int32_t* _ranks                  # [replica] which one of a data-parallel replica; NULL: there are none
-    cdef object _rank_numbers                   # the array that it borrows from
-    cdef bint _has_stages                       # rows of later stages are among them: not in order of start
-    cdef readonly Executions executions         # None: nobody asks how long requests executed
+    cdef const int32_t* _ranks                  # [replica] rank in its data-parallel replica; NULL: no ranks
+    cdef object _rank_numbers                   # the array that _ranks borrows from
+    cdef bint _has_stages                       # rows of later stages are among the rows: not in order of start
+    cdef readonly Executions executions         # None: execution times are not recorded
     cdef readonly WeightedSamples gaps          # ns between two messages of a request, by number of messages
 
     # A message with `tokens` tokens of request `row` was observed at `time_ns`.
@@ -43,7 +43,7 @@ cdef class Recorder:
         self.num_tokens += 1
         return 0
 
-    # Request `row` got a token at each of these times, [count], and `delay_ns` later.
+    # Request `row` got a token at each of `times_ns`, [count], plus `delay_ns`.
     cdef inline int tokens_of(
             self, int32_t row, const int64_t* times_ns, int32_t count, int64_t delay_ns) except -1 nogil:
         cdef int32_t i
@@ -51,12 +51,12 @@ cdef class Recorder:
             self.token(row, times_ns[i] + delay_ns, 1)
         return 0
 
-    # Replica `index` has ended this iteration; only where wants_iterations. A row for each pipeline stage: the first
-    # starts when it was scheduled, the others when it entered them.
+    # Replica `index` has ended an iteration; only where wants_iterations. A row for each pipeline stage: the first
+    # starts when the batch was scheduled, the others when it entered them.
     cdef int iteration(self, int32_t index, const Batch* batch) except -1 nogil
 
-    # Iterations that follow one another have ended, of the same members and one stage: the batch, which is the first,
-    # and those behind it. `ends_ns`, `used_blocks`: [count], of each.
+    # Consecutive iterations of one batch have ended, on one stage: the first is `batch`, the others repeat it.
+    # `ends_ns`, `used_blocks`, `contexts`: [count], of each.
     cdef int repeated(self, int32_t index, const Batch* batch, const int64_t* ends_ns, const int32_t* used_blocks,
                       const int64_t* contexts, int32_t count) except -1 nogil
 

@@ -1,4 +1,4 @@
-"""What is written down while running: iterations, tokens, inter-token gaps."""
+"""Iterations, tokens and gaps between messages, recorded during the run."""
 from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memcpy, memmove
 cimport cython
@@ -25,8 +25,8 @@ CHUNK_TOKENS = 1 << 15          # messages of tokens: 512 KiB, which fit the pro
 cdef class Recorder:
     """Collect rows in chunks and pass them on to `sink`.
 
-    sink : has `iterations(rows)` and `tokens(rows)`; the arrays are reused afterwards. None: nothing is wanted.
-    iterations, tokens : which of the two tables are wanted.
+    sink : has `iterations(rows)` and `tokens(rows)`; the arrays are reused afterwards. None: no table is recorded.
+    iterations, tokens : whether each table is recorded.
     """
 
     def __init__(self, sink=None, bint iterations=False, bint tokens=False):
@@ -41,12 +41,12 @@ cdef class Recorder:
             self._hold_tokens(np.empty(CHUNK_TOKENS, records.TOKEN))
 
     def number_ranks(self, ranks):
-        """Tell which rank of its replica each of those is that are recorded, int32 (replicas,); else all are 0."""
+        """Set the rank that each replica is in its data-parallel replica, int32 (replicas,); else all are 0."""
         cdef int32_t[::1] view = ranks
         self._rank_numbers, self._ranks = ranks, &view[0]
 
     def add_up(self, num_requests):
-        """Keep account of how long each request executed; of iterations recorded one by one, without members."""
+        """Record how long each request executed; for iterations recorded one by one, without group members."""
         self.executions = Executions(num_requests)
 
     def _hold_iterations(self, rows):
@@ -112,7 +112,7 @@ cdef class Recorder:
         return 0
 
     cdef void _add_stages(self, const Batch* batch) noexcept nogil:
-        """Make the row just written that of the first stage, and add one for each of the others."""
+        """Make the row just written the first stage's, and add one for each of the others."""
         cdef IterationRow* row = &self._iterations[self.num_iterations - 1]
         cdef int32_t i
         row.duration_ns = batch.visits[0].end_ns - batch.visits[0].start_ns
@@ -137,14 +137,14 @@ cdef class Recorder:
         return 0
 
     def lane(self):
-        """Return a recorder of the same things for another thread, whose account `absorb` takes over."""
+        """Return a recorder of the same tables for another thread; `absorb` takes over its account."""
         cdef Recorder made = Recorder(self._sink, self.wants_iterations, self.wants_tokens)
         self._turn = made._turn = self._turn or Lock()
         made._rank_numbers, made._ranks, made.executions = self._rank_numbers, self._ranks, self.executions
         return made
 
     def absorb(self, Recorder lane):
-        """Take over what a lane has counted and holds, gaps aside."""
+        """Take over the counts and rows of a lane, gaps aside."""
         self.iterations += lane.iterations
         self.finished += lane.finished
         lane.iterations = lane.finished = 0
@@ -160,7 +160,7 @@ cdef class Recorder:
     def flush(self, int64_t before_ns, bint in_order):
         """Pass on iterations that start before an instant, sorted by start and replica.
 
-        before_ns : no iteration that starts earlier is still to come.
+        before_ns : no iteration that starts earlier is still to be recorded.
         in_order : rows are sorted already, as far as stages allow.
         """
         cdef int64_t ready
@@ -173,7 +173,7 @@ cdef class Recorder:
         memmove(self._iterations, self._iterations + ready, self.num_iterations * sizeof(IterationRow))
 
     cdef int64_t _num_before(self, int64_t before_ns) noexcept nogil:
-        """Return how many of the rows, in order of start, start before an instant."""
+        """Return the number of rows, in order of start, that start before an instant."""
         cdef int64_t first = 0, last = self.num_iterations, middle
         while first < last:
             middle = (first + last) // 2
@@ -184,12 +184,12 @@ cdef class Recorder:
         return first
 
     def put_in_order(self):
-        """Sort what came since the last time: less is left to do when all is passed on."""
+        """Sort the rows recorded since the last call: less is left to sort when all is passed on."""
         self._sort_from(self._num_ordered)
         self._num_ordered = self.num_iterations
 
     def _sort_from(self, int64_t first):
-        """Sort the rows held, by start and replica, from one on."""
+        """Sort the rows held, by start and replica, from row `first` on."""
         cdef IterationRow[::1] spare
         cdef int64_t count = self.num_iterations - first
         if count == 0:
@@ -206,6 +206,6 @@ cdef class Recorder:
             self._hold_iterations(rows)
 
     def close(self):
-        """Pass on what is left of the token rows."""
+        """Pass on the remaining token rows."""
         if self.num_tokens:
             self._flush_tokens()

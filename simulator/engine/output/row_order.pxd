@@ -8,17 +8,17 @@ from simulator.domain.tables cimport IterationRow
 cdef struct Key:
     int64_t start_ns
     int32_t replica
-    int32_t row                         # its place among the rows that are sorted
+    int32_t row                         # its index among the rows to sort
 
 
 @cython.final
 cdef class RowOrder:
     cdef Key* _keys                     # [_room]
     cdef Key* _merged                   # [_room]
-    cdef int64_t* _begins               # [_room + 1] of the stretches that are in order, and the end of the last
+    cdef int64_t* _begins               # [_room + 1] of the sorted stretches, and the end of the last
     cdef int64_t _room
 
-    # Copy rows to `sorted_rows`; those of one replica that start together stay as they are.
+    # Copy rows to `sorted_rows` in order; rows of one replica with equal start keep their order.
     cdef int sort(self, const IterationRow* rows, int64_t count, IterationRow* sorted_rows) except -1 nogil
 
     cdef int _take(self, const IterationRow* rows, int64_t count) except -1 nogil

@@ -1,4 +1,4 @@
-"""Sort rows of iterations by merging, pair by pair, the stretches that are in order already.
+"""Sorting of iteration rows by merging, pair by pair, the stretches that are sorted already.
 
 Replicas take turns, and the rows of a turn are in order: 64 replicas make 64 stretches of a slice, which are merged in
 6 passes of 16 bytes a row, where the rows themselves have 72.
@@ -17,7 +17,7 @@ from simulator.domain import records
 
 
 cdef inline bint comes_before(const Key* one, const Key* other) noexcept nogil:
-    """Without a branch: which of two comes first is as good as random."""
+    """Compare without a branch: the outcome is as good as random."""
     return (one.start_ns < other.start_ns) | ((one.start_ns == other.start_ns) & (one.replica < other.replica))
 
 
@@ -73,7 +73,7 @@ cdef class RowOrder:
         return 0
 
     cdef int64_t _find_stretches(self, int64_t count) noexcept nogil:
-        """Return how many there are; one at least, which may be empty."""
+        """Find sorted stretches; return their number, at least one, which may be empty."""
         cdef int64_t i, found = 1
         self._begins[0] = 0
         for i in range(1, count):
@@ -84,7 +84,7 @@ cdef class RowOrder:
         return found
 
     cdef int64_t _merge_pairs(self, int64_t num_stretches) noexcept nogil:
-        """Merge each second stretch into the one before it; return how many are left."""
+        """Merge each second stretch into the one before it; return the number left."""
         cdef int64_t* begins = self._begins
         cdef Key* keys = self._keys
         cdef int64_t i, middle, end, left = 0

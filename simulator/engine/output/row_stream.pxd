@@ -1,4 +1,4 @@
-"""Rows of one table on their way from the engine to whoever keeps them."""
+"""Rows of one table, passed from the engine to their receiver in chunks."""
 from libc.stdint cimport int8_t, int64_t
 cimport cython
 
@@ -13,5 +13,5 @@ cdef class RowStream:
     cdef int64_t _room
     cdef int64_t _held                  # rows not passed on yet
 
-    # A row more, all zero, to be filled in before the next call.
+    # Return a new row, all zero, to be filled in before the next call.
     cdef void* add(self) except NULL nogil

@@ -1,4 +1,4 @@
-"""Rows of one table on their way from the engine to whoever keeps them."""
+"""Rows of one table, passed from the engine to their receiver in chunks."""
 from libc.stdint cimport int8_t, int64_t
 from libc.string cimport memset
 cimport cython
@@ -12,8 +12,8 @@ CHUNK_ROWS = 1 << 14            # passed on at once
 cdef class RowStream:
     """Collect rows in chunks and pass them on.
 
-    dtype : of a row; the same layout as the C struct that is written.
-    take : called as `take(rows)`; their memory is used again afterwards.
+    dtype : of a row; with the layout of the C struct that is written.
+    take : called as `take(rows)`; their memory is reused afterwards.
     """
 
     def __init__(self, dtype, take, int64_t chunk_rows=CHUNK_ROWS):
@@ -35,7 +35,7 @@ cdef class RowStream:
         return row
 
     def flush(self):
-        """Pass on what is held."""
+        """Pass on the rows held."""
         if self._held:
             self._take(self._rows[:self._held])
         self._held = 0

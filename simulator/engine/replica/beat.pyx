@@ -1,11 +1,11 @@
-"""A clock that several replicas share: what a replica knows of it."""
+"""A clock that several replicas share: the interface for a replica."""
 from libc.stdint cimport int32_t, int64_t
 
 from simulator.latency.base cimport LatencyModel
 
 
 cdef class Beat:
-    """Base of `LockStep`, which knows the replicas that know it."""
+    """Base of `LockStep`, which refers to the replicas that refer to it."""
 
     cdef int advance(self, int64_t until_ns, int64_t horizon_ns) except -1 nogil:
         return 0
@@ -40,8 +40,5 @@ cdef class Beat:
     cdef int64_t num_begun(self, int64_t now_ns) noexcept nogil:
         return 0
 
-    cdef int set_latency(self, LatencyModel latency, int64_t now_ns) except -1:
+    cdef int set_latency(self, LatencyModel latency) except -1:
         return 0
-
-    cdef void settle(self, int64_t now_ns) noexcept nogil:
-        pass

@@ -1,4 +1,4 @@
-"""What reaches the clients: tokens, and the end of each request."""
+"""Output to the clients: tokens, and the end of each request."""
 from libc.stdint cimport int8_t, int32_t, int64_t
 cimport cython
 
@@ -14,13 +14,13 @@ cdef class Delivery:
     """The clients of a cluster.
 
     workload : its `requests` are written to.
-    recorder : takes tokens and gaps.
+    recorder : records tokens and gaps.
     max_model_len : longest text, prompt and output, in tokens.
-    host : HostParameters, of which those after the iteration matter here.
-    departures : who left a replica; None: nobody wants to know.
-    longest_answers : tokens, int64 (requests,), that answers have at most, and whether, bool (requests,), the KV pool
-        says so; None: as max_model_len says. -1: they are rejected with their first token.
-    sibling : the Delivery of another pool of the same cluster, which knows the tokens of requests that come from there.
+    host : HostParameters, used for the times after an iteration.
+    departures : list of requests that left replicas; None: not kept.
+    longest_answers : tokens, int64 (requests,), limits of answers, and whether, bool (requests,), the KV pool
+        sets the limit; None: max_model_len does. -1: the request is rejected with its first token.
+    sibling : the Delivery of another pool of the cluster, which has the last tokens of requests from there.
     """
 
     def __init__(self, workload, Recorder recorder, int64_t max_model_len, host,
@@ -53,7 +53,7 @@ cdef class Delivery:
         self.completion_ns = round(host.completion_us * 1e3)
 
     def lane(self, Recorder recorder):
-        """Return what delivers to the same clients and is recorded elsewhere, for another thread."""
+        """Return a Delivery to the same clients with another recorder, for another thread."""
         cdef Delivery other = Delivery.__new__(Delivery)
         other.last_tokens, other._owners, other._departures = self.last_tokens, self._owners, self._departures
         other._requests, other._outcomes, other._targets = self._requests, self._outcomes, self._targets
@@ -65,7 +65,7 @@ cdef class Delivery:
 
     cdef int deliver(self, int32_t row, int32_t tokens, int64_t now_ns) except -1 nogil:
         cdef Request* request = &self._requests[row]
-        cdef int32_t unseen = 0                         # BLIS: the first one comes with the second
+        cdef int32_t unseen = 0                         # BLIS: the first token is sent with the second
         if row >= self._num_heard and (row >= self._num_clients or self.rejects(row)):
             return 0
         if request.first_token_ns < 0:

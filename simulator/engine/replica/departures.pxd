@@ -1,4 +1,4 @@
-"""Requests that have left their replicas, or want to be handed over, until the cluster hears of it."""
+"""Requests that have left their replicas, or ask for a KV transfer, until the cluster is notified."""
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
@@ -7,16 +7,16 @@ from simulator.core.row_list cimport RowList, add_row
 
 @cython.final
 cdef class Departures:
-    cdef int32_t* _rows         # [_size] in the order in which they left; NULL: nobody wants to know
+    cdef int32_t* _rows         # [_size] in the order in which they left; NULL: not kept
     cdef int64_t _size
-    cdef int64_t _taken         # of these, those that were taken out
-    cdef int64_t _room          # for each request to leave once, and to ask for something before that
+    cdef int64_t _taken         # number of leading rows that were taken out
+    cdef int64_t _room          # for each request to leave once, and to be reported once before that
 
     cdef int64_t turn_ns        # the last instant at which a replica acted
     cdef int32_t turn           # replicas below it have already acted at turn_ns; the others have not
-    cdef RowList turns          # the replicas that acted at this instant, in order; one may be woken to act again
+    cdef RowList turns          # the replicas that acted at this instant, in order; a replica may be woken to act again
 
-    # A replica acts.
+    # Note that a replica acts.
     cdef inline int note_turn(self, int32_t replica, int64_t now_ns) except -1 nogil:
         if now_ns != self.turn_ns:
             self.turn_ns = now_ns
@@ -24,7 +24,7 @@ cdef class Departures:
         self.turn = max(self.turn, replica + 1)
         return add_row(&self.turns, replica)
 
-    # After `num_turns` turns at this instant a replica was woken: has its own turn come since? The lowest goes first.
+    # A replica was woken after `num_turns` turns at this instant: return whether it has acted since. Lowest acts first.
     cdef inline bint had_turn(self, int32_t replica, int32_t num_turns) noexcept nogil:
         cdef int32_t i
         for i in range(num_turns, self.turns.size):
@@ -32,7 +32,7 @@ cdef class Departures:
                 return True
         return False
 
-    # The instant up to which a replica has acted at `now_ns`, exclusive; also in the middle of a run.
+    # Return the instant up to which a replica has acted at `now_ns`, exclusive; also in the middle of a run.
     cdef inline int64_t acted_until_ns(self, int32_t replica, int64_t now_ns) noexcept nogil:
         return now_ns + (now_ns == self.turn_ns and replica < self.turn)
 

@@ -1,4 +1,4 @@
-"""Requests that have left their replicas, until the cluster hears of it."""
+"""Requests that have left their replicas, until the cluster is notified."""
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
 cimport cython
@@ -16,8 +16,8 @@ cdef class Departures:
         self.turn_ns = -1
 
     def keep(self):
-        """List from now on who leaves."""
-        self._rows = <int32_t*>malloc((self._room + 1) * sizeof(int32_t))       # pages are taken as they are needed
+        """From now on list requests that leave."""
+        self._rows = <int32_t*>malloc((self._room + 1) * sizeof(int32_t))       # pages are allocated on use
         if self._rows == NULL:
             raise MemoryError()
 

@@ -1,16 +1,16 @@
-"""Ranks in lock step: attention data parallelism, whose mixture-of-experts layers all ranks enter together.
+"""Ranks in lock step: attention data parallelism, with mixture-of-experts layers that all ranks enter together.
 
 Each rank is a replica with a scheduler and a KV cache of its own: routers choose among ranks, and views, accounts and
-results number them as replicas. What they share is the beat. A step begins when all have formed their batches, lasts as
-`LatencyModel.step_ns` says of all batches together, a rank without tokens executes a dummy batch, and what arrives
-meanwhile waits for the end. Every `sync_interval` steps, and after the first, the ranks agree on whether anybody has
-unfinished requests; until then they go on with dummy batches, and a step in which all batches are dummies lasts as one
-token of a decoding request does. How ranks that sleep are woken, see waves.pxd.
+results number them as replicas. The ranks share a beat. A step begins when all have formed their batches; it lasts
+`LatencyModel.step_ns` of all batches together; a rank without tokens executes a dummy batch, and requests that arrive
+meanwhile wait for the end. Every `sync_interval` steps, and after the first, the ranks agree on whether any has
+unfinished requests; until then they go on with dummy batches, and a step of dummies alone lasts as long as one
+token of a decoding request. waves.pxd explains how sleeping ranks are woken.
 
 Under async scheduling each rank forms a batch, or a dummy, when the step before it begins to execute. A rank counts a
-step when it has formed its batch and taken in what the one before brought: so the ranks agree once the last but one has
-ended, and one more step executes behind a wave. Of async ranks no run is recorded: this follows from the order of
-step_with_batch_queue in the loop of DPEngineCoreProc.
+step when it has formed its batch and applied the results of the step before: so the ranks agree once the last step but
+one has ended, and one more step executes after a wave. No recording of async ranks is available: this is derived from
+the order of step_with_batch_queue in the loop of DPEngineCoreProc.
 
 Source: vLLM 0.32.0, vllm/v1/engine/core.py, DPEngineCoreProc.run_busy_loop and _has_global_unfinished_reqs;
 vllm/v1/worker/gpu_model_runner.py, execute_dummy_batch.
@@ -23,27 +23,26 @@ cimport cython
 from simulator.core.clock cimport NEVER_NS
 from simulator.domain.batch cimport BatchShape, clear_shape
 from simulator.engine.replica.beat cimport Beat
-from simulator.engine.replica.pipeline cimport oldest
 from simulator.engine.replica.replica cimport Replica
 from simulator.engine.replica.run_ahead cimport (
-    END_OF_CLOCK_NS, MAX_RUN, RunAhead, cut_run, forget_fault, free_run, grow_run, iteration_at)
+    END_OF_CLOCK_NS, MAX_RUN, RunAhead, cut_run, end_taking_back, free_run, grow_run, iteration_at)
 from simulator.engine.replica.waves cimport Waves
 from simulator.latency.base cimport LONGEST_ITERATION_NS, LatencyModel
 
 
-cdef struct Step:               # what all ranks do together
-    BatchShape* shapes          # [num_busy] batches of those that have one
-    int8_t* is_busy             # [rank] it has one
-    int8_t* is_formed           # [rank] it knows whether it has one
+cdef struct Step:               # of all ranks together
+    BatchShape* shapes          # [num_busy] of the batches, in order of ranks
+    int8_t* is_busy             # [rank] it has a batch
+    int8_t* is_formed           # [rank] it has formed a batch, or none
     int32_t num_busy
     int32_t num_formed
 
 
 @cython.final
 cdef class LockStep(Beat):
-    """The beat of some replicas.
+    """The beat of the ranks of one replica.
 
-    replicas : list of Replica of one pool, which have it as their beat from now on.
+    replicas : list of Replica of one pool, which get it as their beat.
     latency : LatencyModel of the pool.
     rules : domain.data_parallel.LockStepRules.
     is_async : schedule a step while the one before it executes.
@@ -59,20 +58,19 @@ cdef class LockStep(Beat):
     cdef int32_t _prefill_interval
     cdef bint _agrees_at_first
     cdef bint _is_async
-    cdef bint _pads_alike               # batches to the same size
+    cdef bint _pads_alike               # all batches are padded to one size
     cdef bint _is_observed
-    cdef int64_t _num_steps             # that the ranks have counted since they woke
-    cdef int64_t _num_executed          # that have begun at all; of a run the first
-    cdef bint _is_awake                 # all are in step; else each waits for something, or for the others
-    cdef bint _is_stuck                 # nobody can go on until something changes
-    cdef int64_t _roused_ns             # when that is expected; NEVER_NS: it is not
+    cdef int64_t _num_steps             # steps that the ranks have counted since they woke
+    cdef int64_t _num_executed          # steps begun in total; of a run the first alone
+    cdef bint _is_awake                 # all are in step; else each waits for a message, or for the others
+    cdef bint _is_stuck                 # no rank can go on until something changes
+    cdef int64_t _roused_ns             # when such a change is expected; NEVER_NS: it is not
     cdef int64_t _end_ns                # of the step that executes; NEVER_NS: none does
     cdef Step _steps[2]
     cdef Step* _executing
     cdef Step* _next                    # being formed; async: or formed
     cdef RunAhead _run                  # iterations planned for all; its used_blocks are of no meaning
-    cdef int32_t _num_counted           # of these: by the latency model, behind the first
-    cdef bint _counts                   # it is told which execute
+    cdef bint _counts                   # it is told which do not execute
     cdef list _log                      # None: nobody wants to know
     cdef dict _noted                    # its last entry
 
@@ -107,9 +105,9 @@ cdef class LockStep(Beat):
         if self._latency.pads:
             self._latency.pad(&dummy, 1, self._num_ranks)
         self._counts = self._latency.has_account()
-        self._latency.count(False)
+        self._latency.count(0, False)
         self._dummy_ns = self._latency.step_ns(&dummy, 1, self._num_ranks)
-        self._latency.count(True)
+        self._latency.count(1, False)
         self._latency.raise_if_failed()
         return 0
 
@@ -122,16 +120,16 @@ cdef class LockStep(Beat):
         free_run(&self._run)
 
     def keep_log(self):
-        """Keep what all ranks do together from now on, and what they say."""
+        """From now on log the steps, and the wave messages."""
         self._log, self._is_observed = [], True
         self.waves.keep_log()
 
     @property
     def log(self):
-        """Return a dict per step: begin_ns, end_ns, counter, waves, busy [ranks], goes_on (None: nobody asked)."""
+        """Return a dict per step: begin_ns, end_ns, counter, waves, busy [ranks], goes_on (None: not checked)."""
         return self._log
 
-    # ---- what comes from outside
+    # ---- events from outside
 
     cdef int arrive(self, int32_t index, int32_t row, int64_t now_ns) except -1 nogil:
         self.cut(now_ns)
@@ -172,9 +170,11 @@ cdef class LockStep(Beat):
         return 0
 
     cdef void cut(self, int64_t now_ns) noexcept nogil:
-        cdef int32_t i
-        if self._run.length > 1:
+        cdef int32_t length = self._run.length, i
+        if length > 1:
             self._end_ns = cut_run(&self._run, now_ns)
+            if self._counts:
+                self._take_back(length - self._run.length)
             self._wake_at(self._end_ns)
             for i in range(self._num_ranks):
                 (<Replica>self._replicas[i]).cut_own(now_ns)
@@ -196,7 +196,6 @@ cdef class LockStep(Beat):
         if self.is_halted:
             return 0
         self.cut(now_ns)
-        self.settle(now_ns)
         for i in range(self._num_ranks):
             (<Replica>self._replicas[i]).halt_own(now_ns)
         self._num_steps += self._run.length - 1
@@ -226,9 +225,8 @@ cdef class LockStep(Beat):
     cdef int64_t num_begun(self, int64_t now_ns) noexcept nogil:
         return self._num_executed + (iteration_at(&self._run, now_ns) if self._run.length > 1 else 0)
 
-    cdef int set_latency(self, LatencyModel latency, int64_t now_ns) except -1:
+    cdef int set_latency(self, LatencyModel latency) except -1:
         if latency is not self._latency:
-            self.settle(now_ns)
             self._latency = latency
             self._price_dummies()
         return 0
@@ -239,12 +237,11 @@ cdef class LockStep(Beat):
         for i in range(self._num_ranks):
             (<Replica>self._replicas[i]).wake_at(time_ns)
 
-    # ---- a step ends
+    # ---- the end of a step
 
     cdef int _end(self, int64_t now_ns) except -1 nogil:
         cdef int32_t i
         self.waves.deliver(now_ns)
-        self.settle(now_ns)
         for i in range(self._num_ranks):
             if self._executing.is_busy[i]:
                 (<Replica>self._replicas[i]).end_oldest()
@@ -256,7 +253,7 @@ cdef class LockStep(Beat):
         return 0
 
     cdef int _count(self, int64_t now_ns) except -1 nogil:
-        """Count a step, or a run of them; let the ranks agree on whether to go on, if it is time."""
+        """Count a step, or a run of steps; let the ranks agree on whether to go on, if it is time."""
         cdef bint is_asked, goes_on = True
         self._num_steps += self._run.length
         self._num_executed += self._run.length - 1
@@ -273,14 +270,14 @@ cdef class LockStep(Beat):
         return 0
 
     cdef bint _has_unfinished(self) noexcept nogil:
-        """Say whether some rank has a request that it knows of."""
+        """Return whether some rank has a request that it has taken in."""
         cdef int32_t i
         for i in range(self._num_ranks):
             if (<Replica>self._replicas[i]).num_requests() > self.waves.num_untaken(i):
                 return True
         return False
 
-    # ---- steps in a row
+    # ---- consecutive steps
 
     cdef int _go_on(self, int64_t now_ns, int64_t horizon_ns) except -1 nogil:
         cdef bint is_steady
@@ -298,7 +295,7 @@ cdef class LockStep(Beat):
         return 0
 
     cdef bint _form_all(self, int64_t now_ns) except -1 nogil:
-        """Let all ranks form their next batches; say whether these are like the ones before."""
+        """Let all ranks form their next batches; return whether the step repeats the one before."""
         cdef bint is_steady = not (self._is_observed or self._is_async)
         cdef int32_t i
         for i in range(self._num_ranks):
@@ -320,7 +317,7 @@ cdef class LockStep(Beat):
         return 0
 
     cdef bint _execute(self, int64_t now_ns) except -1 nogil:
-        """Begin the step that all ranks have formed; False: nobody can go on until something changes."""
+        """Begin the step that all ranks have formed; False: no rank can go on until something changes."""
         cdef Step* step = self._next
         cdef int64_t step_ns = self._dummy_ns
         cdef int32_t busy = 0, i
@@ -349,7 +346,7 @@ cdef class LockStep(Beat):
         return True
 
     cdef void _pad(self, Step* step) noexcept nogil:
-        """Pad batches to sizes of CUDA graphs: all alike, or each by itself."""
+        """Pad batches to sizes of CUDA graphs: all to one size, or each by itself."""
         cdef int32_t i
         if self._latency.pads and self._pads_alike:
             self._latency.pad(step.shapes, step.num_busy, self._num_ranks)
@@ -390,7 +387,7 @@ cdef class LockStep(Beat):
         return found
 
     cdef int _stop(self, int64_t now_ns) except -1 nogil:
-        """All stand still: what they formed comes to nothing."""
+        """Stop all ranks: the batches they formed are dropped."""
         self._stand_still()
         self._is_stuck = not self._is_broken()
         return 0
@@ -403,7 +400,7 @@ cdef class LockStep(Beat):
         self._end_ns = NEVER_NS
         self._wake_at(NEVER_NS)
 
-    # ---- ranks fall in: each forms its first batch when it hears that there is something to do
+    # ---- the first step of a wave: each rank forms its first batch when it is notified of work
 
     cdef int _gather(self, int64_t now_ns, int64_t horizon_ns) except -1 nogil:
         cdef int64_t next_ns = now_ns
@@ -427,7 +424,7 @@ cdef class LockStep(Beat):
         return not self._next.is_formed[i] and (<Replica>self._replicas[i]).pipeline.num_in_flight == 0
 
     cdef int64_t _next_ns(self) noexcept nogil:
-        """Return when something happens that may let a rank form a batch, or all of them begin."""
+        """Return when something happens that may let a rank form a batch, or all ranks begin a step."""
         cdef int64_t next_ns = min(self._end_ns, self.waves.next_ns())
         cdef int32_t i
         for i in range(self._num_ranks):
@@ -448,18 +445,10 @@ cdef class LockStep(Beat):
             return self._gather(now_ns, horizon_ns)
         return 0
 
-    # ---- many steps at once
-
-    cdef void settle(self, int64_t now_ns) noexcept nogil:
-        cdef int32_t begun = iteration_at(&self._run, now_ns) if self._counts and self._run.length > 1 else 0, busy, _
-        for _ in range(self._num_counted, begun):
-            for busy in range(self._executing.num_busy):
-                self._executing.shapes[busy].context_tokens += self._executing.shapes[busy].num_sequences
-            self._latency.step_ns(self._executing.shapes, self._executing.num_busy, self._num_ranks)
-        self._num_counted = max(self._num_counted, begun)
+    # ---- runs of steps
 
     cdef int _plan(self, int64_t now_ns, int64_t horizon_ns) except -1 nogil:
-        """Foresee iterations of the same members, as many as all ranks can."""
+        """Plan iterations of an unchanged group, as many as all ranks can."""
         cdef int64_t most = MAX_RUN, step_ns
         cdef int32_t length = 1, i
         if not self.waves.is_settled():
@@ -474,45 +463,47 @@ cdef class LockStep(Beat):
             (<Replica>self._replicas[i]).begin_run(most)
             horizon_ns = min(horizon_ns, (<Replica>self._replicas[i]).scheduler.awaited_ns())
         self._run.start_ns, self._run.ends_ns[0] = now_ns, self.wake_ns
-        self._num_counted = 0
         if self._counts:
-            self._latency.count(False)
+            self._latency.count(1, True)
         while length < most and self._run.ends_ns[length - 1] < horizon_ns and self._foresee(length):
+            self._move_contexts(1)
             step_ns = self._latency.step_ns(self._executing.shapes, self._executing.num_busy, self._num_ranks)
             if self._latency.has_failed():
-                forget_fault(self._latency)
+                self._take_back(1)
                 break
             self._run.ends_ns[length] = self._run.ends_ns[length - 1] + step_ns
             length += 1
         self._run.length = length
         if self._counts:
-            self._latency.count(True)
-            self._forget_contexts()
+            self._latency.count(1, False)
         for i in range(self._num_ranks):
             (<Replica>self._replicas[i]).end_run(&self._run)
         self._end_ns = self._run.ends_ns[length - 1]
         self._wake_at(self._end_ns)
         return 0
 
-    cdef void _forget_contexts(self) noexcept nogil:
-        """Let the shapes be those of the step that executes again."""
-        cdef int32_t i, busy = 0
-        for i in range(self._num_ranks):
-            if self._executing.is_busy[i]:
-                self._executing.shapes[busy].context_tokens = (
-                    oldest(&(<Replica>self._replicas[i]).pipeline).shape.context_tokens)
-                busy += 1
+    cdef void _move_contexts(self, int64_t steps) noexcept nogil:
+        """Let the shapes be those of a step of the run so much later; they are of its last."""
+        cdef int32_t busy
+        for busy in range(self._executing.num_busy):
+            self._executing.shapes[busy].context_tokens += steps * self._executing.shapes[busy].num_sequences
+
+    cdef void _take_back(self, int32_t steps) noexcept nogil:
+        """Have so many steps uncounted that were the last of the run and will not execute."""
+        cdef int32_t _
+        self._latency.count(-1, True)
+        for _ in range(steps if self._counts else 0):
+            self._latency.step_ns(self._executing.shapes, self._executing.num_busy, self._num_ranks)
+            self._move_contexts(-1)
+        end_taking_back(self._latency)
 
     cdef bint _foresee(self, int32_t number) noexcept nogil:
         """Let all ranks take their blocks for another iteration of the run; False: one does not get them."""
-        cdef int32_t i, busy = 0
+        cdef int32_t i
         if self._run.ends_ns[number - 1] > END_OF_CLOCK_NS - LONGEST_ITERATION_NS:
             return False
         for i in range(self._num_ranks):
             if (<Replica>self._replicas[i]).pipeline.num_in_flight > 0:
                 if not (<Replica>self._replicas[i]).foresee(number):
                     return False
-                self._executing.shapes[busy].context_tokens += (
-                    oldest(&(<Replica>self._replicas[i]).pipeline).num_members)
-                busy += 1
         return True

@@ -1,4 +1,4 @@
-"""Tokens of members reach their clients."""
+"""Tokens of group members."""
 from libc.stdint cimport int32_t, int64_t
 
 from simulator.core.errors cimport broken
@@ -68,7 +68,7 @@ cdef int32_t visit_members(Lateness* it, Scheduler scheduler, Recorder recorder,
                     recorder.token(sequence.row, delivery.observed_ns(batch.end_ns, scheduler.outputs(slot) + 1), 1)
             sequence.late_ns = 0
         else:
-            sequence.is_starved = leaves                # it has had all its tokens, as whoever takes it off must know
+            sequence.is_starved = leaves                # it has had all its tokens, for the code that removes it
             sequence.late_ns += it.stood_ns if sequence.num_placeholders == 0 else 0
             if sequence.late_ns != 0:
                 add_row(&it.late, slot)

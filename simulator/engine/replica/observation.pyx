@@ -1,4 +1,4 @@
-"""What a replica reports when it is asked: its state at that instant, also in the middle of a run."""
+"""State of a replica as visible to gateways and results, also in the middle of a run."""
 from libc.stdint cimport int32_t, int64_t
 
 from simulator.core.clock cimport NEVER_NS
@@ -42,7 +42,7 @@ cdef int describe(Replica replica, Scheduler scheduler, KVCache kv, int64_t now_
     if scheduler.overlaps:
         state.running_tokens += overlapping_tokens(replica, scheduler)
     elif scheduler.num_in_flight > 0:
-        state.running_tokens += batch.num_starved       # of theirs none is in flight
+        state.running_tokens += batch.num_starved       # none of a skipped member is in flight
     add_others(scheduler, state)
     state.running_prefill_tokens = state.unallocated_prefill_tokens
     if replica.pipeline.num_in_flight > 0:
@@ -60,7 +60,7 @@ cdef inline int64_t step_ns(Replica replica, int32_t i) noexcept nogil:
 
 
 cdef int64_t striding_tokens(Replica replica, Scheduler scheduler, int32_t ended) noexcept nogil:
-    """Return the tokens of the texts of members that verify drafts, without the latter."""
+    """Return the text tokens of a group of striding members, without drafts to verify."""
     cdef int64_t tokens = scheduler.member_tokens
     if replica.run.length > 1:
         tokens = replica.run.contexts[ended]
@@ -70,7 +70,7 @@ cdef int64_t striding_tokens(Replica replica, Scheduler scheduler, int32_t ended
 
 
 cdef int64_t overlapping_tokens(Replica replica, Scheduler scheduler) noexcept nogil:
-    """Return the tokens of members of groups that are not at hand, and of those not yet in each batch in flight."""
+    """Return the tokens of members of other groups, and a correction for members that joined in flight."""
     cdef int64_t tokens = 0
     cdef int32_t i
     cdef Group group
@@ -84,7 +84,7 @@ cdef int64_t overlapping_tokens(Replica replica, Scheduler scheduler) noexcept n
 
 
 cdef int64_t tokens_of_joined(Scheduler scheduler, const Batch* batch) noexcept nogil:
-    """Return what to add for those who joined with a batch, if a token of each in each iteration in flight is off."""
+    """Return a correction for members that joined with a batch, where one token per iteration in flight was assumed."""
     cdef const Sequence* sequence
     cdef int64_t tokens = 0
     cdef int32_t i
@@ -97,7 +97,7 @@ cdef int64_t tokens_of_joined(Scheduler scheduler, const Batch* batch) noexcept 
 
 
 cdef void add_others(Scheduler scheduler, ReplicaState* state) noexcept nogil:
-    """Add the texts of sequences that are no members, and what they still compute before they sample."""
+    """Add the texts of sequences that are no members, and their tokens still to be computed before they sample."""
     cdef int32_t i, slot = -1 if scheduler.grouping else scheduler.first_running()
     state.unallocated_prefill_tokens = 0
     for i in range(scheduler.num_prefilling() if scheduler.grouping else 0):
@@ -114,7 +114,7 @@ cdef inline void add_sequence(const Sequence* sequence, ReplicaState* state) noe
 
 
 cdef void add_scheduled(const Pipeline* pipeline, ReplicaState* state) noexcept nogil:
-    """Add what is computed of prompts at this moment."""
+    """Add the prompt tokens of the batches in flight."""
     cdef int32_t i
     for i in range(pipeline.num_in_flight):
         state.running_prefill_tokens += (
@@ -124,7 +124,7 @@ cdef void add_scheduled(const Pipeline* pipeline, ReplicaState* state) noexcept 
 cdef int64_t next_end_ns(Replica replica, int64_t until_ns) noexcept nogil:
     cdef const RunAhead* run = &replica.run
     cdef int32_t ended = iteration_at(run, until_ns) if run.length > 1 else 0
-    return run.ends_ns[ended] if ended + 1 < run.length else NEVER_NS       # with the last one it acts
+    return run.ends_ns[ended] if ended + 1 < run.length else NEVER_NS       # with the last iteration it acts
 
 
 cdef int64_t next_blocks_ns(Replica replica, int64_t until_ns) noexcept nogil:

@@ -1,17 +1,17 @@
-"""Batches in flight: a ring of them, and when each passes the stages of the replica.
+"""Batches in flight: a ring of batches, and their times in the stages of the replica.
 
 As many batches as pipeline stages are in flight at once, vLLM's batch queue; under async scheduling, one more. A batch
-enters a stage when it has left the one before it, handed over, and its predecessor has left this one; batches keep
+enters a stage when it has left the stage before, and its predecessor has left this one; batches keep
 their order. Source: vLLM, vllm/v1/engine/core.py, EngineCore.step_with_batch_queue; vllm/config/vllm.py,
 VllmConfig.max_concurrent_batches.
 
-With both, a sequence has a turn every `stride` batches, as many as stages. The first stage takes a batch in only when
-the tokens of the one that many before it are back from the last stage, if anybody goes on with one of them. A batch of
-nothing takes a place in the queue, too, as long as there are requests: the queue is full when the batch formed last is
-`stride` behind the one that executes. It is not kept here, its number alone counts. Source: vLLM 0.32.0 with its newer
-model runner, AsyncScheduler (next_decode_eligible_step); vllm/v1/worker/gpu/pp_utils.py, PPHandler. Not simulated: the
-millisecond that vLLM sleeps after a batch of nothing, and that a batch whose tokens are of no use any more, since who
-wanted them has given up or was preempted, holds up nobody.
+With both, a sequence has a turn every `stride` batches, as many as stages. The first stage takes a batch only when
+the batch `stride` before has returned its tokens from the last stage, if a sequence continues with one of its tokens.
+An empty batch takes a place in the queue, too, as long as there are requests: the queue is full when the batch formed
+last is `stride` behind the one that executes. It is not kept here, only its number counts. Source: vLLM 0.32.0 with its
+newer model runner, AsyncScheduler (next_decode_eligible_step); vllm/v1/worker/gpu/pp_utils.py, PPHandler. Not
+simulated: the millisecond that vLLM sleeps after an empty batch; and that a batch delays no other if its tokens are
+useless, as their requests were given up or preempted.
 """
 from libc.stdint cimport int32_t, int64_t
 
@@ -24,22 +24,22 @@ cdef struct Pipeline:
     int32_t depth               # batches in flight at most
     int32_t num_stages
     int32_t stride              # see above; 0: batches are not numbered
-    int32_t num_blank           # with stride: batches of nothing formed last, since anything else happened
-    int32_t first               # place of the batch that ends first
-    int32_t num_in_flight       # batches from there on, in the order in which they were scheduled; 0: idle
-    int64_t last_end_ns         # when the last batch that is not in flight any more ended, or somebody left without one
+    int32_t num_blank           # with stride: number of empty batches formed in a row up to now
+    int32_t first               # index of the batch that ends first
+    int32_t num_in_flight       # batches from there on, in order of scheduling; 0: idle
+    int64_t last_end_ns         # when the last batch out of flight ended, or a request left without a batch
     int64_t* durations_ns       # [num_stages] scratch; NULL: one stage
 
 
-# Memory for the batches of so many stages, which are empty.
+# Allocate memory for the batches of `num_stages` stages, all empty.
 cdef int reserve_pipeline(Pipeline* pipeline, int32_t num_stages, bint is_async) except -1
 cdef void free_pipeline(Pipeline* pipeline) noexcept nogil
 
-# Several stages: the batch in vacant_place() passes them behind the others.
+# Several stages: compute the times in each of the batch in vacant_place(), behind the others.
 cdef void pass_stages(Pipeline* pipeline, Batch* batch, LatencyModel latency) noexcept nogil
 
 
-# The accelerator stood still for `pause_ns` from `since_ns` on: what was in flight ends later.
+# The accelerator was halted for `pause_ns` from `since_ns` on: batches in flight end later.
 cdef void put_off(Pipeline* pipeline, int64_t since_ns, int64_t pause_ns) noexcept nogil
 
 
@@ -52,30 +52,30 @@ cdef inline Batch* batch_at(Pipeline* pipeline, int32_t number) noexcept nogil:
     return &pipeline.batches[(pipeline.first + number) % pipeline.depth]
 
 
-# One that is never in flight.
+# Return a batch that is never in flight.
 cdef inline Batch* spare_batch(Pipeline* pipeline) noexcept nogil:
     return &pipeline.batches[pipeline.depth]
 
 
-# The batch to be scheduled next; num_in_flight < depth.
+# Return the batch to be scheduled next; num_in_flight < depth.
 cdef inline Batch* vacant_place(Pipeline* pipeline) noexcept nogil:
     return &pipeline.batches[(pipeline.first + pipeline.num_in_flight) % pipeline.depth]
 
 
-# The batch in flight that was scheduled last; num_in_flight > 0.
+# Return the batch in flight that was scheduled last; num_in_flight > 0.
 cdef inline Batch* newest(Pipeline* pipeline) noexcept nogil:
     return &pipeline.batches[(pipeline.first + pipeline.num_in_flight - 1) % pipeline.depth]
 
 
-# With stride: there is no room for another batch after number `step`; where none executes, nothing can be scheduled.
+# With stride: return whether there is room for no batch after number `step`; if none executes, for none at all.
 cdef inline bint is_full(Pipeline* pipeline, int64_t step) noexcept nogil:
     if pipeline.num_in_flight == 0:
         return pipeline.num_blank >= pipeline.stride
     return step - oldest(pipeline).step >= pipeline.stride
 
 
-# Work out when the batch in vacant_place() executes. It counts as in flight only when num_in_flight is raised.
-# `pause_ns`: how long it takes without tokens; <= 0: as the model says.
+# Compute when the batch in vacant_place() executes. It counts as in flight only when num_in_flight is raised.
+# `pause_ns`: its duration without tokens; <= 0: that of the model.
 cdef inline void time_batch(Pipeline* pipeline, Batch* batch, LatencyModel latency, int64_t pause_ns) noexcept nogil:
     cdef int64_t free_ns = batch.start_ns       # when the accelerator is free
     if pipeline.num_stages > 1:
@@ -99,7 +99,7 @@ cdef inline int64_t busy_ns(const Pipeline* pipeline, const Batch* batch) noexce
     return batch.duration_ns
 
 
-# The oldest batch has ended. Or the step of no tokens that took its place.
+# The oldest batch has ended, or the step without tokens in its place.
 cdef inline void retire(Pipeline* pipeline) noexcept nogil:
     pipeline.last_end_ns = pipeline.batches[pipeline.first].end_ns
     take_out(pipeline)

@@ -1,4 +1,4 @@
-"""Batches in flight: their memory, and their way through several pipeline stages."""
+"""Batches in flight: their memory, and their times in several pipeline stages."""
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free, malloc
 
@@ -32,7 +32,7 @@ cdef void free_pipeline(Pipeline* pipeline) noexcept nogil:
 
 
 cdef inline bint waits_for_tokens(Pipeline* pipeline, const Batch* batch) noexcept nogil:
-    """Say whether the tokens that the first stage needs are still to come: they are of the batch `stride` before."""
+    """Return whether the first stage still lacks its input tokens: those of the batch `stride` before."""
     return (pipeline.stride > 0 and pipeline.num_in_flight > 0 and oldest(pipeline).feeds
             and batch.step - oldest(pipeline).step == pipeline.stride)
 
@@ -64,7 +64,7 @@ cdef void put_off_batch(Batch* batch, int64_t since_ns, int64_t pause_ns, bint i
     """Let a batch that was in flight at `since_ns` end later."""
     cdef StageVisit* visit
     cdef int32_t i
-    batch.end_ns += pause_ns if batch.end_ns < NEVER_NS else 0      # in lock step, of one behind it is not known yet
+    batch.end_ns += pause_ns if batch.end_ns < NEVER_NS else 0      # in lock step, a batch behind it has no known end
     if batch.visits == NULL:
         batch.duration_ns += pause_ns if is_executing else 0
         return

@@ -18,9 +18,9 @@ from simulator.engine.replica.run_ahead cimport RunAhead, add_used_blocks, most_
 from simulator.scheduling.base cimport Group, Scheduler, Sequence, Turn
 
 cdef enum:
-    OFTEN_CHECKED = 100         # iterations: a debug build checks the first ones, then every so many
-    LONE_LIMIT = 3              # times that one request outgrows all blocks: it always will
-    FRUITLESS_LIMIT = 20000     # preemptions without a token that make a livelock; a step preempts max_running at most
+    OFTEN_CHECKED = 100         # iterations: a debug build checks the first ones, then each multiple of this
+    LONE_LIMIT = 3              # preemptions of a request with all blocks, after which it never fits
+    FRUITLESS_LIMIT = 20000  # preemptions without a token that count as a livelock; a step preempts max_running at most
 
 
 @cython.final
@@ -28,9 +28,9 @@ cdef class Rank:
     """One scheduler with its KV cache, and the requests that it runs.
 
     index : number of its replica, from 0.
-    scheduler : its own.
-    number : which one of its data-parallel replica it is.
-    setup : build.ReplicaSetup, what it shares with the others.
+    scheduler : the rank's own.
+    number : index of the rank in its data-parallel replica.
+    setup : build.ReplicaSetup, shared with other replicas.
     """
 
     def __init__(self, int32_t index, Scheduler scheduler, setup, int32_t number=0):
@@ -68,10 +68,10 @@ cdef class Rank:
             raise RuntimeError(f"{self.finish.total_size()} members end some time, {members} run")
 
     def take_lane(self, Recorder recorder, Delivery delivery):
-        """Be recorded there from now on, with clients who are, too."""
+        """Use another recorder from now on, and a delivery with that recorder."""
         self.recorder, self.delivery = recorder, delivery
 
-    # ---- requests come and leave
+    # ---- arrival and departure
 
     cdef bint enqueue(self, int32_t row, int64_t now_ns) except -1 nogil:
         cdef Request* request = &self._requests[row]
@@ -101,7 +101,7 @@ cdef class Rank:
             if self._legs is not None:
                 self._legs.enqueued(row, now_ns)
         if enqueued_ns >= 0:
-            self._requests[row].enqueued_ns = enqueued_ns       # it has been waiting since then
+            self._requests[row].enqueued_ns = enqueued_ns       # its wait began then
         return is_taken
 
     cdef bint withdraw(self, int32_t row, int8_t status) except -1 nogil:
@@ -126,7 +126,7 @@ cdef class Rank:
         return 0
 
     cdef int _collect_aborted(self) except -1 nogil:
-        """Let requests whose clients gave up meanwhile leave without a token."""
+        """Let requests with clients that gave up during the iteration leave without a token."""
         cdef int32_t i, slot
         cdef Sequence* sequence
         for i in range(self._aborted.size):
@@ -142,7 +142,7 @@ cdef class Rank:
         self._aborted.size = self._ends_as.size = 0
         return 0
 
-    # ---- an iteration begins
+    # ---- the begin of an iteration
 
     cdef void _note_admissions(self, const Batch* batch, int64_t now_ns) noexcept nogil:
         cdef const Entry* entry
@@ -173,12 +173,12 @@ cdef class Rank:
         return 0
 
     cdef bint _is_hemmed_in(self) noexcept nogil:
-        """Say whether one that ran alone was preempted for blocks that others have who only come behind it."""
+        """Return whether a request that ran alone was preempted for blocks held by requests that are behind it."""
         return (self.scheduler.tier is not None and self.scheduler.first_held() < 0
                 and self.scheduler.num_running() == 0 and 0 < self.scheduler.loading < self.scheduler.waiting.size)
 
     cdef int _await_end(self, int32_t slot) except -1 nogil:
-        """Note when a member is complete, with all but its last token in KV, or is one no more."""
+        """Note when a member is complete, with all but its last token in KV, or must leave the group."""
         cdef Sequence* sequence = self.scheduler.sequence(slot)
         cdef int64_t computed = sequence.prompt_tokens + self.delivery.target(sequence.row) - 1
         if self.kv.is_hybrid:
@@ -202,7 +202,7 @@ cdef class Rank:
     cdef int _form_striding(self, Batch* batch, int64_t now_ns) except -1 nogil:
         cdef int32_t i
         self._form(batch, now_ns)
-        if self.scheduler.dissolved.size > 0:           # all had a token when the iteration before ended
+        if self.scheduler.dissolved.size > 0:           # each had a token at the end of the last iteration
             for i in range(self.scheduler.dissolved.size):
                 self.delivery.last_token_ns[self.scheduler.dissolved.rows[i]] = now_ns
             self.scheduler.dissolved.size = 0
@@ -248,13 +248,13 @@ cdef class Rank:
 
     cdef void _part(self, int32_t slot, int64_t last_end_ns) noexcept nogil:
         cdef const Sequence* sequence = self.scheduler.sequence(slot)
-        if sequence.num_placeholders == 0:              # else its last token came as an entry's
+        if sequence.num_placeholders == 0:              # else its last token was an entry's
             self.delivery.last_token_ns[sequence.row] = (
                 self.scheduler.last_token_ns(slot, last_end_ns) - self._lateness.stood_ns - sequence.late_ns)
         self.scheduler.part(slot)
 
     cdef int _note_starvation(self, Batch* batch) except -1 nogil:
-        """Put off the end and the next token of members without a turn."""
+        """Delay the end and the next token of members without a turn."""
         cdef int32_t slot = self.scheduler.first_running()
         cdef Sequence* sequence
         while slot >= 0:
@@ -266,7 +266,7 @@ cdef class Rank:
             slot = self.scheduler.next_running(slot)
         return 0
 
-    # ---- an iteration ends
+    # ---- the end of an iteration
 
     cdef int end(self, Batch* batch, int64_t executed_ns) except -1 nogil:
         cdef int64_t num_ended
@@ -315,7 +315,7 @@ cdef class Rank:
         if self._strides:
             self._count_strides(run.ends_ns, run.start_ns, count, False)
         else:
-            self._count_members(batch, False)       # some may be late; from then on tokens come one iteration apart
+            self._count_members(batch, False)       # some may be late; from then on gaps are one iteration
             for i in range(1, count):
                 self.recorder.gaps.add(run.ends_ns[i] - run.ends_ns[i - 1] + self.delivery.gap_ns, batch.num_members)
             if self.recorder.wants_tokens and count > 1:
@@ -359,7 +359,7 @@ cdef class Rank:
         return 0
 
     cdef int _write_stride(self, int32_t slot, const int64_t* ends_ns, int64_t start_ns, int32_t count) except -1 nogil:
-        """Write down the tokens of a member, and the gaps before them if they depend on their number."""
+        """Record the tokens of a member, and the gaps before them if they depend on their number."""
         cdef Turn turn = self.scheduler.strides.before(slot, self.scheduler.iteration)
         cdef int32_t outputs = self.scheduler.outputs(slot), i
         for i in range(count):
@@ -380,7 +380,7 @@ cdef class Rank:
             group = self.scheduler.group_at(rounds.turns[k].group)
             rounds.turns[k].phase = group.phase
             members += group.num_members
-            # Of its next batches these are like the others; with the one after them somebody ends or parts.
+            # The group's batches are alike up to index `changes`, the first in which a member ends or parts.
             changes = next_of_turn(rounds, k, depth) + rounds.num_turns * (
                 self.finish.top_iteration_of(rounds.turns[k].group) - group.iteration)
             most = min(most, changes - depth + 1)
@@ -393,7 +393,7 @@ cdef class Rank:
         self._take_rounds(run, rounds, pipeline, count)
         for k in range(num_turns):
             ended = (count - k + num_turns - 1) // num_turns if count > k else 0
-            first = next_of_turn(rounds, k, depth)          # that was not in flight before; `count` more are in all now
+            first = next_of_turn(rounds, k, depth)          # first batch not in flight before; now `count` more are
             self.scheduler.repeat_of(
                 rounds.turns[k].group, ended,
                 (depth + count - first + num_turns - 1) // num_turns if depth + count > first else 0,
@@ -405,7 +405,7 @@ cdef class Rank:
         return 0
 
     cdef int _take_rounds(self, const RunAhead* run, Rounds* rounds, Pipeline* pipeline, int32_t count) except -1 nogil:
-        """Count what iterations brought, and give those that follow them their blocks."""
+        """Count the results of iterations, and give blocks to the iterations that follow them."""
         cdef int32_t num_turns = rounds.num_turns, num_stages = pipeline.num_stages, block_size = self.kv.block_size
         cdef int32_t k = 0, following = pipeline.num_in_flight % num_turns, i, members, used, peak = 0
         cdef int64_t before_ns = pipeline.last_end_ns, end_ns, executed_ns, gap_ns, busy_ns = 0, tokens = 0
@@ -436,7 +436,7 @@ cdef class Rank:
         return 0
 
     cdef int64_t _token_before_ns(self, const Rounds* rounds, Pipeline* pipeline, int32_t turn) noexcept nogil:
-        """Return when those whose turn comes first had their last token before the run."""
+        """Return when members of the group of a turn had their last token before the run."""
         cdef Group group = self.scheduler.group_at(rounds.turns[turn].group)
         return group.ended_ns if pipeline.stride > 0 else batch_at(pipeline, turn).start_ns
 
@@ -453,7 +453,7 @@ cdef class Rank:
         return 0
 
     cdef int _return(self, const Entry* entry, int64_t now_ns) except -1 nogil:
-        """Take in what an entry brought: tokens, if it reached the end of its text."""
+        """Apply the result of an entry: tokens, if it reached the end of its text."""
         cdef Sequence* sequence = self.scheduler.sequence(entry.slot)
         cdef int32_t row = entry.row, accepted = 0, sampled = 0, left, kept = self._requests[entry.row].output_tokens
         cdef bint is_stale = self.scheduler.stale_tokens(row) > 0
@@ -490,7 +490,7 @@ cdef class Rank:
             self.scheduler.join(entry.slot)
             note_joined(&self._lateness, self.scheduler, entry.slot)
             self._await_end(entry.slot)
-        elif sequence.is_member:                        # since its batch was formed
+        elif sequence.is_member:                        # it joined after its batch was formed
             note_joined(&self._lateness, self.scheduler, entry.slot)
         return 0
 
@@ -543,7 +543,7 @@ cdef class Rank:
         self.row.completed += 1
 
     cdef int _free_finished(self, int64_t now_ns) except -1 nogil:
-        """Free what the finished sequences hold and no tier reads, in scheduled order."""
+        """Free the finished sequences, except for blocks that a tier reads, in scheduled order."""
         cdef int32_t i
         if self._finished.size > 1:
             self.scheduler.sort_finished(self._finished.rows, self._finished.size)
@@ -564,12 +564,12 @@ cdef class Rank:
             slot = self.scheduler.next_running(slot)
         return 0
 
-    # ---- what befalls it from outside
+    # ---- outside interventions
 
     cdef void delay(self, const Batch* batch, int64_t pause_ns) noexcept nogil:
         cdef int32_t slot = self.scheduler.first_running() if batch.num_starved > 0 and not batch.stands_still else -1
         cdef Sequence* sequence
-        if batch.shape.num_sequences > 0 and not self.scheduler.ends_at_start:      # it will be counted with the batch
+        if batch.shape.num_sequences > 0 and not self.scheduler.ends_at_start:      # the batch's end will count it
             self._pauses_ns = pause_ns + (self._pauses_ns if self._paused_in == self.row.iterations else 0)
             self._paused_in, self._paused_blocks = self.row.iterations, batch.used_blocks
             self.row.busy_ns -= pause_ns
@@ -604,7 +604,7 @@ cdef class Rank:
                 self.scheduler.settle_stale(row, self.scheduler.stale_tokens(row))
             self.scheduler.gives_up(row)
             add_row(rows, row)
-        self.scheduler.failed.size = 0                  # others may serve them
+        self.scheduler.failed.size = 0                  # other replicas may serve them
         self.finish.clear()
         self.scheduler.forget_flight()
         forget_late(&self._lateness)
@@ -612,7 +612,7 @@ cdef class Rank:
         return 0
 
     cdef int _write_back(self, int32_t slot, const Batch* executing, int64_t last_end_ns) except -1 nogil:
-        """Write down what a member got, and when it got its last token, before the iteration in progress."""
+        """Write back the tokens of a member, and the time of the last one, before the iteration in progress."""
         cdef const Sequence* sequence = self.scheduler.sequence(slot)
         cdef bint is_starved = executing != NULL and executing.num_starved > 0 and sequence.is_starved
         cdef int64_t last_ns = executing.end_ns - executing.duration_ns if executing != NULL else last_end_ns

@@ -1,6 +1,6 @@
 """One serving instance: a rank that runs requests, and the pipeline on which its batches execute.
 
-A `Replica` has the clock: it times the batches of its rank, and takes runs of iterations with the same members at once.
+A `Replica` has the clock: it times the batches of its rank, and takes runs of iterations of an unchanged group at once.
 """
 from libc.stdint cimport int8_t, int32_t, int64_t
 cimport cython
@@ -23,149 +23,152 @@ cdef class Replica:
     cdef readonly Scheduler scheduler       # the rank's
     cdef readonly int32_t index
     cdef readonly LatencyModel latency
-    cdef readonly int64_t wake_ns           # when it must act next: an iteration ends, or work has come; NEVER_NS: idle
-    cdef readonly Beat beat                 # that of several replicas in lock step; None: it has a clock of its own
-    cdef readonly int32_t first_sibling     # index of the first of these, itself without any, and how many there are
+    cdef readonly int64_t wake_ns  # when it must act next: an iteration ends, or a request has arrived; NEVER_NS: idle
+    cdef readonly Beat beat                 # shared by several replicas in lock step; None: it has a clock of its own
+    cdef readonly int32_t first_sibling  # index of the first replica with this beat (its own if None); and their number
     cdef readonly int32_t num_siblings
-    cdef readonly bint is_halted            # it stands still, see halt(); requests that come only wait
-    cdef readonly int64_t halted_ns         # since when
+    cdef readonly bint is_halted            # it is halted, see halt(); requests that arrive only wait
+    cdef readonly int64_t halted_ns         # when it was halted
     cdef readonly bint has_ended            # see end_due(): at wake_ns, and the next iteration has not begun
-    cdef readonly bint has_acted            # with a tier that copies: the step formed last is one, though of no tokens
-    cdef bint _begins_plainly               # neither in steps with numbers nor with those of a tier that copies
+    cdef readonly bint has_acted  # with a tier that copies: the step formed last counts, though it has no tokens
+    cdef bint _begins_plainly               # neither in numbered steps nor in steps of a tier that copies
     cdef bint _heeds_arrivals               # see SchedulerFacts; with pipeline stages
     cdef bint _ends_plainly                 # not with those of a tier, and it takes effect then
-    cdef bint _counts                       # its latency model is told which iterations execute
-    cdef bint _runs_plainly                 # it is not, there is one stage, and no tier copies
+    cdef bint _counts                       # its latency model is told which iterations do not execute
+    cdef bint _runs_plainly                 # there is one stage, and no tier copies
+    cdef bint _plans_plainly                # nor is it told
     cdef readonly bint is_out_of_time       # an iteration would end after the last instant of the clock
-    cdef readonly bint stands_still         # it was to act at one instant for ever, see _note_still
+    cdef readonly bint stands_still         # it had too many turns at one instant, see _note_still
     cdef readonly int64_t still_ns                  # the instant of its last turn without tokens
     cdef readonly int32_t num_still                 # turns without tokens at that instant
 
-    # Shared for reading with what foresees and observes a replica (fleet/lookahead, observation, debug).
-    cdef Pipeline pipeline                  # batches that execute or wait to
-    cdef RunAhead run                       # iterations with the members of the batch, which is their first
-    cdef Rounds rounds                      # with pipeline stages: what else a run consists of
+    # Read by the code that predicts and observes a replica (fleet/lookahead, observation, debug).
+    cdef Pipeline pipeline                  # batches that execute or wait for execution
+    cdef RunAhead run                       # iterations that repeat the batch; it is the first
+    cdef Rounds rounds                      # with pipeline stages: the further parts of a run
     cdef const Batch* formed                # the batch scheduled last, for the observer
 
     cdef object _observer                   # .scheduled(replica) and .ended(replica) are called around every iteration,
-                                            # .reported(replica) when a tier was asked; None: nobody watches
+                                            # .reported(replica) when a tier was polled; None: no observer
 
-    # Do what is due before `until_ns`, end iterations and begin the next; nothing comes from outside until then. A run
-    # may be planned as far as `horizon_ns`.
+    # Do all that is due before `until_ns`: end iterations and begin the next; no outside event occurs until then. A
+    # run may be planned up to `horizon_ns`.
     cdef int advance(self, int64_t until_ns, int64_t horizon_ns) except -1 nogil
 
-    # The first half of what is due at `wake_ns`: end an iteration. `advance` does the other half, once those have come
-    # who come because of it.
+    # The first half of the work due at `wake_ns`: end an iteration. `advance` does the other half, after the arrivals
+    # that this end caused.
     cdef int end_due(self) except -1 nogil
 
-    # A request enters the waiting queue, or is refused; advance(now_ns) came before. Cuts a run at the iteration in
+    # A request enters the waiting queue, or is refused; after advance(now_ns). Cuts a run at the iteration in
     # progress.
     cdef int enqueue(self, int32_t row, int64_t now_ns) except -1 nogil
 
     # A request leaves before its end, as its client gave up or the cluster takes it off, with this RequestStatus;
-    # advance(now_ns + 1) came before. What waits leaves at once, what runs with the iteration in progress.
+    # after advance(now_ns + 1). A waiting request leaves at once, a running one with the iteration in progress.
     cdef int withdraw(self, int32_t row, int8_t status, int64_t now_ns) except -1 nogil
 
-    # Do what a run ahead has brought before `now_ns`: blocks are then where they are at that instant.
+    # Apply the part of a run before `now_ns`: blocks are then in their state at that instant.
     cdef int keep_up(self, int64_t now_ns) except -1 nogil
 
-    # Start of the first iteration that is not recorded yet; NEVER_NS if there is none.
+    # Return the start of the first iteration that is not recorded yet; NEVER_NS if there is none.
     cdef int64_t first_open_ns(self) noexcept nogil
 
-    # Nothing more will come: write the state of running requests, as of `now_ns`, back to the request table.
+    # The run is over: write the state of running requests, as of `now_ns`, back to the request table.
     cdef int settle(self, int64_t now_ns) except -1 nogil
 
     # End the oldest iteration in flight, if there is one; begin the next.
     cdef int end_oldest(self) except -1 nogil
     cdef int begin(self, int64_t now_ns, int64_t horizon_ns) except -1 nogil
 
-    # ---- what befalls it from outside. It has been brought up to `now_ns`; whoever calls tells the fleet that it is
-    # `touched`.
+    # ---- outside interventions. The replica has been brought up to `now_ns`; the caller must call Fleet.touched
+    # afterwards.
 
-    # What comes after the iteration in progress is not planned yet.
+    # Drop the plan after the iteration in progress.
     cdef void cut(self, int64_t now_ns) noexcept nogil
 
-    # The same; and KV cache and sequences are as of `now_ns`.
+    # The same, and bring KV cache and sequences up to `now_ns`.
     cdef int settle_run(self, int64_t now_ns) except -1 nogil
 
-    # Iterations that begin from now on take as long as this model says.
+    # Use this latency model for iterations that begin from now on.
     cdef int set_latency(self, LatencyModel latency, int64_t now_ns) except -1
 
-    # What was changed may let it go on if it has nothing in flight, or heeds arrivals and has room for another batch.
+    # A change may let it go on if it has nothing in flight, or heeds arrivals and has room for another batch.
     cdef void rouse(self, int64_t now_ns) noexcept nogil
 
-    # Something on its way to its blocks, or read from them, is done at `done_ns`: it takes notice when it would.
+    # A transfer to or from its blocks ends at `done_ns`: it notices at its next step, or is woken if it would not.
     cdef void expect(self, int64_t done_ns) noexcept nogil
 
-    # It stands still: an iteration that has not ended before `now_ns` does not end, and requests that come only wait.
+    # Halt it: an iteration that has not ended before `now_ns` does not end, and requests that arrive only wait.
     cdef int halt(self, int64_t now_ns) except -1 nogil
 
-    # It goes on where it stood still at `since_ns`: the iterations in flight take longer by the time between.
+    # Resume it after a halt at `since_ns`: the iterations in flight take longer by the time between.
     cdef int resume(self, int64_t since_ns, int64_t now_ns) except -1 nogil
 
-    # It stands still and gives up all its requests, see Rank.empty. The iterations in flight come to nothing.
+    # Take all requests off while it is halted, see Rank.empty. The iterations in flight are dropped.
     cdef int evacuate(self, RowList* rows) except -1 nogil
 
-    # Something may be taken off it now, or once the oldest iteration has ended: when that is; NEVER_NS: not until it
-    # stands still no more.
+    # Return when a request can be taken off: now, or at the end of the oldest iteration; NEVER_NS: not while it is
+    # halted.
     cdef int64_t next_end_ns(self, int64_t now_ns) noexcept nogil
 
     # Take a sequence off the running list, the last iteration having just ended; it keeps its blocks.
     cdef int take_off(self, int32_t slot) except -1 nogil
 
-    # A request that has been elsewhere, without its KV, enters the waiting queue: in front if it had run.
+    # A request from another replica, without its KV, enters the waiting queue: in front if it had run.
     cdef int enqueue_again(self, int32_t row, int64_t now_ns) except -1 nogil
 
-    # ---- in lock step with others: what its beat asks, in this order. Each iteration begins with `form` and `start`,
-    # under async scheduling with `launch` between them, where its place in the pipeline is taken though it is not known
-    # when it executes. A run of iterations is foreseen between `begin_run` and `end_run`.
+    # ---- in lock step with others: steps of the beat, in this order. Each iteration begins with `form` and `start`,
+    # under async scheduling with `launch` between them: its place in the pipeline is taken before its time of
+    # execution is known. A run of iterations is planned between `begin_run` and `end_run`.
 
     # Form the next batch at `now_ns`; False: it has no tokens, and `shape` was not written.
     cdef bint form(self, int64_t now_ns, BatchShape* shape) except -1 nogil
 
-    # Take notice of what has come from other replicas, or is read.
+    # Note transfers from other replicas, or reads by them, that have ended.
     cdef inline int note_transfers(self, int64_t now_ns) except -1 nogil:
         if self.scheduler.transfers is None or self.scheduler.copies:
             return 0
         self.rank.note_transfers(now_ns)
         return self._tell_of_transfers() if self._observer is not None else 0
 
-    # The batch formed last consists of members alone, or of nothing.
+    # Return whether the batch formed last consists of members alone, or is empty.
     cdef bint is_steady(self) noexcept nogil
 
-    # Something is in flight, or the batch formed last, of nothing, preempted somebody.
+    # Return whether a batch is in flight, or the batch formed last, though empty, preempted a sequence.
     cdef bint has_moved(self) noexcept nogil
 
     cdef int launch(self) except -1 nogil
 
-    # What was formed first of that which has not ended executes, padded as this shape of it is.
+    # Begin the oldest batch that has not ended, padded to this shape.
     cdef int start(self, int64_t begin_ns, int64_t end_ns, const BatchShape* shape) except -1 nogil
 
-    # A step has ended in which it had no tokens.
+    # A step without a batch of its own has ended.
     cdef void end_dummy(self, int64_t now_ns) noexcept nogil
 
-    # How many iterations the batch in flight may be repeated as it is; without one, for ever. `holds_prefills`: prompts
-    # are held in some of them.
+    # Return how many iterations the batch in flight may be repeated unchanged; without one, no limit. `holds_prefills`:
+    # prompts are held in some steps.
     cdef int64_t num_alike(self, bint holds_prefills) noexcept nogil
 
     cdef int begin_run(self, int64_t most) except -1 nogil
     cdef bint foresee(self, int32_t number) noexcept nogil
     cdef void end_run(self, const RunAhead* common) noexcept nogil
 
-    # Requests that run or wait.
+    # Return the number of requests that run or wait.
     cdef int32_t num_requests(self) noexcept nogil
 
-    # When all will act next; the run of its own is cut.
+    # Set when all replicas of the beat act next; cut_own: cut its part of a run.
     cdef inline void wake_at(self, int64_t time_ns) noexcept nogil:
         self.wake_ns = time_ns
 
     cdef void cut_own(self, int64_t now_ns) noexcept nogil
+    cdef inline int64_t _cut_run(self, int64_t now_ns) noexcept nogil
+    cdef void _take_back(self, int32_t first) noexcept nogil
 
-    # All stand still, and go on where they stood still at `since_ns`.
+    # Halt and resume it with the beat, which was halted at `since_ns`.
     cdef int halt_own(self, int64_t now_ns) except -1 nogil
     cdef int resume_own(self, int64_t since_ns, int64_t now_ns) except -1 nogil
 
-    # Those leave whom the scheduler cannot serve, though nothing executes.
+    # Requests leave that the scheduler cannot serve, though nothing executes.
     cdef int _drop_failed(self, int64_t now_ns) except -1 nogil
     cdef int _fill_otherwise(self, int64_t now_ns) except -1 nogil
     cdef int _fill_numbered(self, int64_t now_ns) except -1 nogil
@@ -198,7 +201,7 @@ cdef class Replica:
 
     cdef void _note_account(self) noexcept nogil
 
-    # Do what the first iterations of the run, fewer than all, have brought.
+    # Apply the results of the first iterations of the run, fewer than all.
     cdef int _end_ahead(self, int32_t count) except -1 nogil
     cdef int _end_ahead_otherwise(self, int32_t count) except -1 nogil
     cdef int _catch_up(self, int32_t count) except -1 nogil

@@ -1,4 +1,4 @@
-"""One serving instance: the order of an iteration, and nothing of any policy."""
+"""One serving instance: the order of an iteration, without any policy."""
 from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.string cimport memcpy
 cimport cython
@@ -14,10 +14,10 @@ from simulator.engine.replica.pipeline cimport (
     vacant_place)
 from simulator.engine.replica.rank cimport Rank
 from simulator.engine.replica.rounds cimport (
-    begin_rounds, count_rounds, free_rounds, grow_rounds, plan_rounds, reserve_rounds)
+    begin_rounds, free_rounds, grow_rounds, plan_rounds, reserve_rounds, take_back_rounds)
 from simulator.engine.replica.run_ahead cimport (
-    END_OF_CLOCK_NS, MAX_RUN, RunAhead, count_run, cut_run, drop_from_run, free_run, grow_run, iteration_at, plan_run,
-    plan_striding)
+    END_OF_CLOCK_NS, MAX_RUN, RunAhead, cut_run, drop_from_run, free_run, grow_run, iteration_at, plan_run,
+    plan_striding, take_back)
 from simulator.latency.base cimport LatencyModel
 
 cdef enum:
@@ -25,7 +25,7 @@ cdef enum:
 
 
 cdef inline int end_of(Replica self) except -1 nogil:
-    """Do what `end_oldest` does; the loop has it inline."""
+    """Do the work of `end_oldest`; the loop has it inline."""
     cdef Batch* batch = oldest(&self.pipeline)
     if self.pipeline.num_in_flight == 0:
         return 0
@@ -43,9 +43,9 @@ cdef class Replica:
     """One replica on the cluster's clock.
 
     index : its number, from 0.
-    rank : its own.
+    rank : the replica's own.
     latency : may be shared.
-    setup : build.ReplicaSetup, what it shares with the others.
+    setup : build.ReplicaSetup, shared with other replicas.
     """
 
     def __init__(self, int32_t index, Rank rank, LatencyModel latency, setup):
@@ -64,7 +64,7 @@ cdef class Replica:
         self._note_account()
 
     def march(self, Beat beat, int32_t first_sibling, int32_t num_siblings):
-        """Have a beat from now on, with the siblings of these indices."""
+        """Use a beat from now on, with `num_siblings` replicas from `first_sibling` on."""
         self.beat, self.first_sibling, self.num_siblings = beat, first_sibling, num_siblings
 
     def __dealloc__(self):
@@ -84,7 +84,7 @@ cdef class Replica:
             now_ns = self.wake_ns
             if not self.has_ended:
                 end_of(self)
-            if not self.has_ended or self.scheduler.notes_always:   # then also what came at this very instant
+            if not self.has_ended or self.scheduler.notes_always:   # then also transfers that ended at this instant
                 self.note_transfers(now_ns)
             self.has_ended = False
             self.begin(now_ns, horizon_ns)
@@ -104,7 +104,7 @@ cdef class Replica:
         if self.beat is not None:
             return self.beat.arrive(self.index, row, now_ns)
         if self.run.length > 1:
-            self.wake_ns = cut_run(&self.run, now_ns)
+            self.wake_ns = self._cut_run(now_ns)
         else:
             self.rouse(now_ns)
         return 0
@@ -127,8 +127,6 @@ cdef class Replica:
 
     cdef int settle(self, int64_t now_ns) except -1 nogil:
         self.settle_run(now_ns)
-        if self.beat is not None:
-            self.beat.settle(now_ns)
         self.rank.forget_pauses()
         return self.rank.settle()
 
@@ -147,7 +145,7 @@ cdef class Replica:
             self._observer.reported(self)
         return 0
 
-    # ---- an iteration begins
+    # ---- the begin of an iteration
 
     cdef int begin(self, int64_t now_ns, int64_t horizon_ns) except -1 nogil:
         cdef Batch* batch
@@ -162,7 +160,7 @@ cdef class Replica:
                     self._observe(False)
                 if batch.shape.num_sequences == 0 and not self.scheduler.pauses(batch):
                     if self.scheduler.failed.size > 0 and self.pipeline.num_in_flight == 0:
-                        self._drop_failed(now_ns)       # a step of nothing but that
+                        self._drop_failed(now_ns)       # a step with these departures alone
                         continue
                     if batch.num_preempted == 0 or self.pipeline.num_in_flight > 0 or self.rank.is_livelocked:
                         break
@@ -180,14 +178,14 @@ cdef class Replica:
             self._fill_numbered(now_ns) if self.pipeline.stride > 0 else self._fill_launching(now_ns)
             if self.scheduler.failed.size == 0 or self.pipeline.num_in_flight > 0:
                 return 0
-            self._drop_failed(now_ns)                   # a step of nothing but that
+            self._drop_failed(now_ns)                   # a step with these departures alone
 
     cdef int _fill_numbered(self, int64_t now_ns) except -1 nogil:
-        """Form batches where one of nothing takes a place in the queue, too, as long as there are requests."""
+        """Form batches where an empty batch takes a place in the queue, too, as long as there are requests."""
         cdef Batch* batch
         self.pipeline.num_blank = 0
         if self.num_requests() == 0:
-            self.scheduler.opens_ns = NEVER_NS          # who waited for it has left, and the policy is not asked
+            self.scheduler.opens_ns = NEVER_NS  # the request that waited for it has left, and the policy is not called
         while self.num_requests() > 0 and not is_full(&self.pipeline, self.scheduler.step):
             batch = vacant_place(&self.pipeline)
             self.scheduler.step += 1
@@ -205,7 +203,7 @@ cdef class Replica:
         return 0
 
     cdef int _fill_launching(self, int64_t now_ns) except -1 nogil:
-        """Form batches where a tier copies: a step in which it does anything is one without tokens, too."""
+        """Form batches where a tier copies: a step in which the tier acts counts, even without tokens."""
         cdef Batch* batch
         while self.pipeline.num_in_flight < self.pipeline.depth:
             batch = vacant_place(&self.pipeline)
@@ -229,7 +227,7 @@ cdef class Replica:
         return 0
 
     cdef int _launch(self, Batch* batch) except -1 nogil:
-        """Work out when the batch just formed executes: once the copies are done that it waits for."""
+        """Compute when the batch just formed executes: after the copies that it waits for."""
         cdef int64_t free_ns = batch.start_ns, launch_ns, duration_ns
         if self.pipeline.num_in_flight > 0 and newest(&self.pipeline).shape.num_sequences > 0:
             free_ns = newest(&self.pipeline).end_ns
@@ -254,7 +252,7 @@ cdef class Replica:
         return 0
 
     cdef int _await_step(self, int64_t horizon_ns) except -1 nogil:
-        """Act next when the oldest step ends, or a run of them."""
+        """Act next when the oldest step, or a run of steps, ends."""
         cdef Batch* batch = oldest(&self.pipeline)
         batch.end_ns = max(self.wake_ns, batch.end_ns)      # without tokens, it may have ended while another executed
         self.wake_ns = batch.end_ns
@@ -266,11 +264,11 @@ cdef class Replica:
         return 0
 
     cdef int _end_otherwise(self, Batch* batch) except -1 nogil:
-        """End a step, or what took effect when it began."""
+        """End a step, or an iteration that took effect when it began."""
         if self.scheduler.copies:
             return self._end_step(batch)
         if self._heeds_arrivals:
-            if self.wake_ns < batch.end_ns:                 # it woke for who has come: nothing has ended
+            if self.wake_ns < batch.end_ns:                 # it woke for an arrival: nothing has ended
                 return 0
             self._end_iteration(batch)
         retire(&self.pipeline)
@@ -307,7 +305,7 @@ cdef class Replica:
         return True
 
     cdef inline int _await_end(self, int64_t horizon_ns) except -1 nogil:
-        """Act next when the oldest batch ends, or a run of them."""
+        """Act next when the oldest batch, or a run of iterations, ends."""
         cdef const Batch* batch
         if self.pipeline.num_in_flight == 0 or self.rank.is_livelocked or self.is_out_of_time:
             self._note_still(self.wake_ns)
@@ -338,7 +336,7 @@ cdef class Replica:
         return 0 if self._heeds_arrivals else self._end_at_start()
 
     cdef int _end_at_start(self) except -1 nogil:
-        """Do now what an iteration brings; if nobody is left, the next may begin beside it."""
+        """Apply the results of an iteration at its begin; if no request is left, the next may begin beside it."""
         self._end_iteration(oldest(&self.pipeline))
         if self.scheduler.num_running() + self.scheduler.num_waiting() == 0:
             retire(&self.pipeline)
@@ -346,17 +344,17 @@ cdef class Replica:
         return 0
 
     cdef int _plan_run(self, int64_t horizon_ns) except -1 nogil:
-        return self._plan_members(horizon_ns) if self._runs_plainly else self._plan_otherwise(horizon_ns)
+        return self._plan_members(horizon_ns) if self._plans_plainly else self._plan_otherwise(horizon_ns)
 
     cdef int _plan_otherwise(self, int64_t horizon_ns) except -1 nogil:
         if self._counts:
-            self.latency.count(False)                   # they may never execute
+            self.latency.count(1, True)
         if self.scheduler.num_groups > 1:
             self._plan_rounds(horizon_ns)
         else:
             self._plan_members(horizon_ns)
         if self._counts:
-            self.latency.count(True)
+            self.latency.count(1, False)
         return 0
 
     cdef inline int _plan_members(self, int64_t horizon_ns) except -1 nogil:
@@ -396,7 +394,7 @@ cdef class Replica:
         return 0
 
     cdef bint _is_followed(self) noexcept nogil:
-        """Say whether the batch that executes is followed by one with the same members alone."""
+        """Return whether the batch that executes is followed by a batch of the same members alone."""
         cdef const Batch* batch = newest(&self.pipeline)
         return (self.scheduler.lead > 0 and self.pipeline.num_in_flight == 2 and batch.shape.num_sequences > 0
                 and batch.num_entries + batch.num_preempted + batch.num_starved == 0 and not self._has_freed())
@@ -405,7 +403,7 @@ cdef class Replica:
         """Return whether blocks were freed after the newest batch was formed: a run would report them as used."""
         return newest(&self.pipeline).used_blocks != self.rank.kv.num_blocks - self.rank.kv.free_blocks
 
-    # ---- an iteration ends
+    # ---- the end of an iteration
 
     cdef int end_oldest(self) except -1 nogil:
         return end_of(self)
@@ -419,19 +417,14 @@ cdef class Replica:
 
     cdef int _end_ahead_otherwise(self, int32_t count) except -1 nogil:
         if self.pipeline.num_stages > 1:
-            if self._counts:
-                count_rounds(&self.rounds, &self.run, &self.pipeline, count, self.latency)
             return self.rank.end_rounds(&self.run, &self.rounds, &self.pipeline, count)
-        if self._counts and self.beat is None:
-            count_run(&self.run, &self.pipeline, count, self.latency)
         self.rank.end_ahead(&self.run, oldest(&self.pipeline), count)
-        if self.scheduler.copies:
-            self._catch_up(count)
+        self._catch_up(count)
         drop_from_run(&self.run, &self.pipeline, count)
         return 0
 
     cdef int _catch_up(self, int32_t count) except -1 nogil:
-        """Let the tier do what steps did that the run has brought."""
+        """Let the tier catch up with the steps of a run."""
         cdef int64_t num_done[2]
         num_done[0], num_done[1] = oldest(&self.pipeline).num_done, newest(&self.pipeline).num_done
         self.scheduler.tier.catch_up(self.run.ends_ns, count, self.run.behind, num_done)
@@ -488,7 +481,7 @@ cdef class Replica:
         if self.scheduler.strides is not None:
             return 1                                # a run in lock step gives each member a token an iteration
         if holds_prefills and self.scheduler.num_waiting() + self.scheduler.num_prefilling() > 0:
-            return 1                                # they are held in some steps and not in others
+            return 1                                # prompts are held in some steps and not in others
         return self.rank.num_alike() if self.pipeline.num_in_flight > 0 else MAX_RUN
 
     cdef int begin_run(self, int64_t most) except -1 nogil:
@@ -516,13 +509,26 @@ cdef class Replica:
         if self.run.length > 1:
             cut_run(&self.run, now_ns)
 
-    # ---- what befalls it from outside
+    # ---- outside interventions
 
     cdef void cut(self, int64_t now_ns) noexcept nogil:
         if self.beat is not None:
             self.beat.cut(now_ns)
         elif self.run.length > 1:
-            self.wake_ns = cut_run(&self.run, now_ns)
+            self.wake_ns = self._cut_run(now_ns)
+
+    cdef inline int64_t _cut_run(self, int64_t now_ns) noexcept nogil:
+        if self._counts:
+            self._take_back(iteration_at(&self.run, now_ns) + 1 + self.run.behind)
+        return cut_run(&self.run, now_ns)
+
+    cdef void _take_back(self, int32_t first) noexcept nogil:
+        """Have iterations uncounted that were planned, from this one on."""
+        cdef int32_t end = self.run.length + self.run.behind
+        if first < end and self.pipeline.num_stages > 1:
+            take_back_rounds(&self.rounds, &self.pipeline, first, end, self.latency)
+        elif first < end:
+            take_back(&self.run, &self.pipeline, first, end, self.latency)
 
     cdef int settle_run(self, int64_t now_ns) except -1 nogil:
         if self.run.length > 1:
@@ -532,14 +538,15 @@ cdef class Replica:
 
     cdef int set_latency(self, LatencyModel latency, int64_t now_ns) except -1:
         self.cut(now_ns)
-        self.keep_up(now_ns)            # what has begun was of the other
+        self.keep_up(now_ns)            # iterations begun so far used the old model
         self.latency = latency
         self._note_account()
-        return self.beat.set_latency(latency, now_ns) if self.beat is not None else 0
+        return self.beat.set_latency(latency) if self.beat is not None else 0
 
     cdef void _note_account(self) noexcept nogil:
         self._counts = self.latency.has_account()
-        self._runs_plainly = self.pipeline.num_stages == 1 and not (self._counts or self.scheduler.copies)
+        self._runs_plainly = self.pipeline.num_stages == 1 and not self.scheduler.copies
+        self._plans_plainly = self._runs_plainly and not self._counts
 
     cdef void rouse(self, int64_t now_ns) noexcept nogil:
         if self.beat is not None:

@@ -1,7 +1,7 @@
-"""Runs with pipeline stages: as long as nobody joins or leaves, groups take turns, one batch of each in a round.
+"""Runs with pipeline stages: while no sequence joins or leaves, groups alternate, with one batch each per round.
 
-A batch is scheduled when there is room for it: when the one of its own group is back, or under async scheduling the
-one before that. So what is to come follows from the batches in flight alone.
+A batch is scheduled when there is room for it: when the batch of its own group is back, or under async scheduling the
+batch before that. So the next batches follow from those in flight alone.
 """
 from libc.stdint cimport int32_t, int64_t
 
@@ -14,15 +14,15 @@ from simulator.latency.base cimport LatencyModel
 
 
 cdef struct Turn:               # of a group, once in each round
-    BatchShape shape            # of its first batch in the run
-    int64_t step                # number of that
-    int64_t context_tokens      # while planning: of the batch of it that was planned last
+    BatchShape shape            # of the group's first batch in the run
+    int64_t step                # number of that batch
+    int64_t context_tokens      # while planning: of the group's batch that was planned last
     int32_t group
-    int32_t phase               # while planning, and while it is carried out: of its next batch
+    int32_t phase               # while planning, and while the run is carried out: of the group's next batch
 
 
-cdef struct Rounds:             # of a run; its iterations, those in flight at the end too, are indices below
-    int32_t num_turns           # groups that take turns: iteration i is of turn i % num_turns
+cdef struct Rounds:             # of a run; indices of iterations below include those in flight at its end
+    int32_t num_turns           # groups that alternate: iteration i is of turn i % num_turns
     Turn* turns                 # [num_stages] in order, the oldest batch in flight first
     StageVisit* visits          # [room][num_stages] of each iteration
     int32_t room
@@ -32,32 +32,32 @@ cdef int reserve_rounds(Rounds* rounds, int32_t num_stages) except -1
 cdef int grow_rounds(Rounds* rounds, int32_t room, int32_t num_stages) except -1 nogil
 cdef void free_rounds(Rounds* rounds) noexcept nogil
 
-# Are the batches in flight of members alone, and as many of each group as there are once nothing changes any more? If
-# so let a run consist of them, for which there is room.
+# Return whether the batches in flight consist of members alone, and as many of each group as there are in a steady
+# state; if so, begin a run with them. There must be room for them.
 cdef bint begin_rounds(Rounds* rounds, RunAhead* run, Pipeline* pipeline) noexcept nogil
 
-# Foresee at most `most` iterations; those of each turn need the phase of their next. As plan_run does.
+# Plan at most `most` iterations; each turn needs the phase of its next one. For the other arguments see plan_run.
 cdef void plan_rounds(Rounds* rounds, RunAhead* run, Pipeline* pipeline, int64_t most, int64_t horizon_ns,
                       LatencyModel latency, KVCache kv) noexcept nogil
 
-# Have the iterations counted that follow those in flight, as many of the run as `count`, which are about to be taken.
-cdef void count_rounds(Rounds* rounds, const RunAhead* run, Pipeline* pipeline, int32_t count,
-                       LatencyModel latency) noexcept nogil
+# See take_back.
+cdef void take_back_rounds(Rounds* rounds, Pipeline* pipeline, int32_t first, int32_t end,
+                           LatencyModel latency) noexcept nogil
 
-# Tokens of all members in the first `count` iterations, one for each.
+# Return the tokens of all members in the first `count` iterations, one for each.
 cdef int64_t tokens_of_rounds(const Rounds* rounds, int32_t count) noexcept nogil
 
-# The phase of the next batch of a turn; it is that of the one after it from now on.
+# Return the phase of a turn's next batch, and advance it to the batch after.
 cdef inline int32_t next_phase(Rounds* rounds, int32_t turn, int32_t block_size) noexcept nogil:
     cdef int32_t phase = rounds.turns[turn].phase
     rounds.turns[turn].phase = phase + 1 if phase + 1 < block_size else 0
     return phase
 
-# The first iteration from `i` on that is of this turn.
+# Return the first iteration from `i` on that is of this turn.
 cdef inline int32_t next_of_turn(const Rounds* rounds, int32_t turn, int32_t i) noexcept nogil:
     return i + (turn - i % rounds.num_turns + rounds.num_turns) % rounds.num_turns
 
-# Make the batch iteration i.
+# Make `batch` iteration i.
 cdef void move_to_round(const Rounds* rounds, const RunAhead* run, Pipeline* pipeline, Batch* batch,
                         int32_t i) noexcept nogil
 

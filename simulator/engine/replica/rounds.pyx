@@ -1,4 +1,4 @@
-"""Runs with pipeline stages: groups take turns."""
+"""Runs with pipeline stages: groups alternate."""
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memmove
@@ -6,7 +6,7 @@ from libc.string cimport memcpy, memmove
 from simulator.core.memory cimport resize
 from simulator.domain.iteration cimport Batch, StageVisit
 from simulator.engine.replica.pipeline cimport Pipeline, batch_at, newest, oldest
-from simulator.engine.replica.run_ahead cimport END_OF_CLOCK_NS, RunAhead, forget_fault
+from simulator.engine.replica.run_ahead cimport END_OF_CLOCK_NS, RunAhead, end_taking_back
 from simulator.kv.base cimport KVCache
 from simulator.latency.base cimport LONGEST_ITERATION_NS, LatencyModel
 
@@ -74,7 +74,7 @@ cdef void plan_rounds(Rounds* rounds, RunAhead* run, Pipeline* pipeline, int64_t
         latency.stage_durations_ns(&turn.shape, pipeline.durations_ns)
         turn.shape.context_tokens = context_tokens
         if latency.has_failed():
-            forget_fault(latency)
+            take_back_rounds(rounds, pipeline, i, i + 1, latency)
             break
         ready_ns = ends_ns[i - num_turns]                   # when the first stage has its tokens
         for stage in range(num_stages):
@@ -88,17 +88,19 @@ cdef void plan_rounds(Rounds* rounds, RunAhead* run, Pipeline* pipeline, int64_t
     run.length = i - depth + 1
 
 
-cdef void count_rounds(Rounds* rounds, const RunAhead* run, Pipeline* pipeline, int32_t count,
-                       LatencyModel latency) noexcept nogil:
+cdef void take_back_rounds(Rounds* rounds, Pipeline* pipeline, int32_t first, int32_t end,
+                           LatencyModel latency) noexcept nogil:
     cdef int32_t i
     cdef int64_t context_tokens
     cdef Turn* turn
-    for i in range(run.behind + 1, run.behind + 1 + count):
+    latency.count(-1, True)
+    for i in range(first, end):
         turn = &rounds.turns[i % rounds.num_turns]
         context_tokens = turn.shape.context_tokens
         turn.shape.context_tokens += <int64_t>(i // rounds.num_turns) * turn.shape.num_sequences
         latency.stage_durations_ns(&turn.shape, pipeline.durations_ns)
         turn.shape.context_tokens = context_tokens
+    end_taking_back(latency)
 
 
 cdef int64_t tokens_of_rounds(const Rounds* rounds, int32_t count) noexcept nogil:

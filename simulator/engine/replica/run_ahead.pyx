@@ -1,4 +1,4 @@
-"""A run: iterations of the same members, planned ahead."""
+"""A run: iterations of an unchanged group, planned ahead."""
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
 from libc.string cimport memmove
@@ -48,7 +48,8 @@ cdef void plan_run(RunAhead* run, Pipeline* pipeline, int64_t most, int64_t hori
         batch.shape.context_tokens += batch.num_members
         end_ns += latency.iteration_ns(&batch.shape)
         if latency.has_failed():
-            forget_fault(latency)
+            batch.shape.context_tokens = context_tokens
+            take_back(run, pipeline, i, i + 1, latency)
             break
         run.ends_ns[i] = end_ns
         run.used_blocks[i] = num_blocks - free_blocks
@@ -69,13 +70,13 @@ cdef void plan_striding(RunAhead* run, Pipeline* pipeline, int64_t most, int64_t
         free_blocks -= scheduler.kv.due(phase)
         if free_blocks < 0 or end_ns > END_OF_CLOCK_NS - LONGEST_ITERATION_NS:
             break
+        run.contexts[i] = batch.shape.context_tokens
         end_ns += latency.iteration_ns(&batch.shape)
         if latency.has_failed():
-            forget_fault(latency)
+            take_back(run, pipeline, i, i + 1, latency)
             break
         run.ends_ns[i] = end_ns
         run.used_blocks[i] = scheduler.kv.num_blocks - free_blocks
-        run.contexts[i] = batch.shape.context_tokens
         batch.shape.context_tokens += scheduler.strides.advances[phase]
         phase = phase + 1 if phase + 1 < scheduler.kv.num_phases else 0
         i += 1
@@ -83,20 +84,33 @@ cdef void plan_striding(RunAhead* run, Pipeline* pipeline, int64_t most, int64_t
     run.length = i
 
 
-cdef void count_run(const RunAhead* run, Pipeline* pipeline, int32_t count, LatencyModel latency) noexcept nogil:
+cdef void take_back(const RunAhead* run, Pipeline* pipeline, int32_t first, int32_t end,
+                    LatencyModel latency) noexcept nogil:
     cdef Batch* batch = newest(pipeline)
     cdef int64_t context_tokens = batch.shape.context_tokens
     cdef int32_t i
-    for i in range(1, count + 1):
-        batch.shape.context_tokens += batch.num_members
+    latency.count(-1, True)
+    for i in range(first, end):
+        batch.shape.context_tokens = context_tokens + <int64_t>(i - run.behind) * batch.num_members
         if run.contexts != NULL:
             batch.shape.context_tokens = run.contexts[i]
         latency.batch_ns(&batch.shape)
     batch.shape.context_tokens = context_tokens
+    end_taking_back(latency)
+
+
+cdef void end_taking_back(LatencyModel latency) noexcept nogil:
+    latency.count(1, False)
+    if latency.has_failed():
+        with gil:
+            try:
+                latency.raise_if_failed()
+            except Exception:
+                pass
 
 
 cdef inline void begin_run(RunAhead* run, Pipeline* pipeline) noexcept nogil:
-    """Let a run consist of what is in flight."""
+    """Begin a run with the batches in flight."""
     cdef const Batch* batch = oldest(pipeline)
     run.start_ns = batch.start_ns
     run.context_tokens = batch.shape.context_tokens
@@ -107,14 +121,6 @@ cdef inline void begin_run(RunAhead* run, Pipeline* pipeline) noexcept nogil:
         batch = newest(pipeline)
         run.ends_ns[1], run.used_blocks[1] = batch.end_ns, batch.used_blocks
         run.waiting, run.running = batch.waiting, batch.running
-
-
-cdef void forget_fault(LatencyModel latency) noexcept nogil:
-    with gil:
-        try:
-            latency.raise_if_failed()
-        except Exception:
-            pass
 
 
 cdef int32_t iteration_at(const RunAhead* run, int64_t now_ns) noexcept nogil:

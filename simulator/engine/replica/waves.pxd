@@ -1,9 +1,9 @@
-"""Who knows when that ranks in lock step run: messages between their front end, a coordinator and the ranks.
+"""Wave messages of ranks in lock step, between their front end, a coordinator and the ranks.
 
-Ranks run in waves. Somebody who sends a request while he believes them idle tells the coordinator, who tells all ranks
-to start; a rank that has the request needs no telling. When the ranks agree that nobody has unfinished requests, the
-wave is over, and rank 0 says so. Each message takes `hop_ns` on its way. So a request may come with the number of a
-wave that has ended meanwhile: the rank that finds it has the next one started.
+Ranks run in waves. If the front end sends a request while it believes the ranks idle, it notifies the coordinator,
+which orders all ranks to start; the rank with the request starts without the order. When the ranks agree that none has
+unfinished requests, the wave is over, and rank 0 reports it. Each message takes `hop_ns`. So a request may arrive with
+the number of a wave that has ended meanwhile: the rank that detects this has the next wave started.
 
 Source: vLLM 0.32.0, vllm/v1/engine/core.py, DPEngineCoreProc; vllm/v1/engine/coordinator.py, DPCoordinatorProc.
 """
@@ -16,35 +16,35 @@ from simulator.core.event_queue cimport Event, EventQueue
 cdef struct Message:
     int64_t time_ns             # when it is in the input queue of a rank
     int32_t wave
-    int32_t row                 # the request that comes; -1: the order to start
-    int32_t excluded            # of an order: the rank that it does not concern; -1: none
+    int32_t row                 # the request that arrives; -1: the order to start
+    int32_t excluded            # of an order: the rank that ignores it; -1: none
 
 
 cdef struct Inbox:
     Message* messages           # [size] not taken yet, in order of time
     int32_t size
     int32_t room
-    int32_t num_requests        # of them
+    int32_t num_requests        # messages with a request
 
 
 @cython.final
 cdef class Waves:
     cdef int32_t _num_ranks
     cdef int64_t _hop_ns
-    cdef EventQueue _events             # messages on their way to coordinator and front end
+    cdef EventQueue _events             # messages in transit to coordinator and front end
     cdef Inbox* _inboxes                # [rank]
     cdef int8_t* _is_running            # [rank] it forms batches, dummies if need be
-    cdef int32_t* _wave                 # [rank] that it believes to be on
-    cdef bint _ran                      # rank 0 did when the last step ended
+    cdef int32_t* _wave                 # [rank] the wave it believes to be in
+    cdef bint _ran                      # rank 0 was running when the last step ended
     cdef int32_t _front_wave, _coordinator_wave
-    cdef bint _front_believes, _coordinator_believes    # that ranks run
-    cdef list _log                      # None: nobody wants to know
+    cdef bint _front_believes, _coordinator_believes    # whether ranks run
+    cdef list _log                      # None: no log
 
-    # The front end sends a request to a rank at `now_ns`; it was withdrawn before the rank took it.
+    # The front end sends a request to a rank at `now_ns`. forget: the request was withdrawn before the rank took it.
     cdef int arrive(self, int32_t rank, int32_t row, int64_t now_ns) except -1 nogil
     cdef void forget(self, int32_t rank, int32_t row) noexcept nogil
 
-    # Let messages arrive that do by `now_ns`; a rank takes those in its queue.
+    # deliver: process messages that arrive by `now_ns`. take: a rank takes messages in its queue.
     cdef inline int deliver(self, int64_t now_ns) except -1 nogil:
         return self._deliver(now_ns) if self._events.next_time() <= now_ns else 0
 
@@ -56,24 +56,24 @@ cdef class Waves:
     cdef inline bint is_running(self, int32_t rank) noexcept nogil:
         return self._is_running[rank]
 
-    # Requests that a rank has not taken yet.
+    # Return the number of requests that a rank has not taken yet.
     cdef inline int32_t num_untaken(self, int32_t rank) noexcept nogil:
         return self._inboxes[rank].num_requests
 
-    # When the next message arrives; when that is which a rank takes next. NEVER_NS: there is none.
+    # Return when the next message arrives; next_of: the next message that a rank takes. NEVER_NS: there is none.
     cdef inline int64_t next_ns(self) noexcept nogil:
         return self._events.next_time()
 
     cdef int64_t next_of(self, int32_t rank) noexcept nogil
 
-    # A step has ended. `goes_on`: some rank has unfinished requests, or nobody asked.
+    # A step has ended. `goes_on`: some rank has unfinished requests, or the ranks did not check.
     cdef int end_step(self, bint goes_on, int64_t now_ns) except -1 nogil
 
-    # The order to start need not be told any more: all run or know that they may.
+    # Return whether the order to start is void: all ranks run, or may start.
     cdef inline bint is_settled(self) noexcept nogil:
         return self._ran
 
-    # Ranks that stand still go on together; all stand still, and nobody believes otherwise.
+    # go_on: all halted ranks run again. stand_still: all stop, and front end and coordinator believe so.
     cdef void go_on(self) noexcept nogil
     cdef void stand_still(self) noexcept nogil
 

@@ -1,4 +1,4 @@
-"""Who knows when that ranks in lock step run: messages between their front end, a coordinator and the ranks."""
+"""Wave messages of ranks in lock step, between their front end, a coordinator and the ranks."""
 from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memmove, memset
@@ -9,10 +9,10 @@ from simulator.core.event_queue cimport Event, EventQueue
 from simulator.core.memory cimport resize
 
 cdef enum Kind:
-    FIRST_REQUEST               # to the coordinator: requests come though the front end believes that all are idle
+    FIRST_REQUEST               # to the coordinator: requests arrive though the front end believes all ranks idle
     WAVE_COMPLETE               # to the coordinator
     WAVE_BEGAN                  # to the coordinator
-    FRONT_COMPLETE              # the same to the front end
+    FRONT_COMPLETE              # to the front end
     FRONT_BEGAN
 
 cdef enum Noted:                # kinds of messages in the log
@@ -27,8 +27,8 @@ NOTED = ("start_dp_wave", "wave_complete", "start_wave")
 cdef class Waves:
     """The messages of some ranks.
 
-    num_ranks : of them.
-    hop_ns : that each message takes.
+    num_ranks : their number.
+    hop_ns : duration of each message.
     """
 
     def __init__(self, num_ranks, hop_ns):
@@ -49,17 +49,17 @@ cdef class Waves:
         free(self._wave)
 
     def keep_log(self):
-        """Keep what coordinator and rank 0 say from now on."""
+        """From now on log the coordinator's orders, and the begins and ends of waves."""
         self._log = []
 
     @property
     def log(self):
-        """Return what was said, each as (time_ns, kind, wave, rank)."""
+        """Return the logged messages, each as (time_ns, kind, wave, rank)."""
         return self._log
 
     @property
     def waves(self):
-        """Return the wave that each rank believes to be on."""
+        """Return the wave that each rank believes to be in."""
         return [self._wave[i] for i in range(self._num_ranks)]
 
     cdef int _note(self, int64_t now_ns, int kind, int32_t wave, int32_t rank) except -1 nogil:
@@ -91,7 +91,7 @@ cdef class Waves:
                 return
 
     cdef int _put(self, int32_t rank, Message message) except -1 nogil:
-        """Put a message into the queue of a rank, behind those that come before it or with it."""
+        """Put a message into the queue of a rank, behind earlier and simultaneous ones."""
         cdef Inbox* inbox = &self._inboxes[rank]
         cdef int32_t i = inbox.size
         if inbox.size == inbox.room:

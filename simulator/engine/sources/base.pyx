@@ -1,4 +1,4 @@
-"""Where requests come from: who comes next, and when."""
+"""Base of the sources of requests: the next request, and its arrival time."""
 from libc.stdint cimport int32_t
 
 from simulator.core.clock cimport NEVER_NS
@@ -7,7 +7,7 @@ from simulator.engine.operations.base cimport Operation
 
 
 cdef class Source(Operation):
-    """Base of all sources; this one lets nobody come."""
+    """Base of all sources; this one has no requests."""
 
     def __cinit__(self, *_, **__):
         self.next_ns = NEVER_NS

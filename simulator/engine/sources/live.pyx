@@ -1,6 +1,6 @@
-"""Who comes next, for a server outside of the simulation, whose clock is the one on the wall.
+"""The next request and its time for load on a real server, in wall-clock time.
 
-Who asks tells who ended. The rules are those of `run`, since the sources are the same.
+The caller reports the end of each request. The rules are those of `run`, since the sources are shared with it.
 """
 from libc.stdint cimport int32_t, int64_t
 cimport cython
@@ -18,7 +18,7 @@ import numpy as np
 
 @cython.final
 cdef class Live:
-    """Who comes next, and when, while a server answers.
+    """The next request, and its arrival time, while a server answers.
 
     workload : simulator.workload.base.Workload; its `requests`, and with a script `demands` and `scheduled_ns`, are
         written to.
@@ -35,38 +35,38 @@ cdef class Live:
         self._requests = &requests[0] if self._num_requests > 0 else NULL
         if workload.script is None or self._num_requests == 0:
             self._source = Trace(workload)
-        else:       # nobody has seen a last token before its request ended
+        else:       # last tokens are not seen before a request ends
             self._source = Scripted(workload, Recorder(), np.zeros(self._num_requests, np.int64))
         self._source.start()
 
     @property
     def next_ns(self):
-        """When the next request comes, of those whose time is known; None: none is."""
+        """When the next request arrives, among those with a known time; None: none."""
         return None if self._source.next_ns == NEVER_NS else self._source.next_ns
 
     @property
     def num_left(self):
-        """Requests that may come yet."""
+        """Number of requests that may still arrive."""
         return self._source.num_left
 
     @property
     def is_fixed(self):
-        """All times are known beforehand, and requests come in the order of the table."""
+        """Whether all times are known beforehand, and requests arrive in order of the table."""
         return self._source.is_fixed
 
     def ran_dry(self):
-        """Say whether a load that only its end bounds had a free slot before that, and no request left."""
+        """Return whether a load bounded by its end alone had a free slot before that, and no request left."""
         groups = () if self._script is None else self._script.groups
         used = self._source.used() if groups else ()
         return any(group.is_open_ended and is_dry for group, (_, is_dry) in zip(groups, used, strict=True))
 
     def take(self):
-        """Return the row of the request that comes at `next_ns`, which moves on to the one after it.
+        """Return the row of the request that arrives at `next_ns`, which moves on to the one after it.
 
         Raises
         ------
         ValueError
-            None is known to come.
+            No request has a known time.
         """
         cdef int32_t row
         if self._source.next_ns == NEVER_NS:
@@ -76,14 +76,14 @@ cdef class Live:
         return row
 
     def ended(self, int32_t row, int status, int64_t now_ns):
-        """Tell that a request that was taken has ended, which may let others come.
+        """Report that a request that was taken has ended, which may release others.
 
         status : records.COMPLETED, REJECTED, TIMED_OUT or FAILED. now_ns : of the clock of `next_ns`.
 
         Raises
         ------
         ValueError
-            It does not run, or that is no end.
+            The request does not run, or the status is no end.
         """
         if not 0 <= row < self._num_requests or self._requests[row].status != RUNNING:
             raise ValueError(f"request {row} does not run")

@@ -1,7 +1,7 @@
-"""Requests that come when others let them: sessions, graphs of requests, closed loops.
+"""Requests released by other requests: sessions, graphs of requests, closed loops.
 
-What the script says is compiled to counts and heaps, so that each request costs O(log of what waits). A request that
-was put off, or given up, stays in its heap until it gets to the top: there it is known by its time and status.
+The script is compiled to counts and heaps, so that each request costs O(log of requests waiting). A request that
+was put off, or given up, stays in its heap until it gets to the top: there its time and status show that it is void.
 """
 from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
@@ -30,14 +30,14 @@ cdef void* array_of(int64_t count, size_t size) except NULL:
 
 
 cdef int64_t* copied(array, list owners) except? NULL:
-    """Return where a copy of an int64 array begins; NULL: it is empty."""
+    """Return a pointer to a copy of an int64 array; NULL: it is empty."""
     cdef int64_t[::1] values = np.array(array, dtype=np.int64)
     owners.append(values)
     return &values[0] if len(values) else NULL
 
 
 cdef const int64_t* borrowed(array, list owners) except? NULL:
-    """Return where an int64 array begins; NULL: there is none."""
+    """Return a pointer to an int64 array; NULL: there is none."""
     cdef const int64_t[::1] values
     if array is None or len(array) == 0:
         return NULL
@@ -47,7 +47,7 @@ cdef const int64_t* borrowed(array, list owners) except? NULL:
 
 
 cdef const double* borrowed_floats(array, list owners) except? NULL:
-    """Return where a float64 array begins; NULL: there is none."""
+    """Return a pointer to a float64 array; NULL: there is none."""
     cdef const double[::1] values
     if array is None or len(array) == 0:
         return NULL
@@ -58,7 +58,7 @@ cdef const double* borrowed_floats(array, list owners) except? NULL:
 
 @cython.final
 cdef class Scripted(Source):
-    """The requests of a workload that has a `simulator.workload.script.Script`.
+    """Releases the requests of a workload that has a `simulator.workload.script.Script`.
 
     workload : its `requests`, `demands` and `scheduled_ns` are written to.
     recorder : counts requests that are not sent as finished.
@@ -195,7 +195,7 @@ cdef class Scripted(Source):
         free(self._given_up.rows)
 
     def used(self):
-        """Return for each group how many of its plays have begun, and whether there should have been more."""
+        """Return for each group the number of plays begun, and whether there were too few."""
         return [(self._groups[i].num_plays - self._groups[i].num_fresh - self._groups[i].num_closed,
                  bool(self._groups[i].is_dry)) for i in range(self._num_groups)]
 
@@ -232,9 +232,9 @@ cdef class Scripted(Source):
         return push_row(&group.slots, time_ns, slot)
 
     cdef int64_t _keep_live(self, int64_t* plays, int64_t count) noexcept nogil:
-        """Move plays of which something is left to the end of a list, in their order; return their number.
+        """Move plays that still have requests to the end of a list, in their order; return their number.
 
-        Something is missing where requests of earlier groups, for which a play's wait, have failed.
+        A play may have none left if requests of earlier groups, on which it depends, have failed.
         """
         cdef int64_t left = count, i
         if self._num_live == NULL:
@@ -246,7 +246,7 @@ cdef class Scripted(Source):
         return count - left
 
     cdef int _end_group(self, int32_t index, int64_t now_ns) except -1 nogil:
-        """Let those groups begin that follow one, if it is over."""
+        """If a group is over, begin the groups that follow it."""
         cdef const Group* group = &self._groups[index]
         cdef int32_t i
         if not group.is_followed or group.num_unsent > 0:
@@ -258,7 +258,7 @@ cdef class Scripted(Source):
         return 0
 
     cdef int32_t _first_row(self, int64_t play) noexcept nogil:
-        """Return the request with which a play begins: of those that are free, the one with the least offset."""
+        """Return the first request of a play: the one with the least offset that waits for no other."""
         cdef int64_t row, first = self._begins[play], least_ns = NEVER_NS
         for row in range(self._begins[play], self._begins[play + 1]):
             if self._is_free(row) and self._is_unsent(row):
@@ -269,7 +269,7 @@ cdef class Scripted(Source):
         return <int32_t>first
 
     cdef TimedRow _candidate_by_turns(self, const Group* group, TimedRow waiting) noexcept nogil:
-        """Return who is next for a slot that serves plays by turns: one that it begins, or who waits."""
+        """Return the next request for a slot with Turns: a play that it begins, or the request that waits longest."""
         cdef TimedRow fresh
         cdef int64_t play
         if self._has_room(group) and self._next_spare < self._num_spare:
@@ -282,7 +282,7 @@ cdef class Scripted(Source):
         return fresh
 
     cdef int _note(self, int32_t index, int64_t now_ns) except -1 nogil:
-        """Note when somebody comes by a slot of a group next."""
+        """Note when the next request of a group arrives that needs a slot."""
         cdef Group* group = &self._groups[index]
         cdef TimedRow next_one
         cdef int64_t time_ns = NEVER_NS
@@ -304,11 +304,11 @@ cdef class Scripted(Source):
         return 0
 
     cdef bint _can_come(self, const Group* group) noexcept nogil:
-        """Say whether it is known when the next one comes, or that nobody will."""
+        """Return whether the time of the next arrival is known, or that there is none."""
         return group.num_slots == 0 or group.slots.size > 0 or group.num_held == 0
 
     cdef int _close(self, int32_t index, int64_t now_ns) except -1 nogil:
-        """Send nobody who waits for a slot."""
+        """Give up all requests that wait for a slot."""
         cdef Group* group = &self._groups[index]
         cdef int64_t play, row
         while group.waiting.size > 0:
@@ -327,7 +327,7 @@ cdef class Scripted(Source):
         return self._end_group(index, now_ns if group.ends_ns == NEVER_NS else max(now_ns, group.ends_ns))
 
     cdef int _look(self) except -1 nogil:
-        """Note when the next request comes."""
+        """Note when the next request arrives."""
         while self._timed.size > 0 and not (
                 self._is_unsent(self._timed.entries[0].row)
                 and self._ready_ns[self._timed.entries[0].row] == self._timed.entries[0].time_ns):
@@ -335,7 +335,7 @@ cdef class Scripted(Source):
         self.next_ns = min(first_ns(&self._timed), self._wakes.top_time())
         return 0
 
-    # ---- requests come
+    # ---- arrivals
 
     cdef int32_t take(self) except -1 nogil:
         cdef int64_t now_ns = self.next_ns
@@ -387,10 +387,10 @@ cdef class Scripted(Source):
             self._tell_there_is_none(index, now_ns)
         return self._note(index, now_ns)
 
-    # ---- slots that serve plays by turns
+    # ---- slots with Turns
 
     cdef int _take_spare(self, int32_t index, int32_t play) except -1 nogil:
-        """A group begins a play that was nobody's."""
+        """Begin a spare play in a group."""
         cdef int32_t before = self._group_index(play)
         self._next_spare += 1
         self._groups[before].num_unsent -= self._num_live[play]
@@ -400,7 +400,7 @@ cdef class Scripted(Source):
         return 0
 
     cdef int _tell_there_is_none(self, int32_t index, int64_t now_ns) except -1 nogil:
-        """The last spare play has gone to a group: note what that means for the others."""
+        """The last spare play has gone to group `index`: close the others' slots where they end with it."""
         cdef int32_t i
         for i in range(self._num_groups):
             if i == index or self._groups[i].most_going == 0:
@@ -411,7 +411,7 @@ cdef class Scripted(Source):
         return 0
 
     cdef int _end_turn(self, int32_t index, int32_t row, int32_t play, int64_t now_ns) except -1 nogil:
-        """A slot has served a request, and is free from some instant on."""
+        """A slot has served a request, and becomes free."""
         cdef Group* group = &self._groups[index]
         group.num_going -= self._num_live[play] == 0
         if group.leaves and self._requests[row].status == TIMED_OUT:
@@ -421,7 +421,7 @@ cdef class Scripted(Source):
         return 0
 
     cdef int _leave(self, int32_t index, int64_t at_ns, int64_t now_ns) except -1 nogil:
-        """Let nobody come by the slot of a group from an instant on, or by all such slots."""
+        """Release no request by the slot of a group from an instant on, nor by other such slots if `stops_all`."""
         cdef int32_t i
         self._groups[index].ends_ns = min(self._groups[index].ends_ns, at_ns)
         if not self._groups[index].stops_all:
@@ -433,7 +433,7 @@ cdef class Scripted(Source):
         return 0
 
     cdef int _close_turns(self, Group* group) except -1 nogil:
-        """Nobody comes by the slot of a group any more; with the last one, spare plays are given up."""
+        """Close the slot of a group; with the last such slot, spare plays are given up."""
         cdef int64_t row
         if group.most_going == 0 or group.is_closed:
             return 0
@@ -447,7 +447,7 @@ cdef class Scripted(Source):
             self._next_spare += 1
         return 0
 
-    # ---- a request comes
+    # ---- an arrival
 
     cdef int _begin_play(self, int32_t play, int32_t first, int64_t now_ns) except -1 nogil:
         cdef int64_t row
@@ -483,7 +483,7 @@ cdef class Scripted(Source):
         self._demands[row].deadline_ns = NO_TIME_NS if deadline_ns == NEVER_NS else deadline_ns
 
     cdef int _let_go(self, int32_t row, int64_t now_ns, int8_t when) except -1 nogil:
-        """Note for those that wait for a request that it has come, or ended."""
+        """Release the requests that wait for a request that arrived or ended."""
         cdef int64_t i
         cdef int32_t target
         if self._outs == NULL:
@@ -498,7 +498,7 @@ cdef class Scripted(Source):
         return 0
 
     cdef int _make_ready(self, int32_t row, int64_t now_ns) except -1 nogil:
-        """All that a request waited for has let it go."""
+        """A request waits for no other any more."""
         cdef int32_t play = self._play(row), index = self._group_index(play)
         cdef Group* group = &self._groups[index]
         cdef int64_t offset_ns = 0 if self._offset_ns == NULL else self._offset_ns[row]
@@ -514,7 +514,7 @@ cdef class Scripted(Source):
             return push_row(&self._timed, self._ready_ns[row], row)
         return push_row(&group.waiting, self._ready_ns[row], row)
 
-    # ---- requests end
+    # ---- ends
 
     cdef int ended(self, int32_t row, int8_t how, int64_t now_ns) except -1 nogil:
         cdef const Request* request = &self._requests[row]
@@ -522,7 +522,7 @@ cdef class Scripted(Source):
         cdef Group* group = &self._groups[index]
         cdef bint is_refused = request.status == REJECTED or request.status == DROPPED
         cdef int64_t seen_ns = now_ns
-        if request.status == COMPLETED:     # a scheduler may tell what an iteration brings when it begins
+        if request.status == COMPLETED:     # a scheduler may report an iteration's tokens at its begin
             seen_ns = max(now_ns, self._last_token_ns[row] if self._from_engine else request.completed_ns)
         seen_ns += group.client_delay_ns
         group.num_running -= 1
@@ -559,13 +559,13 @@ cdef class Scripted(Source):
         return self._push_slot(group, self._slot_of[holder] if self._slot_of != NULL else 0, free_ns)
 
     cdef int64_t _shorter_ns(self, int32_t row, int64_t now_ns) noexcept nogil:
-        """Return by how much the rest of a slot is shorter for what the request took."""
+        """Return by how much the request's duration shortens the pause of its slot."""
         cdef int64_t rest_ns = 0 if self._rest_ns == NULL else self._rest_ns[row]
         cdef double less_ns = self._rest_share[row] * <double>(now_ns - self._requests[row].arrival_ns)
         return rest_ns if less_ns >= <double>rest_ns else round_half_up(less_ns)
 
     cdef int _give_up(self, int32_t row) except -1 nogil:
-        """Send neither a request nor those that wait for it."""
+        """Mark a request, and all that wait for it, as not sent."""
         self._note_given_up(row)
         return self._give_up_followers(row)
 
@@ -596,7 +596,7 @@ cdef class Scripted(Source):
         return 0
 
     cdef int _hurry(self, int32_t play, int64_t now_ns) except -1 nogil:
-        """Shorten the time in which nothing of a play runs."""
+        """Shorten the time in which no request of a play runs to the cap."""
         cdef int64_t row, first = NEVER_NS, excess_ns
         if self._num_live[play] == 0:
             return 0

@@ -1,4 +1,4 @@
-"""A trace: requests come when the table says."""
+"""A trace: requests arrive at the times of the table."""
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 

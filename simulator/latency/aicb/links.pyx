@@ -18,8 +18,8 @@ cdef class AicbLinks(CollectiveModel):
     """Ring collectives at the bandwidth of one link, each with a latency.
 
     With n ranks, a rank sends (n-1)/n of the bytes in an all-gather, reduce-scatter or all-to-all, twice that in an
-    all-reduce (arXiv 1909.08053, section 3), and all of them to the next stage. Tensor-parallel ranks are joined by
-    NVLink, all others by RDMA; stages by NVLink where the whole replica fits one scale-up domain of its node.
+    all-reduce (arXiv 1909.08053, section 3), and all bytes to the next stage. Tensor-parallel ranks are joined by
+    NVLink, all others by RDMA; stages by NVLink if the whole replica fits one scale-up domain of its node.
     """
 
     cdef double _nvlink_ns_per_byte, _rdma_ns_per_byte, _latency_ns

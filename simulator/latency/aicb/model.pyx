@@ -1,7 +1,7 @@
 """`aicb`: per-layer times measured by AICB, added up over layers and looked up by batch.
 
 With c(B, S) and p(S) the tables of B decoding sequences of S context tokens each and of a prompt of S tokens, both
-split into attention (A) and the rest (R: MLP, experts and their exchange, all-reduces), an iteration takes
+split into attention (A) and other work (R: MLP, experts and their exchange, all-reduces), an iteration takes
 
     decode      A_c(n, S) + R_c(m, S)
     prefill     sum over prompt chunks of A_p(chunk) + R_p(m)
@@ -10,13 +10,13 @@ split into attention (A) and the rest (R: MLP, experts and their exchange, all-r
 with n decoding sequences, m all tokens computed, S the mean context before the iteration, and for a chunk of s tokens
 after x others A_p(chunk) = max(A_p(s), A_p(x + s) - A_p(x), min(A_c(1, x + s), A_p(x + s))), so that the chunks of a
 prompt add up to the prompt, and one new token behind a cached prefix is a decode.
-Attention is by sequence and the rest by token, and prompts and decodes of a batch share one pass over the weights.
-Data-parallel ranks share a batch evenly; tables are of one rank, where all have as much. In lock step, where they do
-not, experts (the component moe) are looked up at the mean of the tokens that all ranks bring, all else at those of the
-rank. Where ranks hold slices of all experts (ep 1), of which tables know nothing, tokens of all are gathered and
-outputs scattered in each layer with experts: [latency.collective] or links.pyx price it.
+Attention is by sequence, other work by token, and prompts and decodes of a batch share one pass over the weights.
+Data-parallel ranks share a batch evenly; tables are of one rank, with equal work on all ranks. In lock step, with
+unequal work, experts (the component moe) are looked up at the mean of the tokens that all ranks bring, other components
+at the tokens of the rank. If ranks hold slices of all experts (ep 1), which tables do not cover, tokens of all ranks
+are gathered and outputs scattered in each layer with experts: [latency.collective] or links.pyx price it.
 
-Both lookups are linear in S and n between tables; beyond them the nearest one speaks, and is counted.
+Both lookups are linear in S and n between tables; beyond them the nearest table is used, and this is counted.
 
 All-reduces (bytes of attention and MLP rows) and the hand-over between pipeline stages (tokens x hidden size) are
 priced by [latency.collective], or else by links.pyx; the expert exchange (bytes of MoE rows) by the bandwidth of a
@@ -25,10 +25,10 @@ link or by the collective model. Stages hold the layers of `Parallelism.layers_o
 `variant = "upstream"` follows vidur-alibabacloud (aliyun/SimAI at cef83f9d), its unit fault removed: decodes are looked
 up by the sum of their contexts instead of the mean, prompts of a batch as one of their total length, all-reduces are
 free, experts exchange over RDMA in both phases, a Gbps is 2**30 bit/s, and each layer pays 1 us for each of attention,
-mlp and moe that it does not have. Not followed is its look-up cache: there a table once read answers for other lengths
-of its batch size, also those that have tables of their own, so that times depend on the order of arrivals and on what
-runs before have left on the disk. Here the tables alone answer. Source of the rules: its execution time predictor and
-aicb helper, as run.
+mlp and moe that it lacks. Its look-up cache is not followed: in it a table once read is used for other lengths of its
+batch size, also for lengths with tables of their own, so that times depend on the order of arrivals and on files left
+by earlier runs. Here only the tables are used. Source of the rules: its execution time predictor and aicb helper, as
+run.
 """
 cimport cython
 from libc.stdint cimport int32_t, int64_t
@@ -52,7 +52,7 @@ from simulator.latency.aicb.rules import AicbParameters, gathers, grids
 cdef enum:                      # part: PARTS in rows.py
     TOTAL                       # attention and others
     ATTENTION
-    OTHERS                      # the sum of what follows
+    OTHERS                      # the sum of the following parts
     MLP
     MOE
     EXPERT_EXCHANGE
@@ -60,7 +60,7 @@ cdef enum:                      # part: PARTS in rows.py
     NUM_PARTS
 
 
-cdef enum:                      # trust: how a prediction came about, worst last
+cdef enum:                      # trust: origin of a prediction, worst last
     EXACT
     INTERPOLATED
     NEAREST
@@ -77,7 +77,7 @@ cdef struct Row:                # see rows.Row
     const double* lengths
     const double* parts_ns      # [length][slice][part]
     Py_ssize_t num_lengths
-    Py_ssize_t recent           # where the last lookup ended
+    Py_ssize_t recent           # index of the last lookup
     double low
     double high
     bint is_tabulated
@@ -86,14 +86,14 @@ cdef struct Row:                # see rows.Row
 cdef struct Place:              # between two nodes of a row
     const double* left          # [slice][part]
     const double* right
-    double share                # of the right one
+    double share                # weight of the right node
     int trust
 
 
-cdef struct Places:             # all that an iteration looks up, prompt attention excepted
+cdef struct Places:             # lookups of an iteration, except prompt attention
     Place attention             # of decodes
     Place others
-    Place experts               # of others, routed experts, where they have a place of their own
+    Place experts               # part of `others`: routed experts, if they have a separate place
     bint has_experts
     int64_t tokens              # of all ranks
     int trust
@@ -131,7 +131,7 @@ cdef class _Grid:
 
 
 cdef inline int64_t share_of(int64_t count, int64_t ranks) noexcept nogil:
-    """Return the part of the busiest of `ranks`."""
+    """Return the share of the busiest of `ranks` ranks."""
     return (count + ranks - 1) // ranks if ranks > 1 else count
 
 
@@ -153,7 +153,7 @@ cdef Py_ssize_t segment(const Row* row, double length) noexcept nogil:
 
 
 cdef inline Place locate(Row* row, double length, Py_ssize_t stride) noexcept nogil:
-    """Look a length up; the segment of the last lookup is tried first."""
+    """Look up a length; the segment of the last lookup is tried first."""
     cdef Place place
     cdef Py_ssize_t i = row.recent, last = row.num_lengths - 1
     place.trust = INTERPOLATED
@@ -183,23 +183,23 @@ cdef class Aicb(LatencyModel):
     Profile = Profile           # writes tables
 
     cdef readonly dict facts                    # phase -> file, version, sha256, measured
-    cdef readonly tuple sources                 # what the tables say of where their numbers come from
+    cdef readonly tuple sources                 # sources of the numbers, as stated in the tables
     cdef _Grid _prefill, _decode
     cdef Py_ssize_t _num_slices, _stride
     cdef int _hops                              # hand-overs between stages in a pass
     cdef int64_t _data_ranks
-    cdef object _experts                        # ExpertPricing; None: loaded as they were measured
+    cdef object _experts                        # ExpertPricing; None: loads as measured
     cdef bint _has_experts
-    cdef bint _is_plain                         # one slice, and experts as they were measured
+    cdef bint _is_plain                         # one slice, and loads of experts as measured
     cdef const double[::1] _imbalance           # by tokens of all ranks
     cdef object _deployment
     cdef double _handover_bytes                 # of one token
-    cdef const double[::1] _gathers             # by slice: layers whose experts have tokens of all ranks gathered
+    cdef const double[::1] _gathers             # by slice: number of layers with gathers of all ranks' tokens
     cdef bint _has_gathers
     cdef bint _is_upstream, _is_strict
     cdef bint _is_pass                          # an iteration passes all stages, one after another
     cdef int64_t[NUM_PHASES][NUM_TRUSTS] _counts
-    cdef double[NUM_PHASES][3] _outside         # of batches beyond the tables: most sequences, least and most length
+    cdef double[NUM_PHASES][3] _outside         # of batches beyond the tables: max sequences, min and max length
 
     def __init__(self, parameters, deployment, CollectiveModel collective=None, experts=None):
         if experts is not None and parameters.is_upstream:
@@ -238,7 +238,7 @@ cdef class Aicb(LatencyModel):
         return place
 
     cdef inline double _length(self, const BatchShape* shape) noexcept nogil:
-        """Return the context of a decoding sequence before the iteration, the mean; upstream, the sum of a rank's."""
+        """Return the mean context of decoding sequences before the iteration; upstream, the sum on a rank."""
         cdef double tokens = <double>(shape.context_tokens - shape.decode_tokens)
         return tokens / (self._data_ranks if self._is_upstream else shape.num_decodes)
 
@@ -263,7 +263,7 @@ cdef class Aicb(LatencyModel):
 
     cdef void _look_for_experts(self, Places* places, const BatchShape* shape, const Gathered* gathered,
                                 int32_t num_ranks) noexcept nogil:
-        """Look experts up at the mean of the tokens of all ranks, instead of those of one."""
+        """Look up experts at the mean tokens of all ranks, instead of the tokens of this rank."""
         cdef int64_t own = shape.prefill_tokens + shape.decode_tokens, mean
         places.tokens = gathered.prefill_tokens + gathered.decode_tokens
         mean = share_of(places.tokens, num_ranks)
@@ -277,7 +277,7 @@ cdef class Aicb(LatencyModel):
         places.trust = max(places.trust, places.experts.trust)
 
     cdef double _chunk_ns(self, const Chunk* chunk, Py_ssize_t slice, int* trust) noexcept nogil:
-        """Return the attention of a prompt chunk: what it adds to its prompt's, at least what it takes alone."""
+        """Return the attention of a prompt chunk: the increase for its prompt, at least its time alone."""
         cdef Place place = locate(self._prefill.rows, <double>chunk.tokens, self._stride)
         cdef double alone = value(&place, slice, ATTENTION), whole
         trust[0] = max(trust[0], place.trust)
@@ -309,13 +309,13 @@ cdef class Aicb(LatencyModel):
         return self._collective.time_ns(PIPELINE, SEND_RECV, tokens * self._handover_bytes)
 
     cdef inline double _extra_ns(self, const Places* places, Py_ssize_t slice) noexcept nogil:
-        """Return what experts on the busiest rank take beyond those of the tables."""
+        """Return the time of experts on the busiest rank beyond the tables' time."""
         cdef int64_t last = self._imbalance.shape[0] - 1
         return value(&places.experts, slice, MOE) * (
             self._imbalance[min(places.tokens, last)] - 1.0)
 
     cdef double _gather_ns(self, const Places* places, Py_ssize_t slice) noexcept nogil:
-        """Return the time to gather tokens of all ranks for slices of experts, and to scatter what comes out."""
+        """Return the time to gather tokens of all ranks for slices of experts, and to scatter the outputs."""
         cdef double num_bytes = <double>places.tokens * self._handover_bytes
         return self._gathers[slice] * (self._collective.time_ns(DATA, ALL_GATHER, num_bytes)
                                        + self._collective.time_ns(DATA, REDUCE_SCATTER, num_bytes))
@@ -342,72 +342,73 @@ cdef class Aicb(LatencyModel):
         cdef Py_ssize_t i
         for i in range(self._num_slices):
             ns[i] = self._slice_ns(shape, &places, i) + (handover_ns if i < self._hops else 0.0)
-        self._count(shape, places.trust)
+        self._count(shape, PREFILL if shape.num_chunks else DECODE, places.trust)
 
     cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
-        cdef Places places
         cdef Place place
         if self._is_plain and shape.num_chunks == 0 and shape.decode_tokens == shape.num_decodes:       # steady
             place = self._decode_place(share_of(shape.num_decodes, self._data_ranks), self._length(shape))
-            self._count(shape, place.trust)
+            self._count(shape, DECODE, place.trust)
             return value(&place, 0, TOTAL)
-        places = self._places(shape)
-        return self._composed_ns(shape, &places)
+        return self._composed_ns(shape, NULL, 1)
 
     cdef double rank_ns(self, const BatchShape* shape, const Gathered* gathered, int32_t num_ranks) noexcept nogil:
-        # The tables are of ranks that all have such a batch: experts aside, that is how long this one takes.
+        # The tables are of ranks with equal batches: except experts, they hold for this rank.
         cdef int64_t ranks = self._data_ranks
-        cdef Places places
         cdef double ns
         self._data_ranks = 1
-        places = self._places(shape)
-        self._look_for_experts(&places, shape, gathered, num_ranks)
-        ns = self._composed_ns(shape, &places)
+        ns = self._composed_ns(shape, gathered, num_ranks)
         self._data_ranks = ranks
         return ns
 
-    cdef double _composed_ns(self, const BatchShape* shape, Places* places) noexcept nogil:
+    cdef double _composed_ns(self, const BatchShape* shape, const Gathered* gathered,
+                             int32_t num_ranks) noexcept nogil:
+        """Return the time of all stages; `gathered`: of ranks in lock step, else NULL."""
+        cdef Places places = self._places(shape)
         cdef double handover_ns = self._handover_ns(shape) if self._hops else 0.0
         cdef double total = 0.0, slowest = 0.0, stage_ns
         cdef Py_ssize_t i
+        if gathered != NULL:
+            self._look_for_experts(&places, shape, gathered, num_ranks)
         for i in range(self._num_slices):
-            stage_ns = self._slice_ns(shape, places, i) + (handover_ns if i < self._hops else 0.0)
+            stage_ns = self._slice_ns(shape, &places, i) + (handover_ns if i < self._hops else 0.0)
             total += stage_ns
             slowest = max(slowest, stage_ns)
-        self._count(shape, places.trust)
+        self._count(shape, PREFILL if shape.num_chunks else DECODE, places.trust)
         return total if self._is_pass else slowest
 
-    cdef inline void _count(self, const BatchShape* shape, int trust) noexcept nogil:
-        cdef int phase = PREFILL if shape.num_chunks else DECODE
-        cdef bint is_told = trust == NEAREST and self._is_strict      # what stops a run is no prediction yet
-        if trust == NEAREST and (self.is_counting or is_told):
+    cdef inline void _count(self, const BatchShape* shape, int phase, int trust) noexcept nogil:
+        if trust == NEAREST:
             self._note(shape, phase)
-        self._counts[phase][trust] += self.is_counting or is_told
+        self._counts[phase][trust] += self.weight
 
     cdef void _note(self, const BatchShape* shape, int phase) noexcept nogil:
-        """Remember how large batches beyond the tables are; stop there if asked to."""
-        cdef double length = <double>(shape.prefill_tokens + shape.decode_tokens)
+        """Record the size of a batch beyond the tables, if it executes; fail if `outside` is "error"."""
+        cdef double length = <double>(shape.prefill_tokens + shape.decode_tokens), size = shape.num_chunks
         cdef double* outside = self._outside[phase]
         if phase == DECODE:
-            length = self._length(shape)
-        if self._counts[phase][NEAREST] == 0:
-            outside[1] = outside[2] = length
-        outside[0] = max(outside[0], <double>(shape.num_decodes if phase == DECODE else shape.num_chunks))
-        outside[1], outside[2] = min(outside[1], length), max(outside[2], length)
-        self.failed = self._is_strict
+            length, size = self._length(shape), shape.num_decodes
+        if self.is_ahead:
+            self.failed |= self._is_strict or size > outside[0] or not outside[1] <= length <= outside[2]
+        elif self.weight != 0 or self._is_strict:
+            if outside[0] == 0.0:
+                outside[1] = outside[2] = length
+            outside[0], outside[1], outside[2] = max(outside[0], size), min(outside[1], length), max(outside[2], length)
+            self._counts[phase][NEAREST] += 1 - self.weight     # what stops a run counts as one
+            self.failed |= self._is_strict
 
     # ---- for people
 
     def set_stages(self, layers):
-        """See the base class; the tables were added up by stage already."""
+        """See the base class; the tables are already summed by stage."""
         if len(layers) != self._num_slices:
             raise ValueError(f"aicb: {self._num_slices} stages expected, found {len(layers)}")
         LatencyModel.set_stages(self, layers)
 
     def breakdown(self, prefill=(), decode=(), int tokens_per_decode=1) -> dict:
-        """Return the seconds of each part, in all stages together; arguments as `predict`. Nothing is counted.
+        """Return the seconds of each part, over all stages; arguments as in `predict`. The call is not counted.
 
-        Their sum is what `predict` returns, where `pipeline` is "pass".
+        With `pipeline` = "pass" they sum to the result of `predict`.
         """
         cdef BatchView batch = BatchView(prefill, decode, tokens_per_decode)
         cdef const BatchShape* shape = &batch.shape
@@ -435,9 +436,9 @@ cdef class Aicb(LatencyModel):
         return [self._slice_ns(&batch.shape, &places, i) * 1e-9 for i in range(self._num_slices)]
 
     def provenance(self) -> dict:
-        """Return how many predictions were exact, interpolated, and the nearest table's; and what the tables are.
+        """Return the number of exact, interpolated and nearest-table predictions, and facts of the tables.
 
-        Those of a collective model are of the sizes in the tables, priced once, and of hand-overs between stages.
+        Counts of a collective model are for the sizes in the tables, priced once, and hand-overs between stages.
         """
         counts = [sum(self._counts[phase][trust] for phase in range(NUM_PHASES)) for trust in range(NUM_TRUSTS)]
         experts = {} if self._experts is None else {"experts": self._experts.provenance()}
@@ -445,7 +446,7 @@ cdef class Aicb(LatencyModel):
                 | {"sources": list(self.sources), "tables": self.facts} | experts | LatencyModel.provenance(self))
 
     def warnings(self) -> list:
-        """Return what a reader of the results has to know."""
+        """Return notes for a reader of the results."""
         synthetic = [f"aicb: tables are {source}" for source in self.sources if source.startswith("synthetic")]
         outside = [self._outside_text(phase) for phase in range(NUM_PHASES) if self._counts[phase][NEAREST]]
         experts = [] if self._experts is None else [
@@ -467,11 +468,13 @@ cdef class Aicb(LatencyModel):
                 f"the tables ({covered}): {found}; the nearest table was taken")
 
     def raise_if_failed(self):
-        """Raise InputErrors where a batch lies beyond the tables and `outside` is "error"."""
+        """Raise InputErrors if a batch lay beyond the tables and `outside` is "error"."""
         if self.failed:
             self.failed = False
-            faults = [KeyFault(f"latency.outside: {self._outside_text(phase)}") for phase in range(NUM_PHASES)
-                      if self._counts[phase][NEAREST]]
-            self._counts[PREFILL][NEAREST] = self._counts[DECODE][NEAREST] = 0      # such an iteration may never come
-            raise InputErrors(faults)
+            if self._is_strict:
+                faults = [KeyFault(f"latency.outside: {self._outside_text(phase)}") for phase in range(NUM_PHASES)
+                          if self._counts[phase][NEAREST]]
+                for phase in range(NUM_PHASES):             # such an iteration may never execute
+                    self._counts[phase][NEAREST] = self._outside[phase][0] = 0
+                raise InputErrors(faults)
         LatencyModel.raise_if_failed(self)

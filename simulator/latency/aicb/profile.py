@@ -1,6 +1,6 @@
-"""Write Vidur-AICB per-layer tables of any model, from the predictions of another latency backend.
+"""Writer of Vidur-AICB per-layer tables of any model, from the predictions of another latency backend.
 
-What a component of a layer takes is the difference between two models, of two such components and of one: embedding,
+The time of a component of a layer is the difference between models with two and with one such component: embedding,
 output head and sampler cancel.
 """
 from collections.abc import Callable
@@ -16,16 +16,16 @@ from simulator.latency.aicb.tables import COLUMNS, SOURCE, Layout, file_name
 
 # Seconds of (prefill=..., decode=...), as LatencyModel.predict, communication left out.
 Predict = Callable[..., float]
-# Bytes of an element when tokens go to experts, over those of 16 bits when they come back: fp8, a float32 scale for 128
+# Bytes of an element sent to experts / bytes of an element sent back, 16 bit: fp8 with a float32 scale for 128
 # (FP8_FACTOR in aliyun/aicb at 23eec3c, workload_generator/mocked_model/inference/MockedDeepSeek.py).
 DISPATCH_SHARE = (1 + 4 / 128) / 2
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
-    """What to write.
+    """Tables to write.
 
     build : returns the prediction function of a deployment.
-    source : where the times come from, written into every row.
+    source : source of the times, written into every row.
     """
 
     deployment: Deployment
@@ -37,7 +37,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     phases: tuple[str, ...] = ("prefill", "decode")
 
     def write(self, folder: str | Path) -> list[Path]:
-        """Write a table for each prompt, and each batch size and length of decodes.
+        """Write a table per length of prompts, and per batch size and length of decodes.
 
         Returns
         -------
@@ -47,7 +47,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
         Raises
         ------
         InputErrors
-            A file is there already, or cannot be written.
+            A file exists already, or cannot be written.
         """
         folder, points = Path(folder), _points(self)
         paths = [folder / file_name(_layout(self, phase), size, length) for phase, size, length in points]
@@ -67,9 +67,9 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def reduce_bytes(tokens: int, hidden_size: int, tensor_parallel: int, element_bytes: float = 2) -> int:
-    """Return the bytes that a rank all-reduces after attention or an MLP.
+    """Return the bytes of a rank's all-reduce after attention or an MLP.
 
-    tokens x hidden size elements; none where the rank is alone.
+    tokens x hidden size elements; 0 for a single rank.
     """
     return int(tokens * hidden_size * element_bytes) if tensor_parallel > 1 else 0
 
@@ -119,7 +119,7 @@ def _text(profile: Profile, components: dict, phase: str, size: int, length: int
 
 
 def _comm_bytes(deployment: Deployment, part: str, tokens: int) -> int:
-    """Return comm_size; experts that are split by width (ep 1) end in an all-reduce, as an MLP does."""
+    """Return comm_size; experts that are split by width (ep 1) end in an all-reduce, as does an MLP."""
     model, ways = deployment.model, deployment.parallelism
     if part == "moe" and ways.expert_parallel > 1:
         return exchange_bytes(tokens, model.hidden_size, model.moe.experts_per_token, ways.tensor_parallel)
@@ -133,7 +133,7 @@ def _difference(profile: Profile, kind: tuple[str, str], part: str) -> Predict:
 
 
 def _only(deployment: Deployment, kind: tuple[str, str], part: str, count: int) -> Deployment:
-    """Return the deployment with `count` layers that hold nothing but one component."""
+    """Return the deployment with `count` layers of one component only."""
     letter = next(letter for letter, name in LAYER_LETTERS.items() if name == kind[0])
     # A pattern with "-" makes each letter a layer without a feed-forward network, and each "-" one with nothing else.
     pattern = letter * count + "-" if part == "attention" else "-"

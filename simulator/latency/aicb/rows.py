@@ -1,4 +1,4 @@
-"""Per-layer tables summed, interpolated and priced: the rows in which `aicb` looks iterations up.
+"""Per-layer tables summed, interpolated and priced: the rows in which `aicb` looks up iterations.
 
 Layers are summed first: interpolation is linear, so the sum of interpolated layers is the interpolated sum.
 """
@@ -10,17 +10,17 @@ import numpy as np
 
 from simulator.latency.aicb.tables import COMPONENTS, Table
 
-# Columns of a node, in the order of `part` in aicb.pyx; `others` is the sum of those after it.
+# Columns of a node, in the order of `part` in model.pyx; `others` is the sum of the later columns.
 PARTS = ("total", "attention", "others", "mlp", "moe", "expert_exchange", "all_reduce")
 # Sums of a slice before they are priced
 ATTENTION_NS, MLP_NS, MOE_NS, EXCHANGE_BYTES, EXCHANGES, REDUCE_BYTES, REDUCES = range(7)
 
 
 class Rules(NamedTuple):
-    """What turns sums into times.
+    """Prices that turn sums into times.
 
-    exchange_ns, reduce_ns : price of one expert exchange and of one all-reduce of so many bytes.
-    absent_ns : of each component that a layer does not have.
+    exchange_ns, reduce_ns : price of one expert exchange and of one all-reduce by its bytes.
+    absent_ns : time of each component that a layer lacks.
     """
 
     exchange_ns: Callable[[float], float]
@@ -31,8 +31,8 @@ class Rules(NamedTuple):
 class Row(NamedTuple):
     """Times of one batch size, by length.
 
-    lengths : rising; times between two of them are on a line.
-    low, high : the lengths that every table behind the row covers; low > high: none.
+    lengths : ascending; times are linear between two lengths.
+    low, high : range of lengths covered by all tables of the row; low > high: none.
     parts_ns : array (lengths, slices, PARTS).
     """
 
@@ -40,7 +40,7 @@ class Row(NamedTuple):
     parts_ns: np.ndarray
     low: float
     high: float
-    is_tabulated: bool          # there are tables of this very batch size
+    is_tabulated: bool          # there are tables of exactly this batch size
 
 
 class _Curve(NamedTuple):
@@ -50,7 +50,7 @@ class _Curve(NamedTuple):
     sums: np.ndarray            # (lengths, slices, 7)
 
     def at(self, lengths: np.ndarray) -> np.ndarray:
-        """Return the sums at each length: interpolated, beyond the tables the nearest's."""
+        """Return the sums at each length, interpolated, or from the nearest table."""
         if len(self.lengths) == 1:
             return np.broadcast_to(self.sums[0], (len(lengths), *self.sums.shape[1:]))
         left = np.clip(np.searchsorted(self.lengths, lengths, "right") - 1, 0, len(self.lengths) - 2)
@@ -65,7 +65,7 @@ def decode_rows(tables: list[Table], slices: list[range], rules: Rules) -> list[
     Parameters
     ----------
     tables : list of Table
-    slices : layers whose times are added up together: those of each pipeline stage.
+    slices : layers to sum up together: the layers of each pipeline stage.
     rules : Rules
     """
     by_size = {size: _curve([table for table in tables if table.batch_size == size], slices, rules.absent_ns)
@@ -76,7 +76,7 @@ def decode_rows(tables: list[Table], slices: list[range], rules: Rules) -> list[
 def prefill_row(tables: list[Table], slices: list[range], rules: Rules) -> Row:
     """Return the row of one prompt, by its tokens.
 
-    Of tables of one length that with the smallest batch size is taken: they should not differ.
+    Of tables of one length the one with the smallest batch size is used: they should not differ.
     """
     by_length = {table.sequence_length: table for table in sorted(tables, key=lambda table: -table.batch_size)}
     return _row({1: _curve(list(by_length.values()), slices, rules.absent_ns)}, 1, rules)
@@ -115,9 +115,9 @@ def _row(by_size: dict[int, _Curve], size: int, rules: Rules) -> Row:
 
 
 def _parts(sums: np.ndarray, rules: Rules) -> list[float]:
-    """Return the times of one slice at one node, as PARTS.
+    """Return the times of one slice at one node, in the order of PARTS.
 
-    Messages of one slice are taken to be of one size, as AICB's are.
+    Messages of one slice are taken to be of equal size, as in AICB.
     """
     exchange_ns = sums[EXCHANGES] and sums[EXCHANGES] * rules.exchange_ns(sums[EXCHANGE_BYTES] / sums[EXCHANGES])
     reduce_ns = sums[REDUCES] and sums[REDUCES] * rules.reduce_ns(sums[REDUCE_BYTES] / sums[REDUCES])

@@ -17,19 +17,20 @@ from simulator.latency.aicb.tables import Layout, Table, facts_of, model_in, rea
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Gbps = Annotated[float, Meta(ge=1e-3, le=1e9)]
 
-# What vidur-alibabacloud (aliyun/SimAI at cef83f9d) does: "Gbps" of 2**30 bits, and 1 us for a component that a layer
-# does not have.
+# As in vidur-alibabacloud (aliyun/SimAI at cef83f9d): "Gbps" of 2**30 bits, and 1 us for a component that a layer
+# lacks.
 UPSTREAM_GIGA, UPSTREAM_ABSENT_NS = 2.0 ** 30, 1000.0
 
 
 class AicbParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Vidur-AICB per-layer tables, and the links that their bytes travel."""
+    """Vidur-AICB per-layer tables, and the links that carry their bytes."""
 
     tables: Annotated[str, Meta(extra={"path": True}, description=(
         "folder of vidur-MODEL-world_sizeW-tpT-ppP-epE-bsB-seqS-PHASE.csv; tp, pp as in [topology]"))]
-    table_model: Annotated[str | None, Meta(description="MODEL in their names; default: the only one there is")] = None
+    table_model: Annotated[str | None, Meta(description=(
+        "MODEL in the names of tables; default: the only model there"))] = None
     world_size: Annotated[Count | None, Meta(description=(
-        "W: accelerators that share the experts; default: those of a replica"))] = None
+        "W: accelerators that share the experts; default: all accelerators of a replica"))] = None
     expert_parallel: Annotated[Count | None, Meta(description="E; default: as in [topology]")] = None
     decode_world_size: Annotated[Count | None, Meta(description="W of decode tables; default: world_size")] = None
     decode_expert_parallel: Annotated[Count | None, Meta(description=(
@@ -38,21 +39,23 @@ class AicbParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         "upstream: as vidur-alibabacloud computes, its unit fault of 1000 removed, and without its look-up cache, "
         "whose answers depend on the order of arrivals"))] = "intended"
     expert_exchange: Annotated[Literal["by_phase", "rdma", "nvlink", "collective"] | None, Meta(description=(
-        "what moves expert traffic; by_phase: RDMA for prefill, NVLink for decode; collective: [latency.collective]; "
+        "link of expert traffic; by_phase: RDMA for prefill, NVLink for decode; collective: [latency.collective]; "
         "default: by_phase, upstream rdma"))] = None
-    rdma_bandwidth_gbps: Annotated[Gbps, Meta(description="between nodes, of one accelerator, 1e9 bit/s")] = 800.0
-    nvlink_bandwidth_gbps: Annotated[Gbps, Meta(description="inside a node, of one accelerator, 1e9 bit/s")] = 1600.0
+    rdma_bandwidth_gbps: Annotated[Gbps, Meta(description=(
+        "bandwidth of one accelerator between nodes, 1e9 bit/s"))] = 800.0
+    nvlink_bandwidth_gbps: Annotated[Gbps, Meta(description=(
+        "bandwidth of one accelerator inside a node, 1e9 bit/s"))] = 1600.0
     collective_latency_us: Annotated[Microseconds, Meta(description=(
-        "of each all-reduce and stage hand-over, where there is no [latency.collective]"))] = COLLECTIVE_LATENCY_US
+        "latency of each all-reduce and stage hand-over, without [latency.collective]"))] = COLLECTIVE_LATENCY_US
     pipeline: Annotated[Literal["pass", "slowest_stage"], Meta(description=(
-        "what is predicted of a whole iteration: a pass through all stages, or the slowest of them, which sets the "
-        "pace when all are busy; a simulation has a batch in each stage either way"))] = "pass"
+        "prediction of a whole iteration: pass: through all stages; slowest_stage: the pace when all stages are busy; "
+        "a simulation has a batch in each stage either way"))] = "pass"
     outside: Annotated[Literal["nearest", "error"], Meta(description=(
-        "beyond the tables: take the nearest one and count it, or stop"))] = "nearest"
+        "batches beyond the tables: use and count the nearest table, or stop with an error"))] = "nearest"
 
     @property
     def is_upstream(self) -> bool:
-        """Whether vidur-alibabacloud is to be followed."""
+        """Whether vidur-alibabacloud is followed."""
         return self.variant == "upstream"
 
     def bytes_per_ns(self, link: str) -> float:
@@ -66,7 +69,7 @@ class Grids(msgspec.Struct, frozen=True):
 
     prefill: Row
     decode: list[Row]
-    sources: tuple[str, ...]    # what tables say of where their numbers come from
+    sources: tuple[str, ...]    # sources of the numbers, as stated in the tables
     facts: dict[str, Any]       # phase -> file, version, sha256, measured
 
 
@@ -90,10 +93,10 @@ def grids(parameters: AicbParameters, deployment: Deployment, collective) -> Gri
 
 
 def gathers(parameters: AicbParameters, deployment: Deployment) -> np.ndarray:
-    """Return the layers of each stage whose experts have tokens gathered, (stages,).
+    """Return the numbers of layers with gathers for experts, (stages,).
 
-    Those with experts, where ranks hold slices of all of them; none with a rank alone, experts to themselves, or
-    upstream, which knows of no such layout.
+    These are the layers with experts, if ranks hold slices of all experts; 0 with a single rank, with whole experts per
+    rank, or upstream, which has no such layout.
     """
     model, ways = deployment.model, deployment.parallelism
     is_sliced = _layout(parameters, deployment, "", "prefill").expert_parallel == 1
@@ -127,7 +130,7 @@ def _tables(parameters: AicbParameters, deployment: Deployment, model: str, phas
 
 
 def _rules(parameters: AicbParameters, deployment: Deployment, collective, phase: str) -> Rules:
-    """Return the prices of a phase. Experts that are split by width (ep 1) end in an all-reduce, not an exchange."""
+    """Return the prices of a phase. Experts that are split by width (ep 1) end in an all-reduce, without exchange."""
     if parameters.is_upstream:
         chosen = parameters.expert_exchange or "rdma"
         return Rules(_exchange(parameters, collective, chosen, phase), lambda num_bytes: 0.0, UPSTREAM_ABSENT_NS)

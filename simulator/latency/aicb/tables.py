@@ -1,10 +1,10 @@
-"""Vidur-AICB per-layer tables: their names, and reading them.
+"""Vidur-AICB per-layer tables: file names, and reading.
 
 A table is `vidur-MODEL-world_sizeW-tpT-ppP-epE-bsB-seqS-PHASE.csv`: tab separated, with or without a header, columns
 `layer_id layer_name comp_time comm_size`, one row for each component of each layer. comp_time is in nanoseconds,
-comm_size in bytes that one accelerator hands to a collective. A fifth column `source` says where the numbers come from.
+comm_size in bytes that one accelerator hands to a collective. A fifth column `source` has the source of the numbers.
 
-A decode table has B sequences with S tokens of context each, a prefill table one prompt of S tokens, whatever its B:
+A decode table has B sequences with S tokens of context each, a prefill table one prompt of S tokens, for any B:
 AICB measures m = S tokens and one sequence there (aliyun/aicb at 23eec3c, workload_generator/mocked_model/inference/,
 `forward` of each Aiob*.py; Vidur_workload_generator.py, `get_comm_size`).
 """
@@ -22,7 +22,7 @@ Phase = Literal["prefill", "decode"]
 COMPONENTS = ("attention", "mlp", "moe")
 COLUMNS = ("layer_id", "layer_name", "comp_time", "comm_size")
 SOURCE = "source"
-MAX_LISTED = 20                     # faults of one file that are told in full
+MAX_LISTED = 20                     # faults of one file that are reported in full
 MAX_LAYERS = 10_000
 MAX_VALUE = 1e15                    # 11 days in nanoseconds, a petabyte
 _NAME = re.compile(
@@ -31,7 +31,7 @@ _NAME = re.compile(
 
 
 class Layout(NamedTuple):
-    """What tables that belong together share."""
+    """Common attributes of the tables of one layout."""
 
     model: str
     world_size: int             # accelerators over which experts are spread
@@ -46,16 +46,16 @@ class Layout(NamedTuple):
 
 
 class Table(NamedTuple):
-    """One file: what each component of each layer takes.
+    """One file: the time of each component of each layer.
 
-    compute_ns, comm_bytes : arrays (layers, COMPONENTS); NaN where a layer has no such component.
+    compute_ns, comm_bytes : arrays (layers, COMPONENTS); NaN if a layer has no such component.
     """
 
     batch_size: int
-    sequence_length: int        # tokens of context of each sequence; of the prompt
+    sequence_length: int        # decode: context tokens of each sequence; prefill: tokens of the prompt
     compute_ns: np.ndarray
     comm_bytes: np.ndarray
-    source: str                 # "": not said
+    source: str                 # "": not stated
     sha256: str                 # of the file
 
 
@@ -72,7 +72,7 @@ def read_layout(folder: str | Path, layout: Layout) -> list[Table]:
     Raises
     ------
     InputErrors
-        No such folder or tables, or everything that is wrong with them, with file, line and column.
+        No such folder or tables, or all faults of the tables, with file, line and column.
     """
     found = _files(Path(folder))
     chosen = sorted((size, length, path) for each, size, length, path in found if each == layout)
@@ -91,9 +91,9 @@ def read_layout(folder: str | Path, layout: Layout) -> list[Table]:
 
 
 def facts_of(folder: str | Path, tables: list[Table]) -> dict[str, Any]:
-    """Return file, version, sha256 and measured ranges of tables that belong together.
+    """Return file, version, sha256 and measured ranges of the tables of one layout.
 
-    The digest is that of the digests of their files, one a line, by batch size and sequence length.
+    The digest is taken over the digests of their files, one per line, by batch size and sequence length.
     """
     digest = hashlib.sha256("".join(f"{table.sha256}\n" for table in tables).encode()).hexdigest()
     measured = {axis: [min(values), max(values)] for axis, values in (
@@ -103,7 +103,7 @@ def facts_of(folder: str | Path, tables: list[Table]) -> dict[str, Any]:
 
 
 def model_in(folder: str | Path, name: str | None) -> str:
-    """Return `name`, or the only model of which a folder has tables."""
+    """Return `name`, or the only model with tables in a folder."""
     models = sorted({layout.model for layout, *_ in _files(Path(folder))})
     if name in models:
         return name
@@ -139,13 +139,13 @@ def read_table(path: str | Path, batch_size: int, sequence_length: int) -> Table
     Raises
     ------
     InputErrors
-        Everything that is wrong with the file, with line and column.
+        All faults of the file, with line and column.
     """
     return _Reader(Path(path)).read(batch_size, sequence_length)
 
 
 class _Reader:
-    """Read one file; collect what is wrong with it."""
+    """Reader of one file, which collects its faults."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -179,7 +179,7 @@ class _Reader:
         return rows
 
     def _columns(self, rows: list) -> tuple[str, ...]:
-        """Return the names of the columns; take the header, if there is one, off the rows."""
+        """Return the names of the columns; remove the header, if there is one, from the rows."""
         line, first = rows[0]
         if first[0].lstrip("-").isdigit():
             return COLUMNS
@@ -209,13 +209,13 @@ class _Reader:
             self._cell_fault(line, "layer_name", f"one of {', '.join(COMPONENTS)}", name)
         elif (layer, COMPONENTS.index(name)) in self.cells:
             before = self.cells[layer, COMPONENTS.index(name)][2]
-            self._fault(line, f"layer_id: {name} of layer {layer} stands on line {before} already")
+            self._fault(line, f"layer_id: {name} of layer {layer} is on line {before} already")
         elif layer is not None:
             self.cells[layer, COMPONENTS.index(name)] = compute_ns, comm_bytes, line
         self.source = self.source or cells.get(SOURCE, "")
 
     def _num_layers(self) -> int:
-        """Return the number of layers; none may be missing."""
+        """Return the number of layers; a missing one is a fault."""
         layers = {layer for layer, _ in self.cells}
         absent = sorted(set(range(max(layers, default=-1) + 1)) - layers)
         if absent and not self.faults:

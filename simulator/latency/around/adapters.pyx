@@ -1,4 +1,4 @@
-"""LoRA adapters: what they cost in a batch, and how long a worker loads them before it."""
+"""LoRA adapters: their cost in a batch, and the time to load them before it."""
 from libc.stdint cimport int32_t
 cimport cython
 
@@ -9,11 +9,11 @@ from simulator.latency.base cimport LatencyModel
 
 @cython.final
 cdef class Adapters(Around):
-    """A batch with adapters takes `step_factor` times as long, and a bit for each.
+    """A batch with adapters takes `step_factor` times as long, plus time per adapter.
 
-    That is `per_adapter_us`.
-    Before it come the loads of those that the worker does not have, as the batch says, for all sequences alike:
-    `load_us` for each, and `read_us` for one that is read from the disk.
+    That time is `per_adapter_us`.
+    Missing adapters, as counted in the batch, are loaded before it, which delays all its sequences:
+    `load_us` for each adapter, and `read_us` for each that is read from the disk.
     """
 
     cdef double _factor, _adapter_ns, _load_ns, _read_ns
@@ -32,7 +32,7 @@ cdef class Adapters(Around):
         return ns + self._loads_ns(shape)
 
     cdef void stages_ns(self, const BatchShape* shape, double* ns) noexcept nogil:
-        """Each stage has its layers of an adapter; all are loaded when the first stage begins."""
+        """Each stage computes its layers of an adapter; all adapters are loaded when the first stage begins."""
         cdef int32_t i
         self.model.stages_ns(shape, ns)
         self.note_fault()

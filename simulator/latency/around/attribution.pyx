@@ -1,4 +1,4 @@
-"""What part of all iterations each operator takes: a latency model that asks others beside it, and adds up."""
+"""Time of each operator over all iterations: a latency model that also calls one model per operator, and sums up."""
 from libc.stdint cimport int32_t, int64_t
 from libc.math cimport floor
 cimport cython
@@ -10,19 +10,19 @@ from simulator.latency.gathering cimport Gathered
 
 
 cdef enum:
-    PARTS_PER_NS = 1 << 20      # of a nanosecond: whole numbers have the same sum in any order
+    PARTS_PER_NS = 1 << 20      # fixed-point fractions: a sum of integers does not depend on the order
 
 
 @cython.final
 cdef class Part:
-    """A model of one part, and the parts that follow.
+    """A model of one part, in a linked list.
 
     Parameters
     ----------
-    name : of the part.
+    name : name of the part.
     model : LatencyModel.
     following : Part
-        None: this is the last one.
+        The next part; None: there is none.
     """
 
     cdef readonly object name
@@ -35,28 +35,29 @@ cdef class Part:
 
     @property
     def ns(self) -> float:
-        """Time of all iterations so far."""
+        """Total time of all iterations so far."""
         return self._whole_ns + self._parts_of_ns / <double>PARTS_PER_NS
 
-    cdef inline void _add(self, double ns) noexcept nogil:
+    cdef inline void _add(self, double ns, int32_t weight) noexcept nogil:
         cdef double whole_ns = floor(ns)
-        self._whole_ns += <int64_t>whole_ns
-        self._parts_of_ns += <int64_t>((ns - whole_ns) * PARTS_PER_NS)
+        self._whole_ns += weight * <int64_t>whole_ns
+        self._parts_of_ns += weight * <int64_t>((ns - whole_ns) * PARTS_PER_NS)
 
-    cdef void ask(self, const BatchShape* shape) noexcept nogil:
-        self._add(self._model.batch_ns(shape))
+    cdef void ask(self, const BatchShape* shape, int32_t weight) noexcept nogil:
+        self._add(self._model.batch_ns(shape), weight)
         if self.following is not None:
-            self.following.ask(shape)
+            self.following.ask(shape, weight)
 
-    cdef void ask_rank(self, const BatchShape* shape, const Gathered* gathered, int32_t num_ranks) noexcept nogil:
-        self._add(self._model.rank_ns(shape, gathered, num_ranks))
+    cdef void ask_rank(self, const BatchShape* shape, const Gathered* gathered, int32_t num_ranks,
+                       int32_t weight) noexcept nogil:
+        self._add(self._model.rank_ns(shape, gathered, num_ranks), weight)
         if self.following is not None:
-            self.following.ask_rank(shape, gathered, num_ranks)
+            self.following.ask_rank(shape, gathered, num_ranks, weight)
 
 
 @cython.final
 cdef class Attribution(Around):
-    """A latency model that says what `model` says, and remembers what its parts take.
+    """A latency model that returns the times of `model` and sums up its parts.
 
     Parameters
     ----------
@@ -73,27 +74,27 @@ cdef class Attribution(Around):
             self._parts = Part(name, part, self._parts)
 
     cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
-        if self.is_counting and self._parts is not None:
-            self._parts.ask(shape)
+        if self.weight != 0 and self._parts is not None:
+            self._parts.ask(shape, self.weight)
         return Around.batch_ns(self, shape)
 
     cdef double rank_ns(self, const BatchShape* shape, const Gathered* gathered, int32_t num_ranks) noexcept nogil:
-        if self.is_counting and self._parts is not None:
-            self._parts.ask_rank(shape, gathered, num_ranks)
+        if self.weight != 0 and self._parts is not None:
+            self._parts.ask_rank(shape, gathered, num_ranks, self.weight)
         return Around.rank_ns(self, shape, gathered, num_ranks)
 
     cdef void stages_ns(self, const BatchShape* shape, double* ns) noexcept nogil:
-        if self.is_counting and self._parts is not None:
-            self._parts.ask(shape)
+        if self.weight != 0 and self._parts is not None:
+            self._parts.ask(shape, self.weight)
         Around.stages_ns(self, shape, ns)
 
     def set_stages(self, layers):
-        """Tell both how many layers each pipeline stage holds."""
+        """Set the number of layers of each pipeline stage, here and in `model`."""
         self.model.set_stages(layers)
         Around.set_stages(self, layers)
 
     def times_ns(self) -> dict:
-        """Return what each part took so far, over all iterations asked about."""
+        """Return the total time of each part over all iterations so far."""
         found, part = {}, self._parts
         while part is not None:
             found[part.name], part = part.ns, part.following

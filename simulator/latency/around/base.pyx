@@ -1,9 +1,9 @@
-"""What an engine adds to the time of a batch: a latency model around another one.
+"""Engine overhead on the time of a batch: a latency model around another one.
 
-A backend knows what an iteration computes. What the engine does besides, before or beside that (padding, loading
-adapters, encoding images, masking logits), is a model of its own around it: it overrides `around_ns`, and `stages_ns`
-for pipelines, which asks `model` and calls `note_fault`. It is a pure function of the shape, too. So runs that are
-planned ahead, ranks in lock step and stragglers need not know of it.
+A backend prices the computation of an iteration. Other work of the engine, before or beside it (padding, loading
+adapters, encoding images, masking logits), is a separate model around the backend: it overrides `around_ns`, and for
+pipelines `stages_ns`, which calls `model` and then `note_fault`. It is also a pure function of the shape, so
+fast-forward, ranks in lock step and stragglers need no special code for it.
 """
 from libc.stdint cimport int32_t
 
@@ -21,7 +21,7 @@ cdef class Around(LatencyModel):
         self.is_monotone, self.is_shareable, self.pads = model.is_monotone, model.is_shareable, model.pads
         self.prices_spread, self.keeps_account = model.prices_spread, model.has_account()
         if model.num_stages > 1:
-            self.set_stages([1] * model.num_stages)     # room for the stages; `model` knows what they hold
+            self.set_stages([1] * model.num_stages)     # allocates the stages; `model` has their layers
 
     cdef double around_ns(self, const BatchShape* shape, double ns) noexcept nogil:
         return ns
@@ -39,16 +39,16 @@ cdef class Around(LatencyModel):
     cdef void pad(self, BatchShape* shapes, int32_t num_busy, int32_t num_ranks) noexcept nogil:
         self.model.pad(shapes, num_busy, num_ranks)
 
-    cdef void count(self, bint counts) noexcept nogil:
-        LatencyModel.count(self, counts)
-        self.model.count(counts)
+    cdef void count(self, int32_t weight, bint is_ahead) noexcept nogil:
+        LatencyModel.count(self, weight, is_ahead)
+        self.model.count(weight, is_ahead)
 
     cdef void stages_ns(self, const BatchShape* shape, double* ns) noexcept nogil:
         self.model.stages_ns(shape, ns)
         self.note_fault()
 
     def breakdown(self, prefill=(), decode=(), int tokens_per_decode=1) -> dict:
-        """Return the parts that the model tells, and what is added to them; arguments as `predict`."""
+        """Return the parts of the model, and the time added to them; arguments as in `predict`."""
         parts = self.model.breakdown(prefill, decode, tokens_per_decode)
         whole = self.predict(prefill, decode, tokens_per_decode)
         added = whole - self.model.predict(prefill, decode, tokens_per_decode)
@@ -58,18 +58,18 @@ cdef class Around(LatencyModel):
         return {"model": whole - added, name: added} if not parts else parts | {name: added}
 
     def host_terms(self) -> dict:
-        """Return those of the model."""
+        """Return the host terms of the model."""
         return self.model.host_terms()
 
     def provenance(self) -> dict:
-        """Return that of the model."""
+        """Return the provenance of the model."""
         return self.model.provenance()
 
     def warnings(self) -> list:
-        """Return those of the model."""
+        """Return the warnings of the model."""
         return self.model.warnings()
 
     def raise_if_failed(self):
-        """Raise what the model raises."""
+        """Raise the error of the model, if it has one."""
         self.failed = False
         self.model.raise_if_failed()

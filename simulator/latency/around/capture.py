@@ -1,4 +1,4 @@
-"""For which batches vLLM captures CUDA graphs."""
+"""Batch sizes for which vLLM captures CUDA graphs, and [engine.cuda_graphs]."""
 from itertools import pairwise
 from typing import Annotated, Literal
 
@@ -19,15 +19,17 @@ class CudaGraphParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     """
 
     mode: Annotated[Mode | None, Meta(description=(
-        "none at all, vLLM's enforce_eager; between attention layers; whole; whole where all sequences decode, else "
-        "none; whole where all decode, else piecewise; default: full_and_piecewise in 0.32, piecewise in 0.10"))] = None
+        "graphs per batch. none: no graphs, vLLM's enforce_eager; piecewise: between attention layers; full: whole "
+        "iterations; full_decode_only: whole if all sequences decode, else none; full_and_piecewise: whole if all "
+        "decode, else piecewise; default: full_and_piecewise in 0.32, piecewise in 0.10"))] = None
     capture_sizes: Annotated[tuple[Tokens, ...], Meta(extra={"unit": "tokens"}, description=(
-        "of graphs, ascending; empty: vLLM's own"))] = ()
-    piecewise_us_per_layer: Annotated[Price, Meta(description="added to a batch of piecewise graphs")] = 0.0
+        "captured batch sizes, ascending; empty: vLLM's own"))] = ()
+    piecewise_us_per_layer: Annotated[Price, Meta(description=(
+        "time per layer added to a batch with piecewise graphs"))] = 0.0
     eager_us_per_layer: Annotated[Price | None, Meta(description=(
-        "a batch without graphs takes at least that long for each layer: its kernels are launched one by one; default: "
-        "with mode = \"none\", vLLM's enforce_eager, 45.4 us for each kernel of a layer where the backend composes "
-        "iterations of kernels, see latency/around/launches.py; else 0"))] = None
+        "minimum time per layer of a batch without graphs, whose kernels are launched one by one; default: with mode = "
+        "\"none\", vLLM's enforce_eager, 45.4 us per kernel of a layer if the backend composes iterations of kernels, "
+        "see latency/around/launches.py; else 0"))] = None
 
     def __post_init__(self):
         sizes = self.capture_sizes
@@ -38,12 +40,12 @@ class CudaGraphParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
 
 
 def largest_size(parameters, query_tokens: int, is_newest_hardware: bool) -> int:
-    """Return the tokens of the largest batch that has a graph.
+    """Return the tokens of the largest batch with a graph.
 
     parameters : VllmParameters. query_tokens : of a decoding sequence, 1 + drafts.
     is_newest_hardware : compute capability 10.x.
 
-    Source: vLLM 0.32.0, vllm/config/vllm.py, class VllmConfig; 0.10.1 likewise, without drafts.
+    Source: vLLM 0.32.0, vllm/config/vllm.py, class VllmConfig; also 0.10.1, but without drafts.
     """
     behaviour = behaviour_of(parameters.vllm_version)
     tokens = query_tokens if behaviour.graphs_count_drafts else 1
@@ -55,9 +57,9 @@ def largest_size(parameters, query_tokens: int, is_newest_hardware: bool) -> int
 def default_sizes(parameters, query_tokens: int, is_newest_hardware: bool) -> list[int]:
     """Return the sizes that vLLM captures, ascending.
 
-    1, 2, 4, each eighth up to 248, and each sixteenth from 256 on; each eighth all the way in 0.10. Arguments and
-    source are those of `largest_size`. Batches of
-    decoding sequences with drafts have sizes for as many sequences besides.
+    1, 2, 4, multiples of 8 up to 248, and of 16 from 256 on; in 0.10 all multiples of 8. Arguments and
+    source as in `largest_size`. For
+    decoding sequences with drafts there are also the sizes of equally many sequences.
     """
     largest = largest_size(parameters, query_tokens, is_newest_hardware)
     step = behaviour_of(parameters.vllm_version).graph_step
@@ -70,6 +72,6 @@ def default_sizes(parameters, query_tokens: int, is_newest_hardware: bool) -> li
 
 
 def sizes_of(parameters, query_tokens: int, is_newest_hardware: bool) -> list[int]:
-    """Return the captured sizes: given ones, or vLLM's; as `largest_size`."""
+    """Return the captured sizes, given or vLLM's; arguments as in `largest_size`."""
     given = parameters.cuda_graphs.capture_sizes if parameters.cuda_graphs is not None else ()
     return list(given) or default_sizes(parameters, query_tokens, is_newest_hardware)

@@ -1,4 +1,4 @@
-"""Decode context parallelism: the tokens of a sequence lie on several ranks, and all attend to their share.
+"""Decode context parallelism: several ranks store the tokens of a sequence, and each attends to its share.
 
 With n ranks and interleave I, token i of a sequence is on rank floor(i / I) mod n. Rank 0 has the largest share:
 floor(floor(L / I) / n) I + min(rest, I) of L tokens. Source: vLLM 0.32.0, vllm/v1/attention/backends/utils.py
@@ -7,7 +7,7 @@ floor(floor(L / I) / n) I + min(rest, I) of L tokens. Source: vLLM 0.32.0, vllm/
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
-from simulator.collective.base cimport TENSOR, CollectiveKind, CollectiveModel
+from simulator.collective.base cimport TENSOR, CollectiveKind, CollectiveModel, Questions
 from simulator.domain.batch cimport BatchShape, rows_of
 from simulator.latency.around.base cimport Around
 from simulator.latency.base cimport LatencyModel
@@ -31,31 +31,32 @@ cdef struct Shared:                 # one collective of each layer of full atten
 
 @cython.final
 cdef class ContextParallel(Around):
-    """Each rank attends to its share of the context; what they exchange comes on top.
+    """Each rank attends to its share of the context; exchanges are added.
 
-    The model is asked for the context of the rank that has most of it.
+    The model prices the context of the rank with the largest share.
 
-    Only sums over a batch are known. Of one decoding sequence the share is exact. Of m sequences with C tokens it is
-    C / n + m I (n - 1) / (2 n), what rank 0 has in the mean if contexts end anywhere in a round of I n tokens: at most
-    m I (n - 1) / (2 n) from the truth. Prompts attend as without it; those of which one token each is left to compute,
-    all else being cached, are decodes, where a batch has no others and verifies no drafts.
+    Only sums over a batch are known. For one decoding sequence the share is exact. For m sequences with C tokens it is
+    C / n + m I (n - 1) / (2 n), the mean share of rank 0 if contexts end anywhere in a round of I n tokens: at most
+    m I (n - 1) / (2 n) off. Prompts attend as without context parallelism; prompts with only one token left to
+    compute, the others cached, count as decodes if the batch has no other prompts and verifies no drafts.
 
     Parameters
     ----------
     model : LatencyModel with `prices_context_parallel`.
     degree, interleave : n and I.
-    exchanges : of context_costs.Exchange; none: nothing is added.
-    stage_layers : of each pipeline stage, layers of full attention.
-    copies : data-parallel ranks over which a batch is spread.
-    collective : CollectiveModel whose tensor-parallel group are the n ranks; None: as the exchanges say.
+    exchanges : context_costs.Exchange each; empty: nothing is added.
+    stage_layers : number of full-attention layers of each pipeline stage.
+    copies : number of data-parallel ranks over which a batch is spread.
+    collective : CollectiveModel with the n ranks as tensor-parallel group; None: times of the exchanges.
     """
 
     cdef int64_t _degree, _interleave, _copies
     cdef Shared _exchanges[MAX_EXCHANGES]
     cdef int32_t _num_exchanges
     cdef public list notes          # sentences for `warnings`
-    cdef int64_t _last_tokens[3]    # of the last exchange, where a collective model is asked
+    cdef int64_t _last_tokens[3]    # of the last exchange, with a collective model
     cdef double _last_ns
+    cdef Questions _questions       # calls of the collective model behind _last_ns
 
     def __init__(self, LatencyModel model, int64_t degree, int64_t interleave=1, exchanges=(), stage_layers=(1,),
                  int64_t copies=1, CollectiveModel collective=None):
@@ -70,10 +71,11 @@ cdef class ContextParallel(Around):
             self._exchanges[i] = Shared(KINDS.index(each.kind), each.layers, each.token_bytes, each.of_prompts,
                                         each.of_context, each.link_token_ns, each.latency_ns)
         if model.num_stages > 1:
-            self.set_stages(stage_layers)       # of the exchange alone: `model` knows what else they hold
+            self.set_stages(stage_layers)       # for the exchange alone: `model` has its own layers
         self._last_tokens[0] = -1
-        if collective is not None:              # it remembers, and may be no rising function of the bytes
+        if collective is not None:              # it keeps state, and may not be monotone in the bytes
             self.is_shareable = self.is_monotone = False
+            self._questions = Questions(collective)
 
     @property
     def takes_padding(self):
@@ -86,7 +88,7 @@ cdef class ContextParallel(Around):
         return self.model.knows_kernels
 
     def share(self, int64_t context_tokens, int32_t num_sequences=1) -> int:
-        """Return the context of decodes on the rank that has most of it."""
+        """Return the context of decodes on the rank with the largest share."""
         return self._share(context_tokens, num_sequences)
 
     cdef inline int64_t _share(self, int64_t tokens, int32_t sequences) noexcept nogil:
@@ -99,7 +101,7 @@ cdef class ContextParallel(Around):
         return min(tokens, max(most, <int64_t>sequences))
 
     cdef inline void _read(self, BatchShape* read, const BatchShape* shape) noexcept nogil:
-        """Take prompts of one new token each for the decodes that they are."""
+        """Count prompts of one new token each as decodes."""
         read[0] = shape[0]
         if shape.prefill_tokens == shape.num_chunks and shape.decode_tokens == shape.num_decodes:
             read.num_decodes += shape.num_chunks
@@ -115,17 +117,29 @@ cdef class ContextParallel(Around):
         cut.above_shortest_tokens = shape.above_shortest_tokens // self._degree
 
     cdef double _exchange_ns(self, const BatchShape* shape, int64_t copies) noexcept nogil:
-        """Return the time of all exchanges of a batch that is spread over `copies`."""
+        """Return the time of all exchanges of a batch that is spread over `copies` ranks."""
         cdef int64_t decodes, rows, context
-        cdef double total = 0.0, tokens
-        cdef const Shared* each
-        cdef int32_t i
         decodes = (shape.decode_tokens + shape.pad_tokens + copies - 1) // copies if shape.num_decodes > 0 else 0
         rows = (rows_of(shape) + copies - 1) // copies
         context = (shape.prefill_context_tokens + copies - 1) // copies
-        if self._collective is not None and self._last_tokens[0] == decodes and self._last_tokens[1] == rows and (
-                self._last_tokens[2] == context) and not self._collective.counts_each():
-            return self._last_ns
+        if self._collective is None:
+            return self._total_ns(decodes, rows, context)
+        if self._last_tokens[0] != decodes or self._last_tokens[1] != rows or self._last_tokens[2] != context:
+            self._price(decodes, rows, context)
+        self._questions.ask_again()
+        return self._last_ns
+
+    cdef void _price(self, int64_t decodes, int64_t rows, int64_t context) noexcept nogil:
+        self._questions.begin()
+        self._last_ns = self._total_ns(decodes, rows, context)
+        self._questions.end()
+        self._last_tokens[0] = -1 if self._collective.failed else decodes
+        self._last_tokens[1], self._last_tokens[2] = rows, context
+
+    cdef double _total_ns(self, int64_t decodes, int64_t rows, int64_t context) noexcept nogil:
+        cdef double total = 0.0, tokens
+        cdef const Shared* each
+        cdef int32_t i
         for i in range(self._num_exchanges):
             each = &self._exchanges[i]
             tokens = <double>(context if each.of_context else rows if each.of_prompts else decodes)
@@ -135,9 +149,6 @@ cdef class ContextParallel(Around):
                 total += each.layers * (each.latency_ns + each.link_token_ns * tokens)
             else:
                 total += each.layers * self._collective.time_ns(TENSOR, each.kind, each.token_bytes * tokens)
-        if self._collective is not None and not self._collective.failed:
-            self._last_tokens[0], self._last_tokens[1], self._last_tokens[2] = decodes, rows, context
-            self._last_ns = total
         return total
 
     cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
@@ -171,7 +182,7 @@ cdef class ContextParallel(Around):
             ns[i] += exchange_ns * self._stage_shares[i]
 
     def breakdown(self, prefill=(), decode=(), int tokens_per_decode=1) -> dict:
-        """Return the parts of the model, with the context of a rank, and the exchange; arguments as `predict`."""
+        """Return the parts of the model for the context of a rank, and the exchange; arguments as in `predict`."""
         cut, chunks = list(decode), list(prefill)
         if chunks and tokens_per_decode == 1 and all(chunk[0] == 1 for chunk in chunks):
             cut, chunks = cut + [chunk[1] + 1 for chunk in chunks], []
@@ -185,11 +196,11 @@ cdef class ContextParallel(Around):
         return (parts or {"model": own}) | ({"context_exchange": exchange} if exchange else {})
 
     def warnings(self) -> list:
-        """Return those of the model, and how context parallelism is priced."""
+        """Return the warnings of the model, and notes on the pricing of context parallelism."""
         return self.model.warnings() + self.notes
 
     def raise_if_failed(self):
-        """Raise what the model or the collective model raises."""
+        """Raise the error of the model or of the collective model, if there is one."""
         Around.raise_if_failed(self)
         if self._collective is not None:
             self._collective.raise_if_failed()

@@ -1,9 +1,9 @@
-"""What ranks exchange so that each may attend to its share of the context: decode context parallelism.
+"""Exchanges of decode context parallelism, in which each rank attends to its share of the context.
 
 Queries are gathered, each rank attends with the heads of all n ranks to its share, and partial outputs are combined by
-the logarithms of their sums: "ag_rs" gathers those and scatters the outputs, "a2a" sends both at once. With keys and
-values of its own (GQA) vLLM does so for all tokens of a batch, of latent attention (MLA) for decodes; prompts gather
-the latents of their context instead. Source: vLLM 0.32.0, vllm/v1/attention/ops/common.py (cp_lse_ag_out_rs),
+the logarithms of their sums: "ag_rs" gathers the logarithms and scatters the outputs, "a2a" sends both at once. With
+GQA, vLLM does so for all tokens of a batch, with latent attention (MLA) for decodes; prompts of MLA gather the latents
+of their context instead. Source: vLLM 0.32.0, vllm/v1/attention/ops/common.py (cp_lse_ag_out_rs),
 dcp_alltoall.py, vllm/v1/attention/backends/flash_attn.py (_forward_with_dcp) and mla/common.py.
 """
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from simulator.domain.deployment import Deployment
 from simulator.domain.layer_spec import LatentAttention
 from simulator.latency.roofline.costs import link_bytes_per_s
 
-LSE_BYTES = 4                   # of the logarithm of a sum, float32: one a token and head
+LSE_BYTES = 4                   # of the logarithm of a sum, float32: one per token and head
 
 
 class Exchange(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,9 +23,9 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
 
     kind : of collective, in the words of collective/groups.py.
     layers : in which it happens.
-    token_bytes : as collective/base.pxd counts them, for each token: of decodes, or else of all of a batch
-        (`of_prompts`), or of what prompts find in the KV cache (`of_context`).
-    latency_ns, link_token_ns : what it takes where no collective model says.
+    token_bytes : as collective/base.pxd counts bytes, for each token: of decodes, or of the whole batch
+        (`of_prompts`), or of the cached context of prompts (`of_context`).
+    latency_ns, link_token_ns : its time without a collective model: fixed, and per token.
     """
 
     kind: str
@@ -42,7 +42,7 @@ def context_exchanges(deployment: Deployment, backend: str, collective_us: float
     """Return the exchanges of a deployment.
 
     backend : of topology.dcp_comm_backend.
-    collective_us, link_efficiency : of each collective beyond its traffic, and the share of link bandwidth reached.
+    collective_us, link_efficiency : fixed time of each collective, and the share of link bandwidth reached.
 
     Raises
     ------

@@ -9,29 +9,29 @@ from simulator.latency.base cimport LatencyModel
 
 @cython.final
 cdef class Drafter(Around):
-    """An iteration lasts until the drafts of the next one are there.
+    """An iteration lasts until the drafts for the next iteration are computed.
 
-    A drafter that is a model first computes all tokens of the batch, so that its own KV is complete, and then one token
-    of each sequence for each further draft, one after the other. A head of the target reads what that has computed of
-    a token for the next one; a model by itself reads the token that was sampled last besides.
+    A draft model first computes all tokens of the batch, so that its own KV is complete, and then one token of each
+    sequence per further draft, one after the other. A draft head of the target reads the target's hidden state of the
+    previous token; a separate draft model also reads the last sampled token.
 
     Parameters
     ----------
-    model : LatencyModel of the target, with what else the engine adds.
+    model : LatencyModel of the target, with other overheads of the engine.
     drafts : per sequence.
-    share : of the time that the target, without what the engine adds, takes for the same tokens; 0: it has no say.
-    forward_us : added to each of the drafter's forward passes, of which there are `drafts`.
-    sequence_us : of the host, for each sequence of a batch.
-    notes : what is to be said of it beside the results, a sentence each.
-    drafter : LatencyModel of a draft model by itself, instead of a share; None: there is none.
+    share : share of the target's time for these tokens, without engine overheads; 0: not used.
+    forward_us : time added to each of the drafter's `drafts` forward passes.
+    sequence_us : host time per sequence of a batch.
+    notes : sentences for `warnings`.
+    drafter : LatencyModel of a separate draft model, instead of a share; None: there is none.
 
     Notes
     -----
-    What drafters compute is that of vllm-project/vllm, vllm/v1/spec_decode. Padding of the drafter's batches
-    and its own CUDA graphs are left out; of ranks in lock step each drafts as if it were alone.
+    The drafter's work follows vllm-project/vllm, vllm/v1/spec_decode. Padding of the drafter's batches
+    and its own CUDA graphs are left out; ranks in lock step draft independently.
     """
 
-    cdef LatencyModel _target           # without what the engine adds
+    cdef LatencyModel _target           # without overheads of the engine
     cdef LatencyModel _drafter          # None: a share of the target's time
     cdef int32_t _drafts
     cdef double _share, _forward_ns, _sequence_ns
@@ -53,7 +53,7 @@ cdef class Drafter(Around):
         self._notes = list(notes)
 
     def drafting_us(self, prefill=(), decode=(), int tokens_per_decode=1) -> float:
-        """Return how long the drafter works, in microseconds; arguments as `predict`."""
+        """Return the time of the drafter, in microseconds; arguments as in `predict`."""
         return 1e6 * (self.predict(prefill, decode, tokens_per_decode)
                       - self.model.predict(prefill, decode, tokens_per_decode))
 
@@ -64,26 +64,27 @@ cdef class Drafter(Around):
         return ns + self._share * self._own_passes_ns(shape) if self._share > 0.0 else ns
 
     cdef double _own_passes_ns(self, const BatchShape* shape) noexcept nogil:
-        """Return what the target would take for all drafts; it makes none of these passes."""
-        cdef bint counts = self._target.is_counting
+        """Return the hypothetical time of the target for all drafts; these passes are not counted."""
+        cdef int32_t weight = self._target.weight
+        cdef bint is_ahead = self._target.is_ahead
         cdef double ns
         if not self._target.has_account():
             return self._passes_ns(self._target, shape, False)
-        self._target.count(False)
+        self._target.count(0, False)
         ns = self._passes_ns(self._target, shape, False)
-        self._target.count(counts)
+        self._target.count(weight, is_ahead)
         return ns
 
     cdef double _passes_ns(self, LatencyModel model, const BatchShape* shape, bint is_apart) noexcept nogil:
-        """Return what a model takes for all drafts; `is_apart`: it reads the token sampled last besides."""
+        """Return the time of a model for all drafts; `is_apart`: it also reads the last sampled token."""
         cdef BatchShape pass_of = shape[0]
         cdef double ns
-        if is_apart:                    # chunks, of many tokens, have one more, too: that is left out
+        if is_apart:                    # for chunks, of many tokens, the additional token is neglected
             pass_of.decode_tokens += shape.num_decodes
             pass_of.context_tokens += shape.num_decodes
         ns = model.batch_ns(&pass_of)
         if self._drafts > 1:
-            # of a sequence whose prompt has been computed, the drafter reads the same context as one that decodes
+            # after a prompt the drafter reads the context of the sequence, as for a decoding sequence
             pass_of.num_decodes, pass_of.num_chunks = shape.num_sequences, 0
             pass_of.num_samples = pass_of.decode_tokens = shape.num_sequences
             pass_of.context_tokens += shape.prefill_context_tokens + shape.prefill_tokens
@@ -99,28 +100,28 @@ cdef class Drafter(Around):
         return ns + self._drafting_ns(shape)
 
     cdef void stages_ns(self, const BatchShape* shape, double* ns) noexcept nogil:
-        """The last stage has the drafter."""
+        """Return the times of the stages; the drafter runs in the last one."""
         self.model.stages_ns(shape, ns)
         self.note_fault()
         ns[self.num_stages - 1] += self._drafting_ns(shape)
 
-    cdef void count(self, bint counts) noexcept nogil:
-        Around.count(self, counts)
+    cdef void count(self, int32_t weight, bint is_ahead) noexcept nogil:
+        Around.count(self, weight, is_ahead)
         if self._drafter is not None:
-            self._drafter.count(counts)
+            self._drafter.count(weight, is_ahead)
 
     def provenance(self) -> dict:
-        """Return that of the model, and of a draft model that is priced apart."""
+        """Return the provenance of the model, and of a draft model with its own latency model."""
         found = self._drafter.provenance() if self._drafter is not None else {}
         return self.model.provenance() | ({"draft_model": found} if found else {})
 
     def warnings(self) -> list:
-        """Return those of the model, and what is to be said of the drafter."""
+        """Return the warnings of the model, and of the drafter."""
         found = self._drafter.warnings() if self._drafter is not None else []
         return self.model.warnings() + [f"draft model: {warning}" for warning in found] + self._notes
 
     def raise_if_failed(self):
-        """Raise what the model or the drafter raises."""
+        """Raise the error of the model or of the drafter, if there is one."""
         Around.raise_if_failed(self)
         if self._drafter is not None:
             self._drafter.raise_if_failed()

@@ -1,4 +1,4 @@
-"""What encoders of images and the like take, before the model computes what is made of them."""
+"""Time of encoders, e.g. of images, before the model computes their embeddings."""
 cimport cython
 
 from simulator.domain.batch cimport BatchShape
@@ -8,7 +8,7 @@ from simulator.latency.base cimport LatencyModel
 
 @cython.final
 cdef class Encoder(Around):
-    """Adds a price for each embedding, of several stages in the first."""
+    """Adds a price per embedding, to the first pipeline stage."""
 
     cdef double _embedding_ns
 

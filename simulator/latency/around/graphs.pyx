@@ -19,14 +19,14 @@ cdef class Graphs(Around):
     ----------
     model : LatencyModel with `takes_padding`.
     mode : of `capture.Mode`.
-    sizes : captured, in tokens, ascending.
-    query_tokens : of a decoding sequence, 1 + drafts; whole graphs of such batches have sizes that it divides.
-    piecewise_us, eager_us : added to a batch of piecewise graphs; the least that one without graphs takes.
+    sizes : captured sizes in tokens, ascending.
+    query_tokens : per decoding sequence, 1 + drafts; whole graphs of decodes have sizes divisible by it.
+    piecewise_us, eager_us : added to a batch with piecewise graphs; minimum time of a batch without graphs.
     notes : sentences for `warnings`.
     """
 
-    cdef int32_t* _sizes            # [_largest + 1] by tokens: the size of the graph that has room; 0: none
-    cdef int32_t* _decode_sizes     # the same of graphs for batches in which all decode
+    cdef int32_t* _sizes            # [_largest + 1] by tokens: size of the smallest sufficient graph; 0: none
+    cdef int32_t* _decode_sizes     # as _sizes, for batches in which all sequences decode
     cdef int64_t _largest
     cdef bint _has_pieces, _has_whole, _has_decodes
     cdef int32_t _query_tokens
@@ -43,7 +43,7 @@ cdef class Graphs(Around):
         self._query_tokens = query_tokens
         self._piecewise_ns, self._eager_ns = piecewise_us * 1e3, eager_us * 1e3
         self._largest = max(sizes, default=0)
-        # a batch with more tokens may be padded less, where drafts leave graphs of some sizes to decodes alone
+        # with drafts some sizes are for decodes only, so that a batch with more tokens may be padded less
         self.is_monotone = model.is_monotone and query_tokens == 1
         self._sizes = _by_tokens(sizes, self._largest)
         self._decode_sizes = _by_tokens([size for size in sizes if size % query_tokens == 0], self._largest)
@@ -53,7 +53,7 @@ cdef class Graphs(Around):
         free(self._decode_sizes)
 
     cdef bint _is_uniform(self, const BatchShape* shape) noexcept nogil:
-        """Say whether all sequences compute as many tokens as one that decodes does."""
+        """Return whether each sequence computes `query_tokens` tokens, as a decoding one does."""
         cdef int32_t i
         if shape.decode_tokens != <int64_t>shape.num_decodes * self._query_tokens:
             return False
@@ -63,9 +63,9 @@ cdef class Graphs(Around):
         return True
 
     cdef void pad(self, BatchShape* shapes, int32_t num_busy, int32_t num_ranks) noexcept nogil:
-        """See LatencyModel: where one rank goes without graph, all do, unpadded; else all as the longest.
+        """See LatencyModel: if one rank has no graph, no rank has, and none is padded; else all pad to the longest.
 
-        A rank without tokens decodes one. Pieces do where whole graphs would not do for all.
+        A rank without tokens decodes a single dummy token. Piecewise graphs are used if a rank cannot use whole ones.
         """
         cdef bint is_uniform = True
         cdef int64_t most = num_busy < num_ranks, size = 0
@@ -85,7 +85,7 @@ cdef class Graphs(Around):
                 shapes[i].pad_tokens = <int32_t>(size - shapes[i].prefill_tokens - shapes[i].decode_tokens)
 
     def warnings(self) -> list:
-        """Return those of the model, and what is told of launches."""
+        """Return the warnings of the model, and notes on launches."""
         return [*self.model.warnings(), *self._notes]
 
     cdef double around_ns(self, const BatchShape* shape, double ns) noexcept nogil:
@@ -110,14 +110,14 @@ cdef class Graphs(Around):
         self.model.stages_ns(&padded, ns)
         for i in range(self.num_stages):
             total += ns[i]
-        factor = self.around_ns(&padded, total) / total if total > 0 else 1.0      # layers are launched
+        factor = self.around_ns(&padded, total) / total if total > 0 else 1.0      # launches are proportional to layers
         for i in range(self.num_stages):
             ns[i] *= factor
         self.note_fault()
 
 
 cdef int32_t* _by_tokens(sizes, int64_t largest) except NULL:
-    """Return a table from tokens, 0 to `largest`, to the smallest size with room; 0: there is none."""
+    """Return a table from tokens, 0 to `largest`, to the smallest sufficient size; 0: there is none."""
     cdef int32_t* table = <int32_t*>malloc((largest + 1) * sizeof(int32_t))
     cdef int64_t tokens
     cdef Py_ssize_t i = 0

@@ -1,15 +1,15 @@
-"""What the host takes to launch the kernels of an iteration one by one: their number times the time of a launch.
+"""Host time to launch the kernels of an iteration one by one: their number times the time of a launch.
 
-The accelerator works meanwhile, so that the longer of the two counts. A launch is a call of PyTorch or Triton with the
-Python around it, as an engine's layers make it: far more than the few microseconds of the driver.
+The accelerator works meanwhile, so the longer of host and accelerator time counts. A launch is a call of PyTorch or
+Triton with the Python around it in an engine's layers: far more than the few microseconds of the driver.
 
 `LAUNCH_US`: one new token of DeepSeek-V3 behind a cached prompt took SGLang 82.64 ms launched one by one, and 23.10 ms
 as a graph (sgl-project/sglang pull request 12160, October 2025): 1,821 launches as counted below at TP 8, the shared
 expert being one of the routed ones there.
 
-The counts are those of the layers of vLLM 0.32.0 (vllm/model_executor/models: llama, qwen3_moe, deepseek_v2;
+The counts are from the layers of vLLM 0.32.0 (vllm/model_executor/models: llama, qwen3_moe, deepseek_v2;
 layers/fused_moe) with `enforce_eager`, which turns torch.compile off as well (vllm/config/vllm.py). With torch.compile
-on, kernels that run beyond the captured sizes are launched by generated code, whose time nobody has published.
+on, generated code launches the kernels beyond the captured sizes; no time of it has been published.
 """
 from collections import Counter
 from typing import NamedTuple
@@ -18,47 +18,47 @@ from simulator.domain.deployment import Deployment
 from simulator.domain.layer_spec import LatentAttention
 
 LAUNCH_US = 45.4
-NORM = 1                        # with the residual that it adds
+NORM = 1                        # with the addition of the residual
 ATTENTION = 5                   # qkv, positions, write to the cache, attention, output
 LATENT_ATTENTION = 11           # down, two norms, up, positions, write, two products with the latent, two more, output
 HEAD_NORMS = 2                  # of queries and keys
 MLP = 3                         # up with gate, activation, down
 EXPERTS = 8                     # router, choice, two to sort, up with gate, activation, down, sum
 BESIDE = 4                      # a shared expert or MLP beside the experts, and the sum
-ALL_REDUCE = 2                  # into the buffer that others read, and out of it
+ALL_REDUCE = 2                  # into the shared buffer, and out of it
 ONCE = 6                        # embedding, last norm, head, gathering of logits, two to sample
 
 
 class Launching(NamedTuple):
-    """What launching the kernels of one iteration takes, and what is told of it."""
+    """Time to launch the kernels of one iteration, and notes on it."""
 
     us: float
     notes: tuple[str, ...] = ()
 
 
 def launching(deployment: Deployment) -> Launching:
-    """Return the time to launch those kernels of an iteration that are counted."""
+    """Return the time to launch the counted kernels of an iteration."""
     number, linear = num_launches(deployment), deployment.model.num_linear_attention_layers
     us = LAUNCH_US * number
     notes = [f"cuda_graphs: without graphs an iteration takes at least {us * 1e-3:.1f} ms, {number:,} launches of "
              f"{LAUNCH_US} us by the host of one published server (SGLang, DeepSeek-V3); measured ones go into "
              "eager_us_per_layer"]
     if linear:
-        notes.append(f"cuda_graphs: how many kernels the {linear} layers of linear attention launch is not known: "
+        notes.append(f"cuda_graphs: the number of kernels of the {linear} layers of linear attention is unknown: "
                      "their launches are not counted")
     return Launching(us, tuple(notes))
 
 
 def unpriced(deployment: Deployment) -> tuple[str, ...]:
-    """Return what is told where torch.compile's code launches what has no graph."""
+    """Return the notes for kernels without a graph that torch.compile's code launches."""
     us = LAUNCH_US * num_launches(deployment)
-    return (f"cuda_graphs: what launching the kernels of a batch without graph takes is not known where torch.compile "
-            f"is on, and not counted; without it such a batch takes {us * 1e-3:.0f} ms or more. eager_us_per_layer "
-            "tells it",)
+    return (f"cuda_graphs: the time to launch the kernels of a batch without graph is unknown with torch.compile, and "
+            f"not counted; without torch.compile such a batch takes {us * 1e-3:.0f} ms or more. eager_us_per_layer "
+            "sets it",)
 
 
 def num_launches(deployment: Deployment) -> int:
-    """Return the kernels of an iteration whose number is known."""
+    """Return the number of kernels of an iteration, linear attention excluded."""
     model = deployment.model
     kinds = Counter(zip(model.layer_types, model.feed_forward_types, strict=True))
     return ONCE + sum(count * _of_layer(deployment, *kind) for kind, count in kinds.items())
@@ -90,5 +90,5 @@ def _of_network(deployment: Deployment, network: str) -> int:
 
 
 def _quantizes(deployment: Deployment, dtype: str) -> bool:
-    """Return whether a kernel of its own quantises what is multiplied with such weights."""
+    """Return whether a separate kernel quantises the inputs of products with such weights."""
     return dtype == "fp8" and deployment.multiplies_fp8

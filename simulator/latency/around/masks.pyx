@@ -1,4 +1,4 @@
-"""Structured outputs: the host fills masks of logits beside the forward pass, and sampling waits for both.
+"""Structured outputs: the host fills masks of logits during the forward pass, and sampling waits for both.
 
 Source: vLLM 0.32.0, vllm/v1/engine/core.py (EngineCore.step), vllm/v1/structured_output/__init__.py (grammar_bitmask).
 """
@@ -12,20 +12,20 @@ from simulator.latency.base cimport LatencyModel
 import numpy as np
 
 cdef enum:
-    MOST_ONE_BY_ONE = 128       # requests with grammars; more of them, without drafts, are filled by several threads
-    GROUP = 16                  # of them to a task of a thread
+    MOST_ONE_BY_ONE = 128       # requests with grammars; several threads fill more masks than this, without drafts
+    GROUP = 16                  # requests per task of a thread
     MOST_THREADS = 8
 
 
 @cython.final
 cdef class Masks(Around):
-    """An iteration lasts as long as its forward pass or its masks.
+    """An iteration takes the longer of its forward pass and its masks.
 
     Parameters
     ----------
-    mask_us : drawn times, float64 (n,); each mask takes the next one, from a place that depends on the batch.
-    cpus : of the host; half of them, at most 8, fill masks where there are more than 128.
-    drafts : per decoding sequence; with them the masks are filled one after the other, however many.
+    mask_us : drawn times, float64 (n,); consecutive masks take consecutive times, from a batch-dependent place.
+    cpus : of the host; half as many threads, at most 8, fill masks of more than 128 requests.
+    drafts : per decoding sequence; above 0 the masks are always filled one after the other.
     """
 
     cdef double[::1] _sums_ns           # [n + 1] of the first times
@@ -42,13 +42,13 @@ cdef class Masks(Around):
         self._num_threads, self._drafts = min(max(cpus // 2, 1), MOST_THREADS), drafts
 
     def masks_us(self, int32_t count, int64_t context_tokens=0) -> float:
-        """Return how long the masks of a batch take, in microseconds, without what else it computes."""
+        """Return the time of the masks of a batch alone, in microseconds."""
         cdef BatchShape shape
         shape.num_masks, shape.context_tokens, shape.prefill_token_pairs = count, context_tokens, 0
         return 1e-3 * self._masks_ns(&shape)
 
     cdef double _sum_ns(self, int64_t first, int64_t count) noexcept nogil:
-        """Return how long `count` masks take one after the other, from a place in the times on."""
+        """Return the time of `count` consecutive masks, from index `first` of the times."""
         cdef double ns = 0.0
         cdef int64_t part
         first %= self._count
@@ -68,7 +68,7 @@ cdef class Masks(Around):
             return self._sum_ns(place, shape.num_masks)
         for thread in range(self._num_threads):
             busy_ns[thread] = 0.0
-        while begin < shape.num_masks:              # each task goes to the thread that is free first
+        while begin < shape.num_masks:              # each task goes to the first idle thread
             thread = 0
             for i in range(1, self._num_threads):
                 if busy_ns[i] < busy_ns[thread]:
@@ -79,7 +79,7 @@ cdef class Masks(Around):
         return last_ns
 
     cdef int64_t _place(self, const BatchShape* shape) noexcept nogil:
-        """Return where the times of a batch begin: alike batches alike, others anywhere."""
+        """Return the first index of a batch in the times: a hash, equal for equal batches."""
         cdef uint64_t mixed = <uint64_t>shape.context_tokens * <uint64_t>0x9E3779B97F4A7C15
         if self._is_constant:
             return 0
@@ -91,7 +91,7 @@ cdef class Masks(Around):
         return max(ns, self._masks_ns(shape)) if shape.num_masks > 0 else ns
 
     cdef void stages_ns(self, const BatchShape* shape, double* ns) noexcept nogil:
-        """The last stage samples; it waits for the masks."""
+        """Return the times of the stages; the last one samples, so it waits for the masks."""
         cdef double total = 0.0
         cdef int32_t i
         self.model.stages_ns(shape, ns)

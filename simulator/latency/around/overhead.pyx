@@ -1,4 +1,4 @@
-"""What LoRA adapters cost in an iteration as BLIS has it: a share of it for each, by the largest of them."""
+"""Cost of LoRA adapters in an iteration as in BLIS: a share of its time per adapter, by the largest rank."""
 from libc.math cimport floor
 from libc.stdint cimport int32_t
 from libc.stdlib cimport abs
@@ -13,13 +13,13 @@ from simulator.latency.base cimport LatencyModel
 cdef class Overhead(Around):
     """An iteration takes 1 + share x adapters times as long.
 
-    It is truncated before that and after it.
+    Its time is truncated before and after the multiplication.
 
     Parameters
     ----------
     model : LatencyModel.
-    ranks, shares : int32 and float64 (t,), ascending by rank; the share is that of the rank which is nearest to the
-        largest in the batch, the smaller of two.
+    ranks, shares : int32 and float64 (t,), ascending by rank; the share used is at the rank nearest to the largest in
+        the batch, the smaller rank of a tie.
 
     Notes
     -----

@@ -1,11 +1,11 @@
-"""What ranks gather that divide prompts: prefill context parallelism.
+"""Gathers of prefill context parallelism, in which ranks divide the prompts.
 
 In each layer of attention the keys and the values of the slices of all n ranks, or of latent attention (MLA) the
 latents and the rotated keys, one all-gather each; with an indexer (DSA) its keys besides. Decodes are computed by every
 rank and gathered by none. Once an iteration hidden states of all rows, so that each rank samples. Source: vLLM 0.32.0,
 vllm/v1/attention/ops/pcp.py (_gather_prefill_cache_inputs and its callers), vllm/v1/worker/gpu/pcp_manager.py
 (restore_hidden_states). An all-gather over n ranks sends (n - 1) / n of the gathered buffer over each link: ring bound.
-What experts gather is in collective/exchanges.py, as of data-parallel ranks.
+The gathers of experts are in collective/exchanges.py, as for data-parallel ranks.
 """
 from collections.abc import Iterator
 
@@ -18,11 +18,11 @@ from simulator.latency.roofline.costs import link_bytes_per_s
 
 
 class Gather(msgspec.Struct, frozen=True, kw_only=True):
-    """An all-gather, so often an iteration.
+    """An all-gather that an iteration performs `count` times.
 
     token_bytes : of one row of one rank.
-    of_decodes : of all rows; else of those of prompts alone.
-    latency_ns, link_token_ns : what it takes, and for each row of all ranks, where no collective model says.
+    of_decodes : it gathers all rows; else only rows of prompts.
+    latency_ns, link_token_ns : its time without a collective model: fixed, and per row of all ranks.
     """
 
     count: int
@@ -33,9 +33,9 @@ class Gather(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def prompt_gathers(deployment: Deployment, collective_us: float, link_efficiency: float) -> tuple[Gather, ...]:
-    """Return what ranks gather in an iteration of a deployment.
+    """Return the gathers in an iteration of a deployment.
 
-    collective_us, link_efficiency : of each collective beyond its traffic, and the share of link bandwidth reached.
+    collective_us, link_efficiency : fixed time of each collective, and the share of link bandwidth reached.
 
     Raises
     ------

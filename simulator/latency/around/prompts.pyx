@@ -1,9 +1,9 @@
 """Prefill context parallelism: ranks divide the prompts of a batch, and each computes all decodes.
 
 With n ranks the q tokens that an iteration computes of a prompt are cut into 2 n slices of ceil(q / 2n), the last ones
-shorter or empty, and rank r has slices r and 2n - 1 - r: causal attention asks as much of every rank. Each slice is a
-row of its own, a chunk that follows all slices before it; keys and values are gathered, and each rank keeps all of
-them. Ranks pad their rows to the most that any has. Source: vLLM 0.32.0, vllm/v1/worker/gpu/pcp_manager.py.
+shorter or empty, and rank r has slices r and 2n - 1 - r: this balances causal attention over the ranks. Each slice is a
+separate row, a chunk that follows all earlier slices; keys and values are gathered, and each rank keeps all of
+them. Ranks pad to the largest number of rows of any rank. Source: vLLM 0.32.0, vllm/v1/worker/gpu/pcp_manager.py.
 """
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
@@ -41,16 +41,16 @@ cdef inline int64_t slice_tokens(int64_t tokens, int64_t offset, int64_t size) n
 
 @cython.final
 cdef class PromptParallel(Around):
-    """Each rank computes its slices of prompts; what ranks gather comes on top.
+    """Each rank computes its slices of prompts; the gathers of the ranks are added.
 
-    The model is asked for the rank whose attention has most (query, key) pairs, with as many rows as any has.
+    The model prices the rank with most (query, key) pairs in attention, padded to the largest number of rows.
 
     Parameters
     ----------
-    model : LatencyModel with `prices_context_parallel`; where it `prices_gathered`, of a deployment with these ranks.
+    model : LatencyModel with `prices_context_parallel`; if it `prices_gathered`, its deployment has these ranks.
     degree : n.
-    gathers : of prompt_costs.Gather; none: nothing is added.
-    collective : CollectiveModel whose group "data" are the n ranks; None: as the gathers say.
+    gathers : prompt_costs.Gather each; empty: nothing is added.
+    collective : CollectiveModel with the n ranks as group "data"; None: times of the gathers.
     """
 
     cdef int32_t _degree
@@ -68,17 +68,17 @@ cdef class PromptParallel(Around):
             self._gathers[<int32_t>i] = Gather(each.count, each.token_bytes, each.of_decodes, each.link_token_ns,
                                                each.latency_ns)
         self.is_monotone = False        # one token more may move a slice from the busiest rank to another
-        if collective is not None:      # it remembers
+        if collective is not None:      # it keeps state
             self.is_shareable = False
 
     @property
     def takes_padding(self):
-        """Never: to which size ranks pad the rows that they have is not built."""
+        """False: padding of a rank's rows to captured sizes is not implemented."""
         return False
 
     @property
     def knows_kernels(self):
-        """Likewise."""
+        """False: see takes_padding."""
         return False
 
     # ---- the batch of a rank
@@ -105,7 +105,7 @@ cdef class PromptParallel(Around):
         return load
 
     cdef int32_t _slices(self, const BatchShape* shape, int32_t rank, Chunk* slices) noexcept nogil:
-        """Fill in the slices of a rank, and return how many there are."""
+        """Fill in the slices of a rank, and return their number."""
         cdef const Chunk* chunk
         cdef int64_t size, offset, tokens
         cdef int32_t i, side, count = 0
@@ -122,7 +122,7 @@ cdef class PromptParallel(Around):
         return count
 
     cdef void _cut(self, BatchShape* cut, const BatchShape* shape, Chunk* slices) noexcept nogil:
-        """Return the batch of the busiest rank; `slices` has room for two of each chunk."""
+        """Return the batch of the busiest rank; `slices` has room for two slices per chunk."""
         cdef Load load, busiest = self._load(shape, 0)
         cdef int64_t rows = busiest.tokens
         cdef int32_t rank, chosen = 0
@@ -139,7 +139,7 @@ cdef class PromptParallel(Around):
     # ---- time
 
     cdef double _gather_ns(self, const BatchShape* cut) noexcept nogil:
-        """Return the time of all gathers, from the batch of a rank; one without prompts has all it needs."""
+        """Return the time of all gathers, from the batch of a rank; gathers of no rows take no time."""
         cdef double total = 0.0, tokens
         cdef const Gather* each
         cdef int32_t i
@@ -182,7 +182,7 @@ cdef class PromptParallel(Around):
     # ---- for people
 
     def rank_batch(self, prefill=()):
-        """Return the slices of the busiest rank, as `prefill`, and the prompt tokens for which ranks have rows."""
+        """Return the slices of the busiest rank, as `prefill`, and the padded number of prompt rows."""
         cdef BatchView batch
         cdef BatchShape cut
         cdef Chunk* slices
@@ -199,13 +199,13 @@ cdef class PromptParallel(Around):
         return found, rows
 
     def breakdown(self, prefill=(), decode=(), int tokens_per_decode=1) -> dict:
-        """Return the parts of the model for the batch of the busiest rank, and what ranks add; arguments as `predict`.
+        """Return the parts of the model for the busiest rank, and the parts added; arguments as in `predict`.
 
-        prompt_padding: rows that this rank computes because another has more.
+        prompt_padding: rows that this rank computes because another rank has more.
         """
         cdef BatchView batch
         slices, rows = self.rank_batch(prefill)
-        copies = self._degree if self.model.prices_gathered else 1      # then a batch is that of all ranks
+        copies = self._degree if self.model.prices_gathered else 1      # then a batch is of all ranks
         alike = slices * copies, list(decode) * copies, tokens_per_decode
         parts = self.model.breakdown(*alike) or {"model": self.model.predict(*alike)}
         batch = BatchView(slices, decode, tokens_per_decode)
@@ -218,11 +218,11 @@ cdef class PromptParallel(Around):
         return parts | ({"prompt_exchange": gather} if gather else {})
 
     def warnings(self) -> list:
-        """Return those of the model, and how prompts that are divided are priced."""
+        """Return the warnings of the model, and notes on the pricing of divided prompts."""
         return self.model.warnings() + self.notes
 
     def raise_if_failed(self):
-        """Raise what the model or the collective model raises, or that there was no memory."""
+        """Raise the error of the model or the collective model, or MemoryError, if there is one."""
         out_of_memory, self._is_out_of_memory = self._is_out_of_memory, False
         Around.raise_if_failed(self)
         if self._collective is not None:

@@ -2,7 +2,7 @@
 
     beta[0] + beta[1] x prompt tokens + beta[2] x decode tokens        us
 
-What is found in the prefix cache is not computed and costs nothing; context costs nothing either.
+Tokens found in the prefix cache are not computed and cost nothing; context costs nothing either.
 Source: inference-sim (BLIS) up to v0.7.10, sim/latency, BlackboxLatencyModel.
 """
 cimport cython
@@ -19,12 +19,12 @@ from simulator.latency.blis.coefficients import LearnedParameters, Microseconds
 
 
 class BlackboxParameters(LearnedParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A published fit, or your own."""
+    """Coefficients: a published fit, or your own."""
 
     coefficients: Annotated[str | None, Meta(description=(
-        "published set, model/accelerator/tpN; default: that of the deployment, unless beta is given"))] = None
+        "published set, model/accelerator/tpN; default: the set of the deployment, unless beta is given"))] = None
     beta: Annotated[Annotated[tuple[Microseconds, ...], Meta(min_length=3, max_length=3)] | None, Meta(description=(
-        "us an iteration, us a prompt token, us a decode token"))] = None
+        "us per iteration, us per prompt token, us per decode token"))] = None
 
 
 @cython.final
@@ -32,8 +32,8 @@ cdef class Blackbox(LearnedModel):
     """Three prices; see `BlackboxParameters`."""
 
     Parameters = BlackboxParameters
-    context_note = ("blackbox: prompts had tokens in the KV cache, which cost nothing here, as published: what new "
-                    "tokens take to attend to them is left out")
+    context_note = ("blackbox: prompts had tokens in the KV cache, which cost nothing here, as published: "
+                    "attention of new tokens to them is left out")
 
     cdef double _iteration, _prefill, _decode           # us
 
@@ -47,14 +47,14 @@ cdef class Blackbox(LearnedModel):
                       + self._decode * <double>shape.decode_tokens)
 
     def breakdown(self, prefill=(), decode=(), int tokens_per_decode=1) -> dict:
-        """Return the seconds of each term; arguments as `predict`, whose result is their sum."""
+        """Return the seconds of each term, which sum to the result of `predict`; arguments as in `predict`."""
         cdef BatchView batch = BatchView(prefill, decode, tokens_per_decode)
         return {"iteration": 1e-6 * self._iteration, "prefill": 1e-6 * self._prefill * batch.shape.prefill_tokens,
                 "decode": 1e-6 * self._decode * batch.shape.decode_tokens}
 
 
 def published_for(deployment) -> str | None:
-    """Return the set fitted on this very deployment, weights as stored, or None."""
+    """Return the set fitted on this deployment, with weights as stored, or None."""
     if deployment is None:
         return None
     if deployment.weight_dtype is not None and deployment.weight_dtype != deployment.model.dtype:

@@ -3,15 +3,15 @@
 Source: inference-sim/inference-sim (Apache-2.0), defaults.yaml at commit 1a6eb353, fitted by Bayesian optimisation to
 measurements of vLLM 0.8.4 (gpt-oss: 0.10.1.1). Left out: models that are not in models/ and checkpoints quantised
 afterwards. Among so few measurements the optimiser shifted cost between the three terms: several sets price a decode
-token at hundreds of microseconds beside a low constant, so that they hold near the load they were fitted at only.
+token at hundreds of microseconds beside a low constant, so that they hold only near the load of their fit.
 """
 from simulator.latency.blis.coefficients import Fit
 
 SOURCE = "inference-sim/inference-sim@1a6eb353 defaults.yaml, models[]; vLLM 0.8.4, gpt-oss 0.10.1.1"
 ACCELERATORS = {"a100": ("a100-sxm-80gb", "a100-pcie-80gb"), "h100": ("h100-sxm-80gb",)}
 
-# model: {(accelerator, tensor_parallel): (beta, alpha)}; beta: us an iteration, us a prompt token, us a decode token;
-# alpha: us a request, us a prompt token, us an output token
+# model: {(accelerator, tensor_parallel): (beta, alpha)}; beta: us per iteration, per prompt token, per decode token;
+# alpha: us per request, per prompt token, per output token
 FITS = {
     "codellama-34b": {
         ("h100", 1): ((26595.2781995357, 96.28441960829817, 56.58626882402723),

@@ -1,6 +1,6 @@
-"""Learned coefficients of the latency models of BLIS: published sets, the user's own, and how far each may be trusted.
+"""Learned coefficients of the latency models of BLIS: published sets, the user's own, and warnings outside a fit.
 
-beta prices an iteration; alpha, in microseconds, prices what happens outside it and does not block the engine. The sets
+beta prices an iteration; alpha, in microseconds, prices time outside it that does not block the engine. The sets
 are facts of inference-sim/inference-sim (Apache-2.0), restated digit by digit.
 """
 from typing import Annotated
@@ -18,19 +18,19 @@ Alpha = Annotated[tuple[Microseconds, ...], Meta(min_length=3, max_length=3)]
 
 
 class LearnedParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A published fit, or your own; a subclass adds `beta`."""
+    """Coefficients: a published fit, or your own; a subclass adds `beta`."""
 
     coefficients: Annotated[str | None, Meta(description=(
         "published set; default: blis, unless beta is given"))] = None
     alpha: Annotated[Alpha | None, Meta(description=(
-        "us a request and us a prompt token before it queues, us an output token; default: of the set, or 0"))] = None
+        "us per request and per prompt token before queueing, us per output token; default: the set's, or 0"))] = None
 
 
 class Fit(msgspec.Struct, frozen=True, kw_only=True):
-    """One fit; `beta` and `alpha` in the order of the model they belong to.
+    """One fit; `beta` and `alpha` in the order of their backend.
 
-    The rest says what was measured for it: accelerators and models by their names here, tensor-parallel degrees; empty
-    where it does not matter or is not known.
+    The other fields describe the measurements: accelerators and models by their names here, tensor-parallel degrees;
+    empty if irrelevant or unknown.
     """
 
     beta: tuple[float, ...]
@@ -39,10 +39,10 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
     accelerators: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
     tensor_parallel: tuple[int, ...] = ()
-    remark: str = ""            # known error outside of that
+    remark: str = ""            # known error outside the measurements
 
     def warnings(self, name: str, deployment: Deployment | None) -> list[str]:
-        """Return in what respects `deployment` lies outside of what the set was fitted on."""
+        """Return warnings if `deployment` is outside the measurements of the fit."""
         if deployment is None:
             return []
         ways = deployment.parallelism
@@ -57,29 +57,29 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """The coefficients an experiment asked for: a published set, or its own."""
+    """The coefficients of an experiment: a published set, or its own."""
 
     name: str                   # of the set; "" where beta is the user's own
     fit: Fit
 
     def provenance(self) -> dict:
-        """Return where the numbers come from."""
+        """Return the source of the coefficients."""
         return {"coefficients": self.name or "given", "source": self.fit.source,
                 "beta": list(self.fit.beta), "alpha": list(self.fit.alpha)}
 
     def warnings(self, deployment: Deployment | None) -> list[str]:
-        """Return how far outside its fit a published set is used."""
+        """Return warnings if a published set is used outside its fit."""
         return self.fit.warnings(self.name, deployment) if self.name else []
 
 
 def choose(sets: dict[str, Fit], parameters, default: str | None) -> Choice:
-    """Return the coefficients that `parameters` ask for.
+    """Return the coefficients that `parameters` choose.
 
     Parameters
     ----------
-    sets : the published ones, by name.
-    parameters : LearnedParameters with `beta`, each key None where the experiment does not give it.
-    default : name of the set to take where it gives neither set nor beta; None: there is none.
+    sets : published sets, by name.
+    parameters : LearnedParameters with `beta`; a key that the experiment does not give is None.
+    default : name of the set if the experiment gives neither set nor beta; None: there is none.
 
     Raises
     ------

@@ -5,7 +5,7 @@
     + beta[2] x (prompt + decode tokens)                     models with experts: routing them
     + beta[3]                                                tensor parallelism: waiting for one another          us
 
-A prompt token of a dense model costs nothing, as does context: the fit found no use for either.
+Prompt tokens of a dense model cost nothing, nor does context: the fit gave neither a price.
 Source: inference-sim (BLIS) v0.7.1, sim/latency/crossmodel.go.
 """
 cimport cython
@@ -29,11 +29,11 @@ SETS = {
 
 
 class CrossmodelParameters(LearnedParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The published fit, or your own."""
+    """Coefficients: the published fit, or your own."""
 
     beta: Annotated[Annotated[tuple[Microseconds, ...], Meta(min_length=4, max_length=4)] | None, Meta(description=(
-        "us a layer, us a decode token and million KV elements, us a token of a model with experts, us of tensor "
-        "parallelism"))] = None
+        "us per layer, us per decode token and million KV elements, us per token of a model with experts, us of "
+        "tensor parallelism"))] = None
 
 
 @cython.final
@@ -41,8 +41,8 @@ cdef class Crossmodel(LearnedModel):
     """Four coefficients for all models; see `CrossmodelParameters`."""
 
     Parameters = CrossmodelParameters
-    context_note = ("crossmodel: prompts had tokens in the KV cache, which cost nothing here, as published: what new "
-                    "tokens take to attend to them is left out")
+    context_note = ("crossmodel: prompts had tokens in the KV cache, which cost nothing here, as published: "
+                    "attention of new tokens to them is left out")
     needs_deployment = True
 
     cdef double _layers, _decode, _kv_width, _expert_token, _barrier        # us; _kv_width: million elements
@@ -66,7 +66,7 @@ cdef class Crossmodel(LearnedModel):
                       + self._expert_token * (<double>shape.prefill_tokens + decodes) + self._barrier)
 
     def breakdown(self, prefill=(), decode=(), int tokens_per_decode=1) -> dict:
-        """Return the seconds of each term; arguments as `predict`, whose result is their sum."""
+        """Return the seconds of each term, which sum to the result of `predict`; arguments as in `predict`."""
         cdef BatchView batch = BatchView(prefill, decode, tokens_per_decode)
         cdef double decodes = <double>batch.shape.decode_tokens
         return {"layers": 1e-6 * self._layers, "decode": 1e-6 * self._decode * decodes * self._kv_width,

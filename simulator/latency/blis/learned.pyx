@@ -1,4 +1,4 @@
-"""Base of the backends whose prices were learned."""
+"""Base of the backends with learned prices."""
 from simulator.latency.base cimport LatencyModel
 
 from simulator.latency.blis.coefficients import choose
@@ -10,7 +10,7 @@ cdef class LearnedModel(LatencyModel):
     The last alpha is part of each inter-token gap, not of an iteration: E2E is TTFT and the sum of gaps.
     Source: inference-sim, docs/concepts/core-engine.md, Alpha Overhead; sim/simulator.go.
 
-    context_note : how a prompt's context is priced, as published; a subclass states it.
+    context_note : note on the price of a prompt's context, as published; set by a subclass.
     """
 
     delays_add_up = True
@@ -21,7 +21,7 @@ cdef class LearnedModel(LatencyModel):
 
         Parameters
         ----------
-        sets : of coefficients.Fit by name, the published ones.
+        sets : published sets, coefficients.Fit by name.
         parameters : subclass of coefficients.LearnedParameters, with `beta`.
         deployment : Deployment or None
         default : name of the set for an experiment that gives neither set nor beta; None: there is none.
@@ -30,7 +30,7 @@ cdef class LearnedModel(LatencyModel):
         self._deployment = deployment
 
     def host_terms(self) -> dict:
-        """Return what the coefficients say of [latency.host]: its keys, in microseconds.
+        """Return the keys of [latency.host] that the coefficients give, in microseconds.
 
         Source: inference-sim, sim/latency, QueueingTime and OutputTokenProcessingTime of blackbox and crossmodel.
         """
@@ -39,10 +39,10 @@ cdef class LearnedModel(LatencyModel):
                 "output_token_us": output_token_us}
 
     def provenance(self) -> dict:
-        """Return where the coefficients come from."""
+        """Return the source of the coefficients."""
         return self.choice.provenance()
 
     def warnings(self) -> list:
-        """Return in what respects deployment and batches lie outside of what was fitted."""
+        """Return the respects in which deployment and batches lie outside the fit."""
         told = [self.context_note] if self._had_context else []
         return self.choice.warnings(self._deployment) + told

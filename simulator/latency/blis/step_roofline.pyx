@@ -7,10 +7,10 @@ With tokens t, context s before them, P prompt and D decode tokens, X and C thei
     memory       (weights + KV of T and X + C tokens + T hidden_size layers) / bandwidth
 
 on each of the tensor-parallel ranks. Communication, kernel starts and the output head are left out. A network has two
-matrices, and of its experts those are read that T tokens are expected to choose. `roofline` is the better predictor;
-this one is here to compare with published results.
+matrices, and the experts that T tokens are expected to choose are read. `roofline` is the better predictor;
+`step_roofline` is for comparison with published results.
 
-Source: inference-sim (BLIS) at f90a1e3a, sim/latency/roofline.go; what it counts and its peak rates: trained_counts.py.
+Source: inference-sim (BLIS) at f90a1e3a, sim/latency/roofline.go; its counts and peak rates: trained_counts.py.
 """
 cimport cython
 from libc.stdlib cimport free, malloc
@@ -31,8 +31,8 @@ Share = Annotated[float, Meta(gt=0, le=1)]
 class StepRooflineParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Shares of peak FLOP/s; BLIS has defaults for H100, A100 and L40S."""
 
-    mfu_prefill: Annotated[Share | None, Meta(description="of peak FLOP/s, prompts; default: BLIS's")] = None
-    mfu_decode: Annotated[Share | None, Meta(description="of peak FLOP/s, decodes; default: BLIS's")] = None
+    mfu_prefill: Annotated[Share | None, Meta(description="share of peak FLOP/s, prompts; default: BLIS's")] = None
+    mfu_decode: Annotated[Share | None, Meta(description="share of peak FLOP/s, decodes; default: BLIS's")] = None
 
 
 cdef struct Costs:              # see step_roofline_costs.Costs
@@ -56,9 +56,9 @@ cdef class StepRoofline(LatencyModel):
     needs_deployment = prices_any_model = True
 
     cdef readonly object costs              # step_roofline_costs.Costs, for reading
-    cdef Costs _costs                       # the same, for the loop
+    cdef Costs _costs                       # `costs` as a C struct
     cdef double* _weights_us                # by number of tokens
-    cdef Py_ssize_t _last_weights           # more tokens than this need no more weights
+    cdef Py_ssize_t _last_weights           # last entry: weights do not grow beyond this many tokens
 
     def __init__(self, parameters, deployment):
         if deployment is None:

@@ -14,7 +14,7 @@ BLIS_SHARES = {"h100-sxm-80gb": (0.45, 0.30), "a100-sxm-80gb": (0.38, 0.18), "l4
 NETWORK_MATRICES = 2 / 3                # BLIS counts two of the three matrices of a gated network
 VECTOR_FLOPS_PER_PAIR = 5               # of a head: softmax
 VECTOR_FLOPS_PER_ELEMENT = 2            # of the hidden state: norms
-NEGLIGIBLE = 2.0 ** -54                 # share of the experts; less is lost in the sum
+NEGLIGIBLE = 2.0 ** -54                 # share of the experts below which a sum does not change
 
 
 class Costs(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,13 +67,13 @@ def costs(deployment: Deployment, mfu_prefill: float, mfu_decode: float) -> Cost
 
 
 def _network(counts: Counts, num_experts: float) -> float:
-    """Return the weights of all networks, `num_experts` of each layer's; shared ones are left out."""
+    """Return the weights of all networks, with `num_experts` experts per layer; shared experts are left out."""
     return NETWORK_MATRICES * (
         counts.num_dense_layers * counts.dense + counts.num_moe_layers * num_experts * counts.expert)
 
 
 def _weights(counts: Counts) -> np.ndarray:
-    """Return how many weights n = 0, 1, ... tokens need: E (1 - (1 - k/E)^n) experts of each layer."""
+    """Return the number of weights read for n = 0, 1, ... tokens: E (1 - (1 - k/E)^n) experts of each layer."""
     if not counts.num_experts:
         return np.array([counts.projections + _network(counts, 0)])
     idle = 1 - counts.experts_per_token / counts.num_experts

@@ -1,13 +1,13 @@
-"""What `trained_physics` counts in a model: what there is, or what BLIS counted when the coefficients were fitted.
+"""Counts of model parts for `trained_physics`: the true ones, or those of BLIS when the coefficients were fitted.
 
-Learned coefficients make up for how the counts behind them were taken; they hold for counts taken the same way. BLIS
+Learned coefficients compensate errors of their counts, so they hold only for counts with equal errors. BLIS
 (inference-sim at f90a1e3a, sim/latency/trained_physics_model.go and config.go)
 
 - takes head_dim to be hidden_size / heads and one key and value head width for all models, MLA included;
-- gives experts to all layers of a model that has them, but for Llama-4: there it takes interleave_moe_layer_step, 1 in
+- gives experts to all layers of a model with experts, but for Llama-4: there it takes interleave_moe_layer_step, 1 in
   Scout and 2 in Maverick, for the number of dense layers between two with experts, and so counts 24 and 16 layers with
   experts of 48, and a dense network of intermediate_size_mlp in the others; it leaves out Llama-4's shared expert;
-- takes peak rates from its hardware_config.json: for L40S in fp8 that is the rate for sparse operands.
+- takes peak rates from its hardware_config.json: for L40S in fp8 it has the rate for sparse operands.
 """
 import msgspec
 
@@ -37,18 +37,18 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     dense: float = 0.0          # weights of the dense network of a layer
     num_experts: int = 0
     experts_per_token: int = 0
-    alternates: bool = False    # layers with experts and dense ones take turns
+    alternates: bool = False    # layers with experts and dense layers alternate
 
 
 class PeakRates(msgspec.Struct, frozen=True, kw_only=True):
-    """What an accelerator can do at most, per microsecond."""
+    """Peak rates of an accelerator, per microsecond."""
 
     flops: float
     memory_bytes: float
 
 
 def model_counts(model: ModelSpec) -> Counts:
-    """Return the counts of the model as it is."""
+    """Return the true counts of the model."""
     width, moe = model.hidden_size, model.moe
     full, sliding = model.num_full_attention_layers, model.num_sliding_attention_layers
     mixers = [part for part in map(model.mixer, model.layer_types) if part]
@@ -68,7 +68,7 @@ def model_counts(model: ModelSpec) -> Counts:
 
 
 def blis_counts(model: ModelSpec) -> Counts:
-    """Return the counts as BLIS takes them; see above."""
+    """Return the counts of BLIS; see the module's docstring."""
     layers, width, heads = model.num_layers, model.hidden_size, model.attention.num_heads
     head_dim = width // heads
     kv_heads = heads if isinstance(model.attention, LatentAttention) else model.attention.num_kv_heads
@@ -97,7 +97,7 @@ def datasheet_rates(deployment: Deployment) -> PeakRates:
 
 
 def blis_rates(deployment: Deployment) -> PeakRates:
-    """Return the peak rates that BLIS has for the accelerator, or the datasheet's."""
+    """Return BLIS's peak rates of the accelerator, or the datasheet's."""
     if deployment.accelerator.name not in BLIS_RATES:
         return datasheet_rates(deployment)
     tera_flops, fp8_tera_flops, tera_bytes = BLIS_RATES[deployment.accelerator.name]

@@ -1,4 +1,4 @@
-"""`trained_physics`: what the roofline counts, weighed by coefficients learned from a running server.
+"""`trained_physics`: terms of a roofline, weighted by coefficients learned from a running server.
 
 With P prompt tokens, D decode tokens, C context tokens of decodes before the step and n sequences, in microseconds,
 
@@ -9,15 +9,15 @@ With P prompt tokens, D decode tokens, C context tokens of decodes before the st
     + beta[4] x layers + beta[5] x n + beta[6]
     + beta[7] x layers with experts, where they alternate with dense ones
 
-each at peak rate; see trained_prices.py. In lock step experts of a rank compute its part of the tokens of all ranks,
-and with all_gather those tokens are exchanged.
+each at peak rate; see trained_prices.py. In lock step the experts of a rank compute its part of the tokens of all
+ranks, and with all_gather those tokens are exchanged.
 
-Without beta[8] prompts cost beta[0] x the larger of the two, without beta[9] decodes likewise; without beta[7] that
-term is 0, without beta[10] it is beta[3]. A chunk of t tokens pays for attention as if it followed the whole prompt of
-s tokens, t (s + t / 2) pairs, wherever in the prompt it lies.
+Without beta[8] prompts cost beta[0] x the larger of their two terms, without beta[9] decodes cost beta[1] x the larger
+of theirs; without beta[7] its term is 0, without beta[10] it equals beta[3]. A chunk of t tokens is charged attention
+as if it followed the whole prompt of s tokens, t (s + t / 2) pairs, at any position in the prompt.
 
 Source: inference-sim (BLIS) at f90a1e3a, sim/latency/trained_physics_model.go. Its own accuracy claim: median error of
-mean E2E latency 6.7 %, of mean TTFT 17.6 %, over 36 runs that were not fitted (docs/blog, how-blis-learns-latency).
+mean E2E latency 6.7 %, of mean TTFT 17.6 %, over 36 runs outside the fit (docs/blog, how-blis-learns-latency).
 """
 cimport cython
 from libc.stdint cimport int32_t, int64_t
@@ -48,19 +48,19 @@ SETS = {
 
 
 class TrainedPhysicsParameters(LearnedParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The published fit, or your own."""
+    """Coefficients: the published fit, or your own."""
 
     beta: Annotated[Annotated[tuple[Coefficient, ...], Meta(min_length=7, max_length=11)] | None, Meta(description=(
-        "7 to 11 numbers: prompt arithmetic, decode arithmetic, weights, all-reduces, us a layer, us a sequence, "
-        "us an iteration, us a layer with experts, prompt KV, decode KV, expert exchange"))] = None
+        "7 to 11 numbers: prompt arithmetic, decode arithmetic, weights, all-reduces, us per layer, us per sequence, "
+        "us per iteration, us per layer with experts, prompt KV, decode KV, expert exchange"))] = None
     alpha: Annotated[Alpha | None, Meta(description=(
-        "us a request before it queues, us a request after its last token, us an output token; default: of the set, "
+        "us per request before queueing, us per request after its last token, us per output token; default: the set's, "
         "or 0"))] = None
     conventions: Annotated[Literal["blis", "model"] | None, Meta(description=(
-        "layers, heads and peak rates as BLIS counts them, or as they are; default: blis for a published set, which "
-        "was fitted to such counts, model for your own"))] = None
+        "blis: layers, heads and peak rates as BLIS counts them; model: the true ones; default: blis for a published "
+        "set, which was fitted to BLIS's counts, model for your own"))] = None
     expert_exchange: Annotated[Literal["all_gather", "all_to_all"] | None, Meta(description=(
-        "how data-parallel ranks exchange tokens for experts; default: what [engine.experts] says, or all_gather"))
+        "exchange of tokens for experts between data-parallel ranks; default: as in [engine.experts], or all_gather"))
         ] = None
 
 
@@ -89,22 +89,22 @@ cdef inline double larger(double a, double b) noexcept nogil:
 
 @cython.final
 cdef class TrainedPhysics(LearnedModel):
-    """Roofline terms, each weighed by a learned coefficient; fitted on H100."""
+    """Roofline terms, each weighted by a learned coefficient; fitted on H100."""
 
     Parameters = TrainedPhysicsParameters
     context_note = ("trained_physics: prompts had tokens in the KV cache, which are not read here, as published: new "
-                    "tokens are priced by the length of the prompt, wherever in it they lie")
+                    "tokens are priced by the length of the prompt, at any position in it")
     needs_deployment = True
     takes_experts = ("all2all_backend",)
     prices_gathered = True
 
     cdef readonly object prices             # trained_prices.Prices, for reading
-    cdef Prices _prices                     # the same, for the loop
+    cdef Prices _prices                     # `prices` as a C struct
     cdef object _experts                    # ExpertPricing; None: loaded evenly
     cdef bint _has_experts
     cdef const double[::1] _imbalance       # by tokens of all ranks
-    cdef double _copies                     # of the chunks of a batch, in all ranks
-    cdef bint _gathers                      # tokens for experts; else a rank sends its own
+    cdef double _copies                     # number of ranks that compute a batch's chunks
+    cdef bint _gathers                      # all_gather of tokens for experts; else all_to_all
 
     def __init__(self, parameters, deployment, experts=None):
         if deployment is None:
@@ -120,13 +120,13 @@ cdef class TrainedPhysics(LearnedModel):
             self._experts, self._has_experts, self._imbalance = experts, True, experts.load.imbalance
 
     cdef inline double _extra_us(self, const Gathered* experts, double tokens) noexcept nogil:
-        """Return what experts on the busiest rank have to compute beyond the mean, for `tokens` of the batch."""
+        """Return the time of experts on the busiest rank beyond the mean, for `tokens` of the batch."""
         cdef int64_t last = self._imbalance.shape[0] - 1
         return self._prices.expert_token * tokens * (
             self._imbalance[min(experts.prefill_tokens + experts.decode_tokens, last)] - 1.0)
 
     cdef double _prefill_us(self, const BatchShape* shape, const Gathered* experts) noexcept nogil:
-        """Return the term of prompts; `experts` : the tokens that experts see, of all ranks."""
+        """Return the term of prompts; `experts` : tokens for the experts, of all ranks."""
         cdef const Prices* price = &self._prices
         cdef double tokens = <double>shape.prefill_tokens, gathered = <double>experts.prefill_tokens
         cdef double pairs = 0.0
@@ -146,8 +146,8 @@ cdef class TrainedPhysics(LearnedModel):
         return price.beta_prefill * larger(arithmetic, memory)
 
     cdef double rank_ns(self, const BatchShape* shape, const Gathered* gathered, int32_t num_ranks) noexcept nogil:
-        # Coefficients are those of a batch that is spread over the ranks: as if each had this one. Experts, and what is
-        # gathered for them, are of all batches.
+        # Coefficients are for a batch that is spread over the ranks, so each rank is taken to have this batch. Experts
+        # and their gathers are for the batches of all ranks.
         cdef BatchShape alike
         cdef double us
         repeat_shape(&alike, shape, num_ranks)
@@ -158,7 +158,7 @@ cdef class TrainedPhysics(LearnedModel):
         return 1e3 * us
 
     cdef double _decode_us(self, const BatchShape* shape, const Gathered* experts) noexcept nogil:
-        """Return the term of decodes; likewise."""
+        """Return the term of decodes; `experts` : as in _prefill_us."""
         cdef const Prices* price = &self._prices
         cdef double context = <double>(shape.context_tokens - shape.num_decodes)
         cdef double tokens = <double>shape.decode_tokens, gathered = <double>experts.decode_tokens
@@ -179,7 +179,7 @@ cdef class TrainedPhysics(LearnedModel):
         cdef Gathered experts = Gathered(shape.prefill_tokens, shape.decode_tokens)
         return 1e3 * self._sum_us(shape, &experts)
 
-    # Summed in the order of the source, which decides where a sum just misses a whole microsecond.
+    # Summed in the order of the source, since rounding may decide whether a sum reaches a whole microsecond.
     cdef inline double _sum_us(self, const BatchShape* shape, const Gathered* experts) noexcept nogil:
         cdef const Prices* price = &self._prices
         cdef double tokens = <double>(shape.prefill_tokens + shape.decode_tokens)
@@ -200,7 +200,7 @@ cdef class TrainedPhysics(LearnedModel):
         return us
 
     def breakdown(self, prefill=(), decode=(), int tokens_per_decode=1) -> dict:
-        """Return the seconds of each term; arguments as `predict`, whose result is their sum."""
+        """Return the seconds of each term, which sum to the result of `predict`; arguments as in `predict`."""
         cdef BatchView batch = BatchView(prefill, decode, tokens_per_decode)
         cdef const BatchShape* shape = &batch.shape
         cdef Gathered experts = Gathered(shape.prefill_tokens, shape.decode_tokens)
@@ -219,7 +219,7 @@ cdef class TrainedPhysics(LearnedModel):
         return {name: us * 1e-6 for name, us in terms_us.items()}
 
     def host_terms(self) -> dict:
-        """Return what the coefficients say of [latency.host]: its keys, in microseconds; see also `completion_us`."""
+        """Return the keys of [latency.host] that the coefficients give, in microseconds; see also `completion_us`."""
         alpha = self.choice.fit.alpha
         return {"queue_base_us": alpha[0], "queue_per_prompt_token_us": 0.0, "output_token_us": alpha[2]}
 
@@ -229,15 +229,15 @@ cdef class TrainedPhysics(LearnedModel):
         return self.choice.fit.alpha[1]
 
     def warnings(self) -> list:
-        """Return what lies outside of what was fitted, and which formats the accelerator lacks."""
+        """Return warnings outside the fit, and for number formats that the accelerator lacks."""
         told = LearnedModel.warnings(self) + [f"trained_physics: {note}" for note in self._deployment.format_notes()]
         if self._experts is not None:
             told += self._experts.warnings(self._deployment, "trained_physics")
-            told.append("trained_physics: experts: coefficients were fitted to servers whose experts were not loaded "
-                        "evenly either: what imbalance costs is counted twice as far as they make up for it")
+            told.append("trained_physics: experts: coefficients were also fitted to servers with unevenly loaded "
+                        "experts, so that a part of the cost of imbalance is counted twice")
         return told
 
     def provenance(self) -> dict:
-        """Return which coefficients these are, and what is known of experts."""
+        """Return the source of the coefficients, and of the expert loads."""
         found = LearnedModel.provenance(self)
         return found if self._experts is None else found | {"experts": self._experts.provenance()}

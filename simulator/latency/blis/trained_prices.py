@@ -15,25 +15,25 @@ from simulator.latency.blis.trained_counts import (
     model_counts,
 )
 
-KV_BYTES = 2                    # of an element of the KV cache, whatever its format
-ACTIVATION_BYTES = 2            # of an element of what is reduced
+KV_BYTES = 2                    # of an element of the KV cache, in any format
+ACTIVATION_BYTES = 2            # of an element of an all-reduce
 
 
 class Prices(msgspec.Struct, frozen=True, kw_only=True):
     """Microseconds.
 
-    Those of prompts and decodes are at peak rates, before their coefficients; the rest is after them.
+    Prices of prompts and decodes are at peak rates, without their coefficients; other prices include theirs.
     """
 
     prefill_token: float        # products with weights
-    prefill_pair: float         # attention, per token of a chunk and token it is charged for
+    prefill_pair: float         # attention, per (token of a chunk, context token) charged
     prefill_kv_token: float     # KV cache written
     decode_token: float
     decode_pair: float
     decode_kv_token: float      # KV cache read, per token of context, the new one included
-    expert_token: float         # of prefill_token and decode_token, routed experts
+    expert_token: float         # part of prefill_token and decode_token for routed experts
     weights: float              # read once
-    reduce_token: float         # all-reduces: one a token mixer, one a network
+    reduce_token: float         # all-reduces: one per token mixer, one per network
     exchange_token: float       # experts over data-parallel ranks: dispatch and combine
     layers: float
     sequence: float
@@ -80,7 +80,7 @@ def prices(deployment: Deployment, beta: tuple[float, ...], conventions: str, ex
 
 
 def _complete(beta: tuple[float, ...], given: int) -> tuple[float, ...]:
-    """Return all eleven: zeros for what is not given, but beta[3] for the exchange of experts."""
+    """Return all eleven coefficients: missing ones are 0, except the exchange of experts, which is beta[3]."""
     return beta if given == 11 else (*beta, *[0.0] * (10 - given), beta[3])
 
 
@@ -92,7 +92,7 @@ def _token_flops(counts: Counts, ranks: int) -> float:
 
 
 def _expert_flops(counts: Counts, ranks: int) -> float:
-    """Return those of routed experts among them."""
+    """Return the FLOPs of a token on one rank for routed experts."""
     return 2 * counts.num_moe_layers * counts.expert * counts.experts_per_token / ranks
 
 

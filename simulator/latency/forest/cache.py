@@ -1,4 +1,4 @@
-"""Keep trained tables in HDF5 files, each under a key of everything it depends on."""
+"""Cache of trained tables in HDF5 files, each under a key of all its inputs."""
 import hashlib
 import json
 import logging
@@ -20,7 +20,7 @@ from simulator.latency.forest.training import left_out, train
 from simulator.latency.source_digest import digest_of
 from simulator.latency.table_cache import DAMAGE, cache_folder, damaged, new_hdf5
 
-FORMAT = 2                      # of the files and of what is in them: raise it when training changes
+FORMAT = 2                      # of the files and their content: increase it when training changes
 TRAINS = (                      # keys of ForestParameters on which tables depend
     "training_seed", "k_fold_cv_splits", "kv_granularity_tokens", "max_tokens", "max_batch_size", "max_kv_tokens",
     "max_chunk_tokens", "estimator")
@@ -33,17 +33,17 @@ GRIDS = {
 def tables_of(parameters, deployment: Deployment, with_network: bool = True,
               progress: Callable[[str], None] | None = None,
               notes: list[str] | None = None) -> tuple[ForestTables, Path]:
-    """Return the tables of a deployment and the file that keeps them.
+    """Return the tables of a deployment and their cache file.
 
-    They are trained where there is no such file, or a damaged one.
+    They are trained if there is no such file, or a damaged one.
 
     Parameters
     ----------
     parameters : ForestParameters
     with_network : bool
-        Learn all-reduce and send-recv too, where the deployment has them.
+        Also train all-reduce and send-recv, if the deployment has them.
     progress : called with the name of each sub-model before it is trained; None: a long training is logged.
-    notes : is told of a damaged file, which is made again.
+    notes : receives a note if a damaged file is rewritten.
 
     Raises
     ------
@@ -68,14 +68,14 @@ def tables_of(parameters, deployment: Deployment, with_network: bool = True,
 
 
 def errors_of(parameters, deployment: Deployment, with_network: bool = True) -> dict[str, np.ndarray]:
-    """Return how far each sub-model was off, as `training.left_out` does.
+    """Return the errors of each sub-model, in the form of `training.left_out`.
 
-    They are kept as tables are: folds are trained once.
+    They are cached like tables: folds are trained once.
 
     Raises
     ------
     InputErrors
-        As of `tables_of`.
+        As in `tables_of`.
     """
     files, text = _key_of(parameters, deployment, with_network)
     text = f"errors {text}"
@@ -90,7 +90,7 @@ def errors_of(parameters, deployment: Deployment, with_network: bool = True) -> 
 
 
 def _key_of(parameters, deployment: Deployment, with_network: bool) -> tuple[dict[str, str], str]:
-    """Return the profiles that are needed, and all that tables depend on as a text."""
+    """Return the required profiles, and all inputs of the tables as a text."""
     subject = subject_of(parameters, deployment)
     files = files_needed(parameters, subject, with_network)
     key = {
@@ -108,7 +108,7 @@ def _place_of(key: str, parameters) -> Path:
 
 
 def read_tables(path: Path, key: str) -> ForestTables | None:
-    """Return the tables in a file; None: no file, a damaged one, or another key."""
+    """Return the tables in a file; None: it is absent, damaged, or has another key."""
     kept = _read(path, key)
     if kept is None:
         return None
@@ -120,14 +120,14 @@ def read_tables(path: Path, key: str) -> ForestTables | None:
 
 
 def write_tables(path: Path, tables: ForestTables, key: str) -> None:
-    """Write a file, whole or not at all; the same tables give the same bytes."""
+    """Write a file, whole or not at all; equal tables give equal bytes."""
     _write(path, tables.arrays(), {"key": key, "kv_granularity": tables.kv_granularity,
                                    "chosen": json.dumps(tables.chosen, sort_keys=True)})
 
 
 def _read(path: Path, key: str) -> tuple[dict[str, np.ndarray], dict] | None:
-    """Return the arrays and facts in a file; None: no file, a damaged one, or another key."""
-    import h5py  # half of the start-up time, where another backend needs none of it
+    """Return the arrays and facts in a file; None: it is absent, damaged, or has another key."""
+    import h5py  # half of the start-up time of backends that do not need it
 
     try:
         with h5py.File(path, "r") as file:

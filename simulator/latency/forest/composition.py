@@ -1,4 +1,4 @@
-"""From times of operators in one layer to times of an iteration over all layers and pipeline stages.
+"""Times of an iteration over all layers and pipeline stages, from times of operators in one layer.
 
 Source: microsoft/vidur @ 7d47513, vidur/execution_time_predictor/base_execution_time_predictor.py and
 vidur/entities/execution_time.py: two all-reduces a layer, one send-recv between stages, host times once a stage.
@@ -12,16 +12,16 @@ from simulator.latency.forest.profiles import ROUNDED_OPERATORS
 from simulator.latency.forest.tables import ROUNDING, ForestTables
 
 NS_PER_MS = 1e6
-EXACT = ("attn_kv_cache_save",)  # operators that see token counts as they are; others see them rounded up
+EXACT = ("attn_kv_cache_save",)  # operators with exact token counts; the others have rounded ones
 ALL_REDUCES_PER_LAYER = 2       # after attention and after the MLP
-SKEW_EXPONENT = 1.25            # ranks start a collective the later the more of them there are
+SKEW_EXPONENT = 1.25            # the delay at the start of a collective grows with the number of ranks
 
 
 @dataclass(frozen=True)
 class IterationTables:
     """Nanoseconds of an iteration, all layers and stages together.
 
-    Coverage is told as in ForestTables.
+    Coverage has the codes of ForestTables.
 
     tokens_ns : by operator, (tokens + 1,), by tokens of the iteration.
     host_ns : by step, (sequences + 1,).
@@ -48,7 +48,7 @@ def compose(tables: ForestTables, parameters, deployment: Deployment, with_netwo
     ----------
     parameters : ForestParameters
     with_network : bool
-        False where a collective model times all-reduces and send-recvs.
+        False if a collective model times all-reduces and send-recvs.
     """
     attention = deployment.model.attention
     layers, stages = deployment.model.num_layers, deployment.parallelism.pipeline_parallel
@@ -70,7 +70,7 @@ def compose(tables: ForestTables, parameters, deployment: Deployment, with_netwo
 
 
 def _layer_terms(tables: ForestTables, deployment: Deployment) -> dict[str, np.ndarray]:
-    """Return what each operator takes in all layers, by tokens of the iteration."""
+    """Return the time of each operator in all layers, by tokens of the iteration."""
     layers_ns, rounded = deployment.model.num_layers * NS_PER_MS, _rounded(tables)
     operators = [name for name in ROUNDED_OPERATORS
                  if name != "post_attention_layernorm" or deployment.model.norms_per_layer > 1]
@@ -79,7 +79,7 @@ def _layer_terms(tables: ForestTables, deployment: Deployment) -> dict[str, np.n
 
 
 def _communication(tables: ForestTables, parameters, deployment: Deployment) -> dict[str, np.ndarray]:
-    """Return what all collectives of an iteration take, by its tokens."""
+    """Return the time of all collectives of an iteration, by its tokens."""
     ways, rounded = deployment.parallelism, _rounded(tables)
     ranks, hops = ways.tensor_parallel, ways.pipeline_parallel - 1
     terms = {}
@@ -98,7 +98,7 @@ def launch_us(parameters, deployment: Deployment) -> float:
 
 
 def is_launched(exchange) -> bool:
-    """Say whether that time is added to an exchange.Exchange."""
+    """Return whether the time of launch_us is added to an exchange."""
     return (exchange.group, exchange.kind) == ("tensor", "all_reduce")
 
 

@@ -1,7 +1,7 @@
-"""What forests know of their own error: each sub-model's, where a fold of its samples was left out.
+"""Errors of forests: of each sub-model, on a fold of its samples that was left out.
 
-Beyond its samples a forest says what it says at their border, and nothing is known of the error there: that within
-stands for it, which is too little. What a collective model answers has no known error.
+Beyond its samples a forest repeats the prediction at their border, and the error there is unknown: the error within is
+used, which is too small. Results of a collective model have no known error.
 """
 from dataclasses import replace
 
@@ -20,9 +20,9 @@ ATTENTION = {"attn_decode": "decode", "attn_prefill": "prefill"}       # operato
 
 
 def operator_errors(parameters, deployment, collective) -> tuple[dict[str, OperatorError], dict[str, dict]]:
-    """Return error and profile of each operator, by the names of `breakdown`.
+    """Return error and profile of each operator, by the names in `breakdown`.
 
-    Profiles are told by file, version, sha256 and measured: the range of each axis.
+    A profile has file, version, sha256 and measured, the range of each axis.
 
     Raises
     ------
@@ -44,10 +44,10 @@ def operator_errors(parameters, deployment, collective) -> tuple[dict[str, Opera
 
 def varied(tables: ForestTables, errors: dict[str, OperatorError], factors: dict[str, tuple[float, float]],
            launch_ms: float) -> ForestTables:
-    """Return tables with the times of operators multiplied.
+    """Return tables with factors on the times of operators.
 
-    factors : within what was measured, and beyond it, by operator; others stay as they are.
-    launch_ms : that is added to each all-reduce, and belongs to it.
+    factors : by operator, within and outside the measured range; other operators are unchanged.
+    launch_ms : host time that is added to each all-reduce, and varied with it.
     """
     def of(name: str, times: np.ndarray) -> np.ndarray:
         if name not in factors:

@@ -1,4 +1,4 @@
-"""Which profiles tables were trained on, and what range of each axis they measured."""
+"""Profiles on which tables were trained, and the measured range of each axis."""
 import numpy as np
 
 from simulator.core.csv_columns import file_bytes
@@ -13,9 +13,9 @@ def profile_facts(files: dict[str, str], cache_directory: str | None) -> dict[st
 
 
 def measured_ranges(tables: ForestTables) -> dict[str, dict[str, list[int]]]:
-    """Return the least and the greatest measured value of each axis.
+    """Return the minimum and maximum measured value of each axis.
 
-    By operator, of those whose tables know it.
+    By operator, for operators with known coverage.
     """
     contexts = "context_tokens", tables.kv_granularity
     axes = dict.fromkeys(tables.tokens, (("tokens", 1),)) | dict.fromkeys(tables.host, (("sequences", 1),))

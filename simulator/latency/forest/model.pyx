@@ -9,12 +9,12 @@ An iteration of n tokens, r = n rounded up to a multiple of 8, over L layers tak
     + attn_prefill[k, c], chunks with the contexts k_i and the tokens c_i: k = sum of k_i, c = sqrt(sum of c_i^2)
 
 with a and each k_i rounded up to the granularity of the tables, c to the nearest integer; plus send_recv[r] between
-pipeline stages, and host times by number of sequences, once a stage. Models with grouped KV heads pay 10 % more for
+pipeline stages, and host times by number of sequences, once per stage. Models with grouped KV heads pay 10 % more for
 attention over more than one sequence. Source: microsoft/vidur @ 7d47513 and arXiv 2405.05465, section 4.
 
 Beyond the last entry of a table, times grow with the work: with tokens, with b x a, with pairs of query and key. A
 forest alone would be flat there. [latency.collective] replaces all_reduce and send_recv, for any number of tokens;
-launch and skew are the host's, and are added to its all-reduces, as vidur-alibabacloud does under SimAI's. Embedding,
+launch and skew are host times, and are added to its all-reduces, as in vidur-alibabacloud under SimAI. Embedding,
 output head and sampling are not in the profiles, nor in Vidur.
 """
 cimport cython
@@ -50,66 +50,74 @@ Microseconds = Annotated[float, Meta(ge=0)]
 
 
 class ForestParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Profiles in Vidur's format, and what to make of them; defaults are Vidur's."""
+    """Profiles in Vidur's format, and the training on them; defaults are Vidur's."""
 
-    compute_file: Annotated[Profile, Meta(description="mlp.csv, plain or .gz")] = None
-    attention_file: Annotated[Profile, Meta(description="attention.csv")] = None
-    all_reduce_file: Annotated[Profile, Meta(description="all_reduce.csv; needed with tensor parallelism")] = None
-    send_recv_file: Annotated[Profile, Meta(description="send_recv.csv; needed with pipeline parallelism")] = None
-    cpu_overhead_file: Annotated[Profile, Meta(description="cpu_overheads.csv; default: no host time")] = None
-    cpu_overhead_model: Annotated[str, Meta(description="model_name there; default: the model's hf_id")] = ""
+    compute_file: Annotated[Profile, Meta(description="path of mlp.csv, plain or .gz")] = None
+    attention_file: Annotated[Profile, Meta(description="path of attention.csv")] = None
+    all_reduce_file: Annotated[Profile, Meta(description=(
+        "path of all_reduce.csv; required with tensor parallelism"))] = None
+    send_recv_file: Annotated[Profile, Meta(description=(
+        "path of send_recv.csv; required with pipeline parallelism"))] = None
+    cpu_overhead_file: Annotated[Profile, Meta(description="path of cpu_overheads.csv; default: no host time")] = None
+    cpu_overhead_model: Annotated[str, Meta(description=(
+        "model_name in cpu_overheads.csv; default: the model's hf_id"))] = ""
     profile_block_size: Annotated[Count, Meta(description="tokens of a KV block in the attention profile")] = 16
 
     estimator: Annotated[Literal["random_forest", "linear_regression"], Meta(description=(
-        "what is trained"))] = "random_forest"
+        "kind of the trained models"))] = "random_forest"
     num_estimators: Annotated[tuple[Count, ...], Meta(min_length=1, description=(
-        "trees, to choose from by cross-validation; likewise each list below"))] = (250, 500, 750)
-    max_depth: Annotated[tuple[Count, ...], Meta(min_length=1, description="of a tree")] = (8, 16, 32)
+        "random_forest: numbers of trees, chosen from by cross-validation"))] = (250, 500, 750)
+    max_depth: Annotated[tuple[Count, ...], Meta(min_length=1, description=(
+        "random_forest: depths of a tree, chosen from by cross-validation"))] = (8, 16, 32)
     min_samples_split: Annotated[tuple[Annotated[int, Meta(ge=2, le=2**31 - 1)], ...], Meta(min_length=1, description=(
-        "fewest samples of a node that splits"))] = (2, 5, 10)
+        "random_forest: minimum samples of a split node, chosen from by cross-validation"))] = (2, 5, 10)
     polynomial_degree: Annotated[tuple[Annotated[int, Meta(ge=1, le=10)], ...], Meta(min_length=1, description=(
-        "linear_regression: of the features"))] = (1, 2, 3, 4, 5)
+        "linear_regression: degrees of the polynomial, chosen from by cross-validation"))] = (1, 2, 3, 4, 5)
     polynomial_include_bias: Annotated[tuple[bool, ...], Meta(min_length=1, description=(
-        "linear_regression: a constant among the features"))] = (True, False)
+        "linear_regression: whether a constant is a feature, chosen by cross-validation"))] = (True, False)
     polynomial_interaction_only: Annotated[tuple[bool, ...], Meta(min_length=1, description=(
-        "linear_regression: products of distinct features only"))] = (True, False)
+        "linear_regression: whether to multiply distinct features only, chosen by cross-validation"))] = (True, False)
     fit_intercept: Annotated[tuple[bool, ...], Meta(min_length=1, description=(
-        "linear_regression: with an intercept"))] = (True, False)
-    k_fold_cv_splits: Annotated[int, Meta(ge=2, le=2**31 - 1, description="folds; 2 where samples are fewer")] = 10
+        "linear_regression: whether to fit an intercept, chosen by cross-validation"))] = (True, False)
+    k_fold_cv_splits: Annotated[int, Meta(ge=2, le=2**31 - 1, description=(
+        "folds of cross-validation; 2 if there are fewer samples"))] = 10
     training_seed: Annotated[int, Meta(ge=0, le=2**31 - 1, description=(
-        "of forests; each sub-model has its own stream"))] = 42
+        "seed of random forests; each sub-model has its own stream"))] = 42
     num_training_jobs: Annotated[int, Meta(ge=-1, le=2**15, description=(
-        "processes that cross-validate; -1: one a core; does not change the result"))] = -1
+        "processes of cross-validation; -1: one per core; does not change the result"))] = -1
     cache_directory: Annotated[Profile, Meta(description=(
-        "of trained tables; default: $XDG_CACHE_HOME/simulator"))] = None
+        "folder for trained tables; default: $XDG_CACHE_HOME/simulator"))] = None
 
-    kv_granularity_tokens: Annotated[Count, Meta(description="contexts are rounded up to a multiple")] = 64
+    kv_granularity_tokens: Annotated[Count, Meta(description="contexts are rounded up to a multiple of this")] = 64
     max_tokens: Annotated[Count | None, Meta(description=(
-        "of an iteration, end of the tables; default: of the profile, as for those below; Vidur: 4096"))] = None
-    max_batch_size: Annotated[Count | None, Meta(description="decoding sequences; Vidur: 128")] = None
-    max_kv_tokens: Annotated[Count | None, Meta(description="context; Vidur: 4096")] = None
-    max_chunk_tokens: Annotated[Count | None, Meta(description="prompt tokens; Vidur: 4096")] = None
+        "largest number of tokens of an iteration in the tables; default: the profile's; Vidur: 4096"))] = None
+    max_batch_size: Annotated[Count | None, Meta(description=(
+        "largest number of decoding sequences in the tables; default: the profile's; Vidur: 128"))] = None
+    max_kv_tokens: Annotated[Count | None, Meta(description=(
+        "longest context in the tables; default: the profile's; Vidur: 4096"))] = None
+    max_chunk_tokens: Annotated[Count | None, Meta(description=(
+        "largest chunk of a prompt in the tables; default: the profile's; Vidur: 4096"))] = None
     outside: Annotated[Literal["extrapolate", "error"], Meta(description=(
-        "what to do with an iteration outside the profiles: count it and warn, or stop"))] = "extrapolate"
+        "extrapolate: count iterations outside the profiles and warn; error: stop at the first one"))] = "extrapolate"
 
     attention_decode_batching_overhead_fraction: Annotated[Fraction, Meta(description=(
-        "grouped KV heads, more than one decoding sequence"))] = 0.1
+        "share of time added with grouped KV heads and more than one decoding sequence"))] = 0.1
     attention_prefill_batching_overhead_fraction: Annotated[Fraction, Meta(description=(
-        "grouped KV heads, more than one chunk"))] = 0.1
+        "share of time added with grouped KV heads and more than one chunk"))] = 0.1
     nccl_cpu_launch_overhead_us: Annotated[Microseconds, Meta(description=(
-        "of each all-reduce, [latency.collective]'s too"))] = 20.0
+        "host time added to each all-reduce, also of [latency.collective]"))] = 20.0
     nccl_cpu_skew_overhead_us: Annotated[Microseconds, Meta(description=(
-        "of the same, x tensor_parallel^1.25"))] = 0.0
+        "host time added to each all-reduce, times tensor_parallel^1.25"))] = 0.0
 
 
 class Reading(NamedTuple):
     """Trained tables.
 
     tables : ForestTables.
-    cache_file : where they are kept; None where they were given.
-    notes : what people should know of that file.
-    synthetic : what gave the times of the profiles, where they are not measured.
-    profiles : key of [latency] -> file and SHA-256; none where tables were given.
+    cache_file : path of their cache file; None if they were given.
+    notes : notes for people on the cache file.
+    synthetic : sources of the profiles that are not measured.
+    profiles : key of [latency] -> file and SHA-256; empty if tables were given.
     launch_us : host time that is added to each all-reduce.
     """
 
@@ -124,22 +132,22 @@ class Reading(NamedTuple):
 cdef enum Table:
     TOKENS, DECODE, PREFILL, HOST
 
-cdef enum Covered:              # codes of tables.py, the better the smaller
+cdef enum Covered:              # codes of tables.py, best first
     MEASURED, INTERPOLATED, EXTRAPOLATED
 
 
-cdef struct Place:              # where a table is read
+cdef struct Place:              # a position in a table
     Py_ssize_t row
     Py_ssize_t column
-    double factor               # on the entry
+    double factor               # factor on the entry
     Covered covered
 
 
-cdef struct Steady:             # the last iteration of decodes alone; holds while the mean context keeps its entry
+cdef struct Steady:             # the last iteration of decodes alone; valid while the mean context keeps its entry
     int64_t sequences
     int64_t tokens
-    int64_t context_from        # sums of contexts from here
-    int64_t context_end         # to below this
+    int64_t context_from        # first sum of contexts for which it is valid
+    int64_t context_end         # end of the sums, exclusive
     double ns
     Covered covered
 
@@ -153,46 +161,46 @@ cdef inline double pairs(double context, double tokens) noexcept nogil:
 
 
 cdef inline double grown(const double[::1] table, Py_ssize_t i) noexcept nogil:
-    """Return entry i; beyond the last it grows linearly."""
+    """Return entry i; beyond the last entry, grown linearly."""
     cdef Py_ssize_t last = table.shape[0] - 1
     return table[i] if i <= last else table[last] * (<double>i / max(last, 1))
 
 
 @cython.final
 cdef class Forest(LatencyModel):
-    """What Vidur's forests say, trained on profiles of operators, kept as tables."""
+    """Predictions of Vidur's forests, trained on profiles of operators, kept as tables."""
 
     Parameters = ForestParameters
-    Profiles = SyntheticProfiles            # writes profiles of what nobody has measured
+    Profiles = SyntheticProfiles            # writes profiles without measurements
     takes_collective = True
     reads_files = knows_errors = True
 
     cdef readonly object tables             # ForestTables
-    cdef readonly object terms              # IterationTables: the same for whole iterations, by operator
-    cdef readonly str cache_file            # where the tables are kept; None where they were given
+    cdef readonly object terms              # IterationTables: times of whole iterations, by operator
+    cdef readonly str cache_file            # path of the cache file; None if tables were given
     cdef object _deployment
     cdef object _sources                    # paths of the profiles
-    cdef object _profiles                   # the same with their digests
-    cdef list _notes                        # what people should know of the file that keeps the tables
-    cdef object _synthetic                  # what gave their times, where they are not measured
-    cdef list _exchanges                    # what a collective model prices, and its prices; None: the tables do
+    cdef object _profiles                   # paths of the profiles with their digests
+    cdef list _notes                        # notes for people on the cache file
+    cdef object _synthetic                  # sources of profiles that are not measured
+    cdef list _exchanges                    # exchanges priced by a collective model; None: the tables price them
     cdef IterationCollectives _collectives
-    cdef double _launch_ns, _launches_ns    # with that: of the host for an all-reduce, and for those of an iteration
-    cdef bint _refuses                      # what lies outside the profiles
+    cdef double _launch_ns, _launches_ns    # host time of one all-reduce, and of all in an iteration
+    cdef bint _refuses                      # iterations outside the profiles
     cdef Py_ssize_t _granularity, _rounding
     cdef double _prefill_batching
     cdef const double[::1] _tokens_ns, _host_ns
-    cdef const double[::1] _handover_ns     # of _tokens_ns, one hand-over between stages
+    cdef const double[::1] _handover_ns     # part of _tokens_ns: one hand-over between stages
     cdef const double[:, ::1] _decode_ns, _prefill_ns
     cdef const uint8_t[::1] _tokens_covered, _host_covered
     cdef const uint8_t[:, ::1] _decode_covered, _prefill_covered
     cdef Steady _steady
-    cdef int64_t _counts[3]                 # predictions, by the worst coverage of what they read
+    cdef int64_t _counts[3]                 # number of predictions by their worst coverage
     cdef int64_t _outside[4]                # reads outside the measurements, by Table
-    cdef int64_t _largest[4][2]             # of these: tokens; sequences and context; context and tokens; sequences
+    cdef int64_t _largest[4][2]             # by Table: tokens; sequences, context; context, tokens; sequences
 
     def __init__(self, parameters, deployment, CollectiveModel collective=None, reading=None):
-        """Take tables, or train them unless they are kept already.
+        """Use given tables, or train them unless they are cached.
 
         Parameters
         ----------
@@ -201,10 +209,10 @@ cdef class Forest(LatencyModel):
         collective : CollectiveModel
             Times all-reduce and send-recv; None: forests trained on their profiles.
         reading : Reading
-            Of the same; None: it is read now.
+            The tables of this deployment; None: they are read now.
         """
         reading = reading or self.read(parameters, deployment, collective)
-        subject_of(parameters, deployment)      # refuses what nobody can have profiled
+        subject_of(parameters, deployment)      # refuses deployments that profiles cannot describe
         tables, self.cache_file, self._notes, self._synthetic, self._profiles, _ = reading
         self.tables, self._deployment = tables, deployment
         self.terms = compose(tables, parameters, deployment, with_network=collective is None)
@@ -220,7 +228,7 @@ cdef class Forest(LatencyModel):
 
     @staticmethod
     def read(parameters, deployment, collective=None) -> Reading:
-        """Read the tables, or train them where nobody has; parameters as those of the class."""
+        """Return the tables, from the cache or newly trained; parameters as for the class."""
         if deployment is None:
             raise ValueError("forest needs [model] and [hardware]")
         with_network, notes = collective is None, []
@@ -237,16 +245,16 @@ cdef class Forest(LatencyModel):
 
     @staticmethod
     def varied(given, errors, factors) -> dict:
-        """Return the arguments `given` with the times of operators multiplied; see errors.py."""
+        """Return the arguments `given` with factors on the times of operators; see errors.py."""
         reading = given["reading"]
         return given | {"reading": reading._replace(
             tables=varied(reading.tables, errors, factors, reading.launch_us * 1e-3))}
 
     @staticmethod
     def train(parameters, deployment, with_network=True, progress=None) -> str:
-        """Train the tables of a deployment unless they are kept already; return the file that keeps them.
+        """Train the tables of a deployment unless they are cached; return the cache file.
 
-        with_network : train all-reduce and send-recv too; False where a collective model times them.
+        with_network : also train all-reduce and send-recv; False if a collective model times them.
         progress : called with the name of each sub-model before it is trained.
         """
         return str(tables_of(parameters, deployment, with_network, progress)[1])
@@ -277,7 +285,7 @@ cdef class Forest(LatencyModel):
     cdef Place _decode_place(self, const BatchShape* shape) noexcept nogil:
         cdef Py_ssize_t sequences = shape.num_decodes, granularity = self._granularity
         cdef Py_ssize_t last = self._decode_ns.shape[0] - 1, last_context = self._decode_ns.shape[1] - 1
-        # ceil(floor(sum / n) / g) = floor((sum + n (g - 1)) / (n g)): Vidur cuts the mean, then rounds up
+        # ceil(floor(sum / n) / g) = floor((sum + n (g - 1)) / (n g)): Vidur truncates the mean, then rounds up
         cdef Py_ssize_t context = (shape.context_tokens + sequences * (granularity - 1)) // (sequences * granularity)
         cdef Place at = place(sequences, context)
         if sequences > last or context > last_context:
@@ -325,25 +333,25 @@ cdef class Forest(LatencyModel):
         return (tokens + self._rounding - 1) // self._rounding * self._rounding
 
     cdef void _note(self, Table table, int64_t first, int64_t second) noexcept nogil:
-        if not (self.is_counting or self._refuses):
-            return
-        self._outside[<int>table] += 1
-        self._largest[<int>table][0] = max(self._largest[<int>table][0], first)
-        self._largest[<int>table][1] = max(self._largest[<int>table][1], second)
-        if self._refuses:
+        cdef int64_t* largest = self._largest[<int>table]
+        self._outside[<int>table] += 1 if self._refuses and not self.is_ahead else self.weight
+        if self._refuses or (self.is_ahead and (first > largest[0] or second > largest[1])):
             self.failed = True
+        if not self.is_ahead and (self.weight != 0 or self._refuses):
+            largest[0], largest[1] = max(largest[0], first), max(largest[1], second)
 
     cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
         cdef const Steady* last = &self._steady
         if (shape.num_chunks == 0 and shape.num_decodes == last.sequences and shape.decode_tokens == last.tokens
-                and last.context_from <= shape.context_tokens < last.context_end
-                and not (self._collective is not None and self._collective.counts_each())):
-            self._counts[<int>last.covered] += self.is_counting
+                and last.context_from <= shape.context_tokens < last.context_end):
+            self._counts[<int>last.covered] += self.weight
+            if self._collectives is not None:
+                self._collectives.ns(self._rounded_tokens(shape))       # they count, too
             return last.ns
         return self._look_up(shape)
 
     cdef void stages_ns(self, const BatchShape* shape, double* ns) noexcept nogil:
-        cdef double total_ns = self.batch_ns(shape), host_ns = 0.0      # of one stage: each has its own
+        cdef double total_ns = self.batch_ns(shape), host_ns = 0.0      # per stage
         cdef double handover_ns = grown(self._handover_ns, shape.prefill_tokens + shape.decode_tokens)
         cdef int32_t i
         if self._collectives is not None:
@@ -373,7 +381,7 @@ cdef class Forest(LatencyModel):
             worst = max(worst, at.covered)
         if self._collectives is not None:
             ns += self._collectives.ns(self._rounded_tokens(shape)) + self._launches_ns
-        self._counts[<int>worst] += self.is_counting
+        self._counts[<int>worst] += self.weight
         if shape.num_chunks == 0 and worst != EXTRAPOLATED and not self.has_failed():   # outsiders: noted each time
             self._remember(shape, context, ns, worst)
         return ns
@@ -384,7 +392,7 @@ cdef class Forest(LatencyModel):
                               sequences * (context * granularity + 1), ns, covered)
 
     def breakdown(self, prefill=(), decode=(), int tokens_per_decode=1) -> dict:
-        """Return the seconds of each operator; arguments as `predict`, whose result is their sum."""
+        """Return the seconds of each operator, which sum to the result of `predict`; arguments as in `predict`."""
         cdef BatchView batch = BatchView(prefill, decode, tokens_per_decode)
         cdef Place at = self._tokens_place(&batch.shape)
         terms_ns = {name: table[at.row] * at.factor for name, table in self.terms.tokens_ns.items()}
@@ -405,7 +413,7 @@ cdef class Forest(LatencyModel):
         return {name: float(ns) * 1e-9 for name, ns in terms_ns.items()}
 
     def stage_times(self, prefill=(), decode=(), int tokens_per_decode=1) -> list:
-        """Return the seconds of each pipeline stage, its send-recv included; their sum is what `predict` returns."""
+        """Return the seconds of each pipeline stage, send-recv included, which sum to the result of `predict`."""
         terms = self.breakdown(prefill, decode, tokens_per_decode)
         model, ways = self._deployment.model, self._deployment.parallelism
         stages = ways.pipeline_parallel
@@ -416,9 +424,9 @@ cdef class Forest(LatencyModel):
                 for stage in range(stages)]
 
     def provenance(self) -> dict:
-        """Return how many predictions lie at measured points, between, and outside; and the profiles.
+        """Return the number of predictions at measured points, between and outside them; and the profiles.
 
-        A prediction counts as its worst read does. Exact is the point: a forest gives its neighbourhood.
+        A prediction counts by its worst read. Exact means a measured point: a forest predicts its neighbourhood.
         """
         return {"exact": self._counts[<int>MEASURED], "interpolated": self._counts[<int>INTERPOLATED],
                 "extrapolated": self._counts[<int>EXTRAPOLATED], "sources": list(self._sources),
@@ -426,7 +434,7 @@ cdef class Forest(LatencyModel):
                 **LatencyModel.provenance(self)}
 
     def warnings(self) -> list:
-        """Return what the user should know about the predictions made so far, a sentence each."""
+        """Return notes for the user on the predictions made so far, a sentence each."""
         told = [f"forest: {note}" for note in self._notes]
         told += [f"forest: profiles are {source}" for source in self._synthetic]
         if self._deployment.matrix_bytes != 2:
@@ -438,13 +446,14 @@ cdef class Forest(LatencyModel):
         return told + LatencyModel.warnings(self)
 
     def raise_if_failed(self):
-        """Raise what was asked that lies outside the profiles, where that is refused."""
+        """Raise if an iteration lay outside the profiles and that is refused."""
         if self.failed:
             told, self.failed = self._outsiders(), False
-            for table in range(4):                          # such an iteration may never come
-                self._outside[table] = self._largest[table][0] = self._largest[table][1] = 0
-            raise InputErrors([KeyFault(
-                f'latency.outside: "error", and an iteration lies outside the profiles: {told}')])
+            if self._refuses:
+                for table in range(4):                      # such an iteration may never execute
+                    self._outside[table] = self._largest[table][0] = self._largest[table][1] = 0
+                raise InputErrors([KeyFault(
+                    f'latency.outside: "error", and an iteration lies outside the profiles: {told}')])
         LatencyModel.raise_if_failed(self)
 
     def _outsiders(self):

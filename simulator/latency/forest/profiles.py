@@ -1,8 +1,8 @@
-"""What Vidur's forests learn from: its profiling CSVs, filtered to one model and one way of spreading it.
+"""Training data of Vidur's forests: its profiling CSVs, filtered to one model and parallelism.
 
 Files, columns, filters, features and targets are those of microsoft/vidur @ 7d47513,
 vidur/execution_time_predictor/sklearn_execution_time_predictor.py. Times are milliseconds of one layer, except
-send_recv, which is one message, and host times, which are once an iteration.
+send_recv, which is one message, and host times, which are once per iteration.
 """
 import csv
 import io
@@ -28,7 +28,7 @@ HOST_TIMES = {                  # sub-model -> columns that may hold it: Vidur h
 NETWORK_FILES = ("all_reduce_file", "send_recv_file")
 FILES = ("compute_file", "attention_file", "all_reduce_file", "send_recv_file", "cpu_overhead_file")
 BYTES_PER_ELEMENT = 2           # network profiles count bytes; activations are 16 bit
-SOURCE = "source"               # column of synthetic profiles: what gave the times; Vidur's have none
+SOURCE = "source"               # column of synthetic profiles: source of the times; Vidur's have none
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class Subject:
-    """What the rows of a profile must have been measured on; names as in its columns."""
+    """Values that rows of a profile must have; names as in its columns."""
 
     n_head: int
     n_kv_head: int
@@ -57,7 +57,7 @@ class Subject:
 
 
 def subject_of(parameters, deployment: Deployment) -> Subject:
-    """Return what profiles of this deployment were measured on.
+    """Return the values that rows of this deployment's profiles must have.
 
     Raises
     ------
@@ -88,23 +88,23 @@ def refuse_idle_files(parameters, with_network: bool) -> None:
     Raises
     ------
     InputErrors
-        There are such.
+        There are such profiles.
     """
     idle = [key for key in NETWORK_FILES if not with_network and getattr(parameters, key) is not None]
     if idle:
-        raise InputErrors([KeyFault(f"latency.{key}: expected none with [latency.collective], which times what the "
-                                    "file would tell; leave one of them out") for key in idle])
+        raise InputErrors([KeyFault(f"latency.{key}: expected none with [latency.collective], which times these "
+                                    "collectives; leave one of them out") for key in idle])
 
 
 def files_needed(parameters, subject: Subject, with_network: bool) -> dict[str, str]:
-    """Return key -> path of the profiles that are needed.
+    """Return key -> path of the required profiles.
 
-    with_network : whether collectives are to be learnt too.
+    with_network : whether collectives are also learnt.
 
     Raises
     ------
     InputErrors
-        The key of a profile that is needed is missing.
+        The key of a required profile is missing.
     """
     is_needed = {
         "compute_file": True, "attention_file": True,
@@ -120,12 +120,12 @@ def files_needed(parameters, subject: Subject, with_network: bool) -> dict[str, 
 
 
 def read_samples(files: dict[str, str], subject: Subject) -> dict[str, Samples]:
-    """Return what each sub-model learns from.
+    """Return the samples of each sub-model.
 
     Raises
     ------
     InputErrors
-        What is wrong with any of the files: name, line, column, what was found and expected.
+        All faults of the files: name, line, column, found and expected value.
     """
     readers = {"compute_file": _compute, "attention_file": _attention, "all_reduce_file": _all_reduce,
                "send_recv_file": _send_recv, "cpu_overhead_file": _host}
@@ -134,7 +134,7 @@ def read_samples(files: dict[str, str], subject: Subject) -> dict[str, Samples]:
 
 
 def told_sources(paths: Iterable[str]) -> list[str]:
-    """Return what the first rows of profiles say of their source, each once."""
+    """Return the sources in the first rows of profiles, each once."""
     told = []
     for path in paths:
         reader = csv.DictReader(io.StringIO(file_bytes(path).decode("utf-8-sig", "replace"), newline=""))
@@ -156,7 +156,7 @@ def _compute(file: ProfileCsv, subject: Subject) -> dict[str, Samples]:
 
 
 def _padded(vocab_size: int, file: ProfileCsv) -> float:
-    """Return the vocabulary that stands for the model's: profiles round it up (Llama-2: 32,000 to 32,768)."""
+    """Return the profile's vocabulary for the model: profiles round it up (Llama-2: 32,000 to 32,768)."""
     found = file.numbers("vocab_size")
     return float(min((size for size in found if size >= vocab_size), default=vocab_size))
 

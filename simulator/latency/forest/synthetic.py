@@ -1,6 +1,6 @@
-"""Write profiles in Vidur's format for what nobody has measured: each operator as the roofline prices it.
+"""Writer of profiles in Vidur's format without measurements: each operator has the time of the roofline.
 
-A kernel takes the longer of its arithmetic and its weights, or what it moves, and its latency; the rates are those of
+A kernel takes its latency plus the longer of its arithmetic and its traffic (weights or activations), at the rates of
 latency/roofline/costs.py. Residual adds are part of the norms, as there, so that mlp.csv has no column `add`.
 """
 import csv
@@ -22,14 +22,14 @@ TRAFFIC_OF_MIXER = 3            # x projected width: read and written by rotary 
 
 
 class SyntheticProfiles(msgspec.Struct, frozen=True, kw_only=True):
-    """What to write.
+    """Profiles to write.
 
-    parameters : ForestParameters; of its keys only profile_block_size counts.
+    parameters : ForestParameters, of which only profile_block_size is used.
     roofline : RooflineParameters
-    source : where the times come from, written into every row.
-    tokens : of iterations and of prompt chunks.
-    batch_sizes : decoding sequences.
-    contexts : tokens in the KV cache.
+    source : source of the times, written into every row.
+    tokens : numbers of tokens of iterations and of prompt chunks.
+    batch_sizes : numbers of decoding sequences.
+    contexts : numbers of tokens in the KV cache.
     """
 
     deployment: Deployment
@@ -43,7 +43,7 @@ class SyntheticProfiles(msgspec.Struct, frozen=True, kw_only=True):
     def write(self, folder: str | Path) -> list[Path]:
         """Write mlp.csv and attention.csv.
 
-        With all_reduce.csv and send_recv.csv where the deployment has such messages.
+        Also all_reduce.csv and send_recv.csv, if the deployment has such messages.
 
         Returns
         -------
@@ -53,7 +53,7 @@ class SyntheticProfiles(msgspec.Struct, frozen=True, kw_only=True):
         Raises
         ------
         InputErrors
-            Profiles of this form do not describe the model; a file is there already, or cannot be written.
+            Profiles of this form do not describe the model; a file exists already, or cannot be written.
         """
         try:
             tables = self._tables()
@@ -101,7 +101,7 @@ class _Operators:
         self._kv_bytes = mixer.kv_elements_per_token * deployment.kv_cache_bytes
 
     def of_tokens(self, tokens: int) -> dict[str, float]:
-        """Return the operators of mlp.csv for an iteration of so many tokens."""
+        """Return the operators of mlp.csv for an iteration of `tokens` tokens."""
         rate = self._rate
         products = {name: max(2 * count * tokens / rate.matrix_prefill_flops,
                               count * self._matrix_bytes / rate.memory_bytes) for name, count in self._weights.items()}
@@ -109,17 +109,17 @@ class _Operators:
         return {name: ns + rate.kernel_ns for name, ns in (products | moved).items()}
 
     def save(self, tokens: int) -> float:
-        """Return the KV cache written; the kernel is that of the rotary embedding."""
+        """Return the time of writing the KV cache, in the kernel of the rotary embedding."""
         return self._kv_bytes * tokens / self._rate.memory_bytes
 
     def prefill(self, tokens: int, context: int) -> float:
-        """Return attention of one chunk after `context` tokens of its prompt."""
+        """Return the attention of one chunk after `context` tokens of its prompt."""
         costs = self._attention
         arithmetic = costs.pair_ns * tokens * (context + (tokens + 1) / 2)
         return max(arithmetic, costs.prefill_kv_ns * (context + tokens)) / self._layers + self._rate.attention_ns
 
     def decode(self, batch_size: int, context: int) -> float:
-        """Return attention of so many decoding sequences of `context` tokens each."""
+        """Return the attention of `batch_size` decodes with `context` tokens each."""
         per_token = max(self._attention.context_flops_ns, self._attention.context_kv_ns) / self._layers
         return per_token * batch_size * context + self._rate.attention_ns
 
@@ -167,7 +167,7 @@ def _message_rows(profiles: SyntheticProfiles, subject: Subject, rate: Rates, ex
 
 
 def _times(ns: dict[str, float | None]) -> dict[str, str]:
-    """Return the columns of operators in milliseconds, the form in which profiles tell them."""
+    """Return the columns of operators in milliseconds, as in profiles."""
     return {f"time_stats.{name}.median": "" if value is None else f"{value / NS_PER_MS:.6g}"
             for name, value in ns.items()}
 

@@ -1,9 +1,9 @@
-"""Tables of predicted times: what a forest says at every point that an iteration can ask about."""
+"""Tables of predicted times: a forest's prediction at every point that an iteration can have."""
 from dataclasses import dataclass, field
 
 import numpy as np
 
-MEASURED, INTERPOLATED, EXTRAPOLATED = 0, 1, 2      # where an entry lies among the measurements
+MEASURED, INTERPOLATED, EXTRAPOLATED = 0, 1, 2      # position of an entry relative to the measurements
 ROUNDING = 8                    # Vidur rounds the tokens of an iteration up to a multiple of this
 
 
@@ -18,7 +18,7 @@ class ForestTables:
     kv_granularity : contexts are multiples of this.
     covered : by operator, uint8 of the shape of its table: MEASURED, INTERPOLATED or EXTRAPOLATED; an operator that is
         missing here counts as INTERPOLATED.
-    chosen : by operator, the parameters of its estimator, of which the folds thought best.
+    chosen : by operator, the parameters of its estimator that scored best over the folds.
     """
 
     tokens: dict[str, np.ndarray]
@@ -30,14 +30,14 @@ class ForestTables:
     chosen: dict[str, dict] = field(default_factory=dict)
 
     def coverage_of(self, operator: str) -> np.ndarray:
-        """Return where the entries of an operator's table lie among the measurements."""
+        """Return the positions of an operator's entries relative to the measurements."""
         if operator in self.covered:
             return self.covered[operator]
         tables = {"attn_decode": self.decode, "attn_prefill": self.prefill} | self.tokens | self.host
         return np.full(tables[operator].shape, INTERPOLATED, dtype=np.uint8)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return all tables under the names they have in a file, sorted."""
+        """Return all tables by their names in a file, sorted."""
         named = {f"tokens/{name}": table for name, table in self.tokens.items()}
         named |= {f"host/{name}": table for name, table in self.host.items()}
         named |= {f"covered/{name}": table for name, table in self.covered.items()}
@@ -45,9 +45,9 @@ class ForestTables:
 
 
 def coverage(features: np.ndarray, axes: tuple[np.ndarray, ...]) -> np.ndarray:
-    """Return where each entry of a table lies among the measurements, uint8.
+    """Return the position of each entry relative to the measurements, uint8.
 
-    Between them lies what has one at most as large, and one at least as large, in every feature.
+    INTERPOLATED: a measurement is at most as large in every feature, and another is at least as large.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
-"""Train Vidur's sub-models with scikit-learn and write down what they say, as dense tables.
+"""Training of Vidur's sub-models with scikit-learn, and their predictions as dense tables.
 
 Grids, folds and score as in microsoft/vidur @ 7d47513 (sklearn_execution_time_predictor.py and
-random_forrest_execution_time_predictor.py, linear_regression_execution_time_predictor.py). One thing differs: there the
-forests draw from NumPy's global generator, so that a training depends on how many came before it and on the number of
-processes; here each sub-model has a stream of its own, and a training is repeatable.
+random_forrest_execution_time_predictor.py, linear_regression_execution_time_predictor.py). One difference: in Vidur
+forests draw from NumPy's global generator, so that a training depends on the number of earlier ones and of processes;
+here each sub-model has its own stream, and a training is repeatable.
 """
 import math
 from collections.abc import Callable, Sequence
@@ -17,8 +17,8 @@ from simulator.latency.forest.tables import ROUNDING, ForestTables, coverage
 
 TOKEN_OPERATORS = (*ROUNDED_OPERATORS, "attn_kv_cache_save", "all_reduce", "send_recv")
 SEEDS = 2**31                   # scikit-learn takes seeds of 32 bits
-# What counts as zero beside the largest singular value. scikit-learn 1.9 cuts at 1e-6, where features up to 1e12 leave
-# little of a polynomial; 1.5, with which Vidur's results were recorded, cuts here.
+# Singular values below this share of the largest count as zero. scikit-learn 1.9 cuts at 1e-6, where features up to
+# 1e12 leave little of a polynomial; 1.5, with which Vidur's results were recorded, cuts at this value.
 RANK_TOLERANCE = float(np.finfo(float).eps)
 
 
@@ -27,8 +27,8 @@ def train(samples: dict[str, Samples], settings, progress: Callable[[str], None]
 
     Parameters
     ----------
-    samples : by sub-model, as `read_samples` gives them.
-    settings : ForestParameters; of its keys those that say how to train and how far to predict.
+    samples : by sub-model, from `read_samples`.
+    settings : ForestParameters, of which the keys of training and of the extent of tables are used.
     progress : called with the name of each sub-model before it is fitted.
 
     Raises
@@ -53,15 +53,15 @@ def train(samples: dict[str, Samples], settings, progress: Callable[[str], None]
 
 
 def left_out(samples: dict[str, Samples], settings, chosen: dict[str, dict]) -> dict[str, np.ndarray]:
-    """Return how far sub-models are off where a fold of their samples was left out.
+    """Return the errors of sub-models on folds of their samples that were left out.
 
-    |ln(predicted / measured)| of each sample, float64, ascending; of times of 0 nothing is told.
+    |ln(predicted / measured)| of each sample, float64, ascending; samples with a time of 0 are skipped.
 
     Parameters
     ----------
     chosen : parameters of the estimator, by sub-model.
     """
-    from sklearn.model_selection import cross_val_predict  # likewise
+    from sklearn.model_selection import cross_val_predict  # an extra, and a second of imports
 
     found = {}
     for name, measured in samples.items():
@@ -74,7 +74,7 @@ def left_out(samples: dict[str, Samples], settings, chosen: dict[str, dict]) -> 
 
 
 def _axes(samples: dict[str, Samples], settings) -> dict[str, tuple[np.ndarray, ...]]:
-    """Return the feature values at which each sub-model is tabulated; index 0 of a count stands for none."""
+    """Return the feature values at which each sub-model is tabulated; index 0 of a count means none."""
     prefill, decode = samples["attn_prefill"].features, samples["attn_decode"].features
     batch = np.arange(1 + (settings.max_batch_size or int(decode[:, 0].max())), dtype=float)
     granularity = settings.kv_granularity_tokens
@@ -142,7 +142,7 @@ def _score(model, features: np.ndarray, times_ms: np.ndarray) -> float:
 
 
 def _predict(model, axes: tuple[np.ndarray, ...]) -> np.ndarray:
-    """Return predictions at all combinations of feature values, float64, one dimension for each axis."""
+    """Return predictions at all combinations of feature values, float64, one dimension per axis."""
     cells = [_cells(model, feature, axis) for feature, axis in enumerate(axes)]
     grid = np.meshgrid(*[axis[firsts] for axis, (firsts, _) in zip(axes, cells)], indexing="ij")
     rows = np.column_stack([each.ravel() for each in grid])
@@ -153,8 +153,8 @@ def _predict(model, axes: tuple[np.ndarray, ...]) -> np.ndarray:
 def _cells(model, feature: int, axis: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Split an axis where the model can change: first index of each piece, and the piece of each index.
 
-    A forest is constant between the thresholds of its trees, so one prediction a piece is enough: 266,240 cells of
-    attention over prompts fall into some ten thousand.
+    A forest is constant between the thresholds of its trees, so one prediction per piece is enough: 266,240 cells of
+    attention over prompts fall into about ten thousand.
     """
     trees = getattr(model, "estimators_", None)
     if trees is None:

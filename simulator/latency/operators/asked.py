@@ -1,6 +1,6 @@
-"""What the tables of a deployment are asked for: a database without files that remembers the questions.
+"""Lookups that a deployment makes in its tables: a database without files that records them.
 
-Who measures a machine plans by it, so that what is measured is what is looked up.
+Profiling of a machine uses the record to measure exactly the required sites.
 """
 import numpy as np
 
@@ -10,15 +10,15 @@ from simulator.latency.operators.database import Database
 
 
 class Asked(Database):
-    """Answers nothing. Attributes hold each question once, in the order asked.
+    """Returns no times. Attributes hold each lookup once, in order.
 
-    products : (format, n, k), of a rank.
-    small_operators : (operator, elements that one kernel moves for a token).
-    attention_parts : (heads, KV heads, head_dim, KV format, window), of a rank.
+    products : (format, n, k), on a rank.
+    small_operators : (operator, elements that one kernel moves per token).
+    attention_parts : (heads, KV heads, head_dim, KV format, window), on a rank.
     experts : (format, hidden, intermediate, chosen, experts, TP, EP).
     collectives : (kind, ranks).
-    quantized_widths : elements a token that are brought into fp8.
-    others : what has no table of these: names.
+    quantized_widths : elements per token that are converted to fp8.
+    others : names of operators outside these tables.
     """
 
     def __init__(self, parameters, accelerator: AcceleratorSpec):

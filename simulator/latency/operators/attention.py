@@ -1,9 +1,9 @@
 """Attention of a batch, from curves over the length of one size of batch.
 
-Decodes: a row for each number of sequences, those that were not measured between their neighbours, a column for each
+Decodes: a row for each number of sequences, interpolated where not measured, a column for each
 power of two tokens in the cache. Prompts: a row for each
-power of two prompts, a column for each length. All attention layers of all stages are added up; those with a window
-that was not measured see the last `window` tokens of the curve without one.
+power of two prompts, a column for each length. All attention layers of all stages are added up; layers with a window
+that was not measured use the curve without a window, up to `window` tokens.
 """
 import numpy as np
 
@@ -13,7 +13,7 @@ from simulator.latency.operators.latent_attention import LatentTables
 
 CONTEXT_NODES = 2.0 ** np.arange(1, 21)         # tokens in the cache after the step: 2 to 1,048,576, as measured
 MAX_DECODES = 2048
-BATCHES = tuple(2 ** i for i in range(12))      # of decodes, in all databases
+BATCHES = tuple(2 ** i for i in range(12))      # batch sizes of decodes in all databases
 PROMPT_ROWS = 9                                 # 1 to 256 prompts
 MAX_PROMPT_TOKENS = 131_072
 EXPANSION = ("of prompts behind a cached prefix, the products that make keys and values of its latents anew are in no "
@@ -87,7 +87,7 @@ def _kinds(composer) -> list["_Kind"]:
 
 
 def has_recurrences(database, deployment) -> bool:
-    """Say whether tables hold the linear attention of a model."""
+    """Return whether tables hold the linear attention of a model."""
     part = deployment.model.linear_attention
     if not isinstance(part, GatedDeltaNet) or not deployment.model.num_linear_attention_layers:
         return False
@@ -96,10 +96,10 @@ def has_recurrences(database, deployment) -> bool:
 
 
 class _Recurrence:
-    """Layers of linear attention, measured. What they add to a chunk is taken as attention's, by difference."""
+    """Measured layers of linear attention. Their time for a chunk behind a prefix is a difference, as for attention."""
 
     name = "linear_attention"
-    expands = False             # a prefix before it attends
+    expands = False             # whether it expands the latents of a prefix
 
     def __init__(self, composer):
         deployment = composer.deployment
@@ -108,16 +108,16 @@ class _Recurrence:
         self._part = deployment.model.linear_attention.shard(deployment.parallelism.tensor_parallel)
 
     def is_measured(self, phase: str) -> bool:
-        """Say whether these very heads were measured."""
+        """Return whether exactly these heads were measured."""
         site = (float(self._part.num_key_heads), float(self._part.num_value_heads))
         return all(site in curves for curves in self._database.recurrence_curves(phase, 1, self._part))
 
     def batches(self) -> list[int]:
-        """Return sizes of batches of decodes: none, `times` knows what lies between."""
+        """Return measured batch sizes of decodes: none, as `times` interpolates itself."""
         return []
 
     def lookups(self, phase: str) -> list[tuple]:
-        """Return what each kernel was looked up in.
+        """Return the lookup of each kernel.
 
         Table, curves by batch size, site, speed of light of a batch, whether square roots are interpolated.
         """
@@ -136,7 +136,7 @@ def _light_of_heads(heads: tuple, size: np.ndarray) -> np.ndarray:
 
 
 class _Kind:
-    """Attention layers that are alike, on one rank; decodes that share their context have the heads of all sharers."""
+    """Equal attention layers, on one rank; with decode context parallelism it has the heads of all sharing ranks."""
 
     def __init__(self, composer, name: str, part, layers: int, window: int):
         self._composer, self._deployment, self._rate = composer, composer.deployment, composer.rate
@@ -152,16 +152,16 @@ class _Kind:
                             for phase, each in self._parts.items()}
 
     def is_measured(self, phase: str) -> bool:
-        """Say whether these very heads were measured."""
+        """Return whether exactly these heads were measured."""
         return self._site(phase) in self._curves(phase).get(1, {})
 
     def batches(self) -> list[int]:
-        """Return the sizes of batches of decodes that were measured with these very heads."""
+        """Return the batch sizes of decodes that were measured with exactly these heads."""
         return [batch for batch, curves in self._curves("generation").items()
                 if self._site("generation") in curves and batch <= MAX_DECODES]
 
     def lookups(self, phase: str) -> list[tuple]:
-        """Return what it was looked up in: one entry, or none.
+        """Return the lookup: one entry, or none.
 
         Table, curves by batch size, site, speed of light of a batch, whether square roots are interpolated.
         """
@@ -203,7 +203,7 @@ class _Kind:
         return self._database.attention(phase, int(batch), self._parts[phase], self._kv_dtype, window, lengths)
 
     def _windowed(self, phase: str, whole: Times, lengths: np.ndarray) -> Times:
-        """Return what layers with a window take: their full length up to it, its price for each token beyond."""
+        """Return the times of layers with a window: without window up to its length, then constant time per token."""
         seen = np.minimum(lengths, self._window)
         ns = np.interp(seen, lengths, whole.ns)
         if phase == "context" and lengths[-1] > self._window:
@@ -212,7 +212,7 @@ class _Kind:
             ns = ns + np.maximum(lengths - edge, 0) * slope
         return Times(ns, np.maximum(whole.origins, INTERPOLATED))
 
-    # ---- where no table answers
+    # ---- without a table: the roofline
 
     def roofline_decode(self, sequences: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return times and origins of one layer, by sequences and CONTEXT_NODES."""

@@ -1,4 +1,4 @@
-"""Keep operator tables in HDF5 files, each under the digest of the file it was read from."""
+"""Cache of operator tables in HDF5 files, each under the digest of its source file."""
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
@@ -10,20 +10,20 @@ from simulator.latency import source_digest
 from simulator.latency.operators.files import read_columns
 from simulator.latency.table_cache import DAMAGE, cache_folder, damaged, new_hdf5
 
-FORMAT = 4                      # of the files: raise it when reading changes
+FORMAT = 4                      # of the cache files: increase it when reading changes
 
 
 def columns_of(path: Path, cache_directory: str | None, notes: list[str] | None = None) -> tuple[dict, str]:
     """Return the columns of a table by name, and the SHA-256 of its file.
 
-    The table is converted where that was not done before.
+    The table is converted if the cache does not have it.
 
-    notes : is told of a damaged conversion, which is made again.
+    notes : receives a note if a cache file was damaged and is rewritten.
 
     Raises
     ------
     InputErrors
-        The file cannot be read, or the cache not be written.
+        The file cannot be read, or the cache cannot be written.
     """
     digest = digest_of(path, cache_directory)
     return converted(digest, cache_directory, lambda: read_columns(path), notes), digest
@@ -31,9 +31,9 @@ def columns_of(path: Path, cache_directory: str | None, notes: list[str] | None 
 
 def converted(digest: str, cache_directory: str | None, read: Callable[[], dict],
               notes: list[str] | None = None) -> dict[str, np.ndarray]:
-    """Return the columns kept under a digest.
+    """Return the columns cached under a digest.
 
-    Where there are none, or damaged ones, those that `read` returns, from now on kept.
+    If there are none, or damaged ones, the result of `read` is returned and cached.
     """
     kept = cache_folder(cache_directory) / f"operators-{FORMAT}-{digest[:32]}.h5"
     columns = _read(kept, digest)
@@ -46,17 +46,17 @@ def converted(digest: str, cache_directory: str | None, read: Callable[[], dict]
 
 
 def digest_of(path: Path, cache_directory: str | None) -> str:
-    """Return the SHA-256 of a file, packed as it may be."""
+    """Return the SHA-256 of a file, without unpacking it."""
     return source_digest.digest_of(path, cache_directory, packed_bytes)
 
 
 def packed_bytes(path: Path) -> bytes:
-    """Return what a file holds, as it is.
+    """Return the raw bytes of a file.
 
     Raises
     ------
     InputErrors
-        It cannot be read.
+        The file cannot be read.
     """
     try:
         return path.read_bytes()
@@ -65,10 +65,10 @@ def packed_bytes(path: Path) -> bytes:
 
 
 def _read(path: Path, digest: str) -> dict[str, np.ndarray] | None:
-    """Return the columns in a file; None: there is none, or a damaged one."""
+    """Return the columns in a cache file; None: it is absent or damaged."""
     if not path.is_file():
         return None
-    import h5py  # half of the start-up time, where another backend needs none of it
+    import h5py  # half of the start-up time of backends that do not need it
 
     try:
         with h5py.File(path, "r") as file:
@@ -84,7 +84,7 @@ def _read(path: Path, digest: str) -> dict[str, np.ndarray] | None:
 
 
 def _write(path: Path, columns: dict[str, np.ndarray], digest: str) -> None:
-    """Write a file, whole or not at all; texts as codes beside their names."""
+    """Write a file, whole or not at all; texts as codes and a list of texts."""
     stored = {name: _coded(values) for name, values in columns.items()}
     with new_hdf5(path) as file:
         file.attrs.update(source_sha256=digest, sha256=_digest(stored))
@@ -95,7 +95,7 @@ def _write(path: Path, columns: dict[str, np.ndarray], digest: str) -> None:
 
 
 def _coded(values: np.ndarray) -> tuple[np.ndarray, list[str] | None]:
-    """Return the values to store: of texts, codes, and the texts that they stand for."""
+    """Return the values to store; for texts: their codes, and the list of texts."""
     if values.dtype.kind != "U":
         return values, None
     names, codes = np.unique(values, return_inverse=True)

@@ -1,10 +1,10 @@
-"""Composed tables kept on disk: composing them takes longer than all else of a start.
+"""Cache of composed tables on disk: composing is the slowest step of a start.
 
-A file is found by all that composes it: parameters, model, accelerator and how it is spread, which files of tables
-there are, the sources of this package that read and compose, NumPy's version. It is believed while the files that were
-read hold what they held and, where a collective model times communication, while that answers as it did; else it is
-made again. It is one record of a .npy file with a checksum, read in 10 ms where HDF5 must be imported first. A folder
-that cannot be written is no fault: what cannot be kept is composed at each start.
+The name of a file is a digest of its inputs: parameters, model, accelerator, parallelism, the list of table files, the
+sources of this package that read and compose, NumPy's version. The file is valid while the content of the tables is
+unchanged and, if a collective model times communication, while its answers are unchanged; else it is rewritten. It is
+one record of a .npy file with a checksum, read in 10 ms; HDF5 would have to be imported first. A folder that cannot be
+written is no fault: the tables are then composed at each start.
 """
 import hashlib
 import json
@@ -31,21 +31,21 @@ from simulator.latency.table_cache import DAMAGE, cache_folder, damaged
 
 FOLDER = "composed"             # in the cache directory
 FORMAT = 2                      # of the files
-NUM_KEPT = 64                   # files, of 5 to 15 MB; those that were not used for longest go
-SOURCES = ("latency/operators", "latency/roofline", "domain", "core", "collective")     # whose code enters
+NUM_KEPT = 64                   # files, of 5 to 15 MB; the least recently used are deleted
+SOURCES = ("latency/operators", "latency/roofline", "domain", "core", "collective")     # folders of code in the digest
 PACKAGE = Path(__file__).parents[2]
 CHECK, FACTS = "check", "facts"
 
 
 class Reading(NamedTuple):
-    """What the tables hold for one deployment.
+    """The tables of one deployment.
 
     tables : IterationTables.
     sources : table -> file, version, sha256.
-    missing : operator -> what was not measured.
-    notes : what people should know of the files, a sentence each.
-    num_spikes : measured points that were left out.
-    cached : table -> points that were faster than memory, of how many.
+    missing : operator -> description of the missing measurement.
+    notes : notes for people on the files, a sentence each.
+    num_spikes : number of measured points left out.
+    cached : table -> (number of points faster than memory, number of points).
     """
 
     tables: Any
@@ -57,9 +57,9 @@ class Reading(NamedTuple):
 
 
 class Answers:
-    """A collective model that remembers what it was asked, and its answers.
+    """A collective model that records its calls and their results.
 
-    said : (group, kind, bytes, seconds), in the order asked.
+    said : (group, kind, bytes, seconds), in the order of calls.
     """
 
     def __init__(self, collective):
@@ -74,7 +74,7 @@ class Answers:
 
 
 def kept(parameters, deployment, collective, compose: Callable[[Any], tuple]) -> Reading:
-    """Return what was composed before of the same, or compose it and keep it.
+    """Return the cached Reading of equal inputs, or compose and cache it.
 
     Parameters
     ----------
@@ -82,13 +82,13 @@ def kept(parameters, deployment, collective, compose: Callable[[Any], tuple]) ->
     deployment : Deployment
     collective : CollectiveModel
         None: the tables time communication.
-    compose : is given a collective model, or None. Returns a Reading; the SHA-256 of each file that it opened, by path;
-        notes that are true this once.
+    compose : called with a collective model, or None. Returns a Reading; the SHA-256 of each opened file, by path;
+        notes for this run only.
 
     Raises
     ------
     InputErrors
-        No tables, or what `compose` raises.
+        No tables, or an error of `compose`.
     """
     path = _file_of(parameters, deployment, collective)
     try:
@@ -107,7 +107,7 @@ def kept(parameters, deployment, collective, compose: Callable[[Any], tuple]) ->
 
 
 def _file_of(parameters, deployment, collective) -> Path:
-    """Return where tables are kept, by all that can be known before they are read."""
+    """Return the path of the cache file, from the inputs known before tables are read."""
     folder = parameters.path and Path(parameters.path)
     files = profile_files(folder) if folder else {}
     if not files:
@@ -133,19 +133,19 @@ def sources_digest(package: Path) -> str:
 
 
 def _holds(facts: dict, cache_directory: str | None, collective) -> bool:
-    """Say whether files and collective model still are what the tables were composed of."""
+    """Return whether the files and the collective model are unchanged since the tables were composed."""
     try:
         return (all(digest_of(Path(path), cache_directory) == digest for path, digest in facts["opened"].items())
                 and all(collective.predict(group, kind, num_bytes) == seconds
                         for group, kind, num_bytes, seconds in facts["answers"]))
-    except InputErrors:                         # a file is gone: who composes anew says so, or reads another
+    except InputErrors:                         # a file is gone: composing again reports it, or uses another file
         return False
 
 
 # ---- files
 
 def _keep(path: Path, reading: Reading, checked: dict) -> None:
-    """Write a file, whole or not at all; where nothing can be written, nothing is kept."""
+    """Write a file, whole or not at all; if writing fails, nothing is cached."""
     record = _record_of(reading, checked)
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -191,7 +191,7 @@ def _loaded(path: Path) -> tuple[np.ndarray, dict] | None:
     Raises
     ------
     DAMAGE
-        It is not what was written.
+        The content differs from the written one.
     """
     if not path.is_file():
         return None

@@ -1,10 +1,10 @@
-"""What an iteration of a deployment takes, operator by operator, as tables over what the loop knows of a batch.
+"""Time of an iteration of a deployment by operator, as tables over the sums that describe a batch.
 
 T tokens of an iteration on one rank, t tensor-parallel ranks. A layer: qkv product, rotary embedding with KV write,
 attention, output product; router, routed and shared experts, or up (and gate) product, activation, down product; norms;
-all-reduces after mixer and network where t > 1. Norms of queries and keys where the
-model has them; attention's outputs in fp8 where weights are. Once: embedding, last norm; head and sampler over sampled
-rows. Between
+all-reduces after mixer and network if t > 1. Norms of queries and keys if the
+model has them; quantising of attention's outputs with fp8 weights. Once: embedding, last norm; head and sampler over
+sampled rows. Between
 stages: T x hidden elements. Experts over data-parallel ranks: tokens gathered, outputs scattered, or dispatched and
 combined by DeepEP.
 
@@ -37,17 +37,17 @@ from simulator.latency.operators.mixed_attention import mixed_table
 from simulator.latency.operators.unequal_contexts import shares_table
 from simulator.latency.roofline.costs import SAMPLER_BYTES_PER_LOGIT, Rates, distinct_experts, link_bytes_per_s
 
-MAX_TOKENS = 32768              # of an iteration on a rank: as far as products were measured
-# Operators that data-parallel ranks apply to the tokens of all of them.
+MAX_TOKENS = 32768              # tokens of an iteration on a rank: the range of measured products
+# Operators that each data-parallel rank applies to the tokens of all ranks.
 OF_ALL_RANKS = ("experts", "imbalance", "expert_all_gather", "expert_reduce_scatter")
 MAX_SAMPLES = 8192
 GEMM_FORMATS = {"float32": "bfloat16", "float16": "bfloat16", "int8": "fp8", "int4": "int4_wo", "fp4": "nvfp4"}
-# Formats that were not measured, or not soundly, and the one whose kernels do the same work.
+# Formats without sound measurements, and the format with kernels that do equal work.
 STAND_INS = {"fp8_block": "fp8"}
 COMMUNICATION = {"all_reduce", "expert_all_gather", "expert_reduce_scatter", "expert_dispatch", "expert_combine",
                  "send_recv", "logits_all_gather"}
-MEASURED_TOGETHER = {"qk_norm"}         # operators of several kernels that a profile times as one
-POINTS_PER_OCTAVE = 8           # at which a collective model is asked
+MEASURED_TOGETHER = {"qk_norm"}         # operators of several kernels, timed as one in a profile
+POINTS_PER_OCTAVE = 8           # message sizes at which a collective model is called
 
 
 @dataclass(frozen=True)
@@ -62,13 +62,13 @@ class IterationTables:
     samples_ns: dict[str, np.ndarray]       # by operator, (MAX_SAMPLES + 1,), by sampled rows
     samples_origins: np.ndarray
     decode: Times                           # (sequences + 1, context nodes): attention of decodes
-    mixed: Times                            # the same, beside prompts
+    mixed: Times                            # as decode: attention of decodes beside prompts
     prefill: Times                          # (log2 prompts + 1, tokens + 1): attention of prompts of equal length
     state_sequence_ns: float                # linear attention: per sequence
     state_token_ns: float                   # and per prompt token
-    origins: dict[str, str]                 # operator -> how its site was found
-    reading: Times | None = None            # of tokens before few new ones of a prompt, as `decode`; None: that
-    unequal: np.ndarray | None = None       # see unequal_contexts.py; None: nobody measured it
+    origins: dict[str, str]                 # operator -> measured, interpolated, ...
+    reading: Times | None = None            # as decode: context of few new tokens of a prompt; None: use decode
+    unequal: np.ndarray | None = None       # see unequal_contexts.py; None: not measured
 
 
 class Composer:
@@ -78,16 +78,16 @@ class Composer:
     ----------
     parameters : OperatorsParameters
     rate : Rates
-        Of the roofline, which answers where no table does.
+        Rates of the roofline, which prices operators without a table.
     collective : CollectiveModel
-        Times the communication; None: the tables do.
+        Times the communication; None: the tables time it.
     """
 
     def __init__(self, database: Database, parameters, deployment: Deployment, rate: Rates, collective=None):
         self.database, self.parameters, self.deployment, self.rate = database, parameters, deployment, rate
         self.collective = collective
         self.tokens = np.arange(MAX_TOKENS + 1.0)
-        self.missing: dict[str, str] = {}           # operator -> what was not measured
+        self.missing: dict[str, str] = {}           # operator -> description of the missing measurement
         self.origins: dict[str, str] = {}
         self._tokens_ns: dict[str, np.ndarray] = {}
         self._tokens_origins = np.zeros(MAX_TOKENS + 1, dtype=np.uint8)
@@ -98,7 +98,7 @@ class Composer:
         Raises
         ------
         InputErrors
-            Some operator was not measured, and `missing` is "error".
+            An operator was not measured, and `missing` is "error".
         """
         model = self.deployment.model
         for (mixer, network), count in layer_kinds(model).items():
@@ -152,9 +152,9 @@ class Composer:
                 self._add_quantizing(part, count)
 
     def _add_quantizing(self, part, count: int) -> None:
-        """Add what brings attention's outputs into the format of fp8 weights.
+        """Add the quantising of attention's outputs to fp8.
 
-        Inputs of the other products are quantised by the norm or activation before them, as vLLM compiles them.
+        As compiled by vLLM, the norm or activation before another product quantises its inputs.
         """
         width = output_width(part)
         is_left_out = prices.QUANTIZING in self.parameters.without or not self.deployment.multiplies_fp8
@@ -186,7 +186,7 @@ class Composer:
         return self._roofline(rows, np.maximum(2 * rows * size / flops, size * weight_bytes / self.rate.memory_bytes))
 
     def _stand_in(self, name: str, product: Product, rows: np.ndarray) -> Times | None:
-        """Return the times of the format whose kernels do the same work, as extrapolations."""
+        """Return the times of a format with equivalent kernels, marked as extrapolated."""
         other = STAND_INS.get(name)
         times = self.database.gemm(other, product.n, product.k, rows) if other else None
         return times and Times(times.ns, np.full(len(rows), EXTRAPOLATED, dtype=np.uint8))
@@ -211,10 +211,10 @@ class Composer:
                 self._add(f"expert_{name}", exchange, count)
 
     def _exchanges(self, moe: Moe, ranks: int) -> dict[str, Times]:
-        """Return how tokens get to their experts and back, over data-parallel ranks.
+        """Return the exchanges of tokens with their experts over data-parallel ranks.
 
-        Of DeepEP's, each tensor-parallel rank sends its part of the tokens; the all-reduce after the network stands for
-        the gathering of these parts.
+        With DeepEP, each tensor-parallel rank sends its part of the tokens; the time of gathering the parts is taken to
+        be in the all-reduce after the network.
         """
         ways, hidden = self.deployment.parallelism, self.deployment.model.hidden_size
         mode = self.parameters.all2all_backend or GATHER
@@ -281,7 +281,7 @@ class Composer:
         return found, origins
 
     def _state(self) -> tuple[float, float]:
-        """Return what recurrent state takes, as latency/roofline/costs.py: no table."""
+        """Return the time of recurrent state without a table, as in latency/roofline/costs.py."""
         model, ways = self.deployment.model, self.deployment.parallelism
         if not model.num_linear_attention_layers or has_recurrences(self.database, self.deployment):
             return 0.0, 0.0
@@ -295,7 +295,7 @@ class Composer:
     # ---- pieces
 
     def _small(self, name: str, elements_per_token: float, count: int, kernels: int = 1) -> None:
-        """Add an operator that only moves memory, of `kernels` alike."""
+        """Add an operator of `kernels` equal kernels that only move memory."""
         times = self.database.small(name, elements_per_token / kernels, self.tokens)
         if times is not None:
             self._add(name, times, count * (1 if name in MEASURED_TOGETHER else kernels))
@@ -321,9 +321,9 @@ class Composer:
 
     def _collective(self, group: str, kind: str, ranks: int, elements_per_token: float,
                     tokens: np.ndarray | None = None) -> Times:
-        """Return the times of a collective of `elements_per_token` elements a token.
+        """Return the times of a collective of `elements_per_token` elements per token.
 
-        Of a message between stages a link as slow as the slowest between any two.
+        A message between stages uses the slowest link between any two stages.
         """
         tokens = self.tokens if tokens is None else tokens
         num_bytes = tokens * elements_per_token * self.deployment.activation_bytes
@@ -332,16 +332,16 @@ class Composer:
         times = self.database.collective(kind, ranks, num_bytes, self.parameters.cuda_graph)
         if times is not None:
             return times
-        if kind != "send_recv":         # no table has it
+        if kind != "send_recv":         # no table has send_recv
             self.missing[f"{group} {kind}"] = f"no {kind} of {ranks} ranks"
-        shares = {"all_reduce": 2 * (1 - 1 / ranks), "send_recv": 1.0}      # of the bytes, sent by each rank
+        shares = {"all_reduce": 2 * (1 - 1 / ranks), "send_recv": 1.0}      # share of the bytes that each rank sends
         span = self.deployment.parallelism.num_accelerators if group == "pipeline" else ranks
         bandwidth = link_bytes_per_s(self.deployment, span) * 1e-9 * self.rate.link_efficiency
         ns = num_bytes * shares.get(kind, 1 - 1 / ranks) / bandwidth + self.rate.collective_ns
         return Times(ns, np.full(len(tokens), ROOFLINE, dtype=np.uint8))
 
     def _asked(self, ask: Callable[[float], float], num_bytes: np.ndarray) -> Times:
-        """Ask a collective model at some sizes, all of small batches, and interpolate: one may simulate a network."""
+        """Call a collective model at some sizes and interpolate, since it may simulate a network."""
         last = len(num_bytes) - 1
         octaves = np.arange(0, np.log2(last) + 1e-9, 1 / POINTS_PER_OCTAVE)
         nodes = np.unique(np.append(np.round(2 ** octaves).astype(int), last))
@@ -353,7 +353,7 @@ class Composer:
 
 
 def gemm_format(dtype: str, quantization) -> str:
-    """Return the name in the tables of products with weights stored as `dtype`."""
+    """Return the name that tables use for products with weights stored as `dtype`."""
     if dtype == "fp8" and quantization is not None and quantization.group_size:
         return "fp8_block"
     if dtype == "fp4" and quantization is not None and quantization.method == "mxfp4":
@@ -362,5 +362,5 @@ def gemm_format(dtype: str, quantization) -> str:
 
 
 def describe_origins(origins: np.ndarray) -> str:
-    """Say how a site was found: the best origin of its entries."""
+    """Return the best origin of the entries of a site as text."""
     return ("measured", "interpolated", "extrapolated", "roofline")[int(origins[1:].min())]

@@ -1,27 +1,27 @@
-"""Curves of measured times, and how times between and beyond them are found.
+"""Curves of measured times, with interpolation and extrapolation.
 
-A site is what one curve was measured on: the n and k of a matrix product, the heads of attention, the shape of a
+A site identifies the subject of one curve: the n and k of a matrix product, the heads of attention, the shape of a
 mixture. Speed of light is the time that arithmetic or memory traffic takes at peak rates, whichever is longer; the
 measured time is longer by 1 / utilisation.
 
 - a measured point: verbatim;
-- between two: linear in time, or in its square root (prompt attention, whose pairs grow with the square: points left
+- between two: linear in time, or in its square root (prompt attention, quadratic in the length: points left
   out of H100 tables are 4.5 % off in the mean, linear in time 6.4 %);
 - beyond the ends of a curve: its utilisation at the end is held;
 - another site: utilisation is the mean of the nearest sites', weighted by inverse distance in log2 of the site's sizes,
-  none farther than two octaves. Nothing nearer: there is no answer, and the caller says what then;
-- a site far greater than all that were measured, where the caller allows it: as the nearest on their border.
+  none farther than two octaves. Without a site that near there is no result, and the caller decides;
+- a site far larger than all measured ones, if the caller allows it: as the nearest site on their border.
 """
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
 
-EXACT, INTERPOLATED, EXTRAPOLATED, ROOFLINE = range(4)      # how a time was found, the better the smaller
+EXACT, INTERPOLATED, EXTRAPOLATED, ROOFLINE = range(4)      # origin of a time, best first
 ORIGINS = ("exact", "interpolated", "extrapolated", "roofline")
 MAX_OCTAVES = 2.0
-# More work takes no third of the time: a point this many times dearer than the next larger one is a hiccup of the
-# measurement. aiconfigurator's latent attention has some of 1.5 ms among neighbours of 0.02 ms.
+# More work cannot take a third of the time: a point this many times slower than the next larger one is a measurement
+# error. aiconfigurator's latent attention has points of 1.5 ms among neighbours of 0.02 ms.
 SPIKE = 3.0
 NUM_NEIGHBOURS = 4
 
@@ -29,7 +29,7 @@ LightSpeed = Callable[[tuple, np.ndarray], np.ndarray]      # (site, sizes) -> n
 
 
 class Times(NamedTuple):
-    """Times at some sizes, and how each was found."""
+    """Times at some sizes, and their origins."""
 
     ns: np.ndarray          # float64
     origins: np.ndarray     # uint8
@@ -97,10 +97,10 @@ def along(curve: Curve, sizes: np.ndarray, light_ns: Callable[[np.ndarray], np.n
 
 def at_site(curves: dict[tuple, Curve], site: tuple, sizes: np.ndarray, light_ns: LightSpeed,
             is_root: bool = False, is_held: bool = False) -> Times | None:
-    """Return the times of any site at `sizes`; None: none near it was measured.
+    """Return the times of any site at `sizes`; None: no site near it was measured.
 
     is_root : see `along`.
-    is_held : far beyond the greatest sizes of sites, hold the utilisation of their border.
+    is_held : far beyond the largest sites, hold the utilisation of their border.
     """
     if site in curves:
         return along(curves[site], sizes, lambda at: light_ns(site, at), is_root)
@@ -120,7 +120,7 @@ def at_site(curves: dict[tuple, Curve], site: tuple, sizes: np.ndarray, light_ns
 
 
 def _greatest(sites: Iterable[tuple], site: tuple) -> tuple | None:
-    """Return the nearest point within the range of all sites; None: `site` is below it, where a launch is the floor."""
+    """Return the nearest point within the range of all sites; None: `site` is below it, where launches dominate."""
     known = np.array(list(sites), dtype=float)
     return None if (known.min(axis=0) > site).any() else tuple(np.minimum(site, known.max(axis=0)).tolist())
 

@@ -1,12 +1,12 @@
-"""A database of operator times: which rows answer which question.
+"""A database of operator times: selection of the rows for each lookup.
 
 Traps of aiconfigurator's tables: message sizes of collectives count elements. Rows of fp8_block products that were
 launched by the host take 60 us at least and are refused (vLLM 0.24.0; 0.19.0 is sound): a kernel in a CUDA graph takes
-less than 10 us. Points faster than memory ran from a cache, as 12 % of the decodes on L40S with its 96 MB, up to three
-times too fast; they are raised to its bandwidth. All-reduces inside a graph and outside of one have rows of their own.
+less than 10 us. Points faster than memory ran from a cache, e.g. 12 % of the decodes on L40S with its 96 MB, up to
+three times too fast; they are raised to memory's bandwidth. All-reduces inside and outside a graph have separate rows.
 
 Two of its tables are not read. mamba2 (TensorRT-LLM's) holds the convolution of a layer alone, not its recurrence; kda
-was measured for Kimi-K3, whose kind of layer no model of ours has. Quantising activations (computescale) is not priced.
+was measured for Kimi-K3, with a kind of layer that no model in models/ has. computescale, quantising, is not priced.
 """
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +25,7 @@ from simulator.latency.operators.rows import GEMM_BITS, MATMUL_FORMATS, default,
 
 NCCL_NAMES = {"all_to_all": "alltoall"}
 EXCHANGED = "node_num", "hidden_size", "num_token", "num_topk", "num_experts"
-# Columns that tell rows apart; others may be left out where all rows hold the usual value.
+# Columns that identify rows; other columns may be left out if all rows hold the usual value.
 NEEDED = {
     "gemm": ("m", "n", "k"), "scale_matrix": ("m", "k"),
     "moe": ("num_tokens", "hidden_size", "inter_size", "topk", "num_experts"),
@@ -50,7 +50,7 @@ LONG_PRODUCT, LONGEST_PRODUCT = 4096, 16384             # tokens, see `sustained
 
 
 class Database:
-    """The tables of one system, read when first asked for.
+    """The tables of one system, read at first use.
 
     Parameters
     ----------
@@ -58,14 +58,14 @@ class Database:
     accelerator : AcceleratorSpec
         Its peak rates are the speed of light.
     deployment : Deployment
-        Needed by a profile of LLMServingSim or Frontier, which is of one model.
+        Required by a profile of LLMServingSim or Frontier, which is of one model.
     files : dict
-        Of each table, the newest first; None: those that `parameters` name.
+        Files of each table, the newest first; None: the files that `parameters` name.
     """
 
     def __init__(self, parameters, accelerator: AcceleratorSpec, deployment=None, files=None):
-        self.notes: list[str] = []              # what people should know of the tables
-        self.remade: list[str] = []             # and of conversions of them that were damaged, this once
+        self.notes: list[str] = []              # notes for people on the tables
+        self.remade: list[str] = []             # notes on damaged conversions, for this run only
         self.opened: dict[str, str] = {}        # path -> SHA-256
         self._profile, self._profile_digest = {}, ""
         if files is None and parameters.path is not None and deployment:
@@ -77,7 +77,7 @@ class Database:
             self.files = find_tables(parameters.path, parameters.system, accelerator.name, parameters.framework)
         self.used: dict[str, dict] = {}         # table -> file, version, sha256
         self.spikes: list[tuple] = []           # points left out: (site, size)
-        self.cached: dict[str, tuple] = {}      # what -> points faster than memory, of how many
+        self.cached: dict[str, tuple] = {}      # table -> (points faster than memory, number of points)
         self._parameters = parameters
         self._path, self._cache_directory = str(parameters.path), parameters.cache_directory
         self._accelerator = accelerator
@@ -115,24 +115,24 @@ class Database:
         return self._sites[key]
 
     def curves(self, key: tuple, read: Callable):
-        """Return what `read` returns, read once."""
+        """Return the result of `read`, which is called once per key."""
         if key not in self._sites:
             self._sites[key] = read()
         return self._sites[key]
 
-    # ---- for those that watch what is asked, see errors.py
+    # ---- notifications for a subclass that records lookups, see errors.py
 
     def hear(self, operator: str, times: Times, lookup: tuple | None = None) -> None:
-        """Hear which operator an answer is for.
+        """Receive the operator for which times were looked up.
 
-        lookup : table, curves, site and speed of light, where none of the methods below was asked.
+        lookup : table, curves, site and speed of light, if none of the methods below was called.
         """
 
     def hear_formula(self, operator: str) -> None:
-        """Hear that an operator has its time by `small_ns`."""
+        """Receive an operator priced by `small_ns`."""
 
     def hear_attention(self, operator: str, kind) -> None:
-        """Hear of which layers attention is: `kind.lookups` tells the curves."""
+        """Receive the layers of an attention operator; `kind.lookups` has the curves."""
 
     # ---- matrix products
 
@@ -182,14 +182,14 @@ class Database:
         return self._accelerator.flops_per_s(dtype) * 1e-9
 
     def small_ns(self, bytes_per_row: float, rows: np.ndarray, kernels: int = 1) -> np.ndarray:
-        """Return what operators between products take that move so many bytes."""
+        """Return the time of operators between products, by the bytes they move."""
         bandwidth = self.bytes_per_ns * self._parameters.memory_efficiency
         return rows * (bytes_per_row / bandwidth) + kernels * self._parameters.kernel_latency_us * 1e3
 
     def small(self, name: str, elements: float, tokens: np.ndarray) -> Times | None:
         """Return the times of one operator between products; None: not measured.
 
-        elements : that it moves for a token. Tables without this column are of one model, and hold its operators.
+        elements : elements moved per token. Tables without this column are of one model, and hold its operators.
         """
         curves = self.small_curves(name)
         if UNNAMED in curves:
@@ -211,12 +211,12 @@ class Database:
         return found
 
     def quantizing(self, width: float, tokens: np.ndarray) -> Times | None:
-        """Return what brings `width` elements a token into fp8; None: not measured."""
+        """Return the time to convert `width` elements a token to fp8; None: not measured."""
         return at_site(self.quantizing_curves(), (float(width),), tokens,
                        lambda site, at: 3 * at * site[0] / self.bytes_per_ns)
 
     def quantizing_curves(self) -> dict[tuple, Curve]:
-        """Return the curves over tokens of what brings elements into fp8, by their number."""
+        """Return the curves over tokens of converting elements to fp8, by their number."""
         return self.curves(("scale_matrix",), self._read_quantizing)
 
     def _read_quantizing(self) -> dict[tuple, Curve]:
@@ -239,7 +239,7 @@ class Database:
         wanted = {"step": 0.0} if phase == "context" else {}
         found = self.by_batch(columns, phase, ("num_heads", "num_key_value_heads", "head_dim"), kv_cache_dtype=kv_dtype,
                               window_size=float(window), **wanted)
-        if phase == "context":                  # its keys and values were written just before
+        if phase == "context":                  # its keys and values were just written, so they are cached
             return found
         token_bytes = 2 if kv_dtype == "fp8" else 4
         return {batch: self._from_memory(
@@ -248,7 +248,7 @@ class Database:
             * site[1] * site[2] * token_bytes) for batch, curves in found.items()}
 
     def attention(self, phase: str, batch: int, part, kv_dtype: str, window: int, lengths: np.ndarray) -> Times | None:
-        """Return the times of a measured batch size; None: no heads near these.
+        """Return the times of a measured batch size; None: no similar heads were measured.
 
         part : MultiHeadAttention, as one rank holds it.
         """
@@ -272,7 +272,7 @@ class Database:
         return light_ns
 
     def mixed_curves(self) -> dict[int, Curve]:
-        """Return by sequences what decodes take beside prompts.
+        """Return the curves of decodes beside prompts, by sequences.
 
         Over tokens in the KV cache after the step.
         """
@@ -286,7 +286,7 @@ class Database:
         return {int(batch): curve for (batch,), curve in self.split(columns, ("batch_size",), "kv").items()}
 
     def is_from_graph(self, columns: dict, table: str) -> bool:
-        """Say whether a table of kernels was replayed from a CUDA graph; else note it."""
+        """Return whether a table was replayed from a CUDA graph; if not, add a note."""
         floor_ns = float(columns["latency_ms"].min()) * 1e6
         if floor_ns > SLOWEST_GRAPH_FLOOR_NS:
             self.notes.append(f"{self.files[table][0]}: all rows take {floor_ns / 1e3:.0f} us at least: they were "
@@ -299,7 +299,7 @@ class Database:
         """Return the times of a gated delta rule and its convolution; None: not measured.
 
         part : GatedDeltaNet, as one rank holds it.
-        lengths : context: tokens of each prompt. generation: any, one token is computed whatever came before.
+        lengths : context: tokens of each prompt. generation: not used, one token costs the same at any length.
         """
         site = (float(part.num_key_heads), float(part.num_value_heads))
         kernels = self.recurrence_curves(phase, batch, part)
@@ -343,7 +343,7 @@ class Database:
     def collective(self, kind: str, ranks: int, num_bytes: np.ndarray, is_graph: bool) -> Times | None:
         """Return the times of a collective in one node; None: not measured.
 
-        num_bytes : as collective.pxd counts them.
+        num_bytes : counted as in collective/base.pxd.
         """
         curve = self.collective_curves(kind, is_graph).get((float(ranks),))
         if curve is None:
@@ -355,7 +355,7 @@ class Database:
         return self.curves(("collective", kind, is_graph), lambda: self._read_collective(kind, is_graph))
 
     def _read_collective(self, kind: str, is_graph: bool) -> dict[tuple, Curve]:
-        """Read vLLM's own all-reduce, and NCCL for what it does not do."""
+        """Read vLLM's own all-reduce, and NCCL for all other collectives."""
         found = {}
         columns = self.columns("nccl")
         if columns is not None:
@@ -380,8 +380,8 @@ class Database:
     def by_batch(self, columns: dict, phase: str, site: tuple[str, ...], **wanted) -> dict[int, dict]:
         """Return attention's curves by batch size and site.
 
-        wanted : what the columns of rows that count hold. A column that is left out holds it everywhere; one of
-        formats, bfloat16.
+        wanted : required values of columns. A missing column counts as equal to the value; a missing column of
+        formats, as bfloat16.
         """
         kept = np.full(len(columns["latency_ms"]), True)
         for name, value in wanted.items():
@@ -394,9 +394,9 @@ class Database:
         return found
 
     def _from_memory(self, what: str, curves: dict[tuple, Curve], num_bytes: Callable) -> dict[tuple, Curve]:
-        """Return curves that are nowhere faster than reading from memory, and count the points that were.
+        """Return curves raised to at least the time of reading from memory, and count the raised points.
 
-        Repeated measurements find small data in a cache; between two iterations all other weights pass through it.
+        Repeated measurements find small data in a cache; between two real iterations other weights replace it there.
         """
         raised = {}
         if prices.MEMORY_FLOOR in self._parameters.without:
@@ -409,17 +409,17 @@ class Database:
         return raised
 
     def split(self, rows: dict, site: tuple[str, ...], size: str) -> dict[tuple, Curve]:
-        """Return the curves of some rows, and remember what was left out of them."""
+        """Return the curves of some rows, and record the points left out."""
         return curves_by_site(rows, site, size, self.spikes)
 
 
 def sustained(curve: Curve) -> Curve:
-    """Return a product's curve with long products at the rate that lasts.
+    """Return a product's curve with long products at the sustained rate.
 
     Within milliseconds of full load an accelerator falls to the clocks that its power limit allows. Rows of a few
     thousand tokens were measured in less (B200, fp8: 2,610 TFLOP/s at 2,048 tokens, 2,220 at 32,768; H100, fp8: 1,400
-    at 8,192, 1,100 at 16,384), and an iteration of prompts lasts longer than that. So from LONG_PRODUCT tokens on none
-    is faster a token than the mean of those of LONGEST_PRODUCT and more.
+    at 8,192, 1,100 at 16,384), and an iteration of prompts lasts longer than that. So from LONG_PRODUCT tokens on, the
+    time per token is at least the mean over products of LONGEST_PRODUCT tokens and more.
     """
     is_longest, is_long = curve.sizes >= LONGEST_PRODUCT, curve.sizes >= LONG_PRODUCT
     if not is_longest.any():
@@ -429,5 +429,5 @@ def sustained(curve: Curve) -> Curve:
 
 
 def _says_how(columns: dict) -> bool:
-    """Say whether a table tells how it was timed, as those of `profile-gpu` do: no need to guess."""
+    """Return whether a table has a column `timing`, as those of `profile-gpu`, so that no guess is needed."""
     return "timing" in columns

@@ -1,14 +1,14 @@
-"""Dispatch and combine of wide expert parallelism, as DeepEP does them: aiconfigurator's wideep_deepep tables.
+"""Dispatch and combine of wide expert parallelism by DeepEP: aiconfigurator's wideep_deepep tables.
 
 A row of either table is one kernel for `num_token` tokens on each rank, of `hidden_size`, to `num_topk` of
-`num_experts` experts over `node_num` nodes. The bandwidths in the table of the low-latency mode tell what is counted:
+`num_experts` experts over `node_num` nodes. The bandwidths in the table of the low-latency mode imply its bytes:
 7168 wide, one token to 8 experts, dispatched in fp8 with a float32 scale per 128 elements and 16 bytes of head, makes
-8 (7168 + 224 + 16) bytes a rank, combined in bfloat16 8 x 14,336. Times are microseconds. Of the normal mode, vLLM's
-"deepep_high_throughput", a kernel is the sum of `transmit` and `notify`, and rows of 20 multiprocessors count, DeepEP's
-default (Buffer.num_sms, deepseek-ai/DeepEP).
+8 (7168 + 224 + 16) bytes a rank, combined in bfloat16 8 x 14,336. Times are microseconds. In the normal mode, vLLM's
+"deepep_high_throughput", a kernel is the sum of `transmit` and `notify`; only rows of 20 multiprocessors are used,
+DeepEP's default (Buffer.num_sms, deepseek-ai/DeepEP).
 
-Ranks are those of whole nodes, 8 accelerators each, 4 in GB200 and GB300 (num_gpus_per_node of the system files). Other
-numbers of ranks were not measured, and there is no answer. Version 0.5.12 holds one node, 0.5.6.post2 up to 8.
+Ranks fill whole nodes, of 8 accelerators, or 4 for GB200 and GB300 (num_gpus_per_node of the system files). Other
+numbers of ranks were not measured and have no times. Version 0.5.12 holds one node, 0.5.6.post2 up to 8.
 """
 import numpy as np
 
@@ -27,7 +27,7 @@ def exchange_times(database, mode: str, ranks: int, site: tuple, tokens: np.ndar
     ----------
     mode : a key of TABLES.
     site : (hidden size, experts of a token, experts).
-    tokens : on each rank.
+    tokens : tokens on each rank.
     """
     found = {}
     for what in ("dispatch", "combine"):
@@ -48,7 +48,7 @@ def exchange_curves(database, mode: str, ranks: int, what: str) -> dict[tuple, C
 
 
 def light(site: tuple, tokens: np.ndarray) -> np.ndarray:
-    """Return a time in proportion to what is sent: sites are compared by it."""
+    """Return a time in proportion to the sent bytes, for comparison of sites."""
     hidden, chosen, _ = site
     return tokens * hidden * chosen
 

@@ -1,10 +1,10 @@
-"""What operator tables know of their own error: each lookup of a composition, and the points left out of its curves.
+"""Leave-one-out errors of operator tables, from the lookups of a composition and the points of their curves.
 
-`Watched` is a database that answers as any and remembers what was asked; the composition tells it which operator an
-answer was for. What no table answered has the error of the roofline by one share of peak, which answers for it; small
-operators that of their formula. A stand-in (another format's kernels, the utilisation of another format) has the
-roofline's error, too: nothing was measured of it. What a collective model answers, and recurrences of linear attention
-by the roofline, have no known error.
+`Watched` is a database that also records its lookups; the composition reports the operator of each result. An operator
+without a table is priced by the roofline, and has the error of the roofline by one share of peak; small operators have
+the error of their formula. A substitute (kernels or utilisation of another format) also has the roofline's error, since
+it was not measured. Results of a collective model, and recurrences of linear attention by the roofline, have no known
+error.
 """
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,7 +26,7 @@ PHASES = {"prefill_attention": ("context", "prefill"), "decode_attention": ("gen
 
 
 class Question(NamedTuple):
-    """A lookup: curves of sites, the site asked for, its speed of light."""
+    """A lookup: curves of sites, the requested site, its speed of light."""
 
     table: str
     curves: dict
@@ -36,11 +36,11 @@ class Question(NamedTuple):
 
     @property
     def is_measured(self) -> bool:
-        """That very site was."""
+        """Whether exactly this site was measured."""
         return self.site in self.curves
 
     def inside(self) -> Spread | None:
-        """Return the errors within the sizes that were measured."""
+        """Return the errors within the measured sizes."""
         if not self.is_measured:
             return measured_spread(site_sizes(self.curves, self.site, self.light_ns, self.is_root),
                                    f"{self.table}: nearest sites left out")
@@ -48,7 +48,7 @@ class Question(NamedTuple):
         return measured_spread(sizes, f"{self.table}: inner points left out")
 
     def outside(self) -> Spread | None:
-        """Return the errors beyond them."""
+        """Return the errors beyond the measured sizes."""
         if self.is_measured:
             return measured_spread(edge_sizes(self.curves[self.site], self._light_of_site, self.is_root),
                                    f"{self.table}: end points left out")
@@ -60,7 +60,7 @@ class Question(NamedTuple):
 
 
 class Watched(Database):
-    """A database that knows afterwards how far each operator is off.
+    """A database that computes the error of each operator from the recorded lookups.
 
     Parameters
     ----------
@@ -71,13 +71,13 @@ class Watched(Database):
     def __init__(self, parameters, deployment):
         super().__init__(parameters, deployment.accelerator, deployment)
         self._deployment = deployment
-        self._asked: dict[int, tuple[np.ndarray, Question]] = {}        # by identity of the times that answered
+        self._asked: dict[int, tuple[np.ndarray, Question]] = {}        # by identity of the returned times
         self._found: dict[str, dict[object, OperatorError]] = {}        # by operator and lookup
 
-    # ---- what is asked
+    # ---- recording of lookups
 
     def gemm(self, dtype, n, k, tokens):
-        """Answer, and remember the question; so the others."""
+        """Return the times, and record the lookup; as do the methods below."""
         times = super().gemm(dtype, n, k, tokens)
         return self._remember(times, "gemm", self.gemm_curves(dtype), (n, k), self.gemm_light(dtype))
 
@@ -112,10 +112,10 @@ class Watched(Database):
             self._asked[id(times.ns)] = times.ns, Question(table, curves, tuple(map(float, site)), light_ns)
         return times
 
-    # ---- for which operator
+    # ---- recording of operators
 
     def hear(self, operator, times, lookup=None):
-        """Note which operator an answer was for."""
+        """Record the operator of a result."""
         question = Question(*lookup) if lookup else self._asked.get(id(times.ns), (None, None))[1]
         key = (id(question.curves), question.site) if question else len(self._found.get(operator, ()))
         noted = self._found.setdefault(operator, {})
@@ -123,11 +123,11 @@ class Watched(Database):
             noted[key] = self._error(operator, times, question)
 
     def hear_formula(self, operator):
-        """Note that an operator has its time by the formula of small ones."""
+        """Record that an operator is priced by the formula of small operators."""
         self._found.setdefault(operator, {})["formula"] = OperatorError(FORMULA)
 
     def hear_attention(self, operator, kind):
-        """Note which curves the attention of layers that are alike was read from."""
+        """Record the curves of the attention of equal layers."""
         phase, law = PHASES[operator]
         found = [self._attention_error(*each) for each in kind.lookups(phase)]
         if not any(each.inside for each in found):
@@ -156,13 +156,13 @@ class Watched(Database):
             return OperatorError(self._law(*law_of(operator, self._deployment)), None, is_outside, (question.table,))
         inside, outside = question.inside(), question.outside() if is_outside.any() else None
         if inside is None and not is_outside[1:].all():
-            inside = outside or self._law(*law_of(operator, self._deployment))      # too few points to leave one out
+            inside = outside or self._law(*law_of(operator, self._deployment))      # too few points for leave-one-out
         return OperatorError(inside, outside, is_outside, (question.table,))
 
     def _law(self, operator: str, dtype: str) -> Spread:
         return law_spread(operator, dtype, self._deployment.accelerator, by_share=True)
 
-    # ---- what was found
+    # ---- results
 
     def errors(self, tables) -> dict[str, OperatorError]:
         """Return the error of each operator of IterationTables."""
@@ -175,7 +175,7 @@ class Watched(Database):
 
 
 def law_of(operator: str, deployment) -> tuple[str, str]:
-    """Return under which operator and format the errors of the roofline tell of one."""
+    """Return the operator and format of an operator in the roofline's errors."""
     if operator in COMMUNICATION:
         return "all_reduce", ""
     if operator == "experts":
@@ -184,14 +184,14 @@ def law_of(operator: str, deployment) -> tuple[str, str]:
 
 
 def kv_format(deployment) -> str:
-    """Return the format of the KV cache as tables name it."""
+    """Return the tables' name of the format of the KV cache."""
     return "fp8" if deployment.kv_cache_bytes == 1 else "bfloat16"
 
 
 def error_of_missing(name: str, deployment) -> str:
-    """Say how far the roofline is off that answers for an entry of `missing`."""
+    """Return as text the error of the roofline, which prices an entry of `missing`."""
     if name == "linear_attention":
-        return "how far it is off nobody knows"
+        return "with unknown error"
     if name.endswith((" prefill", " decode")):
         law = name.rpartition(" ")[2], kv_format(deployment)
     else:
@@ -212,9 +212,9 @@ def _together(errors) -> OperatorError:
 
 
 def varied(tables, errors: dict[str, OperatorError], factors: dict[str, tuple[float, float]]):
-    """Return IterationTables with the times of operators multiplied.
+    """Return IterationTables with factors on the times of operators.
 
-    factors : within what was measured, and beyond it, by operator; others stay as they are.
+    factors : by operator, within and outside the measured range; other operators are unchanged.
     """
     def of(name, ns):
         if name not in factors:

@@ -1,15 +1,15 @@
-"""Routed experts in tables of operators: which kernel serves them, and which of its rows are sound.
+"""Routed experts in tables of operators: choice of the kernel and of its valid rows.
 
-One format may be served by several kernels, which a table tells apart in `kernel_source`. Of mxfp4 (gpt-oss), vLLM runs
-Marlin on Hopper and on Ada and workstation Blackwell (vllm-project/vllm pull request 27523, issue 31085), and on
-Blackwell servers FlashInfer's product with activations of mxfp8. Tables of Hopper hold Marlin for other mixtures only.
-There its utilisation is taken at as many rows an expert, and no time below the one tabled for this mixture with another
-kernel: the launches of a mixture this small, which no utilisation knows, are in that one.
+One format may have several kernels, named in the column `kernel_source`. For mxfp4 (gpt-oss), vLLM runs Marlin on
+Hopper and on Ada and workstation Blackwell (vllm-project/vllm pull request 27523, issue 31085), and on Blackwell
+servers FlashInfer's product with activations of mxfp8. Tables of Hopper hold Marlin for other mixtures only. Then
+Marlin's utilisation at an equal number of rows per expert is used, but no time below the tabled time of this mixture
+with another kernel, which includes the launches of such a small mixture.
 
-Rows of a quantised format that take longer than those of bfloat16, the same site, load and tokens, were measured with
-another kernel than the one that serves: 8-bit weights are read in half the time. aiconfigurator's fp8 rows of vLLM
-0.24.0 on H200 take 2.08 ms at 16 tokens, those of 0.19.0 0.32 ms. Such a version is not used. Where no other one has
-the format, it is priced with the utilisation of bfloat16.
+Rows of a quantised format that take longer than bfloat16 rows of equal site, load and tokens were measured with a
+kernel that is not used in serving: 8-bit weights are read in half the time. aiconfigurator's fp8 rows of vLLM 0.24.0 on
+H200 take 2.08 ms at 16 tokens, those of 0.19.0 0.32 ms. Such a version is not used. If no other version has the format,
+it is priced with the utilisation of bfloat16.
 """
 from collections.abc import Callable
 
@@ -20,10 +20,10 @@ from simulator.latency.operators.curves import EXTRAPOLATED, INTERPOLATED, Times
 from simulator.latency.operators.rows import GEMM_BITS, MATMUL_FORMATS, default, formats, rows_where
 
 SITE = ("hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size")
-# aiconfigurator's default. With it decodes of gpt-oss-120b on H200 came out 2 % too short, with even loads 10 % too
+# aiconfigurator's default. With it decodes of gpt-oss-120b on H200 are 2 % too short, with even loads 10 % too
 # long (61 closed loops, tables of Triton kernels).
 SKEWED = "power_law_1.01"
-FEW_TOKENS = 256                # up to as many, experts are bound by the weights that they read
+FEW_TOKENS = 256                # up to this number, reading weights limits experts
 MXFP4, MXFP8 = "w4a16_mxfp4", "w4a8_mxfp4_mxfp8"
 KERNELS = {"marlin": "marlin", "triton": "triton", "flashinfer": "flashinfer"}      # in `kernel_source`
 SERVERS_OF_FP4 = ("Blackwell", "Blackwell Ultra")
@@ -58,7 +58,7 @@ class ExpertTables:
         return self._borrowed(dtype, kernel, site, tokens) or found or self._at(dtype, None, site, tokens)
 
     def kernel(self, dtype: str) -> str | None:
-        """Return the kernel that serves a format; None: whatever the tables have.
+        """Return the kernel of a format; None: any kernel in the tables.
 
         A key of KERNELS, or MXFP8.
         """
@@ -126,14 +126,14 @@ class ExpertTables:
         return kept
 
     def _is_loaded(self, loads: np.ndarray, kept: np.ndarray) -> np.ndarray:
-        """Say which rows have the load asked for; by default the skewed one, or else the even one."""
+        """Return the mask of rows with the requested load; by default the skewed load, or else the even one."""
         if self._load is not None:
             return loads == self._load
         skewed = loads == SKEWED
         return skewed if (skewed & kept).any() else loads == "balanced"
 
     def _is_slower_than_plain(self, columns: dict, dtype: str, kernel: str | None) -> bool:
-        """Say whether rows of few tokens take longer, in the median, than bfloat16 at the same site."""
+        """Return whether the median time at few tokens is longer than for bfloat16 at equal sites."""
         if GEMM_BITS[dtype] > 8:
             return False
         plain, found = (self._few(columns, *which) for which in (("bfloat16", None), (dtype, kernel)))
@@ -159,14 +159,14 @@ class ExpertTables:
                                np.full(len(tokens), EXTRAPOLATED, dtype=np.uint8))
 
     def _borrowed(self, dtype: str, kernel: str, site: tuple, tokens: np.ndarray) -> Times | None:
-        """Return the times of a kernel that was measured for other mixtures; None: it was not, or not so spread."""
+        """Return the times of a kernel measured for other mixtures; None: none with equal TP and EP was."""
         curves, light = self.curves(dtype, kernel), self.light(dtype)
         spread = {other: curve for other, curve in curves.items() if other[4:] == site[4:]}
         nearest = neighbours({other[:2] for other in spread}, site[:2]) or [(other[:2], 1.0) for other in spread]
         efforts, weights = np.zeros(len(tokens)), 0.0
         for widths, distance in nearest:
             other = min((each for each in spread if each[:2] == widths), key=lambda each: abs(each[3] - site[3]))
-            alike = tokens * (site[2] / site[3]) / (other[2] / other[3])        # as many rows an expert
+            alike = tokens * (site[2] / site[3]) / (other[2] / other[3])        # equal rows per expert
             times = along(spread[other], alike, lambda at, other=other: light(other, at))
             efforts += light(other, alike) / times.ns / max(distance, 1e-9)
             weights += 1 / max(distance, 1e-9)

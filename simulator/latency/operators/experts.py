@@ -1,7 +1,7 @@
 """Experts that are not loaded evenly, in tables of operators.
 
-Their time is that of evenly loaded ones at as many tokens as keep every rank as busy as the busiest: table(T x
-imbalance). Which of them are needed the tables do not tell: they were measured with as many as T tokens choose evenly.
+Their time is that of evenly loaded experts at the number of tokens that loads every rank like the busiest: table(T x
+imbalance). The number of needed experts is that of T tokens that choose evenly, as in the measurements.
 """
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ NOTE = ("experts are looked up at tokens x imbalance: how many experts of a rank
 def unevenly_loaded(tables, experts: ExpertPricing, data_ranks: int):
     """Return IterationTables of the busiest rank: `experts` and `imbalance` add up.
 
-    data_ranks : over which the tokens of an iteration are spread; tables go by those of one.
+    data_ranks : number of ranks over which tokens are spread; tables are by the tokens of one rank.
     """
     even_ns = tables.tokens_ns["experts"]
     tokens = np.arange(len(even_ns), dtype=float)
@@ -31,6 +31,6 @@ def unevenly_loaded(tables, experts: ExpertPricing, data_ranks: int):
 
 
 def exchange_of(tables) -> np.ndarray:
-    """Return what tokens take to their experts and back, by tokens of a rank."""
+    """Return the time of exchanging tokens with experts, by tokens of a rank."""
     return sum((tables.tokens_ns[name] for name in EXCHANGES if name in tables.tokens_ns),
                np.zeros(len(next(iter(tables.tokens_ns.values())))))

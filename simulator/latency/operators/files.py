@@ -1,12 +1,12 @@
-"""Find the files of a database of operator times, and read one as columns.
+"""Files of a database of operator times: finding them, and reading one as columns.
 
-Two layouts are known: that of aiconfigurator (Apache-2.0, the PyPI package aiconfigurator-core), as installed or as a
-copy of its folder `systems`,
+Two layouts are supported: that of aiconfigurator (Apache-2.0, the PyPI package aiconfigurator-core), as installed or as
+a copy of its folder `systems`,
 
     systems/data/<system>/<family>/<framework>/<version>/<table>_perf.parquet
 
-and one folder of tables of one system, <table>_perf.parquet, .csv or .csv.gz. Of several versions the newest counts
-that holds usable rows; see database.py. Columns of one value may be left out of CSV files.
+and one folder of tables of one system, <table>_perf.parquet, .csv or .csv.gz. Of several versions the newest
+one with usable rows is read; see database.py. Columns of one value may be left out of CSV files.
 """
 import re
 from importlib.util import find_spec
@@ -24,14 +24,14 @@ SYSTEMS = {
     "b300-sxm-288gb": "b300_sxm", "gb200": "gb200", "gb300": "gb300", "l40s": "l40s", "l4": "l4", "a30": "a30",
     "rtx-pro-6000-server": "rtx_pro_6000_server", "intel-b60": "b60"}
 SUFFIXES = ("_perf.parquet", "_perf.csv", "_perf.csv.gz")
-# Tables that vLLM's part of the database lacks, and that others lend: the kernel of latent attention, whose whole
-# block vLLM's times; DeepEP's dispatch and combine, one library for all.
+# Tables that vLLM's part of the database lacks, taken from other frameworks: the kernel of latent attention, of which
+# vLLM's part times the whole block; DeepEP's dispatch and combine, a library shared by all.
 LENDERS = ("sglang", "trtllm")
 LENT = ("context_mla", "generation_mla", "wideep_deepep_ll", "wideep_deepep_normal")
-# Tables of DeepEP have times of their own, in microseconds, some of them 0.
+# Time columns of DeepEP's tables, in microseconds; some values are 0.
 EXCHANGE_TIMES = ("dispatch_transmit_us", "dispatch_notify_us", "dispatch_avg_t_us",
                   "combine_transmit_us", "combine_notify_us", "combine_avg_t_us")
-# What tables are keyed by; all columns that are read are one of these.
+# Key columns, as texts and as numbers; no other key columns are read.
 TEXTS = frozenset({"gemm_dtype", "attn_dtype", "kv_cache_dtype", "mla_dtype", "moe_dtype", "distribution",
                    "allreduce_dtype", "nccl_dtype", "backend", "op_name", "collective", "kernel_source", "phase",
                    "gemm_type", "model", "operator", "timing"})
@@ -48,8 +48,8 @@ def find_tables(path: str | None, system: str | None, accelerator: str, framewor
     Parameters
     ----------
     path : a folder in one of the layouts; None: the installed package.
-    system : name of the system in the database; None: that of `accelerator`.
-    framework : whose kernels: vllm, sglang, trtllm.
+    system : name of the system in the database; None: the system of `accelerator`.
+    framework : framework of the timed kernels: vllm, sglang, trtllm.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def find_tables(path: str | None, system: str | None, accelerator: str, framewor
 
 
 def version_of(path: Path) -> str:
-    """Return the version of the framework in a file's path, or nothing."""
+    """Return the version of the framework in a file's path, or the empty text."""
     return path.parent.name if re.match(r"\d", path.parent.name) else ""
 
 
@@ -83,7 +83,7 @@ def read_columns(path: Path) -> dict[str, np.ndarray]:
     Raises
     ------
     InputErrors
-        The file cannot be read; a cell is not what its column holds, with line and column.
+        The file cannot be read; a cell does not fit its column, with line and column.
     """
     columns = _read_parquet(path) if path.suffix == ".parquet" else _read_csv(path)
     if "latency_ms" not in columns:
@@ -148,7 +148,7 @@ def _read_csv(path: Path) -> dict[str, np.ndarray]:
 
 def _read_parquet(path: Path) -> dict[str, np.ndarray]:
     try:
-        import pyarrow.parquet as parquet  # heavy, and only files of this form need it
+        import pyarrow.parquet as parquet  # slow import, needed for Parquet files only
         from pyarrow import ArrowException
     except ImportError as error:
         raise MissingExtra([f"{path}: Parquet needs pyarrow; install it with {INSTALL}"]) from error

@@ -1,16 +1,16 @@
-"""Read Frontier's profile of one model on one accelerator as operator tables; Vidur's files have the same form.
+"""Frontier's profile of one model on one accelerator as operator tables; Vidur's files have this form, too.
 
-Its folder holds linear_op.csv (or mlp.csv), attention.csv and moe.csv, any of them, plain or .gz; times of one layer in
-ms, of which the medians count. linear_op_kernel_only.csv, the same without launches by the host, comes first where the
-engine runs CUDA graphs. Facts of the columns (NetX-lab/Frontier at a4b22df, MIT):
+Its folder holds one or more of linear_op.csv (or mlp.csv), attention.csv and moe.csv, plain or .gz; times of one layer
+in ms; the medians are used. linear_op_kernel_only.csv, without launches by the host, takes precedence if the engine
+runs CUDA graphs. Facts of the columns (NetX-lab/Frontier at a4b22df, MIT):
 
-- operators that tensor parallelism does not split (norms, embedding, head) stand in rows of degree 1 alone;
+- operators that tensor parallelism does not split (norms, embedding, head) are only in rows of degree 1;
 - a row of attention.csv is a decode step of `batch_size` sequences with `kv_cache_size` tokens before it, or a prompt's
-  chunk; taken are decodes, and single prompts without a prefix. Batches of both, and skewed ones, are left out;
-- a row of moe.csv is one rank with 1/EP of the experts, `total_routed_tokens` tokens each of which goes to one of them:
-  as many as T = total x EP / chosen tokens of the whole batch bring it. Uniform routing by a router's logits counts.
+  chunk; only decodes, and single prompts without a prefix, are used. Mixed batches, and skewed ones, are left out;
+- a row of moe.csv is one rank with 1/EP of the experts and `total_routed_tokens` pairs of a token and a local expert,
+  which T = total x EP / chosen tokens of the whole batch produce. Only uniform routing by a router's logits is used.
 
-No collectives, no sampler. All times but kernel_only hold what the host takes to launch a kernel.
+No collectives, no sampler. All times except kernel_only include the host's time to launch a kernel.
 """
 from pathlib import Path
 
@@ -30,7 +30,7 @@ NAMES = "linear_op_kernel_only", "linear_op", "mlp", "attention", "moe"
 
 
 def profile_files(folder: Path) -> dict[str, Path]:
-    """Return the files of such a folder by name; empty: it is none."""
+    """Return the files of a profile's folder by name; empty: it is no such folder."""
     found = {name: path for name in NAMES for path in (folder / f"{name}.csv", folder / f"{name}.csv.gz")
              if path.is_file()}
     return found if all(_is_one(path) for path in found.values()) else {}
@@ -41,7 +41,7 @@ def _is_one(path: Path) -> bool:
 
 
 def read_profile(files: dict[str, Path], deployment: Deployment, is_graph: bool) -> dict[str, dict[str, np.ndarray]]:
-    """Return tables by name, each as files.read_columns does.
+    """Return tables by name, each in the form of files.read_columns.
 
     Raises
     ------
@@ -78,7 +78,7 @@ def _gemm(file: ProfileCsv, deployment: Deployment) -> dict[str, np.ndarray]:
 
 
 def _format(file: ProfileCsv, product: Product) -> str:
-    """Return the format of weights: profiling_precision is that of activations."""
+    """Return the format of weights; profiling_precision is the format of activations."""
     signature = file.texts("quant_signature")[0] if file.has("quant_signature") else ""
     if "block=" in signature and "block=none" not in signature:
         return "fp8_block" if product.is_quantized else "bfloat16"
@@ -147,7 +147,7 @@ def _moe(file: ProfileCsv, deployment: Deployment) -> dict[str, np.ndarray]:
 
 
 def _router(file: ProfileCsv, model) -> dict[str, np.ndarray]:
-    """Return the product of the router, which every rank holds whole."""
+    """Return the product of the router, of which every rank holds all weights."""
     file = file.where(hidden_dim=model.hidden_size, num_experts=model.moe.num_experts)
     tokens, ms = _sum(file, ("moe_gating_linear",))
     return {"gemm_dtype": np.full(len(ms), "bfloat16"), "m": tokens, "latency_ms": ms,
@@ -164,7 +164,7 @@ def _degrees(file: ProfileCsv) -> np.ndarray:
 
 
 def _sum(file: ProfileCsv, columns: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Return tokens and the sum of columns, of rows that hold all of them."""
+    """Return tokens and the sum of columns, for rows with all these columns."""
     names = [f"time_stats.{column}.median" for column in columns]
     if not all(file.has(name) for name in names):
         return np.zeros(0), np.zeros(0)
@@ -173,7 +173,7 @@ def _sum(file: ProfileCsv, columns: tuple[str, ...]) -> tuple[np.ndarray, np.nda
 
 
 def _means(sizes: np.ndarray, ms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sizes, increasing, and the mean time of each: routings differ by their seed."""
+    """Return the sizes, increasing, and the mean time of each over the random routings."""
     each, places = np.unique(sizes, return_inverse=True)
     return each, np.bincount(places, ms) / np.bincount(places)
 

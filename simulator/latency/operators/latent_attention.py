@@ -1,14 +1,14 @@
-"""Latent attention, dense and sparse: measured as a kernel, or as the whole block, its products included.
+"""Latent attention, dense and sparse, measured as a kernel or as the whole block with its products.
 
 `context_mla` and `generation_mla` time the kernel. `mla_*_module` and `dsa_*_module` time a block of DeepSeek-V3, V3.2
-or GLM-5 from its input to its output product; vLLM's launched by the host, 66 us on H200 and 140 us (sparse) at least.
-What a block takes beyond its products, rotary embedding and KV write is its attention (sparse: with the indexer), so
-products and this rest add up to the measured block. The rest does not depend on the width of the model; it is taken
-from rows with bfloat16 products where there are any, products of fp8_block having been launched by the host in vLLM's
-tables (database.py), and is never below the speed of light.
+or GLM-5 from its input to its output product; vLLM's are launched by the host, 66 us on H200 and 140 us (sparse) at
+least. The time of a block minus its products, rotary embedding and KV write is its attention (sparse: with the
+indexer), so products and attention add up to the measured block. The difference does not depend on the width of the
+model; it is taken from rows with bfloat16 products if there are any, since vLLM's tables have fp8_block products
+launched by the host (database.py), and is never below the speed of light.
 
-Prompts run outside of CUDA graphs in vLLM, on other kernels than its decodes: the block's table comes first. Decodes
-are replayed from a graph: the kernel's table comes first, and the block's, where it must stand in, is told of. On one
+Prompts run outside of CUDA graphs in vLLM, on other kernels than its decodes: the block's table takes precedence.
+Decodes are replayed from a graph: the kernel's table takes precedence, and use of the block's table adds a note. On one
 H200, 128 heads, one sequence of 1024 tokens: 173 us for the block, 128 us for products and kernel. Sparse attention has
 no kernel tables of this form. Rows of blocks with a prefix (dsa, step 128) are not used.
 """
@@ -21,7 +21,7 @@ from simulator.domain.layer_spec import Indexer, LatentAttention
 from simulator.domain.products import products_of, rotated_and_written
 from simulator.latency.operators.curves import Curve, Times, at_site
 
-# Facts of the config.json of each; heads are the tables' own column.
+# From the config.json of each; the number of heads is a column of the tables.
 _V3 = LatentAttention(num_heads=1, query_rank=1536, kv_rank=512, nope_head_dim=128, rope_head_dim=64,
                       value_head_dim=128)
 _GLM_5 = LatentAttention(num_heads=1, query_rank=2048, kv_rank=512, nope_head_dim=192, rope_head_dim=64,
@@ -33,7 +33,7 @@ BLOCKS = {                      # model -> hidden size, attention
 
 
 class LatentTables:
-    """Times of latent attention by heads, whatever the rank of its queries.
+    """Times of latent attention by heads, independent of the rank of its queries.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ class LatentTables:
         return {}
 
     def _products_ns(self, name: str, heads: int, gemm_type: str, rows: np.ndarray) -> np.ndarray | None:
-        """Return what products, rotation and writing of a block take; None: not measured."""
+        """Return the time of products, rotary embedding and KV write of a block; None: not measured."""
         hidden, part = BLOCKS[name]
         part = replace(part, num_heads=heads)
         products = [self._database.gemm(gemm_type, each.n, each.k, rows) for each in products_of(part, hidden)]

@@ -1,13 +1,13 @@
-"""How far interpolation in operator tables is off: points left out, each predicted from the others.
+"""Leave-one-out errors of interpolation in operator tables: each point is predicted from the others.
 
-Sizes of errors are |ln(predicted / measured)|. What is left out is what an iteration asks for:
+Errors are |ln(predicted / measured)|. The points left out correspond to the lookups of an iteration:
 
 - a curve that was measured: each inner point of it (which doubles the gaps that are interpolated in use);
-- attention of decodes: each inner point together with its batch size, between the batches beside it, whose own points
-  of that length are left out, too;
+- attention of decodes: each inner point together with its batch size, predicted from the two neighbouring batch sizes,
+  with their points of that length left out, too;
 - a site that was not measured: whole curves of the sites nearest to it;
 - beyond the end of a curve: each point of its longer half, from those before it;
-- beyond all sites: sites on the border, from those that are smaller on that side.
+- beyond all sites: sites on the border, from the sites that are smaller in that direction.
 """
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from simulator.latency.operators.curves import Curve, LightSpeed, along, at_site
 
-NUM_SITES = 16                  # that are left out, the nearest
+NUM_SITES = 16                  # number of nearest sites left out
 
 
 def along_sizes(curve: Curve, light_ns: Callable, is_root: bool = False) -> np.ndarray:
@@ -26,7 +26,7 @@ def along_sizes(curve: Curve, light_ns: Callable, is_root: bool = False) -> np.n
 
 
 def edge_sizes(curve: Curve, light_ns: Callable, is_root: bool = False) -> np.ndarray:
-    """Return the errors of the longer half of a curve, beyond all before it."""
+    """Return the errors of a curve's longer half, predicted from shorter points."""
     beyond = range(max(1, (len(curve.sizes) + 1) // 2), len(curve.sizes))
     return _sizes([(along(Curve(curve.sizes[:i], curve.ns[:i]), curve.sizes[i:i + 1], light_ns, is_root).ns[0],
                     curve.ns[i]) for i in beyond])
@@ -35,14 +35,14 @@ def edge_sizes(curve: Curve, light_ns: Callable, is_root: bool = False) -> np.nd
 def site_sizes(curves: dict[tuple, Curve], site: tuple, light_ns: LightSpeed, is_root: bool = False) -> np.ndarray:
     """Return the errors of whole curves, of the sites nearest to one.
 
-    Those with none near them are passed over.
+    Sites without another one near them are skipped.
     """
     return _curves_left_out(curves, _nearest(curves, site), light_ns, is_root,
                             lambda left: {other: curve for other, curve in curves.items() if other != left})
 
 
 def border_sizes(curves: dict[tuple, Curve], site: tuple, light_ns: LightSpeed, is_root: bool = False) -> np.ndarray:
-    """Return the errors of the greatest sites, each side in turn."""
+    """Return the errors of the largest sites, for each dimension of sites."""
     greatest, found = np.max(list(curves), axis=0), []
     for axis, most in enumerate(greatest):
         border = {other: curve for other, curve in curves.items() if other[axis] == most}
@@ -54,7 +54,7 @@ def border_sizes(curves: dict[tuple, Curve], site: tuple, light_ns: LightSpeed, 
 
 
 def grid_sizes(by_batch: dict[int, dict], site: tuple, light_of: Callable) -> np.ndarray:
-    """Return the errors of decodes, inner batch sizes and lengths left out.
+    """Return the errors of decodes with inner batch sizes and lengths left out.
 
     light_of : returns the speed of light of a batch size.
     """
@@ -69,7 +69,7 @@ def grid_sizes(by_batch: dict[int, dict], site: tuple, light_of: Callable) -> np
 
 
 def _beside(curve: Curve, size: float, light_ns: Callable) -> float:
-    """Return what a curve says at a size without its point there."""
+    """Return the time of a curve at a size, without its point there."""
     at = np.flatnonzero(curve.sizes == size)
     rest = _without(curve, at[0]) if len(at) and len(curve.sizes) > 1 else curve
     return along(rest, np.array([size]), light_ns).ns[0]
@@ -86,7 +86,7 @@ def _curves_left_out(curves, chosen, light_ns, is_root, others_of: Callable) -> 
 
 
 def _nearest(sites, site: tuple) -> list[tuple]:
-    """Return the sites nearest to one in octaves, itself left out."""
+    """Return the sites nearest to one in octaves, except itself."""
     others = sorted(other for other in sites if other != site)
     if not others:
         return []
@@ -99,5 +99,5 @@ def _without(curve: Curve, i: int) -> Curve:
 
 
 def _sizes(pairs: list[tuple[float, float]]) -> np.ndarray:
-    """Return the sizes of errors of (predicted, measured)."""
+    """Return the absolute errors of pairs (predicted, measured)."""
     return np.array([abs(np.log(predicted / measured)) for predicted, measured in pairs])

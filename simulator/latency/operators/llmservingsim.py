@@ -1,11 +1,11 @@
-"""Read LLMServingSim's profile of one model on one accelerator as operator tables.
+"""LLMServingSim's profile of one model on one accelerator as operator tables.
 
 Its folder of one degree of tensor parallelism, tp<N>, holds dense.csv (layer, tokens, time_us), per_sequence.csv
 (layer, sequences, time_us), attention.csv (prefill_chunk, kv_prefill, n_decode, kv_decode, time_us) and, for experts,
 moe.csv (tokens, activated_experts, time_us), plain or .gz; times of one layer, 16-bit; and skew_fit.csv (pc, n_label,
-skew_rate_label, kv_big_label, kp_label, alpha, n_samples), of decodes of unequal contexts, where it was made. Of
-attention, batches of prompts or of decodes alone are taken, of prompts those without a prefix. Of experts, the row
-whose number of distinct experts is nearest to the expected one, E (1 - (1 - k/E)^T). Source: casys-kaist/LLMServingSim
+skew_rate_label, kv_big_label, kp_label, alpha, n_samples), of decodes of unequal contexts, if it was made. From
+attention, batches of prompts without prefix, or of decodes, are used; from experts, the row with the number of distinct
+experts nearest to the expected one, E (1 - (1 - k/E)^T). Source: casys-kaist/LLMServingSim
 at 5daddb2 (MIT).
 """
 import re
@@ -19,21 +19,21 @@ from simulator.domain.products import head_product, products_of
 from simulator.errors import InputErrors
 
 LAYERS = {"qkv": "qkv_proj", "attention_out": "o_proj", "up_gate": "gate_up_proj", "down": "down_proj"}
-PROMPT_TOKENS = 128             # of chunks beside which decodes are looked at, at least
-SHORTEST_US = 0.5               # that decodes add; less is noise of the measurement
+PROMPT_TOKENS = 128             # minimum tokens of a chunk in the mixed batches that are used
+SHORTEST_US = 0.5               # minimum time added by decodes; less is measurement noise
 SMALL = {"rope_kv_write": ("rotary_emb",), "qk_norm": ("qk_norm",), "norms": ("layernorm",), "activation": ("act_fn",),
          "embedding": ("embedding",)}
 
 
 def profile_files(folder: Path) -> dict[str, Path]:
-    """Return the files of such a folder by name; empty: it is none."""
+    """Return the files of a profile's folder by name; empty: it is no such folder."""
     found = {name: path for name in ("dense", "per_sequence", "attention", "moe", "skew_fit")
              for path in (folder / f"{name}.csv", folder / f"{name}.csv.gz") if path.is_file()}
     return found if {"dense", "per_sequence", "attention"} <= found.keys() else {}
 
 
 def read_profile(files: dict[str, Path], deployment: Deployment) -> dict[str, dict[str, np.ndarray]]:
-    """Return tables by name, each as files.read_columns does.
+    """Return tables by name, each in the form of files.read_columns.
 
     Raises
     ------
@@ -77,7 +77,7 @@ def _gemm(files: dict[str, Path], deployment: Deployment) -> dict[str, np.ndarra
 
 
 def _small(files: dict[str, Path]) -> dict[str, np.ndarray]:
-    """Return times of operators between products by tokens; of the sampler by rows."""
+    """Return times of operators between products, by tokens, and of the sampler, by rows."""
     dense, rows = ProfileCsv(files["dense"]), ProfileCsv(files["per_sequence"])
     found = []
     for table, size, wanted in ((dense, "tokens", SMALL), (rows, "sequences", {"sampler": ("sampler",)})):
@@ -104,7 +104,7 @@ def _attention(table: ProfileCsv, phase: str, deployment: Deployment) -> dict[st
 
 
 def _mixed(table: ProfileCsv) -> dict[str, np.ndarray]:
-    """Return what decodes take beside prompts: medians over all prompts of what they add to those alone."""
+    """Return the time of decodes beside prompts: the median over prompts of the time that they add to prompts alone."""
     chunk, before, count, context = (table.numbers(name) for name in (
         "prefill_chunk", "kv_prefill", "n_decode", "kv_decode"))
     us = table.numbers("time_us")
@@ -119,7 +119,7 @@ def _mixed(table: ProfileCsv) -> dict[str, np.ndarray]:
 
 
 def _unequal(table: ProfileCsv) -> dict[str, np.ndarray]:
-    """Return the shares of unequal_contexts.py, a row for each group of batches that was measured."""
+    """Return the shares alpha of unequal_contexts.py, a row for each measured group of batches."""
     chunk, alpha, samples = (table.numbers("pc"), table.numbers("alpha", may_be_negative=True),
                              table.numbers("n_samples"))
     is_used = (chunk == 0) | (chunk >= PROMPT_TOKENS)
@@ -137,7 +137,7 @@ def _bounds(table: ProfileCsv, column: str, form: str) -> np.ndarray:
     Raises
     ------
     InputErrors
-        A label of another form.
+        A label does not match `form`.
     """
     found = [re.fullmatch(form, label) for label in table.texts(column)]
     if None in found:

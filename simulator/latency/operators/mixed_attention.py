@@ -1,13 +1,13 @@
 """Attention of decodes in an iteration that also computes prompts.
 
-FlashAttention 2 serves both in one call, which does not split the KV cache of a sequence among cores as a batch of
-decodes alone does: beside prompts, decodes take several times as long. FlashAttention 3 (Hopper) and FlashInfer
-(Blackwell servers) do: there the two add up.
+FlashAttention 2 computes both in one call, which does not split the KV cache of a sequence among cores, unlike a call
+for decodes alone: beside prompts, decodes take several times as long. FlashAttention 3 (Hopper) and FlashInfer
+(Blackwell servers) split it: then the times of prompts and decodes add up.
 
-Where a profile has timed mixed batches, what they take beyond their prompts is taken, by decodes and their context:
-within 9 % in the mean, where the sum of prompts and decodes alone is 29 to 39 % short (LLMServingSim's attention.csv,
-18,960 mixed batches each of Llama-3.1-8B and Qwen3-32B on RTX PRO 6000, 8,448 on RTX 4090). Elsewhere decodes are
-lengthened by the factors that these tables show: geometric means by the number of query heads that share a KV head.
+If a profile has timed mixed batches, their time beyond the prompts' is used, by decodes and their context: within 9 %
+in the mean, whereas the sum of prompts and decodes alone is 29 to 39 % short (LLMServingSim's attention.csv, 18,960
+mixed batches each of Llama-3.1-8B and Qwen3-32B on RTX PRO 6000, 8,448 on RTX 4090). Without such a profile decodes are
+lengthened by factors from these tables: geometric means by the number of query heads that share a KV head.
 """
 import numpy as np
 
@@ -16,7 +16,7 @@ from simulator.latency.roofline.laws import splits_no_prompts
 
 DECODES = np.array([1, 4, 16, 64, 128])
 CONTEXTS = np.array([16, 64, 256, 1024, 4096, 16384])
-# By query heads that share a KV head: how many times as long decodes take beside prompts of 128 to 2,048 tokens;
+# By query heads per KV head: time of decodes beside prompts of 128 to 2,048 tokens / their time alone;
 # [decodes, contexts]. Source: LLMServingSim at 5daddb2, attention.csv of RTX PRO 6000 and RTX 4090, vLLM 0.19.0.
 FACTORS = {
     4: np.array([[0.11, 0.15, 0.16, 0.52, 3.1, 6.74],
@@ -37,7 +37,7 @@ def mixed_table(composer, decode: Times, contexts: np.ndarray) -> Times:
     Parameters
     ----------
     composer : Composer
-    decode : of decodes alone, by sequences and contexts.
+    decode : attention of decodes alone, by sequences and contexts.
     contexts : tokens in the cache after the step, the columns.
     """
     measured = _measured(composer, decode, contexts)
@@ -55,7 +55,7 @@ def mixed_table(composer, decode: Times, contexts: np.ndarray) -> Times:
 
 
 def factors_of(sharing: float, sequences: np.ndarray, contexts: np.ndarray) -> np.ndarray:
-    """Return by how much decodes are lengthened beside prompts.
+    """Return the factors on the time of decodes beside prompts.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def factors_of(sharing: float, sequences: np.ndarray, contexts: np.ndarray) -> n
 
     Returns
     -------
-    (sequences, contexts) factors, between those measured linear in the logarithms.
+    (sequences, contexts) factors, interpolated linearly in logarithms.
     """
     few, many = FACTORS
     share = np.clip(np.log2(sharing / few) / np.log2(many / few), 0.0, 1.0)
@@ -75,7 +75,7 @@ def factors_of(sharing: float, sequences: np.ndarray, contexts: np.ndarray) -> n
 
 
 def _is_one_call(composer) -> bool:
-    """Say whether vLLM computes prompts and decodes in one call that does not split decodes."""
+    """Return whether vLLM computes prompts and decodes in one call that does not split decodes."""
     return (composer.database.is_of_vllm and hasattr(composer.deployment.model.attention, "num_kv_heads")
             and splits_no_prompts(composer.deployment.accelerator))
 

@@ -6,19 +6,19 @@ after p_i others, an iteration takes
     tokens[T] + samples[S] + decode[n, c] + sum over chunks of max(prefill[q, s_i], prefill[q, p_i + s_i]
     - prefill[q, p_i], min(decode[q, p_i + s_i], prefill[q, p_i + s_i])) / q
 
-The last term holds behind a prefix alone: few new tokens read the keys and values of all tokens before them, as decodes
-do, and no chunk takes less than that. One new token is a decode.
-composition.py fills tokens and samples, for every T and S; attention.py the rest. Between the
-columns of decode, contexts of a power of two, time is linear in c; between the rows of prefill, a power of two prompts,
-in q. So an iteration of decodes alone is a line in the sum of contexts between two columns. Beyond the tables time
-grows with tokens, with n c, or with the square of a prompt. Data-parallel ranks share a batch evenly.
+The last term applies only behind a prefix: few new tokens read the keys and values of all tokens before them, as
+decodes do, and no chunk takes less time than that. One new token is a decode. composition.py fills tokens and samples,
+for every T and S; attention.py the other tables. Between the columns of decode, contexts of a power of two, time is
+linear in c; between the rows of prefill, a power of two prompts, in q. So an iteration of decodes alone is a line in
+the sum of contexts between two columns. Beyond the tables time grows with tokens, with n c, or with the square of a
+prompt. Data-parallel ranks share a batch evenly.
 
-Beside prompts of more than one token decodes attend by a table of their own, mixed[n, c], see mixed_attention.py.
-Which kernel serves experts, and which of its rows are sound: expert_tables.py. Under speculation the queries of a
-sequence share one pass over its KV cache. Decodes of unequal contexts take longer than their mean says, where a
-profile has measured by how much and no drafts are verified: unequal_contexts.py.
+Beside prompts of more than one token decodes use a separate table, mixed[n, c], see mixed_attention.py. For the choice
+of the experts' kernel and its valid rows see expert_tables.py. Under speculation the queries of a sequence share one
+pass over its KV cache. Decodes of unequal contexts take longer than at their mean, if a profile has measured it and no
+drafts are verified: unequal_contexts.py.
 
-What vLLM's host and front end take is added by [latency.host]: domain/host_defaults.py.
+The time of vLLM's host and front end is added by [latency.host]: domain/host_defaults.py.
 """
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -51,42 +51,44 @@ from simulator.latency.roofline.costs import rates
 from simulator.latency.roofline.laws import UNSPLIT, splits_no_prompts
 
 Path = Annotated[str | None, Meta(extra={"path": True})]
-MUCH = 0.01                     # share of predictions beyond the tables that is worth a warning
+MUCH = 0.01                     # share of predictions beyond the tables that gives a warning
 
 
 class OperatorsParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A database of operator times, and what to do where it is silent."""
+    """A database of operator times, and the handling of operators without times."""
 
     path: Annotated[Path, Meta(description=(
         "folder: `systems` of aiconfigurator or a copy; or tables of one system, .parquet, .csv or .csv.gz; or a "
         "profile of this model, LLMServingSim's folder tp<N> or Frontier's; default: the installed package "
         "aiconfigurator-core"))] = None
-    system: Annotated[str | None, Meta(description="its name there, as h100_sxm; default: of the accelerator")] = None
-    framework: Annotated[Literal["vllm", "sglang", "trtllm"], Meta(description="whose kernels")] = "vllm"
+    system: Annotated[str | None, Meta(description=(
+        "name of the system in the database, e.g. h100_sxm; default: the accelerator's"))] = None
+    framework: Annotated[Literal["vllm", "sglang", "trtllm"], Meta(description="framework of the kernels")] = "vllm"
     expert_load: Annotated[Literal["balanced", "power_law_1.01", "power_law_1.2"] | None, Meta(description=(
-        "how tokens spread over experts; default: power_law_1.01, as aiconfigurator has it, or what was measured where "
-        "that was not"))] = None
+        "distribution of tokens over experts; default: power_law_1.01, aiconfigurator's, or the measured one if there "
+        "are no such rows"))] = None
     expert_kernel: Annotated[Literal["auto", "marlin", "triton", "flashinfer", "w4a8"], Meta(description=(
-        "which kernel serves routed experts; auto: of mxfp4 the one that vLLM runs on the accelerator, else whatever "
-        "was measured; w4a8: mxfp4 weights, mxfp8 activations"))] = "auto"
+        "kernel of routed experts; auto: for mxfp4 the kernel that vLLM runs on the accelerator, else any measured "
+        "one; w4a8: mxfp4 weights, mxfp8 activations"))] = "auto"
     all2all_backend: Annotated[All2All | None, Meta(description=(
-        "how data-parallel ranks exchange tokens for their experts; DeepEP: all ranks are expert-parallel; default: "
-        "what [engine.experts] says, or allgather_reducescatter"))] = None
+        "exchange of tokens for experts between data-parallel ranks; DeepEP: all ranks are expert-parallel; default: "
+        "as in [engine.experts], or allgather_reducescatter"))] = None
     cuda_graph: Annotated[bool, Meta(description=(
-        "decodes and all-reduces as inside a CUDA graph; else as launched by the host"))] = True
+        "time decodes and all-reduces as inside a CUDA graph; false: as launched by the host"))] = True
     memory_efficiency: Annotated[float, Meta(gt=0, le=1, description=(
-        "of memory bandwidth, operators that are in no table: norms, activations, sampling"))] = 0.8
-    kernel_latency_us: Annotated[float, Meta(ge=0, le=1e6, description="of each of these")] = 3.0
+        "share of memory bandwidth of operators without a table: norms, activations, sampling"))] = 0.8
+    kernel_latency_us: Annotated[float, Meta(ge=0, le=1e6, description=(
+        "added time of each operator without a table"))] = 3.0
     outside: Annotated[Literal["extrapolate", "error"], Meta(description=(
-        "what to do with an iteration beyond the tables: count it and warn, or stop"))] = "extrapolate"
+        "extrapolate: count iterations beyond the tables and warn; error: stop at the first one"))] = "extrapolate"
     missing: Annotated[Literal["roofline", "error"], Meta(description=(
-        "what to do with an operator that was not measured, nor one near it"))] = "roofline"
+        "pricing of an operator if neither it nor a similar one was measured"))] = "roofline"
     without: prices.Without = ()
     cache_directory: Annotated[Path, Meta(description=(
-        "of converted and composed tables; default: $XDG_CACHE_HOME/simulator"))] = None
+        "folder for converted and composed tables; default: $XDG_CACHE_HOME/simulator"))] = None
 
 
-cdef enum Origin:               # curves.py, the better the smaller
+cdef enum Origin:               # as in curves.py, best first
     EXACT, INTERPOLATED, EXTRAPOLATED, FALLBACK
     NUM_ORIGINS
 
@@ -99,28 +101,28 @@ cdef struct Line:               # decodes alone: ns of n sequences while the sum
     int64_t end
     double ns                   # at `begin`
     double slope                # ns a token of context
-    double rest_ns              # of `ns`, what is not attention
+    double rest_ns              # part of `ns` that is not attention
     Origin node                 # origin at `begin`
     Origin between
 
 
 cdef struct Overlap:            # of two batches; see experts/overlap.py of the package
     bint is_enabled
-    int64_t decode_tokens       # of the rank that has fewest, at least
+    int64_t decode_tokens       # minimum, on the rank with fewest
     int64_t prefill_tokens
     double slowdown             # of computation
     double layers
 
 
 cdef inline int64_t share_of(int64_t count, int64_t ranks) noexcept nogil:
-    """Return the part of the busiest of `ranks`."""
+    """Return the share of the busiest of `ranks` ranks."""
     return (count + ranks - 1) // ranks if ranks > 1 else count
 
 
 cdef inline bint is_beside_prompts(const BatchShape* shape) noexcept nogil:
-    """Say whether a prompt computes more tokens than each decode does.
+    """Return whether a prompt computes more tokens than each decode does.
 
-    A prompt that is cached but for its last token is computed as a decode is.
+    A prompt with all tokens but the last cached is computed like a decode.
     """
     cdef int32_t i
     for i in range(shape.num_chunks):
@@ -130,7 +132,7 @@ cdef inline bint is_beside_prompts(const BatchShape* shape) noexcept nogil:
 
 
 cdef inline int log2_floor(int64_t value) noexcept nogil:
-    """Return the place of the highest bit of a positive number."""
+    """Return the index of the highest bit of a positive number."""
     cdef int place = -1
     while value:
         value >>= 1
@@ -156,44 +158,44 @@ cdef class Operators(LatencyModel):
     cdef dict _missing
     cdef list _notes
     cdef Py_ssize_t _num_spikes             # measured points that were left out
-    cdef dict _cached                       # table -> points that were faster than memory, of how many
-    cdef bint _refuses                      # what lies beyond the tables
-    cdef int64_t _ranks                     # that share a batch
-    cdef int64_t _sharers                   # of the context of decodes; their table is that of the heads of all
+    cdef dict _cached                       # table -> (points faster than memory, number of points)
+    cdef bint _refuses                      # iterations beyond the tables
+    cdef int64_t _ranks                     # ranks that share a batch
+    cdef int64_t _sharers                   # ranks that share the context of decodes; their table has all heads
     cdef int64_t _hops                      # hand-overs between stages
     cdef double _state_sequence_ns, _state_token_ns
     cdef const double[::1] _tokens_ns, _samples_ns
-    cdef const double[::1] _own_ns, _gathered_ns    # of _tokens_ns, what goes by the tokens of a rank; of all ranks
-    cdef const double[::1] _handover_ns     # of _tokens_ns, one hand-over between stages
+    cdef const double[::1] _own_ns, _gathered_ns    # parts of _tokens_ns, by tokens of a rank and of all ranks
+    cdef const double[::1] _handover_ns     # part of _tokens_ns: one hand-over between stages
     cdef const uint8_t[::1] _tokens_origins, _samples_origins
-    # _mixed_ns: decodes beside prompts. _read_ns: what is before new tokens of a prompt, read as decodes read it.
+    # _mixed_ns: decodes beside prompts. _read_ns: context of a prompt's new tokens, read as for decodes.
     cdef const double[:, ::1] _decode_ns, _prefill_ns, _mixed_ns, _read_ns
     cdef const uint8_t[:, ::1] _decode_origins, _prefill_origins, _mixed_origins, _read_origins
     cdef const double[::1] _shares          # bounds of its last axis
     cdef const double[:, :, ::1] _unequal   # see unequal_contexts.py; only if it `prices_spread`
     cdef bint _is_unsplit                   # see roofline/laws.py, splits_no_prompts
     cdef bint _had_few
-    cdef int64_t _num_drafting              # predictions with drafts, for which it says nothing
+    cdef int64_t _num_drafting              # predictions with drafts, to which _unequal does not apply
     cdef Line _line                         # of the last iteration of decodes alone
     cdef object _experts                    # ExpertPricing; None: loaded evenly
     cdef object _deployment
     cdef const double[::1] _exchange_ns     # of _tokens_ns; only with overlap
     cdef Overlap _overlap
-    cdef int64_t _counts[<int>NUM_ORIGINS]  # predictions, by the worst origin of what they read
+    cdef int64_t _counts[<int>NUM_ORIGINS]  # number of predictions by their worst origin
 
     def __init__(self, parameters, deployment, collective=None, reading=None, experts=None):
-        """Take tables, or read and compose them.
+        """Use given tables, or read and compose them.
 
         Parameters
         ----------
         parameters : OperatorsParameters
         deployment : Deployment
         collective : CollectiveModel
-            Times all communication; None: the tables do.
+            Times all communication; None: the tables time it.
         reading : Reading
-            Of the same; None: it is read now.
+            The tables of this deployment; None: they are read now.
         experts : ExpertPricing
-            None: evenly loaded.
+            The loads of experts; None: evenly loaded.
         """
         reading = reading or self.read(parameters, deployment, collective)
         self._collective, self._experts, self._deployment = collective, experts, deployment
@@ -211,7 +213,7 @@ cdef class Operators(LatencyModel):
 
     @staticmethod
     def read(parameters, deployment, collective=None) -> Reading:
-        """Read and compose the tables, or find them composed; parameters as those of the class."""
+        """Return composed tables, cached or newly read and composed; parameters as for the class."""
         if deployment is None:
             raise ValueError("operators needs [model] and [hardware]")
 
@@ -226,20 +228,20 @@ cdef class Operators(LatencyModel):
 
     @staticmethod
     def errors(parameters, deployment, collective=None) -> tuple:
-        """Return OperatorError by operator, and the tables that were looked up, as `sources` has them."""
+        """Return OperatorError by operator, and the tables used, in the form of `sources`."""
         database = Watched(parameters, deployment)
         composer = Composer(database, parameters, deployment, rates(Roofline.Parameters(), deployment), collective)
         return database.errors(composer.compose()), database.used
 
     @staticmethod
     def varied(given, errors, factors) -> dict:
-        """Return the arguments `given` with the times of operators multiplied; see errors.py."""
+        """Return the arguments `given` with factors on the times of operators; see errors.py."""
         reading = given["reading"]
         return given | {"reading": reading._replace(tables=varied(reading.tables, errors, factors))}
 
     @staticmethod
     def asked(deployment) -> Asked:
-        """Return what tables of a deployment are asked for: what a profile of it must hold."""
+        """Return the lookups that a deployment makes in tables, which a profile of it must contain."""
         parameters = OperatorsParameters()
         asked = Asked(parameters, deployment.accelerator)
         Composer(asked, parameters, deployment, rates(Roofline.Parameters(), deployment)).compose()
@@ -271,7 +273,7 @@ cdef class Operators(LatencyModel):
         self._exchange_ns = exchange_of(self.tables)
         return 0
 
-    # ---- lookups; each raises `origin` to its own where that is worse
+    # ---- lookups; each raises `origin` to its own origin if that is worse
 
     cdef double _tokens(self, const BatchShape* shape, Origin* origin) noexcept nogil:
         return self._vector(self._tokens_ns, self._tokens_origins,
@@ -299,11 +301,11 @@ cdef class Operators(LatencyModel):
         cdef double left = table[row, column], right = table[row, column + 1]
         cdef double factor = <double>n / row
         cdef Line line
-        line.sequences, line.tokens, line.samples = sequences, 0, 0     # the caller's
+        line.sequences, line.tokens, line.samples = sequences, 0, 0     # set by the caller
         line.begin = sequences << (column + 1)
         line.end = sequences << (column + 2)
         line.ns, line.rest_ns = left * factor, 0.0
-        line.slope = (right - left) * factor / <double>line.begin       # the next column is as far off as 0 is
+        line.slope = (right - left) * factor / <double>line.begin       # the next column is at twice `begin`
         line.node = <Origin>origins[row, column]
         line.between = max(max(line.node, <Origin>origins[row, column + 1]), INTERPOLATED)
         if n > last or context_tokens >= line.end:
@@ -323,11 +325,11 @@ cdef class Operators(LatencyModel):
         return self._spread_ns(shape, line.ns + line.slope * <double>(shape.context_tokens - line.begin))
 
     cdef inline double _spread_ns(self, const BatchShape* shape, double ns) noexcept nogil:
-        """Return the attention of decodes that takes `ns` if all contexts are as long as their mean."""
+        """Return the attention of decodes, given its time `ns` with all contexts at their mean."""
         if not self.prices_spread:
             return ns
         if shape.decode_tokens > shape.num_decodes:
-            self._num_drafting += self.is_counting
+            self._num_drafting += self.weight
         return ns + self._unequal_ns(shape, ns) if shape.below_longest_tokens > 0 else ns
 
     cdef double _unequal_ns(self, const BatchShape* shape, double ns) noexcept nogil:
@@ -352,7 +354,7 @@ cdef class Operators(LatencyModel):
             line.ns + line.slope * <double>(tokens - line.begin) - ns, 0.0)
 
     cdef double _prompts_of(self, int row, double share, int64_t tokens, Origin* origin) noexcept nogil:
-        """Return the attention of prompts of `tokens` tokens, `share` of the way from one row to the next."""
+        """Return the attention of prompts of `tokens` tokens, interpolated at `share` between two rows."""
         cdef int64_t last = self._prefill_ns.shape[1] - 1
         cdef int64_t column = min(tokens, last)
         cdef double ns = self._prefill_ns[row, column]
@@ -366,7 +368,7 @@ cdef class Operators(LatencyModel):
         return ns
 
     cdef double _reading_ns(self, int64_t prompts, const Chunk* chunk, Origin* origin) noexcept nogil:
-        """Return the attention of as many decodes as there are prompts, with the context of one of these."""
+        """Return the attention of `prompts` decodes, each with the context of a chunk."""
         cdef int64_t tokens = prompts * share_of(<int64_t>chunk.context_tokens + chunk.tokens, self._sharers)
         cdef Line line = self._line_in(self._read_ns, self._read_origins, prompts, tokens)
         origin[0] = max(origin[0], line.node if tokens == line.begin else line.between)
@@ -388,7 +390,7 @@ cdef class Operators(LatencyModel):
                 whole = self._prompts_of(row, share, <int64_t>chunk.context_tokens + chunk.tokens, origin)
                 ns = max(ns, whole - self._prompts_of(row, share, chunk.context_tokens, origin))
                 ns = max(ns, min(whole, self._reading_ns(shape.num_chunks, chunk, origin)))
-                origin[0] = max(origin[0], INTERPOLATED)        # what a prefix costs was not measured
+                origin[0] = max(origin[0], INTERPOLATED)        # the cost of a prefix was not measured
             total += ns / in_all
         if prompts > in_row and row == last_row:
             origin[0] = max(origin[0], EXTRAPOLATED)
@@ -406,7 +408,7 @@ cdef class Operators(LatencyModel):
             self._overlap.prefill_tokens if shape.num_chunks > 0 else self._overlap.decode_tokens)
 
     cdef double _halves_ns(self, const BatchShape* shape) noexcept nogil:
-        """Return the time of an iteration whose halves take turns; attention of a half is half of it."""
+        """Return the time of an iteration of alternating halves; a half has half of the attention time."""
         cdef Origin origin = EXACT
         cdef int64_t tokens = (share_of(rows_of(shape), self._ranks) + 1) // 2
         cdef double exchange_ns = self._vector(self._exchange_ns, self._tokens_origins, tokens, &origin)
@@ -425,8 +427,8 @@ cdef class Operators(LatencyModel):
         cdef int64_t ranks = self._ranks, tokens = gathered.prefill_tokens + gathered.decode_tokens
         cdef Origin origin = EXACT
         cdef double ns = self._state(shape) * ranks
-        self._ranks = 1                 # the batch is that of one
-        if self._is_split(shape):       # as if all had this one
+        self._ranks = 1                 # the batch is of one rank
+        if self._is_split(shape):       # as if all ranks had this batch
             ns = self._halves_ns(shape)
             self._ranks = ranks
             return ns
@@ -447,14 +449,14 @@ cdef class Operators(LatencyModel):
             return self._halves_ns(shape)
         if (shape.num_chunks == 0 and shape.num_decodes == line.sequences and rows_of(shape) == line.tokens
                 and shape.num_samples == line.samples and line.begin <= shape.context_tokens < line.end):
-            self._counts[<int>(line.node if shape.context_tokens == line.begin else line.between)] += self.is_counting
+            self._counts[<int>(line.node if shape.context_tokens == line.begin else line.between)] += self.weight
             return self._on_line(line, shape)
         if shape.num_chunks == 0 and shape.num_decodes > 0:
             return self._new_line_ns(shape)
         return self._composed_ns(shape)
 
     cdef void stages_ns(self, const BatchShape* shape, double* ns) noexcept nogil:
-        """Head and sampler belong to the last stage; embedding and last norm are divided like the layers."""
+        """Return the times of the stages: head and sampler in the last one, embedding and last norm as the layers."""
         cdef Origin origin = EXACT
         cdef int64_t tokens = share_of(rows_of(shape), self._ranks)
         cdef double handover_ns = 0.0
@@ -494,14 +496,14 @@ cdef class Operators(LatencyModel):
         return ns
 
     cdef inline void _count(self, Origin origin) noexcept nogil:
-        self._counts[<int>origin] += self.is_counting
+        self._counts[<int>origin] += self.weight
         if origin == EXTRAPOLATED and self._refuses:
             self.failed = True
 
     # ---- for people
 
     def breakdown(self, prefill=(), decode=(), int tokens_per_decode=1) -> dict:
-        """Return the seconds of each operator; arguments as `predict`, whose result is their sum."""
+        """Return the seconds of each operator, which sum to the result of `predict`; arguments as in `predict`."""
         cdef BatchView batch = BatchView(prefill, decode, tokens_per_decode)
         cdef const BatchShape* shape = &batch.shape
         cdef Origin origin = EXACT
@@ -519,9 +521,9 @@ cdef class Operators(LatencyModel):
         return {name: table[min(i, last)] * max(1.0, i / last) for name, table in tables.items()}
 
     def provenance(self) -> dict:
-        """Return how many predictions were exact, interpolated, extrapolated or fell back, and what they rest on.
+        """Return the number of exact, interpolated, extrapolated and fallback predictions, and their tables.
 
-        A prediction counts as its worst operator does. Operators that are in no table, by formula, do not count.
+        A prediction counts by its worst operator. Operators priced by formula, without a table, do not count.
         """
         counts = {name: self._counts[i] for i, name in enumerate(ORIGINS)}
         found = {"operators": dict(self.origins), "tables": dict(self.sources)}
@@ -530,7 +532,7 @@ cdef class Operators(LatencyModel):
         return counts | found | LatencyModel.provenance(self)
 
     def warnings(self) -> list:
-        """Return what the user should know about the predictions made so far, a sentence each."""
+        """Return notes for the user on the predictions made so far, a sentence each."""
         notes = [*self._notes, *self._deployment.kv_cache_notes()]
         told = LatencyModel.warnings(self) + [f"operators: {note}" for note in notes]
         told += [f"operators: {UNSPLIT}"] if self._had_few else []
@@ -538,11 +540,11 @@ cdef class Operators(LatencyModel):
             told += [*self._experts.warnings(self._deployment, "operators"), f"operators: {NOTE}"]
         if self._num_spikes:
             told.append(f"operators: {self._num_spikes} measured points take over {SPIKE:g} times as long as the next "
-                        f"larger size: taken for faults of the measurement, and left out")
+                        f"larger size: they are taken as measurement errors, and left out")
         told += [f"operators: {count} of {total} measured points of {what} are faster than memory: they ran from a "
                  f"cache, and are raised to its bandwidth"
                  for what, (count, total) in self._cached.items() if count > MUCH * total]
-        told += [f"operators: {name}: {what}: the roofline answers, {error_of_missing(name, self._deployment)}"
+        told += [f"operators: {name}: {what}: priced by the roofline, {error_of_missing(name, self._deployment)}"
                  for name, what in self._missing.items()]
         if self._num_drafting:
             told.append(f"operators: {self._num_drafting} iterations verified drafts: contexts of unlike lengths count "
@@ -554,7 +556,7 @@ cdef class Operators(LatencyModel):
         return told
 
     def raise_if_failed(self):
-        """Raise what was asked that lies beyond the tables, where that is refused."""
+        """Raise if an iteration lay beyond the tables and that is refused."""
         if self.failed:
             self.failed = False
             raise InputErrors([KeyFault('latency.outside: "error", and an iteration lies beyond the operator tables')])

@@ -1,6 +1,6 @@
-"""Prices that can be left out, [latency] without, so that what each buys can be told: docs/accuracy.md.
+"""Prices that [latency] without can omit, to measure the effect of each: docs/accuracy.md.
 
-What has a key of its own is not here: expert_load, expert_kernel, [latency.host], [latency.collective].
+Prices with a key of their own are not listed: expert_load, expert_kernel, [latency.host], [latency.collective].
 """
 from typing import Annotated, Literal
 
@@ -8,7 +8,7 @@ from msgspec import Meta
 
 QK_NORM, QUANTIZING, MIXED_ATTENTION = "qk_norm", "quantizing", "mixed_attention"
 LASTING_RATE, MEMORY_FLOOR, UNEQUAL_CONTEXTS = "lasting_rate", "memory_floor", "unequal_contexts"
-# Name -> the price, and what is computed without it.
+# Name -> (the price, the behaviour without it), as text.
 LEFT_OUT = {
     QK_NORM: ("norms of queries and keys", "they take nothing"),
     QUANTIZING: ("attention's outputs made fp8", "that takes nothing"),
@@ -18,5 +18,5 @@ LEFT_OUT = {
     MEMORY_FLOOR: ("points that ran from a cache raised to memory's bandwidth", "they count as measured")}
 
 Without = Annotated[tuple[Literal[tuple(LEFT_OUT)], ...], Meta(description=(
-    "prices that are left out, to see what they buy: "
+    "prices to omit, to see their effect: "
     + "; ".join(f"{name}: {what}: {instead}" for name, (what, instead) in LEFT_OUT.items())))]

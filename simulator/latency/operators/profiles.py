@@ -1,7 +1,7 @@
-"""Profiles of one model on one accelerator, read as operator tables and kept converted.
+"""Profiles of one model on one accelerator, read as operator tables, with a cache of the converted tables.
 
-LLMServingSim's (llmservingsim.py) and Frontier's (frontier.py). What they hold depends on the model
-and on how it is spread, so a conversion is kept under the digest of the files and of both.
+LLMServingSim's (llmservingsim.py) and Frontier's (frontier.py). Their content depends on the model
+and its parallelism, so a conversion is cached under the digest of the files and of both.
 """
 import hashlib
 from pathlib import Path
@@ -13,17 +13,17 @@ from simulator.latency.operators.cache import converted, digest_of
 
 
 def profile_files(folder: Path) -> dict[str, Path]:
-    """Return the files of a profile by name; empty: the folder is none."""
+    """Return the files of a profile by name; empty: the folder has no profile."""
     return llmservingsim.profile_files(folder) or frontier.profile_files(folder)
 
 
 def read_profile(folder: Path, deployment, parameters, notes: list[str]) -> tuple[dict, str, dict[str, str]]:
-    """Return columns by table, the digest of all files, and of each by its path.
+    """Return columns by table, the digest of all files, and of each file by path.
 
-    None of them: no profile.
+    All three are empty without a profile.
 
     parameters : OperatorsParameters
-    notes : is told of a damaged conversion, which is made again.
+    notes : receives a note if a cached conversion was damaged and is made again.
 
     Raises
     ------

@@ -1,15 +1,15 @@
-"""Attention of decodes whose contexts are of unequal length.
+"""Attention of decodes with contexts of unequal length.
 
-The longest sequence keeps its cores busy when the others have ended: a batch takes more than one of as many sequences
-of the mean length, and less than one of as many of the longest. Profiles say how far between the two it lies,
+The longest sequence keeps its cores busy when the others have ended: a batch takes longer than an equal number of
+sequences of the mean length, and less than an equal number of the longest. Profiles have the share alpha,
 
     time = at the mean + alpha (at the longest - at the mean)
 
-by the number of decodes, and by how much of the way from the shortest context to the longest the mean lies; beside
+by the number of decodes, and by the position of the mean context between the shortest and the longest; beside
 prompts and alone. Source of the form and of the measurements: LLMServingSim's skew sweep (casys-kaist/LLMServingSim,
-docs/docs/profiler/skew-alpha-fit.md), single kernels of vLLM 0.19.0, 12,000 to 13,000 batches a profile. Of groups of
-batches that differ in what is not asked here (the longest context, the prompts beside) the middle one counts, by the
-batches measured. Tables of others hold nothing of the kind: there all contexts count as long as their mean.
+docs/docs/profiler/skew-alpha-fit.md), single kernels of vLLM 0.19.0, 12,000 to 13,000 batches a profile. Groups that
+differ only in other variables (longest context, prompts beside) are reduced to their median alpha, weighted by the
+number of batches. Other tables have no such measurements: then all contexts count as having the mean length.
 """
 import numpy as np
 
@@ -17,7 +17,7 @@ from simulator.latency.operators import prices
 
 # Bounds of (mean - shortest) / (longest - shortest), the upper one included.
 SHARES = (0.05, 0.15, 0.4, 0.7, 1.0)
-DECODES = tuple(2 ** i for i in range(1, 9))    # the nearest one counts, by its logarithm
+DECODES = tuple(2 ** i for i in range(1, 9))    # the nearest number in logarithms is used
 
 
 def shares_table(composer) -> np.ndarray | None:
@@ -40,7 +40,7 @@ def shares_table(composer) -> np.ndarray | None:
 
 
 def _middle(columns: dict, beside: int, decodes: int, share: float) -> float:
-    """Return the middle alpha of a group; of one that nobody measured, that of all shares, or of all batches."""
+    """Return the median alpha of a group; if it was not measured, of all its shares, or of all batches."""
     is_kind = columns["is_beside_prompts"] == beside
     is_size = is_kind & (columns["decodes"] == decodes)
     for chosen in (is_size & (columns["most_share"] == share), is_size, is_kind):

@@ -20,7 +20,7 @@ from simulator.domain.layer_spec import LatentAttention
 from simulator.domain.rank_weights import RankWeights, dense_parts, layer_kinds, moe_of, rank_weights
 from simulator.latency.roofline.laws import ReduceLaw
 
-UNBOUNDED_TOKENS = 2.0 ** 62    # a window longer than any context
+UNBOUNDED_TOKENS = 2.0 ** 62    # a window above any context
 # Kernels of one layer or iteration that start one after another; counted in vLLM's models, fused ones once. Token
 # mixer: norm, projection in, rotary embedding with KV write, projection out; linear attention also convolution, gates,
 # recurrence, gated norm. Dense network: norm, gate and up, product, down. Experts: norm, router, top-k, sort, two
@@ -29,19 +29,19 @@ MIXER_KERNELS, LINEAR_KERNELS, DENSE_KERNELS, MOE_KERNELS, ITERATION_KERNELS = 4
 # Bytes per logit after the head: 16-bit logits are read, float32 ones written and read again to choose a token.
 SAMPLER_BYTES_PER_LOGIT = 10
 EXPERT_GROUPS = ("expert", "data")      # of the exchanges of tokens for their experts
-# Distinct experts have saturated when fewer than this many of all are still expected to be idle.
+# Distinct experts have saturated when the expected number of idle experts is below this.
 IDLE_EXPERTS = 1e-6
 
 
 class Rates(msgspec.Struct, frozen=True, kw_only=True):
-    """What one accelerator sustains, per nanosecond, and fixed latencies."""
+    """Sustained rates of one accelerator, per nanosecond, and fixed latencies."""
 
     memory_bytes: float
-    matrix_prefill_flops: float     # of products with weights of attention, dense MLPs, shared experts
+    matrix_prefill_flops: float     # products with weights of attention, dense MLPs, shared experts
     matrix_decode_flops: float
     expert_prefill_flops: float
     expert_decode_flops: float
-    plain_flops: float              # of products that are not quantised: output head
+    plain_flops: float              # products that are not quantised: output head
     attention_flops: float
     kernel_ns: float
     attention_ns: float
@@ -50,34 +50,34 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AttentionCosts(msgspec.Struct, frozen=True, kw_only=True):
-    """Costs of all attention layers that see at most the last `window` tokens."""
+    """Costs of all attention layers with this `window` of tokens."""
 
     window: float = UNBOUNDED_TOKENS
     pair_ns: float = 0.0            # per (query, key) pair of prompts: arithmetic
     expand_ns: float = 0.0          # per context token of prompts: keys and values expanded from the latent (MLA)
-    latent_pair_ns: float = 0.0     # per pair, where a prompt attends to latents instead (MLA)
+    latent_pair_ns: float = 0.0     # per pair, if a prompt attends to latents instead (MLA)
     prefill_kv_ns: float = 0.0      # per prompt token: its keys and values read
-    prefill_context_ns: float = 0.0     # per token of prompts' context, likewise
+    prefill_context_ns: float = 0.0     # per context token of prompts: its keys and values read
     context_flops_ns: float = 0.0   # per (decode query, context token): arithmetic
     context_kv_ns: float = 0.0      # per context token of decodes: memory
-    # By laws, else 0:
+    # From laws, else 0:
     tile_tokens: float = 0.0        # queries computed beyond those of a chunk, against the chunk's own keys
     prefill_query_ns: float = 0.0   # per prompt token: queries read, outputs written
-    prefill_floor_ns: float = 0.0   # where there are prompts
+    prefill_floor_ns: float = 0.0   # of a batch with prompts
     sequence_ns: float = 0.0        # per decode: its work items
-    decode_floor_ns: float = 0.0    # where there are decodes
+    decode_floor_ns: float = 0.0    # of a batch with decodes
 
 
 class RooflineCosts(msgspec.Struct, frozen=True, kw_only=True):
     """All coefficients, in nanoseconds."""
 
     constant_ns: float              # kernel and collective latencies of an iteration
-    collective_ns: float            # of these, of collectives
-    activation_token_ns: float      # per token: what memory-bound kernels move, KV write included
+    collective_ns: float            # part of constant_ns for collectives
+    activation_token_ns: float      # per token: traffic of memory-bound kernels, KV write included
     collective_token_ns: float      # per token: all-reduces, expert exchange, stage hand-over
-    gather_token_ns: float          # of collective_token_ns: what every rank gathers of all tokens for its experts
-    handover_ns: float              # of the constant: one hand-over to the next stage
-    handover_token_ns: float        # of collective_token_ns, likewise
+    gather_token_ns: float          # part of collective_token_ns: gathers of all tokens for a rank's experts
+    handover_ns: float              # part of constant_ns: one hand-over to the next stage
+    handover_token_ns: float        # part of collective_token_ns: one hand-over to the next stage
     dense_prefill_ns: float         # per prompt token: projections and dense MLPs
     dense_decode_ns: float          # per decode token
     dense_weights_ns: float         # reading their weights once
@@ -91,15 +91,15 @@ class RooflineCosts(msgspec.Struct, frozen=True, kw_only=True):
     window_attention: AttentionCosts
     state_sequence_ns: float        # per sequence: recurrent state read and written
     state_token_ns: float           # per prompt token: recurrent state updated
-    # By laws, else None: instead of dense_*, expert_* and head_*, by rows.
+    # From laws, else None: by rows, instead of dense_*, expert_* and head_*.
     dense_ns: np.ndarray | None = None
     experts_ns: np.ndarray | None = None        # of the busiest rank
-    even_experts_ns: np.ndarray | None = None   # if all were as busy as the mean
+    even_experts_ns: np.ndarray | None = None   # at the mean load of the ranks
     head_ns: np.ndarray | None = None
 
 
 def rates(parameters, deployment: Deployment) -> Rates:
-    """Return peak rates x efficiency: the parameters', or else the measured one."""
+    """Return peak rates x efficiency, from the parameters or else measured."""
     accelerator = deployment.accelerator
     measured = efficiency_of(accelerator)
 
@@ -131,9 +131,9 @@ def roofline_costs(deployment: Deployment, rate: Rates, prices_collectives: bool
                    prices_exchange: bool = True, reduce: ReduceLaw | None = None) -> RooflineCosts:
     """Return the coefficients of `deployment` at these rates.
 
-    prices_collectives : False where a collective model does; the sampler's gather remains.
-    prices_exchange : of tokens between experts; False where experts.py does.
-    reduce : law of all-reduces; None: they are priced as all collectives.
+    prices_collectives : False if a collective model prices them; the sampler's gather remains.
+    prices_exchange : whether to price the exchange of tokens for experts; False if experts.py prices it.
+    reduce : law of all-reduces; None: they are priced as other collectives.
     """
     model, ways = deployment.model, deployment.parallelism
     weights, copies = rank_weights(deployment), ways.token_ranks
@@ -173,12 +173,12 @@ def roofline_costs(deployment: Deployment, rate: Rates, prices_collectives: bool
 # ---- weights
 
 def _dense_bytes(weights: RankWeights) -> float:
-    """Return the bytes of what every token passes: projections, dense MLPs, shared experts, routers, norms."""
+    """Return the bytes of weights used by every token: projections, dense MLPs, shared experts, routers, norms."""
     return weights.matrices * weights.matrix_bytes + weights.unquantized * weights.unquantized_bytes
 
 
 def _expert_flops_per_token(deployment: Deployment) -> float:
-    """Return 2 x weights of the chosen experts of all layers, spread evenly over the ranks of a stage."""
+    """Return 2 x weights of a token's experts of all layers, spread evenly over the ranks of a stage."""
     model, ways = deployment.model, deployment.parallelism
     if model.moe is None:
         return 0.0
@@ -193,7 +193,7 @@ def expert_bytes(weights: RankWeights, deployment: Deployment) -> float:
 
 
 def distinct_experts(deployment: Deployment) -> np.ndarray:
-    """Return how many experts of a layer n = 0, 1, ... tokens need.
+    """Return the number of experts of a layer that n = 0, 1, ... tokens need.
 
     E (1 - (1 - k/E)^n): the expectation for tokens that choose k experts each, independently and evenly. Real routers
     are skewed and load fewer. Source: roofline of inference-sim (BLIS).
@@ -211,9 +211,9 @@ def distinct_experts(deployment: Deployment) -> np.ndarray:
 # ---- attention
 
 def _attention(deployment: Deployment, rate: Rates) -> tuple[AttentionCosts, AttentionCosts]:
-    """Return the costs of layers that see the whole context, and of those that see a window of it.
+    """Return the costs of layers with full attention, and of layers with a window.
 
-    DeepSeek's sparse attention is both: its indexer scores the whole context, its attention sees the best `top_k`.
+    DeepSeek's sparse attention has both: its indexer scores the whole context, its attention reads the best `top_k`.
     """
     model = deployment.model
     full, sliding = model.num_full_attention_layers, model.num_sliding_attention_layers
@@ -232,8 +232,8 @@ def _layer_costs(deployment: Deployment, rate: Rates, attention, num_layers: int
     Arithmetic per pair: 2 FLOPs per multiply-add of q.k and p.v, over all query heads. Memory: the KV cache of the
     context is read once per sequence. MLA: prompts expand the latents of their context to keys and values, 2 x kv_rank
     x heads x (nope + value) FLOPs a token; decodes work on the latents (DeepSeek-V2, arXiv 2405.04434, section 2.1).
-    So may few new tokens behind a long context, where that is less arithmetic.
-    Ranks that share the context of decodes attend to their share with the heads of all of them.
+    A few new tokens behind a long context may also use the latents, if that is less arithmetic.
+    With decode context parallelism, a rank attends to its share of the context with the heads of all sharing ranks.
     """
     ways = deployment.parallelism
     local, attending = attention.shard(ways.tensor_parallel), attention.shard(ways.query_parallel)
@@ -255,7 +255,7 @@ def _layer_costs(deployment: Deployment, rate: Rates, attention, num_layers: int
 
 
 def _indexer_costs(deployment: Deployment, rate: Rates, indexer, num_layers: int) -> AttentionCosts:
-    """Return the costs of scoring every context token: heads x head_dim multiply-adds a pair, a key byte an element."""
+    """Return the costs of scoring every context token: heads x head_dim multiply-adds per pair, byte-wide keys."""
     layers = num_layers / deployment.parallelism.token_ranks
     flops_ns = layers * 2 * indexer.num_heads * indexer.head_dim / rate.attention_flops
     bytes_ns = layers * indexer.head_dim / rate.memory_bytes
@@ -326,7 +326,7 @@ def _kernel_ns(deployment: Deployment, rate: Rates) -> float:
 
 def _collectives(deployment: Deployment, rate: Rates, prices_exchange: bool,
                  reduce: ReduceLaw | None) -> tuple[float, float]:
-    """Return (ns per iteration, ns per token) of all communication but the sampler's; stages follow one another."""
+    """Return (ns per iteration, ns per token) of all communication except the sampler's; stages run in sequence."""
     fixed_ns = volume_ns = 0.0
     for each in exchanges(deployment):
         if each.group in EXPERT_GROUPS and not prices_exchange:
@@ -341,7 +341,7 @@ def _collectives(deployment: Deployment, rate: Rates, prices_exchange: bool,
 
 
 def _gather_ns(deployment: Deployment, rate: Rates) -> float:
-    """Return ns per token of what data-parallel ranks gather for their experts."""
+    """Return the ns per token of the gathers of data-parallel ranks for their experts."""
     return sum(each.count * _link_ns(deployment, rate, each.sent_bytes, each.span)
                for each in exchanges(deployment) if each.group == "data")
 
@@ -355,7 +355,7 @@ def _handover(deployment: Deployment, rate: Rates) -> tuple[float, float]:
 
 
 def _link_ns(deployment: Deployment, rate: Rates, num_bytes: float, ranks: int) -> float:
-    """Return the time to move `num_bytes` out of one accelerator of a group, 0 where the group is one."""
+    """Return the time to send `num_bytes` from one accelerator of a group; 0 for a group of one."""
     if ranks == 1 or num_bytes == 0.0:
         return 0.0
     return num_bytes / (link_bytes_per_s(deployment, ranks) * 1e-9 * rate.link_efficiency)
@@ -364,7 +364,7 @@ def _link_ns(deployment: Deployment, rate: Rates, num_bytes: float, ranks: int) 
 def link_bytes_per_s(deployment: Deployment, ranks: int) -> float:
     """Return the bandwidth of the slowest link in a group of `ranks` accelerators.
 
-    Bytes/s per direction and accelerator: the scale-up fabric where the group fits one domain of the node, PCIe between
+    Bytes/s per direction and accelerator: the scale-up fabric if the group fits one domain of the node, PCIe between
     domains of one node, the network between nodes.
 
     Raises

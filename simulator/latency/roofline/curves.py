@@ -1,7 +1,7 @@
-"""The coefficients of the roofline by laws of single operators, instead of one share of peak for all sizes.
+"""The coefficients of the roofline from laws of single operators, instead of one share of peak for all sizes.
 
 Products, experts and head become tables over the rows of an iteration; attention keeps its sums, with padded tiles,
-work items and floors of its own; what lies between takes bytes / (0.8 x bandwidth) + 3 us a kernel, aiconfigurator's
+work items and floors added; kernels in between take bytes / (0.8 x bandwidth) + 3 us a kernel, aiconfigurator's
 constants for all systems (mem_bw_empirical_scaling_factor, mem_empirical_constant_latency). Latent and linear
 attention, and indexers, for which there is no law, keep their shares of peak.
 """
@@ -25,11 +25,11 @@ from simulator.latency.roofline.costs import (
 )
 from simulator.latency.roofline.laws import Generation, Law, law_of, moved_between
 
-MOST_ROWS = 8192                # of the tables; beyond them time grows as over their second half
+MOST_ROWS = 8192                # of the tables; beyond them, extrapolated from their second half
 ROWS = np.arange(MOST_ROWS + 1.0)
-MOST_KEPT = 16                  # deployments whose tables are kept
+MOST_KEPT = 16                  # number of cached deployments
 BETWEEN_FRAC = 0.8              # of memory bandwidth
-# Kernels between products and attention. Mixer: norm, rotary embedding with KV write; two more norm queries and keys.
+# Kernels between products and attention. Mixer: norm, rotary embedding with KV write; with QK norms: two more.
 # Linear attention: norm, convolution, gates, recurrence, gated norm, state. Dense network: norm, activation. Experts:
 # norm, choice of experts. Iteration: embedding, last norm, sampling (two).
 MIXER, QK_NORM, LINEAR, NETWORK, ITERATION = 2, 2, 6, 2, 4
@@ -42,7 +42,7 @@ class Pricer:
     ----------
     deployment : Deployment
     generation : Generation
-        Of its accelerator.
+        The laws of its accelerator.
     """
 
     def __init__(self, deployment: Deployment, generation: Generation):
@@ -52,8 +52,8 @@ class Pricer:
     def law(self, operator: str, stored: str) -> Law:
         """Return the law of weights stored in a format, perhaps computed in another.
 
-        Of weights narrower than what they are computed in, which no table holds but for experts, idle rows have no
-        price: kernels for them are made for few rows, which wait for the weights.
+        For weights narrower than their compute format, which tables hold for experts only, idle rows have no
+        price: their kernels are made for few rows, which wait for the weights.
         """
         computed = self._deployment.accelerator.compute_dtype(stored)
         if operator == "experts" and stored in ("fp4", "int4") and computed != stored:
@@ -84,7 +84,7 @@ class Pricer:
                 tokens, rows, deployment.model.hidden_size, moe.expert.num_matrices * width))
 
     def attention(self, costs: AttentionCosts, part, num_layers: int) -> AttentionCosts:
-        """Return the costs of `num_layers` layers by law, from those by shares of peak."""
+        """Return the costs of layers by law, given their costs by shares of peak."""
         if num_layers == 0 or isinstance(part, LatentAttention):
             return costs
         deployment, ways = self._deployment, self._deployment.parallelism
@@ -109,9 +109,9 @@ class Pricer:
 
 def with_laws(costs: RooflineCosts, deployment: Deployment, rate: Rates, generation: Generation,
               load=None) -> RooflineCosts:
-    """Return the coefficients of `deployment` by laws, from those by shares of peak.
+    """Return the coefficients by laws, given the coefficients by shares of peak.
 
-    load : ExpertLoad, where experts are not loaded evenly.
+    load : ExpertLoad of unevenly loaded experts; None: they are evenly loaded.
     """
     pricer, model, copies = Pricer(deployment, generation), deployment.model, deployment.parallelism.token_ranks
     tables = _even_tables(deployment, generation)
@@ -138,11 +138,11 @@ class _Tables(NamedTuple):
     head_ns: np.ndarray
 
 
-_known: tuple[tuple[tuple[Deployment, Generation], _Tables], ...] = ()     # compared one by one: they have no hash
+_known: tuple[tuple[tuple[Deployment, Generation], _Tables], ...] = ()     # compared one by one: keys have no hash
 
 
 def _even_tables(deployment: Deployment, generation: Generation) -> _Tables:
-    """Return the tables of a deployment; the last few are kept, since the runs of a study mostly ask for the same."""
+    """Return the tables of a deployment; the last few are cached, since the runs of a study mostly share them."""
     global _known
     asked = deployment, generation
     for known, tables in _known:
@@ -158,7 +158,7 @@ def _even_tables(deployment: Deployment, generation: Generation) -> _Tables:
 
 
 def _dense(pricer: Pricer, model, deployment: Deployment, rows: np.ndarray) -> np.ndarray:
-    """Return what every token passes, routers included, over rows of a rank."""
+    """Return the time of the products of every token, routers included, by rows of a rank."""
     total = np.zeros(len(rows))
     for (mixer, network), count in layer_kinds(model).items():
         products = [product for name, part in named_parts(model, mixer, network).items() for product in products_of(
@@ -182,7 +182,7 @@ def _experts(pricer: Pricer, deployment: Deployment, tokens: np.ndarray, load) -
 
 
 def _table(ns: np.ndarray) -> np.ndarray:
-    """Return times by rows, to be shared; no row takes no time."""
+    """Return times by rows as a read-only array; 0 rows take 0 ns."""
     ns[0] = 0.0
     ns.flags.writeable = False
     return ns
@@ -206,6 +206,6 @@ def _kernels(model) -> int:
 
 
 def _latent(model) -> int:
-    """Return the layers of softmax attention without a law."""
+    """Return the number of layers of softmax attention without a law."""
     is_latent = isinstance(model.attention, LatentAttention)
     return is_latent * (model.num_full_attention_layers + model.num_sliding_attention_layers)

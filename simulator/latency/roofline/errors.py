@@ -1,4 +1,4 @@
-"""What the roofline knows of its own error: that of its laws, or of shares of peak, on tables of single operators."""
+"""Errors of the roofline: of its laws, or of shares of peak, on tables of single operators."""
 import hashlib
 
 from msgspec.structs import replace
@@ -27,14 +27,14 @@ OF_ATTENTION = {                # of AttentionCosts
 
 
 def operator_errors(parameters, deployment, has_collective: bool) -> dict[str, OperatorError]:
-    """Return the error of each operator, by the names of `breakdown`.
+    """Return the error of each operator, by the names in `breakdown`.
 
-    has_collective : a collective model prices communication, whose error nobody knows.
+    has_collective : a collective model prices communication, with unknown error.
 
     Raises
     ------
     InputErrors
-        Shares or links are given: they are nobody's measurement.
+        Shares or links are given in the experiment: their error is unknown.
     """
     if given := [key for key in (*OF_SHARES, *OF_LINKS) if getattr(parameters, key) is not None]:
         raise InputErrors([KeyFault(f"latency.{key}: given, not measured, so its error is not known: expected no such "
@@ -60,14 +60,14 @@ def operator_errors(parameters, deployment, has_collective: bool) -> dict[str, O
 
 
 def law_tables() -> dict[str, dict]:
-    """Return the file of laws, as tables are told of."""
+    """Return the source of the laws, in the form of the sources of tables."""
     content = (folder("hardware") / FILE).read_bytes()
     return {"laws": {"file": f"hardware/{FILE}", "version": efficiency().source,
                      "sha256": hashlib.sha256(content).hexdigest()}}
 
 
 def varied_costs(costs, factors: dict[str, float]):
-    """Return RooflineCosts with the times of operators multiplied."""
+    """Return RooflineCosts with factors on the times of operators."""
     changed = {}
     for operator, names in COEFFICIENTS.items():
         for name in names:

@@ -1,4 +1,4 @@
-"""The coefficients of experts that are not loaded evenly, and of their exchange, where [engine.experts] says so."""
+"""The coefficients of experts that are not loaded evenly, and of their exchange, with [engine.experts]."""
 import msgspec
 import numpy as np
 
@@ -14,8 +14,8 @@ NOTHING = np.zeros(MOST_TOKENS + 1)
 class ExpertCosts(msgspec.Struct, frozen=True, kw_only=True):
     """By tokens of all ranks, (MOST_TOKENS + 1,); of all layers."""
 
-    imbalance: np.ndarray               # work of the busiest rank, times the mean
-    weights_ns: np.ndarray              # reading the experts that the rank needs that needs most
+    imbalance: np.ndarray               # work of the busiest rank / mean work
+    weights_ns: np.ndarray              # reading the experts of the rank that needs most
     dispatch_ns: np.ndarray
     combine_ns: np.ndarray
 
@@ -23,7 +23,7 @@ class ExpertCosts(msgspec.Struct, frozen=True, kw_only=True):
 def expert_costs(deployment: Deployment, rate: Rates, experts: ExpertPricing, collective=None) -> ExpertCosts:
     """Return the coefficients.
 
-    collective : CollectiveModel that times the exchange; None: links do, or DeepEP's published times.
+    collective : CollectiveModel that times the exchange; None: link bandwidth, or DeepEP's published times.
     """
     each_ns = expert_bytes(rank_weights(deployment), deployment) / rate.memory_bytes
     ways, layers = deployment.parallelism, deployment.model.num_moe_layers

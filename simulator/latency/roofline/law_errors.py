@@ -1,7 +1,7 @@
-"""How far the roofline was off on tables of single operators: hardware/efficiency/roofline_errors.toml.
+"""Errors of the roofline on tables of single operators: hardware/efficiency/roofline_errors.toml.
 
-Mean relative errors, of which the distribution is taken to be normal in logarithms. Of a system whose tables the laws
-were fitted to, the error of the laws in use; of others, the mean over all systems of that of laws fitted to the rest.
+Mean relative errors; their distribution is taken to be normal in logarithms. If the laws were fitted to tables of the
+system: the error of the laws in use; else: the mean over all systems of the error of laws fitted to the other systems.
 """
 from functools import cache
 
@@ -26,19 +26,19 @@ def law_spread(operator: str, dtype: str, accelerator: AcceleratorSpec, by_share
 
     Parameters
     ----------
-    As `law_error`, whose errors are taken to be normal.
+    As in `law_error`; errors are taken to be normal.
     """
     return normal_spread(*law_error(operator, dtype, accelerator, by_share))
 
 
 def law_error(operator: str, dtype: str, accelerator: AcceleratorSpec, by_share: bool = False) -> tuple[float, str]:
-    """Return the mean relative error of an operator, and of what it is.
+    """Return the mean relative error of an operator, and a description of its source.
 
     Parameters
     ----------
     operator : products, experts, prefill, decode or all_reduce.
-    dtype : of its weights as they are stored, or of the KV cache; all_reduce has none. What has no rows has the worst
-        format's error.
+    dtype : of its weights as stored, or of the KV cache; all_reduce has none. A format without rows has the largest
+        error of all formats.
     by_share : by one share of peak rates, not by laws.
     """
     system, rows = SYSTEMS.get(accelerator.name), _rows()
@@ -51,7 +51,7 @@ def law_error(operator: str, dtype: str, accelerator: AcceleratorSpec, by_share:
 
 
 def _format(operator: str, dtype: str, accelerator: AcceleratorSpec) -> str:
-    """Return the format of the tables that a stored one is computed as, as laws are chosen (curves.py)."""
+    """Return the compute format of a stored format, by the names in tables, chosen as laws are (curves.py)."""
     if operator in ("prefill", "decode"):
         return FORMATS.get(dtype, dtype)
     computed = accelerator.compute_dtype(dtype)

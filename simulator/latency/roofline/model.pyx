@@ -1,17 +1,17 @@
-"""`roofline`: each operator takes the longer of its arithmetic and its memory traffic; operators follow one another.
+"""`roofline`: each operator takes the longer of its arithmetic and its memory traffic; operators run in sequence.
 
-By default laws of single operators price each by its size, as laws.py and curves.py say: padded tiles, floors, work
-items, derived from tables of operators by generation of accelerators. Against measured vLLM servers, from which nothing
-is taken, they are 12 % off in time per output token in the mean (205 points: 6, 14 and 14 % of Llama-3.1-70B on H200,
+By default laws of single operators price each by its size, see laws.py and curves.py: padded tiles, floors, work items,
+derived from tables of operators by generation of accelerators. Against measured vLLM servers, from which they are not
+derived, laws have a mean error of 12 % in time per output token (205 points: 6, 14 and 14 % for Llama-3.1-70B on H200,
 Qwen3-32B on H100, gpt-oss-120b on H200), shares of peak 21 %. With `efficiency = "shares"`, or a share given, all sizes
-reach the same share:
+reach one share of peak:
 
 With P prompt tokens, D decode tokens, T = P + D, S sampled rows, n sequences, A (query, key) pairs of prompts,
 X context tokens of prompts, C context tokens of decodes, and rates that are peak x efficiency, an iteration takes the
 sum of
 
     dense               max(2 W (P / rate + D / rate), bytes of W / bandwidth): projections, dense MLPs, shared experts
-    experts             the same for routed experts, with the bytes of the E (1 - (1 - k/E)^T) distinct ones needed
+    experts             as dense, for routed experts, with the bytes of the E (1 - (1 - k/E)^T) distinct ones needed
     head                max(2 W S / rate, bytes of W / bandwidth)
     prefill_attention   max(min(A x FLOPs a pair / rate + X x expansion of latents, A x FLOPs a pair of latents / rate),
                             (X + P) x KV bytes / bandwidth)
@@ -19,26 +19,26 @@ sum of
     state               n x recurrent state, read and written, / bandwidth + P x FLOPs a token / rate
     activations         T x bytes moved between matrix products / bandwidth
     sampler             S x bytes of logits / bandwidth
-    collectives         T x bytes sent / link bandwidth, or what [latency.collective] says
-    latencies           a constant: kernels and collectives started
+    collectives         T x bytes sent / link bandwidth, or from [latency.collective]
+    latencies           a constant: starts of kernels and collectives
 
 all on one accelerator; costs.py has each coefficient. [engine.experts] has the busiest rank's share of experts, with
-the weights of those that it needs, and adds dispatch and combine: experts.py; with two-batch overlap halves of a batch
-take turns, as experts/overlap.py of the package says, where all layers count as alike. With pipeline stages, head and
-sampler are the last one's, a hand-over follows each of the others, and the rest is divided by layers. A maximum is
-taken where the hardware takes it, within an operator. Prompts and decodes of a batch share one pass over the weights
-but not attention. Against the roofline of whole phases, max(sum of FLOPs / peak, sum of bytes / bandwidth), nothing
-hides behind what it cannot run beside; and the shares of peak are those of single kernels, which are published, not
-those of a whole model, which must be fitted.
+the weights of its needed experts, and adds dispatch and combine: experts.py; with two-batch overlap the halves of a
+batch alternate, see experts/overlap.py of the package, with all layers counted as equal. With pipeline stages, head and
+sampler belong to the last stage, a hand-over follows each other stage, and the remaining time is divided by layers. A
+maximum is taken where the hardware overlaps work, within an operator. Prompts and decodes of a batch share one pass
+over the weights but not attention. Unlike in a roofline of whole phases, max(sum of FLOPs / peak, sum of bytes /
+bandwidth), work hides only behind work that it can overlap with; and shares of peak of single kernels are published,
+whereas those of a whole model must be fitted.
 
-New tokens behind a cached prefix attend to it as arithmetic and memory have it: one of them takes what a decode of the
-same context takes. By law the context is read as decodes read it, and the tile that small prompts fail to fill is
+New tokens behind a cached prefix attend to it by arithmetic and traffic: a single one takes as long as a decode with
+equal context. By law the context is read as for decodes, and the tile that small prompts fail to fill is
 computed against their own keys alone: it was fitted to prompts without context.
 
 Windows: only sums over the batch are known, so layers that see w tokens are charged min(C, w x decodes), min(X, w x
-chunks) and min(A, w P): exact while all sequences are on one side of the window, else an overestimate. A chunked window
-(Llama-4) counts as a sliding one. Speculation: each query of a sequence is charged the mean context. The head runs even
-where no sequence samples, as vLLM computes the logits of unfinished prompts too.
+chunks) and min(A, w P): exact while all contexts are shorter, or all longer, than the window, else an overestimate. A
+chunked window (Llama-4) counts as a sliding one. Speculation: each query of a sequence is charged the mean context. The
+head runs even if no sequence samples, as vLLM computes the logits of unfinished prompts too.
 """
 cimport cython
 from libc.stdint cimport int32_t, int64_t
@@ -63,7 +63,7 @@ from simulator.latency.roofline.experts import expert_costs
 from simulator.latency.roofline.laws import few_tokens_notes, law_notes
 from simulator.latency.roofline.parameters import RooflineParameters, efficiency_by, reduce_law
 
-cdef struct Attention:          # of layers that see the same tokens; see AttentionCosts
+cdef struct Attention:          # of layers with equal window; see AttentionCosts
     double window
     double pair_ns
     double expand_ns
@@ -103,7 +103,7 @@ cdef struct Costs:              # see RooflineCosts
 
 cdef struct Overlap:            # of two batches; see experts/overlap.py of the package
     bint is_enabled
-    int64_t decode_tokens       # of the rank that has fewest, at least
+    int64_t decode_tokens       # minimum, on the rank with fewest
     int64_t prefill_tokens
     double slowdown             # of computation
     double layers
@@ -140,7 +140,7 @@ cdef inline double decode_attention_ns(const Attention* costs, const BatchShape*
             + costs.sequence_ns * shape.num_decodes + (costs.decode_floor_ns if shape.num_decodes > 0 else 0.0))
 
 
-# Beyond the table time grows as over its second half; all of it is in proportion to rows there, but for floors.
+# Beyond the table, time is extrapolated from its second half, where it is proportional to rows, except floors.
 cdef inline double by_rows(const double[::1] ns, int64_t rows) noexcept nogil:
     cdef int64_t last = ns.shape[0] - 1
     if rows <= last:
@@ -159,27 +159,28 @@ cdef class Roofline(LatencyModel):
     prices_gathered = prices_context_parallel = prices_any_model = True
 
     cdef readonly object costs                  # RooflineCosts, for reading
-    cdef Costs _costs                           # the same, for the loop
-    cdef readonly str efficiency                # "shares" of peak, or the generation whose laws are taken
-    cdef bint _has_laws                         # then by rows, see curves.py:
+    cdef Costs _costs                           # `costs` as a C struct
+    cdef bint _has_windows                      # some layers have a window
+    cdef readonly str efficiency                # "shares" of peak, or the name of the generation of the laws
+    cdef bint _has_laws                         # then these tables by rows are set, see curves.py:
     cdef const double[::1] _dense_by_rows, _experts_by_rows, _head_by_rows, _even_by_rows
     cdef double* _expert_weights_ns             # by number of tokens
-    cdef Py_ssize_t _last_expert_entry          # more tokens than this need no more experts
+    cdef Py_ssize_t _last_expert_entry          # last entry: beyond this many tokens no more experts are needed
     cdef IterationCollectives _collectives      # None: the costs hold them
     cdef object _deployment
     cdef object _experts                        # ExpertPricing; None: loaded evenly, and the costs hold their exchange
-    cdef bint _has_experts                      # there is one, and what follows
+    cdef bint _has_experts                      # _experts and the following fields are set
     cdef const double[::1] _imbalance, _dispatch_ns, _combine_ns        # see ExpertCosts
     cdef object _even_weights_ns                # of evenly loaded experts, by tokens
     cdef int64_t _data_ranks
     cdef Overlap _overlap
-    cdef bint _had_few                          # tokens behind many; only ever set, so that threads may
+    cdef bint _had_few                          # few tokens behind many occurred; never reset, so threads may write it
 
     def __init__(self, parameters, deployment, CollectiveModel collective=None, experts=None, factors=None):
-        """Work the coefficients out.
+        """Compute the coefficients.
 
         experts : ExpertPricing; None: evenly loaded.
-        factors : on the time of operators, by the names that `errors` has; None: as they are.
+        factors : on the time of operators, by the names in `errors`; None: no factors.
         """
         self._deployment = deployment
         if deployment is None:
@@ -192,7 +193,7 @@ cdef class Roofline(LatencyModel):
             needed = [each for each in exchanges(deployment) if experts is None or each.group not in EXPERT_GROUPS]
             self._collective = collective
             self._collectives = IterationCollectives(collective, needed)
-        self.is_shareable = collective is None          # collectives remember
+        self.is_shareable = collective is None          # collective models keep state
         # Sums of larger and smaller of products with counts; the more tokens, the more evenly experts are loaded.
         self.is_monotone = collective is None and experts is None
         if experts is not None:
@@ -234,6 +235,7 @@ cdef class Roofline(LatencyModel):
         for name in ("full_attention", "window_attention"):
             values[name] = msgspec.structs.asdict(values[name])
         self._costs = values
+        self._has_windows = any(cost for name, cost in values["window_attention"].items() if name != "window")
         free(self._expert_weights_ns)
         self._expert_weights_ns = <double*>malloc(len(table) * sizeof(double))
         if self._expert_weights_ns == NULL:
@@ -269,7 +271,7 @@ cdef class Roofline(LatencyModel):
         return larger(arithmetic_ns, self._expert_weights_ns[tokens])
 
     cdef double _exchange_ns(self, int64_t tokens) noexcept nogil:
-        """Return dispatch and combine of tokens of all ranks; beyond the tables in proportion."""
+        """Return the time of dispatch and combine for tokens of all ranks; beyond the tables it is proportional."""
         cdef int64_t last = self._dispatch_ns.shape[0] - 1
         if tokens > last:
             return (self._dispatch_ns[last] + self._combine_ns[last]) * (<double>tokens / last)
@@ -281,7 +283,7 @@ cdef class Roofline(LatencyModel):
             self._overlap.prefill_tokens if shape.num_chunks > 0 else self._overlap.decode_tokens)
 
     cdef double _halves_ns(self, const BatchShape* shape) noexcept nogil:
-        """Return the time of all layers where halves of the batch take turns."""
+        """Return the time of all layers if halves of the batch alternate."""
         cdef BatchShape half = shape[0]
         cdef double compute_ns, exchange_ns
         half.prefill_tokens, half.decode_tokens = (shape.prefill_tokens + 1) // 2, (shape.decode_tokens + 1) // 2
@@ -299,26 +301,28 @@ cdef class Roofline(LatencyModel):
                 + self._dense_ns(shape) + self._experts_ns(shape) + attention_ns)
 
     cdef double _uneven_ns(self, const BatchShape* shape) noexcept nogil:
-        """Return what batch_ns does where experts are not loaded evenly."""
+        """Return batch_ns for experts that are not loaded evenly."""
         cdef double ns = self._head_ns(shape) + self._costs.sampler_sample_ns * shape.num_samples
         if self._is_split(shape):
             return ns + self._halves_ns(shape)
         return ns + self._exchange_ns(rows_of(shape)) + self._layers_ns(
             shape, self._prefill_attention_ns(shape) + self._decode_attention_ns(shape) + self._state_ns(shape))
     cdef double rank_ns(self, const BatchShape* shape, const Gathered* gathered, int32_t num_ranks) noexcept nogil:
-        # Coefficients are those of a batch that is spread over the ranks: as if each had this one. Experts and what is
-        # gathered for them are of all batches.
+        # Coefficients are for a batch that is spread over the ranks, so each rank is taken to have this batch. Experts
+        # and their gathers are for the batches of all ranks.
         cdef BatchShape alike, together = shape[0]
         cdef double own_tokens = <double>num_ranks * <double>rows_of(shape), ns, replaced_ns
-        cdef bint counts = self.is_counting
+        cdef int32_t weight = self.weight
         repeat_shape(&alike, shape, num_ranks)
         together.prefill_tokens, together.decode_tokens = gathered.prefill_tokens, gathered.decode_tokens
-        together.pad_tokens = 0                         # counted among those gathered
+        together.pad_tokens = 0                         # counted in the gathered tokens
         if self._has_experts and self._is_split(&alike):
-            return self.batch_ns(&alike)                # as if all had this one
-        self.count(False)                               # its collectives are replaced
+            return self.batch_ns(&alike)                # as if all ranks had this batch
+        if self._collective is not None:
+            self._collective.weight = 0                 # its collectives are replaced
         ns, replaced_ns = self.batch_ns(&alike), self._collectives_ns(&alike)
-        self.count(counts)
+        if self._collective is not None:
+            self._collective.weight = weight
         if self._has_experts:
             ns += self._exchange_ns(rows_of(&together)) - self._exchange_ns(rows_of(&alike))
         return (ns - self._experts_ns(&alike) - replaced_ns + self._experts_ns(&together)
@@ -344,8 +348,8 @@ cdef class Roofline(LatencyModel):
                 + prefill_attention_ns(&self._costs.window_attention, shape))
 
     cdef double _decode_attention_ns(self, const BatchShape* shape) noexcept nogil:
-        return (decode_attention_ns(&self._costs.full_attention, shape)
-                + decode_attention_ns(&self._costs.window_attention, shape))
+        cdef double ns = decode_attention_ns(&self._costs.full_attention, shape)
+        return ns + decode_attention_ns(&self._costs.window_attention, shape) if self._has_windows else ns
 
     cdef double _state_ns(self, const BatchShape* shape) noexcept nogil:
         return (self._costs.state_sequence_ns * shape.num_sequences
@@ -379,7 +383,7 @@ cdef class Roofline(LatencyModel):
         self.spread(layers_ns, handover_ns, last_ns, ns)
 
     def breakdown(self, prefill=(), decode=(), int tokens_per_decode=1) -> dict:
-        """Return the seconds of each operator; arguments as `predict`, whose result is their sum."""
+        """Return the seconds of each operator, which sum to the result of `predict`; arguments as in `predict`."""
         cdef BatchView batch = BatchView(prefill, decode, tokens_per_decode)
         cdef const BatchShape* shape = &batch.shape
         cdef double tokens = <double>rows_of(shape)
@@ -401,10 +405,10 @@ cdef class Roofline(LatencyModel):
         return {name: ns * 1e-9 for name, ns in terms_ns.items()}
 
     def _expert_terms_ns(self, BatchView batch, terms_ns):
-        """Return what experts would take if all ranks were as busy as the mean, and what is added to that.
+        """Return the time of experts at the mean load of the ranks, and the terms added to it.
 
-        imbalance: of the busiest rank; less than 0 where so few experts are needed that reading them takes less.
-        overlap: what two-batch overlap saves (below 0) or costs.
+        imbalance: of the busiest rank; below 0 if it needs fewer experts, so that reading them takes less time.
+        overlap: time that two-batch overlap saves (below 0) or costs.
         """
         cdef const BatchShape* shape = &batch.shape
         cdef int64_t tokens = shape.prefill_tokens + shape.decode_tokens
@@ -428,24 +432,24 @@ cdef class Roofline(LatencyModel):
 
     @staticmethod
     def errors(parameters, deployment, collective=None) -> tuple:
-        """Return OperatorError by operator, and the file of laws that was read."""
+        """Return OperatorError by operator, and the file of laws in use."""
         is_by_law = efficiency_by(parameters, deployment.accelerator)[1] is not None
         return operator_errors(parameters, deployment, collective is not None), law_tables() if is_by_law else {}
 
     @staticmethod
     def varied(given, errors, factors) -> dict:
-        """Return the arguments `given` with the times of operators multiplied."""
+        """Return the arguments `given` with factors on the times of operators."""
         return given | {"factors": {name: inside for name, (inside, _) in factors.items()}}
 
     def provenance(self) -> dict:
-        """Return whose laws hold, and what is known of the collective model and of experts."""
+        """Return the source of the laws, of the collective model and of the expert loads."""
         found = {"efficiency": self.efficiency} | LatencyModel.provenance(self)
         if self._has_laws:
             found["tables"] = law_tables()
         return found if self._experts is None else found | {"experts": self._experts.provenance()}
 
     def warnings(self) -> list:
-        """Return which formats the accelerator lacks, where laws are silent, and what is known of all else."""
+        """Return notes on missing formats, operators without laws, experts and collectives."""
         told = [f"roofline: {note}" for note in self._deployment.format_notes()]
         told += [f"roofline: {note}" for note in law_notes(self._deployment, self.efficiency)]
         if self._had_few:

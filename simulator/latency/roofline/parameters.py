@@ -1,4 +1,4 @@
-"""The keys of the roofline, and what they choose: laws of single operators, or shares of peak."""
+"""The keys of the roofline, and their choice of laws of single operators or shares of peak."""
 from typing import Annotated, Literal
 
 import msgspec
@@ -11,45 +11,46 @@ from simulator.latency.roofline.laws import SHARES, Generation, ReduceLaw, gener
 
 Share = Annotated[float, Meta(gt=0, le=1)]
 Microseconds = Annotated[float, Meta(ge=0)]
-# Each of these says how operators of all sizes are priced: with shares.
+# Keys that imply shares of peak for operators of all sizes.
 OF_SHARES = ("mfu_prefill", "mfu_decode", "mfu_attention", "bandwidth_efficiency", "kernel_latency_us",
              "attention_latency_us")
 OF_LINKS = ("collective_latency_us", "link_efficiency")
 
 
 class RooflineParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What operators reach: by laws of their size, or by shares of peak."""
+    """Efficiency of operators: by laws of their size, or by shares of peak."""
 
     efficiency: Annotated[Literal["laws", "shares"] | None, Meta(description=(
-        "laws: of single operators by size, from hardware/efficiency/; shares: one of peak for all sizes; default: "
-        "laws, or shares where one of the next six keys is given"))] = None
+        "laws: by the size of each operator, from hardware/efficiency/; shares: one share of peak for all sizes; "
+        "default: laws, or shares if mfu_*, bandwidth_efficiency, kernel_latency_us or attention_latency_us is given"
+        ))] = None
     mfu_prefill: Annotated[Share | None, Meta(description=(
-        "of peak FLOP/s, matrix products over prompt tokens; default, of shares: measured on the accelerator"))] = None
+        "share of peak FLOP/s, matrix products over prompt tokens; default with shares: measured"))] = None
     mfu_decode: Annotated[Share | None, Meta(description=(
-        "of peak FLOP/s, matrix products over decode tokens; default, of shares: measured"))] = None
+        "share of peak FLOP/s, matrix products over decode tokens; default with shares: measured"))] = None
     mfu_attention: Annotated[Share | None, Meta(description=(
-        "of peak 16-bit FLOP/s, attention; default, of shares: measured"))] = None
+        "share of peak 16-bit FLOP/s, attention; default with shares: measured"))] = None
     bandwidth_efficiency: Annotated[Share | None, Meta(description=(
-        "of memory bandwidth; default, of shares: measured"))] = None
+        "share of memory bandwidth; default with shares: measured"))] = None
     kernel_latency_us: Annotated[Microseconds | None, Meta(description=(
-        "of each kernel, beyond its traffic; default, of shares: 3.0"))] = None
+        "time of each kernel beyond its traffic; default with shares: 3.0"))] = None
     attention_latency_us: Annotated[Microseconds | None, Meta(description=(
-        "of each attention kernel; default, of shares: measured"))] = None
+        "time of each attention kernel beyond its traffic; default with shares: measured"))] = None
     collective_latency_us: Annotated[Microseconds | None, Meta(description=(
-        "of each collective, beyond its traffic, where there is no [latency.collective]; default: 5.0, all-reduces by "
+        "without [latency.collective]: time of each collective beyond its traffic; default: 5.0, all-reduces by "
         "law"))] = None
     link_efficiency: Annotated[Share | None, Meta(description=(
-        "of link bandwidth, collectives; with [latency.collective] the sampler's alone; default: 0.6, all-reduces by "
-        "law"))] = None
+        "share of link bandwidth that collectives reach; with [latency.collective] only the sampler's; default: 0.6, "
+        "all-reduces by law"))] = None
 
 
 def efficiency_by(parameters: RooflineParameters, accelerator: AcceleratorSpec) -> tuple[str, Generation | None]:
-    """Return the generation whose laws hold, its name before it; or "shares", None.
+    """Return (name, generation) of the laws in use; or ("shares", None).
 
     Raises
     ------
     InputErrors
-        Laws are asked for, and shares given.
+        Both laws and shares are given.
     """
     given = [key for key in OF_SHARES if getattr(parameters, key) is not None]
     if parameters.efficiency == "laws" and given:

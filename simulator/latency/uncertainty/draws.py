@@ -1,9 +1,9 @@
-"""Which error each operator has in each replication: a Latin hypercube.
+"""Errors of the operators in each replication, drawn as a Latin hypercube.
 
-Each operator has every one of N equally likely parts of its distribution once, in an order of its own. So few
-replications cover the whole of each, whatever their number of operators. The order is a random stream by name: one more
-operator leaves those of the others as they are. (McKay, Beckman and Conover, Technometrics 21(2), 1979, section 2, with
-the middle of each part.)
+Each operator takes each of N equally likely parts of its distribution once, in its own random order. So few
+replications cover the distribution of every operator, for any number of operators. The order comes from a random stream
+by name: an additional operator does not change the others'. (McKay, Beckman and Conover, Technometrics 21(2), 1979,
+section 2, with the middle of each part.)
 """
 import numpy as np
 
@@ -11,6 +11,6 @@ from simulator.core.random_streams import RandomStreams
 
 
 def positions(streams: RandomStreams, name: str, num_replications: int) -> np.ndarray:
-    """Return an operator's place in its distribution, 0 .. 1, in each replication."""
+    """Return the quantile, 0 .. 1, of an operator's error in each replication."""
     order = streams.generator(f"uncertainty of {name}").permutation(num_replications)
     return (order + 0.5) / num_replications

@@ -1,4 +1,4 @@
-"""Errors of what is in no table: the formula of small operators."""
+"""Errors of operators without a table: the formula of small operators."""
 import numpy as np
 
 from simulator.latency.uncertainty.spread import Spread

@@ -1,17 +1,17 @@
-"""How far the predictions of one operator were off where the truth is known."""
+"""Errors of the predictions of one operator against measurements."""
 import math
 from typing import NamedTuple
 
 import numpy as np
 
-NUM_SHARES = 64                 # at which a normal distribution is kept
+NUM_SHARES = 64                 # number of stored quantiles of a normal distribution
 
 
 class Spread(NamedTuple):
-    """Sizes of errors; too long and too short are equally likely.
+    """Absolute errors; positive and negative ones are equally likely.
 
     sizes : |ln(predicted / measured)|, float64 (n,), ascending.
-    how : what was left out, or where the numbers are from.
+    how : the points left out, or the source of the numbers.
     """
 
     sizes: np.ndarray
@@ -19,25 +19,25 @@ class Spread(NamedTuple):
 
     @property
     def error_frac(self) -> float:
-        """The root of the mean square."""
+        """Root mean square of the errors."""
         return float(np.sqrt(np.mean(self.sizes ** 2)))
 
     def factor(self, position: float) -> float:
         """Return the factor on the predicted time.
 
-        position : in the distribution of factors, 0 .. 1, from the shortest time to the longest; 0.5: as predicted.
+        position : quantile of the distribution of factors, 0 .. 1, from shortest to longest time; 0.5: factor 1.
         """
         share = 2.0 * position - 1.0
         return math.exp(math.copysign(float(np.quantile(self.sizes, abs(share))), share)) if share else 1.0
 
 
 class OperatorError(NamedTuple):
-    """What is known of the error of an operator.
+    """The known errors of an operator.
 
-    inside : within what was measured; None: nothing is known.
-    outside : beyond it; None: as inside.
-    is_outside : bool, of the shape of the operator's table: which entries lie beyond; or one for all.
-    tables : names of the tables that were looked up.
+    inside : within the measured range; None: unknown.
+    outside : outside the measured range; None: as inside.
+    is_outside : bool, of the shape of the operator's table: entries outside the range; or one bool for all.
+    tables : names of the tables used.
     """
 
     inside: Spread | None
@@ -47,34 +47,34 @@ class OperatorError(NamedTuple):
 
     @property
     def beyond(self) -> Spread | None:
-        """The error outside of what was measured."""
+        """The error outside the measured range."""
         return self.outside or self.inside
 
     @property
     def is_beyond(self) -> bool:
-        """Nothing of it was measured."""
+        """Whether the whole operator is outside the measured range."""
         return bool(np.all(np.asarray(self.is_outside)[..., 1:])) if np.ndim(self.is_outside) else bool(self.is_outside)
 
     @property
     def error_frac(self) -> float | None:
-        """That of the spread which most of the table has; None: nothing is known."""
+        """Root mean square error of most of the table; None: unknown."""
         spread = self.beyond if self.is_beyond else self.inside
         return None if spread is None else spread.error_frac
 
 
 def measured_spread(sizes, how: str) -> Spread | None:
-    """Return the distribution of errors that were measured; None: there are none."""
+    """Return the distribution of measured errors; None: there are none."""
     sizes = np.sort(np.abs(np.asarray(sizes, dtype=float)))
     sizes = sizes[np.isfinite(sizes)]
     return Spread(sizes, how) if len(sizes) else None
 
 
 def normal_spread(mean_size: float, how: str) -> Spread:
-    """Return normal errors of which the mean size alone is known.
+    """Return normally distributed errors with a given mean absolute value.
 
-    That is sqrt(2 / pi) of their deviation.
+    The mean absolute value is sqrt(2 / pi) of their standard deviation.
     """
-    from statistics import NormalDist  # few runs ask for it
+    from statistics import NormalDist  # few runs need it
 
     deviation = mean_size * math.sqrt(math.pi / 2.0)
     shares = (np.arange(NUM_SHARES) + 0.5) / NUM_SHARES
@@ -82,7 +82,7 @@ def normal_spread(mean_size: float, how: str) -> Spread:
 
 
 def pooled(spreads) -> Spread | None:
-    """Return the errors of several lookups together; None: there are none."""
+    """Return the joint errors of several lookups; None: there are none."""
     known = [each for each in spreads if each is not None]
     if not known:
         return None

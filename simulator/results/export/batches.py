@@ -1,9 +1,9 @@
-"""Iterations as batches: one number for all pipeline stages, and which requests were in each.
+"""Iterations as batches: one number for all pipeline stages, and the requests in each.
 
 /iterations counts the requests of a batch and does not name them. A request can be in a batch only while it stays at
-that replica, from its first schedule to its last token; where as many stay as the batch had, these are they, and only
-there are they said to be. Where a request stays and is not served (it was preempted, passed over, or its batch is
-another of several in flight), or its stay is not known to the end, nothing is said: a blank, not a guess.
+that replica, from its first schedule to its last token; where the number of staying requests equals that of the
+batch, its requests are known. Where a request stays and is not served (it was preempted, passed over, or its batch is
+another of several in flight), or its stay is not known to the end, the requests of the batch are left blank.
 """
 from functools import cached_property
 from typing import NamedTuple
@@ -16,17 +16,17 @@ NEVER = records.NEVER_NS
 
 
 class Stays(NamedTuple):
-    """Of requests at replicas, one row each: equally long arrays."""
+    """Stays of requests at replicas, one row each: equally long arrays."""
 
-    request: np.ndarray         # row in the table of requests that came
+    request: np.ndarray         # row in the table of arrived requests
     replica: np.ndarray
     from_ns: np.ndarray         # first scheduled there
-    to_ns: np.ndarray           # it left; NEVER: not known, it counts as there to the end
+    to_ns: np.ndarray           # it left; NEVER: not known, it counts as staying to the end
     token_ns: np.ndarray        # end of its first batch there; NEVER: not known, it began after `from_ns`
 
 
 class Lane(NamedTuple):
-    """One replica: its batches in order of start, and what each of its stays spans."""
+    """One replica: its batches in order of start, and the batches of each stay."""
 
     batches: np.ndarray         # places in /iterations
     stays: np.ndarray           # places in `Stays`
@@ -39,8 +39,8 @@ class Batches:
     """The batches of a run.
 
     num_stages : pipeline stages, the most of any replica.
-    stays : of requests at replicas; None: the tables do not tell all of them.
-    number : the batch of each row of /iterations, from 0 in order of start; -1: its first stage is not to be found.
+    stays : of requests at replicas; None: the tables do not have all stays.
+    number : the batch of each row of /iterations, from 0 in order of start; -1: its first stage is not found.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class Batches:
 
     @cached_property
     def end_ns(self) -> np.ndarray:
-        """When the last stage of each batch ended; NEVER: it is not in the table."""
+        """End of the last stage of each batch; NEVER: it is not in the table."""
         end_ns = np.full(len(self.first_rows), NEVER)
         rows = np.flatnonzero(self.is_last_stage & (self.number >= 0))
         end_ns[self.number[rows]] = self._iterations["begin_ns"][rows] + self._iterations["duration_ns"][rows]
@@ -71,16 +71,16 @@ class Batches:
 
     @cached_property
     def lanes(self) -> list[Lane]:
-        """Who was in the batches; empty where that cannot be told of any."""
+        """The requests in the batches of each replica; empty: not known for all."""
         if self.num_stages > 1 or self.stays is None:
             return []
         return [self._lane(np.flatnonzero(self._iterations["replica"] == replica), self.stays, replica)
                 for replica in np.unique(self._iterations["replica"]).tolist()]
 
     def spent_ns(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return how long each request executed, and what of its time here it did not.
+        """Return the time that each request executed, and the time that it did not.
 
-        NaN: not known. Where the run has added them up they are in /requests; else they follow from batches. Without
+        NaN: not known. They are in /requests if the run recorded them; else they follow from batches. Without
         pipeline stages both are all the time since it was scheduled; with them Vidur leaves out the wait for the first.
         """
         requests = self._requests
@@ -118,7 +118,7 @@ class Batches:
         return Lane(rows, here, first, last, np.cumsum(change[:-1]) == self._iterations["sequences"][rows])
 
     def _numbers(self) -> np.ndarray:
-        """Match rows of later stages to those of the first: batches pass the stages of a replica in order."""
+        """Match rows of later stages to rows of the first: batches pass the stages of a replica in order."""
         stage, replica = self._iterations["stage"], self._iterations["replica"]
         number = np.full(len(stage), -1, np.int64)
         heads = stage == 0
@@ -134,7 +134,7 @@ class Batches:
 
     @cached_property
     def is_last_stage(self) -> np.ndarray:
-        """Which rows of /iterations are of the last stage of their replica."""
+        """Mask of the rows of /iterations that are of the last stage of their replica."""
         replica = self._iterations["replica"]
         last = np.zeros(int(replica.max(initial=-1)) + 1, np.int64)
         np.maximum.at(last, replica, self._iterations["stage"])
@@ -142,12 +142,12 @@ class Batches:
 
 
 def stays_of(requests: np.ndarray, legs: np.ndarray | None) -> Stays | None:
-    """Return the stays of requests at replicas; None: not all are told.
+    """Return the stays of requests at replicas; None: not all are known.
 
     Parameters
     ----------
     requests : rows of /requests.
-    legs : rows of /legs whose `request` is a place in `requests`; None: each stayed at one replica, or was handed over
+    legs : rows of /legs, `request` a place in `requests`; None: each stayed at one replica, or was handed over
         from its prefill replica.
     """
     if legs is not None:

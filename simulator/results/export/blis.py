@@ -1,9 +1,9 @@
 """Files of BLIS: metrics.json, its MetricsOutput (`--metrics-path`), and results.json (`--results-path`).
 
-Percentiles are interpolated between the nearest ranks, means are of sorted values, and all is 0 where there is nothing,
-as BLIS has it. The TTFT is that of every request that got a token; E2E, requests/s, output tokens and gaps between
-tokens are those of the completed. `requests` has those that a replica took; others BLIS counts, if at all, and does not
-list. `num_decode_tokens` is what was generated, in BLIS what the trace asks for.
+Percentiles are interpolated between the nearest ranks, means are of sorted values, and all is 0 without values,
+as in BLIS. The TTFT is that of every request that got a token; E2E, requests/s, output tokens and gaps between
+tokens are of completed requests. `requests` has the requests accepted by a replica; BLIS counts others, if at all, and
+does not list them. `num_decode_tokens` is the number generated, in BLIS the number in the trace.
 
 Source: inference-sim, sim/metrics.go and sim/metrics_utils.go.
 """
@@ -26,7 +26,7 @@ _NAMES = {"slo_class": "slo_class", "tenant": "tenant_id", "model": "model", "ad
 
 
 def write_blis(source: Source, folder: Path, show: Callable[[int], None]) -> list[str]:
-    """Write metrics.json and results.json; return what is not in them."""
+    """Write metrics.json and results.json; return notes on missing values."""
     rows = only(source.requests, np.isin(source.requests["status"], LISTED))
     gaps_ns = _gaps_ns(source)
     itl_ns = _mean_gaps_ns(rows)
@@ -74,7 +74,7 @@ def _totals(source: Source, rows: np.ndarray, gaps_ns: np.ndarray) -> dict[str, 
 
 
 def _is_unservable(requests: np.ndarray) -> np.ndarray:
-    """Return which requests no replica can serve: it refused them, or has too few KV blocks."""
+    """Return a mask of requests that no replica can serve: refused, or with too few KV blocks."""
     by_engine = requests["status"] == records.REJECTED
     if "cause" in requests.dtype.names:
         by_engine &= requests["cause"] == 0
@@ -82,7 +82,7 @@ def _is_unservable(requests: np.ndarray) -> np.ndarray:
 
 
 def _described(name: str, values_ns: np.ndarray) -> dict[str, float]:
-    """Return mean and percentiles in ms; 0 of nothing."""
+    """Return mean and percentiles in ms; 0 without values."""
     if not len(values_ns):
         return {f"{name}_{which}_ms": 0 for which in ("mean", "p90", "p95", "p99")}
     return {f"{name}_mean_ms": float(values_ns.mean()) / MS} | {
@@ -92,7 +92,7 @@ def _described(name: str, values_ns: np.ndarray) -> dict[str, float]:
 def _gaps_ns(source: Source) -> np.ndarray:
     """Return the times between tokens of one request, of all completed requests together.
 
-    Of a request that started over they are those of its last attempt: of its last `output_tokens` tokens.
+    For a request that started over they are of its last attempt: of its last `output_tokens` tokens.
     """
     offsets, times_ns = source.token_times()
     rows = source.all_requests

@@ -1,9 +1,9 @@
 """event_trace.json: Vidur's log of events, one line of a JSON list each, in order of time.
 
-A request arrives and is sent to a replica, again after a hand-over, a move or a failure; a batch is formed, comes to
-each pipeline stage, is begun there and ends, the last stage ends the batch. Events of one instant stand in the order
-in which one leads to another. Left out are events of Vidur that do nothing: a schedule that forms no batch, a stage
-that is busy. `event_type` is the class of the event, which is null upstream, where the file fails to be written.
+A request arrives and is sent to a replica, again after a hand-over, a move or a failure; a batch is formed, reaches
+each pipeline stage, is begun there and ends, the last stage ends the batch. Events of one instant are in causal
+order. Left out are events of Vidur that do nothing: a schedule that forms no batch, a stage
+that is busy. `event_type` is the class of the event, which is null in Vidur itself, where writing the file fails.
 
 Source: microsoft/vidur 7d47513, vidur/events, `to_dict` of each class, and vidur/simulator.py.
 """
@@ -29,7 +29,7 @@ EVENT = np.dtype([("time_ns", "i8"), ("kind", "i1"), ("replica", "i4"), ("of", "
 
 
 def write_event_trace(source: Source, batches: Batches, folder: Path, show: Callable[[int], None]) -> None:
-    """Write the file; `show` hears how many events are written."""
+    """Write the file; `show` is called with the number of events written."""
     events = np.concatenate([*_of_requests(source), *_of_batches(source.iterations, batches)])
     events = events[np.argsort(events, order=("time_ns", "kind", "replica", "of"), kind="stable")]
     told = _Told(source, batches)
@@ -72,7 +72,7 @@ def _of_batches(iterations: np.ndarray, batches: Batches) -> Iterator[np.ndarray
 
 
 class _Told:
-    """Events as Vidur tells them."""
+    """Events in Vidur's form."""
 
     def __init__(self, source: Source, batches: Batches):
         self._ids = source.requests["request_id"].tolist()
@@ -80,7 +80,7 @@ class _Told:
         self._is_last = batches.is_last_stage
 
     def event(self, time_ns: int, kind: int, replica: int, of: int) -> dict[str, Any]:
-        """Return one of them; `of`: the row of its request, or of /iterations."""
+        """Return one event; `of`: the row of its request, or of /iterations."""
         head = {"time": time_ns / SECOND, "event_type": NAMES[kind]}
         if kind == ARRIVAL:
             return head | {"request": self._ids[of]}

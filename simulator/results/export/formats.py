@@ -19,10 +19,10 @@ BLIS_FILES = frozenset(("metrics.json", "results.json"))
 class Format(NamedTuple):
     """One format.
 
-    write : writes a source into a folder, tells how many rows as it goes, and returns what it left blank, in words.
-    is_own : says whether it writes a file of that name.
+    write : writes a source into a folder, reports its progress in rows, and returns notes on blank columns.
+    is_own : returns whether it writes a file of that name.
     required : files without which a folder of it is not complete.
-    tables : each as often as its rows are written; None: all of them, once.
+    tables : each as often as its rows are written; None: all tables, once.
     """
 
     write: Callable[[Source, Path, Callable[[int], None]], list[str]]
@@ -31,7 +31,7 @@ class Format(NamedTuple):
     tables: tuple[str, ...] | None = None
 
     def contents(self) -> Contents:
-        """Return what a folder of this format holds."""
+        """Return the files of a folder of this format."""
         return Contents("`export`", self.is_own, self.required, lambda _: "exported results exist")
 
 

@@ -1,7 +1,7 @@
 """Each table of results.h5 as a file of its own: CSV, or Parquet with the extra `parquet`.
 
-Columns and units are those of results.h5 (`describe results table requests`); codes come as their labels, a label that
-a request has not as a blank. Tables are read and written a block at a time.
+Columns and units are those of results.h5 (`describe results table requests`); codes are written as labels, a missing
+label as a blank. Tables are read and written a block at a time.
 """
 import csv
 from collections.abc import Callable, Iterator
@@ -66,7 +66,7 @@ def _blocks(source: Source, name: str) -> Iterator[Block]:
 
 
 def _shown(source: Source, table: str, column: str, values: np.ndarray) -> np.ndarray:
-    """Return values as people read them."""
+    """Return values with codes replaced by labels."""
     if column in columns.CODES.get(table, {}):
         return np.array(columns.CODES[table][column], object)[values]
     if table == "requests" and column in source.labels:

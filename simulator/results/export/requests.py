@@ -1,7 +1,7 @@
 """The times of requests as Vidur counts them, in seconds.
 
 The decode phase of Vidur begins when the prompt is computed, which gives the first token: `prefill_completed_at`. A
-request that did not complete has no times, as in Vidur, and no length of its output: it is the future.
+request that did not complete has no times, as in Vidur, and no length of its output, which is unknown.
 
 Source: microsoft/vidur, vidur/metrics/metrics_store.py and vidur/entities/request.py, commit 7d47513.
 """
@@ -14,11 +14,11 @@ NOTHING = np.nan
 
 
 class RequestTimes:
-    """Columns in seconds, float (n,), NaN where there is nothing to tell.
+    """Columns in seconds, float (n,), NaN where the value does not exist.
 
     Parameters
     ----------
-    requests : rows of /requests that came, or some of them.
+    requests : rows of /requests that arrived, all or some.
     execution_ns, preempted_ns : time during which the batches of each executed, and time between them; NaN: it is not
         known, and both together are the time that it was served.
     before_ns : arrival of the request before the first of the rows; NaN: there is none.
@@ -48,12 +48,12 @@ class RequestTimes:
 
     @property
     def restarts(self) -> np.ndarray:
-        """How often each lost its KV blocks, int (n,)."""
+        """Number of times that each request lost its KV blocks, int (n,)."""
         return self.requests["preemptions"]
 
     @property
     def inter_arrival_delay(self) -> np.ndarray:
-        """Since the request before came; NaN for the first."""
+        """Time since the previous arrival; NaN for the first."""
         return np.diff(self.arrived_at, prepend=self._before_ns / SECOND) if len(self.arrived_at) else self.arrived_at
 
     def per_output_token(self, seconds: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""A results directory, as exports read it."""
+"""A results directory as the source of an export."""
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -17,9 +17,9 @@ TOKEN = np.dtype([("request", "i8"), ("time_ns", "i8")])
 
 
 class Source:
-    """What a run left behind; tables are read when they are asked for.
+    """Results of a run; tables are read on first use.
 
-    directory : where it lies.
+    directory : of the results.
     summary : dict, as in summary.json.
 
     Parameters
@@ -40,7 +40,7 @@ class Source:
 
     @cached_property
     def experiment(self) -> Mapping[str, Any]:
-        """The experiment with every default written out, as TOML has it."""
+        """The experiment with every default, as a TOML table."""
         path = self.directory / "resolved.toml"
         try:
             return tomli.loads(path.read_text(encoding="utf-8"))
@@ -54,7 +54,7 @@ class Source:
 
     @cached_property
     def requests(self) -> np.ndarray:
-        """Of /requests, those that came."""
+        """Rows of /requests that arrived."""
         return only(self.all_requests, records.has_come(self.all_requests["status"]))
 
     @cached_property
@@ -64,7 +64,7 @@ class Source:
 
     @cached_property
     def legs(self) -> np.ndarray | None:
-        """/legs, `request` a place in `requests`; None: nobody left a replica early."""
+        """/legs, `request` a place in `requests`; None: no request left a replica early."""
         if "legs" not in self.table_names():
             return None
         legs = self._result.legs.copy()
@@ -78,7 +78,7 @@ class Source:
         return self._result.labels
 
     def token_times(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return offsets and times in ns of tokens, of requests that never came too."""
+        """Return offsets and times in ns of tokens, including requests that never arrived."""
         return self._needed("token_times", "token_times")
 
     def table_names(self) -> list[str]:
@@ -90,7 +90,7 @@ class Source:
         return self._reader.num_rows("token_times/times_ns" if name == "token_times" else name) or 0
 
     def blocks(self, name: str, num_rows: int) -> Iterator[np.ndarray]:
-        """Yield a table in blocks of at most so many rows, at least one block.
+        """Yield a table in blocks of at most `num_rows` rows, at least one block.
 
         Of token_times a row is a token: `request`, a row in /requests, and `time_ns`.
         """

@@ -9,7 +9,7 @@ BLOCK_ROWS = 1 << 16            # formatted together, in some tens of megabytes
 
 
 def blocks(num_rows: int) -> Iterable[slice]:
-    """Yield slices that cover so many rows."""
+    """Yield slices that cover `num_rows` rows."""
     for first in range(0, num_rows, BLOCK_ROWS):
         yield slice(first, min(first + BLOCK_ROWS, num_rows))
 
@@ -19,7 +19,7 @@ def write_csv(path: Path, num_rows: int, columns_of: Callable[[slice], dict[str,
     """Write columns under their names; NaN is a blank.
 
     columns_of : given some of the rows, which may be none, returns their columns.
-    show : called with the number of rows that were written since it was called last.
+    show : called with the number of rows written since the last call.
     """
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -30,7 +30,7 @@ def write_csv(path: Path, num_rows: int, columns_of: Callable[[slice], dict[str,
 
 
 def _texts(column: np.ndarray) -> Sequence:
-    """Return what stands in a column: numbers as Python writes them, the shortest text that reads back equal."""
+    """Return the texts of a column: numbers as Python writes them, the shortest text that reads back equal."""
     values = column.tolist()
     if column.dtype.kind == "f" and np.isnan(column).any():
         return ["" if value != value else value for value in values]

@@ -1,8 +1,8 @@
 """Files of Vidur: request_metrics.csv, SimAI's with more columns, batch_metrics.csv, chrome_trace.json.
 
-What is in event_trace.json is told by `event_trace`. Times are seconds, in the trace microseconds. Columns and their
-order are those of microsoft/vidur 7d47513 and of vidur-alibabacloud in SimAI cef83f9d; `tbt` is in SimAI's description
-and not in its code, and stands last.
+The events in event_trace.json are described in `event_trace`. Times are seconds, in the trace microseconds. Columns and
+their order are those of microsoft/vidur 7d47513 and of vidur-alibabacloud in SimAI cef83f9d; `tbt` is in SimAI's
+description and not in its code, and is last here.
 """
 import json
 from collections.abc import Callable, Iterator
@@ -28,17 +28,17 @@ UNKNOWN = ("/iterations counts the requests of a batch and does not name them, a
 
 
 def write_vidur(source: Source, folder: Path, show: Show) -> list[str]:
-    """Write Vidur's files; return what is blank."""
+    """Write Vidur's files; return notes on blank columns."""
     return _write(source, folder, show, _vidur_columns)
 
 
 def write_simai(source: Source, folder: Path, show: Show) -> list[str]:
-    """Write SimAI's files, with more columns of requests; return what is blank."""
+    """Write SimAI's files, which have more columns; return notes on blank columns."""
     return _write(source, folder, show, _simai_columns)
 
 
 def write_vidur_csv(source: Source, folder: Path, show: Show) -> list[str]:
-    """Write request_metrics.csv and batch_metrics.csv of Vidur; return what is blank."""
+    """Write Vidur's request_metrics.csv and batch_metrics.csv; return notes."""
     return _write_csv(source, folder, show, _vidur_columns, _batches_of(source))
 
 
@@ -124,7 +124,7 @@ def _simai_columns(source: Source, times: RequestTimes) -> dict[str, np.ndarray]
 
 
 def _transfers(requests: np.ndarray) -> dict[str, np.ndarray]:
-    """Return columns of hand-overs; as in SimAI, those of a request without one are infinite."""
+    """Return columns of hand-overs; as in SimAI, a request without one has infinite values."""
     nothing = np.full(len(requests), np.inf)
     if "transfer_end_ns" not in requests.dtype.names:
         return {"arrived_at": nothing, "bytes": nothing, "seconds": nothing}
@@ -188,7 +188,7 @@ def _write_trace(path: Path, source: Source, batches: Batches, show: Show) -> in
 
 
 def _event(values: tuple[int, ...], number: int, members: list | None) -> dict[str, Any]:
-    """Return one event; `num_tokens` has those of each request where they can be told, else null.
+    """Return one event; `num_tokens` has the tokens of each request where they are known, else null.
 
     values : of the columns EVENT.
     """
@@ -201,7 +201,7 @@ def _event(values: tuple[int, ...], number: int, members: list | None) -> dict[s
 
 
 class _Members:
-    """The requests of each batch, asked in the order in which batches of a replica end."""
+    """The requests of each batch, queried in the order in which batches of a replica end."""
 
     def __init__(self, source: Source, batches: Batches):
         ids = source.requests["request_id"]
@@ -231,7 +231,7 @@ def _sweep(lane: Lane, request: np.ndarray, ids: np.ndarray) -> Iterator[list | 
 
 
 def _by_batch(batches: np.ndarray) -> Iterator[tuple[float, int]]:
-    """Yield batches in order, with their places; behind the last one what no batch reaches."""
+    """Yield batches in order, with their places; last the rows that no batch contains."""
     order = np.argsort(batches, kind="stable")
     for part in blocks(len(order)):
         yield from zip(batches[order[part]].tolist(), order[part].tolist(), strict=True)

@@ -1,6 +1,6 @@
 """config.json as Vidur writes it, with the values of an experiment of ours.
 
-Keys are Vidur's. What this simulator has no equal of, or what differs between pools, is null; the experiment itself,
+Keys are Vidur's. Values without an equal here, or that differ between pools, are null; the experiment itself,
 with every default, is in `resolved`.
 """
 import math
@@ -60,7 +60,7 @@ def _scheduler_config(common) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON has it, which knows no infinity: that becomes text."""
+    """Return a value for JSON, which has no infinity: it becomes text."""
     if isinstance(value, Mapping):
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, list):

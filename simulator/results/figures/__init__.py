@@ -1,1 +1,1 @@
-"""Charts as data, and how they are drawn; nothing here knows what a request is."""
+"""Charts as data, and their drawing; this package does not depend on requests or runs."""

@@ -1,4 +1,4 @@
-"""What a chart is, before anybody draws it."""
+"""A chart as data, before it is drawn."""
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -7,7 +7,7 @@ import numpy as np
 class Line(NamedTuple):
     """Points joined by a line; `style` chooses colour and dash."""
 
-    label: str              # "": not in the legend; likewise below
+    label: str              # "": not in the legend; also in the marks below
     x: np.ndarray
     y: np.ndarray
     style: int = 0
@@ -15,7 +15,7 @@ class Line(NamedTuple):
 
 
 class Band(NamedTuple):
-    """What lies between two lines."""
+    """The area between two lines."""
 
     label: str
     x: np.ndarray
@@ -43,11 +43,11 @@ class Errors(NamedTuple):
     low: np.ndarray
     high: np.ndarray
     style: int = 0
-    hollow: np.ndarray | None = None        # which points are set apart; None: none
+    hollow: np.ndarray | None = None        # mask of points drawn hollow; None: none
 
 
 class Labelled(NamedTuple):
-    """Points with a name beside each, put where it covers no other.
+    """Points with a name beside each, placed where it covers no other.
 
     joined : by steps, as a front is.
     """
@@ -87,7 +87,7 @@ class Intervals(NamedTuple):
 
 
 class Spans(NamedTuple):
-    """What lasted from when to when: a row for each name, from the top."""
+    """Spans of time: a row for each name, from the top."""
 
     names: tuple[str, ...]
     starts: tuple[float, ...]
@@ -97,7 +97,7 @@ class Spans(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """A heat map of rows and columns; NaN: nothing is known."""
+    """A heat map of rows and columns; NaN: not known."""
 
     label: str              # of the colours
     values: np.ndarray      # (rows, columns), the first row at the top
@@ -132,7 +132,7 @@ class Panel(NamedTuple):
 
     y_label: str
     marks: tuple[Any, ...]
-    y_range: tuple[float, float] | None = None      # None: from 0 to what is needed
+    y_range: tuple[float, float] | None = None      # None: from 0 to the greatest value
     is_log: bool = False                            # the y axis is logarithmic above 1
 
 
@@ -144,7 +144,7 @@ class Table(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """A picture, the sentence that says what to see in it, and its data."""
+    """A picture, the sentence that explains it, and its data."""
 
     name: str                       # of the file
     title: str
@@ -154,7 +154,7 @@ class Chart(NamedTuple):
     table: Table
     x_range: tuple[float, float] | None = None
     is_x_log: bool = False          # values above 0
-    is_x_whole: bool = False        # x counts something
+    is_x_whole: bool = False        # x is a count
 
 
 MOST_ROWS = 60          # of a folded table
@@ -177,7 +177,7 @@ def _text(value) -> str:
 
 
 def number(value: float | None) -> str:
-    """Return a number as people read it: three digits, more where it is larger.
+    """Return a number as text: three digits, more where it is larger.
 
     >>> number(0.01234), number(12.345), number(1234.5), number(None)
     ('0.0123', '12.3', '1,234', '-')

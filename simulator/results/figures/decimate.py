@@ -1,4 +1,4 @@
-"""So many points that a picture needs, and no more."""
+"""Reduction of points to the number that a picture needs."""
 import numpy as np
 
 NUM_COLUMNS = 1000          # of pixels; two points each
@@ -16,7 +16,7 @@ def scattered(x: np.ndarray, y: np.ndarray, num_columns: int = NUM_COLUMNS) -> t
     Returns
     -------
     tuple
-        At most `2 * num_columns` points; those of a column stand at its middle.
+        At most `2 * num_columns` points; the points of a column are drawn at its middle.
     """
     if len(x) <= 2 * num_columns:
         return x, y
@@ -58,7 +58,7 @@ def quantiles(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def quantile_ranks(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the shares that a distribution function of so many samples has.
+    """Return the shares that a distribution function of this many samples has.
 
     And the ranks on both sides of each.
     """

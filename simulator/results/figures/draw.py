@@ -14,7 +14,7 @@ from simulator.results.figures.layout import WIDTH_POINTS, gap_of, is_free, make
 
 INSTALL = "pip install 'simulator[report]'"
 PANEL_POINTS, GRID_POINTS = 190, 150
-SMALL_PANEL_POINTS = 95         # where several stand one below the other
+SMALL_PANEL_POINTS = 95         # where several panels are below each other
 LEFT, RIGHT, BELOW, ABOVE, BETWEEN = 68, 14, 42, 30, 18         # points
 BAR_POINTS = 24
 FEW_ROWS = 4                    # of a grid: each has a tick
@@ -44,12 +44,12 @@ def check_installed() -> None:
 def inline_svg(chart: charts.Chart) -> str:
     """Return a chart as an SVG element for a page.
 
-    It takes the colours of the page, `theme.variables`, and asks for nothing else.
+    It takes the colours of the page, `theme.variables`, and needs nothing else.
 
     Raises
     ------
     MissingExtra
-        matplotlib is not installed; likewise below.
+        matplotlib is not installed; also in the functions below.
     """
     text = _drawn(chart, "svg", "").decode()
     text = text[text.index("<svg"):]
@@ -57,7 +57,7 @@ def inline_svg(chart: charts.Chart) -> str:
     text = re.sub(r'<svg width="[^"]*" height="[^"]*"', f'<svg role="img" aria-label="{_escaped(chart.title)}"', text,
                   count=1)
     text = re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), text)
-    text = re.sub(r'<g id="[^"]*">', "<g>", text)           # nothing refers to groups
+    text = re.sub(r'<g id="[^"]*">', "<g>", text)           # no element refers to groups
     text = re.sub(r"\n\s*", "\n", text.replace("xlink:href", "href"))
     return theme.with_variables(text.strip())
 
@@ -130,7 +130,7 @@ def _figure(matplotlib, chart: charts.Chart, title: str):
 
 
 def _labels(panel: charts.Panel) -> list[str]:
-    """Return what the legend of a panel names; nothing where it would name one thing alone."""
+    """Return the legend entries of a panel; empty where it would name a single thing."""
     found = [mark.label for mark in panel.marks if getattr(mark, "label", "") and not isinstance(mark, charts.Grid)]
     return found if len(found) > 1 else []
 
@@ -179,7 +179,7 @@ def _top(ax, panel: charts.Panel) -> float:
 
 
 def _line(_, ax, line: charts.Line) -> None:
-    label = f" {line.label}" if line.label.startswith("_") else line.label      # matplotlib hides what begins so
+    label = f" {line.label}" if line.label.startswith("_") else line.label      # matplotlib hides such labels
     ax.plot(line.x, line.y, label=label or None, color=theme.colour(line.style), linewidth=1.4,
             linestyle=theme.DASHES[line.style % 6], drawstyle="steps-post" if line.steps else "default")
 
@@ -325,7 +325,7 @@ def _level(_, ax, level: charts.Level) -> None:
 
 
 def _behind(pad: float) -> dict:
-    """Return the paper behind a text that may stand on something."""
+    """Return a paper-coloured box for a text above other marks."""
     return {"boxstyle": f"square,pad={pad}", "facecolor": theme.light("paper"), "edgecolor": "none", "alpha": 0.8}
 
 

@@ -20,7 +20,7 @@ def _row(cells: list[str]) -> str:
 
 
 def folded(title: str, content: str) -> str:
-    """Return content that is shown when its title is chosen."""
+    """Return content that is folded under its title."""
     return f"<details><summary>{escape(title)}</summary>{content}</details>"
 
 

@@ -1,12 +1,12 @@
-"""Where texts of a chart have room: legends, labels of ticks, names of points."""
+"""Room for the texts of a chart: legends, labels of ticks, names of points."""
 from functools import cache
 
 import numpy as np
 
 WIDTH_POINTS = 480
 LEGEND_POINTS = 400             # width of a legend
-HANDLE_POINTS = 45              # what stands before the text of an entry, and room behind it
-BESIDE = 28                     # a label of the axis, ticks and what is between
+HANDLE_POINTS = 45              # mark before the text of an entry, and room behind it
+BESIDE = 28                     # a label of the axis, ticks and the gap between
 TICK_GAP = 8                    # between labels of ticks
 TICK_COUNTS = (5, 4, 3, 2)      # at most, one after the other
 
@@ -31,7 +31,7 @@ def text_points(text: str) -> float:
 
 
 def thin_out(ax) -> None:
-    """Leave out ticks of the x axis whose labels would cover others."""
+    """Leave out ticks of the x axis with labels that would cover others."""
     width = ax.get_position().width * WIDTH_POINTS
     for count in TICK_COUNTS:
         points = [text_points(text) + TICK_GAP for _, text in _ticks(ax.xaxis, ax.get_xlim())]
@@ -64,7 +64,7 @@ def _ticks(axis, ends: tuple[float, float]) -> list[tuple[float, str]]:
 
 
 def gap_of(ax, y: float, first: float, last: float) -> float:
-    """Return how far what is drawn between two shares of the width stays from y.
+    """Return the distance of the marks between two shares of the width from y.
 
     In pixels.
     """

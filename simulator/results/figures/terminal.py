@@ -15,7 +15,7 @@ CURVES = charts.Line | charts.Points | charts.Columns | charts.Errors | charts.L
 def text_of(chart: charts.Chart, width: int) -> str:
     """Return the panels of a chart as text, its title above and its sentence below.
 
-    What only colours could show, heat maps, is left to the sentence.
+    Heat maps, which need colours, are left to the sentence.
 
     Parameters
     ----------

@@ -1,10 +1,10 @@
 """Colours, dashes and markers; light for files, light and dark for pages.
 
 The palette is that of Okabe and Ito, "Color universal design", 2008, darkened where it would be faint on paper: people
-with any kind of colour blindness tell it apart. Its dark twin has the same hues, lighter. A dash or a marker goes with
-each: colour never speaks alone.
+with any kind of colour blindness can distinguish it. Its dark twin has the same hues, lighter. A dash or a marker goes
+with each: colour is never the only difference.
 """
-# name: (light, dark). Light ones are drawn; a page puts a variable in their place, so each must be unlike all others.
+# name: (light, dark). Light ones are drawn; a page replaces them by variables, so all must be different.
 COLOURS = {
     "paper": ("#fffffe", "#15181c"), "ink": ("#1b1f24", "#e8eaed"), "quiet": ("#565d66", "#a9b1bb"),
     "faint": ("#d5d9de", "#363c44"),
@@ -18,7 +18,7 @@ HEAT = "cividis"            # grows evenly in lightness: the same order in grey,
 
 
 def light(name: str) -> str:
-    """Return the colour that is drawn."""
+    """Return the light colour of a name."""
     return COLOURS[name][0]
 
 
@@ -28,7 +28,7 @@ def colour(style: int) -> str:
 
 
 def with_variables(svg: str) -> str:
-    """Put CSS variables in the place of the colours of an SVG."""
+    """Replace the colours of an SVG by CSS variables."""
     for name, (drawn, _) in COLOURS.items():
         svg = svg.replace(drawn, f"var(--{name})")
     return svg

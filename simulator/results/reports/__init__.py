@@ -1,1 +1,1 @@
-"""One page, or pictures, of what came out of a run."""
+"""One page, or pictures, of the results of a run."""

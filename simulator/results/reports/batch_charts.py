@@ -1,15 +1,15 @@
-"""Iterations, batches and outcomes as charts: pure functions of what was found in the tables."""
+"""Iterations, batches and outcomes as charts: pure functions of passes over the tables."""
 from simulator.domain import records
 from simulator.results.batches import KINDS, Histogram
 from simulator.results.figures.chart import Bars, Chart, Columns, Panel, Points, number, plural, table_of
 from simulator.results.lanes import Lanes
 from simulator.results.request_passes import Requests
 
-MOST_IN_ONE = 0.8           # of all iterations, in one bin: with more, the others are seen on a logarithmic scale alone
+MOST_IN_ONE = 0.8           # share of one bin: above it a logarithmic scale shows the others
 
 
 def durations(lanes: Lanes) -> Chart:
-    """Return how long iterations took against what was in their batch."""
+    """Return the durations of iterations against the composition of their batch."""
     found = lanes.batches.kinds()
     marks, said = [], []
     for style, name in enumerate(KINDS):
@@ -48,7 +48,7 @@ def _histogram(name: str, title: str, unit: str, num_rows: int, found: Histogram
 
 
 def outcomes(requests: Requests) -> Chart:
-    """Return how many requests ended in which way."""
+    """Return the number of requests by outcome."""
     named = {name.replace("_", " "): count
              for name, count in zip(records.STATUS_NAMES, requests.statuses.tolist(), strict=True) if count}
     named |= {f"cause: {name.replace('_', ' ')}": count

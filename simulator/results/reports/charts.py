@@ -12,12 +12,12 @@ Request = str | None
 def charts_of(material: Material, against: Material | None = None, request: Request = None) -> list[Chart]:
     """Return the charts for which there are tables.
 
-    `material.absent` then says what is left out.
+    `material.absent` then names missing charts.
 
     Parameters
     ----------
-    against : results whose distributions of latencies are shown beside; None: none.
-    request : id of a request whose time is shown; None: of none.
+    against : results to show beside, as distributions of latencies; None: none.
+    request : id of a request to show the phases of; None: of none.
 
     Raises
     ------
@@ -49,6 +49,6 @@ def _latencies(material: Material, against: Material | None) -> list[Chart]:
 
 
 def other_name(material: Material, against: Material) -> str:
-    """Return what the results to compare with are called, beside the others."""
+    """Return the name of the results to compare with, beside the others."""
     own, other = material.summary["name"], against.summary["name"]
     return other if other != own else f"{other} (against)"

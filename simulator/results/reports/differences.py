@@ -13,7 +13,7 @@ PERCENTILES = ("mean", "p50", "p90", "p99")
 
 
 def differences(material: Material, against: Material) -> list[str]:
-    """Return a table of the numbers of both, and what differs, as HTML."""
+    """Return a table of the numbers of both, and their differences, as HTML."""
     own, other = material.summary, against.summary
     pairs = [(label, own[key], other[key]) for label, key in RATES]
     pairs += [(f"{label} {part}, ms", own[key][part], other[key][part]) for label, key in LATENCIES

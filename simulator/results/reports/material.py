@@ -1,4 +1,4 @@
-"""What a report is made of: a result, what was asked for, and which tables are there."""
+"""The material of a report: a result, its experiment, and sentences for missing tables."""
 import json
 from collections.abc import Iterator
 from functools import cached_property
@@ -15,8 +15,8 @@ from simulator.results.load import load_results
 from simulator.results.progress import RowProgress
 from simulator.results.request_passes import Gaps, Requests, Sample
 
-VERSIONS = ("version", "git_revision", "python", "numpy")     # the same for equal runs; times and machine are not
-LARGE_TRACE_BYTES = 200_000_000     # a browser holds about 2 GB of what Perfetto makes of it
+VERSIONS = ("version", "git_revision", "python", "numpy")     # equal for equal runs; times and machine are not
+LARGE_TRACE_BYTES = 200_000_000     # a browser holds about 2 GB of Perfetto's data for it
 LEFT_OUT = {"requests": "Charts of requests are left out: [output] requests = false.",
             "itl_ms": "The distribution of ITL is left out: [output] token_times = false; the table above has its "
                       "percentiles.",
@@ -24,18 +24,18 @@ LEFT_OUT = {"requests": "Charts of requests are left out: [output] requests = fa
 PASSES = {"requests": 2, "iterations": 3, "token_times": 2}         # over each table, or a few more
 
 class Material:
-    """A result with its experiment; tables are read when they are asked for.
+    """A result with its experiment; tables are read on first use.
 
     Tables are read in blocks of rows, several times, and none is held.
 
     result : as `load_results` gives it.
-    directory : where it lies.
-    bounds : on latencies, by key: those of [slo], or of the results that these are compared with.
+    directory : of the results.
+    bounds : on latencies, by key: those of [slo], or of the results to compare with.
 
     Parameters
     ----------
     directory : of results.
-    progress : is told how many rows are to be read, and how many were; None: no bar is shown.
+    progress : shows how many rows are to be read, and how many were read; None: no bar is shown.
 
     Raises
     ------
@@ -54,17 +54,17 @@ class Material:
         self._progress = progress or RowProgress(quiet=True)
 
     def stand_beside(self, other: "Material") -> None:
-        """Serve as the base of a comparison: with the bounds of `other`, latencies alone."""
+        """Become the base of a comparison: with the bounds of `other`, latencies only."""
         self.bounds, self._is_beside = other.bounds, True
 
     @property
     def absent(self) -> dict[str, str]:
-        """Sentences about tables that were asked for here and are not there, in order."""
+        """Sentences about tables that are needed here and were not written, in order."""
         return {name: sentence for name, sentence in LEFT_OUT.items() if name in self._absent}
 
     @cached_property
     def requests(self) -> Requests | None:
-        """Requests that count; None: the table was not written."""
+        """Measured requests; None: the table was not written."""
         if not self._has("requests"):
             return None
         self._expect("requests")
@@ -91,7 +91,7 @@ class Material:
         return Gaps(self._token_times, offsets).sample
 
     def sample(self, key: str) -> Sample | None:
-        """Return one latency of all that completed; None: its table was not written."""
+        """Return one latency of all completed requests; None: its table was not written."""
         if key == "itl_ms":
             return self.gaps
         return None if self.requests is None else self.requests.samples[key]
@@ -101,7 +101,7 @@ class Material:
 
         0: it is not known.
 
-        Rows follow the pools in their order; where pools differ and their replicas do not add up, nothing is known.
+        Rows follow the order of pools; where pools differ and their replicas do not add up, all are 0.
         """
         return limits_of(self.experiment, len(self.result.replicas))
 
@@ -130,7 +130,7 @@ class Material:
         return (self.directory / "resolved.toml").read_text(encoding="utf-8")
 
     def versions(self) -> dict[str, str]:
-        """Return what made the results, as provenance.json has it."""
+        """Return the versions that made the results, as in provenance.json."""
         path = self.directory / "provenance.json"
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
@@ -139,7 +139,7 @@ class Material:
         return {name: str(found[name]) for name in VERSIONS if found.get(name) is not None}
 
     def warnings(self) -> list[str]:
-        """Return what a reader should know, one sentence each."""
+        """Return warnings for the reader, one sentence each."""
         found = list(self.summary["diagnosis"])
         trace = self.directory / "trace.json"
         if trace.is_file() and trace.stat().st_size > LARGE_TRACE_BYTES:
@@ -156,7 +156,7 @@ def _toml(path: Path) -> dict[str, Any]:
 
 
 def limits_of(experiment: dict[str, Any], count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the limits of `Material.limits` for so many replicas."""
+    """Return the limits of `Material.limits` for a number of replicas."""
     pools = experiment.get("pools", [])
     engines = [pool.get("engine", {}) for pool in pools] or [experiment.get("engine", {})]
     found = [(engine.get("max_num_seqs", 0), engine.get("max_num_batched_tokens", 0)) for engine in engines]

@@ -22,7 +22,7 @@ def page(material: Material, against: Material | None = None, request: Request =
     Parameters
     ----------
     against : results to compare with; None: none.
-    request : id of a request whose time is shown; None: of none.
+    request : id of a request to show the phases of; None: of none.
 
     Raises
     ------
@@ -31,7 +31,7 @@ def page(material: Material, against: Material | None = None, request: Request =
     MissingExtra
         matplotlib is not installed.
     """
-    with ThreadPoolExecutor(1) as beside:           # loading matplotlib takes 0.4 s, inflating tables lets it
+    with ThreadPoolExecutor(1) as beside:           # loading matplotlib takes 0.4 s, beside the inflating of tables
         loaded = beside.submit(check_installed)
         charts = charts_of(material, against, request)
     loaded.result()

@@ -1,4 +1,4 @@
-"""What all reports are framed in: one HTML file without script, font or address, light and dark."""
+"""The frame of all reports: one HTML file without script, font or address, light and dark."""
 from collections.abc import Iterable
 from html import escape
 

@@ -1,9 +1,9 @@
-"""Two sentences that are read before all else: what came of it, and what stood in the way."""
+"""The two sentences at the top of a report: the SLO, goodput and backlog; and the bottleneck."""
 from simulator.results.figures.chart import number
 from simulator.results.reports.material import Material
 from simulator.results.verdicts import UNSERVED
 
-KEPT = 0.99                 # of the requests that came: fewer within their bounds, and the SLO is missed
+KEPT = 0.99                 # share of the arrived requests: with fewer within their bounds the SLO is missed
 MOSTLY = 0.5                # of the busy time
 BUSY = 0.95                 # of the time from the first iteration to the last
 WAITS = 0.05                # of the busy time: with less no request is held back
@@ -45,7 +45,7 @@ def pressures(material: Material) -> dict[str, float]:
     """Return the shares of the busy time in which limits held requests back.
 
     `kv`, `seqs`, `budget`: the limit was reached and requests waited; `waiting`: requests waited; `busy`: of the whole
-    time from the first iteration to the last, of the replicas that served anything. All 0 without iterations.
+    time from the first iteration to the last, of the replicas that ran any iteration. All 0 without iterations.
     """
     span = material.lanes.span
     if not span.busy_ns:
@@ -55,7 +55,7 @@ def pressures(material: Material) -> dict[str, float]:
 
 
 def bottleneck(material: Material) -> str:
-    """Return what held requests back, by the first rule that holds.
+    """Return the limit that held requests back, by the first rule that holds.
 
     The limits of `LIMITS`, in their order, each where it is reached, while requests wait, for more than half of the
     busy time; compute, where replicas are busy 95 % of the time and requests wait 5 % of it or the backlog grows; else

@@ -1,4 +1,4 @@
-"""Where the time of one request went."""
+"""The phases of one request."""
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -8,12 +8,12 @@ from simulator.domain import records
 from simulator.errors import InputErrors, nearest
 from simulator.results.figures.chart import Chart, Panel, Spans, number, table_of
 
-# The instants of a request in their usual order, and what ended with each.
+# The instants of a request in their usual order, and the phase that ends with each.
 MARKS = (("admitted_ns", "gateway: admission"), ("dispatched_ns", "gateway: queue"),
          ("enqueued_ns", "gateway: on the way"), ("scheduled_ns", "queue"), ("prefill_done_ns", "prefill"),
          ("transfer_start_ns", "transfer: waiting"), ("transfer_end_ns", "transfer"), ("first_token_ns", "prefill"),
          ("completed_ns", "decode"))
-# Where another replica computed the prompt, the first token comes from the replica that decodes.
+# Where another replica computed the prompt, the decoding replica sends the first token.
 HANDED_OVER = tuple((field, "decode" if field == "first_token_ns" else label) for field, label in MARKS)
 GATEWAY, QUEUE, PREFILL, TRANSFER, DECODE, INTERRUPTED = range(6)
 STYLES = {"gateway": GATEWAY, "queue": QUEUE, "prefill": PREFILL, "transfer": TRANSFER, "decode": DECODE,
@@ -23,7 +23,7 @@ AWAY = [records.LEG_ENDS.index(name) for name in ("moved", "retried")]
 
 
 class Phase(NamedTuple):
-    """What a request did from when to when."""
+    """One phase of a request, with begin and end."""
 
     name: str
     start_ns: int
@@ -31,7 +31,7 @@ class Phase(NamedTuple):
 
 
 def row_of(result, request_id: str) -> int:
-    """Return the row of the request of that id.
+    """Return the row of the request with an id.
 
     Raises
     ------
@@ -53,7 +53,7 @@ def row_of(result, request_id: str) -> int:
 
 
 def _as_stored(request_id: str, dtype: np.dtype) -> int | bytes | None:
-    """Return an id as the table has it; None: it can have no such id."""
+    """Return an id in the type of the table; None: the table cannot hold it."""
     if dtype.kind == "S":
         return request_id.encode()
     return int(request_id) if request_id.isdecimal() and int(request_id) <= np.iinfo(dtype).max else None
@@ -63,7 +63,7 @@ def phases_of(result, row: int) -> list[Phase]:
     """Return the phases of a request, from its arrival to its last known instant.
 
     Their lengths sum to E2EL to the nanosecond, of a request that completed. Time between two stays at replicas, after
-    a failure or on a move, is `interrupted`; a preemption leaves no instant, so its wait is part of what went on.
+    a failure or on a move, is `interrupted`; a preemption leaves no instant, so its wait is part of the current phase.
     """
     request = result.request(row)
     arrival_ns = int(request["arrival_ns"])
@@ -106,7 +106,7 @@ def _legs_in(block: dict[str, np.ndarray], row: int) -> list[dict[str, int]]:
 
 
 def waterfall(result, request_id: str) -> Chart:
-    """Return where the time of one request went.
+    """Return the chart of the phases of one request.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What each price of `operators` buys: the score without it, one at a time, all others kept."""
+"""The contribution of each price of `operators`: the score without it, one at a time, all others kept."""
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ class Price(NamedTuple):
 class Ablated(msgspec.Struct, frozen=True, kw_only=True):
     """Errors of one metric of a deployment without one price.
 
-    without : its name; "": nothing was taken away. overrides : what took it away.
+    without : its name; "": all prices are kept. overrides : keys that take the price away.
     metric : "": the deployment cannot be simulated like this.
     mape_pct, bias_pct : as in `Row`; None: not compared.
     """
@@ -41,7 +41,7 @@ class Ablated(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def all_prices() -> tuple[Price, ...]:
-    """Return what is taken away, nothing first; last what [latency] without names."""
+    """Return the prices to take away: first none; last those without names."""
     left_out = registry.load("latency", BACKEND).left_out
     return (
         Price(NOTHING, ()),
@@ -57,10 +57,10 @@ def all_prices() -> tuple[Price, ...]:
 
 def ablate(data_sets: list[Opened], prices: Iterable[Price] | None = None,
            tell: Callable[[str], None] = lambda line: None) -> tuple[Ablated, ...]:
-    """Simulate all runs of all data sets without each price in turn.
+    """Simulate all runs of all data sets without each price, one at a time.
 
     prices : default: `all_prices`.
-    tell : is called with a line when a price is done.
+    tell : callback, called with a line when a price is done.
     """
     cases = [[] if each.absent else each.cases() for each in data_sets]
     found = []

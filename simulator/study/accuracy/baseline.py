@@ -1,13 +1,13 @@
-"""What got worse since an earlier score: a gate against ourselves, and no statement about accuracy."""
+"""Rows that got worse since an earlier score: a regression gate, and no statement about accuracy."""
 from simulator.study.accuracy.predict import OK
 from simulator.study.accuracy.scoring import Score
 
 
 def losses(now: Score, before: Score, tolerance: float) -> list[str]:
-    """Return a sentence for each row that is worse, or gone.
+    """Return a sentence for each row that is worse, or missing.
 
-    Worse: its MAPE grew by more than `tolerance` percentage points, or pairs are missing. What others published is not
-    looked at.
+    Worse: its MAPE grew by more than `tolerance` percentage points, or pairs are missing. Published rows of others are
+    ignored.
     """
     rows = {row.key: row for row in now.rows if row.status == OK}
     told = []

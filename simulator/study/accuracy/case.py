@@ -1,4 +1,4 @@
-"""One run of a deployment that was measured, and what it is compared with."""
+"""One measured run of a deployment, and the values that it is compared with."""
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,9 +15,9 @@ class Case(msgspec.Struct, frozen=True):
     label : its name in the data.
     tables : of the experiment, laid over those of the data set.
     measured : metric -> the mean over its requests; or float64 (n,), one for each request, NaN where it has none.
-    published : name of a predictor -> metric -> mean, p50, p90, p99 -> what it says.
-    arrivals_ns : int64 (n,), when requests came, instead of the times of the trace; None: as the experiment says.
-    lengths : int64 (n, 2), tokens of prompt and output that the trace must have; None: it is not looked at.
+    published : name of a predictor -> metric -> mean, p50, p90, p99 -> predicted value.
+    arrivals_ns : int64 (n,), arrival times, in place of the trace's; None: the experiment's.
+    lengths : int64 (n, 2), tokens of prompt and output that the trace must have; None: not checked.
     request_ids : names of the requests, where they were measured one by one.
     """
 

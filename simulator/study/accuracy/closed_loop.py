@@ -3,9 +3,9 @@
 Columns: id; hardware and model, names in hardware/ and models/; dtype, kv_cache_dtype (empty: as the checkpoint has
 it); tensor_parallel, data_parallel, expert_parallel; input_tokens, output_tokens (nominal), concurrency; means over the
 requests of a run, ttft_ms, tpot_ms, e2e_ms; makespan_s, throughput_tokens_per_s. At least one of the last five. Others
-are not looked at.
+are ignored.
 
-How a run is replayed: clients that send their next request when the last one ended, requests_per_client for each,
+Replay of a run: clients that send their next request when the last one ended, requests_per_client for each,
 lengths uniform between shortest_share of nominal and nominal, as InferenceX draws them.
 """
 import csv
@@ -30,15 +30,15 @@ NEEDED = (*TEXTS, *COUNTS)
 
 
 class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a run is replayed, and which rows there are."""
+    """Replay of a run, and the selection of rows."""
 
-    select: Annotated[dict[str, str], Meta(description="column -> what it holds in the rows that are read")] = {}
+    select: Annotated[dict[str, str], Meta(description="column -> its value in the rows to read")] = {}
     requests_per_client: Annotated[int, Meta(ge=1, le=10_000)] = 10
-    shortest_share: Annotated[float, Meta(gt=0, le=1, description="of nominal lengths, prompts and outputs")] = 0.8
+    shortest_share: Annotated[float, Meta(gt=0, le=1, description="least length, as a share of the nominal one")] = 0.8
     context_margin_tokens: Annotated[int, Meta(ge=0, le=1_000_000, description=(
-        "max_model_len beyond the nominal lengths"))] = 200
+        "max_model_len beyond the nominal lengths, in tokens"))] = 200
     least_max_num_seqs: Annotated[int, Meta(ge=1, le=1_000_000, description=(
-        "max_num_seqs is this, or the number of clients"))] = 256
+        "least max_num_seqs; else the number of clients"))] = 256
 
 
 def read(data_set) -> list[Case]:
@@ -117,7 +117,7 @@ def _count(row: dict, name: str, fault) -> int | None:
 
 
 def _means(row: dict, prefix: str, fault) -> dict[str, float]:
-    """Return what the columns hold whose names begin so, by metric; empty cells are left out."""
+    """Return the values of the columns with a prefix, by metric; empty cells are left out."""
     found = {}
     for column, metric in METRICS.items():
         if text := row.get(prefix + column):

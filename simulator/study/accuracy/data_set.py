@@ -1,4 +1,4 @@
-"""A data set: a folder with `dataset.toml`, which says where measurements come from and how they are read."""
+"""A data set: a folder with `dataset.toml`, which has the provenance of measurements and the keys of their reader."""
 import hashlib
 import os
 from collections.abc import Iterable
@@ -30,26 +30,26 @@ class DataFile(msgspec.Struct, frozen=True, kw_only=True):
     Its path is relative to the root of all data, or after ./ to dataset.toml.
     """
 
-    role: Annotated[Text, Meta(description="what the form calls it")]
+    role: Annotated[Text, Meta(description="name of the file in its form")]
     path: Text
-    sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$", description="of its bytes, packed as they may be")]
+    sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$", description="of the file's bytes, compressed or not")]
 
 
 class Unusable(msgspec.Struct, frozen=True, kw_only=True):
     """Measurements that are not compared."""
 
     metric: Metric
-    model: Annotated[str | None, Meta(description="of which model; default: of all")] = None
+    model: Annotated[str | None, Meta(description="model; default: all models")] = None
     reason: Text
 
 
 class Peer(msgspec.Struct, frozen=True, kw_only=True):
-    """Another simulator, whose published predictions are shown beside ours."""
+    """Another simulator, with published predictions to show beside ours."""
 
     name: Text
     version: Text
-    column_prefix: Annotated[str | None, Meta(description="of its columns in a CSV file of points")] = None
-    role: Annotated[str | None, Meta(description="of the file that has its means and percentiles")] = None
+    column_prefix: Annotated[str | None, Meta(description="prefix of its columns in a CSV file of points")] = None
+    role: Annotated[str | None, Meta(description="role of the file with its means and percentiles")] = None
 
 
 class Noise(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,24 +63,24 @@ class Noise(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DataSet(msgspec.Struct, frozen=True, kw_only=True):
-    """What `dataset.toml` says.
+    """The content of `dataset.toml`.
 
-    Paths in its tables are relative to the root; those that begin with ./ lie beside it.
+    Paths in its tables are relative to the root; those that begin with ./ are relative to its folder.
     """
 
     name: Annotated[str, Meta(pattern=r"^\w[\w.+ -]*$")]
-    measured: Annotated[Text, Meta(description="what was measured")]
-    machine: Annotated[Text, Meta(description="on which machines")]
-    engine: Annotated[Text, Meta(description="which serving engine")]
-    version: Annotated[Text, Meta(description="which versions of it")]
-    date: Annotated[Text, Meta(description="when, or that it is not known")]
+    measured: Annotated[Text, Meta(description="measured quantities")]
+    machine: Annotated[Text, Meta(description="machines of the measurement")]
+    engine: Annotated[Text, Meta(description="serving engine")]
+    version: Annotated[Text, Meta(description="versions of the engine")]
+    date: Annotated[Text, Meta(description="date of the measurement, or that it is not known")]
     source: Annotated[Text, Meta(description="repository, commit and path, or own")]
     licence: Text
     level: Literal["operator", "collective", "step", "request"]
     purpose: Annotated[Literal["development", "held"], Meta(description=(
-        "development: looked at while prices were made; held: not"))]
+        "development: used while prices were made; held: not used"))]
     fits: Annotated[tuple[str, ...], Meta(description="backends and other predictors that were fitted on it")]
-    form: Annotated[Literal["closed_loop", "observed", "request_log"], Meta(description="how it is written")]
+    form: Annotated[Literal["closed_loop", "observed", "request_log"], Meta(description="form of the files")]
     files: Annotated[tuple[DataFile, ...], Meta(min_length=1)]
     reader: Annotated[dict[str, Any], Meta(description="keys of the form")] = {}
     experiment: Annotated[dict[str, Any], Meta(description="tables of an experiment that all runs have")] = {}
@@ -91,12 +91,12 @@ class DataSet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Opened(msgspec.Struct, frozen=True):
-    """A data set that was found.
+    """A data set with its files.
 
-    place : its dataset.toml, as messages call it.
+    place : its dataset.toml, as in messages.
     root : of all data.
-    says : what is in it. parameters : the form's, of [reader].
-    absent : files that are not there.
+    says : its content. parameters : the form's, of [reader].
+    absent : missing files.
     """
 
     place: str
@@ -110,7 +110,7 @@ class Opened(msgspec.Struct, frozen=True):
         return Path(self.root, next(file.path for file in self.says.files if file.role == role))
 
     def why_unusable(self, metric: str, model: str) -> str | None:
-        """Return why a metric of a model is not compared; None: it is."""
+        """Return why a metric of a model is not compared; None: it is compared."""
         return next((each.reason for each in self.says.unusable
                      if each.metric == metric and each.model in (None, model)), None)
 
@@ -120,7 +120,7 @@ class Opened(msgspec.Struct, frozen=True):
         Raises
         ------
         InputErrors
-            Everything that is wrong with the files.
+            All faults of the files.
         """
         return form_of(self.says.form).read(self)
 
@@ -136,7 +136,7 @@ def open_all(folders: Iterable[str | os.PathLike], root: str | os.PathLike) -> l
     Raises
     ------
     InputErrors
-        Every fault of all of them; that a folder has none. Files that are not there are no fault.
+        All faults of all data sets; a folder without one. Missing files are no fault.
     """
     faults, found = [], []
     for folder in folders:
@@ -186,7 +186,7 @@ def _open(file: Path, root: str) -> Opened:
 
 
 def _beside(value: Any, folder: Path) -> Any:
-    """Return a value of TOML with paths that begin with ./ taken from a folder."""
+    """Return a value of TOML with paths that begin with ./ resolved against a folder."""
     if isinstance(value, dict):
         return {name: _beside(each, folder) for name, each in value.items()}
     if isinstance(value, list):
@@ -195,7 +195,7 @@ def _beside(value: Any, folder: Path) -> Any:
 
 
 def _disagreements(says: DataSet, form):
-    """Yield key and fault of what its keys say together."""
+    """Yield key and fault of contradictions between keys."""
     if says.level != form.LEVEL:
         yield ("level",), f'expected "{form.LEVEL}", which is what {says.form} holds, found "{says.level}"'
     roles = [file.role for file in says.files]
@@ -223,7 +223,7 @@ def _disagreements(says: DataSet, form):
 
 
 def _check(path: Path, file: DataFile, fault) -> list[str]:
-    """Tell of a file that is not what it should be; return its path if it is not there."""
+    """Report a file that cannot be read or has another content; return its path if it is missing."""
     try:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
     except FileNotFoundError:

@@ -1,11 +1,11 @@
-"""How far predictions are from measurements."""
+"""Errors of predictions against measurements."""
 from typing import NamedTuple
 
 import numpy as np
 
 
 class Errors(NamedTuple):
-    """Errors of pairs; shares, not per cent; None: not defined for these.
+    """Errors of pairs; shares, not per cent; None: not defined for the pairs.
 
     mape, median_ape : mean and median of |predicted / measured - 1|.
     bias : mean of predicted / measured - 1.
@@ -21,7 +21,7 @@ class Errors(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """Errors of percentiles; `ks`: how far two distributions are apart, 0 .. 1."""
+    """Errors of percentiles; `ks`: distance of the two distributions, 0 .. 1."""
 
     p50: float
     p90: float
@@ -38,7 +38,7 @@ def errors_of(predicted: np.ndarray, measured: np.ndarray) -> Errors:
 
 
 def spread_of(predicted: np.ndarray, measured: np.ndarray) -> Spread:
-    """Return the errors of percentiles, and how far the distributions are apart."""
+    """Return the errors of percentiles, and the distance of the distributions."""
     ours, theirs = (np.percentile(values, (50, 90, 99)) for values in (predicted, measured))
     return Spread(*map(float, ours / theirs - 1.0), ks_distance(predicted, measured))
 

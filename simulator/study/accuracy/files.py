@@ -22,7 +22,7 @@ def check_free(folder: Path, overwrite: bool) -> None:
     Raises
     ------
     InputErrors
-        Some are there, and may not be replaced.
+        Some exist, and may not be replaced.
     """
     taken = [name for name in (JSON, CSV, PAGE, POINTS) if (folder / name).exists()]
     if taken and not overwrite:
@@ -51,7 +51,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def _csv(kind: type[msgspec.Struct], rows: Iterable[msgspec.Struct]) -> str:
-    """Return rows as CSV; what is not known is an empty cell."""
+    """Return rows as CSV; unknown values are empty cells."""
     stream = io.StringIO()
     table = csv.writer(stream, lineterminator="\n")
     table.writerow(kind.__struct_fields__)

@@ -1,7 +1,7 @@
-"""Form `observed`: observed.csv, as `observe` and `import` write it; each request comes when it was sent.
+"""Form `observed`: observed.csv, from `observe` and `import`; each request arrives at its time of sending.
 
-TTFT and E2E count from then; TPOT is (E2E - TTFT) / (output tokens - 1) where there is more than one. Requests that
-failed are left out.
+TTFT and E2E count from the sending; TPOT is (E2E - TTFT) / (output tokens - 1) where there is more than one. Requests
+that failed are left out.
 """
 import msgspec
 import numpy as np
@@ -48,12 +48,12 @@ def read(data_set) -> list[Case]:
 
 
 def served_rows(path, scan: Scan) -> np.ndarray:
-    """Return the rows of requests that were answered, in the order of sending.
+    """Return the rows of answered requests, in the order of sending.
 
     Raises
     ------
     InputErrors
-        There are none, or nothing says when they were sent.
+        There are none, or their times of sending are missing.
     """
     rows, sent_ns = np.flatnonzero(served(scan)), scan.values["sent_s"]
     if not len(rows):
@@ -64,7 +64,7 @@ def served_rows(path, scan: Scan) -> np.ndarray:
 
 
 def times_of(scan: Scan) -> dict[str, np.ndarray]:
-    """Return the times of all rows, ms; NaN: not measured, or there is none."""
+    """Return the times of all rows, ms; NaN: not measured, or not defined."""
     ttft, e2e = (_ms(scan, name) for name in ("ttft_s", "e2el_s"))
     gaps = scan.values["output_tokens"] - 1.0
     gaps[gaps <= 0.0] = np.nan

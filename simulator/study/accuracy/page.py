@@ -1,4 +1,4 @@
-"""score.md: a page of what score.json says, and of nothing else."""
+"""score.md: a page made from score.json alone."""
 from collections.abc import Iterable, Mapping
 
 from simulator.study.accuracy.ablation import METRICS, NOTHING, Ablated
@@ -16,17 +16,17 @@ of their own. "-": not defined or not known. Nothing is fitted to these data unl
 others are those they published.
 """
 PRICES_HEAD = """MAPE (bias) of `operators` in per cent without one price, taken away by its key, the others kept.
-"=": as with all prices. A bias that grows is what the price explains; one that falls is made up for elsewhere.
+"=": as with all prices. A bias that grows without a price is explained by it; one that falls is compensated elsewhere.
 """
-COVERAGE = '"covered": runs whose interval, `[latency] uncertainty`, holds what was measured, in per cent.\n'
+COVERAGE = '"covered": runs with the measured value inside their interval, `[latency] uncertainty`, in per cent.\n'
 COLUMNS = {"n": "n", "mape_pct": "MAPE", "median_ape_pct": "median APE", "bias_pct": "bias", "mean_error_pct": "mean",
            "r": "r", "p50_error_pct": "p50", "p90_error_pct": "p90", "p99_error_pct": "p99", "ks": "KS",
            "outside_pct": "outside", "noise_pct": "noise"}
-COVERED = {"coverage_pct": "covered"}            # where some row has it
+COVERED = {"coverage_pct": "covered"}            # shown where some row has it
 SIGNED = ("bias_pct", "mean_error_pct", "p50_error_pct", "p90_error_pct", "p99_error_pct")
 NAMES = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E", "makespan": "makespan", "throughput": "throughput"}
-PURPOSES = {"held": ("Held data", "Nobody looked at them while prices were made."),
-            "development": ("Development data", "Prices were made with an eye on these: they say less than held data.")}
+PURPOSES = {"held": ("Held data", "They were not used while prices were made."),
+            "development": ("Development data", "Used while prices were made: they say less than held data.")}
 
 
 def page(score: Score) -> str:
@@ -52,7 +52,7 @@ def page(score: Score) -> str:
 
 
 def in_short(score: Score, backend: str) -> str:
-    """Return a line about a backend: medians over data sets not fitted on."""
+    """Return a line about a backend: medians over data sets that it was not fitted on."""
     told = []
     for metric in ("tpot", "ttft"):
         for each in score.overall:
@@ -62,7 +62,7 @@ def in_short(score: Score, backend: str) -> str:
 
 
 def _medians(overall: Iterable[Overall], like: Row) -> str:
-    """Return the table of medians over data sets, of the kind of a row."""
+    """Return the table of medians over data sets with the level, purpose and sample of a row."""
     lines = _table(["predictor", "metric", "data sets", "MAPE, median", "bias, median"], 2)
     for each in overall:
         if (each.purpose, each.in_sample, each.level) == (like.purpose, like.in_sample, like.level):
@@ -97,7 +97,7 @@ def _ablations(ablations: Iterable[Ablated]) -> str:
     places = list(dict.fromkeys(key[1:4] for key in found))
     columns = [(place, metric) for place in places for metric in METRICS
                if (NOTHING, *place, metric) in found and found[NOTHING, *place, metric].mape_pct is not None]
-    lines = ["## What prices buy", "", PRICES_HEAD,
+    lines = ["## Contribution of each price", "", PRICES_HEAD,
              *_table(["without", "by", *(f"{place[0]} {NAMES[metric]}" for place, metric in columns)], 2)]
     for name, overrides in dict.fromkeys((each.without, each.overrides) for each in found.values()):
         cells = [_without(found, name, place, metric) for place, metric in columns]
@@ -124,9 +124,9 @@ def _missing(rows: Iterable[Row]) -> str:
 
 
 def _measured(score: Score) -> str:
-    lines = ["## What was measured", ""]
+    lines = ["## Measurements", ""]
     for each in score.data_sets:
-        fits = ", ".join(each["fits"]) or "nobody's"
+        fits = ", ".join(each["fits"]) or "none"
         lines.append(f"- **{each['name']}** ({each['purpose']}, {each['level']}): "
                      f"{each['measured']}. {each['machine']}; "
                      f"{each['engine']}, version: {each['version']}; date: {each['date']}. "
@@ -152,7 +152,7 @@ def _sets(count: int) -> str:
 
 
 def _table(names: list[str], num_texts: int) -> list[str]:
-    """Return the head of a table whose first columns are texts."""
+    """Return the head of a table: columns of texts, then of numbers."""
     return [_line(names), "|" + "---|" * num_texts + "---:|" * (len(names) - num_texts)]
 
 

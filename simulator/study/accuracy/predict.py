@@ -1,4 +1,4 @@
-"""Simulate one run that was measured."""
+"""Simulate one measured run."""
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -19,17 +19,17 @@ OK, REFUSED, MISSING_EXTRA, NO_FACTS = "ok", "refused", "missing extra", "no fac
 # Metric -> keys in the summary of a run.
 MEANS = {"ttft": ("ttft_ms", "mean"), "tpot": ("tpot_ms", "mean"), "e2e": ("e2el_ms", "mean"),
          "makespan": ("duration_s",), "throughput": ("output_throughput",)}
-OUTSIDE = ("extrapolated", "roofline")          # of what backends that read tables count; the others are inside
+OUTSIDE = ("extrapolated", "roofline")          # counts of backends that read tables; all others are inside
 INSIDE = ("exact", "interpolated")
 NS_PER_MS = 1e6
 
 
 class Ways(NamedTuple):
-    """How runs are simulated.
+    """Settings for the simulation of runs.
 
     backend : a name in the registry, or "module:Class".
-    readings : tables that were read for earlier runs.
-    overrides : as in `simulator.run`; they win.
+    readings : cache of the tables of earlier runs.
+    overrides : as in `simulator.run`; they win over all others.
     """
 
     backend: str
@@ -38,13 +38,14 @@ class Ways(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """What came out for a run.
+    """The prediction of a run.
 
     model, hardware : their names.
-    status, reason : why there is nothing, if not OK.
+    status, reason : why there is no prediction, if not OK.
     values : metric -> as in the case's `measured`.
-    asked, outside : predictions of tables, and those beyond or beside what was measured; 0: the backend has no tables.
-    not_completed : requests that were simulated and did not end.
+    asked, outside : predictions of tables, and the part beyond or between measured points; 0: the backend has no
+    tables.
+    not_completed : simulated requests that did not end.
     intervals : metric -> low, high, of runs with [latency] uncertainty.
     """
 
@@ -61,7 +62,7 @@ class Prediction(NamedTuple):
 
 
 def predict(data_set: Opened, case: Case, ways: Ways) -> Prediction:
-    """Simulate a run; what cannot be simulated is told by the status."""
+    """Simulate a run; the status says why a run cannot be simulated."""
     began_s = time.perf_counter()
     layers = _layers(data_set, case, ways)
     names = [str(layers.data.get(kind, {}).get("name", "")) for kind in ("model", "hardware")]
@@ -69,7 +70,7 @@ def predict(data_set: Opened, case: Case, ways: Ways) -> Prediction:
         if lacking := _without_facts(*names):
             return Prediction(*names, NO_FACTS, lacking)
         experiment = resolve(layers)
-        for pool in experiment.all_pools():     # as `compare` does: what lacks an extra says so here
+        for pool in experiment.all_pools():     # missing extras are reported here
             assemble.latency_model(pool, assemble.survey(pool), ways.readings)
         result = api.run_ordered(api.Order(experiment, None, False, True, _workload(data_set, case, experiment),
                                            threads=1, readings=ways.readings))
@@ -95,7 +96,7 @@ def _layers(data_set: Opened, case: Case, ways: Ways) -> Layers:
 
 
 def _without_facts(model: str, hardware: str) -> str:
-    """Return which of the two nobody has written a file of; nothing: both are known, or files of a user's."""
+    """Return the names of model and hardware without a fact file; empty: both are known, or are files of the user."""
     named = ("model", model), ("hardware", hardware)
     lacking = [f'no {kind} "{name}" in {facts.FOLDERS[kind]}/' for kind, name in named
                if name and not ("/" in name or name.endswith(".toml") or name in facts.names(kind))]
@@ -103,7 +104,7 @@ def _without_facts(model: str, hardware: str) -> str:
 
 
 def _workload(data_set: Opened, case: Case, experiment: Experiment):
-    """Return the trace with the times at which its requests were measured; None: the experiment has its own."""
+    """Return the trace with the measured arrival times of its requests; None: the experiment has its own."""
     if case.arrivals_ns is None:
         return None
     workload = assemble.requests_of(experiment)
@@ -116,7 +117,7 @@ def _workload(data_set: Opened, case: Case, experiment: Experiment):
 
 
 def _values(case: Case, result) -> dict[str, Any]:
-    """Return the metrics that were measured: of each request, or of the run."""
+    """Return the measured metrics: of each request, or of the run."""
     requests = result.requests
     by_request = times_of_requests(requests[np.argsort(requests["arrival_ns"], kind="stable")]) \
         if case.arrivals_ns is not None else {}
@@ -134,7 +135,7 @@ def _values(case: Case, result) -> dict[str, Any]:
 
 
 def _intervals(case: Case, summary: dict) -> dict[str, tuple[float, float]]:
-    """Return the intervals of metrics that were measured of the run; of single requests there are none."""
+    """Return the intervals of metrics of the run; single requests have none."""
     found = {}
     known = summary.get("uncertainty", {}).get("metrics", {})
     for metric, measured in case.measured.items():
@@ -147,7 +148,7 @@ def _intervals(case: Case, summary: dict) -> dict[str, tuple[float, float]]:
 def times_of_requests(requests: np.ndarray) -> dict[str, np.ndarray]:
     """Return the times of simulated requests, ms.
 
-    NaN of those that did not complete, or have none.
+    NaN for requests that did not complete, or lack the time.
     """
     arrived, first, last = (requests[name].astype(float) / NS_PER_MS
                             for name in ("arrival_ns", "first_token_ns", "completed_ns"))
@@ -159,6 +160,6 @@ def times_of_requests(requests: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _outside(latency: dict) -> tuple[int, int]:
-    """Return how many times tables were asked, and how often they had no answer of their own."""
+    """Return the number of table look-ups, and how many of the look-ups had no value of their own."""
     inside, outside = (sum(latency.get(name, 0) for name in names) for names in (INSIDE, OUTSIDE))
     return inside + outside, outside

@@ -1,4 +1,4 @@
-"""Read what LLMServingSim's authors print of a replay: means and percentiles, measured and predicted.
+"""The published results of LLMServingSim's authors for a replay: means and percentiles, measured and predicted.
 
 Source: casys-kaist/LLMServingSim, validation_summary.txt beside each run:
 
@@ -16,7 +16,7 @@ ROW = re.compile(r"(?P<metric>[A-Za-z]+) (?P<statistic>Mean|Median|P\d+) +(?P<me
 def summary_of(path: Path, faults: list[str]) -> dict[str, dict[str, float]]:
     """Return the predictions, ms, by metric and statistic.
 
-    faults : is told if the file has none.
+    faults : receives a fault if the file has none.
     """
     found: dict[str, dict[str, float]] = {}
     try:

@@ -2,7 +2,7 @@
 
 Files: `requests`, JSON Lines with request_id, input_toks, output_toks, queued_ts, first_token_ts and last_token_ts,
 seconds; `inputs`, the trace that was sent, in a format of [workload], its requests in the same order; `engine`, JSON
-with `engine_kwargs`, vLLM's arguments. Requests come when they were queued, with the prompts of the trace.
+with `engine_kwargs`, vLLM's arguments. Requests arrive when they were queued, with the prompts of the trace.
 
 TTFT and E2E count from queued_ts; TPOT is (last - first token) / (output tokens - 1) where there is more than one; the
 makespan is from the first arrival to the last token.
@@ -22,21 +22,21 @@ from simulator.study.accuracy.published import summary_of
 LEVEL = "request"
 ROLES = ("requests", "inputs", "engine")
 PEER_KEY = "role"
-# vLLM's argument -> section and key here.
+# vLLM's argument -> section and key of an experiment.
 ARGUMENTS = {
     "tensor_parallel_size": ("topology", "tensor_parallel"), "data_parallel_size": ("topology", "data_parallel"),
     "pipeline_parallel_size": ("topology", "pipeline_parallel"), "dtype": ("model", "dtype"),
     "kv_cache_dtype": ("model", "kv_cache_dtype"),
     **{key: ("engine", key) for key in ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "block_size",
                                         "gpu_memory_utilization", "enable_prefix_caching", "async_scheduling")}}
-NOT_NEEDED = ("model", "seed")      # [experiment] names the model; output lengths are those of the log
+NOT_NEEDED = ("model", "seed")      # [experiment] names the model; output lengths are the log's
 
 Seconds = Annotated[float, Meta(ge=0, le=1e12)]
 Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
 
 class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the trace is written: keys of [workload] for its format."""
+    """Format of the trace: keys of [workload]."""
 
     format: str = "mooncake"
     block_size: Annotated[Annotated[int, Meta(ge=1, le=2**20)] | None, Meta(description=(
@@ -55,7 +55,7 @@ class Line(msgspec.Struct):
 
 
 class EngineFile(msgspec.Struct):
-    """What the file of engine arguments holds."""
+    """The content of the file of engine arguments."""
 
     engine_kwargs: dict[str, Any]
 
@@ -113,7 +113,7 @@ def _content(path: Path) -> bytes:
 
 
 def _engine_tables(path: Path, faults: list[str]) -> dict:
-    """Return the tables of an experiment that say what the engine's arguments said."""
+    """Return the tables of an experiment for the engine's arguments."""
     try:
         given = msgspec.json.decode(_content(path), type=EngineFile).engine_kwargs
     except msgspec.DecodeError as error:

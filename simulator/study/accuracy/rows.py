@@ -1,4 +1,4 @@
-"""A row of the score: one metric of one model on one accelerator, as one backend predicts it."""
+"""A row of the score: one metric of one model on one accelerator, predicted by one backend."""
 from collections.abc import Iterable
 
 import msgspec
@@ -15,11 +15,11 @@ PER_CENT = 100.0
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """Errors in per cent; None: not defined, or not known.
 
-    n : pairs that were compared: runs, or requests of a replay. Where the status is not ok: runs that it is said of.
-    outside_pct : of the predictions of tables, those beyond or beside what was measured.
+    n : pairs that were compared: runs, or requests of a replay. Where the status is not ok: runs with that status.
+    outside_pct : predictions beyond or between the measured points of tables, of all predictions of tables.
     noise_pct : median relative difference of repeated measurements.
-    not_completed : requests that were simulated and did not end; they are in no number.
-    coverage_pct : of runs with intervals, those whose interval holds what was measured.
+    not_completed : simulated requests that did not end; no other column counts them.
+    coverage_pct : runs with the measured value inside their interval, of all runs with intervals.
     reason : why the status is not ok.
     """
 
@@ -53,7 +53,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What tells rows apart."""
+        """The key of a row."""
         return self.data_set, self.backend, self.model, self.gpu, self.metric
 
 
@@ -71,9 +71,9 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
 
 def rows_of(data_set: Opened, backend: str, cases: list[Case],
             predictions: list[Prediction]) -> tuple[list[Row], list[Point]]:
-    """Return the rows of a backend, and the pairs that they are made of.
+    """Return the rows of a backend, and their pairs.
 
-    Runs that have no prediction are told of in rows of their own, without a metric.
+    Runs without a prediction have rows of their own, without a metric.
     """
     rows, points = [], []
     for model, gpu in dict.fromkeys((each.model, each.hardware) for each in predictions):
@@ -98,7 +98,7 @@ def rows_of(data_set: Opened, backend: str, cases: list[Case],
 
 
 def published_rows(data_set: Opened, cases: list[Case]) -> tuple[list[Row], list[Point]]:
-    """Return the rows of what others predicted, as they published it."""
+    """Return the rows of published predictions of others."""
     rows, points = [], []
     names = [(_name(data_set, case, "model"), _name(data_set, case, "hardware")) for case in cases]
     for peer in data_set.says.peers:
@@ -120,7 +120,7 @@ def published_rows(data_set: Opened, cases: list[Case]) -> tuple[list[Row], list
 
 
 def absent_row(data_set: Opened, backend: str) -> Row:
-    """Return the row of a data set whose files are not there."""
+    """Return the row of a data set with missing files."""
     return Row(**_common(data_set, backend), model="", gpu="", metric="", unit="", status=REFUSED, n=0, reason=(
         f"files not found: {', '.join(data_set.absent)}; --root or SIM_DATA names the folder that has them"))
 
@@ -144,7 +144,7 @@ def _reasons(predictions: Iterable[Prediction]) -> dict[str, list[str]]:
 
 
 def _told(reasons: list[str]) -> str:
-    """Return the first of the reasons, and how many others there are."""
+    """Return the first of the reasons, and the number of others."""
     others = len(dict.fromkeys(reasons)) - 1
     return reasons[0] + (f" (and {others} other reasons)" if others else "")
 
@@ -168,7 +168,7 @@ def _row(common: dict, pairs: list[tuple], served: list[Prediction]) -> Row:
 
 
 def _coverage_pct(metric: str, served: list[tuple[Case, Prediction]]) -> float | None:
-    """Return which share of the intervals of a metric holds what was measured; None: there are none."""
+    """Return the share of intervals of a metric that hold the measured value; None: there are no intervals."""
     held = [low <= case.measured[metric] <= high for case, each in served if metric in each.intervals
             for low, high in (each.intervals[metric],)]
     return PER_CENT * sum(held) / len(held) if held else None
@@ -178,7 +178,7 @@ def _published_row(common: dict, pairs: list[tuple]) -> Row:
     if not isinstance(pairs[0][1], np.ndarray):
         found = errors_of(np.array([said["mean"] for _, _, said in pairs]), np.array([pair[1] for pair in pairs]))
         return Row(**common, status=OK, n=len(pairs), **_shares(found))
-    _, measured, said = pairs[0]                # of a replay there are means and percentiles alone
+    _, measured, said = pairs[0]                # of a replay only means and percentiles are published
     measured = measured[np.isfinite(measured)]
     found = {"mean_error_pct": float(PER_CENT * (said["mean"] / measured.mean() - 1.0))}
     for name, q in (("p50", 50), ("p90", 90), ("p99", 99)):

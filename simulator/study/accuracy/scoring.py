@@ -19,7 +19,7 @@ SCHEMA = 1
 class Overall(msgspec.Struct, frozen=True, kw_only=True):
     """Median over data sets of one level, purpose and kind of sample.
 
-    mape_pct, bias_pct : of a data set, the median of its rows counts.
+    mape_pct, bias_pct : the median of its rows counts for a data set.
     """
 
     purpose: str
@@ -34,11 +34,11 @@ class Overall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Score(msgspec.Struct, frozen=True, kw_only=True):
-    """What score.json holds.
+    """The content of score.json.
 
-    revision : of the checkout that made it, `-dirty` with changes; None: it is not known.
-    data_sets : what each says of itself, keys of `dataset.toml` but for those of its reader.
-    ablations : what was simulated without one price; none unless somebody asked.
+    revision : of the checkout that made it, `-dirty` with changes; None: not known.
+    data_sets : provenance of each, keys of `dataset.toml` except those of its reader.
+    ablations : scores without one price; empty unless requested.
     """
 
     schema: int
@@ -52,7 +52,7 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Scored(NamedTuple):
-    """A score, and the pairs that it is made of."""
+    """A score, and its pairs."""
 
     score: Score
     points: list[Point]
@@ -62,12 +62,12 @@ def score(data_sets: list[Opened], backends: Iterable[str], overrides: Iterable[
           tell: Callable[[str], None] = lambda line: None) -> Scored:
     """Simulate all runs of all data sets under all backends.
 
-    tell : is called with a line when a data set is done under a backend.
+    tell : callback, called with a line when a data set is done under a backend.
 
     Raises
     ------
     InputErrors
-        Everything that is wrong with the files of any data set; nothing was simulated then.
+        All faults in the files of all data sets; nothing was simulated then.
     """
     backends, overrides = tuple(backends), tuple(overrides)
     found = collect_faults(*[(lambda each=each: [] if each.absent else each.cases()) for each in data_sets])

@@ -1,7 +1,7 @@
-"""What a client of vLLM's benchmark would have seen of each request, and its metrics of that.
+"""A client's record of each request, as vLLM's benchmark has it, and its metrics.
 
 Definitions: vllm-project/vllm, vllm/benchmarks/serve.py at 009e6d4a, `calculate_metrics` and `benchmark`. Means and
-percentiles are NumPy's, deviations those of the population; requests that failed count nowhere.
+percentiles are NumPy's, deviations those of the population; failed requests are not counted.
 """
 import math
 from collections import Counter
@@ -12,7 +12,7 @@ import numpy as np
 
 from simulator.domain import records
 
-METRICS = {                     # name: as it is printed, and the heading above it
+METRICS = {                     # name -> printed label, heading
     "ttft": ("TTFT", "Time to First Token"), "tpot": ("TPOT", "Time per Output Token (excl. 1st token)"),
     "itl": ("ITL", "Inter-token Latency"), "e2el": ("E2EL", "End-to-end Latency"),
     "client_queue_time": ("Client Queue Time", "Client-side Queueing"),
@@ -25,8 +25,8 @@ class Seen(NamedTuple):
 
     Times are in s, from the start of the benchmark.
 
-    success : it was answered as a whole; the other lists have 0 or [] where not.
-    itls : gaps between messages with tokens, several of which may come in one.
+    success : the request was completed; where not, the other lists have 0 or [].
+    itls : gaps between messages with tokens; a message may have several tokens.
     """
 
     success: list[bool]
@@ -40,9 +40,9 @@ class Seen(NamedTuple):
 
 
 def seen(result) -> Seen:
-    """Return what the client saw of a run with token times; warm-ups are left out.
+    """Return the client's record of a run with token times; warm-ups are left out.
 
-    The benchmark starts at 0, or when the last warm-up was answered.
+    The benchmark starts at 0, or at the end of the last warm-up.
     """
     requests, (offsets, times_ns) = result.requests, result.token_times
     names = requests.dtype.names
@@ -74,7 +74,7 @@ def duration_s(found: Seen) -> float:
 def samples(found: Seen, has_queue: bool, has_rate: bool) -> dict[str, list[float]]:
     """Return the values of each metric, in s.
 
-    has_queue : requests wait for a slot at the client. has_rate : and are due at times of their own.
+    has_queue : requests wait for a slot at the client. has_rate : they also have due times of their own.
     """
     rows = [row for row, success in enumerate(found.success) if success]
     latencies = [found.latencies[row] for row in rows]
@@ -94,7 +94,7 @@ def samples(found: Seen, has_queue: bool, has_rate: bool) -> dict[str, list[floa
 def counts(found: Seen, duration: float, goodput: dict[str, float]) -> dict[str, Any]:
     """Return counts and throughputs by vLLM's keys.
 
-    goodput : bounds in ms, of GOODPUT; empty: nobody asks, and there is None.
+    goodput : bounds in ms, of GOODPUT; empty: not requested, and the goodput is None.
     """
     completed, inputs = sum(found.success), sum(
         tokens for tokens, success in zip(found.input_lens, found.success, strict=True) if success)
@@ -112,8 +112,8 @@ def counts(found: Seen, duration: float, goodput: dict[str, float]) -> dict[str,
 def peaks(found: Seen) -> dict[str, float | int]:
     """Return the most messages, and the most requests, in one second.
 
-    Seconds count from the first start. A request is in each that it touches, as vLLM 0.32 counts; later versions count
-    those that are there in the same instant.
+    Seconds count from the first start. A request counts in each second that it touches, as in vLLM 0.32; later versions
+    count requests that are in flight at one instant.
     """
     rows = [row for row, success in enumerate(found.success) if success]
     if not rows:
@@ -130,9 +130,9 @@ def peaks(found: Seen) -> dict[str, float | int]:
 
 
 def statistics_ms(values_s: list[float], percentiles: list[float]) -> dict[str, float]:
-    """Return mean, median, deviation and percentiles, in ms; 0 of nothing.
+    """Return mean, median, deviation and percentiles, in ms; 0 without values.
 
-    They are named as vLLM's keys begin.
+    Their names are the prefixes of vLLM's keys.
     """
     values = np.array(values_s or [0.0])
     found = {"mean": values.mean(), "median": np.median(values), "std": values.std()}
@@ -141,7 +141,7 @@ def statistics_ms(values_s: list[float], percentiles: list[float]) -> dict[str, 
 
 
 def word(percentile: float) -> str:
-    """Return a percentile as names have it: 99, 99.9."""
+    """Return a percentile as in names: 99, 99.9."""
     return str(int(percentile)) if percentile == math.floor(percentile) else str(percentile)
 
 

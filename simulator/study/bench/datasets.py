@@ -10,7 +10,7 @@ NOT_READ = ("sonnet", "hf", "custom", "random-mm", "random-rerank", "spec_bench"
 
 
 def add_dataset(parser: argparse.ArgumentParser, command: str) -> None:
-    """Add the flags that say what is sent; `command` : "serve" or "throughput"."""
+    """Add the flags of the data set; `command` : "serve" or "throughput"."""
     group = parser.add_argument_group("data set")
     group.add_argument("--dataset-name", default="random", choices=(*PRESETS, *NOT_READ), metavar="NAME",
                        help=f"{', '.join(PRESETS)}; default: random")
@@ -33,9 +33,9 @@ def add_dataset(parser: argparse.ArgumentParser, command: str) -> None:
 
 
 def dataset(options: argparse.Namespace, faults: list[str]) -> dict[str, Any]:
-    """Return [workload] without what says when requests come.
+    """Return [workload] without the keys for arrivals.
 
-    faults : takes what is wrong.
+    faults : takes the faults of the flags.
     """
     name = options.dataset_name
     if name not in PRESETS:
@@ -57,14 +57,14 @@ def dataset(options: argparse.Namespace, faults: list[str]) -> dict[str, Any]:
 
 
 def _given(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the flags of single data sets that the command line has."""
+    """Return the given flags of single data sets."""
     names = [name for name in vars(options) if name.startswith(("random_", "sharegpt_", "prefix_repetition_"))]
     found = {f"--{name.replace('_', '-')}": getattr(options, name) for name in names}
     return {flag: value for flag, value in found.items() if value is not None}
 
 
 def _own(options: argparse.Namespace, faults: list[str]) -> dict[str, tuple[str, Any]]:
-    """Return key and value of [workload] by the flag that says it; --input-len and --output-len win, as in vLLM."""
+    """Return key and value of [workload] by the flag that sets it; --input-len and --output-len win, as in vLLM."""
     name, output = options.dataset_name, options.output_len
     if options.input_len is not None and name != "random":
         faults.append(f"--input-len: {options.input_len} goes with --dataset-name random")

@@ -1,7 +1,7 @@
-"""Flags of vLLM's benchmarks that change nothing here, or are refused: one table.
+"""Flags of vLLM's benchmarks that have no effect here, or are refused: one table.
 
 Names are those of vllm-project/vllm, vllm/benchmarks/{serve,latency,throughput}.py and the engine's own
-(vllm/engine/arg_utils.py). What is modelled stands with each command.
+(vllm/engine/arg_utils.py). Modelled flags are in the module of each command.
 """
 import argparse
 from typing import NamedTuple
@@ -14,7 +14,7 @@ OFFLINE = ("latency", "throughput")
 class Flag(NamedTuple):
     """A flag that is not modelled.
 
-    takes : VALUE, SWITCH or VALUES. why : it is accepted, or refused. commands : that have it.
+    takes : VALUE, SWITCH or VALUES. why : reason for acceptance or refusal. commands : that have it.
     """
 
     name: str
@@ -79,5 +79,5 @@ def add_others(parser: argparse.ArgumentParser, command: str) -> None:
 
 
 def given(options: argparse.Namespace, flags: tuple[Flag, ...]) -> list[Flag]:
-    """Return those of some flags that the command line has."""
+    """Return those flags that are on the command line."""
     return [flag for flag in flags if getattr(options, flag.name, None) is not None]

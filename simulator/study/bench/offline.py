@@ -25,7 +25,7 @@ from simulator.study.bench.server import (
 from simulator.study.telling.said import Said
 
 PERCENTILES = (10, 25, 50, 75, 90, 99)
-APART_S = 1.0                   # between two batches, at least: an engine that has nothing to do
+APART_S = 1.0                   # between two batches, at least: the engine is idle
 
 
 def add_latency(parser: argparse.ArgumentParser) -> None:
@@ -45,12 +45,12 @@ def add_throughput(parser: argparse.ArgumentParser) -> None:
 
 
 def latency(options: argparse.Namespace) -> Benched:
-    """Run batches one after the other; write the JSON, where asked.
+    """Run batches one after the other; write the JSON if requested.
 
     Raises
     ------
     InputErrors
-        Everything that is wrong with flags and experiment; requests that the engine does not serve as a whole.
+        All faults of flags and experiment; requests that the engine does not complete.
     """
     faults = _faults_of_n(options)
     for name, least in (("input_len", 1), ("output_len", 1), ("batch_size", 1), ("num_iters", 1),
@@ -63,7 +63,7 @@ def latency(options: argparse.Namespace) -> Benched:
     while True:
         experiment, found, said = _batches(options, batches, apart_s)
         took_ns = found.reshape(batches, options.batch_size).max(axis=1)
-        if batches == 1 or took_ns[:-1].max() < apart_s * 1e9:      # else the next one came before the last had ended
+        if batches == 1 or took_ns[:-1].max() < apart_s * 1e9:      # else one batch arrived before the last had ended
             break
         apart_s = float(np.ceil(2e-9 * took_ns[0])) + 2 * apart_s
     took_ns = took_ns[options.num_iters_warmup:]
@@ -80,7 +80,7 @@ def latency(options: argparse.Namespace) -> Benched:
 
 
 def throughput(options: argparse.Namespace) -> Benched:
-    """Serve requests that are all there at once; otherwise as `latency`."""
+    """Serve requests that all arrive at once; otherwise as `latency`."""
     faults = _faults_of_n(options)
     asked = dataset(options, faults)
     if faults:
@@ -114,9 +114,9 @@ def _faults_of_n(options: argparse.Namespace) -> list[str]:
 
 
 def _batches(options: argparse.Namespace, count: int, apart_s: float) -> tuple[Experiment, np.ndarray, Said]:
-    """Return the experiment, the latency of each request in ns, and what the run says.
+    """Return the experiment, the latency of each request in ns, and the remarks of the run.
 
-    Batches come so far apart, with the same prompts.
+    Batches arrive `apart_s` apart, with the same prompts.
 
     Prefix caching is off unless a flag says otherwise, as in the tool.
     """
@@ -135,7 +135,7 @@ def _batches(options: argparse.Namespace, count: int, apart_s: float) -> tuple[E
 
 
 def _served(options: argparse.Namespace, experiment: Experiment) -> tuple[np.ndarray, Said]:
-    """Return the requests of a run, of which all completed, and what it says of itself."""
+    """Return the requests of a run, which all completed, and its remarks."""
     with faults_of(options.file or options.experiment):
         result = simulator.run(experiment)
     requests = result.requests
@@ -146,7 +146,7 @@ def _served(options: argparse.Namespace, experiment: Experiment) -> tuple[np.nda
 
 
 def _advice(summary: dict[str, Any]) -> str:
-    """Return what of an experiment to leave out so that all requests complete, or nothing: limits stand."""
+    """Return advice on keys to leave out so that all requests complete; empty: no key limits them."""
     counts, rejected = summary["requests"], summary["by_cause"].get("rejected", {})
     keys = ["[cluster.admission]"] * any(cause in rejected for cause in ("admission", "queue_full", "shed", "expired"))
     keys += ["deadlines"] * bool(counts["timed_out"])

@@ -1,4 +1,4 @@
-"""`bench serve`: a client of vLLM's against a simulated server."""
+"""`bench serve`: vLLM's serving benchmark against a simulated server."""
 import argparse
 import json
 import math
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     told.add_argument("--metric-percentiles", default="99", metavar="P,...", help="default: 99")
     told.add_argument("--save-result", action="store_true", help="write the JSON")
     told.add_argument("--save-detailed", action="store_true", help="with lists of each request")
-    told.add_argument("--append-result", action="store_true", help="as a line behind those that the file has")
+    told.add_argument("--append-result", action="store_true", help="append a line to the file")
     told.add_argument("--result-dir", metavar="DIR", help="default: the current folder")
     told.add_argument("--result-filename", metavar="FILE", help=(
         "default: LABEL-RATEqps[-concurrencyN]-MODEL-DATE.json"))
@@ -46,17 +46,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     told.add_argument("--label", metavar="TEXT", help="default: that of --backend")
     told.add_argument("--backend", default="openai", metavar="NAME", help="a name in the JSON; default: openai")
     told.add_argument("--model", metavar="NAME", help="a name in the JSON; default: the experiment's")
-    told.add_argument("--tokenizer", metavar="NAME", help="likewise; default: as --model")
+    told.add_argument("--tokenizer", metavar="NAME", help="a name in the JSON; default: as --model")
     told.add_argument("--date", metavar="YYYYMMDD-HHMMSS", help="in the JSON; default: now")
 
 
 def bench(options: argparse.Namespace) -> Benched:
-    """Run the benchmark; write the JSON, where asked.
+    """Run the benchmark; write the JSON if requested.
 
     Raises
     ------
     InputErrors
-        Everything that is wrong with flags and experiment.
+        All faults of flags and experiment.
     """
     faults, notes = [], []
     asked = dataset(options, faults) | _load(options, faults, notes)
@@ -87,7 +87,7 @@ def bench(options: argparse.Namespace) -> Benched:
 
 
 def _load(options: argparse.Namespace, faults: list[str], notes: list[str]) -> dict[str, Any]:
-    """Return the keys of the preset that say when requests come."""
+    """Return the keys of the preset for arrivals."""
     ends = (options.ramp_up_start_rps, options.ramp_up_end_rps)
     if options.max_concurrency is not None and options.max_concurrency < 1:
         faults.append(f"--max-concurrency: expected a number >= 1, found {options.max_concurrency}")
@@ -166,7 +166,7 @@ def _traffic(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _content(options: argparse.Namespace, found: Seen, goodput: dict[str, float], summary: dict) -> dict[str, Any]:
-    """Return what was measured, by vLLM's keys; lists of each request where asked, latencies and queue times always."""
+    """Return the results by vLLM's keys; lists of each request if requested, latencies and queue times always."""
     duration, size = duration_s(found), len(found.success)
     texts = {"generated_texts": [""] * size,
              "errors": ["" if success else "not completed" for success in found.success]}
@@ -210,7 +210,7 @@ def _row(label: str, value: float) -> str:
 
 
 def _save(options: argparse.Namespace, content: dict[str, Any]) -> Path:
-    """Write the JSON, as a line behind others where asked; return where."""
+    """Write the JSON, or append it as a line; return its path."""
     slots = "" if options.max_concurrency is None else f"-concurrency{options.max_concurrency}"
     load = f"{options.request_rate}qps" if options.ramp_up_strategy is None else (
         f"ramp-up-{options.ramp_up_strategy}-{options.ramp_up_start_rps}qps-{options.ramp_up_end_rps}qps")

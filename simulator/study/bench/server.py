@@ -1,4 +1,4 @@
-"""The experiment behind a benchmark: its [workload] replaced, its engine as vLLM's flags say."""
+"""The experiment of a benchmark: its [workload] replaced, its engine changed by vLLM's flags."""
 import argparse
 from typing import Any, NamedTuple
 
@@ -8,7 +8,7 @@ from simulator.config.load import experiment_layers, resolve
 from simulator.errors import InputErrors
 from simulator.study.telling.said import Said, backends_of
 
-FLAGS = "bench"                 # what messages call the command line
+FLAGS = "bench"                 # name of the command line in messages
 # Flag of vLLM's engine -> type, key of the experiment. None: true with the flag, false with --no-.
 ENGINE = {
     "--tensor-parallel-size": (int, "topology.tensor_parallel"),
@@ -30,10 +30,10 @@ ENGINE = {
 
 
 class Benched(NamedTuple):
-    """What a benchmark came to.
+    """The results of a benchmark.
 
-    text : what vLLM's prints. notes : what a reader should know of the flags, one sentence each.
-    said : what its run says. experiment : that ran.
+    text : as vLLM's benchmark prints it. notes : on the flags, for the user, one sentence each.
+    said : remarks of its run. experiment : that ran.
     """
 
     text: str
@@ -43,22 +43,22 @@ class Benched(NamedTuple):
 
 
 def said_of(experiment: Experiment, summary: dict[str, Any]) -> Said:
-    """Return what the run of a benchmark says."""
+    """Return the remarks of the run of a benchmark."""
     said = Said()
     said.add(experiment.name, summary["diagnosis"], backends_of([experiment]))
     return said
 
 
 def add_experiment(parser: argparse.ArgumentParser) -> None:
-    """Add what says which experiment stands for the server."""
+    """Add the arguments that name the experiment."""
     parser.add_argument("file", nargs="?", metavar="EXPERIMENT.toml", help="the server; its [workload] is replaced")
-    parser.add_argument("--experiment", metavar="EXPERIMENT.toml", help="the same by name")
+    parser.add_argument("--experiment", metavar="EXPERIMENT.toml", help="the server, as an option")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="SECTION.KEY=VALUE",
                         help="override one value of the file; VALUE is TOML; repeatable")
 
 
 def add_engine(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of vLLM's engine that say what the experiment has keys for."""
+    """Add the flags of vLLM's engine for which the experiment has keys."""
     group = parser.add_argument_group("engine", "over the experiment; default: as it says")
     for name, (kind, key) in ENGINE.items():
         if kind is None:
@@ -68,7 +68,7 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
 
 
 def engine_keys(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the keys that flags of the engine say; `auto` says nothing."""
+    """Return the keys that flags of the engine set; `auto` sets none."""
     given = {key: getattr(options, name, None) for name, (_, key) in ENGINE.items()}
     return {key: value for key, value in given.items() if value not in (None, "auto")}
 
@@ -79,12 +79,12 @@ def server(options: argparse.Namespace, workload: dict[str, Any], keys: dict[str
 
     Parameters
     ----------
-    workload : table. keys : others of the experiment, by dotted names. token_times : whether they are kept.
+    workload : table. keys : others of the experiment, by dotted names. token_times : whether token times are kept.
 
     Raises
     ------
     InputErrors
-        No file, or two; what is wrong with it, or with what flags say.
+        No file, or two; faults of the file or of the flags.
     """
     if (options.file is None) == (options.experiment is None):
         raise InputErrors([f"{FLAGS}: give the experiment that stands for the server, once: EXPERIMENT.toml, or "
@@ -101,16 +101,16 @@ def server(options: argparse.Namespace, workload: dict[str, Any], keys: dict[str
 
 
 def model_name(options: argparse.Namespace, experiment: Experiment) -> str:
-    """Return what the server calls its model.
+    """Return the model's name on the server.
 
-    That is --model, else the experiment's, or the name of the experiment itself.
+    It is --model, else the experiment's model, or the name of the experiment itself.
     """
     own = experiment.model and (experiment.model.name or experiment.model.config)
     return options.model or own or experiment.name
 
 
 def model_keys(options: argparse.Namespace) -> dict[str, str]:
-    """Return the key that --model says, where the experiment has a model."""
+    """Return the key that --model sets, where the experiment has a model."""
     file = options.file or options.experiment
     if options.model is None or file is None:
         return {}

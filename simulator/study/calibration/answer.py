@@ -1,4 +1,4 @@
-"""A calibration answered: fitted values, how sure they are, how well they predict."""
+"""The result of a calibration: fitted values, their intervals, and prediction errors."""
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -33,13 +33,13 @@ from simulator.study.calibration.table import REQUESTS, STEPS
 
 NAMES = {"ttft": "ttft", "tpot": "tpot", "e2e": "e2el"}      # here: in calibration.json
 STEP = "step"
-SEEN = 0.05                     # by what a key changes quantiles in the box that intervals are worked out from
+SEEN = 0.05                     # change of quantiles by a key in the box of the sensitivity
 MOST_TIMES_TRAINING = 2.0       # a held-out error beyond it does not transfer
 US_PER_MS = 1e3
 
 
 class Fitted(NamedTuple):
-    """A value. level : what told it."""
+    """A value. level : the data that it was fitted to, iterations or requests."""
 
     value: float
     interval: Interval
@@ -47,11 +47,11 @@ class Fitted(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What came out.
+    """The result of a calibration.
 
-    coefficients : key -> value; of a comparison none. training, held_out : as calibration.json has them; held_out None:
-    nothing was held out. transfers : None: likewise. objective : of a fit to requests.
-    replayed : of each data set, None where it has no requests. notes : what must be known.
+    coefficients : key -> value; empty for a comparison. training, held_out : as in calibration.json; held_out None:
+    nothing was held out. transfers : None: not known. objective : of a fit to requests.
+    replayed : of each data set, None where it has no requests. notes : warnings for the user.
     """
 
     question: Question
@@ -65,12 +65,12 @@ class Answer(NamedTuple):
 
 
 class Solver:
-    """Answers a question.
+    """Fits and compares.
 
     Parameters
     ----------
-    evaluations : of objectives, opened. is_over : says whether no simulation is to begin any more.
-    tell : takes the number of evaluations so far, and the least objective.
+    evaluations : of objectives, opened. is_over : returns whether no further simulation may start.
+    tell : callback, called with the number of evaluations so far, and the least objective.
     """
 
     def __init__(self, question: Question, evaluations: Evaluations, is_over: Callable[[], bool],
@@ -87,13 +87,13 @@ class Solver:
         Raises
         ------
         InputErrors
-            Data and experiment do not fit together. Stopped: it was told to stop.
+            Data and experiment do not fit together. Stopped: a stop was requested.
         """
         question = self._question
         found = self._of_steps() if question.by_steps() else {}
         least_objective = None
         if question.by_requests():
-            self._check({})                     # now, and not after hours
+            self._check({})                     # now, and not after hours of fitting
             told, least_objective = self._of_requests({key: each.value for key, each in found.items()})
             found |= told
         values = {key: found[key].value for key in question.fit}
@@ -106,7 +106,7 @@ class Solver:
                       replayed, question.notes + tuple(self._notes(found)))
 
     def _check(self, values: Mapping[str, float]) -> tuple[Replayed | None, ...]:
-        """Return all data sets simulated; make sure that they can be compared."""
+        """Return the simulations of all data sets; make sure that they can be compared."""
         replayed = tuple(replay and self._replay(replay, values) for replay in self._replays)
         for data_set, each in zip(self._question.sets, replayed, strict=True):
             if each is not None:
@@ -114,7 +114,7 @@ class Solver:
         return replayed
 
     def _of_steps(self) -> dict[str, Fitted]:
-        """Return what iterations tell."""
+        """Return the values fitted to iterations."""
         question, fit = self._question, self._question.by_steps()
         sets = [each for each in question.sets if each.steps is not None and not each.is_held]
         prices = {key: each for key, each in fit.items() if key in PRICES}
@@ -130,7 +130,7 @@ class Solver:
         return found
 
     def _of_requests(self, settled: Mapping[str, float]) -> tuple[dict[str, Fitted], float]:
-        """Return what requests tell, and the least objective; `settled` : keys that iterations have told."""
+        """Return the values fitted to requests, and the least objective; `settled` : keys fitted to iterations."""
         question, fit = self._question, self._question.by_requests()
         chosen = [(each, replay) for each, replay in zip(question.sets, self._replays, strict=True)
                   if replay is not None and not each.is_held]
@@ -187,7 +187,7 @@ class Solver:
 
     def _graded(self, values: Mapping[str, float], replayed: tuple[Replayed | None, ...],
                 is_held: bool) -> dict[str, Any] | None:
-        """Return the grades of what was held out, or of all else; None: there is nothing."""
+        """Return the grades of the held-out data, or of the rest; None: there is nothing to grade."""
         question = self._question
         found: dict[str, Any] = {}
         for metric, name in NAMES.items():
@@ -217,11 +217,11 @@ class Solver:
 
 
 class Stopped(Exception):
-    """No simulation is to begin any more."""
+    """No further simulation may start."""
 
 
 def _is_priced(data_set: DataSet, values: Mapping[str, float]) -> bool:
-    """Say whether the durations of iterations follow from sums."""
+    """Return whether the durations of iterations follow from their counts and prices."""
     experiment = data_set.experiment_of(values)
     return experiment.latency.backend == LINEAR and not experiment.pools
 
@@ -236,7 +236,7 @@ def _steps_of(data_set: DataSet, values: Mapping[str, float], is_held: bool):
 
 
 def _grade(parts) -> dict[str, Any] | None:
-    """Return the grade of data sets taken together; each: measured, simulated, blocks."""
+    """Return the grade of data sets together; each: measured, simulated, blocks."""
     parts = list(parts)
     if not parts:
         return None
@@ -244,7 +244,7 @@ def _grade(parts) -> dict[str, Any] | None:
 
 
 def _add_headlines(level: str, training: dict[str, Any], held: dict[str, Any] | None) -> None:
-    """Add the errors that stand first: of iterations, where both sides have them, or the mean over TTFT, TPOT, E2EL."""
+    """Add the headline errors: of iterations, where both sides have them, or the mean over TTFT, TPOT, E2EL."""
     sides = [training] if held is None else [training, held]
     is_of_steps = level == STEPS and all(side[STEP] is not None for side in sides)
     for side in sides:
@@ -257,6 +257,6 @@ def _add_headlines(level: str, training: dict[str, Any], held: dict[str, Any] | 
 
 
 def values_now(question: Question, keys: Iterable[str]) -> dict[str, Any]:
-    """Return what the first experiment has for keys."""
+    """Return the values of keys in the first experiment."""
     experiment = question.sets[0].experiment_of({})
     return {key: value_of(experiment, key) for key in keys}

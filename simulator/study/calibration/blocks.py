@@ -1,6 +1,6 @@
 """Blocks of time.
 
-What is held out or drawn again is whole, since requests that are served together depend on each other.
+Whole blocks are held out or redrawn, since requests that are served together depend on each other.
 """
 import numpy as np
 
@@ -13,17 +13,18 @@ def blocks_of(times_s: np.ndarray) -> np.ndarray:
 
 
 def is_held_out(blocks: np.ndarray, count: int, fraction: float) -> np.ndarray:
-    """Return which are in a block that is held out, bool (n,).
+    """Return a mask of times in held-out blocks, bool (n,).
 
     Of `count` blocks h = fraction x count are held out, to the nearest whole number, at least one and not all, evenly
-    spread: block b where (b + 1) h / count, rounded down, goes up. Whatever else is in the study, they are the same.
+    spread: block b where (b + 1) h / count, rounded down, increases. They do not depend on other data sets of the
+    study.
     """
     held = min(max(int(fraction * count + 0.5), 1), count - 1)
     return (blocks + 1) * held // count > blocks * held // count
 
 
 def moving_rows(draw: np.random.Generator, count: int, length: int) -> np.ndarray:
-    """Return `count` rows drawn in blocks of `length` that begin anywhere.
+    """Return `count` rows drawn in blocks of `length` that begin at any row.
 
     The moving-block bootstrap (Künsch 1989, Liu and Singh 1992).
     """
@@ -33,7 +34,7 @@ def moving_rows(draw: np.random.Generator, count: int, length: int) -> np.ndarra
 
 
 def moving_spans(draw: np.random.Generator, times_s: np.ndarray) -> np.ndarray:
-    """Return as many rows as there are, drawn in blocks of 10 s that begin at any.
+    """Return equally many rows, drawn in blocks of 10 s that begin at any time.
 
     times_s : ascending.
     """

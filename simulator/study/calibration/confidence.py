@@ -1,9 +1,9 @@
-"""How sure a fitted value is: the bootstrap, and which values the data do not tell.
+"""Intervals of fitted values by the bootstrap, and keys that the data do not identify.
 
-Blocks are drawn again, 50 iterations or 10 s of requests, 200 times; the 2.5th and 97.5th percentile of what is
-fitted to them bound the interval. To fit requests anew each time would take as many searches: instead each draw takes
-one step of Gauss and Newton from the fitted values, by how the times of each request change with each key. A key
-whose interval holds 0, or reaches both of its bounds, is not identified: this load does not tell it.
+Blocks are redrawn, 50 iterations or 10 s of requests, 200 times; the 2.5th and 97.5th percentile of the fitted values
+bound the interval. Each draw would take a new search for fits to requests: instead each draw takes
+one step of Gauss and Newton from the fitted values, with the change of each request's times per key. A key
+with an interval that holds 0, or reaches both of its bounds, is not identified by this load.
 """
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
@@ -22,7 +22,7 @@ DRAWS, BLOCK_STEPS = 200, 50
 TAILS = (2.5, 97.5)
 AT_BOUND_FRAC = 1e-6                            # of the range
 
-# What tells a key apart from the others, by the end of its name.
+# Loads that distinguish a key from the others, by the end of its name.
 LOADS = {
     "base_us": "few sequences at a time: a low rate, and long outputs",
     "per_sequence_us": "iterations with one and with many sequences: rates from low to near the largest",
@@ -46,9 +46,9 @@ ANY_LOAD = "a load under which it is a larger part of the time"
 
 
 class Interval(NamedTuple):
-    """Where a value lies.
+    """The interval of a value.
 
-    reason : why the data do not tell it, and which load would; None: they do.
+    reason : why the data do not identify it, and a load that would; None: it is identified.
     """
 
     low: float
@@ -73,10 +73,10 @@ def of_gaps(gaps_us: np.ndarray, key: str, bounds: FitKey, seed: int) -> dict[st
 
 
 class Sample(NamedTuple):
-    """A data set that was fitted to.
+    """A data set of the fit.
 
     sent_s : float64 (n,), ascending. measured : metric -> float64 (n,). simulated : at the fitted values.
-    nudged : for each key, as `simulated`, that key moved by its part of `moves`.
+    nudged : for each key, as `simulated`, with that key moved by its part of `moves`.
     """
 
     sent_s: np.ndarray
@@ -87,9 +87,9 @@ class Sample(NamedTuple):
 
 def of_requests(samples: list[Sample], moves: np.ndarray, seen: list[bool], values: Mapping[str, float],
                 fit: Mapping[str, FitKey], seed: int) -> dict[str, Interval]:
-    """Return the intervals of what was fitted to requests.
+    """Return the intervals of values fitted to requests.
 
-    moves : float64 (k,), how far each key was moved. seen : of each key, whether that alone changed anything.
+    moves : float64 (k,), distance by which each key was moved. seen : of each key, whether its move changed any time.
     """
     draw = RandomStreams(seed).generator("study.bootstrap.requests")
     found = [_step([_drawn(sample, moving_spans(draw, sample.sent_s)) for sample in samples], values, fit, moves)
@@ -98,11 +98,11 @@ def of_requests(samples: list[Sample], moves: np.ndarray, seen: list[bool], valu
 
 
 def intervals(found: np.ndarray, fit: Mapping[str, FitKey], seen: Iterable[bool]) -> dict[str, Interval]:
-    """Return the intervals of values drawn again.
+    """Return the intervals of redrawn values.
 
     Parameters
     ----------
-    found : float64 (draws, k). seen : of each key, whether anything depends on it; else it may be anything.
+    found : float64 (draws, k). seen : of each key, whether any time depends on it; else its interval is its range.
     """
     lows, highs = np.percentile(found, TAILS, axis=0).tolist()
     return {key: Interval(low, high, _why_not(key, low, high, bounds)) if is_seen
@@ -131,7 +131,7 @@ def _drawn(sample: Sample, rows: np.ndarray) -> Sample:
 
 def _step(samples: list[Sample], values: Mapping[str, float], fit: Mapping[str, FitKey],
           moves: np.ndarray) -> list[float]:
-    """Return the values after one step towards the least of the objective of what was drawn."""
+    """Return the values after one step towards the least objective of the redrawn samples."""
     now = _linear(samples, lambda sample: sample.simulated)
     slopes = [(_linear(samples, lambda sample, i=i: sample.nudged[i]) - now) / move for i, move in enumerate(moves)]
     return list(step(now, np.column_stack(slopes), values, fit).values())

@@ -1,4 +1,4 @@
-"""What was measured, as arrays, and whether it can be trusted."""
+"""Measurements as arrays, and doubts about them."""
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,22 +20,22 @@ from simulator.workload.reading.files import read_bytes
 NS_PER_S, NS_PER_MS, US_PER_S = 1e9, 1e6, 1e6
 METRICS = ("ttft", "tpot", "e2e")       # ms
 SERVER = "server.json"
-SAID = {                                # of its verdict
+SAID = {                                # key of the verdict -> sentence
     "client_bound": "client-bound: requests were sent late, the client could not keep up",
     "too_many_failed": "too many requests failed",
     "too_many_short": "too many answers are shorter than asked for: another load was served than is simulated"}
 MOST_FAILED = 0.05
-LATE_MS, LATE_FRAC = 2.0, 0.02          # a client that is later than both, once in a hundred times, is the bottleneck
+LATE_MS, LATE_FRAC = 2.0, 0.02          # a client with a p99 of the lag above both is the bottleneck
 
 
 class Requests(NamedTuple):
-    """Requests that were answered, in the order in which they were sent.
+    """Answered requests, in the order of sending.
 
     path : of observed.csv.
     sent_s : float64 (n,). times : metric -> float64 (n,), ms; NaN: not measured. output_tokens : int64 (n,).
-    is_held : bool (n,), nothing is fitted to it.
-    num_failed : those that were not answered.
-    late_ms : how much later than planned requests were sent, of those of which it is known, failures among them.
+    is_held : bool (n,), held out of the fit.
+    num_failed : number of unanswered requests.
+    late_ms : lag of sending behind the plan, of all requests with both times, failures included.
     """
 
     path: str
@@ -51,7 +51,7 @@ class Requests(NamedTuple):
 class Steps(NamedTuple):
     """Iterations of an engine; columns of steps.csv, float64 (m,), NaN: not measured.
 
-    path : of steps.csv. is_held : bool (m,), nothing is fitted to it.
+    path : of steps.csv. is_held : bool (m,), held out of the fit.
     """
 
     path: str
@@ -60,17 +60,17 @@ class Steps(NamedTuple):
 
     @property
     def duration_us(self) -> np.ndarray:
-        """How long each took."""
+        """Duration of each iteration."""
         return US_PER_S * self.columns["duration_s"]
 
     @property
     def num_steps(self) -> int:
-        """How many there are; `len` is that of the tuple."""
+        """Number of iterations; `len` is that of the tuple."""
         return len(self.is_held)
 
 
 def files_of(path: str) -> tuple[Path | None, Path | None]:
-    """Return the files of requests and of iterations that a path means, or None.
+    """Return the files of requests and of iterations at a path, or None.
 
     Raises
     ------
@@ -97,7 +97,7 @@ def read_requests(path: Path, is_held: bool) -> Requests:
     Raises
     ------
     InputErrors
-        Everything that is wrong with it, by line and column; nothing says when requests were sent.
+        All faults of the file, by line and column; the times of sending are missing.
     """
     scan = scan_observed(path, read_bytes(path))
     rows = served_rows(path, scan)
@@ -116,7 +116,7 @@ def read_steps_of(path: Path, is_held: bool) -> Steps:
     Raises
     ------
     InputErrors
-        Everything that is wrong with it.
+        All faults of the file.
     """
     rows = read_steps(Source(str(path)))
     if not rows:
@@ -128,12 +128,12 @@ def read_steps_of(path: Path, is_held: bool) -> Steps:
 
 def held_apart(requests: Requests | None, steps: Steps | None,
                fraction: float) -> tuple[Requests | None, Steps | None]:
-    """Return the same with whole blocks of time held out, the same of both.
+    """Return requests and iterations with the same blocks of time held out.
 
     Raises
     ------
     InputErrors
-        There is one block alone, or iterations have no times.
+        There is only one block, or iterations have no times.
     """
     times = [each for each in (requests and requests.sent_s, steps and steps.columns["start_s"]) if each is not None]
     place = (requests or steps).path
@@ -150,11 +150,11 @@ def held_apart(requests: Requests | None, steps: Steps | None,
 
 
 def doubts(requests: Requests) -> list[str]:
-    """Return why times of these requests are not those of the server, a sentence each.
+    """Return why the times of requests are not the server's, a sentence each.
 
-    Beyond 5 % of failures, and a client that sends late: p99 of sent - planned above 2 ms and above 2 % of the median
-    TTFT; where `observe` wrote server.json beside them its verdict stands instead, which knows who waited for a place
-    in flight and which answers are shorter than asked.
+    Reasons: more than 5 % of failures, or a client that sends late: p99 of sent - planned above 2 ms and above 2 % of
+    the median TTFT. Where `observe` wrote server.json beside them its verdict is used instead: it accounts for requests
+    that waited for a place in flight and for answers that are shorter than requested.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Evaluations of a fit, a line each, so that one that was stopped goes on where it was."""
+"""Evaluations of a fit, a line each, so that a stopped fit can resume."""
 import json
 import os
 from collections.abc import Mapping
@@ -12,18 +12,18 @@ FILE = "evaluations.jsonl"
 
 
 class Evaluations:
-    """What was simulated, by the values of keys, in a file that is appended to.
+    """Results of simulations, by the values of keys, in a file that is appended to.
 
     A context manager. A line that is torn at the end of the file counts as not written.
 
     Parameters
     ----------
-    question : what was asked, as `identity.hash_of` has it; evaluations of another question are of no use.
+    question : hash of the question, from `identity.hash_of`; evaluations of another question cannot be used.
 
     Raises
     ------
     InputErrors
-        The directory holds those of another question.
+        The directory holds evaluations of another question.
     """
 
     def __init__(self, directory: Path, question: str):
@@ -44,11 +44,11 @@ class Evaluations:
             self._stream.close()
 
     def known(self, values: Mapping[str, float]) -> float | None:
-        """Return the objective at some values; None: nobody has evaluated it."""
+        """Return the objective at some values; None: not evaluated."""
         return self._known.get(canonical(dict(values)))
 
     def keep(self, values: Mapping[str, float], objective: float) -> None:
-        """Remember an evaluation."""
+        """Store an evaluation."""
         self._known[canonical(dict(values))] = objective
         self._append({"values": dict(values), "objective": objective})
         self.num_made += 1

@@ -29,9 +29,9 @@ NOT_OF_EXPERIMENT = ("extends", "study", "name")
 
 
 def hash_of_question(question: Question) -> str:
-    """Return what tells two questions apart.
+    """Return the hash of a question.
 
-    Keys, experiments, data, and the sources of this package.
+    It covers keys, experiments, data, and the sources of this package.
     """
     settings = {name: getattr(question.settings, name) for name in ("fraction", "client_rtt_ms", "evaluations")}
     return hash_of({
@@ -44,12 +44,12 @@ def hash_of_question(question: Question) -> str:
 def check_free(folder: Path, question: str, is_fitted: bool, overwrite: bool) -> None:
     """Make sure that the files can be written.
 
-    The same question may be answered again.
+    An answer to the same question may be replaced.
 
     Raises
     ------
     InputErrors
-        Another answer is there, and may not be replaced.
+        Another answer exists, and may not be replaced.
     """
     path = folder / JSON
     if overwrite or not path.exists():
@@ -80,7 +80,7 @@ def write_all(answer: Answer, folder: Path, question: str, overrides: Iterable[s
 
 
 def content_of(answer: Answer) -> dict[str, Any]:
-    """Return what calibration.json holds."""
+    """Return the content of calibration.json."""
     question = answer.question
     return {
         "name": question.name, "level": question.level,
@@ -98,7 +98,7 @@ def content_of(answer: Answer) -> dict[str, Any]:
 def calibrated_tables(answer: Answer, folder: Path, overrides: tuple[str, ...]) -> dict[str, dict[str, Any]]:
     """Return the experiments with the fitted keys: name of the file -> its tables.
 
-    One for each experiment that describes a server; those fitted to come first.
+    One for each experiment that describes a server; experiments of the fit are first.
     """
     question, found = answer.question, {}
     sets = sorted(question.sets, key=lambda each: each.is_held)
@@ -119,7 +119,7 @@ def calibrated_tables(answer: Answer, folder: Path, overrides: tuple[str, ...]) 
 
 
 def _base_and_sections(question: Question, experiment: str, overrides: tuple[str, ...]):
-    """Return the file that is extended, None: none, and the tables that neither it nor those it extends have so."""
+    """Return the file to extend, None: none, and the tables that differ: overridden ones, or the study file's."""
     given = Layers(Source("--set", ""))
     add_overrides(given, overrides, "--set")
     sections = [name for name in given.data if name not in NOT_OF_EXPERIMENT]

@@ -13,7 +13,7 @@ from simulator.study.calibration.table import FitKey
 
 
 def read_keys(file: str, layers: Layers, given: Mapping[str, Any], faults: list[str]) -> dict[str, FitKey]:
-    """Return the keys and their bounds; collect what is wrong with them."""
+    """Return the keys and their bounds; add their faults to `faults`."""
     reader, found = Reader(layers.source_of), {}
     for key, table in _flattened(given).items():
         place = f'{file}: study.fit."{key}"'
@@ -34,7 +34,7 @@ def read_keys(file: str, layers: Layers, given: Mapping[str, Any], faults: list[
 def check_bounds(file: str, fit: Mapping[str, FitKey], sets: Iterable, faults: list[str]) -> list[Experiment]:
     """Return the experiments of data sets.
 
-    What is wrong with them, and with a key at either bound, goes to `faults`.
+    Their faults, and those of a key at either bound, are added to `faults`.
     """
     experiments = []
     for each in sets:
@@ -57,7 +57,7 @@ def check_bounds(file: str, fit: Mapping[str, FitKey], sets: Iterable, faults: l
 
 
 def value_of(experiment: Experiment, key: str) -> Any:
-    """Return what an experiment has for a key; None: nothing."""
+    """Return an experiment's value of a key; None: it has none."""
     value: Any = plain(experiment)
     for part in key.split("."):
         if isinstance(value, list):
@@ -83,7 +83,7 @@ def _is_known(key: str) -> bool:
 
 
 def _is_whole(key: str, found: Key) -> bool:
-    """Say whether a key is written from the top of the file, and not by its end alone."""
+    """Return whether a key is written from the top of the file, and not by its end alone."""
     return found.name.count(".") == sum(not part.isdecimal() for part in key.split(".")) - 1
 
 
@@ -96,7 +96,7 @@ def _names() -> set[str]:
 
 
 def _faults(bounds: FitKey):
-    """Yield what bounds say together."""
+    """Yield contradictions between bounds."""
     if not (math.isfinite(bounds.min) and math.isfinite(bounds.max) and bounds.min < bounds.max):
         yield f"expected min below max, found {bounds.min:g} and {bounds.max:g}"
     if (bounds.prior is None) != (bounds.prior_sd is None):

@@ -1,9 +1,9 @@
-"""How good predictions of requests are, by what BLIS reports and more.
+"""Quality of predictions of requests, by BLIS's measures and more.
 
 Source: inference-sim (BLIS), docs/guide/observe-replay-calibrate.md and sim/workload/calibrate.go at f90a1e3a, for
 means and percentiles, `bias_direction` and `quality`. Ours: `bias` is the mean relative error, since a few long
-requests decide the sign of summed differences; what was measured as 0 is counted; KS and Wasserstein's distance; the
-noise floor, which is how far odd and even blocks of what was measured are apart: an error below it is within noise.
+requests decide the sign of summed differences; measured zeros are counted; KS and Wasserstein's distance; the
+noise floor, the distance between odd and even blocks of the measurements: an error below it is within noise.
 """
 from typing import Any
 
@@ -38,9 +38,9 @@ def grade(measured: np.ndarray, simulated: np.ndarray, blocks: np.ndarray) -> di
 
 
 def quality_of(mape: float | None, r: float | None) -> str | None:
-    """Return BLIS's word; None: nothing was above 0.
+    """Return BLIS's word; None: no measured value is above 0.
 
-    Without a correlation, of few or equal requests, it is 0 there.
+    Without a correlation, for few or equal requests, BLIS takes 0.
     """
     if mape is None:
         return None
@@ -48,7 +48,7 @@ def quality_of(mape: float | None, r: float | None) -> str | None:
 
 
 def wasserstein(left: np.ndarray, right: np.ndarray) -> float:
-    """Return how far one sample must be moved to be the other.
+    """Return how far one sample must be moved to become the other.
 
     Wasserstein's distance, the area between their distribution functions.
     """
@@ -58,7 +58,7 @@ def wasserstein(left: np.ndarray, right: np.ndarray) -> float:
 
 
 def noise_floor(measured: np.ndarray, blocks: np.ndarray) -> dict[str, float | None] | None:
-    """Return how far odd and even blocks of what was measured are apart.
+    """Return the distance between odd and even blocks of the measurements.
 
     None: one of the two is empty.
     """
@@ -72,7 +72,7 @@ def noise_floor(measured: np.ndarray, blocks: np.ndarray) -> dict[str, float | N
 
 
 def _levels(measured: np.ndarray, simulated: np.ndarray) -> dict[str, dict[str, float | None]]:
-    """Return mean and percentiles of both sides, as the whole workload sees them."""
+    """Return mean and percentiles of both sides, over the whole workload."""
     names = ("mean", *(f"p{share}" for share in PERCENTILES))
     real, sim = (np.append(side.mean(), np.percentile(side, PERCENTILES)).tolist() for side in (measured, simulated))
     return {name: {"real": a, "sim": b, "error": b - a, "percent": PER_CENT * (b - a) / a if a else None}
@@ -100,7 +100,7 @@ def _distances(measured: np.ndarray, simulated: np.ndarray, mean: float | None =
 
 
 def _is_within(found: dict[str, Any], floor: dict[str, float | None]) -> dict[str, bool | None]:
-    """Return of each measure whether it is at most the noise floor."""
+    """Return for each measure whether it is at most the noise floor."""
     errors = {name: level["percent"] and abs(level["percent"]) / PER_CENT
               for name, level in found["workload_level"].items()}
     errors |= {name: found[name] for name in ("ks", "wasserstein_over_mean")}

@@ -1,7 +1,7 @@
-"""One step of Gauss and Newton: where residuals would be least if they changed evenly with each key.
+"""One step of Gauss and Newton: the least residuals, if they changed linearly with each key.
 
 Residuals are those of quantiles alone: single requests change by leaps, as one more or less is ready when an
-iteration begins, and tell of a small move nothing but noise.
+iteration begins, so their response to a small move is nothing but noise.
 """
 from collections.abc import Callable, Mapping
 
@@ -17,10 +17,10 @@ GROWTH = 2.0
 
 def reach_of(residuals_at: Callable[[dict[str, float]], np.ndarray], values: Mapping[str, float],
              fit: Mapping[str, FitKey], seen: float) -> np.ndarray:
-    """Return how far each key has to move to change times, float64 (k,).
+    """Return the distance that each key has to move to change times, float64 (k,).
 
-    Moves grow until quantiles of one metric change by `seen` in the mean, at most to half of the range. They go inwards
-    where a bound is near.
+    Moves grow until quantiles of one metric change by `seen` in the mean, at most to half of the range. They go away
+    from a bound that is near.
     """
     now, found = residuals_at(dict(values)), []
     for key, bounds in fit.items():
@@ -41,7 +41,7 @@ def step(now: np.ndarray, slopes: np.ndarray, values: Mapping[str, float],
 
     Parameters
     ----------
-    now : float64 (n,), residuals at `values`. slopes : (n, k), how they change with each key.
+    now : float64 (n,), residuals at `values`. slopes : (n, k), their change with each key.
     """
     bounds, at = list(fit.values()), np.array([values[key] for key in fit])
     rows, wanted = [slopes], [-now]
@@ -62,6 +62,6 @@ def step(now: np.ndarray, slopes: np.ndarray, values: Mapping[str, float],
 
 
 def _largest_mean(change: np.ndarray) -> float:
-    """Return by how much the quantiles of a metric change in the mean, of that which changes most."""
+    """Return the mean change of the quantiles of the metric that changes most."""
     of_metrics = change.reshape(-1, len(QUANTILES)) * np.sqrt(len(QUANTILES))
     return float(np.abs(of_metrics.mean(axis=1)).max())

@@ -1,9 +1,9 @@
-"""What a fit to requests makes small: how far simulated times are from measured ones, in logarithms.
+"""The objective of a fit to requests: the distance of simulated times from measured ones, in logarithms.
 
 For each of TTFT, TPOT and E2EL: the mean squared log ratio of the quantiles 5, 10, ... 95 %, and 0.1 x that of single
 requests; summed over the metrics, the mean over data sets; and of each key with a prior the squared distance in
-standard deviations x 0.01, so that one of them counts as times that are 10 % off. Logarithms: twice as long is as bad
-as half.
+standard deviations x 0.01, so that one standard deviation counts as times that are 10 % off. Logarithms: twice as long
+is as bad as half.
 """
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -15,13 +15,13 @@ QUANTILES = np.arange(5, 100, 5)
 PAIRED_WEIGHT = 0.1
 PRIOR_WEIGHT = 0.01
 LEAST_MS = 1e-9
-NEVER = 10.0            # a request that does not end counts as one that takes so many times as long
+NEVER = 10.0            # a request that does not end counts as this many times as long
 
 Pairs = Mapping[str, tuple[np.ndarray, np.ndarray]]     # metric -> measured, simulated
 
 
 def objective(data_sets: Iterable[Pairs], values: Mapping[str, float], fit: Mapping[str, FitKey]) -> float:
-    """Return what is made small."""
+    """Return the objective."""
     parts = [float((quantile_residuals(pairs) ** 2).sum()) + PAIRED_WEIGHT * _paired(pairs) for pairs in data_sets]
     return sum(parts) / len(parts) + sum(
         PRIOR_WEIGHT * ((values[key] - each.prior) / each.prior_sd) ** 2
@@ -29,7 +29,7 @@ def objective(data_sets: Iterable[Pairs], values: Mapping[str, float], fit: Mapp
 
 
 def quantile_residuals(pairs: Pairs) -> np.ndarray:
-    """Return the log ratios of quantiles, of each metric one after the other.
+    """Return the log ratios of quantiles, one metric after the other.
 
     The sum of their squares is the quantiles' part of the objective.
     """

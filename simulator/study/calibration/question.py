@@ -1,4 +1,4 @@
-"""A calibration whose file has been read and checked."""
+"""A calibration, read from its file and checked."""
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -33,10 +33,11 @@ ALL_COMPARED = "all of `measured` is held out, and nothing is fitted: it is comp
 
 
 class DataSet(NamedTuple):
-    """A set of measurements, and what served it.
+    """A set of measurements, and the experiment of its server.
 
-    name : of it in tables. is_held : nothing is fitted to it. experiment : its file; empty: the study's own.
-    own : layers of the experiment. layers : the same, its workload replaced by the trace of what was sent.
+    name : of it in tables. is_held : held out of the fit. experiment : its file; empty: the study's own.
+    own : layers of the experiment. layers : the experiment with its workload replaced by the trace of the sent
+    requests.
     requests, steps : None: it has none.
     """
 
@@ -54,17 +55,17 @@ class DataSet(NamedTuple):
         Raises
         ------
         InputErrors
-            What is wrong with it, one line each.
+            All faults of the experiment, one line each.
         """
         return replace(resolve(laid_over(self.layers, assignment, "study.fit")), output=NOT_WRITTEN)
 
 
 class Question(NamedTuple):
-    """What is asked.
+    """A checked calibration.
 
     file : the study file. name : of the results. settings : [study]. layers : of the file, without [study].
-    fit : key -> its bounds, in the order of the file. sets : what was measured. level : STEPS or REQUESTS.
-    seed : of random draws. notes : what must be known of the data, a sentence each.
+    fit : key -> its bounds, in the order of the file. sets : measurements. level : STEPS or REQUESTS.
+    seed : of random draws. notes : warnings about the data, a sentence each.
     """
 
     file: str
@@ -78,11 +79,11 @@ class Question(NamedTuple):
     notes: tuple[str, ...]
 
     def by_steps(self) -> dict[str, FitKey]:
-        """Return the keys that iterations tell."""
+        """Return the keys that are fitted to iterations."""
         return {key: each for key, each in self.fit.items() if self.level == STEPS and told_by_steps(key)}
 
     def by_requests(self) -> dict[str, FitKey]:
-        """Return the keys that requests have to tell."""
+        """Return the keys that must be fitted to requests."""
         return {key: each for key, each in self.fit.items() if self.level != STEPS or not told_by_steps(key)}
 
 
@@ -92,12 +93,12 @@ def read_question(file: str | os.PathLike, overrides: Iterable[str] = (), is_fit
 
     Parameters
     ----------
-    is_fitted : False: it is only compared. is_forced : doubts about data are notes, not faults.
+    is_fitted : False: data are only compared. is_forced : doubts about data are notes, not faults.
 
     Raises
     ------
     InputErrors
-        Every fault, one line each.
+        All faults, one line each.
     """
     file, overrides = os.fspath(file), tuple(overrides)
     layers = read_layers(file, overrides, "--set")
@@ -132,7 +133,7 @@ def _raise(faults: list[str]) -> None:
 def _settings(file: str, layers: Layers, is_fitted: bool, faults: list[str]) -> tuple[Any, dict[str, FitKey]]:
     """Return [study], which is taken out of the layers, and the keys that are fitted.
 
-    What is wrong with them goes to `faults`.
+    Their faults are added to `faults`.
     """
     given = layers.data.pop("study", None)
     if not isinstance(given, dict):
@@ -167,7 +168,7 @@ def _faults_of_held(file: str, settings: CalibrateTable, is_fitted: bool) -> Ite
 
 
 def _faults_of_fit(file: str, layers: Layers, settings: CalibrateTable, found: dict[str, FitKey]) -> Iterator[str]:
-    """Yield what is wrong with the keys that are fitted, which are put into `found`."""
+    """Yield the faults of the keys to fit, which are put into `found`."""
     faults: list[str] = []
     found |= read_keys(file, layers, settings.fit, faults)
     yield from faults
@@ -180,7 +181,7 @@ def _held(settings: CalibrateTable) -> list[MeasuredRow]:
 
 
 def _compared(settings: CalibrateTable) -> CalibrateTable:
-    """Return [study] of a comparison: what is all held out is held from nothing, and stands as one."""
+    """Return [study] of a comparison: if all data are held out, none is: they are compared together."""
     if len(_held(settings)) < len(settings.measured):
         return settings
     rows = tuple(replace(row, held_out=False) for row in settings.measured)
@@ -193,7 +194,7 @@ def _paths(settings: CalibrateTable) -> list[str]:
 
 def _sets(file: str, layers: Layers, settings: CalibrateTable, overrides: tuple[str, ...],
           faults: list[str]) -> list[DataSet]:
-    """Return what was measured; collect what is wrong with any of it."""
+    """Return the data sets; collect their faults."""
     found, names = [], _names(settings)
     for row, name in zip(settings.measured, names, strict=True):
         try:
@@ -210,7 +211,7 @@ def _faults_of_sets(file: str, layers: Layers, settings: CalibrateTable, overrid
 
 
 def _names(settings: CalibrateTable) -> list[str]:
-    """Return names for data sets: that of the folder or file, the whole path where two have the same."""
+    """Return names for data sets: that of the folder or file, the whole path where two are equal."""
     paths = [Path(row.path) for row in settings.measured]
     short = [path.name if path.is_dir() or path.name not in ("observed.csv", "steps.csv") else path.parent.name
              for path in paths]
@@ -224,7 +225,7 @@ def _set(row: MeasuredRow, name: str, layers: Layers, settings: CalibrateTable, 
     replayed = own.copy()
     if requests_file is not None:
         replayed.data["workload"] = _workload(requests_file)
-    else:           # nothing of it is simulated, and an experiment needs one
+    else:           # nothing of it is simulated, but a data set needs an experiment
         replayed.data.setdefault("workload", _workload(steps_file))
     requests = requests_file and read_requests(requests_file, is_held)
     steps = steps_file and read_steps_of(steps_file, is_held)
@@ -234,7 +235,7 @@ def _set(row: MeasuredRow, name: str, layers: Layers, settings: CalibrateTable, 
 
 
 def _workload(file: Path) -> dict[str, str]:
-    """Return the workload that sends again what was sent; trace.csv beside it says who shares what."""
+    """Return the workload that repeats the sent requests; trace.csv beside it has their shared prompts."""
     planned = file.with_name(PLANNED)
     prompts = {"prompts": str(planned.absolute())} if planned.is_file() else {}
     return {"type": "trace", "format": "observed", "path": str(file.absolute())} | prompts
@@ -242,7 +243,7 @@ def _workload(file: Path) -> dict[str, str]:
 
 def _level(file: str, settings: CalibrateTable, sets: list[DataSet], experiments: list[Experiment],
            fit: Mapping[str, FitKey], faults: list[str]) -> str:
-    """Return what is fitted to; collect why it cannot be what the file says."""
+    """Return the level of the fit; collect why it cannot be the one in the file."""
     others = [f'{each.name}: backend "{one.latency.backend}"' for each, one in zip(sets, experiments)
               if not each.is_held and one.latency.backend != LINEAR]
     others += [f"{each.name}: [[pools]]" for each, one in zip(sets, experiments) if not each.is_held and one.pools]
@@ -259,7 +260,7 @@ def _level(file: str, settings: CalibrateTable, sets: list[DataSet], experiments
 
 
 def _lacking(question: Question) -> list[str]:
-    """Return what requests are needed for and not there."""
+    """Return faults for data sets without the requests that keys need."""
     if question.level == STEPS and not question.by_requests():
         return []
     keys = ", ".join(question.by_requests()) or "requests"

@@ -1,4 +1,4 @@
-"""A data set simulated: the same requests, each when it was sent."""
+"""A data set simulated: its requests, each at its time of sending."""
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -12,11 +12,11 @@ from simulator.study.accuracy.predict import times_of_requests
 from simulator.study.calibration.data import METRICS
 from simulator.study.calibration.question import DataSet
 
-MOST_APART = 0.05       # of requests, that cannot be compared
+MOST_APART = 0.05       # share of requests that cannot be compared, at most
 
 
 class Counts(NamedTuple):
-    """What became of the requests of data sets.
+    """Outcomes of the requests of data sets.
 
     measured : rows of observed.csv. failed : not answered by the server. unmatched : without a simulated end.
     mismatched_tokens : answered with another number of tokens than simulated.
@@ -43,13 +43,13 @@ class Replayed(NamedTuple):
 
 
 class Replay:
-    """Simulates a data set again and again.
+    """Simulates a data set with different values.
 
-    notes : what is told of its requests, a sentence each.
+    notes : remarks on its requests, a sentence each.
 
     Parameters
     ----------
-    rtt_ms : between client and server and back; TTFT and E2EL are longer by it.
+    rtt_ms : round trip between client and server; TTFT and E2EL are longer by it.
     """
 
     def __init__(self, data_set: DataSet, rtt_ms: float, readings: assemble.Readings):
@@ -66,7 +66,7 @@ class Replay:
         Raises
         ------
         InputErrors
-            What cannot be simulated, and why.
+            The data set cannot be simulated, with the reason.
         """
         order = api.Order(self.data_set.experiment_of(assignment), None, False, True, self._workload.untouched(),
                           threads=1, readings=self._readings)
@@ -89,7 +89,7 @@ def check_counts(data_set: DataSet, counts: Counts) -> None:
     Raises
     ------
     InputErrors
-        More than 5 % of those that were answered have no simulated end, or another number of tokens.
+        More than 5 % of the answered requests have no simulated end, or another number of tokens.
     """
     apart = counts.unmatched + counts.mismatched_tokens
     if apart > MOST_APART * (counts.measured - counts.failed):

@@ -1,10 +1,10 @@
 """Values of keys that make an objective small: Nelder and Mead's simplex from five starts.
 
 The starts are a Latin hypercube: for key a and start i the share of its range is (pi_a(i) + U) / 5, with the
-permutation pi_a and U of the stream `study.<key>`, so that another key changes none of them. Each start has an eighth
-of the evaluations. What is best is improved by planes (`surface`), for which a valley between keys that make up for
-each other is no hindrance; then the simplex again with what is left, and planes. A range that spans three decades or
-more is walked by its cube root where it begins at 0, and by its logarithm elsewhere.
+permutation pi_a and U of the stream `study.<key>`, so that another key changes neither. Each start has an eighth
+of the evaluations. The best values are improved by planes (`surface`), which can follow a valley between keys that
+compensate each other; then the simplex again with the remaining evaluations, and planes. A range that spans three
+decades or more is searched by its cube root where it begins at 0, and by its logarithm elsewhere.
 """
 import math
 from collections.abc import Callable, Mapping
@@ -61,11 +61,11 @@ def starts_of(fit: Mapping[str, FitKey], seed: int) -> np.ndarray:
 
 def least(evaluate: Callable[[dict[str, float]], float], residuals_at: Callable[[dict[str, float]], np.ndarray],
           fit: Mapping[str, FitKey], evaluations: int, seed: int) -> dict[str, float]:
-    """Return the values with the least objective that was found.
+    """Return the values with the least objective found.
 
     Parameters
     ----------
-    evaluate : the objective of values. residuals_at : those of quantiles.
+    evaluate : the objective of values. residuals_at : residuals of quantiles.
     evaluations : of the simplex, at most.
     """
     scales = {key: Scale(bounds) for key, bounds in fit.items()}

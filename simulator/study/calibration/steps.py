@@ -1,8 +1,8 @@
-"""What iterations tell: prices of `linear` by least squares of relative errors, and the gap between them.
+"""A fit to iterations: prices of `linear` by least squares of relative errors, and the gap between iterations.
 
 `linear` takes base + prices x counts, so that prices are the non-negative least squares (NNLS) of counts divided by
 durations against 1: errors are relative, short and long iterations count alike. Then once more with Huber's weights:
-what is off by more than 1.345 robust standard deviations counts by its distance, not by its square (Huber 1964; 1.345
+an error above 1.345 robust standard deviations counts by its distance, not by its square (Huber 1964; 1.345
 is 95 % efficient where errors are normal). `latency.host.iteration_us` is the median gap between the end of an
 iteration and the begin of the next.
 """
@@ -29,7 +29,7 @@ HUBER, MAD_TO_SD = 1.345, 1.4826
 class Problem(NamedTuple):
     """Iterations as rows of a least squares problem.
 
-    counts : float64 (n, k), for each fitted price. rest_us : (n,), what the other prices take. duration_us : (n,).
+    counts : float64 (n, k), for each fitted price. rest_us : (n,), time of the other prices. duration_us : (n,).
     lows, highs, priors, prior_sds : (k,), us; NaN: no prior.
     """
 
@@ -42,7 +42,7 @@ class Problem(NamedTuple):
     prior_sds: np.ndarray
 
     def rows(self, chosen: np.ndarray) -> "Problem":
-        """Return the same with these iterations."""
+        """Return the problem with some of its iterations."""
         return self._replace(counts=self.counts[chosen], rest_us=self.rest_us[chosen],
                              duration_us=self.duration_us[chosen])
 
@@ -52,7 +52,7 @@ class Problem(NamedTuple):
 
 
 def told_by_steps(key: str) -> bool:
-    """Say whether iterations tell a key."""
+    """Return whether a key can be fitted to iterations."""
     return key in PRICES or key == GAP
 
 
@@ -63,9 +63,9 @@ def prices_in(experiment) -> dict[str, float]:
 
 
 def predicted_us(steps: Steps, prices: Mapping[str, float]) -> np.ndarray:
-    """Return how long iterations take at these prices.
+    """Return the durations of iterations at these prices.
 
-    NaN where a count that has a price was not measured.
+    NaN where a count with a price was not measured.
     """
     total = np.zeros(steps.num_steps)
     for key, column in PRICES.items():
@@ -75,11 +75,11 @@ def predicted_us(steps: Steps, prices: Mapping[str, float]) -> np.ndarray:
 
 
 def problem_of(steps: list[tuple[Steps, Mapping[str, float]]], fit: Mapping[str, FitKey]) -> Problem:
-    """Return the problem of iterations that prices are fitted to.
+    """Return the least squares problem of iterations for the fitted prices.
 
     Parameters
     ----------
-    steps : iterations, and the prices of their experiment. fit : of prices; those that are not in it stay.
+    steps : iterations, and the prices of their experiment. fit : of prices; other prices stay.
 
     Raises
     ------
@@ -122,7 +122,7 @@ def solved(problem: Problem, has_huber: bool = True) -> np.ndarray:
 
 
 def gaps_us(steps: Steps) -> np.ndarray:
-    """Return the time from each iteration's end to the next one's begin; NaN: unknown."""
+    """Return the time from each iteration's end to the next one's start; NaN: unknown."""
     starts, ends = steps.columns["start_s"], steps.columns["start_s"] + steps.columns["duration_s"]
     return US_PER_S * np.append(starts[1:] - ends[:-1], np.nan)
 
@@ -168,7 +168,7 @@ def scipy_optimize():
     Raises
     ------
     MissingExtra
-        It is not installed.
+        SciPy is not installed.
     """
     try:
         from scipy import optimize  # of the extra, and 200 ms that no other command needs

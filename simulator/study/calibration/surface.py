@@ -1,10 +1,10 @@
-"""A fit to requests made better: a plane through the residuals of many simulations, and where on it they are least.
+"""A better fit to requests: planes through the residuals of many simulations, and the least point on each.
 
 A request more or less that is ready when an iteration begins changes times by leaps, so that the objective has many
-small valleys, and slopes from two simulations tell little. A plane through some dozens of them averages the leaps
+small valleys, and slopes from two simulations are noisy. A plane through some dozens of simulations averages the leaps
 out: each round draws values around the best so far, adds those of earlier rounds that lie near, and takes the least
-on the plane, in twice the box that was drawn from; the box halves from round to round. Which of the values is best
-the objective says.
+on the plane, in twice the box that was drawn from; the box halves from round to round. The objective decides which
+of the values is best.
 """
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from simulator.study.calibration.table import FitKey
 
 ROUNDS = 5
 SEEN = 0.1              # the first box reaches to where a key changes the quantiles of a metric by a tenth
-NEAR = 2.0              # boxes, within which earlier simulations count
+NEAR = 2.0              # boxes: distance within which earlier simulations count
 
 
 class _Point(NamedTuple):
@@ -30,7 +30,7 @@ def improved(residuals_at: Callable[[dict[str, float]], np.ndarray], evaluate: C
 
     Parameters
     ----------
-    residuals_at : float64 (n,), of values. evaluate : the objective. draw : of the values around.
+    residuals_at : float64 (n,), of values. evaluate : the objective. draw : generator for the values around.
     """
     best, points = evaluate(values), []
 
@@ -69,13 +69,13 @@ def around(centre: np.ndarray, box: np.ndarray, fit: Mapping[str, FitKey],
 
 
 def plane(moved: np.ndarray, found: np.ndarray, box: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return a plane through what was found, by least squares.
+    """Return a plane through residuals, by least squares.
 
     Its value where nothing is moved, (n,), and its slopes, (n, k).
 
     Parameters
     ----------
-    moved : float64 (p, k), by how much. found : (p, n), there. box : (k,), of which size moves are.
+    moved : float64 (p, k), distances. found : (p, n), residuals there. box : (k,), scale of the moves.
     """
     design = np.column_stack([np.ones(len(moved)), moved / box])
     fitted, *_ = np.linalg.lstsq(design, found, rcond=None)

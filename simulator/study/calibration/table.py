@@ -1,4 +1,4 @@
-"""[study] of kind "calibrate": what was measured, what is held out, and which keys are fitted."""
+"""[study] of kind "calibrate": measurements, held-out data, and the keys to fit."""
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
@@ -15,33 +15,33 @@ class MeasuredRow(Section, kw_only=True):
         "observed.csv, or the folder of it; steps.csv beside it has the iterations"))]
     experiment: Annotated[str | None, Meta(extra={"path": True}, description=(
         "the experiment that describes its server; default: that of the study file"))] = None
-    held_out: Annotated[bool, Meta(description="it is predicted, and nothing is fitted to it")] = False
+    held_out: Annotated[bool, Meta(description="held out of the fit, and predicted")] = False
 
 
 class FitKey(Section, kw_only=True):
     """A key that is fitted, [study.fit]."""
 
-    min: Annotated[float, Meta(description="the least that it may be")]
-    max: Annotated[float, Meta(description="the most")]
-    prior: Annotated[float | None, Meta(description="what it is taken to be where the data say little")] = None
+    min: Annotated[float, Meta(description="least value of the key")]
+    max: Annotated[float, Meta(description="largest value of the key")]
+    prior: Annotated[float | None, Meta(description="expected value, used where the data say little")] = None
     prior_sd: Annotated[Annotated[float, Meta(gt=0)] | None, Meta(description=(
-        "how sure that is: a standard deviation"))] = None
+        "standard deviation of the prior"))] = None
 
 
 class CalibrateTable(Section, kw_only=True):
     """Fit an experiment to measurements, [study]."""
 
-    kind: Annotated[Literal["calibrate"], Meta(description="what is asked")]
+    kind: Annotated[Literal["calibrate"], Meta(description="kind of study")]
     measured: Annotated[tuple[Annotated[str | MeasuredRow, Meta(extra={"path": True})], ...], Meta(
         min_length=1, description="paths, or tables")]
     held_out: Annotated[tuple[Annotated[str, Meta(extra={"path": True})], ...], Meta(description=(
-        "paths of `measured` that nothing is fitted to"))] = ()
+        "paths of `measured` that are held out of the fit"))] = ()
     fraction: Annotated[Annotated[float, Meta(gt=0, lt=1)] | None, Meta(description=(
-        "instead: how much of each is held out, whole blocks of 10 s"))] = None
+        "share of each data set that is held out, in whole blocks of 10 s; instead of held_out"))] = None
     level: Annotated[Literal["auto", "steps", "requests"], Meta(description=(
-        "what is fitted to: iterations, requests; auto: iterations where all that is fitted to has them"))] = AUTO
+        "data of the fit: iterations (steps) or requests; auto: iterations where all its data sets have them"))] = AUTO
     client_rtt_ms: Annotated[float, Meta(ge=0, le=1e6, description=(
-        "between client and server and back; simulated TTFT and E2EL are so much longer"))] = 0.0
+        "round trip between client and server, added to simulated TTFT and E2EL"))] = 0.0
     evaluations: Annotated[int, Meta(ge=10, le=10**6, description="simulations of a fit to requests, at most")] = 300
     fit: Annotated[dict[str, Any], Meta(extra={"under": FitKey}, description=(
         "dotted key of [latency] -> {min, max, prior, prior_sd}"))] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The whole question at one point: search, interval, runs with new seeds, and what the answer costs."""
+"""A whole search at one point: search, interval, runs with new seeds, and the cost of the answer."""
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -24,14 +24,14 @@ MS_PER_S = 1000.0
 
 
 class Answer(NamedTuple):
-    """What came of a question.
+    """The result of a search at one point.
 
     value : the answer; None: nothing passes. interval : of the capacity; None: not known.
-    found : the search. verdicts, repeats : in the order in which they were reached; these with new seeds.
-    is_repeated : the last of these agrees; None: there was nothing to repeat, or Vidur's search was asked for.
-    curve : for each value probed, in their order, its numbers. figures : what the answer gives and costs.
-    thin : why values could not be judged; None: all were. raised : [workload] num_requests, and that of the longest
-        runs, where these had to be longer; None: they had not.
+    found : the search. verdicts, repeats : in the order in which they were reached; `repeats` with new seeds.
+    is_repeated : the last repeat agrees; None: there was nothing to repeat, or with Vidur's search.
+    curve : the numbers of each probed value, in ascending order. figures : throughput and cost of the answer.
+    thin : why values could not be judged; None: all were judged. raised : [workload] num_requests, and that of the
+        longest runs, where runs had to be longer; None: none had.
     """
 
     value: float | None
@@ -47,7 +47,7 @@ class Answer(NamedTuple):
 
     @property
     def word(self) -> str:
-        """What it comes to: a value passes, none does, or none could be judged."""
+        """The verdict: a value passes, none does, or none could be judged."""
         return PASS if self.value is not None else THIN if self.thin else FAIL
 
 
@@ -55,7 +55,7 @@ Tell = Callable[[Verdict], None]
 
 
 def rules_of(study: Study, bounds: Bounds) -> Rules:
-    """Return how verdicts are reached."""
+    """Return the rules of verdicts."""
     given = study.settings
     return Rules(bounds, study.base.seed, given.min_seeds, given.max_seeds, given.statistics.confidence)
 
@@ -63,7 +63,7 @@ def rules_of(study: Study, bounds: Bounds) -> Rules:
 def answer(prober: Prober, study: Study, varied: Varied, bounds: Bounds, start: float, tell: Tell) -> Answer:
     """Return the answer at one point.
 
-    tell : called with each verdict as it is reached.
+    tell : callback, called with each verdict as it is reached.
     """
     rules = rules_of(study, bounds)
 
@@ -81,7 +81,7 @@ def answer(prober: Prober, study: Study, varied: Varied, bounds: Bounds, start: 
     interval = None
     if found.good is not None and found.bad is not None:
         interval = interval_of(found.good, found.bad, varied.span, rules.confidence, verdicts)
-    if interval is not None and value is not None:      # the answer itself passed: its runs are more, or it was stepped
+    if interval is not None and value is not None:      # the answer passed: it has more runs, or was stepped inward
         interval = min(interval[0], value), max(interval[1], value)
     statistics = study.settings.statistics
     thin = thin_of(verdicts, statistics.min_tail, study.warmup, prober.num_requests and statistics.max_requests)
@@ -90,7 +90,7 @@ def answer(prober: Prober, study: Study, varied: Varied, bounds: Bounds, start: 
 
 
 def answer_as_vidur(prober: Prober, study: Study, varied: Varied, bounds: Bounds, start: float, tell: Tell) -> Answer:
-    """Return what Vidur's search comes to.
+    """Return the answer of Vidur's search.
 
     One run a value, its delay in seconds against the bound.
     """
@@ -118,9 +118,9 @@ def answer_as_vidur(prober: Prober, study: Study, varied: Varied, bounds: Bounds
 
 
 def start_of(study: Study, varied: Varied, estimate: Callable[[], float | None]) -> float:
-    """Return where a search begins.
+    """Return the start value of a search.
 
-    estimate : of the requests a second that the experiment takes.
+    estimate : returns the requests a second that the experiment can serve.
     """
     given, span = study.settings.start, varied.span
     if isinstance(given, (int, float)):
@@ -138,7 +138,7 @@ def start_of(study: Study, varied: Varied, estimate: Callable[[], float | None])
 
 
 def curve_of(prober: Prober, verdicts: list[Verdict], bounds: Bounds) -> list[dict[str, Any]]:
-    """Return the numbers of all values that were probed, the least value first."""
+    """Return the numbers of all probed values, in ascending order."""
     rows = []
     for verdict in sorted(verdicts, key=lambda each: each.value):
         row: dict[str, Any] = {"value": verdict.value, "verdict": verdict.word}
@@ -152,7 +152,7 @@ def curve_of(prober: Prober, verdicts: list[Verdict], bounds: Bounds) -> list[di
 
 
 def figures_of(prober: Prober, value: float) -> dict[str, Any]:
-    """Return what a value gives: GPUs, and what each of them does; None: not known."""
+    """Return the figures of a value: GPUs, and throughput per GPU; None: not known."""
     gpus = next((end.extra["gpus"] for end in prober.ends.get(value, {}).values() if end.status == DONE), None)
     tokens, requests = _mean(prober, value, "output_throughput"), _mean(prober, value, "request_throughput")
     unserved = sum(_mean(prober, value, f"requests.{key}") or 0.0 for key in UNSERVED)
@@ -163,9 +163,9 @@ def figures_of(prober: Prober, value: float) -> dict[str, Any]:
 
 
 def cost_per_hour(experiment: Experiment) -> float | None:
-    """Return the price of all replicas, in the file's currency; None: none is given.
+    """Return the price of all replicas, in the file's currency; None: not given.
 
-    As their pools say, else by [prices] of their accelerators.
+    From `cost_per_hour` of the pools, else from [prices] of their accelerators.
     """
     total = sum(pool.cost_per_hour * (pool.topology.replicas if pool.replicas is None else pool.replicas)
                 for pool in (*experiment.all_pools(), *experiment.encode_pools()))
@@ -173,7 +173,7 @@ def cost_per_hour(experiment: Experiment) -> float | None:
 
 
 def notes_of(asked: Answer, bounds: Bounds) -> list[str]:
-    """Return what a reader must know beside the answer, a sentence each."""
+    """Return notes on the answer for the reader, a sentence each."""
     notes, found = [], asked.found
     if not found.is_monotone:
         notes.append("not monotone: a value passed beyond one that fails" if found.before is None else
@@ -199,12 +199,12 @@ def notes_of(asked: Answer, bounds: Bounds) -> list[str]:
 
 
 def finite(value: float) -> float | None:
-    """Return a number as JSON knows it."""
+    """Return a number for JSON; None: not finite."""
     return float(value) if math.isfinite(value) else None
 
 
 def _fresh(prober: Prober, rules: Rules, tell: Tell) -> Callable[[float], Verdict]:
-    """Return a judge with seeds that nobody has used, once each."""
+    """Return a judge with unused seeds, each for one value."""
     once = rules._replace(seed=rules.seed + rules.max_seeds, max_seeds=rules.min_seeds)
 
     def judged(value: float) -> Verdict:

@@ -1,4 +1,4 @@
-"""What a deployment must keep: bounds of the numbers of summary.json, a share of good requests, a steady backlog."""
+"""Bounds of a deployment: numbers of summary.json, a share of good requests, a steady backlog."""
 import math
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, NamedTuple, get_args
@@ -20,23 +20,23 @@ Backlog = Literal["stable", "any"]
 class Sides(Section, kw_only=True):
     """A bound of a key of summary.json, [study.slo]; one of the two, or both."""
 
-    max: Annotated[float | None, Meta(description="the most that it may be, in the unit of the key")] = None
-    min: Annotated[float | None, Meta(description="the least that it may be, in the unit of the key")] = None
+    max: Annotated[float | None, Meta(description="largest value, in the unit of the key")] = None
+    min: Annotated[float | None, Meta(description="least value, in the unit of the key")] = None
 
 
 class AtLeast(Section, kw_only=True):
     """A bound of the share of good requests, [study.slo.goodput_share]."""
 
-    min: Annotated[float, Meta(gt=0, le=1, description="the least that it may be")]
+    min: Annotated[float, Meta(gt=0, le=1, description="least share")]
 
 
 class OwnBounds(Section, kw_only=True):
     """Bounds of [study.slo] that are no keys of summary.json."""
 
     goodput_share: Annotated[AtLeast | None, Meta(description=(
-        "share of the requests that came and kept every bound of [slo]"))] = None
+        "share of the injected requests that kept every bound of [slo]"))] = None
     backlog: Annotated[Backlog, Meta(description=(
-        "stable: a queue that grows as long as requests come is a miss, too"))] = "stable"
+        "stable: a queue that grows as long as requests arrive is a miss, too; any: it is not"))] = "stable"
 
 
 SIDES = tuple(each.name for each in table_of(Sides).fields)
@@ -54,7 +54,7 @@ class Bound(NamedTuple):
     is_most: bool
 
     def margin(self, value: float) -> float:
-        """Return how far a value is from the bound, as a share of it.
+        """Return the relative room of a value to the bound.
 
         Negative: it is beyond.
         """
@@ -62,14 +62,14 @@ class Bound(NamedTuple):
         return room / abs(self.limit) if self.limit else room
 
     def told(self, value: float) -> str:
-        """Say how a value misses the bound."""
+        """Return how a value misses the bound, as text."""
         return f"{self.key}: {value:.6g} {'>' if self.is_most else '<'} {self.limit:.6g}"
 
 
 class Bounds(NamedTuple):
-    """All that must hold.
+    """All bounds of a study.
 
-    wants_stable : a backlog that grows as long as requests come is a miss, too.
+    wants_stable : a backlog that grows as long as requests arrive is a miss, too.
     """
 
     bounds: tuple[Bound, ...]
@@ -89,12 +89,12 @@ class Bounds(NamedTuple):
 def read_bounds(table: Any, place: str) -> Bounds:
     """Return the bounds of a table [study.slo].
 
-    place : what messages call the table.
+    place : name of the table in messages.
 
     Raises
     ------
     InputErrors
-        Every fault of it.
+        All faults of the table.
     """
     faults: list[str] = []
     if not isinstance(table, Mapping) or not table:
@@ -122,7 +122,7 @@ def bounds_of_options(texts: Iterable[str]) -> Bounds:
     Raises
     ------
     InputErrors
-        Every fault of them.
+        All faults of the options.
     """
     table: dict[str, Any] = {}
     faults = []
@@ -145,12 +145,12 @@ def bounds_of_options(texts: Iterable[str]) -> Bounds:
 
 
 def check_keys(bounds: Bounds, known: Iterable[str], place: str) -> None:
-    """Refuse bounds of what summary.json does not have.
+    """Refuse bounds on keys that summary.json does not have.
 
     Raises
     ------
     InputErrors
-        Every one of them, with the nearest key that there is.
+        All such keys, each with the nearest existing key.
     """
     known = list(known)
     if faults := [f'{place}: summary.json has no number "{key}"{did_you_mean(key, known)}'

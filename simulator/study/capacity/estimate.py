@@ -1,4 +1,4 @@
-"""Where a search begins: a full batch over the predicted time to prefill and decode a mean request in it."""
+"""The start value of a search: a full batch over the predicted time to prefill and decode a mean request in it."""
 import numpy as np
 
 from simulator import registry
@@ -6,11 +6,11 @@ from simulator.assembly import assemble
 from simulator.config.experiment import Experiment
 from simulator.errors import InputErrors
 
-MOST_SEQUENCES = 256            # of a batch, where a scheduler does not say
+MOST_SEQUENCES = 256            # of a batch, where the scheduler sets no limit
 
 
 def estimated_rate(experiment: Experiment) -> float | None:
-    """Return requests a second that an experiment may take; None: nothing can be told.
+    """Return the estimated requests a second of an experiment; None: not possible.
 
     Raises
     ------
@@ -34,7 +34,7 @@ def estimated_rate(experiment: Experiment) -> float | None:
 
 
 def _times_s(pool, prompt: int, output: float) -> tuple[float, float]:
-    """Return seconds of a replica that one request takes: for its prompt, and its share of a full batch's decodes."""
+    """Return the seconds of a replica for one request: its prompt, and its share of a full batch's decodes."""
     site = assemble.survey(pool)
     model = assemble.latency_model(pool, site)
     scheduler = registry.load("scheduler", pool.engine.scheduler)
@@ -46,5 +46,5 @@ def _times_s(pool, prompt: int, output: float) -> tuple[float, float]:
         prefill_s = model.predict([(prompt, 0)], [], 1)
         decode_s = model.predict([], [context] * batch, 1)
     except (ValueError, InputErrors):
-        return 0.0, 0.0                         # a backend that does not know such batches
+        return 0.0, 0.0                         # a backend without such batches
     return prefill_s, decode_s * (output - 1) / batch        # the prompt's iteration gives the first token

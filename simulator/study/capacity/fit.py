@@ -1,4 +1,4 @@
-"""Which layouts of a model on its accelerators fit, by the memory plan: nothing is simulated."""
+"""Layouts of a model on its accelerators that fit, by the memory plan: nothing is simulated."""
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -18,9 +18,10 @@ WAYS = ("tensor_parallel", "pipeline_parallel", "data_parallel", "expert_paralle
 class Fit(NamedTuple):
     """One layout of one replica.
 
-    ways : by name of `WAYS`. refusal : why it cannot be; None: it fits, and what follows is known.
-    weights_gb, workspace_gb : of one GPU; activations, what lies outside PyTorch, recurrent state.
-    kv_tokens : that the replica keeps, all ranks together. sequences : of max_model_len that fit at once, likewise.
+    ways : by name of `WAYS`. refusal : why it is invalid; None: it fits, and the other fields are known.
+    weights_gb, workspace_gb : of one GPU; activations, memory outside PyTorch, recurrent state.
+    kv_tokens : KV capacity of the replica, all ranks together. sequences : of max_model_len that fit at once, on all
+    ranks.
     rule : by which the engine gives memory to KV, with its share. lines : the arithmetic of the memory plan.
     """
 
@@ -37,7 +38,7 @@ class Fit(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """An experiment of whose pool layouts are asked.
+    """An experiment with the pool to lay out.
 
     pool : number of the pool; -1: the experiment has none.
     """
@@ -49,7 +50,7 @@ class Asked(NamedTuple):
 
     @property
     def prefix(self) -> str:
-        """Where the keys of the pool's topology are."""
+        """Prefix of the keys of the pool's topology."""
         in_file = isinstance(self.layers.data.get("pools"), list)
         return f"pools.{self.pool}.topology." if self.pool >= 0 and in_file else "topology."
 
@@ -59,10 +60,10 @@ class Asked(NamedTuple):
 
 
 def layouts(gpus: int, has_experts: bool) -> Iterator[dict[str, int]]:
-    """Yield the layouts of one replica on so many GPUs, tensor parallelism first.
+    """Yield the layouts of one replica on a number of GPUs, tensor parallelism first.
 
-    Attention is repeated (data parallelism) only where there are experts to share; these are sliced as the rest is, or
-    spread over all ranks of a stage.
+    Attention is repeated (data parallelism) only where there are experts to share; experts are sliced as the rest is,
+    or spread over all ranks of a stage.
     """
     for tensor in _divisors(gpus):
         for pipeline in _divisors(gpus // tensor):
@@ -74,7 +75,7 @@ def layouts(gpus: int, has_experts: bool) -> Iterator[dict[str, int]]:
 
 
 def fits(asked: Asked, gpus: Sequence[int]) -> Iterator[Fit]:
-    """Yield what becomes of each layout.
+    """Yield the result of each layout.
 
     Raises
     ------
@@ -102,7 +103,7 @@ def _fit(asked: Asked, gpus: int, ways: dict[str, int]) -> Fit:
     plan, ranks = site.memory, ways["data_parallel"]
     sequences = plan.max_concurrency * ranks
     kv_tokens = plan.num_gpu_blocks * plan.block_size * ranks
-    if plan.groups is not None:                 # blocks of layers of several kinds: what whole requests hold
+    if plan.groups is not None:                 # several kinds of layers: count the tokens of whole requests
         kv_tokens = int(sequences * plan.max_model_len)
     return Fit(gpus, ways, None, plan.max_model_len, plan.loaded_bytes / GB, plan.workspace_bytes / GB, kv_tokens,
                sequences, plan.share.rule, tuple(site.explain()))
@@ -110,7 +111,7 @@ def _fit(asked: Asked, gpus: int, ways: dict[str, int]) -> Fit:
 
 
 def _bare(fault: str, asked: Asked) -> str:
-    """Return a fault without the names of file and key, which the table says."""
+    """Return a fault without the names of file and key, which are in the table."""
     for start in (f"{asked.file}: ", "study: ", "overrides: ", "engine.num_gpu_blocks: ", "topology: "):
         fault = fault.removeprefix(start)
     return fault
@@ -121,7 +122,7 @@ def _divisors(number: int) -> list[int]:
 
 
 def content_of(found: Sequence[Fit], name: str) -> dict[str, Any]:
-    """Return what `fit --json` prints."""
+    """Return the content that `fit --json` prints."""
     return {"name": name, "layouts": [
         {"gpus": each.gpus, **each.ways, "fits": each.refusal is None, "refusal": each.refusal,
          **({} if each.refusal is not None else {
@@ -130,7 +131,7 @@ def content_of(found: Sequence[Fit], name: str) -> dict[str, Any]:
 
 
 def table_of(found: Sequence[Fit], title: str) -> str:
-    """Return the layouts as a table; below it why those do not fit that do not."""
+    """Return the layouts as a table; below it the reasons of misfits."""
     length = next((each.max_model_len for each in found if each.refusal is None), None)
     names = ["GPUs", "TP", "PP", "DP", "EP", "weights", "workspace", "KV tokens",
              "sequences" + (f" of {length:,}" if length else "")]

@@ -1,4 +1,4 @@
-"""How sure a capacity is: what each seed says of it."""
+"""The confidence interval of a capacity, from the capacity by each seed."""
 import math
 from collections.abc import Sequence
 
@@ -51,13 +51,13 @@ def _tested(verdicts: Sequence[Verdict], good: Verdict, bad: Verdict) -> tuple[f
 
 
 def by_seed(good: Verdict, bad: Verdict, span: Span) -> dict[int, float] | None:
-    """Return what each seed says the capacity is, likewise."""
+    """Return the capacity by each seed; None as in `interval_of`."""
     seeds = sorted(good.by_seed.keys() & bad.by_seed.keys())
     if len(seeds) < 2 or math.isnan(good.margin) or math.isnan(bad.margin):
         return None
     room = np.array([[good.by_seed[seed], bad.by_seed[seed]] for seed in seeds])
     slope = float(room[:, 0].mean() - room[:, 1].mean()) / (bad.value - good.value)
-    if slope == 0 or (slope < 0) != span.is_least:          # the noise hides how it falls
+    if slope == 0 or (slope < 0) != span.is_least:          # the noise hides the slope
         return None
     middle = (good.value + bad.value) / 2
     return dict(zip(seeds, (middle + room.mean(axis=1) / slope).tolist(), strict=True))

@@ -1,6 +1,7 @@
 """The cheapest mix of pools that carries a load.
 
-A mix carries at most what its replicas carry alone, times a factor: common queues help. Mixes whose bound is below the
+A mix carries at most the capacities of its replicas alone, times a factor: common queues help. Mixes with a bound below
+the
 target are skipped; the others are tried in order of price.
 """
 import itertools
@@ -13,9 +14,9 @@ PRICE, GPUS = "price", "gpus"
 
 
 class Kind(NamedTuple):
-    """A pool whose number of replicas is open.
+    """A pool with an open number of replicas.
 
-    capacity_per_s : of one replica; inf: too few requests tell it. price_per_hour, gpus : of one, too.
+    capacity_per_s : of one replica; inf: not known, for too few requests. price_per_hour, gpus : of one replica.
     """
 
     pool: str
@@ -27,7 +28,7 @@ class Kind(NamedTuple):
 
 
 class Mix(NamedTuple):
-    """So many replicas of each pool, in the order of the kinds."""
+    """A number of replicas of each pool, in the order of the kinds."""
 
     counts: tuple[int, ...]
     bound_per_s: float
@@ -36,10 +37,10 @@ class Mix(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """What was found.
+    """The chosen mix.
 
     answer : the best mix that passes; None: none does. verdicts : of all mixes tried, in their order.
-    num_skipped : mixes before the answer whose bound is below the target.
+    num_skipped : mixes before the answer with a bound below the target.
     undecided : mixes before the answer that failed by their mean alone.
     """
 
@@ -52,7 +53,7 @@ class Chosen(NamedTuple):
 def mixes_of(kinds: Sequence[Kind], factor: float, order: str) -> list[Mix]:
     """Return all mixes with at least one replica, the best first.
 
-    Equal prices by GPUs, and the other way round.
+    Equal prices are ordered by GPUs, and equal numbers of GPUs by price.
     """
     found = []
     for counts in itertools.product(*(range(kind.least, kind.most + 1) for kind in kinds)):
@@ -69,7 +70,7 @@ def choose(kinds: Sequence[Kind], target_per_s: float, judge: Callable[[Mix], Ve
            order: str = PRICE) -> Chosen:
     """Return the best mix that passes at the target.
 
-    And those before it that more runs might let pass.
+    Also the mixes before it that more runs might let pass.
     """
     mixes = mixes_of(kinds, factor, order)
     verdicts, answer, num_skipped = [], None, 0

@@ -1,4 +1,4 @@
-"""Runs of an experiment as observations of its bounds: what joins a search to a Laboratory."""
+"""Runs of an experiment as observations of its bounds: the connection of a search to a Laboratory."""
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from simulator.study.sweep.trial import DONE, FAILED, KILLED, Finished, Trial
 
 NUM_REQUESTS = "workload.num_requests"
 ENDS = ("completed", "rejected", "dropped", "timed_out", "failed")
-A_FEW = 20                      # requests, of a run that only shows which keys there are
+A_FEW = 20                      # requests, of a run that only shows which keys a summary has
 
 
 class ProbeFailed(RuntimeError):
@@ -25,17 +25,17 @@ class Prober:
     """Observes values of the varied key at one point of a study.
 
     Requests of a drawn workload are as many as the percentiles of the bounds need after the warm-up is cut, and twice
-    as many from the probe on in which too few are left of them: drawn workloads begin alike, so that runs stay
+    as many from the first probe on that has too few: drawn workloads begin alike, so that runs stay
     comparable.
 
-    ends : by value, what became of its runs, the last of each seed.
-    num_requests : of a drawn workload; None: those of the experiment. asked : that it has.
+    ends : by value, the results of its runs, the last of each seed.
+    num_requests : of a drawn workload; None: the experiment's. asked : its [workload] num_requests.
 
     Parameters
     ----------
     study : its base is the experiment of the point.
-    point : what stands beside the varied key, dotted key -> value.
-    num_requests : of a drawn workload, in place of those that are needed.
+    point : assignment beside the varied key, dotted key -> value.
+    num_requests : of a drawn workload, in place of the needed number.
     """
 
     def __init__(self, laboratory: Laboratory, study: Study, varied: Varied, bounds: Bounds, **options: Any):
@@ -47,7 +47,7 @@ class Prober:
         self.num_requests = options.get("num_requests") or self._first_length()
 
     def __call__(self, value: float, seeds: Sequence[int]) -> list[Observation]:
-        """Return what runs with a value say, one for each seed."""
+        """Return the observations of a value, one for each seed."""
         while True:
             ends = self._run(value, seeds)
             if self._growing(ends) or not any(map(self._is_short, ends)) or not self._lengthened():
@@ -57,12 +57,12 @@ class Prober:
 
     @property
     def raised(self) -> tuple[int, int] | None:
-        """[workload] num_requests, and those of the longest runs, if these are more."""
+        """[workload] num_requests and the number in the longest runs, if that is larger."""
         is_more = self.num_requests is not None and self.num_requests > self.asked
         return (self.asked, self.num_requests) if is_more else None
 
     def longer(self, factor: int) -> "Prober":
-        """Return a prober of the same point with so many times the requests."""
+        """Return a prober of the same point with a multiple of the requests."""
         count = self.num_requests and max(self.num_requests, min(factor * self.num_requests, factor * self._most))
         return Prober(self._laboratory, self._study, self._varied, self._bounds, point=self._point, num_requests=count)
 
@@ -92,19 +92,19 @@ class Prober:
             metric for metric in end.extra["thin"] if metric not in observed.thin and not self._misses(metric, end)))
 
     def _is_short(self, end: Finished) -> bool:
-        """Say whether more requests would tell more."""
+        """Return whether more requests would make the run decisive."""
         if end.status != DONE or end.extra.get("is_cut"):
             return False
         return bool(end.extra["thin"]) or (self._bounds.wants_stable and backlog_of(end.extra) == TOO_SHORT)
 
     def _misses(self, metric: str, end: Finished) -> bool:
-        """Say whether a percentile of few requests is beyond its bound for sure."""
+        """Return whether a percentile of few requests is beyond its bound for sure."""
         tail = self._study.settings.statistics.min_tail
         return any(each.is_most and is_missed_for_sure(metric, each.limit, end.summary, tail)
                    for each in self._bounds.bounds if each.key == metric)
 
     def _growing(self, ends: list[Finished]) -> bool:
-        """Say whether more requests would tell nothing: the queue grows, and that decides."""
+        """Return whether more requests are useless: the queue grows in most runs, and that decides."""
         growing = sum(end.status == DONE and backlog_of(end.extra) == GROWING for end in ends)
         return self._bounds.wants_stable and 2 * growing > len(ends)
 
@@ -124,9 +124,9 @@ class Prober:
 
 
 def observation_of(end: Finished, bounds: Bounds, is_endless: bool) -> Observation:
-    """Return what a run that is done says, however few requests its percentiles have.
+    """Return the observation of a completed run, even if its percentiles are thin.
 
-    is_endless : it ends when all requests have.
+    is_endless : the run ends when all requests have ended.
     """
     summary = end.summary
     good, injected = _share_of(end)
@@ -141,15 +141,15 @@ def observation_of(end: Finished, bounds: Bounds, is_endless: bool) -> Observati
 
 
 def check_first(study: Study, bounds: Bounds, point: dict[str, Any]) -> None:
-    """Run a few requests to find bounds of what no summary has.
+    """Run a few requests to find bounds on numbers that no summary has.
 
-    Nothing is kept: what is wrong is told before anything is written. Of other workloads than drawn ones the first
+    Nothing is stored: faults are reported before any file is written. For workloads that are not drawn the first
     probe finds them.
 
     Raises
     ------
     InputErrors
-        Every one of them.
+        All such bounds.
     """
     asked = getattr(study.base.workload.parameters, "num_requests", None)
     if study.is_drawn and asked is not None:

@@ -1,8 +1,8 @@
-"""The largest value that passes, or the smallest: bracket it, narrow the bracket, doubt it, repeat it.
+"""The largest value that passes, or the smallest: bracket it, narrow the bracket, check it, repeat it.
 
 A pure algorithm over `judge(value) -> Verdict`. Words: `good` is the end of a bracket that passes, `bad` the one that
 does not; outward is where values pass less easily: up for the largest value, down for the smallest. A thin value, of
-too few requests, is neither a pass nor a fail: where there is nothing else inward, outward ones are asked.
+too few requests, is neither a pass nor a fail: if all inward values are thin, outward ones are probed.
 """
 import math
 from collections.abc import Callable
@@ -19,7 +19,7 @@ MOST_STEPS_DOWN = 5
 
 
 class Span(NamedTuple):
-    """Where is searched, and how closely.
+    """The range of a search, and its tolerance.
 
     low, high : bounds, both included, above 0. rel_tol : of the ends of the last bracket; whole numbers: 1.
     is_whole : whole numbers only. is_least : the smallest value that passes is wanted.
@@ -33,12 +33,12 @@ class Span(NamedTuple):
 
     @property
     def outer(self) -> float:
-        """The bound where values pass least easily."""
+        """The bound at which values pass least easily."""
         return self.low if self.is_least else self.high
 
     @property
     def inner(self) -> float:
-        """The bound where they pass most easily."""
+        """The bound at which values pass most easily."""
         return self.high if self.is_least else self.low
 
     def within(self, value: float) -> float:
@@ -55,23 +55,23 @@ class Span(NamedTuple):
         return self.within(value * 2 if self.is_least else value / 2)
 
     def is_close(self, good: float, bad: float) -> bool:
-        """Say whether a bracket is narrow enough."""
+        """Return whether a bracket is narrow enough."""
         low, high = sorted((good, bad))
         return high - low <= 1 if self.is_whole else high / low - 1 <= self.rel_tol
 
     def is_beyond(self, value: float, other: float) -> bool:
-        """Say whether a value lies outward of another."""
+        """Return whether a value lies outward of another."""
         return value < other if self.is_least else value > other
 
 
 class Found(NamedTuple):
-    """What a search came to.
+    """The result of a search.
 
     good, bad : verdicts at the ends of the last bracket; None: nothing passes, everything passes.
     at_bound : "from" or "to", where all values up to it pass or fail; None: neither.
     is_monotone : no value fails that lies inward of one that passes.
     is_noisy : both ends are undecided: the noise is wider than the tolerance.
-    before : what came of the search that a fail below overthrew; None: none was. before_fail : where that fail is.
+    before : the search that a fail below overthrew; None: none was. before_fail : value of that fail.
     """
 
     good: Verdict | None
@@ -89,9 +89,9 @@ class Found(NamedTuple):
 
 
 class Search:
-    """A search; remembers all verdicts, so that no value is judged twice.
+    """A search; caches all verdicts, so that no value is judged twice.
 
-    verdicts : by value, in the order in which they were asked for.
+    verdicts : by value, in the order of probing.
     """
 
     def __init__(self, judge: Judge, span: Span, method: str = ILLINOIS):
@@ -99,7 +99,7 @@ class Search:
         self._judge, self._span, self._method = judge, span, method
 
     def run(self, start: float) -> Found:
-        """Return what the search comes to."""
+        """Return the result of the search."""
         found = self._ended(*self._bracket(self._at(start)))
         for _ in range(MOST_ROUNDS):
             if found.good is None or (fail := self._lowest_fail(found.good.value)) is None:
@@ -178,11 +178,12 @@ class Search:
 
 
 class _Steps:
-    """Where in a bracket the next probe goes, as a share from the good end to the bad one.
+    """The place of the next probe in a bracket, as a share from the good end to the bad one.
 
     Regula falsi with the weights of Illinois on the least margins: of an end that stays twice half the margin counts.
-    A step is kept in the middle 80 %; after two steps that left more than half of the bracket, and where a margin tells
-    nothing, it is the middle. Source: Dowell and Jarratt, A modified regula falsi method for computing the root of an
+    A step is kept in the middle 80 %; after two steps that left more than half of the bracket, and where a margin is
+    no usable number, it is the middle. Source: Dowell and Jarratt, A modified regula falsi method for computing the
+    root of an
     equation, BIT 11, 1971.
     """
 
@@ -203,7 +204,7 @@ class _Steps:
         return self._share
 
     def moved(self, probed: Verdict) -> None:
-        """Take in which end the probe has become."""
+        """Record the end of the bracket that the probe has become."""
         side = probed.passes
         self._left.append(1 - self._share if side else self._share)
         self._weights[side] = 1.0

@@ -1,4 +1,4 @@
-"""Where the runs of a capacity search are kept, and what they are looked at for: its bounds."""
+"""The directory of a capacity search: its runs, summarized for its bounds."""
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,14 @@ KIND = Kind("capacity", "bounds", {CAPACITY, CURVE}, {DONE, REFUSED})
 
 def opened(study: Study, bounds: Bounds, directory: Path, num_processes: int,
            elsewhere: Callable[..., Any] | None = None) -> Laboratory:
-    """Return a laboratory that knows what a directory holds, and keeps its runs there.
+    """Return a laboratory with the stored runs of a directory, which stores more.
 
-    elsewhere : runs trials in place of processes here, as `Laboratory` takes it.
+    elsewhere : runs trials in place of processes of this machine, as `Laboratory` takes it.
 
     Raises
     ------
     InputErrors
-        The directory holds something else, runs that were looked at in another way, or damaged segments.
+        The directory holds something else, runs that were summarized differently, or damaged segments.
     """
     settle(directory, KIND, study, bounds.metrics)
     return Laboratory(looking_at(study, bounds), directory, num_processes, known_in(directory, KIND),
@@ -32,6 +32,6 @@ def opened(study: Study, bounds: Bounds, directory: Path, num_processes: int,
 
 
 def looking_at(study: Study, bounds: Bounds) -> Study:
-    """Return a study whose runs are looked at for their bounds."""
+    """Return a study with statistics for its bounds."""
     statistics = replace(study.settings.statistics, metrics=bounds.metrics or ("ttft_ms.mean",))
     return study._replace(settings=replace(study.settings, statistics=statistics))

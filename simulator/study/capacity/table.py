@@ -1,4 +1,4 @@
-"""[study] of kind "capacity": what is varied, between which bounds, and what must hold."""
+"""[study] of kind "capacity": the varied key and its range, and the bounds to hold."""
 import math
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -29,16 +29,16 @@ Replicas = Annotated[int, Meta(ge=0, le=2**20)]
 
 # `from` is no name of an attribute in a class statement.
 MixRange = msgspec.defstruct("MixRange", [
-    ("from", Annotated[Replicas, Meta(description="the fewest")], 0),
-    ("to", Annotated[Replicas, Meta(description="the most")]),
+    ("from", Annotated[Replicas, Meta(description="least number of replicas")], 0),
+    ("to", Annotated[Replicas, Meta(description="largest number of replicas")]),
 ], bases=(Section,), kw_only=True, frozen=True, namespace={"__doc__": "How many replicas, [[study.mix]]."})
 
 
 class MixRow(Section, kw_only=True):
     """How many replicas a pool may have, [[study.mix]]."""
 
-    pool: Annotated[str, Meta(min_length=1, description="its name")]
-    replicas: Annotated[MixRange, Meta(description="{from = 0, to = 8}")]
+    pool: Annotated[str, Meta(min_length=1, description="name of the pool")]
+    replicas: Annotated[MixRange, Meta(description="numbers of replicas to try, {from = 0, to = 8}")]
 
 
 CapacityTable = msgspec.defstruct("CapacityTable", [
@@ -49,18 +49,18 @@ CapacityTable = msgspec.defstruct("CapacityTable", [
     ("from", Annotated[Positive | None, Meta(description=f"least value; default: {FROM}, whole numbers 1")], None),
     ("to", Annotated[Positive | None, Meta(description=f"largest value; default: {TO:g}")], None),
     ("rel_tol", Annotated[Share, Meta(description=(
-        "of the last value that passes and the first that fails; whole numbers: 1"))], 0.01),
+        "tolerance: of the last value that passes and the first that fails, relative; whole numbers: 1"))], 0.01),
     ("start", Annotated[Positive | Literal["estimate"], Meta(description=(
         "first value; estimate: a full batch over the predicted time to serve it"))], ESTIMATE),
     ("min_seeds", Annotated[int, Meta(ge=1, le=10**4, description="runs of each value, to begin with")], 3),
     ("max_seeds", Annotated[int, Meta(ge=1, le=10**4, description="runs of a value, at most; 1: a run is exact")], 32),
     ("slo", Annotated[Slo, Meta(description=(
-        "what must hold: keys of summary.json, goodput_share, backlog"))]),
-    ("mix", Annotated[tuple[MixRow, ...], Meta(description="pools whose cheapest mix is wanted, instead of vary")], ()),
+        "bounds to hold: keys of summary.json, goodput_share, backlog"))]),
+    ("mix", Annotated[tuple[MixRow, ...], Meta(description="pools to find the cheapest mix of, instead of vary")], ()),
     ("mix_factor", Annotated[float, Meta(ge=1, le=100, description=(
-        "a mix may take so much more than its replicas alone; below the target it is not tried"))], 1.15),
+        "a mix may serve this factor more than its replicas alone; below the target it is not tried"))], 1.15),
     ("mix_order", Annotated[Literal["price", "gpus"], Meta(description=(
-        "which mix is best: of the lowest price, or of the fewest GPUs"))], "price"),
+        "order of mixes: by the lowest price, or by the fewest GPUs"))], "price"),
     ("compat", Annotated[Literal["vidur"] | None, Meta(description=(
         "search as Vidur does: queue_ms.p99, one run a value, its bracket and its faults"))], None),
 ], bases=(StudyTable,), kw_only=True, frozen=True, namespace={
@@ -69,7 +69,7 @@ CapacityTable = msgspec.defstruct("CapacityTable", [
 
 
 def checks_of(study: Study) -> tuple[Callable[[], Iterable[str]], ...]:
-    """Return checks of what keys of [study] say together."""
+    """Return checks of combinations of keys of [study]."""
     place = f"{study.file}: study"
     each = (_faults_of_seeds, _faults_of_statistics, _faults_of_vary, _faults_of_needs, _mix_faults, _compat_faults)
     return (lambda: _none(read_bounds(study.settings.slo, f"{place}.slo")), lambda: _none(varied_of(study, place)),
@@ -77,7 +77,7 @@ def checks_of(study: Study) -> tuple[Callable[[], Iterable[str]], ...]:
 
 
 def forecast(study: Study, points: list[Point]) -> list[str]:
-    """Return how many runs a search makes, a line each."""
+    """Return the number of runs of a search, a line each."""
     given, varied = study.settings, varied_of(study, f"{study.file}: study")
     if given.mix:
         count = math.prod(row.replicas.to - getattr(row.replicas, "from") + 1 for row in given.mix)
@@ -100,17 +100,17 @@ def _values_tried(span: Span) -> int:
 
 
 def _none(read: Any) -> tuple[str, ...]:
-    """Return no faults: those of reading are raised."""
+    """Return no faults: `read` raises its own."""
     return ()
 
 
 def check(study: Study) -> tuple[Bounds, Varied]:
-    """Return the bounds, and what is varied.
+    """Return the bounds, and the varied key.
 
     Raises
     ------
     InputErrors
-        What the keys of [study] say together, every fault of it.
+        All faults in the combination of the keys of [study].
     """
     if faults := list(told_by(checks_of(study))):
         raise InputErrors(dict.fromkeys(faults))
@@ -119,9 +119,9 @@ def check(study: Study) -> tuple[Bounds, Varied]:
 
 
 def as_vidur(study: Study) -> Study:
-    """Return a study whose runs are looked at as Vidur does.
+    """Return a study with Vidur's statistics.
 
-    Whole, unless a warm-up is given, and however few requests there are.
+    Runs count as a whole, unless a warm-up is given, with any number of requests.
     """
     statistics = study.settings.statistics
     statistics = replace(statistics, min_tail=0.0, warmup=statistics.warmup or "none")
@@ -194,7 +194,7 @@ def _compat_faults(study: Study, place: str):
     try:
         bounds = read_bounds(given.slo, "").bounds
     except InputErrors:
-        return                                  # told already
+        return                                  # reported by another check
     if len(bounds) != 1 or not bounds[0].is_most or bounds[0].key == GOODPUT_SHARE:
         yield f'{place}.compat: "vidur" searches by one bound, {{max = MILLISECONDS}} of queue_ms.p99 there'
     if given.goal != "max" or given.mix:

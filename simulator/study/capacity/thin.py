@@ -1,4 +1,4 @@
-"""Percentiles of too few requests: what can be said of them, and how many requests would do."""
+"""Percentiles of too few requests: usable lower ones, and the number of requests that would be enough."""
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -8,17 +8,17 @@ from simulator.study.capacity.bounds import ANY, BACKLOG, Bounds
 from simulator.study.capacity.verdict import Verdict
 from simulator.study.statistics.of_run import MSER_5
 
-MOST_CUT = 2                    # times the requests that percentiles need: MSER-5 cuts half of them at most
-TINY = 1e-6                     # of what floats round
+MOST_CUT = 2                    # times the requests that percentiles need: MSER-5 cuts half of all at most
+TINY = 1e-6                     # rounding errors of floats
 SHARES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 
 
 class Thin(NamedTuple):
-    """Why values could not be judged.
+    """The reason why values could not be judged.
 
-    metrics : percentiles of too few requests, and BACKLOG. low, high : values that could not be judged, the ends.
-    is_all : nothing else was found. requests : of a run, the most. needed : that would do.
-    min_tail : of [study.statistics]. most : requests that [study.statistics] allows; None: the workload has its own.
+    metrics : percentiles of too few requests, and BACKLOG. low, high : least and greatest value that could not be
+    judged. is_all : all values are thin. requests : of a run, the most. needed : number that would be enough.
+    min_tail : of [study.statistics]. most : largest number of requests that it allows; None: the workload's own.
     is_cut : the horizon ended runs before their requests.
     """
 
@@ -34,13 +34,13 @@ class Thin(NamedTuple):
 
     @property
     def content(self) -> dict[str, Any]:
-        """It as capacity.json has it."""
+        """The reason as capacity.json has it."""
         return {"metrics": list(self.metrics), "from": self.low, "to": self.high, "requests": self.requests,
                 "requests_needed": self.needed, "min_tail": self.min_tail, "max_requests": self.most}
 
     @property
     def sentence(self) -> str:
-        """Say what would help."""
+        """A sentence with the ways out."""
         own = [metric for metric in self.metrics if metric != BACKLOG]
         asked = []
         if own:
@@ -59,7 +59,7 @@ class Thin(NamedTuple):
         return f"{told} ({'; '.join(ways)})"
 
     def _way(self) -> str:
-        """Return where more requests come from."""
+        """Return the way to more requests, as text."""
         if self.is_cut:
             return "a longer horizon_s has them: it cuts the runs"
         if self.needed > (self.most or math.inf):
@@ -71,7 +71,7 @@ class Thin(NamedTuple):
         return math.floor(min(self.requests * self.min_tail / self.needed, self.min_tail))
 
     def _known(self, metric: str) -> str | None:
-        """Return the highest percentile below one of which there are enough; None: there is none."""
+        """Return the highest percentile below a thin one that has enough requests; None: there is none."""
         own = SHARES.get(metric.rpartition(".")[2], 0.0)
         measured = self.requests * self.min_tail / (1 - own) / self.needed
         return max((name for name, share in SHARES.items()
@@ -79,11 +79,11 @@ class Thin(NamedTuple):
 
 
 def thin_of(verdicts: Sequence[Verdict], min_tail: float, warmup: Any, most: int | None) -> Thin | None:
-    """Return why values could not be judged; None: all were.
+    """Return why values could not be judged; None: all were judged.
 
     Parameters
     ----------
-    min_tail, warmup : of the study's statistics. most : requests of a run that it allows; None: no such bound acts.
+    min_tail, warmup : of the study's statistics. most : largest allowed number of requests of a run; None: no limit.
     """
     thin = [each for each in verdicts if each.is_thin]
     if not thin:
@@ -92,7 +92,7 @@ def thin_of(verdicts: Sequence[Verdict], min_tail: float, warmup: Any, most: int
     least = min(thin, key=lambda each: each.num_measured)
     needed = requests_for(metrics, min_tail, warmup)
     if least.num_measured and (needed > LEAST_REQUESTS or least.num_requests >= LEAST_REQUESTS):
-        # a share of the requests counts: so it would of more
+        # a share of the requests counts, and so with more requests
         needed = max(needed, math.ceil(least.num_requests / least.num_measured * requests_for(metrics, min_tail)))
     values = [each.value for each in thin]
     return Thin(metrics, min(values), max(values), len(thin) == len(verdicts),
@@ -100,12 +100,12 @@ def thin_of(verdicts: Sequence[Verdict], min_tail: float, warmup: Any, most: int
 
 
 def thin_values(thin: Thin) -> str:
-    """Return which values could not be judged."""
+    """Return the range of values that could not be judged."""
     return f"{thin.low:.6g}" if thin.low == thin.high else f"{thin.low:.6g} to {thin.high:.6g}"
 
 
 def metrics_of(bounds: Bounds) -> tuple[str, ...]:
-    """Return what of bounds needs a number of requests."""
+    """Return the metrics of bounds that need a number of requests."""
     return (*bounds.metrics, BACKLOG) if bounds.wants_stable else bounds.metrics
 
 
@@ -114,7 +114,7 @@ def requests_for(metrics: Sequence[str], min_tail: float, warmup: Any = None) ->
 
     Parameters
     ----------
-    warmup : that is cut of them, as a study has it; None: nothing.
+    warmup : that is cut from the requests, as a study has it; None: none.
     """
     need = max((min_tail / (1 - SHARES[statistic]) for metric in metrics
                 if (statistic := metric.rpartition(".")[2]) in SHARES), default=0.0)
@@ -124,9 +124,9 @@ def requests_for(metrics: Sequence[str], min_tail: float, warmup: Any = None) ->
 
 
 def is_missed_for_sure(metric: str, limit: float, summary: dict[str, float | None], min_tail: float) -> bool:
-    """Say whether a percentile of too few requests is above a limit all the same.
+    """Return whether a percentile of too few requests is above a limit for sure.
 
-    It is where a lower one is, of which there are enough.
+    It is if a lower percentile with enough requests is above it.
     """
     name, _, statistic = metric.rpartition(".")
     count = summary.get("requests.completed") or 0

@@ -1,4 +1,4 @@
-"""An answer as JSON, as a table for people, and as a curve."""
+"""An answer as JSON, as a table on a screen, and as a curve."""
 import csv
 import io
 import math
@@ -47,14 +47,14 @@ def content_of(asked: Answer, varied: Varied, bounds: Bounds, cost: float | None
 
 
 def _by_seed(asked: Answer, varied: Varied) -> dict[str, float] | None:
-    """Return what each seed says; None: they do not tell."""
+    """Return the capacity by each seed; None: not known."""
     good, bad = asked.found.good, asked.found.bad
     known = by_seed(good, bad, varied.span) if good and bad and asked.interval else None
     return known and {str(seed): value for seed, value in known.items()}
 
 
 def _slo(bounds: Bounds) -> dict[str, Any]:
-    """Return what must hold, as [study.slo] has it."""
+    """Return the bounds in the form of [study.slo]."""
     table: dict[str, Any] = {}
     for each in bounds.bounds:
         table.setdefault(each.key, {})["max" if each.is_most else "min"] = each.limit
@@ -62,7 +62,7 @@ def _slo(bounds: Bounds) -> dict[str, Any]:
 
 
 def probe_of(verdict: Verdict) -> dict[str, Any]:
-    """Return a probe as capacity.json has it."""
+    """Return a probe in the form of capacity.json."""
     return {"value": verdict.value, "seeds": sorted(verdict.by_seed), "requests": verdict.num_requests,
             "margins": {key: {"mean": finite(each.mean), "half_width": finite(each.half_width)}
                         for key, each in verdict.margins.items()},
@@ -70,7 +70,7 @@ def probe_of(verdict: Verdict) -> dict[str, Any]:
 
 
 def line_of(verdict: Verdict, varied_key: str) -> str:
-    """Return a verdict in a line, as it is told while a search runs."""
+    """Return a verdict as a line of progress."""
     worst = verdict.estimates.get(verdict.binding)
     numbers = "" if worst is None else f", {verdict.binding} {worst.mean:.6g}" + (
         "" if math.isnan(worst.half_width) else f" +- {worst.half_width:.3g}")
@@ -120,7 +120,7 @@ def sentence_of(asked: Answer, varied: Varied) -> str:
 
 
 def _nothing(asked: Answer, varied: Varied) -> str:
-    """Say that no value passes, or that none could be judged."""
+    """Return that no value passes, or that none could be judged."""
     worst, thin = asked.found.bad, asked.thin
     if thin is None:
         return f"nothing passes: even {varied.key} = {worst.value:.6g} {worst.told}"

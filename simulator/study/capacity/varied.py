@@ -1,4 +1,4 @@
-"""The key that is varied: which values it takes, and what it assigns."""
+"""The varied key: its values, and their assignments."""
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ DEFAULTS = {False: (0.1, 1000.0), True: (1, 1000)}          # least and largest 
 
 
 class Varied(NamedTuple):
-    """What is varied.
+    """The key that a search varies.
 
     key : of the experiment, or RATE_SCALE. now : its value in the experiment; None: it has no number.
     """
@@ -27,7 +27,7 @@ class Varied(NamedTuple):
     now: float | None
 
     def assignment(self, value: float) -> dict[str, Any]:
-        """Return what a value assigns; arrivals are divided by a rate scale."""
+        """Return the assignment of a value; arrivals are divided by a rate scale."""
         if self.key == RATE_SCALE:
             return {TIME_SCALE: (self.now or 1.0) / value}
         return {self.key: value}
@@ -39,14 +39,14 @@ class Varied(NamedTuple):
 
 
 def varied_of(study: Study, place: str) -> Varied:
-    """Return what a study varies.
+    """Return the key that a study varies.
 
-    place : what messages call [study].
+    place : name of [study] in messages.
 
     Raises
     ------
     InputErrors
-        A key that is none or has no order; bounds that are none.
+        An unknown key or one without an order; invalid bounds.
     """
     given = study.settings
     key = given.vary or (RATE_SCALE if study.base.workload.type == "trace" and not given.mix else RATE)
@@ -84,7 +84,7 @@ def value_at(table: Mapping[str, Any], key: str) -> float | None:
 
 
 def _is_whole(key: str, place: str) -> bool:
-    """Say whether a key takes whole numbers only."""
+    """Return whether a key takes whole numbers only."""
     plain_key = ".".join(part for part in key.split(".") if not part.isdecimal())
     found = [each for each in named(key) if each.name == plain_key]
     if not found:

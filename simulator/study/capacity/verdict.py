@@ -1,4 +1,4 @@
-"""Whether a value keeps the bounds: runs with common seeds, until their intervals decide."""
+"""Verdicts on values: runs with common seeds, until their intervals decide about the bounds."""
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -11,18 +11,18 @@ from simulator.study.statistics.student import t_quantile
 from simulator.study.statistics.trend import GROWING, STABLE
 
 PASS, FAIL, THIN = "pass", "fail", "thin"
-KNOWN = 12                      # runs from which on their spread tells what more of them would: t is within 8 % of 32's
+KNOWN = 12                      # runs from which on their spread predicts that of more runs: t is within 8 % of 32's
 
 
 class Observation(NamedTuple):
-    """What one run says.
+    """The observation of one run.
 
     values : by key of summary.json; None: there is nothing to measure.
-    num_good, num_requests : those that met every bound of [slo], and all that were injected and are measured.
-    num_sent : with those that were cut as warm-up.
-    backlog : as `statistics.trend` says it.
+    num_good, num_requests : requests that met every bound of [slo], and all injected and measured ones.
+    num_sent : including requests that were cut as warm-up.
+    backlog : from `statistics.trend`.
     faults : why the run fails whatever its values are: unfinished requests.
-    thin : keys of percentiles of too few requests, which tell nothing. num_measured : requests that they are of.
+    thin : keys of percentiles of too few requests, which decide nothing. num_measured : number of measured requests.
     is_cut : the horizon ended the run before its requests.
     """
 
@@ -42,7 +42,7 @@ Probe = Callable[[float, Sequence[int]], Sequence[Observation]]
 
 
 class Rules(NamedTuple):
-    """How a verdict is reached.
+    """Rules of a verdict.
 
     seed : the first; run r of every value has seed + r, so that all serve the same requests.
     """
@@ -55,16 +55,16 @@ class Rules(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What runs with one value say.
+    """The verdict of the runs with one value.
 
-    is_undecided : an interval holds the bound still, and the mean has decided.
-    reasons : why it fails, whatever its values are; empty: these decided.
+    is_undecided : an interval still holds the bound, and the mean has decided.
+    reasons : why it fails, whatever its values are; empty: its values decided.
     estimates : mean and half-width, by key. margins : relative room to the bound, mean and half-width, by key.
     by_seed : the least margin of each seed.
     binding : key of the least margin, or "backlog" and the like.
     num_requests : of one run, the longest, with those cut as warm-up. sentence : why it fails; empty: it passes.
-    thin : what too few requests tell nothing of, so that it neither passes nor fails; empty: it does one of the two.
-    num_measured : requests of one run that percentiles are of, the fewest. is_cut : the horizon ended some runs.
+    thin : metrics of too few requests, because of which it neither passes nor fails; empty: it passes or fails.
+    num_measured : measured requests of one run, the fewest. is_cut : the horizon ended some runs.
     """
 
     value: float
@@ -110,8 +110,8 @@ class Verdict(NamedTuple):
 def judge(value: float, probe: Probe, rules: Rules) -> Verdict:
     """Return the verdict on a value.
 
-    Runs are doubled until intervals decide, or `max_seeds` is reached; from `KNOWN` runs on only while `max_seeds` of
-    them, with the mean and the spread seen so far, would decide.
+    Runs are doubled until intervals decide, or `max_seeds` is reached; from `KNOWN` runs on only if `max_seeds` runs,
+    with the mean and the spread seen so far, would decide.
     """
     seen: list[Observation] = []
     wanted = rules.min_seeds
@@ -125,7 +125,7 @@ def judge(value: float, probe: Probe, rules: Rules) -> Verdict:
 
 
 def _would_decide(margins: dict[str, Estimate], count: int, rules: Rules) -> bool:
-    """Say whether `max_seeds` runs would decide what `count` have not, if mean and spread stay as they are."""
+    """Return whether `max_seeds` runs would decide if `count` have not, if mean and spread stay as they are."""
     most, between = rules.max_seeds, 1 - (1 - rules.confidence) / 2
     share = (t_quantile(between, most - 1) / t_quantile(between, count - 1)) * math.sqrt(count / most)
     expected = {key: Estimate(each.mean, share * each.half_width) for key, each in margins.items()}
@@ -133,7 +133,7 @@ def _would_decide(margins: dict[str, Estimate], count: int, rules: Rules) -> boo
 
 
 def weigh(value: float, seen: Sequence[Observation], rules: Rules) -> Verdict:
-    """Return what runs say.
+    """Return the verdict of runs.
 
     Pass if all intervals hold, fail if one is beyond; the mean decides where neither is so.
 
@@ -177,7 +177,7 @@ def weigh(value: float, seen: Sequence[Observation], rules: Rules) -> Verdict:
 
 
 def _with_backlog(observed: Observation, bounds: Bounds) -> Observation:
-    """Return what a run says, BACKLOG among what is thin where too few requests tell of it."""
+    """Return the observation of a run, with BACKLOG in `thin` if too few requests show its trend."""
     is_thin = bounds.wants_stable and observed.backlog == TOO_SHORT
     return observed._replace(thin=(*observed.thin, BACKLOG)) if is_thin else observed
 
@@ -221,7 +221,7 @@ def _reasons(seen: Sequence[Observation], bounds: Bounds) -> tuple[str, ...]:
 
 def _binding(bounds: Bounds, estimates: dict[str, Estimate], margins: dict[str, Estimate],
              reasons: tuple[str, ...]) -> tuple[str, str]:
-    """Return the key that binds, and how it misses, or why the value fails; "" where it passes."""
+    """Return the binding key, and how it misses, or why the value fails; "" where it passes."""
     key = min(margins, key=lambda each: margins[each].mean, default="")
     if key and margins[key].mean < 0:
         bound = min((each for each in bounds.bounds if each.key == key),

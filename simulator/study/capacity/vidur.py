@@ -2,7 +2,7 @@
 
 Source: microsoft/vidur, vidur/config_optimizer/config_explorer/capacity_search.py. A delay above 500 halves the right
 end, which may fall below the left one; their distance is taken without its sign, and a lower rate that passes then
-replaces a higher one. What that leads to stands beside the search in study.md, 3.1.
+replaces a higher one. The consequences are described with the search in study.md, 3.1.
 """
 from collections.abc import Callable
 from typing import NamedTuple
@@ -11,7 +11,7 @@ NO_FAIL = 2.0**32
 
 
 class VidurRules(NamedTuple):
-    """Its options, and their defaults there.
+    """Vidur's options, with their defaults there.
 
     limit : seconds of scheduling delay. granularity : of a bracket, as a share of the last rate.
     """

@@ -1,6 +1,6 @@
 """The keys of a pool as flags of `vllm serve`.
 
-Names are ours with dashes, but for those below. Source: vLLM 0.32.0 and 0.10.1, vllm/engine/arg_utils.py.
+Names are ours with dashes, except those below. Source: vLLM 0.32.0 and 0.10.1, vllm/engine/arg_utils.py.
 """
 import json
 from typing import NamedTuple
@@ -33,7 +33,7 @@ NUMBERS = {         # key -> flag that takes its value
     "engine.lora.rank": "--max-lora-rank",
     "model.kv_cache_dtype": "--kv-cache-dtype",
 }
-SWITCHES = {        # key -> flag that stands for true; --no-... for false
+SWITCHES = {        # key -> flag for true; --no-... for false
     "engine.enable_prefix_caching": "--enable-prefix-caching",
     "engine.enable_chunked_prefill": "--enable-chunked-prefill",
     "engine.async_scheduling": "--async-scheduling",
@@ -41,7 +41,7 @@ SWITCHES = {        # key -> flag that stands for true; --no-... for false
     "engine.long_prefill_token_threshold_adaptive": "--long-prefill-token-threshold-adaptive",
     "engine.disable_hybrid_kv_cache_manager": "--disable-hybrid-kv-cache-manager",
 }
-# Said always: vLLM derives them from the machine, the model or how it is used, and the derivation may move.
+# Always written: vLLM derives them from the machine, the model or its use, and the derivation may change.
 ALWAYS = ("topology.tensor_parallel", "topology.pipeline_parallel", "engine.max_num_seqs",
           "engine.max_num_batched_tokens", "engine.block_size",
           "engine.gpu_memory_utilization", "engine.policy", "model.kv_cache_dtype",
@@ -52,9 +52,9 @@ GRAPH_MODES = {"piecewise": "PIECEWISE", "full": "FULL", "full_decode_only": "FU
 
 
 class Flags(NamedTuple):
-    """A server's flags, and which keys they say.
+    """A server's flags, and the keys that they express.
 
-    arguments : flag and value in order, None: the flag stands alone. said : keys of the pool.
+    arguments : flag and value in order, None: a flag without a value. said : keys of the pool.
     """
 
     arguments: list[tuple[str, str | None]]
@@ -66,8 +66,8 @@ def flags_of(pool: Pool, values: dict, site: Site) -> Flags:
 
     Parameters
     ----------
-    values : key of the pool -> what it says: `told`.
-    site : what the pool runs on: its longest text is said where it is the model's own, too.
+    values : key of the pool -> its value, if not the default.
+    site : the pool's machine and memory; its longest text is written even where it is the model's own.
     """
     absent = FLAGS - behaviour_of(pool.engine.parameters.vllm_version).flags
     flags = Flags([], {"engine.scheduler", "engine.vllm_version"})
@@ -109,7 +109,7 @@ def _text(value) -> str:
 
 
 def _say_weights(flags: Flags, pool: Pool, site: Site) -> None:
-    """Name the format of the weights where vLLM can be told: a float type, or fp8 made at loading."""
+    """Name the format of the weights where vLLM has a flag for it: a float type, or fp8 made at loading."""
     dtype = pool.model.dtype
     stored = site.deployment.model.quantization
     if dtype is None or (stored is not None and stored.is_format(dtype)):
@@ -121,7 +121,7 @@ def _say_weights(flags: Flags, pool: Pool, site: Site) -> None:
 
 
 def _say_tables(flags: Flags, pool: Pool, site: Site) -> None:
-    """Say what vLLM takes as JSON: drafts, masks of grammars, CUDA graphs."""
+    """Write the options that vLLM takes as JSON: drafts, masks of grammars, CUDA graphs."""
     speculative = pool.engine.parameters.speculative
     if speculative is not None and speculative.method is not None:
         said = {"method": speculative.method, "num_speculative_tokens": speculative.num_tokens}
@@ -147,7 +147,7 @@ def _say_tables(flags: Flags, pool: Pool, site: Site) -> None:
 
 
 def _say_tier(flags: Flags, pool: Pool) -> None:
-    """Say how much host memory vLLM's own backend offloads KV to."""
+    """Write how much host memory vLLM's own backend offloads KV to."""
     if pool.kv_tiers is not None and pool.kv_tiers.protocol == "vllm_offload":
         _say(flags, "kv_tiers.cpu_gib", "--kv-offloading-size", _text(pool.kv_tiers.parameters.cpu_gib))
         _say(flags, "kv_tiers.protocol", "--kv-offloading-backend", "native")

@@ -1,6 +1,6 @@
-"""The files that a deployment is written as: `vllm`, `compose`, `llm-d`, `dynamo`.
+"""File formats of an exported deployment: `vllm`, `compose`, `llm-d`, `dynamo`.
 
-What no server can be told stands as comments in front. Sources: docker/compose specification (GPU reservations);
+Keys that no server has are comments in front. Sources: docker/compose specification (GPU reservations);
 llm-d-incubation/llm-d-modelservice@024c0f2d, charts/llm-d-modelservice/values.yaml; ai-dynamo/dynamo@0044eb90,
 examples/backends/vllm/deploy.
 """
@@ -90,7 +90,7 @@ FORMATS: dict[str, Callable[[Lowered], str]] = {"vllm": vllm, "compose": compose
 
 
 def text_of(lowered: Lowered, name: str) -> str:
-    """Return the file of a format, with what no server can be told in front.
+    """Return the file of a format; keys that no server has are comments in front.
 
     Raises
     ------
@@ -104,7 +104,7 @@ def text_of(lowered: Lowered, name: str) -> str:
 
 
 def _by_role(lowered: Lowered, name: str) -> tuple[Server, Server | None]:
-    """Return the servers that decode, and those that compute prompts alone: one kind of each at the most."""
+    """Return the servers that decode, and those that only prefill: one kind of each at most."""
     roles = [server.role for server in lowered.servers]
     if sorted(roles) not in (["both"], ["decode", "prefill"]):
         raise InputErrors([f"--as {name} describes one pool, or one for prompts and one for decodes; "
@@ -147,7 +147,7 @@ def _worker(server: Server, is_split: bool) -> dict[str, Any]:
 
 
 def _runtime(server: Server) -> str:
-    """Return Dynamo's image; which of its releases holds a version of vLLM its own notes say."""
+    """Return Dynamo's image; Dynamo's release notes say which version of vLLM each image holds."""
     return "nvcr.io/nvidia/ai-dynamo/vllm-runtime:${VERSION}"
 
 

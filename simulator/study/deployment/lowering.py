@@ -1,6 +1,6 @@
-"""An experiment as servers of vLLM: what each is started with, and what of the experiment no server can be told.
+"""An experiment as servers of vLLM: the arguments of each server, and the keys that no server has.
 
-What is lowered is what was simulated: nothing is rounded up, no margin added.
+The lowered deployment is exactly the simulated one: nothing is rounded up, no margin added.
 """
 import json
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ KV_ROLES = {"NixlConnector": {"prefill": "kv_both", "decode": "kv_both"},
             "MooncakeConnector": {"prefill": "kv_producer", "decode": "kv_consumer"}}
 IN_FRONT = ("cluster", "kv_transfer", "autoscaling", "embeddings")      # tables that no server reads
 OF_A_SERVER = ("model", "topology", "engine", "latency", "kv_tiers")
-# What says how the experiment is computed, not what is deployed.
+# Keys that say how the experiment is computed, not how it is deployed.
 UNASKED = {"engine.fast_forward", "engine.allow_long_max_model_len", "topology.node", "topology.replicas", "model.name",
            "model.config"}
 LONGER_WHY = {
@@ -33,8 +33,8 @@ LONGER_WHY = {
 class Server(NamedTuple):
     """One kind of server.
 
-    name : of the pool. role : both, prefill or decode. replicas : how many. gpus : of each.
-    model : repository on the Hugging Face hub. version : of vLLM. arguments : flag and its value, None: it has none.
+    name : of the pool. role : both, prefill or decode. replicas : number of servers. gpus : per server.
+    model : repository on the Hugging Face hub. version : of vLLM. arguments : flag and its value, None: no value.
     weights_bytes : of the checkpoint. gpus_per_node : None: not known.
     """
 
@@ -58,10 +58,10 @@ class Server(NamedTuple):
 
 
 class Lowered(NamedTuple):
-    """An experiment, lowered.
+    """An experiment lowered to servers.
 
-    servers : one for each pool. router : policy of the gateway. connector : of vLLM, that hands KV over; None: none.
-    left_out : what no server can be told, "key = value: why".
+    servers : one for each pool. router : policy of the gateway. connector : of vLLM, for KV transfer; None: none.
+    left_out : keys that no server has, "key = value: why".
     """
 
     name: str
@@ -77,7 +77,7 @@ def lower(experiment: Experiment) -> Lowered:
     Raises
     ------
     InputErrors
-        A scheduler that is not vLLM's, a model without a repository, KV that no connector of vLLM hands over so, a
+        A scheduler that is not vLLM's, a model without a repository, a KV transfer that no connector of vLLM does, a
         deployment that does not fit.
     """
     connector, servers = collect_faults(
@@ -122,7 +122,7 @@ def _unsaid(values: dict, said: set[str]) -> Iterator[str]:
 
 
 def _before_servers(experiment: Experiment, connector: str | None) -> Iterator[str]:
-    """Yield what the experiment says of what stands before its servers, and of what befalls them."""
+    """Yield the keys for everything in front of the servers, and for failures."""
     for table in IN_FRONT:
         struct = getattr(experiment, table)
         for key, value in told(struct, f"{table}.") if struct is not None else ():

@@ -1,4 +1,4 @@
-"""What an experiment says that is not its schema's default, leaf by leaf."""
+"""Values of an experiment that are not the defaults of its schema, leaf by leaf."""
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,9 +9,9 @@ from simulator.config.load import plain_value
 
 
 def told(struct: msgspec.Struct, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield dotted key and TOML value of all that a table sets.
+    """Yield dotted key and TOML value of every non-default key of a table.
 
-    Keys of a chosen class stand beside the choice.
+    Keys of a chosen class are siblings of the choice.
     """
     table = table_of(type(struct))
     for field in table.fields:

@@ -1,4 +1,4 @@
-"""A client of Dask: workers of this machine, a scheduler's address, or the file in which a scheduler says it.
+"""A client of Dask: workers of this machine, a scheduler's address, or a scheduler's JSON file.
 
 Source of the forms: Dask's documentation, distributed.Client and LocalCluster.
 """
@@ -13,18 +13,18 @@ from simulator.study.sweep.sources import hash_of_sources
 
 INSTALL = "pip install 'simulator[dask]'"
 PATIENCE_S = 30.0               # for a scheduler to answer
-WORKERS_S = 600.0               # for its first worker: those of a batch system come when there is room
+WORKERS_S = 600.0               # for its first worker: a batch system starts workers when it has room
 
 
 @contextmanager
 def client_of(place: str, tell: Callable[[str], None] = lambda text: None) -> Iterator[Any]:
-    """Yield a distributed.Client whose workers run this very program.
+    """Yield a distributed.Client with workers that run this program's sources.
 
-    What was opened is closed.
+    Client and workers that were opened are closed at the end.
 
     Parameters
     ----------
-    tell : hears that workers are waited for.
+    tell : callback, called while the client waits for workers.
     place : "local": a process for each core; "tcp://host:8786"; or the path of a scheduler's JSON file.
 
     Raises
@@ -52,12 +52,12 @@ def client_of(place: str, tell: Callable[[str], None] = lambda text: None) -> It
 
 
 def check_workers(client: Any, place: str = "Dask") -> None:
-    """Make sure that all workers there are run this very program.
+    """Make sure that all workers at `place` run the sources of this program.
 
     Raises
     ------
     InputErrors
-        Whose do not.
+        Some workers run other sources.
     """
     found, ours = client.run(_sources_here), hash_of_sources()
     faults = [f"--dask {place}: worker {address} runs sources {theirs[:12]}, this is {ours[:12]}"
@@ -67,9 +67,9 @@ def check_workers(client: Any, place: str = "Dask") -> None:
 
 
 def check_here(expected: str) -> None:
-    """Make sure, at a worker, that it runs the program that asks.
+    """Make sure, at a worker, that it runs the sources of the client.
 
-    It may have come when the others had been checked.
+    The worker may have joined after the others were checked.
 
     expected : hash of the sources of the client.
 

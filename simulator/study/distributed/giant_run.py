@@ -1,4 +1,4 @@
-"""One run whose replicas do not see each other, in parts that the workers of Dask serve."""
+"""One run of replicas that do not interact, in parts that workers of Dask simulate."""
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
@@ -7,15 +7,15 @@ from simulator.assembly import assemble, parts
 from simulator.study.distributed.dask_client import check_here
 from simulator.study.sweep.sources import hash_of_sources
 
-LOOK_S = 0.02                   # between two looks at what has ended, and whether to stop
-MOST_FRUITLESS = 3              # rounds in which all that is left is lost
+LOOK_S = 0.02                   # between two checks for parts that have ended, and for a stop
+MOST_FRUITLESS = 3              # rounds in which all remaining parts are lost
 
 
 class InParts(NamedTuple):
     """Makes a run of parts, in place of `assemble.build`.
 
     client : distributed.Client. count : parts, at the most; 0: two for each worker's thread.
-    tell : hears what a user should know, in a sentence.
+    tell : callback, called with a sentence for the user.
     """
 
     client: Any
@@ -35,14 +35,14 @@ class InParts(NamedTuple):
 
 
 class Pieces:
-    """A run in parts; parameters as those of `assemble.build`."""
+    """A run in parts; parameters as in `assemble.build`."""
 
     def __init__(self, made_by: InParts, prepared: assemble.Prepared, sink, monitor, tasks: list[parts.Task]):
         self._client, self._tell = made_by.client, made_by.tell
         self._prepared, self._sink, self._monitor, self._tasks = prepared, sink, monitor, tasks
 
     def run(self):
-        """Return the `Run`, the very one of a single piece.
+        """Return the `Run`, identical to that of a single piece.
 
         A part is a pure function: one that is lost with its worker is served again from its beginning. Where a part
         cannot go on (a livelock), the instant at which one piece would stop shows in all replicas: then the run is done
@@ -51,7 +51,7 @@ class Pieces:
         Raises
         ------
         parts.Stopped
-            The monitor asked to stop; nothing can be told of parts that are not complete.
+            The monitor requested a stop; incomplete parts give no result.
         RuntimeError
             Workers die of a part again and again.
         """
@@ -69,7 +69,7 @@ class Pieces:
         return parts.joined(done, self._prepared.workload, self._sink)
 
     def _serve_all(self, tasks: list[parts.Task], done: list[parts.Part]) -> list[parts.Task]:
-        """Let workers serve parts, which are added to `done`; return those that were lost with their workers."""
+        """Let workers serve parts, which are added to `done`; return parts that were lost with their workers."""
         from distributed import CancelledError, KilledWorker  # an extra; there is a client of it
 
         ours, lost = hash_of_sources(), []
@@ -87,10 +87,10 @@ class Pieces:
         return lost
 
     def _ended(self, futures: Iterable, done: list[parts.Part]) -> Iterator:
-        """Yield futures as they end; show how far it is, and heed who wants to stop."""
+        """Yield futures as they end; show the progress, and raise if the monitor requests a stop."""
         waiting = set(futures)
         while waiting:
-            ended = {future for future in waiting if future.done()}     # `wait` would raise what only one has met
+            ended = {future for future in waiting if future.done()}     # `wait` would raise the exception of one future
             yield from ended
             waiting -= ended
             if not ended:

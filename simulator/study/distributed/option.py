@@ -17,9 +17,9 @@ def add_dask(parser: argparse.ArgumentParser) -> None:
 
 
 def elsewhere(place: str | None, opened: ExitStack, stop: Callable[[], bool] = lambda: False) -> Any:
-    """Return what runs trials at workers, for `Laboratory`; None: nobody does.
+    """Return a function that runs trials at workers; None: without `--dask`.
 
-    opened : closes the client. stop : True: no run is sent any more.
+    opened : closes the client. stop : True: no further run is sent.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """The trials of a study at the workers of Dask, a chunk of a second or so at a time; the client alone writes.
 
-A worker that is lost takes no result with it that has been written. Its chunk is done again; one that workers die of is
-taken apart, until the run is found that kills them.
+A worker that is lost takes no written result with it. Its chunk is run again; a chunk that workers die of is split,
+until the run that kills them is found.
 """
 import math
 import pickle
@@ -16,18 +16,18 @@ from simulator.study.sweep.bench import Bench
 from simulator.study.sweep.sources import hash_of_sources
 from simulator.study.sweep.trial import KILLED, Finished, Trial
 
-LOOK_S = 0.01                   # between two looks at what has ended
+LOOK_S = 0.01                   # between two checks for chunks that have ended
 CHUNK_S = 1.0
-WORKERS_S = 1.0                 # between two looks at who serves
+WORKERS_S = 1.0                 # between two looks at the list of workers
 MOST_AT_ONCE = 256
-AHEAD = 2                       # chunks for each thread: one that runs, one that is there already
-NO_WORKERS_S = 600.0            # after which nobody is waited for any more: what is missing is done by the next start
-GRACE_S = 20.0                  # for what runs, once no more is to begin
+AHEAD = 2                       # chunks for each thread: one that runs, one that waits at the worker
+NO_WORKERS_S = 600.0            # without workers, after which the study ends: the next start runs the missing trials
+GRACE_S = 20.0                  # for running chunks, once no further one is submitted
 BLAMED = "workers died of it (Dask's allowed failures)"
 
 
 def at_workers(client: Any, stop: Callable[[], bool] = lambda: False) -> Callable[..., Iterator[Finished]]:
-    """Return what runs trials in place of processes of this machine.
+    """Return a function that runs trials in place of processes of this machine.
 
     `Laboratory` calls it with a Bench and the trials.
 
@@ -37,18 +37,18 @@ def at_workers(client: Any, stop: Callable[[], bool] = lambda: False) -> Callabl
 
 
 class _Chunk(NamedTuple):
-    """Trials that go together.
+    """Trials that are sent together.
 
-    turns : in which nothing else was served.
+    turns : times that the chunk was run alone.
     """
 
     trials: list[Trial]
     turns: int = 0
 
     def suspected(self, retries: int) -> list["_Chunk"]:
-        """Return what is to be served alone now that workers have died.
+        """Return the chunks to run alone after workers have died.
 
-        Empty: it is this one trial of which they do.
+        Empty: the chunk is one trial, and workers die of it.
         """
         middle = len(self.trials) // 2
         if self.turns == 0:
@@ -59,7 +59,7 @@ class _Chunk(NamedTuple):
 
 
 class _Fleet:
-    """Chunks on their way."""
+    """The chunks in flight."""
 
     def __init__(self, client: Any, bench: Bench, stop: Callable[[], bool]):
         self._client, self._stop = client, stop
@@ -69,7 +69,7 @@ class _Fleet:
         self._room, self._looked_s, self._seen_s = 0, -math.inf, time.monotonic()
 
     def run(self, trials: Iterable[Trial]) -> Iterator[Finished]:
-        """Yield what becomes of trials, as chunks end."""
+        """Yield the results of trials, as chunks end."""
         waiting, alone, stopped_s = deque(trials), deque[_Chunk](), None
         try:
             while waiting or alone or self._flying:
@@ -98,7 +98,7 @@ class _Fleet:
             self._submit(_Chunk([waiting.popleft() for _ in range(min(self._size(), len(waiting)))]))
 
     def _most(self) -> int:
-        """Return how many chunks may fly: workers come and go."""
+        """Return how many chunks may be in flight: workers join and leave."""
         now_s = time.monotonic()
         if now_s - self._looked_s >= WORKERS_S:
             threads, self._looked_s = sum(self._client.nthreads().values()), now_s
@@ -107,7 +107,7 @@ class _Fleet:
         return self._room
 
     def _is_deserted(self) -> bool:
-        """Say whether all workers have gone and none has come for long."""
+        """Return whether there has been no worker for `NO_WORKERS_S`."""
         self._most()
         return time.monotonic() - self._seen_s > NO_WORKERS_S
 
@@ -145,9 +145,9 @@ class _Fleet:
 
 
 def _run_chunk(bench: bytes, trials: list[tuple], expected: str) -> list[tuple]:
-    """Run trials, at a worker, which keeps what it has read for the next chunk."""
+    """Run trials, at a worker, which keeps the bench for the next chunk."""
     check_here(expected)
-    if getattr(_KEPT, "content", None) != bench:        # one study after the other
+    if getattr(_KEPT, "content", None) != bench:        # the worker serves one study after the other
         _KEPT.content, _KEPT.bench = bench, pickle.loads(bench)
     return [tuple(_KEPT.bench.run(Trial(*trial))) for trial in trials]
 

@@ -1,7 +1,7 @@
 """AIPerf's profile_export.jsonl: a line for each request, with metrics that name their units.
 
 Source: ai-dynamo/aiperf, docs/tutorials/working-with-profile-exports.md at db4f6397. Times of `metadata` are Unix
-nanoseconds; `credit_issued_ns`, in later versions, is when a request was to be sent. Its inter_token_latency is our
+nanoseconds; `credit_issued_ns`, in later versions, is the planned time of a request. Its inter_token_latency is our
 TPOT, its inter_chunk_latency the list of gaps.
 """
 from typing import Any
@@ -20,7 +20,7 @@ MEASURED_PHASE = "profiling"
 
 
 class Metadata(msgspec.Struct):
-    """Who and when; Unix nanoseconds."""
+    """Names and times of a request; Unix nanoseconds."""
 
     request_start_ns: int
     credit_issued_ns: int | None = None
@@ -32,14 +32,14 @@ class Metadata(msgspec.Struct):
 
 
 class Metric(msgspec.Struct):
-    """A value, or a list of them, and its unit."""
+    """A value, or a list of values, and its unit."""
 
     value: Any
     unit: str = ""
 
 
 class Failure(msgspec.Struct):
-    """Why there is no answer."""
+    """The reason for a missing answer."""
 
     code: int | None = None
     type: str | None = None
@@ -55,17 +55,17 @@ class Line(msgspec.Struct):
 
 
 def recognises(source: Source) -> bool:
-    """Say whether a file is one."""
+    """Return whether a file has this format."""
     return {"metadata", "metrics"} <= source.keys.keys()
 
 
 def read(source: Source) -> list[Measured]:
-    """Return its requests.
+    """Return the requests of a file.
 
     Raises
     ------
     InputErrors
-        What is wrong with lines, all at once.
+        All faults of its lines.
     """
     rows, others, turns = [], 0, False
     for number, text in numbered_lines(source.data):

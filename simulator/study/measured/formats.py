@@ -1,4 +1,4 @@
-"""Which files can be imported, and who reads them: told by their content, not by their names."""
+"""Formats of importable files, and their readers; files are recognised by content, not by name."""
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from simulator.study.measured.source import Source
 class Format(NamedTuple):
     """A format.
 
-    recognises : says whether a file is of it. read : returns its data sets.
+    recognises : returns whether a file has the format. read : returns its data sets.
     """
 
     name: str
@@ -46,7 +46,7 @@ def read(source: Source) -> list[Measured]:
     Raises
     ------
     InputErrors
-        It is of no format that is known, wrong, or there is nothing in it.
+        The file has no known format, has faults, or is empty.
     """
     found = format_of(source).read(source)
     if not all(each.requests or each.steps for each in found):
@@ -60,7 +60,7 @@ def format_of(source: Source) -> Format:
     Raises
     ------
     InputErrors
-        It is none of them.
+        No known format fits.
     """
     found = next((each for each in FORMATS if each.recognises(source)), None)
     if found is None:

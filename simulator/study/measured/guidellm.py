@@ -1,8 +1,8 @@
-"""GuideLLM's JSON: benchmarks, one a strategy, each with the requests that it sent.
+"""GuideLLM's JSON: benchmarks, one per strategy, each with the requests that it sent.
 
 Source: vllm-project/guidellm at ee7a7745, src/guidellm/schemas/{request_stats,info}.py. Times are Unix seconds. Its
 `time_per_output_token_ms` divides all the time by all tokens, its `inter_token_latency_ms` is our TPOT: neither is
-read, times are.
+read, only times are.
 """
 from typing import Any
 
@@ -15,7 +15,7 @@ NAME = "GuideLLM"
 
 
 class Timings(msgspec.Struct):
-    """When what happened, Unix seconds."""
+    """Times of events, Unix seconds."""
 
     targeted_start: float | None = None
     request_start: float | None = None
@@ -27,7 +27,7 @@ class Timings(msgspec.Struct):
 
 
 class Info(msgspec.Struct):
-    """What the scheduler of the client knows of a request."""
+    """The client scheduler's record of a request."""
 
     timings: Timings
     conversation_id: str | None = None
@@ -53,7 +53,7 @@ class Request(msgspec.Struct):
 
 
 class Requests(msgspec.Struct):
-    """Those of a benchmark, by how they ended."""
+    """Requests of a benchmark, by their end."""
 
     successful: list[msgspec.Raw]
     errored: list[msgspec.Raw] = []
@@ -68,7 +68,7 @@ class Benchmark(msgspec.Struct):
 
 
 def recognises(source: Source) -> bool:
-    """Say whether a file is one."""
+    """Return whether a file has this format."""
     return "benchmarks" in source.keys
 
 
@@ -78,7 +78,7 @@ def read(source: Source) -> list[Measured]:
     Raises
     ------
     InputErrors
-        What is wrong with them, by benchmark and request.
+        All faults, by benchmark and request.
     """
     found = []
     benchmarks = source.decoded(source.keys["benchmarks"], list[msgspec.Raw], "benchmarks") or []
@@ -95,7 +95,7 @@ def read(source: Source) -> list[Measured]:
 
 
 def _strategy(config: Any) -> str:
-    """Return a strategy's name as the end of a folder's name; nothing: it is not told."""
+    """Return a strategy's name as a suffix for a folder; empty: not in the file."""
     strategy = config.get("strategy") if isinstance(config, dict) else None
     kind = strategy.get("type_") if isinstance(strategy, dict) else None
     return f"-{kind}" if isinstance(kind, str) and kind.isidentifier() else ""

@@ -1,8 +1,8 @@
 """inference-perf's per_request_lifecycle_metrics.json: a list of requests, with the time of each token.
 
 Source: kubernetes-sigs/inference-perf at 7de5ef2e, docs/reports.md, and inference_perf/apis/base.py at 03e89d4a.
-Times are seconds of one clock of the client; requests have no names. Tokens of an output stand in `info`, in later
-versions in `info.response_metrics`, with what the server counted beside what the client did.
+Times are seconds of one clock of the client; requests have no names. Tokens of an output are in `info`, in later
+versions in `info.response_metrics`, with the server's count beside the client's.
 """
 from typing import Any
 
@@ -15,7 +15,7 @@ NAME = "inference-perf per_request_lifecycle_metrics.json"
 
 
 class Response(msgspec.Struct):
-    """What came back."""
+    """The answer to a request."""
 
     output_tokens: int | None = None
     output_token_times: list[float] = []
@@ -33,7 +33,7 @@ class Info(msgspec.Struct):
 
 
 class Failure(msgspec.Struct):
-    """Why there is no answer."""
+    """The reason for a missing answer."""
 
     error_type: str = FAILED
     error_msg: str = ""
@@ -49,7 +49,7 @@ class Request(msgspec.Struct):
 
 
 def recognises(source: Source) -> bool:
-    """Say whether a file is one."""
+    """Return whether a file has this format."""
     if not source.items:
         return False
     try:
@@ -60,12 +60,12 @@ def recognises(source: Source) -> bool:
 
 
 def read(source: Source) -> list[Measured]:
-    """Return its requests.
+    """Return the requests of a file.
 
     Raises
     ------
     InputErrors
-        What is wrong with them, by number, all at once.
+        All faults, by number.
     """
     requests = [source.decoded(raw, Request, f"[{i}]") for i, raw in enumerate(source.items)]
     source.faults.raise_if_any()

@@ -1,7 +1,7 @@
-"""The requests.jsonl that LLMServingSim's bench writes of a vLLM engine: a line for each request, on two clocks.
+"""The requests.jsonl of LLMServingSim's bench of a vLLM engine: a line for each request, on two clocks.
 
 Source: casys-kaist/LLMServingSim at 5daddb21, docs/docs/reference/bench-cli.md, bench/core/validate.py.
-`arrival_time` is Unix time, all others are monotonic: the two are apart by an unknown constant.
+`arrival_time` is Unix time, all others are monotonic: they differ by an unknown constant.
 """
 import msgspec
 
@@ -25,17 +25,17 @@ class Line(msgspec.Struct):
 
 
 def recognises(source: Source) -> bool:
-    """Say whether a file is one."""
+    """Return whether a file has this format."""
     return {"arrival_time", "queued_ts", "first_token_ts"} <= source.keys.keys()
 
 
 def read(source: Source) -> list[Measured]:
-    """Return its requests.
+    """Return the requests of a file.
 
     Raises
     ------
     InputErrors
-        What is wrong with lines, all at once.
+        All faults of its lines.
     """
     lines = []
     for number, text in numbered_lines(source.data):
@@ -58,10 +58,10 @@ def read(source: Source) -> list[Measured]:
 
 
 def shift_of(lines: list[Line]) -> float:
-    """Return what the clock of arrivals is ahead of the other one, seconds.
+    """Return by how much the clock of arrivals is ahead of the other one, seconds.
 
-    It is the most of arrival - queued: with any less a request would be queued before it arrives. The request that
-    waited least decides.
+    It is the largest arrival - queued: with any less a request would be queued before it arrives. The request with
+    the shortest wait decides.
     """
     return max(line.arrival_time - line.queued_ts for line in lines)
 

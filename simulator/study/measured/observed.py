@@ -1,4 +1,4 @@
-"""observed.csv itself, and steps.csv: checked, and put where a study finds them."""
+"""observed.csv itself, and steps.csv: checked, and copied to the folder of a data set."""
 from pathlib import Path
 
 from simulator.study.measured.record import STEP_COLUMNS, Measured, Row, from_first, late, told_failures
@@ -10,22 +10,22 @@ from simulator.workload.reading.csv_scan import Kind, Scan
 
 NAME = "observed.csv"
 STEPS_NAME = "steps.csv"
-PLANNED = "trace.csv"           # of `observe`: the native trace of what was to be sent
+PLANNED = "trace.csv"           # of `observe`: the native trace of the planned requests
 NS = 1e-9
 
 
 def recognises(source: Source) -> bool:
-    """Say whether a file is one."""
+    """Return whether a file has this format."""
     return {"request_id", "sent_s", "status"} <= source.columns
 
 
 def read(source: Source) -> list[Measured]:
-    """Return its requests, and the iterations in the steps.csv beside it.
+    """Return the requests of a file, and the iterations in the steps.csv beside it.
 
     Raises
     ------
     InputErrors
-        What is wrong with cells, all at once.
+        All faults of its cells.
     """
     scan = scan_observed(source.path, source.data)
     cells = {name: _cells(scan, name) for name in scan.values}
@@ -47,7 +47,7 @@ def read(source: Source) -> list[Measured]:
 
 
 def recognises_steps(source: Source) -> bool:
-    """Say whether a file is our steps.csv."""
+    """Return whether a file is our steps.csv."""
     return {"duration_s", "num_sequences"} <= source.columns
 
 
@@ -57,7 +57,7 @@ def read_steps(source: Source) -> list[Row]:
     Raises
     ------
     InputErrors
-        What is wrong with cells, all at once.
+        All faults of its cells.
     """
     needed = {"duration_s": float, "num_sequences": int}
     rows = source.rows(needed)
@@ -91,7 +91,7 @@ def _cells(scan: Scan, name: str) -> list:
 
 
 def _prompts(scan: Scan, counts: list[int]) -> list[str | None]:
-    """Return the cells of the column prompt, as they were written."""
+    """Return the cells of the column prompt, as they are in the file."""
     streams, tokens = (each.tolist() for each in scan.segments)
     cells, at = [], 0
     for count in counts:

@@ -1,4 +1,4 @@
-"""What every reader of measurements delivers: rows of observed.csv and steps.csv."""
+"""The output of every reader of measurements: rows of observed.csv and steps.csv."""
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -9,25 +9,25 @@ REQUEST_COLUMNS = (*COLUMNS, "prompt")
 # The columns of steps.csv, one row an iteration of the engine. An empty cell was not measured.
 STEP_COLUMNS = (
     "start_s",              # when it was scheduled, after the first planned request
-    "duration_s",           # until its result was there
+    "duration_s",           # until its result was available
     "num_sequences",        # in the batch
-    "num_prefills",         # of them, those that compute prompts
+    "num_prefills",         # sequences in the batch that compute prompts
     "prefill_tokens",       # of prompts
     "decode_tokens",
-    "context_tokens",       # tokens in KV of all its sequences, after it
+    "context_tokens",       # in KV, of all sequences in the batch, after it
     "running",              # requests in the engine, when it was scheduled
     "waiting",
 )
-Row = dict[str, Any]        # column -> value; None, or not there: not measured
+Row = dict[str, Any]        # column -> value; None or missing: not measured
 
 
 class Measured(NamedTuple):
     """A set of measurements.
 
-    name : of its folder, where there are several.
+    name : of its folder, where there are several sets.
     requests, steps : rows; times are seconds.
-    notes : what was shifted, dropped or is missing, a sentence each.
-    about : what the source says of itself: engine, version, date, machine.
+    notes : shifts, drops and gaps in the data, a sentence each.
+    about : facts in the source: engine, version, date, machine.
     """
 
     name: str
@@ -38,14 +38,14 @@ class Measured(NamedTuple):
 
 
 def from_first(rows: list[Row], steps: list[Row] = ()) -> float:
-    """Let times count from the first planned request.
+    """Make times relative to the first planned request.
 
-    Where none is planned, they count from the first that was sent.
+    Without planned times they are relative to the first request sent.
 
     Returns
     -------
     float
-        What was subtracted; 0 where no time is known.
+        The time that was subtracted; 0 where no time is known.
     """
     zero = min(_known(rows, "planned_s") or _known(rows, "sent_s") or [0.0])
     for row in rows:
@@ -63,26 +63,26 @@ def _known(rows: Iterable[Row], column: str) -> list[float]:
 
 
 def late(rows: list[Row]) -> list[float]:
-    """Return how much later than planned requests were sent, seconds, ascending.
+    """Return by how much requests were sent later than planned, seconds, ascending.
 
-    Of requests of which both is known.
+    Only requests with both times count.
     """
     return sorted(row["sent_s"] - row["planned_s"] for row in rows
                   if row.get("sent_s") is not None and row.get("planned_s") is not None)
 
 
 def span(later: float | None, earlier: float | None) -> float | None:
-    """Return the time between two, to the nanosecond; None where one is not known."""
+    """Return the time between two instants, to the nanosecond; None: not known."""
     return None if later is None or earlier is None else round(later - earlier, 9)
 
 
 def counted(count: int, what: str) -> str:
-    """Return a number of things: `1 request`, `2 requests`."""
+    """Return a count with its noun: `1 request`, `2 requests`."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def told_failures(rows: list[Row]) -> tuple[str, ...]:
-    """Return what is told of requests that were not answered."""
+    """Return a sentence on requests that were not answered."""
     kinds: dict[str, int] = {}
     for row in rows:
         if row["status"] != OK:

@@ -1,9 +1,9 @@
 """`*.requests.csv` of data/measured_vllm_cpu: a row a request, and side files with the same stem.
 
-A first line `# t0_unix=...` says from when times count. Columns: id, group, prefix_len, prompt_len, output_len,
+A first line `# t0_unix=...` gives the zero of times. Columns: id, group, prefix_len, prompt_len, output_len,
 t_planned, t_send, ttft, e2e, n_chunks, n_tokens, finish; seconds. Requests of a group begin with the same prefix_len
-tokens. Beside it: `.tokens.csv` (when each message came), `.steps.csv`, `.info.txt` and `.steps.csv.req` (what the
-engine found cached).
+tokens. Side files: `.tokens.csv` (arrival of each message), `.steps.csv`, `.info.txt` and `.steps.csv.req` (prompt
+tokens that the engine found in its cache).
 """
 import re
 from itertools import pairwise
@@ -21,17 +21,17 @@ CLOSE_S = 2e-6      # times are written to the microsecond
 
 
 def recognises(source: Source) -> bool:
-    """Say whether a file is one."""
+    """Return whether a file has this format."""
     return T0.match(source.data[:200].decode("utf-8", "replace")) is not None and NEEDED.keys() <= source.columns
 
 
 def read(source: Source) -> list[Measured]:
-    """Return its requests and, of the files beside it, what they know.
+    """Return the requests of a file, with the data of its side files.
 
     Raises
     ------
     InputErrors
-        What is wrong with rows, all at once.
+        All faults of its rows.
     """
     rows = [_row(row) for _, row in source.rows(NEEDED)]
     source.faults.raise_if_any()
@@ -63,7 +63,7 @@ def _row(row: dict) -> Row:
 
 
 def _against_tokens(source: Source, rows: list[Row]):
-    """Yield in what the times of messages are not those of the requests; count messages that came together."""
+    """Yield differences between times of messages and of requests; count messages that arrived together."""
     side = source.side(".tokens.csv")
     if side is None:
         return
@@ -84,9 +84,9 @@ def _against_tokens(source: Source, rows: list[Row]):
 
 
 def _cached(source: Source, rows: list[Row]):
-    """Give requests what the engine found in its cache; yield why not.
+    """Set the cached tokens of requests from the engine's log; yield why not.
 
-    The engine has names of its own, and its log begins with the requests that warmed it up: the last ones are ours, in
+    The engine has names of its own, and its log begins with warm-up requests: the last ones are the measured ones, in
     the order in which they were sent.
     """
     side = source.side(".steps.csv.req")

@@ -1,4 +1,4 @@
-"""A file that is to be imported: its content, what lies beside it, what is wrong with it."""
+"""A file to be imported: its content, the files beside it, its faults."""
 import csv
 import io
 from functools import cached_property
@@ -11,14 +11,14 @@ from simulator.errors import InputErrors
 from simulator.workload.reading.faults import Faults
 from simulator.workload.reading.files import check_text, read_bytes
 
-# What the names of files of one measurement end with, after their common stem.
+# Endings of the names of files of one measurement, after their common stem.
 ENDINGS = (".requests.csv", ".steps.csv.req", ".steps.csv", ".tokens.csv", ".info.txt", ".iteration_log.txt")
 
 
 class Source:
     """A file, read once.
 
-    faults : collects what is wrong with it.
+    faults : collects the faults of the file.
     """
 
     def __init__(self, path: str):
@@ -29,7 +29,7 @@ class Source:
 
     @cached_property
     def keys(self) -> dict[str, msgspec.Raw]:
-        """The keys of the JSON object that the file is, or its first line; else none."""
+        """The keys of the JSON object in the file, or in its first line; else none."""
         for text in (self.data, self.data.lstrip().split(b"\n", 1)[0]):
             try:
                 return msgspec.json.decode(text, type=dict[str, msgspec.Raw])
@@ -39,7 +39,7 @@ class Source:
 
     @cached_property
     def items(self) -> list[msgspec.Raw]:
-        """The items of the JSON list that the file is; empty: it is none."""
+        """The items of the JSON list in the file; empty: it has no list."""
         try:
             return msgspec.json.decode(self.data, type=list[msgspec.Raw])
         except (msgspec.DecodeError, RecursionError):
@@ -47,7 +47,7 @@ class Source:
 
     @cached_property
     def columns(self) -> set[str]:
-        """The names in the first line, as those of a CSV file; comments are passed over."""
+        """The names in the first line, read as CSV; comments are skipped."""
         for line in self.data[:2**16].decode("utf-8", "replace").removeprefix("\ufeff").splitlines():
             if line.strip() and not line.startswith("#"):
                 return {name.strip() for name in line.split(",")}
@@ -55,7 +55,7 @@ class Source:
 
     @property
     def stem(self) -> str:
-        """Its name without what says which file of a measurement it is."""
+        """Its name without the ending of its kind of file."""
         name = Path(self.path).name.removesuffix(".gz")
         ending = next((each for each in ENDINGS if name.endswith(each)), Path(name).suffix)
         return name.removesuffix(ending)
@@ -73,12 +73,12 @@ class Source:
 
         Parameters
         ----------
-        needed : columns that must be there, and what they hold; others stay text.
+        needed : required columns, and the types of their cells; other columns stay text.
 
         Raises
         ------
         InputErrors
-            A column is missing. What is wrong with cells goes to `faults`.
+            A column is missing. Faults of cells go to `faults`.
         """
         text = self.data.decode().removeprefix("\ufeff")
         lines = text.splitlines(keepends=True)
@@ -101,9 +101,9 @@ class Source:
         return rows
 
     def decoded(self, raw: msgspec.Raw | bytes, kind: type, place: str) -> Any:
-        """Return a piece of JSON as a Struct; None, and a fault, if it is none.
+        """Return a piece of JSON as a Struct; None, and a fault, if it is invalid.
 
-        place : what messages call it: a line's number as text, or a key.
+        place : its name in messages: a line's number as text, or a key.
         """
         try:
             return msgspec.json.decode(raw, type=kind)
@@ -112,7 +112,7 @@ class Source:
             return None
 
     def wrong(self, place: str, text: str) -> None:
-        """Tell a fault of a line, a number as text, or of a key."""
+        """Add a fault of a line, a number as text, or of a key."""
         if place.isdecimal():
             self.faults.add(int(place), text)
         else:

@@ -1,10 +1,10 @@
-"""Logs of an engine's iterations: `.steps.csv`, written by a scheduler that logs, and what vLLM prints.
+"""Logs of an engine's iterations: `.steps.csv`, written by a logging scheduler, and lines that vLLM prints.
 
 `.steps.csv`: a row an iteration: t_sched, t_out (Unix seconds), n_reqs, n_prefill_reqs, prefill_tokens,
-decode_tokens, ctx_tokens, running, waiting. Beside it `.info.txt` says when warming up ended: what was scheduled by
-then is dropped. vLLM with --enable-logging-iteration-details prints `Iteration(0): 1 context requests, 34 context
-tokens, 0 generation requests, 0 generation tokens, iteration elapsed time: 34.03 ms`: composition and duration, but
-no time.
+decode_tokens, ctx_tokens, running, waiting. Beside it `.info.txt` has the end of the warm-up: iterations scheduled
+until then are dropped. vLLM with --enable-logging-iteration-details prints `Iteration(0): 1 context requests, 34
+context tokens, 0 generation requests, 0 generation tokens, iteration elapsed time: 34.03 ms`: composition and duration,
+but no time.
 """
 import re
 from decimal import Decimal, InvalidOperation
@@ -20,21 +20,21 @@ COUNTS = dict.fromkeys(("n_reqs", "n_prefill_reqs", "prefill_tokens", "decode_to
 PRINTED = re.compile(
     r"Iteration\((\d+)\): (\d+) context requests, (\d+) context tokens, (\d+) generation requests, (\d+) generation "
     r"tokens, iteration elapsed time: ([\d.]+) ms")
-LOOKED_AT = 2**16       # bytes, for one of these lines
+LOOKED_AT = 2**16       # bytes, searched for such a line
 
 
 def recognises(source: Source) -> bool:
-    """Say whether a file is a `.steps.csv`."""
+    """Return whether a file is a `.steps.csv`."""
     return {"t_sched", "t_out", "n_reqs"} <= source.columns
 
 
 def read(source: Source) -> list[Measured]:
-    """Return its iterations, without those that warmed up.
+    """Return its iterations, without those of the warm-up.
 
     Raises
     ------
     InputErrors
-        What is wrong with rows, all at once.
+        All faults of its rows.
     """
     steps, notes = steps_of(source)
     first = min(step["start_s"] for step in steps)
@@ -44,7 +44,7 @@ def read(source: Source) -> list[Measured]:
 
 
 def steps_of(source: Source) -> tuple[list[Row], tuple[str, ...]]:
-    """Return iterations, `start_s` as Unix time, and what is told of them."""
+    """Return iterations, `start_s` as Unix time, and notes on them."""
     notes, ends = _warmup_end(source)
     steps, dropped = [], 0
     for line, row in source.rows(COUNTS):
@@ -72,12 +72,12 @@ def steps_of(source: Source) -> tuple[list[Row], tuple[str, ...]]:
 
 
 def recognises_printed(source: Source) -> bool:
-    """Say whether a file holds lines as vLLM prints them."""
+    """Return whether a file has lines as vLLM prints them."""
     return PRINTED.search(source.data[:LOOKED_AT].decode("utf-8", "replace")) is not None
 
 
 def read_printed(source: Source) -> list[Measured]:
-    """Return the iterations that vLLM printed; other lines are of no matter."""
+    """Return the iterations that vLLM printed; other lines are ignored."""
     steps = [_printed(match) for match in PRINTED.finditer(source.data.decode())]
     cut = source.data.decode().count("Iteration(") - len(steps)
     notes = ["its lines have no time: iterations of warming up are among them, and gaps between them are not known.",
@@ -94,7 +94,7 @@ def _printed(match: re.Match) -> Row:
 
 
 def _warmup_end(source: Source) -> tuple[tuple[str, ...], Decimal]:
-    """Return what is told of it, and the Unix time until which the engine warmed up."""
+    """Return notes, and the Unix time of the end of the warm-up."""
     info = source.side(".info.txt")
     if info is None:
         return ("there is no .info.txt beside it: iterations of warming up, if any, are among the others.",), Decimal(0)
@@ -105,9 +105,9 @@ def _warmup_end(source: Source) -> tuple[tuple[str, ...], Decimal]:
 
 
 def join(rows: list[Row], steps: list[Row], zero_s: float) -> float:
-    """Let times of requests and iterations count from the first planned request.
+    """Make times of requests and iterations relative to the first planned request.
 
-    zero_s : the Unix time from which those of requests count.
+    zero_s : the Unix time at 0 of the times of requests.
     """
     for step in steps:
         step["start_s"] -= zero_s

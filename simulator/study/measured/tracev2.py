@@ -1,7 +1,7 @@
 """BLIS's TraceV2 of a real server: a CSV file, and its header in YAML beside it.
 
-Source: inference-sim (BLIS) at f90a1e3a, sim/workload/tracev2.go; the reader of the trace, which knows what prompts
-share, is `workload/formats/tracev2`. Times are whole microseconds, 0: not known. `input_tokens` is what follows the
+Source: inference-sim (BLIS) at f90a1e3a, sim/workload/tracev2.go; the reader of the trace, which knows the shared
+prompts, is `workload/formats/tracev2`. Times are whole microseconds, 0: not known. `input_tokens` excludes the
 prefix.
 """
 from simulator.errors import InputErrors
@@ -16,17 +16,17 @@ NEEDED = dict.fromkeys(("input_tokens", "output_tokens", "prefix_length", "num_c
 
 
 def recognises(source: Source) -> bool:
-    """Say whether a file is one."""
+    """Return whether a file has this format."""
     return {"arrival_time_us", "first_chunk_time_us", "num_chunks"} <= source.columns
 
 
 def read(source: Source) -> list[Measured]:
-    """Return its requests.
+    """Return the requests of a file.
 
     Raises
     ------
     InputErrors
-        What is wrong with rows, all at once; the header says that a program made them up.
+        All faults of its rows; the header says that the times are generated.
     """
     notes = [_from_header(source)]
     columns = TraceV2(TraceV2Parameters()).read(source.path, source.data)

@@ -1,4 +1,4 @@
-"""`vllm bench serve --save-result --save-detailed`: one JSON object, a list for each property of requests.
+"""`vllm bench serve --save-result --save-detailed`: one JSON object with one list per property of requests.
 
 Source: vllm-project/vllm, vllm/benchmarks/serve.py at 009e6d4a. Times are seconds of a clock that counts from no
 known date (perf_counter); a request that failed has a TTFT of 0; `itls` has a gap for each message of the stream.
@@ -11,13 +11,13 @@ from simulator.study.measured.source import Source
 
 NAME = "vllm bench serve"
 DETAILED = ("input_lens", "output_lens", "ttfts", "itls")
-CLOSE_S = 1e-9          # of sums of doubles; they are equal to the bit in what vLLM 0.32 writes
+CLOSE_S = 1e-9          # of sums of doubles; they are equal to the bit in files of vLLM 0.32
 CLOSE_FRAC = 1e-6
 MS = 1e3
 
 
 class Result(msgspec.Struct):
-    """What is read of the file; a mean is null where no request has it."""
+    """The keys that are read; a mean is null where no request has the value."""
 
     input_lens: list[int]
     output_lens: list[int]
@@ -36,17 +36,17 @@ class Result(msgspec.Struct):
 
 
 def recognises(source: Source) -> bool:
-    """Say whether a file is one."""
+    """Return whether a file has this format."""
     return {"num_prompts", "completed", "request_throughput"} <= source.keys.keys()
 
 
 def read(source: Source) -> list[Measured]:
-    """Return its requests.
+    """Return the requests of a file.
 
     Raises
     ------
     InputErrors
-        It has not what single requests need, or lists of different lengths.
+        It lacks lists of single requests, or has lists of different lengths.
     """
     lacking = [key for key in DETAILED if key not in source.keys]
     if lacking:
@@ -85,7 +85,7 @@ def _row(result: Result, i: int) -> Row:
 
 
 def _notes(result: Result, rows: list[Row]):
-    """Yield what this format leaves open."""
+    """Yield notes on missing or ambiguous data in this format."""
     if result.start_times is None:
         yield ("start_times: missing; when requests were sent is not known, so that they can be compared but not "
                "replayed.")
@@ -107,7 +107,7 @@ def _notes(result: Result, rows: list[Row]):
 
 
 def _against_means(result: Result, rows: list[Row]):
-    """Yield which of its own means the requests do not give."""
+    """Yield means in the file that differ from the means over its requests."""
     served = [i for i, row in enumerate(rows) if row["status"] == OK]
     gaps = [gap for i in served for gap in result.itls[i]]
     found = {

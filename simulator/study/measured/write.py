@@ -14,11 +14,11 @@ from simulator.study.measured.record import REQUEST_COLUMNS, STEP_COLUMNS, Measu
 
 REQUESTS, STEPS = "observed.csv", "steps.csv"
 NOT_KNOWN = "not known"
-# Keys of dataset.toml that say where measurements come from.
+# Keys of dataset.toml for the provenance of measurements.
 ABOUT = ("measured", "machine", "engine", "version", "date", "source", "licence")
 HEAD = """\
-# Written by `import`. Before `score` takes it, [experiment] must say what served: model, hardware, topology, engine,
-# as in an experiment; "not known" waits for somebody who knows.
+# Written by `import`. Before `score` accepts it, [experiment] must describe the server: model, hardware, topology,
+# engine, as in an experiment; replace "not known" where the fact is known.
 """
 
 
@@ -51,13 +51,13 @@ def write(found: Measured, folder: Path, about: Mapping[str, str]) -> list[str]:
     if found.steps:
         write_text(folder / STEPS, csv_text(STEP_COLUMNS, found.steps))
         names.append(STEPS)
-    for name in {REQUESTS, STEPS, DATASET} - set(names):     # of what was imported here before
+    for name in {REQUESTS, STEPS, DATASET} - set(names):     # of an earlier import into this folder
         (folder / name).unlink(missing_ok=True)
     return names
 
 
 def csv_text(columns: Sequence[str], rows: list[Row]) -> str:
-    """Return rows as CSV; what was not measured is an empty cell."""
+    """Return rows as CSV; missing values are empty cells."""
     stream = io.StringIO()
     table = csv.writer(stream, lineterminator="\n")
     table.writerow(columns)

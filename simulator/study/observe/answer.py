@@ -1,4 +1,4 @@
-"""What a client saw of one request, as it came."""
+"""The client's record of one request: messages, tokens and times."""
 from array import array
 
 from simulator.study.observe.messages import Message, NoMessage, Usage, message_of
@@ -9,20 +9,19 @@ DONE = b"[DONE]"
 
 
 class Answer:
-    """Filled while the answer comes.
+    """Filled while the answer arrives.
 
-    Times are ns of the Clock; None: that did not happen.
+    Times are ns of the Clock; None: the event did not happen.
 
-    sent_ns : just before the request was written to its connection, which stands by then.
-    headers_ns, first_message_ns, first_token_ns, last_token_ns : what came when. A first message may hold no token, as
-        that of chat, which says whose turn it is.
-    end_ns : all is over.
-    status : OK, or the kind of failure; None: it is under way. error : its text.
-    times_ns, tokens, batched : of each message with tokens: when it was read; how many tokens it holds, by the usage
-    that
-        the server tells with it, else 1; 1 where it came in one read with the one before.
-    usage : the last that the server told.
-    text, token_ids : of the answer, where `keeps` asks for them.
+    sent_ns : just before the request was written to its open connection.
+    headers_ns, first_message_ns, first_token_ns, last_token_ns : arrival times. A first message may hold no token: in
+        chat it only names a role.
+    end_ns : the exchange is over.
+    status : OK, or the kind of failure; None: in progress. error : its text.
+    times_ns, tokens, batched : of each message with tokens: when it was read; its number of tokens, by the
+        usage in it, else 1; 1 where it was read together with the one before.
+    usage : the last usage in a message.
+    text, token_ids : of the answer, where `keeps` is set.
 
     Parameters
     ----------
@@ -49,12 +48,12 @@ class Answer:
 
     @property
     def first_token_ns(self) -> int | None:
-        """When the first token came."""
+        """Time of the first token."""
         return self.times_ns[0] if self.times_ns else None
 
     @property
     def last_token_ns(self) -> int | None:
-        """When the last token came, or, where nothing streamed, the whole answer."""
+        """Time of the last token, or, without streaming, of the whole answer."""
         if self.times_ns:
             return self.times_ns[-1]
         return self.end_ns if self.status == OK else None
@@ -66,7 +65,7 @@ class Answer:
 
     @property
     def output_tokens(self) -> int | None:
-        """Tokens of the answer, as the server counts or names them; None: neither."""
+        """Tokens of the answer, as the server counts or lists them; None: neither."""
         told = self.usage and self.usage.completion_tokens
         return self._told_ids or None if told is None else told
 
@@ -77,12 +76,12 @@ class Answer:
         return details and details.cached_tokens
 
     def fail(self, status: str, error: str) -> None:
-        """Note how it failed; the first failure stays."""
+        """Record a failure; the first one stays."""
         if self.status is None:
             self.status, self.error = status, " ".join(error.split())
 
     def take(self, events: list[Event], now_ns: int) -> bool:
-        """Take the events of one read; return whether there is more to come."""
+        """Process the events of one read; return whether more are to follow."""
         is_first = True
         for event in events:
             if event.data == DONE:
@@ -100,7 +99,7 @@ class Answer:
         return True
 
     def take_whole(self, data: bytes) -> None:
-        """Take an answer that does not stream."""
+        """Process an answer that does not stream."""
         try:
             message = message_of(data)
         except NoMessage as error:
@@ -113,13 +112,13 @@ class Answer:
         self._keep(message)
 
     def close(self) -> None:
-        """Note that no more comes: it is well if the answer said that it ends."""
+        """Record the end of the stream: it is a success if the answer was complete."""
         if self.is_done or self.finish_reason is not None:
             self.status = self.status or OK
         self.fail("broken", "the stream ended before the answer did")
 
     def _add(self, message: Message, now_ns: int, is_first: bool) -> bool:
-        """Note a message; return whether it holds tokens."""
+        """Record a message; return whether it holds tokens."""
         if message.has_choices and self.first_message_ns is None:
             self.first_message_ns = now_ns
         self.usage = message.usage or self.usage

@@ -38,9 +38,9 @@ LEAD_NS = 100_000_000           # from the start of the clock to the first reque
 
 
 class Server(NamedTuple):
-    """Where requests go.
+    """The address of the server and its key.
 
-    key : sent with them; None: none. key_name : environment variable that it is from. metrics_url : None: its /metrics.
+    key : sent with requests; None: none. key_name : environment variable of the key. metrics_url : None: its /metrics.
     """
 
     url: str
@@ -50,10 +50,10 @@ class Server(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What is measured, and how.
+    """The plan of a measurement.
 
-    experiment, workload : the file, and its requests as they are sent. manner : without the pace of words.
-    ids : for token ids. most : in flight; None: no limit. prewarm_s : 0: not at all.
+    experiment, workload : the file, and its requests. manner : how they are sent, without the pace of words.
+    ids : range of token ids. most : requests in flight; None: no limit. prewarm_s : 0: no warm-up.
     """
 
     experiment: Experiment
@@ -66,7 +66,7 @@ class Plan(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What was found before the load.
+    """Facts found before the load.
 
     manner : with the pace of words. facts : for server.json. max_model_len : None: the server does not say.
     """
@@ -77,12 +77,12 @@ class Found(NamedTuple):
 
 
 async def look(plan: Plan) -> Found:
-    """Ask a server who it is, before anything else is sent.
+    """Query the models, version and metrics of a server, before anything else is sent.
 
     Raises
     ------
     InputErrors
-        Nobody answers; it does not serve what is asked of it.
+        The server does not answer; it does not serve a requested model.
     """
     server, manner = plan.server, plan.manner
     async with Client(server.url, Clock(), server.key) as client:
@@ -102,7 +102,7 @@ async def look(plan: Plan) -> Found:
 
 
 async def warm(plan: Plan, stops: Callable[[], bool]) -> dict:
-    """Send requests that are not measured, with prompts of their own."""
+    """Send warm-up requests that are not measured, with prompts of their own."""
     clock, prompts = Clock(), Prompts(plan.workload, plan.experiment.seed, plan.ids, "/prewarm")
     async with Client(plan.server.url, clock, plan.server.key) as client:
         orders = Orders(plan.workload, prompts, plan.manner)
@@ -110,16 +110,16 @@ async def warm(plan: Plan, stops: Callable[[], bool]) -> dict:
 
 
 async def look_again(plan: Plan) -> dict[str, float] | str:
-    """Return the server's metrics when all is over."""
+    """Return the server's metrics after the load."""
     async with Client(plan.server.url, Clock(), plan.server.key) as client:
         return await metrics_of(client, plan.server.metrics_url)
 
 
 class Sent(NamedTuple):
-    """What came of a load.
+    """The results of a load.
 
-    seen : requests that have ended, warm-ups included. was_stopped : before all had come. first_ns : when the first was
-    planned that is no warm-up. ran_dry : a closed loop that only its end bounds had too few requests.
+    seen : requests that have ended, warm-ups included. was_stopped : before all were sent. first_ns : planned time of
+    the first measured request. ran_dry : a closed loop that only its end bounds had too few requests.
     """
 
     seen: list[Seen]
@@ -129,9 +129,9 @@ class Sent(NamedTuple):
 
 
 def origin_of(workload: Workload) -> int:
-    """Return an origin for the clock that lets the first request come soon.
+    """Return an origin for the clock such that the first request is due soon.
 
-    As `time.perf_counter_ns` has it.
+    In the units of `time.perf_counter_ns`.
     """
     first_ns = live_source(workload.untouched()).next_ns or 0
     return time.perf_counter_ns() + LEAD_NS - first_ns
@@ -141,7 +141,7 @@ def send(plan: Plan, origin_ns: int, tell: Callable[[Seen, int], None], stops: C
          share: tuple[int, int] = (0, 1)) -> Sent:
     """Send the load, or a share of it; its workload is written to.
 
-    tell : called with each that has ended, warm-ups left out, and when the first was planned.
+    tell : callback, called with each measured request that has ended, and the planned time of the first one.
     """
     seen: list[Seen] = []
     workload, num_measured = plan.workload, measured_rows(plan.workload)
@@ -164,7 +164,7 @@ def send(plan: Plan, origin_ns: int, tell: Callable[[Seen, int], None], stops: C
 
     open_many()
     gc.collect()
-    gc.freeze()                 # what is there stays: the collector need not look at it again and again
+    gc.freeze()                 # existing objects are not scanned by the collector again and again
     try:
         return Sent(seen, *asyncio.run(run()))
     finally:
@@ -172,22 +172,22 @@ def send(plan: Plan, origin_ns: int, tell: Callable[[Seen, int], None], stops: C
 
 
 def open_many() -> None:
-    """Let this process have as many connections as the system lets it."""
+    """Raise this process's limit of open connections as far as allowed."""
     with suppress(ValueError, OSError):
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def measured_rows(workload: Workload) -> int:
-    """Return how many rows are no warm-ups; these stand at the end."""
+    """Return the number of measured rows; warm-ups are the last rows."""
     return len(workload) - workload.num_warmups
 
 
 def unsent_rows(workload: Workload) -> list[int]:
-    """Return rows that will never come, warm-ups left out.
+    """Return measured rows that will never be sent.
 
-    Others failed, or the load has ended. Plays that were drawn for a load that only its end bounds, and that it did not
-    need, are left out.
+    A request that they wait for failed, or the load has ended. Unused plays of a load that only its end bounds are
+    left out.
     """
     unsent = workload.requests["status"] == records.NOT_SENT
     if workload.is_open_ended:
@@ -201,7 +201,7 @@ def unsent_rows(workload: Workload) -> list[int]:
 def server_file(plan: Plan, facts: dict, told: dict) -> dict:
     """Return server.json. The key is not in it.
 
-    told : what else there is: self_test, prewarm, summary, warnings.
+    told : further entries: self_test, prewarm, summary, warnings.
     """
     manner = plan.manner
     sent = {"api": manner.api, "streams": manner.streams, "timeout_s": manner.timeout_s, "max_in_flight": plan.most,
@@ -216,7 +216,7 @@ def utc_text(time_ns: int) -> str:
 
 
 def write_server(directory: Path, content: dict) -> None:
-    """Write server.json: it is complete or absent."""
+    """Write server.json, whole or not at all."""
     path = directory / files.SERVER
     staged = path.with_name(f".{path.name}.{os.getpid()}.partial")
     staged.write_text(json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n", encoding="utf-8",

@@ -1,7 +1,7 @@
-"""One client of one server: sends a request, and notes what comes back and when.
+"""A client of one server: sends a request, and records the answer with times.
 
-Source of the choice: aiohttp is what vLLM's benchmark, AIPerf and inference-perf use. One connector without limit, no
-time limit but ours, nothing followed or asked beyond the address given, no retry: that would be another request.
+aiohttp is the library of vLLM's benchmark, AIPerf and inference-perf. One connector without limit, no
+time limit but ours, no redirects or other addresses, no retry: a retry would be another request.
 """
 import asyncio
 from typing import NamedTuple
@@ -17,20 +17,20 @@ try:
 except ImportError:
     aiohttp = None
 
-# Shorter than a server keeps idle connections, so that it does not close one that is taken up again: vLLM, 5 s
+# Shorter than a server keeps idle connections, so that it does not close one that is reused: vLLM, 5 s
 # (vllm/envs.py, VLLM_HTTP_TIMEOUT_KEEP_ALIVE), is also uvicorn's.
 KEEP_ALIVE_S = 4.0
-AFTER_DONE_S = 1.0              # for what ends a stream behind its last event
+AFTER_DONE_S = 1.0              # for bytes behind the last event of a stream
 ERROR_BYTES = 1 << 16
-MOST_BYTES = 1 << 24             # of an answer to a question: metrics of 100 engines take 2 MB
-HIDDEN = "(key)"                # what stands where a server repeats the key
+MOST_BYTES = 1 << 24             # of an answer to a query: metrics of 100 engines take 2 MB
+HIDDEN = "(key)"                # replaces the key in texts of the server
 
 
 class Order(NamedTuple):
-    """A request as it is sent.
+    """A request in the form in which it is sent.
 
     path : of the interface, as /v1/completions.
-    timeout_s : the client waits no longer. gives_up : since the workload says so, not by --timeout.
+    timeout_s : longest wait of the client. gives_up : the limit is the workload's, not --timeout.
     """
 
     path: str
@@ -48,7 +48,7 @@ def check_installed() -> None:
 class Client:
     """Connections to a server; a context manager, inside an event loop.
 
-    url : as http://host:8000. key : sent with each request to it, and told to nobody.
+    url : as http://host:8000. key : sent with each request to this server, and to no other address.
     """
 
     def __init__(self, url: str, clock: Clock, key: str | None = None):
@@ -72,12 +72,12 @@ class Client:
     async def get(self, path: str, timeout_s: float) -> tuple[int, bytes]:
         """Return status and content of an address.
 
-        path : of the server; or an address with http:// of its own, which gets no key.
+        path : of the server; or a full http:// address, which gets no key.
 
         Raises
         ------
         OSError
-            Nobody answers.
+            The server does not answer.
         """
         url, headers = (path, {}) if "://" in path else (self._url + path, self._key_headers)
         try:
@@ -95,7 +95,7 @@ class Client:
             raise OSError(self._hidden(str(error))) from None
 
     async def exchange(self, order: Order, answer: Answer) -> None:
-        """Send a request, and fill the answer; a failure is noted in it, never raised."""
+        """Send a request, and fill the answer; a failure is recorded in it, never raised."""
         try:
             async with asyncio.timeout(order.timeout_s) as limit:
                 async with self._session.post(self._url + order.path, data=order.body, headers=self._headers,

@@ -1,9 +1,9 @@
-"""Time on the wall, and waiting for it to the fraction of a millisecond."""
+"""Wall-clock time, and waiting to a fraction of a millisecond."""
 import asyncio
 import time
 from collections.abc import Callable
 
-# An event loop sleeps in whole milliseconds (Python's selectors.EpollSelector.select rounds up): the last is watched.
+# An event loop sleeps in whole milliseconds (Python's selectors.EpollSelector.select rounds up): the last is polled.
 SPIN_NS = 1_200_000
 
 
@@ -24,9 +24,9 @@ class Clock:
         return time.perf_counter_ns() - self.origin_ns
 
     async def wait_until(self, due_ns: int, changed: asyncio.Event, still: Callable[[], bool]) -> bool:
-        """Wait for an instant; return whether it has come.
+        """Wait for an instant; return whether it was reached.
 
-        changed : set by who lets something else be due earlier; False is returned then, if `still` says no.
+        changed : set when something else may be due earlier; False is returned then, if `still` returns False.
         """
         while (left_ns := due_ns - self.now_ns()) > 0:
             if left_ns > SPIN_NS:
@@ -41,7 +41,7 @@ class Clock:
 
 
 async def sleep_or(changed: asyncio.Event, seconds: float | None) -> None:
-    """Sleep until an event is set, or for so long; None: however long."""
+    """Sleep until an event is set, or for some seconds; None: without limit."""
     if seconds is None:
         await changed.wait()
         return

@@ -1,4 +1,4 @@
-"""What is written: observed.csv while requests end, token_times.h5 when all have."""
+"""Files of a measurement: observed.csv while requests end, token_times.h5 when all have."""
 import csv
 import os
 from collections.abc import Iterable
@@ -23,9 +23,9 @@ CONTENTS = tables_contents(
 
 
 class Names(NamedTuple):
-    """What rows are called; "" for none.
+    """Names in the rows; "" for none.
 
-    rounds : which of its session each is. prompt_tokens : where they are known beforehand.
+    rounds : number of each request in its session. prompt_tokens : where they are known beforehand.
     """
 
     ids: list[str]
@@ -59,9 +59,9 @@ def names_of(workload: Workload, knows_prompts: bool) -> Names:
 
 
 class ObservedFile:
-    """observed.csv, a row as soon as its request has ended.
+    """observed.csv: a row is written as soon as its request has ended.
 
-    What is written is there, whatever happens later.
+    Rows are flushed, so that a crash does not lose them.
     """
 
     def __init__(self, path: Path, names: Names):
@@ -74,7 +74,7 @@ class ObservedFile:
     def add(self, seen: Seen, first_ns: int) -> None:
         """Write a request that has ended.
 
-        first_ns : when the first one was planned, 0 of the times in the file.
+        first_ns : planned time of the first measured request, 0 of the times in the file.
         """
         self._writer.writerow(self._cells(seen, first_ns))
         self._file.flush()
@@ -102,9 +102,9 @@ def _seconds(time_ns: int | None, since_ns: int | None) -> str:
 
 
 def in_order(directory: Path, names: Names, unsent: Iterable[int]) -> None:
-    """Put the rows of observed.csv, and of its parts, in order of their plan.
+    """Sort the rows of observed.csv, and of its parts, by their plan.
 
-    Behind them stand requests that were not sent, since one that they wait for failed, or their load had ended.
+    Requests that were not sent follow, since one that they wait for failed, or their load had ended.
     """
     path, rows = directory / OBSERVED, []
     parts = sorted(directory.glob("observed.part-*.csv"))
@@ -132,9 +132,9 @@ def _unsent(names: Names, row: int) -> list[str]:
 def write_times(directory: Path, ids: list[str], found: list[Seen], first_ns: int) -> None:
     """Write token_times.h5 of requests that have ended.
 
-    /request_id, /client_queue_ns : (n,), in the order of observed.csv, how long each waited for a place among those
-    in flight. /token_times/offsets : int64 (n + 1,), where the messages of each begin. times_ns : when each was read,
-    ns after the first planned request. tokens : that it holds. batched : 1, it came in one read with the one before it.
+    /request_id, /client_queue_ns : (n,), in the order of observed.csv; the time that each waited for a place in
+    flight. /token_times/offsets : int64 (n + 1,), start of each request's messages. times_ns : read time of a message,
+    in ns after the first planned request. tokens : in the message. batched : 1, read together with the one before it.
     """
     found = sorted(found, key=lambda seen: seen.planned_ns)
     with new_hdf5(directory / TIMES) as file:
@@ -149,7 +149,7 @@ def write_times(directory: Path, ids: list[str], found: list[Seen], first_ns: in
 
 
 def note_in(workload: Workload, seen: Seen, first_ns: int) -> None:
-    """Write what became of a request into the workload, as a run does."""
+    """Write the outcome of a request into the workload, as a run does."""
     request, answer = workload.requests[seen.row], seen.answer
     request["arrival_ns"] = (seen.planned_ns if answer.sent_ns is None else answer.sent_ns) - first_ns
     if answer.first_token_ns is not None:

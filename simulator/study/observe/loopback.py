@@ -1,4 +1,4 @@
-"""A server that answers at once, on this machine, to find what a client can take. It says nothing of real servers."""
+"""A server that answers at once, on this machine, for the client's self-test. It is no model of real servers."""
 import asyncio
 import json
 import signal
@@ -11,7 +11,7 @@ PATIENCE_S = 30.0               # until the process answers, and until it has en
 
 
 class Loopback:
-    """The server in a process of its own; a context manager. `url`: where it is."""
+    """The server in a process of its own; a context manager. `url`: its address."""
 
     def __enter__(self):
         context = get_context("spawn")
@@ -43,7 +43,7 @@ async def _listen(tell: Callable[[int], None]) -> None:
 
 
 async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answer requests of one connection: as many messages as `max_tokens`, one after the other."""
+    """Answer requests of one connection: `max_tokens` messages each, one after the other."""
     try:
         while True:
             head = (await reader.readuntil(b"\r\n\r\n")).lower()

@@ -1,7 +1,7 @@
-"""What one message of a server says: JSON of OpenAI's completions and chat completions, as vLLM sends it.
+"""Messages of a server: JSON of OpenAI's completions and chat completions, as vLLM sends it.
 
 Source: vllm-project/vllm, vllm/entrypoints/openai/protocol.py (CompletionStreamResponse, ChatCompletionStreamResponse,
-UsageInfo, `return_token_ids`, ErrorResponse). What a server adds beyond that is passed over.
+UsageInfo, `return_token_ids`, ErrorResponse). Further fields of a server are ignored.
 """
 from typing import Any, NamedTuple
 
@@ -9,13 +9,13 @@ import msgspec
 
 
 class Details(msgspec.Struct):
-    """Which of the tokens of a prompt a prefix cache gave."""
+    """Tokens of a prompt from a prefix cache."""
 
     cached_tokens: int | None = None
 
 
 class Usage(msgspec.Struct):
-    """Tokens so far, or in all."""
+    """Numbers of tokens so far, or in total."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -23,7 +23,7 @@ class Usage(msgspec.Struct):
 
 
 class Part(msgspec.Struct):
-    """What a message adds to an answer in chat, or a whole answer."""
+    """The delta of a message in chat, or a whole answer."""
 
     content: str | None = None
     reasoning: str | None = None
@@ -33,7 +33,7 @@ class Part(msgspec.Struct):
 
 
 class Choice(msgspec.Struct):
-    """One of the answers; we ask for one."""
+    """One of the answers; one is requested."""
 
     text: str | None = None
     delta: Part | None = None
@@ -53,15 +53,15 @@ class Body(msgspec.Struct):
 
 
 class Message(NamedTuple):
-    """What a message says.
+    """The content of a message.
 
-    content : it holds text, reasoning or a call of a tool, if only a part of it.
-    text : of the answer; reasoning is none.
-    token_ids : that the server says it holds; None: it says none.
+    content : whether it holds text, reasoning or (part of) a call of a tool.
+    text : of the answer, without reasoning.
+    token_ids : of the message; None: the server does not list them.
     finish_reason : why the answer ends here; None: it does not.
-    usage : tokens so far; None: it does not say.
-    error : what went wrong; None: nothing.
-    has_choices : False for one that tells usage alone.
+    usage : tokens so far; None: not in the message.
+    error : text of an error; None: no error.
+    has_choices : False for a message with usage alone.
     """
 
     content: bool
@@ -74,19 +74,19 @@ class Message(NamedTuple):
 
 
 class NoMessage(Exception):
-    """What came is no message: not UTF-8, not JSON, or of other types."""
+    """The data are no message: not UTF-8, not JSON, or of other types."""
 
 
 _decode = msgspec.json.Decoder(Body).decode
 
 
 def message_of(data: bytes) -> Message:
-    """Return what a message says.
+    """Return the content of a message.
 
     Raises
     ------
     NoMessage
-        It cannot be read.
+        The data cannot be parsed.
     """
     try:
         body = _decode(data)
@@ -106,7 +106,7 @@ def message_of(data: bytes) -> Message:
 
 
 def error_of(data: bytes) -> str:
-    """Return what an answer with an error status says, on one line."""
+    """Return the text of an answer with an error status, on one line."""
     try:
         body = _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -115,7 +115,7 @@ def error_of(data: bytes) -> str:
 
 
 def shown(data: bytes, most: int = 300) -> str:
-    """Return bytes as text on one line, the beginning of it."""
+    """Return the beginning of bytes as text on one line."""
     return " ".join(data[:most].decode("utf-8", "replace").split()) + ("..." if len(data) > most else "")
 
 

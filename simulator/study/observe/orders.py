@@ -12,10 +12,10 @@ PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
 
 
 class Manner(NamedTuple):
-    """How requests are sent.
+    """The form in which requests are sent.
 
-    model : name that the server knows. api : one of PATHS. streams : answers come token by token. timeout_s : of each.
-    pace : of words, for chat.
+    model : name on the server. api : one of PATHS. streams : answers are streamed. timeout_s : per request.
+    pace : tokens per word, for chat.
     """
 
     model: str
@@ -33,14 +33,14 @@ class Orders:
         self._adapters = list(workload.labels.get("adapter", ()))
         self._answers = {}
         self.output_tokens = outputs_of(workload)
-        """int64 (n,), how many tokens each answer is to have."""
+        """int64 (n,), requested number of tokens of each answer."""
 
     def keeps(self, row: int) -> bool:
-        """Say whether a later prompt repeats the answer."""
+        """Return whether a later prompt repeats the answer."""
         return row in self._prompts.repeated
 
     def learn(self, row: int, text: list[str], token_ids: list[int]) -> None:
-        """Remember an answer for prompts that repeat it."""
+        """Store an answer for prompts that repeat it."""
         if self._manner.api == "chat":
             self._answers[row] = "".join(text)
         else:
@@ -49,7 +49,7 @@ class Orders:
     def order(self, row: int, due_ns: int) -> Order:
         """Return a request.
 
-        due_ns : when it is sent; a client that gives up at an instant of the workload's waits until then.
+        due_ns : when it is sent; a client that gives up at an instant of the workload's clock waits until then.
         """
         manner, timeout_s, deadline_ns = self._manner, self._manner.timeout_s, int(self._demands["deadline_ns"][row])
         left_s = (deadline_ns - due_ns) / 1e9 if deadline_ns >= 0 else timeout_s
@@ -71,9 +71,9 @@ class Orders:
 
 
 def limits_of(output_tokens: int, streams: bool) -> dict:
-    """Return what makes an answer so long, no more and no less, and streams it.
+    """Return the keys for an answer of exactly this length, with or without streaming.
 
-    Source of the keys: vllm-project/vllm, vllm/entrypoints/openai/protocol.py; greedy, as its benchmark asks
+    Source of the keys: vllm-project/vllm, vllm/entrypoints/openai/protocol.py; greedy, as in its benchmark
     (vllm/benchmarks/lib/endpoint_request_func.py at 02cfb534).
     """
     asked = {"max_tokens": output_tokens, "min_tokens": output_tokens, "ignore_eos": True, "temperature": 0.0,
@@ -84,5 +84,5 @@ def limits_of(output_tokens: int, streams: bool) -> dict:
 
 
 def outputs_of(workload: Workload) -> np.ndarray:
-    """Return how many tokens each answer has in the workload, int64 (n,)."""
+    """Return the number of tokens of each answer in the workload, int64 (n,)."""
     return np.clip(workload.outcomes["output_tokens"], 1, workload.demands["max_tokens"]).astype(np.int64)

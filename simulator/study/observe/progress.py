@@ -1,4 +1,4 @@
-"""How far a measurement is: a bar on a terminal."""
+"""Progress of a measurement: a bar on a terminal."""
 import sys
 import time
 
@@ -9,11 +9,11 @@ BAR = "{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} requests{postfix}"
 
 
 class ObserveProgress:
-    """Shows requests that have ended and those that failed.
+    """Shows the numbers of ended and failed requests.
 
     A context manager. Without a terminal there is no bar.
 
-    total : requests; None: nobody knows. quiet : show nothing.
+    total : requests; None: not known. quiet : show nothing.
     """
 
     def __init__(self, total: int | None, quiet: bool):
@@ -33,7 +33,7 @@ class ObserveProgress:
     def show(self, is_ok: bool, elapsed_s: float) -> None:
         """Count a request.
 
-        elapsed_s : since the first one was planned.
+        elapsed_s : since the planned time of the first one.
         """
         self._ended += 1
         self._failed += not is_ok

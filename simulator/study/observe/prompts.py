@@ -1,8 +1,8 @@
-"""What prompts say: token ids, or words, such that who shares a stream of tokens in the workload shares it on the wire.
+"""Prompts as token ids or words: requests that share a token stream in the workload share it on the wire.
 
-A token is known by its stream and its place in it. What stands there is drawn from these two and the seed, so that
+A token is known by its stream and its position in it. Its id or word is drawn from these two and the seed, so that
 equal beginnings of streams are equal texts, and others differ. Where a prompt holds the answer to an earlier request,
-it is the one that the server gave, where that is known.
+it is the server's own answer, where that is known.
 """
 from typing import NamedTuple
 
@@ -12,11 +12,11 @@ from simulator.domain import records
 from simulator.workload.base import Workload
 from simulator.workload.own_draws import uniforms
 
-# Of the vocabularies in models/ the smallest has 32,000 (Llama 2); the first ids are control tokens and single bytes
-# there.
+# Of the vocabularies in models/ the smallest has 32,000 (Llama 2); its first ids are control tokens and single bytes
+# in that vocabulary.
 FIRST_ID, NUM_IDS = 1_000, 31_000
 
-# Short words of English, which tokenizers of today have as tokens of their own, mostly; a probe tells how many they
+# Short English words, most of which are one token in current tokenizers; a probe measures how many tokens they
 # are.
 _TEXT = """
 the of and to in is that it was for on are with as his they at be this from have or by one had not but what all were
@@ -30,7 +30,7 @@ WORDS = tuple(_TEXT.split())
 class Piece(NamedTuple):
     """A part of a prompt.
 
-    answer_to : row whose answer it repeats; -1: it is drawn.
+    answer_to : row of the request with this answer; -1: the piece is drawn.
     """
 
     stream: int
@@ -39,9 +39,9 @@ class Piece(NamedTuple):
 
 
 class Pace(NamedTuple):
-    """How many tokens a server makes of words.
+    """The number of tokens that a server makes of words.
 
-    So many each, and some for whatever stands around a text.
+    Each word has `tokens_per_word`; `fixed_tokens` is the chat template's part.
     """
 
     tokens_per_word: float
@@ -61,10 +61,10 @@ class Prompts:
         self._seed, self._ids, self._salt = seed, ids, salt
         streams = self._segments["stream"]
         self.repeated = set((streams[streams & 3 == records.output_stream(0)] >> 2).tolist())
-        """Rows whose answers stand in prompts."""
+        """Rows of requests with answers that are repeated in prompts."""
 
     def pieces(self, row: int) -> list[Piece]:
-        """Return what the prompt of a request is made of."""
+        """Return the parts of the prompt of a request."""
         begin, count = (int(self._demands[name][row]) for name in ("segments_begin", "num_segments"))
         if not count:
             return [Piece(records.own_stream(row), int(self._lengths[row]), -1)]
@@ -72,9 +72,9 @@ class Prompts:
                 for stream, num_tokens in self._segments[begin:begin + count].tolist()]
 
     def token_ids(self, row: int, answers: dict[int, list[int]]) -> list[int]:
-        """Return a prompt as token ids, as many as the workload has.
+        """Return a prompt as token ids, in the length that the workload has.
 
-        answers : token ids of answers, by row. What is missing of one is drawn.
+        answers : token ids of answers, by row. Missing ids are drawn.
         """
         found = []
         for piece in self.pieces(row):
@@ -102,7 +102,7 @@ class Prompts:
                 turns[-1]["content"] += " " + text
             else:
                 turns.append({"role": role, "content": text})
-        if turns[-1]["role"] == "assistant":        # somebody has to ask
+        if turns[-1]["role"] == "assistant":        # chat needs a user's turn at the end
             turns.append({"role": "user", "content": self.words(records.own_stream(row), 1)})
         return turns
 

@@ -1,4 +1,4 @@
-"""What of a workload cannot be sent to a server, and why; what is told before it is."""
+"""Workloads that cannot be sent to a server, and why; warnings before the load."""
 import numpy as np
 
 from simulator.errors import InputErrors, KeyFault
@@ -9,12 +9,12 @@ SHOWN = 5                       # names in a message
 
 
 def check_sendable(workload: Workload, num_processes: int = 1) -> None:
-    """Refuse what cannot be sent.
+    """Refuse a workload that cannot be sent.
 
     Raises
     ------
     InputErrors
-        All of it.
+        All reasons.
     """
     faults = []
     if not len(workload):
@@ -38,7 +38,7 @@ def check_sendable(workload: Workload, num_processes: int = 1) -> None:
 def longer_than(workload: Workload, max_model_len: int | None) -> str | None:
     """Return a sentence if texts are longer than a server takes.
 
-    None: none is, or nobody knows.
+    None: no text is, or the limit is not known.
     """
     if max_model_len is None:
         return None

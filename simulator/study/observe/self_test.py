@@ -1,6 +1,6 @@
-"""What this client can take, measured on loopback: messages a second, and how late it sends.
+"""The capacity of this client, measured on loopback: messages a second, and how late it sends.
 
-The client is the one that measures servers, all of it; so what it cannot do here it cannot do there.
+The whole client of real measurements runs here; a rate that it cannot reach here it cannot reach there.
 """
 import asyncio
 import json
@@ -13,17 +13,17 @@ from simulator.study.observe.clock import Clock
 from simulator.study.observe.loopback import Loopback
 from simulator.study.observe.sender import Load, Seen, Sender
 
-STREAMS = 32                    # side by side, of as many messages as come
+STREAMS = 32                    # side by side, each as fast as it can
 MANY = 1_000_000_000
-RATE_PER_S = 500                # of requests with one token each, whose lag is measured
+RATE_PER_S = 500                # of requests with one token each, for the lag
 PERCENTILES = (50, 99)
 LEAD_NS = 50_000_000
 
 
 def self_test(duration_s: float) -> dict:
-    """Measure for so long, and return what server.json has of it.
+    """Measure for some seconds, and return the entry for server.json.
 
-    Half of the time as many messages as the client takes come by `STREAMS` streams; then requests go out at
+    For half of the time `STREAMS` streams deliver as many messages as the client can read; then requests are sent at
     `RATE_PER_S`.
     """
     with Loopback() as server:
@@ -35,7 +35,7 @@ def self_test(duration_s: float) -> dict:
 
 
 async def _flood(url: str, duration_s: float) -> float:
-    """Return the messages a second that come by many streams."""
+    """Return the messages a second that are read from many streams."""
     clock, answers = Clock(), [Answer() for _ in range(STREAMS)]
     order = _order(MANY, timeout_s=duration_s)
     async with Client(url, clock) as client:
@@ -54,17 +54,17 @@ async def _ticks(url: str, duration_s: float) -> list[float]:
 
 
 def lag_ns(seen: Seen) -> int:
-    """Return how much later than it could a request was sent.
+    """Return how much later than possible a request was sent.
 
-    It could when it was planned, or when a place in flight was free.
+    The earliest possible instant is the planned one, or when a place in flight was free.
     """
     return seen.answer.sent_ns - seen.free_ns
 
 
 class Ticks:
-    """Requests of one token at equal distances.
+    """Requests of one token at equal intervals.
 
-    Workload, source and orders in one, as a Load takes them.
+    Workload, source and orders in one, in the form that a Load takes.
     """
 
     is_fixed = True
@@ -78,23 +78,23 @@ class Ticks:
 
     @property
     def next_ns(self) -> int | None:
-        """When the next one is due."""
+        """Due time of the next request."""
         return (self._count - self.num_left) * self._period_ns if self.num_left else None
 
     def take(self) -> int:
-        """Return the number of the next one."""
+        """Return the number of the next request."""
         self.num_left -= 1
         return self._count - self.num_left - 1
 
     def ended(self, row: int, status: int, now_ns: int) -> None:
-        """Nobody waits for it."""
+        """Do nothing: no request waits for the end of another."""
 
     def keeps(self, row: int) -> bool:
-        """Nobody repeats an answer."""
+        """Return False: no prompt repeats an answer."""
         return False
 
     def order(self, row: int, due_ns: int) -> Order:
-        """Return the request, which is always the same."""
+        """Return the request; all are equal."""
         return _order(1, timeout_s=10.0)
 
 

@@ -1,4 +1,4 @@
-"""Sends requests when they are due, whatever is outstanding, and tells the workload when they have ended."""
+"""Sends requests when they are due, however many are outstanding, and reports their ends to the workload."""
 import asyncio
 from collections import deque
 from collections.abc import Callable
@@ -13,14 +13,14 @@ from simulator.study.observe.clock import Clock, sleep_or
 from simulator.study.observe.orders import Orders
 from simulator.workload.base import Workload
 
-STOP_LOOK_S = 0.05              # how often a signal is looked for
+STOP_LOOK_S = 0.05              # interval of checks for a signal
 
 
 class Seen(NamedTuple):
     """A request that has ended.
 
-    planned_ns : when the workload wants it sent. free_ns : when a place among those in flight was free for it, by the
-    workload or by us, if it had to wait for one; else as planned. Both as answer's times.
+    planned_ns : planned time of sending. free_ns : when a place in flight was free for it, if the workload or the
+    client made it wait for one; else as planned. Both in the clock of the answer's times.
     """
 
     row: int
@@ -30,13 +30,13 @@ class Seen(NamedTuple):
 
 
 class Load(NamedTuple):
-    """What is to be sent.
+    """The requests to be sent.
 
-    workload, source : requests, and simulator.engine.sources.live.Live of them. most : in flight at once; None: no
-    limit. share : (k, n), every n-th row from k on, of requests whose times are fixed; others are another process's.
-    end_ns : of the workload's clock; nobody comes at or after it, None: no end.
-    num_measured : rows that are no warm-ups; these stand behind them.
-    waits : bool (n,), requests that have times of their own and wait for places of the workload's; None: nobody does.
+    workload, source : requests, and their simulator.engine.sources.live.Live. most : in flight at once; None: no
+    limit. share : (k, n), every n-th row from k on, of requests with fixed times; the others are another process's.
+    end_ns : of the workload's clock; no request is sent at or after it, None: no end.
+    num_measured : number of measured rows; warm-ups follow them.
+    waits : bool (n,), requests with times of their own that wait for places of the workload; None: there are none.
     """
 
     workload: Workload
@@ -50,7 +50,7 @@ class Load(NamedTuple):
 
 
 def waiting_rows(workload: Workload) -> np.ndarray | None:
-    """Return which requests have times of their own and wait for places."""
+    """Return a mask of requests that have times of their own and wait for places."""
     script = workload.script
     if script is None or not any(group.has_times and group.slots is not None for group in script.groups):
         return None
@@ -66,9 +66,9 @@ def waiting_rows(workload: Workload) -> np.ndarray | None:
 class Sender:
     """Sends a load.
 
-    client, clock : the server, and time, whose 0 is that of the workload's.
-    tell : called with each Seen as it ends, and when the first request was planned that is no warm-up.
-    stops : says whether to stop, by a signal: what is under way is given up.
+    client, clock : the server, and time, from the workload's 0.
+    tell : callback, called with each Seen as it ends, and the planned time of the first measured request.
+    stops : returns whether to stop, after a signal: requests in flight are given up.
     """
 
     def __init__(self, load: Load, client: Client, clock: Clock, tell: Callable[[Seen, int], None],
@@ -81,9 +81,9 @@ class Sender:
         self._num_in_flight = 0
         self._fault: BaseException | None = None
         self.first_ns: int | None = load.source.next_ns if load.source.is_fixed else None
-        """When the first request was planned that is no warm-up; None: it has not come."""
+        """Planned time of the first measured request; None: it was not sent yet."""
         self.was_stopped = False
-        """A signal, or the end of the load, ended it before all had come."""
+        """Whether a signal, or the end of the load, stopped it before all were sent."""
 
     async def run(self) -> None:
         """Send all, and wait for the last answer."""
@@ -113,7 +113,7 @@ class Sender:
         if source.is_fixed and row % step != place:
             source.take()
             return
-        if source.is_fixed:         # who comes next is known: what it sends is ready when its time has come
+        if source.is_fixed:         # the next request is known: its body is made before its time
             ahead = self._orders.order(row, due_ns)
         until_ns = due_ns if self._load.end_ns is None else min(due_ns, self._load.end_ns)
         if await self._clock.wait_until(until_ns, self._changed, lambda: self._still(due_ns)) and until_ns == due_ns:
@@ -141,7 +141,7 @@ class Sender:
 
     def _forget(self, task: asyncio.Task) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (fault := task.exception()) is not None:    # of the program: answers' are in them
+        if not task.cancelled() and (fault := task.exception()) is not None:    # a fault of the program
             self._fault = self._fault or fault
             self._changed.set()
 
@@ -150,7 +150,7 @@ class Sender:
         try:
             await self._client.exchange(ahead or self._orders.order(row, free_ns), answer)
         except asyncio.CancelledError:
-            if answer.is_done:      # and the end of its stream was waited for
+            if answer.is_done:      # only the end of its stream was missing
                 answer.close()
             answer.fail("interrupted", "the load generator was stopped")
             answer.end_ns = answer.end_ns or self._clock.now_ns()
@@ -171,8 +171,8 @@ class Sender:
         self._changed.set()
 
     async def _end_all(self) -> None:
-        """Wait for what is under way, or give it up; what waits in the queue was never sent."""
-        await asyncio.sleep(0)      # one that has not begun would not notice
+        """Wait for requests in flight, or give them up; requests in the queue were never sent."""
+        await asyncio.sleep(0)      # a task that has not started would not notice
         if self.was_stopped or self._fault is not None:
             for task in self._tasks:
                 task.cancel()
@@ -185,7 +185,7 @@ class Sender:
 
 
 def _status_of(answer: Answer) -> int:
-    """Return what the workload is told of an end: whether those that wait for it may come."""
+    """Return the status for the workload: it decides whether dependent requests may be sent."""
     if answer.status == OK:
         return records.COMPLETED
     if answer.status in ("timeout", "gave_up"):

@@ -1,4 +1,4 @@
-"""What a server says of itself, before and after."""
+"""Facts of a server, before and after a load: models, version, metrics."""
 import json
 import re
 from typing import NamedTuple
@@ -8,10 +8,10 @@ from simulator.study.observe.client import Client
 from simulator.study.observe.messages import error_of
 
 SHOWN = 5                       # names in a message
-LOOK_S = 10.0                   # for an answer to a question that costs a server nothing
+LOOK_S = 10.0                   # for an answer to a query that costs a server nothing
 SAMPLE = re.compile(r"(?P<name>[a-zA-Z_:][\w:]*)(?:\{(?P<labels>.*)\})? (?P<value>\S+)(?: -?\d+)?")
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-FLAGS = "_config_info"          # how vLLM tells its flags: as labels of vllm:cache_config_info
+FLAGS = "_config_info"          # vLLM's flags are labels of the metric vllm:cache_config_info
 
 
 class Served(NamedTuple):
@@ -32,7 +32,7 @@ async def served_models(client: Client, url: str, key_name: str) -> dict[str, Se
     Raises
     ------
     InputErrors
-        Nobody answers, or not as servers of this interface do.
+        The server does not answer, or not as servers of this interface do.
     """
     try:
         status, content = await client.get("/v1/models", LOOK_S)
@@ -53,12 +53,12 @@ async def served_models(client: Client, url: str, key_name: str) -> dict[str, Se
 def check_served(models: dict[str, Served], names: dict[str, str], url: str) -> None:
     """Refuse names that a server does not serve.
 
-    names : model or adapter -> who names it.
+    names : model or adapter -> the option or key that names it.
 
     Raises
     ------
     InputErrors
-        Each of them, by who names it.
+        All of the names, grouped by option or key.
     """
     valid, unknown = ", ".join(sorted(models)) or "no model", {}
     for name, who in names.items():
@@ -72,7 +72,7 @@ def check_served(models: dict[str, Served], names: dict[str, str], url: str) -> 
 
 
 async def version_of(client: Client) -> str | None:
-    """Return what /version says, as vLLM has it; None: nothing."""
+    """Return the version from /version, in vLLM's format; None: there is none."""
     try:
         status, content = await client.get("/version", LOOK_S)
         told = json.loads(content)
@@ -97,7 +97,7 @@ async def metrics_of(client: Client, url: str | None) -> dict[str, float] | str:
 def samples_of(text: str) -> dict[str, float]:
     """Return the samples of a page in Prometheus' text format.
 
-    By name and labels, as they stand there.
+    Keys are name and labels, as on the page.
     """
     found = {}
     for line in text.splitlines():
@@ -114,7 +114,7 @@ def samples_of(text: str) -> dict[str, float]:
 
 
 def flags_in(metrics: dict[str, float] | str) -> dict[str, str]:
-    """Return the flags of a server, where its metrics tell them as labels."""
+    """Return the flags of a server, where they are labels of its metrics."""
     found = {}
     for key in metrics if isinstance(metrics, dict) else ():
         name, _, labels = key.partition("{")

@@ -1,8 +1,8 @@
-r"""Server-sent events from bytes as they come, whatever pieces they come in.
+r"""Server-sent events from bytes in pieces of any size.
 
-Source: WHATWG, HTML Living Standard, section 9.2.6 (parsing an event stream): UTF-8 without its mark, lines that end
-with \n, \r\n or \r, events that end with an empty line, `data:` lines joined by \n, lines that begin with `:` are
-comments. An event that no empty line ends is none.
+Source: WHATWG, HTML Living Standard, section 9.2.6 (parsing an event stream): UTF-8 without its byte order mark, lines
+that end with \n, \r\n or \r, events that end with an empty line, `data:` lines joined by \n, lines that begin with `:`
+are comments. An event without an empty line at its end is discarded.
 """
 from typing import NamedTuple
 
@@ -17,15 +17,15 @@ class Event(NamedTuple):
 
 
 class EventParser:
-    """Cuts a stream into events.
+    """Splits a stream into events.
 
-    Characters are decoded by who reads the data, which is whole then.
+    The reader of the data decodes the characters; the data of an event are whole.
     """
 
     def __init__(self):
         self._rest = b""
-        self._began = False         # the mark, if there is one, is behind us
-        self._skips_lf = False      # the last byte was \r, whose \n may follow
+        self._began = False         # the byte order mark, if any, has been read
+        self._skips_lf = False      # the last byte was \r; a \n may follow
 
     def feed(self, received: bytes) -> list[Event]:
         """Return the events that are complete with these bytes."""

@@ -1,4 +1,4 @@
-"""What a measurement amounts to: counts, latencies, and whether it says anything of the server."""
+"""Summary of a measurement: counts, latencies, and a verdict on whether it measures the server."""
 from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -11,20 +11,20 @@ from simulator.study.observe.answer import OK
 from simulator.study.observe.self_test import lag_ns
 from simulator.study.observe.sender import Seen
 
-# A client that sends later than that at p99 is what is measured: 2 ms, or a fiftieth of the median TTFT where that is
+# A p99 of the lag above this measures the client: 2 ms, or a fiftieth of the median TTFT where that is
 # more.
 LAG_MS, LAG_SHARE = 2.0, 0.02
-FAILED_SHARE, SHORT_SHARE = 0.05, 0.01      # more of them, and the measurement is of something else
+FAILED_SHARE, SHORT_SHARE = 0.05, 0.01      # shares above which another load was measured than the planned one
 LATENCIES = (("TTFT", "ttft_ms"), ("  planned", "ttft_from_planned_ms"), ("TPOT", "tpot_ms"), ("ITL", "itl_ms"),
              ("E2EL", "e2el_ms"), ("  planned", "e2el_from_planned_ms"), ("lag", "lag_ms"),
              ("queue", "client_queue_ms"))
 
 
 class Measured(NamedTuple):
-    """What was measured.
+    """The data of a measurement.
 
-    seen : requests that have ended, warm-ups left out. unsent : that never came. asked : int64 (n,), output tokens by
-    row. is_complete : neither a signal nor the end of the load cut it. streams : answers came token by token.
+    seen : requests that have ended, warm-ups left out. unsent : number never sent. asked : int64 (n,), output tokens by
+    row. is_complete : neither a signal nor the end of the load cut it. streams : answers are streamed token by token.
     """
 
     seen: list[Seen]
@@ -55,7 +55,7 @@ def summary_of(measured: Measured) -> dict:
 
 
 def _samples(good: list[Seen]) -> dict[str, list[float]]:
-    """Return latencies in ns, of requests that are well."""
+    """Return latencies in ns, of successful requests."""
     streamed = [each for each in good if each.answer.times_ns]
     return {
         "ttft_ms": [each.answer.first_token_ns - each.answer.sent_ns for each in streamed],
@@ -68,7 +68,7 @@ def _samples(good: list[Seen]) -> dict[str, list[float]]:
 
 
 def _verdict(measured: Measured, good: list[Seen], latencies: dict[str, dict]) -> dict:
-    """Say whether the measurement is one of the server, with the numbers that decide."""
+    """Return whether the measurement is valid for the server, with the deciding numbers."""
     ended = measured.unsent + sum(each.answer.status != "interrupted" for each in measured.seen)
     told = [each for each in good if each.answer.output_tokens is not None]
     short = [each for each in told if each.answer.output_tokens < measured.asked[each.row]]
@@ -87,7 +87,7 @@ def _verdict(measured: Measured, good: list[Seen], latencies: dict[str, dict]) -
 
 
 def warnings_of(summary: dict, self_test: dict | None) -> list[str]:
-    """Return what a reader has to know, a sentence each."""
+    """Return warnings for the reader, a sentence each."""
     verdict, found = summary["verdict"], []
     if verdict["client_bound"]:
         found.append(f"client-bound: p99 of the lag is {verdict['lag_p99_ms']:,.2f} ms, more than "
@@ -139,14 +139,14 @@ def _words(verdict: dict) -> str:
 
 
 def _span_s(sent: list[Seen]) -> float:
-    """Return the time from the first request sent to the last end."""
+    """Return the time from the first request sent to the last end, in s."""
     if not sent:
         return 0.0
     return (max(each.answer.end_ns for each in sent) - min(each.answer.sent_ns for each in sent)) / 1e9
 
 
 def _peak(seen: list[Seen]) -> int:
-    """Return the most messages that came in one whole second of the clock."""
+    """Return the most messages that were read in one whole second of the clock."""
     seconds = [np.frombuffer(each.answer.times_ns, np.int64) // 1_000_000_000 for each in seen if each.answer.times_ns]
     return int(np.unique(np.concatenate(seconds), return_counts=True)[1].max()) if seconds else 0
 

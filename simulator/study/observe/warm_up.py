@@ -1,4 +1,4 @@
-"""Requests before the load that is measured: one that tells how long words are, and those that warm a server up."""
+"""Requests before the measured load: probes for the tokens per word, and warm-ups of the server."""
 import asyncio
 from collections.abc import Callable
 
@@ -14,16 +14,16 @@ from simulator.study.observe.sender import STOP_LOOK_S
 from simulator.workload.base import Workload
 
 PROBE_WORDS = 256
-SIDE_BY_SIDE = 8                # requests that warm up, at once
+SIDE_BY_SIDE = 8                # warm-ups at once
 
 
 async def pace_of(client: Client, model: str, prompts: Prompts, timeout_s: float) -> Pace:
-    """Ask a server how many tokens it makes of words: of one, and of many, since some stand around every text.
+    """Measure the tokens per word on a server: of one word and of many, since the template adds some to each text.
 
     Raises
     ------
     InputErrors
-        It does not say.
+        The server does not report it.
     """
     counts = []
     for num_words in (1, PROBE_WORDS):
@@ -45,14 +45,14 @@ async def pace_of(client: Client, model: str, prompts: Prompts, timeout_s: float
 
 async def prewarm(client: Client, clock: Clock, workload: Workload, orders: Orders, duration_s: float,
                   stops: Callable[[], bool]) -> dict:
-    """Send requests like those of a workload for so long, `SIDE_BY_SIDE` at once.
+    """Send requests like those of a workload for some seconds, `SIDE_BY_SIDE` at once.
 
-    orders : of prompts that share nothing with those that are measured. stops : says whether to stop earlier.
+    orders : of prompts that share nothing with measured ones. stops : returns whether to stop earlier.
 
     Returns
     -------
     dict
-        How many there were, and how many failed.
+        Number of requests, and number of failures.
     """
     end_ns, rows = clock.now_ns() + round(duration_s * 1e9), iter(range(1 << 62))
     statuses = []

@@ -1,1 +1,1 @@
-"""What studies came to, for people."""
+"""Reports of studies."""

@@ -1,4 +1,4 @@
-"""Two capacity searches side by side: differences of their answers, paired by seeds where both have the same."""
+"""Two capacity searches side by side: differences of their answers, paired by common seeds."""
 import math
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from simulator.study.sweep.identity import canonical
 
 
 class Pair(NamedTuple):
-    """The answers at a point that both have; `seeds` : that both have, too."""
+    """The answers at a point of both searches; `seeds` : common seeds."""
 
     point: dict[str, Any]
     own: dict[str, Any]
@@ -22,12 +22,12 @@ class Pair(NamedTuple):
 
 
 def other_name(own: dict[str, Any], other: dict[str, Any]) -> str:
-    """Return what the search to compare with is called."""
+    """Return the name of the search to compare with."""
     return other["name"] if other["name"] != own["name"] else f"{other['name']} (against)"
 
 
 def pairs_of(own: dict[str, Any], other: dict[str, Any]) -> list[Pair]:
-    """Return the points that both have."""
+    """Return the points that both searches have."""
     theirs = {canonical(each.get("point", {})): each for each in other.get("points") or [other]}
     found = []
     for each in own.get("points") or [own]:
@@ -48,7 +48,7 @@ def paired(pair: Pair) -> Estimate:
 
 
 def against_table(own: dict[str, Any], other: dict[str, Any]) -> Section:
-    """Return the answers of both, and their differences."""
+    """Return the answers of both searches, and their differences."""
     title, pairs = f"Against {other_name(own, other)}", pairs_of(own, other)
     count = len(own.get("points") or [own])
     if not pairs:
@@ -77,7 +77,7 @@ def _slo(content: dict[str, Any]) -> Any:
 
 
 def against_chart(own: dict[str, Any], other: dict[str, Any]) -> list[Chart]:
-    """Return what the seeds of both say the capacity is, as distributions."""
+    """Return the distributions of the capacity over the seeds of both searches."""
     pairs = [pair for pair in pairs_of(own, other) if pair.own.get("by_seed") and pair.other.get("by_seed")
              and pair.own["vary"] == pair.other["vary"]]
     charts = []

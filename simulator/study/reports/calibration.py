@@ -1,4 +1,4 @@
-"""The report of a calibration: predicted against measured, grades, and how sure the fitted values are."""
+"""The report of a calibration: predicted against measured, grades, and intervals of the fitted values."""
 import math
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,7 @@ def _verdict(content: dict[str, Any]) -> str:
 
 
 def _is_good(content: dict[str, Any]) -> bool:
-    """Say whether it predicts what nothing was fitted to, and nothing of that poorly."""
+    """Return whether the fit transfers and no held-out grade is poor."""
     held = content["held_out"] or {}
     return content["transfers"] is True and all(
         held[name]["request_level"]["quality"] != POOR for name in METRICS if held.get(name))
@@ -104,7 +104,7 @@ def _coefficients(content: dict[str, Any]) -> list[Section]:
 
 
 def _all_grades(content: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
-    """Return what was graded: of what was held out first; side, metric and grade."""
+    """Return the grades, held-out data first: side, metric and grade."""
     return [(SIDES[side], name, content[side][name]) for side in SIDES if content[side] is not None
             for name in METRICS if content[side].get(name) is not None]
 
@@ -127,7 +127,7 @@ def _grades(content: dict[str, Any]) -> Section:
 
 
 def _levels(content: dict[str, Any]) -> Section:
-    """Return mean and percentiles of both sides, with the noise of what was measured."""
+    """Return mean and percentiles of both sides, with the noise of the measurements."""
     rows = []
     for side, name, found in _all_grades(content):
         floor, within = found["noise_floor"] or {}, found["within_noise"] or {}
@@ -140,7 +140,7 @@ def _levels(content: dict[str, Any]) -> Section:
 
 
 def _errors(content: dict[str, Any]) -> list[Chart]:
-    """Return the errors of means and percentiles before the noise of what was measured."""
+    """Return the errors of means and percentiles against the noise of the measurements."""
     charts = []
     for side, title in SIDES.items():
         found = [(name, each) for where, name, each in _all_grades(content) if where == title]
@@ -165,7 +165,7 @@ def _errors(content: dict[str, Any]) -> list[Chart]:
 
 
 def _sureness(content: dict[str, Any]) -> list[Chart]:
-    """Return the intervals of fitted values, relative to these."""
+    """Return the intervals of fitted values, relative to the values."""
     keys = content["coefficients"]
     short = short_keys(keys)
     known = {key: each for key, each in keys.items() if each["value"]}
@@ -184,7 +184,7 @@ def _sureness(content: dict[str, Any]) -> list[Chart]:
 
 
 def _counts(content: dict[str, Any]) -> Section:
-    """Return what became of the requests that were measured: none is left out silently."""
+    """Return the outcomes of the measured requests: none is left out silently."""
     rows = [(title, *(f"{count:,}" for count in content[side]["counts"].values()))
             for side, title in SIDES.items() if content[side] is not None]
     names = next(content[side]["counts"] for side in SIDES if content[side] is not None)

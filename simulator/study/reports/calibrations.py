@@ -15,7 +15,7 @@ AT = (10, 25, 50, 75, 90, 99)
 
 
 def other_name(content: dict[str, Any], other: dict[str, Any]) -> str:
-    """Return what the calibration to compare with is called."""
+    """Return the name of the calibration to compare with."""
     return other["name"] if other["name"] != content["name"] else f"{other['name']} (against)"
 
 
@@ -71,7 +71,7 @@ def against_charts(content: dict[str, Any], other: dict[str, Any], measured: Mea
                    theirs: Measured) -> list[Chart]:
     """Return the distributions of errors of both.
 
-    Of what was held out or, without it, of training.
+    Of held-out data or, without any, of training.
     """
     charts = []
     for metric, label in LABELS.items():

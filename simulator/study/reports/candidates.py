@@ -16,7 +16,7 @@ MOST_POINTS = 2000              # of the cloud behind a front
 
 
 def pareto_charts(tuned: Any) -> list[Chart]:
-    """Return the front of each pair of objectives, before all that are feasible."""
+    """Return the front of each pair of objectives, on top of all feasible candidates."""
     keys, charts = list(tuned.objectives), []
     for number, (one, two) in enumerate((one, two) for at, one in enumerate(keys) for two in keys[at + 1:]):
         x, y = (tuned.values(key, tuned.ranked) for key in (one, two))
@@ -80,7 +80,7 @@ def _spread(values: np.ndarray) -> tuple[float, float, float]:
 
 
 def _keys(tuned: Any) -> dict[str, dict[str, str]]:
-    """Return the feasible candidates by what they are, whatever columns the other study has."""
+    """Return the feasible candidates by their assignment, without empty columns."""
     first = tuned.columns.index(next(iter(tuned.objectives))) if tuned.columns else 0
     own = ["layout", *tuned.columns[6:first]]
     return {canonical({key: row[key] for key in own if row[key]}): row for row in tuned.ranked}
@@ -96,7 +96,7 @@ def _name(tuned: Any, other: Any) -> str:
 
 
 def against_tables(tuned: Any, other: Any) -> list[Section]:
-    """Return differences of candidates that both have, in all and one by one."""
+    """Return differences of candidates that both studies have, in all and one by one."""
     title, pairs = f"Against {_name(tuned, other)}", _pairs(tuned, other)
     keys = [key for key in tuned.objectives if key in other.objectives]
     if not keys or not pairs:
@@ -126,7 +126,7 @@ def against_tables(tuned: Any, other: Any) -> list[Section]:
 
 
 def _apart(tuned: Any, key: str, *rows: dict[str, str]) -> Estimate:
-    """Return the difference of two values, with the half-width of values that have nothing in common."""
+    """Return the difference of two values, with the half-width for unrelated values."""
     one, two = tuned.values(key, list(rows))
     return Estimate(float(one - two), float(np.sqrt(np.square(tuned.values(f"{key}.ci", list(rows))).sum())))
 

@@ -25,7 +25,7 @@ from simulator.study.sweep.segments import checked, read_all
 from simulator.study.telling.said import AGAIN, Said
 
 VERDICTS = (("pass", 2), ("fail", 1), ("pass, undecided", 4), ("fail, undecided", 3), ("thin", 0))      # word, style
-MOST_POINTS = 12                # of a study with axes, whose searches are drawn
+MOST_POINTS = 12                # of a study with axes: number of searches that are drawn
 
 
 def capacity_told(directory: Path, against: Path | None) -> Told:
@@ -67,7 +67,7 @@ def capacity_told(directory: Path, against: Path | None) -> Told:
 
 
 def current(answer: dict[str, Any]) -> dict[str, Any]:
-    """Return an answer by the keys of today, whichever version wrote it."""
+    """Return an answer with the current keys, for any version that wrote it."""
     return {"thin": None, "repeated_with_new_seeds": answer.get("verified"), "repeats": answer.get("verification")
             } | answer
 
@@ -94,12 +94,12 @@ def _verdict(answers: list[dict[str, Any]]) -> str:
 
 
 def _worst(answer: dict[str, Any]) -> dict[str, Any]:
-    """Return the probe nearest to passing, of those that fail: the last one."""
+    """Return the failed probe that is nearest to passing: the last one."""
     return answer["probes"][-1]
 
 
 def _more(answers: list[dict[str, Any]]) -> str:
-    """Return what binds."""
+    """Return the binding bound."""
     (answer, *others) = answers
     if others:
         return "A search for each point; the tables below have all probes."
@@ -116,7 +116,7 @@ def _value(answer: dict[str, Any]) -> str:
 
 
 def _answers(answers: list[dict[str, Any]]) -> Section:
-    """Return what each point comes to, and what that gives."""
+    """Return the answer of each point, and its throughput and cost."""
     short = short_keys(dict.fromkeys(key for each in answers for key in each.get("point", {})))
     rows = [(words(each.get("point", {}), short) or each["vary"], _value(each), each["binding"] or "-",
              {True: "yes", False: "no", None: "-"}[each["repeated_with_new_seeds"]],
@@ -169,7 +169,7 @@ def percent_of(margin: dict[str, float | None]) -> str:
 
 
 def backlog_of(probe: dict[str, Any]) -> str:
-    """Say whether the queue of a probe grew."""
+    """Return whether the queue of a probe grew."""
     if any(reason.startswith(f"{THIN}: too few requests for {BACKLOG}") for reason in probe["reasons"]):
         return TOO_SHORT
     found = [reason for reason in probe["reasons"] if reason.startswith(BACKLOG)]
@@ -204,7 +204,7 @@ def _sequence(answer: dict[str, Any], number: int) -> Chart:
 
 
 def _curves(answer: dict[str, Any], number: int) -> Chart:
-    """Return goodput and every bound against what was varied."""
+    """Return goodput and every bound against the varied key."""
     rows = answer["curve"]
     x = np.array([float(row["value"]) for row in rows])
     nothing = np.full(len(x), math.nan)

@@ -12,11 +12,11 @@ from simulator.study.reports.texts import estimate, figure, label_of, plain, sho
 from simulator.study.reports.told import shortened
 from simulator.study.sweep.identity import canonical
 
-MOST_CURVES = 6                 # that colour, dash and marker tell apart
-MOST_VALUES = 40                # of an axis, for a curve; of more, a cloud and means
+MOST_CURVES = 6                 # distinguishable by colour, dash and marker
+MOST_VALUES = 40                # of an axis, for a curve; with more, a cloud and means
 NUM_BINS = 8
 NUM_COLUMNS = 250               # of pixels, of a cloud
-LOG_FROM = 50                   # times the least value: from here on a linear axis shows the largest alone
+LOG_FROM = 50                   # times the least value: from here on a linear axis shows only the largest
 HOLLOW = "Hollow points have no steady state: their queue grows."
 
 
@@ -28,9 +28,9 @@ class Curve(NamedTuple):
 
 
 class Curves(NamedTuple):
-    """How the points of a sweep are shown against an axis.
+    """The curves of a sweep against an axis.
 
-    over : the axes that each curve is a mean over, as a sentence has them; "": none.
+    over : the axes that each curve is a mean over, as words of a sentence; "": none.
     """
 
     axis: str
@@ -41,7 +41,8 @@ class Curves(NamedTuple):
 def curves_of(runs: Runs, axis: str) -> Curves:
     """Return a curve for each combination of the other axes.
 
-    Of more than `MOST_CURVES`, one for each value of the axis that changes the first metric most, means over the rest.
+    If there are more than `MOST_CURVES`: one for each value of the axis that changes the first metric most, means over
+    the rest.
     """
     others = [key for key in runs.axes if key != axis]
     short = short_keys(runs.axes)
@@ -65,7 +66,7 @@ def curves_of(runs: Runs, axis: str) -> Curves:
 
 
 def effect_of(runs: Runs, values: np.ndarray, groups: Sequence[Sequence[int]]) -> float:
-    """Return how far means of groups lie apart, relative; 0: nothing is known."""
+    """Return the distance of the means of groups, relative; 0: not known."""
     means = np.array([runs.estimate(values, rows).mean for rows in groups])
     means = means[~np.isnan(means)]
     return float(np.ptp(means) / (abs(means.mean()) or 1.0)) if len(means) else 0.0
@@ -94,7 +95,7 @@ def drawn(runs: Runs, curve: Curve, axis: str, values: np.ndarray, style: int, l
 def panel_of(label: str, marks: Sequence, floor: float | None = 0.0) -> Panel:
     """Return a panel of curves.
 
-    It is logarithmic where a linear one would show the largest alone.
+    It is logarithmic where a linear one would show only the largest value.
 
     floor : of a linear axis; None: below the least.
     """
@@ -132,7 +133,7 @@ def metric_chart(runs: Runs, curves: Curves, metric: str, number: int) -> Chart:
 
 
 def _told(marks: Sequence[Errors]) -> str:
-    """Return where the least and the greatest value lie."""
+    """Return the places of the least and the greatest value."""
     found = [(float(y), float(x), mark.label) for mark in marks for x, y in zip(mark.x, mark.y, strict=True)]
     return " and ".join(f"{word} {figure(y)} at {figure(x)}" + (f" ({label})" if label else "")
                         for word, (y, x, label) in (("least", min(found)), ("greatest", max(found))))
@@ -146,7 +147,7 @@ def table_of_curves(short: str, marks: Sequence[Errors]) -> Table:
 
 
 def _cloud(runs: Runs, axis: str, metric: str, values: np.ndarray, number: int) -> Chart:
-    """Return all points and means of groups of neighbours: of an axis whose values were drawn."""
+    """Return all points, and means of groups of neighbours, for an axis with drawn values."""
     x = np.array([float(each) for each in runs.axis(axis)])
     with np.errstate(invalid="ignore"):
         count = (~np.isnan(values)).sum(axis=1)

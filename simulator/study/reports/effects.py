@@ -1,4 +1,4 @@
-"""Main effects: what one axis does, all others averaged."""
+"""Main effects: the effect of one axis, all others averaged."""
 import math
 
 import numpy as np
@@ -43,7 +43,7 @@ def effects_table(runs: Runs) -> Section | None:
 
 
 def effect_charts(runs: Runs) -> list[Chart]:
-    """Return the main effects of each axis; of one axis alone its curves show them."""
+    """Return the main effects of each axis; a single axis is shown by its curves."""
     if len(runs.axes) < 2:
         return []
     charts = []
@@ -81,7 +81,7 @@ def _numbers(runs: Runs, axis: str, levels: list, number: int) -> list[Chart]:
 
 
 def _names(runs: Runs, axis: str, levels: list, number: int) -> list[Chart]:
-    """Return a chart for each metric of an axis whose values are no numbers."""
+    """Return a chart for each metric, for an axis with values that are no numbers."""
     short, charts = short_keys(runs.axes)[axis], []
     names = tuple(shortened(plain(value)) for value, _ in levels)
     for part, metric in enumerate(runs.rules.metrics):

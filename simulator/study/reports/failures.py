@@ -1,4 +1,4 @@
-"""Runs that are not done, by what became of them and why: none is dropped silently."""
+"""Runs that are not done, by status and reason: none is dropped silently."""
 from collections import Counter
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ TITLE = "Runs that are not done"
 
 
 def failures_table(ends: Iterable[Finished | None]) -> Section:
-    """Return how many runs ended how, and why; None among them: not ended."""
+    """Return the number of runs by status and reason; None in `ends`: not ended."""
     ends = list(ends)
     found = Counter(("not ended", "") if end is None else (end.status, end.error or "") for end in ends
                     if end is None or end.status != DONE)
@@ -23,7 +23,7 @@ def failures_table(ends: Iterable[Finished | None]) -> Section:
 
 
 def counted(ends: Iterable[Finished | None]) -> str:
-    """Return how many runs ended how: "40 done, 2 refused, 3 not ended"."""
+    """Return the number of runs by status: "40 done, 2 refused, 3 not ended"."""
     counts = Counter("not ended" if end is None else end.status for end in ends)
     order = (DONE, "refused", "failed", "timeout", "killed", "not ended")
     return ", ".join(f"{counts[status]:,} {status}" for status in order if counts[status]) or "no runs"

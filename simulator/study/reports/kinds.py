@@ -1,4 +1,4 @@
-"""What a directory holds, told by its files."""
+"""The kind of a results directory, found by its files."""
 import json
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,14 @@ MARKS = ((names.CALIBRATION, CALIBRATE), (names.CAPACITY, CAPACITY), (names.TUNE
 
 
 def kind_of(directory: Path) -> str:
-    """Return what a directory holds; a run where nothing says that it is a study.
+    """Return the kind of a directory; RUN where no file shows a study.
 
-    A search that was stopped has no answer yet: its study says what it is.
+    A stopped search has no answer yet: the kind is that of its study file.
 
     Raises
     ------
     InputErrors
-        It is a search of which nobody knows what was asked.
+        It is a search without a study file.
     """
     for name, kind in MARKS:
         if (directory / name).is_file():
@@ -39,12 +39,12 @@ def kind_of(directory: Path) -> str:
 
 
 def toml_of(path: Path) -> dict[str, Any]:
-    """Return the content of a TOML file; nothing where it is not there.
+    """Return the content of a TOML file; empty if there is no such file.
 
     Raises
     ------
     InputErrors
-        It cannot be read; likewise below.
+        It cannot be read; also in the functions below.
     """
     try:
         return tomli.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
@@ -53,7 +53,7 @@ def toml_of(path: Path) -> dict[str, Any]:
 
 
 def json_of(path: Path) -> dict[str, Any]:
-    """Return the content of a JSON file; nothing where it is not there."""
+    """Return the content of a JSON file; empty if there is no such file."""
     try:
         found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     except (OSError, ValueError) as error:
@@ -64,7 +64,7 @@ def json_of(path: Path) -> dict[str, Any]:
 
 
 def origin_of(directory: Path) -> list[tuple[str, str]]:
-    """Return which program made a study, as its provenance has it."""
+    """Return the program that made a study, from its provenance."""
     found = json_of(directory / PROVENANCE)
     return [(name.replace("_", " "), str(found[name])) for name in
             ("version", "git_revision", "sources", "python", "numpy") if found.get(name) is not None]
@@ -79,12 +79,12 @@ def files_of(directory: Path) -> tuple[tuple[str, str], ...]:
 
 
 def check_pair(directory: Path, against: Path) -> None:
-    """Refuse to compare things of two kinds.
+    """Refuse to compare directories of two kinds.
 
     Raises
     ------
     InputErrors
-        What both are.
+        The kinds differ; the message names both.
     """
     own, other = kind_of(directory), kind_of(against)
     if own != other:

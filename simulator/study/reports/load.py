@@ -1,4 +1,4 @@
-"""Numbers of a sweep against the load: goodput with every SLO, and the curves that GuideLLM draws.
+"""Numbers of a sweep against the load: goodput with every SLO, and GuideLLM's curves.
 
 Source of the set: guidellm/benchmark/outputs/plot.py of vllm-project/guidellm@ee7a7745: latency and latency per token
 against rate, throughput against concurrency and rate, latency against throughput, outcomes of requests, breakdown of
@@ -25,7 +25,7 @@ from simulator.study.reports.texts import figure, label_of, plain, short_keys
 
 RATES = ("rate_per_s", "rate_scale")
 USERS = ("concurrency",)
-KEPT = 0.99                     # of the requests that came: fewer within [slo], and it is missed
+KEPT = 0.99                     # share of the arrived requests: with fewer within [slo], it is missed
 BOUNDS = ("ttft_ms", "tpot_ms", "e2el_ms", "itl_ms")
 OUTCOMES = ("completed", "rejected", "dropped", "timed_out", "failed", "waiting", "running")
 LOADS = (("latency", "Latency", ("ttft_ms.p50", "ttft_ms.p99", "e2el_ms.p50", "e2el_ms.p99")),
@@ -36,14 +36,14 @@ NAMES = {"in_system.mean": "in the system"}
 
 
 def load_axis(runs: Runs) -> str | None:
-    """Return the axis that says how much comes: a rate, else how many users there are."""
+    """Return the axis of the load: a rate, else a number of users."""
     axes = [key for key in numeric_axes(runs) if len(set(runs.axis(key))) <= MOST_VALUES]
     found = [key for ends in (RATES, USERS) for key in axes if key.rpartition(".")[2] in ends]
     return found[0] if found else None
 
 
 def load_charts(runs: Runs) -> list[Chart]:
-    """Return the charts against the load; none where it was not varied."""
+    """Return the charts against the load; empty where it was not varied."""
     axis = load_axis(runs)
     if axis is None:
         return []
@@ -62,7 +62,7 @@ def _short(runs: Runs, curves: Curves) -> str:
 
 def _panels(runs: Runs, curves: Curves, named: Sequence[tuple[str, np.ndarray]],
             levels: dict[str, Level] | None = None) -> tuple[tuple[Panel, ...], list[Errors]]:
-    """Return a panel for each number, whose curves the first one names; and what all of them draw."""
+    """Return a panel for each number, with the legend in the first one; and the marks of all panels."""
     panels, everything = [], []
     for label, values in named:
         marks = [drawn(runs, curve, curves.axis, values, style, "" if panels else None)
@@ -119,7 +119,7 @@ def _goodput(runs: Runs, curves: Curves, slo: dict) -> Chart:
 
 
 def _latency_by_throughput(runs: Runs, curves: Curves) -> Chart:
-    """Return latencies against what is served: where it bends, more load gives nothing but waiting."""
+    """Return latencies against throughput: where a curve bends, more load gives nothing but waiting."""
     served, panels, rows = runs.values("output_throughput"), [], []
     for key in ("ttft_ms.p99", "tpot_ms.p99", "e2el_ms.p50"):
         marks = []
@@ -141,7 +141,7 @@ def _latency_by_throughput(runs: Runs, curves: Curves) -> Chart:
 
 
 def _breakdown(runs: Runs, curves: Curves) -> Chart:
-    """Return where the mean time of a request goes, over all points of a load."""
+    """Return the phases of the mean time of a request, over all points of a load."""
     queue, first, last = (runs.values(key) for key in ("queue_ms.mean", "ttft_ms.mean", "e2el_ms.mean"))
     parts = (("queue", queue), ("prefill", first - queue), ("decode", last - first))
     one = curves.curves[0]._replace(label="", rows=tuple(range(len(runs.points))))
@@ -157,7 +157,7 @@ def _breakdown(runs: Runs, curves: Curves) -> Chart:
 
 
 def _efficiency(runs: Runs, curves: Curves) -> list[Chart]:
-    """Return output tokens a second for each GPU paid for; nothing where GPUs are not known."""
+    """Return output tokens a second for each GPU paid for; empty where GPUs are not known."""
     gpus = runs.gpus()
     if np.isnan(gpus).all():
         return []

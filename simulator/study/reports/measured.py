@@ -11,14 +11,14 @@ from simulator.errors import InputErrors
 from simulator.results.figures.chart import Chart, Line, Panel, Points, number, plural, table_of
 
 MS_PER_S = 1000.0
-MOST_POINTS = 2000              # of a scatter; of more, every so manieth by what was measured
+MOST_POINTS = 2000              # of a scatter; with more, every n-th by the measured value
 SHARES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
 LABELS = {"ttft": "TTFT", "tpot": "TPOT", "e2el": "E2EL"}
 SIDES = (("held out", True, 0), ("training", False, 1))
 
 
 class Pairs(NamedTuple):
-    """One latency of requests that have both, ms: float64 (n,)."""
+    """One latency of requests with both times, ms: float64 (n,)."""
 
     measured: np.ndarray
     simulated: np.ndarray
@@ -47,11 +47,11 @@ class Measured:
 
     @cached_property
     def is_held(self) -> np.ndarray:
-        """Which requests nothing was fitted to."""
+        """Mask of held-out requests."""
         return np.array([row["held_out"] == "true" for row in self.rows], bool)
 
     def pairs(self, name: str, is_held: bool) -> Pairs:
-        """Return a latency of what was held out, or of all else."""
+        """Return a latency of the held-out requests, or of all others."""
         columns = [np.array([float(row[f"{side}_{name}_s"] or math.nan) for row in self.rows], float) * MS_PER_S
                    for side in ("measured", "simulated")]
         chosen = (self.is_held == is_held) & ~np.isnan(columns[0]) & ~np.isnan(columns[1])
@@ -71,7 +71,7 @@ def request_charts(measured: Measured) -> list[Chart]:
 
 
 def _ends(sides: list[tuple[str, Pairs, int]]) -> tuple[float, float]:
-    """Return an axis that holds what was measured and what was predicted."""
+    """Return an axis that holds all measured and predicted values."""
     high = max(float(max(pairs.measured.max(), pairs.simulated.max())) for _, pairs, _ in sides)
     return 0.0, 1.03 * high or 1.0
 
@@ -101,7 +101,7 @@ def _scatter(name: str, label: str, sides: list[tuple[str, Pairs, int]]) -> Char
 
 
 def _quantiles(name: str, label: str, sides: list[tuple[str, Pairs, int]]) -> Chart:
-    """Return quantiles of what was predicted against those of what was measured."""
+    """Return predicted quantiles against measured ones."""
     ends, marks, rows, told = _ends(sides), [], [], []
     for title, pairs, style in sides:
         shares = np.linspace(0, 100, 101)
@@ -117,7 +117,7 @@ def _quantiles(name: str, label: str, sides: list[tuple[str, Pairs, int]]) -> Ch
 
 
 def _distributions(name: str, label: str, sides: list[tuple[str, Pairs, int]]) -> Chart:
-    """Return the distribution functions of both, of what was held out, or of all else where nothing was."""
+    """Return the distribution functions of both, of held-out requests, or of all if none is held out."""
     title, pairs, _ = sides[0]
     shares = np.linspace(0, 100, min(1001, max(2, len(pairs.measured))))
     marks = [Line(word, np.percentile(values, shares), shares, style) for style, (word, values) in

@@ -14,8 +14,8 @@ def mix_told(name: str, content: dict[str, Any], other: dict[str, Any] | None, a
 
     Parameters
     ----------
-    content : of its capacity.json. other : of that to compare it with; None: none.
-    after, files : as `Told` has them.
+    content : of its capacity.json. other : that of the search to compare with; None: none.
+    after, files : sections and folded files at the end.
     """
     best, target = content["answer"], content["target_per_s"]
     says = (f"{_words(best)}: {plural(best['gpus'], 'GPU')}, {figure(best['price_per_hour'])} per hour, at "
@@ -40,7 +40,7 @@ def _words(mix: dict[str, Any]) -> str:
 
 
 def _chart(content: dict[str, Any]) -> Chart:
-    """Return what mixes carry at most against what they cost."""
+    """Return the bounds of mixes against their prices."""
     probes = content["probes"]
     key = "price_per_hour" if any(each["price_per_hour"] for each in probes) else "gpus"
     label = "price per hour" if key == "price_per_hour" else "GPUs"

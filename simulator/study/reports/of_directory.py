@@ -1,4 +1,4 @@
-"""The report of whatever study a directory holds."""
+"""The report of any study's directory."""
 from pathlib import Path
 
 from simulator.study.reports import kinds

@@ -1,4 +1,4 @@
-"""Two sweeps side by side: differences of runs with the same assignment and seed, and how the runs of both lie."""
+"""Two sweeps side by side: differences of runs with equal assignment and seed, and distributions of both."""
 import math
 from typing import NamedTuple
 
@@ -16,9 +16,9 @@ SHARES = (10, 25, 50, 75, 90)
 
 
 class Pairs(NamedTuple):
-    """What two sweeps have in common.
+    """The common points and seeds of two sweeps.
 
-    rows : of points that both have, in one and the other. columns : of replications with the same seed, likewise.
+    rows : of common points, in one and the other. columns : of replications with equal seeds, in one and the other.
     """
 
     rows: tuple[list[int], list[int]]
@@ -26,7 +26,7 @@ class Pairs(NamedTuple):
 
 
 def pairs_of(runs: Runs, other: Runs) -> Pairs:
-    """Return what both have: points of equal assignments, equal seeds."""
+    """Return the common points and seeds: points of equal assignments, equal seeds."""
     def keys(each: Runs) -> dict[str, int]:
         return {canonical(assignment): row for row, assignment in enumerate(each.assignments)}
 
@@ -47,7 +47,7 @@ def paired(runs: Runs, other: Runs, pairs: Pairs, metric: str) -> tuple[np.ndarr
 def overall(own: np.ndarray, others: np.ndarray, confidence: float) -> Estimate:
     """Return the mean difference over points, with its interval over the seeds.
 
-    Points whose runs are not done with every seed in both do not count.
+    Only points with runs done for every seed in both count.
     """
     gaps = own - others
     gaps = gaps[~np.isnan(gaps).any(axis=1)]
@@ -94,7 +94,7 @@ def against_charts(runs: Runs, other: Runs) -> list[Chart]:
 
 
 def other_name(runs: Runs, other: Runs) -> str:
-    """Return what the sweep to compare with is called."""
+    """Return the name of the sweep to compare with."""
     return other.name if other.name != runs.name else f"{other.name} (against)"
 
 

@@ -24,13 +24,13 @@ GROWING = "growing"
 
 
 class Runs:
-    """What a directory of a sweep holds, whoever is still running it.
+    """The runs in the directory of a sweep, also while it is running.
 
-    asked : the study, as its file has it. planned : all runs. finished : those that have ended, by id.
-    differing : ids of runs that came out in two ways.
+    asked : the study, as in its file. planned : all runs. finished : runs that have ended, by id.
+    differing : ids of runs with two different results.
     points : numbers of the points, rising; rows of all arrays below.
     assignments : of the points, one key for each inner key. seeds : of the replications.
-    rules : metrics and confidence. baseline : number of the point that others are paired with; None: there is none.
+    rules : metrics and confidence. baseline : number of the point that others are paired with; None: no pairs.
 
     Raises
     ------
@@ -77,12 +77,12 @@ class Runs:
 
     @cached_property
     def grows(self) -> np.ndarray:
-        """Which points have no steady state: the queue of a run grows."""
+        """Mask of points without a steady state: the queue of a run grows."""
         return np.array([any(end.extra.get("backlog") == GROWING for end in ends.values()) for ends in self.ends], bool)
 
     @cached_property
     def axes(self) -> list[str]:
-        """The keys that are not the same at all points, in the order of the study."""
+        """The keys that differ between points, in the order of the study."""
         keys = dict.fromkeys(key for assignment in self.assignments for key in assignment)
         return [key for key in keys if len({canonical(each.get(key)) for each in self.assignments}) > 1]
 
@@ -103,7 +103,7 @@ class Runs:
         return self._values[key]
 
     def gpus(self) -> np.ndarray:
-        """Return the GPUs that each run paid for, likewise."""
+        """Return the GPUs paid for: float64 (points, replications); NaN: not known."""
         found = np.full((len(self.points), self.num_replications), math.nan)
         for row, ends in enumerate(self.ends):
             for replication, end in ends.items():
@@ -113,8 +113,8 @@ class Runs:
     def estimate(self, values: np.ndarray, rows: Sequence[int]) -> Estimate:
         """Return the mean over points, with its interval over replications.
 
-        Those count that all points have. Points without a run that is done do not count. Where a queue grows there is
-        no steady state, and no interval.
+        Only replications that all points have count. Points without a run that is done do not count. Where a queue
+        grows there is no steady state, and no interval.
         """
         chosen = values[list(rows)]
         chosen = chosen[~np.isnan(chosen).all(axis=1)]
@@ -129,12 +129,12 @@ class Runs:
 
 
 def is_numeric(values: Sequence[Any]) -> bool:
-    """Say whether an axis is one of numbers."""
+    """Return whether an axis has only numbers."""
     return all(isinstance(each, (int, float)) and not isinstance(each, bool) and math.isfinite(each)
                for each in values)
 
 
 def is_wide(values: Sequence[float]) -> bool:
-    """Say whether numbers are seen on a logarithmic axis alone."""
+    """Return whether numbers need a logarithmic axis."""
     low, high = min(values), max(values)
     return low > 0 and high / low > 20

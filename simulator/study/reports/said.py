@@ -1,4 +1,4 @@
-"""What the runs of a study say, and how far their backends were checked, as a section of its report."""
+"""Remarks of the runs of a study, and how far their backends were checked, as a section of its report."""
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +11,7 @@ TITLE = "What the runs say"
 def said_section(content: Mapping[str, Any]) -> Section:
     """Return the section.
 
-    content : of the study's JSON; one of an older version says nothing.
+    content : of the study's JSON; older versions have no remarks.
     """
     if "diagnosis" not in content:
         return Section(TITLE, (), (), "A version that did not keep what runs say has made this study; run again, in "

@@ -55,7 +55,7 @@ def sweep_told(directory: Path, against: Path | None) -> Told:
 
 
 def _charts(runs: Runs) -> tuple[list[Chart], tuple[str, ...]]:
-    """Return the charts, and a sentence where a page does not hold all of them."""
+    """Return the charts, and a sentence on charts that a page has no room for."""
     found = [metric_chart(runs, curves, metric, 100 * number + row)
              for number, axis in enumerate(numeric_axes(runs)) for curves in [curves_of(runs, axis)]
              for row, metric in enumerate(runs.rules.metrics)]
@@ -75,7 +75,7 @@ def _verdict(runs: Runs, ends: list) -> str:
 
 
 def _answer(runs: Runs, charts: list[Chart]) -> str:
-    """Return up to which load every SLO is kept; without loads or SLO, the best point by the first metric."""
+    """Return the load up to which every SLO is kept; without loads or SLO, the best point by the first metric."""
     if told := [chart.says.partition(". ")[0] for chart in charts if chart.name == GOODPUT]:
         return f"{told[0].rstrip('.')}."
     rows = [row for row in _best(runs).rows if row[2] != "-"]
@@ -86,7 +86,7 @@ def _answer(runs: Runs, charts: list[Chart]) -> str:
 
 
 def _best(runs: Runs) -> Section:
-    """Return the best steady point by each metric, and how many others noise does not tell from it."""
+    """Return the best steady point by each metric, and the number of others within noise of it."""
     short, rows = short_keys(runs.axes), []
     for metric in runs.rules.metrics:
         less = is_better_less(metric)
@@ -107,7 +107,7 @@ def _best(runs: Runs) -> Section:
 
 
 def _equals(runs: Runs, values: np.ndarray, gains: np.ndarray, best: int) -> str:
-    """Return how many points differ from the best one by no more than their paired interval."""
+    """Return the number of points that differ from the best one by no more than their paired interval."""
     count = 0
     for row in np.flatnonzero(~np.isnan(gains)).tolist():
         both = ~np.isnan(values[row]) & ~np.isnan(values[best])
@@ -142,7 +142,7 @@ def _points(runs: Runs) -> Section:
 
 
 def _remarks(runs: Runs) -> Section:
-    """Return what a reader must know beside the numbers."""
+    """Return remarks on the numbers for the reader."""
     table, count = runs.table, len(runs.points)
     said = [(f"{int(table['thin'].sum()):,} of {count:,} points", "have percentiles of too few requests (thin)")
             ] if table["thin"].any() else []

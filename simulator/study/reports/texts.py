@@ -1,4 +1,4 @@
-"""Numbers, names and answers as reports of studies write them."""
+"""Numbers, names and answers in the form that reports of studies use."""
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -16,20 +16,20 @@ MORE = ("request_throughput", "output_throughput", "total_token_throughput", "re
 
 
 def label_of(key: str) -> str:
-    """Return what a key of summary.json is called: "TTFT p99, ms"."""
+    """Return the label of a key of summary.json: "TTFT p99, ms"."""
     head, _, last = key.rpartition(".")
     return f"{LABELS[head]} {last}, ms" if head in LABELS else NAMES.get(key, key)
 
 
 def is_better_less(key: str) -> bool | None:
-    """Say whether less of a number is better; None: nobody says."""
+    """Return whether less of a number is better; None: not defined."""
     if key.startswith(MORE):
         return False
     return True if key.startswith(LESS) else None
 
 
 def estimate(mean: float | None, half_width: float | None) -> str:
-    """Return a number with its interval, as people read it."""
+    """Return a number with its interval, as text."""
     if mean is None or math.isnan(mean):
         return "-"
     text = figure(mean)
@@ -51,7 +51,7 @@ def difference(found: Estimate) -> str:
 
 
 def percent(value: float, by: float) -> str:
-    """Return a difference relative to what it is a difference to."""
+    """Return a difference relative to its base."""
     return "-" if not by or math.isnan(value) or math.isnan(by) else f"{value / abs(by):+.1%}"
 
 
@@ -65,7 +65,7 @@ def plain(value: Any) -> str:
 
 
 def short_keys(keys: Iterable[str]) -> dict[str, str]:
-    """Return the end of each key, where no other ends so."""
+    """Return the last part of each key, where no other key has the same one."""
     keys = list(keys)
     ends = [key.rpartition(".")[2] for key in keys]
     return {key: end if ends.count(end) == 1 else key for key, end in zip(keys, ends, strict=True)}

@@ -12,7 +12,7 @@ NAME = 30                       # letters of a name beside or above a chart
 
 
 class Section(NamedTuple):
-    """A table under a title; without columns, facts: a name and what there is to say."""
+    """A table under a title; without columns, facts: name and text of each."""
 
     title: str
     columns: tuple[str, ...]
@@ -21,11 +21,11 @@ class Section(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What a report says, in its order.
+    """The parts of a report, in order.
 
     says : the verdict, one line. more : the sentence below it. is_good : otherwise the verdict is marked.
     before, after : sections around the charts. absent : a sentence about each chart that is not there.
-    files : title and text of what is folded at the end.
+    files : title and text of the folded parts at the end.
     """
 
     name: str
@@ -56,7 +56,7 @@ def section(title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]
             where: str = "") -> Section:
     """Return a section with as many rows as a page holds.
 
-    where : all of them are, told if there are more.
+    where : place of all rows, named if a page holds fewer.
     """
     rows = tuple(rows)
     if len(rows) > MOST_ROWS:
@@ -71,7 +71,7 @@ def _section(found: Section) -> str:
 
 
 def shortened(text: str, most: int = NAME) -> str:
-    """Return a text of so many letters at most, its middle left out."""
+    """Return a text of at most `most` letters, with its middle left out."""
     if len(text) <= most:
         return text
     head = (most - 1) // 2

@@ -30,9 +30,9 @@ SHOWN = ("ttft_ms.p50", "ttft_ms.p99", "tpot_ms.p50", "tpot_ms.p99", "e2el_ms.p5
 
 
 class Tuned:
-    """What a tuning study came to, as its files have it.
+    """The result of a tuning study, read from its files.
 
-    content : of tune.json. rows : of ranking.csv, the best first, then those that are not feasible.
+    content : of tune.json. rows : of ranking.csv, the best first, infeasible ones last.
 
     Raises
     ------
@@ -54,24 +54,24 @@ class Tuned:
 
     @cached_property
     def ranked(self) -> list[dict[str, str]]:
-        """The feasible ones, the best first."""
+        """The feasible candidates, the best first."""
         return [row for row in self.rows if row["status"] == FEASIBLE]
 
     @cached_property
     def all_axes(self) -> list[str]:
-        """All that axes and layouts say, whether candidates differ in it or not."""
+        """All keys of axes and layouts, also equal ones."""
         first = self.columns.index(next(iter(self.objectives))) if self.columns else 0
         return ["layout", *(key for key in self.columns[:first] if key not in FIXED)]
 
     @cached_property
     def axes(self) -> list[str]:
-        """What candidates differ in, their layout among it."""
+        """Keys that differ between candidates, layout included."""
         keys = self.all_axes
         return [key for key in keys if len({row[key] for row in self.rows} - {""}) > 1]
 
     @cached_property
     def names(self) -> dict[str, str]:
-        """What the axes but for the layout are called; generated pools by their roles."""
+        """The names of the axes except the layout; generated pools by their roles."""
         return self._called([key for key in self.axes if key != "layout"])
 
     def _called(self, keys: list[str]) -> dict[str, str]:
@@ -83,7 +83,7 @@ class Tuned:
 
     @cached_property
     def columns_of_axes(self) -> dict[str, str]:
-        """What the columns of the ranking are called that say what a candidate is."""
+        """The names of the columns of the ranking that describe a candidate."""
         return {"layout": "layout"} | self._called([key for key in self.all_axes if key != "layout"])
 
     def values(self, key: str, rows: list[dict[str, str]]) -> np.ndarray:
@@ -91,13 +91,13 @@ class Tuned:
         return np.array([float(row[key]) if row.get(key) else math.nan for row in rows], float)
 
     def where(self, row: dict[str, str]) -> str:
-        """Return what a candidate is."""
+        """Return a candidate in words."""
         own = {key: row[key] for key in self.names if row[key]}
         lead = row["layout"] if "layout" in self.axes else ""
         return ", ".join(filter(None, (lead, words(own, self.names)))) or "the experiment"
 
     def brief(self, row: dict[str, str]) -> str:
-        """Return what a candidate is, its values alone."""
+        """Return the values of a candidate."""
         values = "/".join(row[key] or "-" for key in self.names)
         return f"{row['layout']} {values}" if "layout" in self.axes else values
 
@@ -211,7 +211,7 @@ def _outcomes(tuned: Tuned) -> Chart:
 
 
 def _others(tuned: Tuned) -> Section:
-    """Return why candidates are not in the ranking: by status and reason, all of them."""
+    """Return why candidates are not in the ranking: by status and reason, all candidates."""
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in tuned.rows:
         if row["status"] != FEASIBLE:

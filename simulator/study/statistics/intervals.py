@@ -9,7 +9,7 @@ from simulator.study.statistics.student import t_quantile
 
 
 class Estimate(NamedTuple):
-    """A mean and how far it may be off.
+    """A mean and the half-width of its interval.
 
     half_width : of its interval; NaN: one value alone has none.
     """
@@ -38,7 +38,7 @@ def of_replications(values, confidence: float = 0.95) -> Estimate:
         return Estimate(math.nan, math.nan)
     if len(values) == 1 or not np.isfinite(values).all():
         return Estimate(float(values.mean()), math.nan)
-    if (values == values[0]).all():             # whose computed mean may differ in the last digit
+    if (values == values[0]).all():             # their computed mean may differ in the last digit
         return Estimate(float(values[0]), 0.0)
     deviation = float(values.std(ddof=1)) / math.sqrt(len(values))
     return Estimate(float(values.mean()), t_quantile(0.5 + confidence / 2, len(values) - 1) * deviation)
@@ -53,7 +53,7 @@ def of_pairs(values, baseline, confidence: float = 0.95) -> Estimate:
 
 
 def of_difference(values, others, confidence: float = 0.95) -> Estimate:
-    """Return the difference of two means whose replications have nothing in common.
+    """Return the difference of two means with unrelated replications.
 
     Source: Welch, The generalization of "Student's" problem when several different population variances are involved,
     Biometrika 34, 1947.

@@ -1,6 +1,6 @@
-"""What one finished run says of itself: where it settled, how sure its metrics are, whether its queue grows.
+"""Statistics of one finished run: end of its warm-up, intervals of its metrics, trend of its queue.
 
-`Look` is given to a run (`api.Order.settle`); it says which requests are measured, and keeps what it saw.
+`Look` is given to a run (`api.Order.settle`); it chooses the measured requests, and keeps its results.
 """
 from collections.abc import Collection
 from typing import Any
@@ -18,7 +18,7 @@ from simulator.study.statistics.trend import backlog
 from simulator.study.statistics.warm_up import batch_means, mser_5
 
 MSER_5, NONE = "mser5", "none"
-SPANS = {                       # metrics of which each request has one value: from when to when
+SPANS = {                       # metrics with one value for each request: start and end
     "ttft_ms": ("arrival_ns", "first_token_ns"),
     "tpot_ms": ("first_token_ns", "completed_ns"),
     "e2el_ms": ("arrival_ns", "completed_ns"),
@@ -29,11 +29,11 @@ NS_PER_MS = 1e6
 
 
 class Look:
-    """How a run is looked at; its `extra` holds what came of the last one.
+    """The statistics of a run; its `extra` holds the results of the last run.
 
     extra : {warmup_requests, warmup_found: requests cut at the beginning, and whether the run settles before its
         middle; backlog: "stable", "growing", "too short to tell"; interval: {metric: half-width within this run, None:
-        none}; correlated: metrics whose batches depend on each other; thin: percentiles with too few observations
+        none}; correlated: metrics with dependent batches; thin: percentiles with too few observations
         beyond; too_short: the run settles too late, or batches depend on each other; speed_gap_mean: the mean over all
         gaps between tokens of 1 / gap, tokens a second, None: there is no gap, or one of 0; is_cut: true where the
         horizon left requests, else absent}.
@@ -42,7 +42,7 @@ class Look:
     Parameters
     ----------
     warmup : "mser5", "none", {"requests": 500} or {"seconds": 30.0}.
-    metrics : keys of summary.json that are wanted, "ttft_ms.p99".
+    metrics : requested keys of summary.json, "ttft_ms.p99".
     confidence : of the intervals.
     min_tail : observations beyond a percentile below which it is thin.
     """
@@ -54,7 +54,7 @@ class Look:
         self._warmup, self._metrics, self._confidence, self._min_tail = warmup, metrics, confidence, min_tail
 
     def __call__(self, run: Run) -> np.ndarray | None:
-        """Return which requests are measured, bool (n,); None: all that are measured anyway."""
+        """Return a mask of measured requests, bool (n,); None: no change."""
         rows = _in_order(run)
         requests = run.workload.requests
         if len(rows) < len(requests) or (np.diff(rows) != 1).any():      # a copy is a tenth of the look
@@ -74,7 +74,7 @@ class Look:
         return counts
 
     def _counts(self, run: Run, rows: np.ndarray, num_cut: int) -> np.ndarray | None:
-        """Return which requests are measured, the first ones cut; None: all that are measured anyway."""
+        """Return a mask of measured requests without the first ones; None: no change."""
         if num_cut == 0:
             return None
         measured = np.ones(len(run.workload.requests), bool) if run.workload.measured is None else run.workload.measured
@@ -130,7 +130,7 @@ def gap_mean(gaps_ns: np.ndarray, counts: np.ndarray) -> float | None:
 def series_of(requests: np.ndarray, names: Collection[str] = SERIES) -> dict[str, np.ndarray]:
     """Return the values of requests, float64 (n,), NaN: none, by metric.
 
-    requests : structured array (n,), `records.REQUEST`. names : those of `SERIES` among them are wanted.
+    requests : structured array (n,), `records.REQUEST`. names : requested metrics; only those in `SERIES` are returned.
     """
     is_done = requests["status"] == records.COMPLETED
     return {name: _series(name, requests, is_done) for name in SERIES if name in names}
@@ -147,12 +147,12 @@ def _series(name: str, requests: np.ndarray, is_done: np.ndarray) -> np.ndarray:
     elif name != "e2el_ms":
         is_there = is_done & (ended >= 0)
     if name == "ttft_ms":
-        is_there &= requests["output_tokens"] > 0       # without a token there is no first one
+        is_there &= requests["output_tokens"] > 0       # without a token there is no first token
     return np.where(is_there, spans_ns / NS_PER_MS, np.nan)
 
 
 def _in_order(run: Run) -> np.ndarray:
-    """Return the rows of the requests that came and are measured, in order of arrival."""
+    """Return the rows of the requests that arrived and are measured, in order of arrival."""
     requests = run.workload.requests
     counts = records.has_come(requests["status"])
     if run.workload.measured is not None:
@@ -162,7 +162,7 @@ def _in_order(run: Run) -> np.ndarray:
 
 
 def _backlog(requests: np.ndarray, deadline_ns: np.ndarray) -> str:
-    """Say whether the queue grows; who was refused, or was lost, was never in it, and who gave up has left."""
+    """Return the trend of the queue; refused or lost requests were never in it, and those that gave up have left."""
     status = requests["status"]
     stays = ~np.isin(status, (records.REJECTED, records.DROPPED, records.FAILED))
     if not stays.all():

@@ -1,6 +1,6 @@
-"""Percentiles: between which observations they lie, and how many these must be.
+"""Percentiles: ranks of the observations that bound them, and the number of observations needed.
 
-An interval that asks nothing of the distribution: the number of observations below the p-quantile is binomial.
+The interval assumes nothing about the distribution: the number of observations below the p-quantile is binomial.
 """
 import math
 from functools import lru_cache
@@ -20,7 +20,7 @@ class Ranks(NamedTuple):
     coverage: float
 
 
-@lru_cache(4096)                # runs of one study have as many requests
+@lru_cache(4096)                # runs of one study have equal numbers of requests
 def ranks_of(share: float, count: int, confidence: float = 0.95) -> Ranks | None:
     """Return the ranks of the interval of a quantile.
 
@@ -45,14 +45,14 @@ def ranks_of(share: float, count: int, confidence: float = 0.95) -> Ranks | None
 
 
 def least_observations(share: float, confidence: float = 0.95) -> int:
-    """Return how many observations an interval takes: extremes must bound it."""
+    """Return the least number of observations for an interval between extremes."""
     tail = (1 - confidence) / 2
     return math.ceil(math.log(tail) / math.log(max(share, 1 - share)))
 
 
 def is_thin(share: float, count: int, min_tail: float = MIN_TAIL) -> bool:
-    """Say whether too few observations lie beyond a percentile to tell it well."""
-    return count * (1 - share) < min_tail - 1e-9 * min_tail         # 5,000 of them have 50 above p99
+    """Return whether too few observations lie beyond a percentile to estimate it well."""
+    return count * (1 - share) < min_tail - 1e-9 * min_tail         # 5,000 observations have 50 above p99
 
 
 def _cdf(k: int, count: int, share: float) -> float:
@@ -63,7 +63,7 @@ def _cdf(k: int, count: int, share: float) -> float:
 
 
 def _around(probability: float, count: int, share: float) -> tuple[int, int]:
-    """Return numbers that enclose the quantile: two beside that of the normal distribution, where these do."""
+    """Return numbers that enclose the quantile: two near that of the normal distribution, where these do."""
     middle = round(count * share + NormalDist().inv_cdf(probability) * math.sqrt(count * share * (1 - share)))
     low, high = max(middle - 3, -1), min(middle + 3, count)
     if low >= high or _cdf(low, count, share) >= probability or _cdf(high, count, share) < probability:

@@ -1,7 +1,7 @@
-"""Student's t distribution, and the incomplete beta function that it and the binomial are made of.
+"""Student's t distribution, and the incomplete beta function, which t and the binomial distribution need.
 
 Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 26.5.8 (the continued fraction) and 26.7.1. Checked
-against SciPy in the tests; the packages that every run imports do not hold it.
+against SciPy in the tests; the packages that every run imports do not include it.
 """
 import math
 from functools import lru_cache

@@ -1,4 +1,4 @@
-"""Whether a run has a steady state, or its queue grows as long as requests come.
+"""Trend of the backlog: a steady state, or a queue that grows as long as requests arrive.
 
 Two signals must rise: requests in the system, and the time to the first token. Two with significant slopes are
 GuideLLM's rule of over-saturation (vllm-project/guidellm, docs/guides/over_saturation_stopping.md).
@@ -19,9 +19,9 @@ OLD_WORDS = {"unknown": TOO_SHORT}      # in lines of older versions
 
 
 def backlog(arrived: np.ndarray, left: np.ndarray, first_token: np.ndarray) -> str:
-    """Return "stable", "growing", or "too short to tell": too few requests.
+    """Return STABLE, GROWING, or TOO_SHORT: too few requests for a trend.
 
-    Where too few have a first token, the number of requests in the system decides alone.
+    If too few requests have a first token, the number of requests in the system decides alone.
 
     Parameters
     ----------
@@ -38,17 +38,17 @@ def backlog(arrived: np.ndarray, left: np.ndarray, first_token: np.ndarray) -> s
 
 
 def backlog_of(extra: Mapping[str, Any]) -> str:
-    """Return what a run that is kept says of its queue; `Look.extra`."""
+    """Return the trend of the queue in a stored run, its `Look.extra`."""
     return OLD_WORDS.get(extra["backlog"], extra["backlog"])
 
 
 def in_system(arrived: np.ndarray, left: np.ndarray) -> np.ndarray:
-    """Return how many requests each finds that comes, int64 (n,)."""
+    """Return the number of requests in the system at each arrival, int64 (n,)."""
     return np.arange(len(arrived)) - np.searchsorted(np.sort(left), arrived, side="right")
 
 
 def rises(values: np.ndarray) -> bool:
-    """Say whether batch means rise significantly, by a fifth of their mean or more.
+    """Return whether batch means rise significantly, by a fifth of their mean or more.
 
     The first two of 20 are dropped; the slope of the others has a one-sided p below 0.01.
     """

@@ -1,4 +1,4 @@
-"""Where a run has settled, and how sure the mean of the rest is.
+"""The end of the warm-up of a run, and the interval of the mean of the rest.
 
 Observations are in order of arrival: in order of completion the slow ones would be missing at the end.
 """
@@ -15,9 +15,9 @@ MOST_CORRELATION = 0.2          # lag 1, of batch means
 
 
 class Settled(NamedTuple):
-    """What to cut.
+    """The warm-up to cut.
 
-    num_cut : observations. is_found : a run that settles only half-way through is too short to tell.
+    num_cut : observations. is_found : False: the run settles only half-way through, and is too short.
     """
 
     num_cut: int
@@ -25,7 +25,7 @@ class Settled(NamedTuple):
 
 
 class BatchMeans(NamedTuple):
-    """What batches of one run say of its mean.
+    """The mean of one run from its batches.
 
     half_width : of the interval at 95 %; NaN where there are too few. lag_1 : correlation of neighbouring batches.
     """
@@ -36,14 +36,14 @@ class BatchMeans(NamedTuple):
 
     @property
     def is_correlated(self) -> bool:
-        """Say whether batches depend on each other, so that the interval is too narrow."""
+        """Return whether batches depend on each other, so that the interval is too narrow."""
         return self.lag_1 > MOST_CORRELATION
 
 
 def mser_5(values: np.ndarray) -> Settled:
-    """Return how many observations to cut.
+    """Return the number of observations to cut.
 
-    Of k means of 5 observations, MSER(d) = sum over j >= d of (z_j - mean of those)^2 / (k - d)^2, d <= k / 2; the
+    For k means of 5 observations, MSER(d) = sum over j >= d of (z_j - their mean)^2 / (k - d)^2, d <= k / 2; the
     least wins, the first of equals.
 
     Source: White, An effective truncation heuristic for bias reduction in simulation output, Simulation 69, 1997;
@@ -58,13 +58,13 @@ def mser_5(values: np.ndarray) -> Settled:
     sums = np.cumsum(means[::-1])[::-1][:k // 2 + 1]
     squares = np.cumsum((means**2)[::-1])[::-1][:k // 2 + 1]
     errors = np.maximum(squares - sums**2 / left, 0.0)
-    errors[errors < 1e-12 * max(float(squares[0]), 1e-300)] = 0.0      # what rounding leaves of nothing
+    errors[errors < 1e-12 * max(float(squares[0]), 1e-300)] = 0.0      # rounding errors of zeros
     best = int(np.argmin(errors / left.astype(float)**2))
     return Settled(best * BATCH, best < k // 2)
 
 
 def batch_means(values: np.ndarray, num_batches: int = NUM_BATCHES, confidence: float = 0.95) -> BatchMeans:
-    """Return what equal batches say; what is over at the beginning is left out."""
+    """Return the statistics of equal batches, without a surplus at the beginning."""
     values = np.asarray(values, dtype=float)
     size = len(values) // num_batches
     if size == 0:
@@ -74,7 +74,7 @@ def batch_means(values: np.ndarray, num_batches: int = NUM_BATCHES, confidence: 
 
 
 def of_batches(means: np.ndarray, confidence: float = 0.95) -> BatchMeans:
-    """Return what batch means say: half-width t(1 - alpha / 2, n - 1) s / sqrt(n)."""
+    """Return the statistics of batch means: t(1 - alpha / 2, n - 1) s / sqrt(n)."""
     count, deviations = len(means), means - means.mean()
     total = float((deviations**2).sum())
     half = t_quantile(0.5 + confidence / 2, count - 1) * math.sqrt(total / (count - 1) / count)

@@ -1,6 +1,6 @@
-"""Paths among the values of a study: relative to the file that says them, as everywhere, and absolute from then on.
+"""Paths among the values of a study: relative to the study file when read, absolute in the stored study.
 
-The study is kept in its directory, and read again from there.
+The study is stored in its directory, and read again from there.
 """
 import os
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ def anchored(given: Mapping[str, Any], source_of: Callable[[Path], Source]) -> d
 
     Parameters
     ----------
-    source_of : maps the path of a key to the file that says it.
+    source_of : maps the path of a key to the file that sets it.
     """
     made = dict(given)
     if isinstance(axes := given.get("axes"), Mapping):

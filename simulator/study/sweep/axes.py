@@ -1,7 +1,7 @@
-"""The axes of a study: which keys of the experiment move, and over which values.
+"""The axes of a study: keys of the experiment that vary, and their values.
 
 An axis is a list of values, `{from, to, steps, scale}` on a grid, or `{from, to, scale}` where a design draws. A value
-that is a table moves several keys together: the axis "topology" over `{tensor_parallel = 2, replicas = 2}`.
+that is a table sets several keys together: the axis "topology" over `{tensor_parallel = 2, replicas = 2}`.
 """
 import math
 from typing import Annotated, Any, Literal, NamedTuple, get_args
@@ -45,7 +45,7 @@ class Axis(NamedTuple):
     def at(self, share: float) -> Any:
         """Return the value at a share of the axis, from 0 to 1.
 
-        Of a list it is that of the stratum into which the share falls.
+        Of a list it is the value of the stratum into which the share falls.
         """
         if self.values:
             return self.values[min(int(share * len(self.values)), len(self.values) - 1)]
@@ -53,16 +53,16 @@ class Axis(NamedTuple):
             value = math.exp(math.log(self.low) + share * (math.log(self.high) - math.log(self.low)))
         else:
             value = self.low + share * (self.high - self.low)
-        value = min(max(value, self.low), self.high)        # rounding leaves no range
+        value = min(max(value, self.low), self.high)        # rounding may not leave the range
         return round(value) if self.is_whole else value
 
 
 def axis_of(key: str, given: Any, draws: bool) -> Axis | str:
-    """Return an axis, or what is wrong with it.
+    """Return an axis, or the fault as a text.
 
     Parameters
     ----------
-    given : as the file has it.
+    given : value in the study file.
     draws : whether the design takes values between the ends of a range.
     """
     if isinstance(given, list):
@@ -105,5 +105,5 @@ def _of_range(key: str, given: dict) -> Axis:
     steps = given["steps"]
     values = [axis.at(i / (steps - 1)) if steps > 1 else low for i in range(steps)]
     if steps > 1:
-        values[-1] = high                       # not one digit beside it
-    return Axis(key, tuple(dict.fromkeys(values)))      # whole numbers may fall together
+        values[-1] = high                       # exactly the end, without a rounding error
+    return Axis(key, tuple(dict.fromkeys(values)))      # whole numbers may coincide

@@ -1,6 +1,6 @@
-"""What runs trials, in whatever process: it keeps what it has read, and gives each run's end as a line.
+"""Runs trials in any process, caches the files that it has read, and returns each run's result as a line.
 
-A point that does not fit is refused, a class of a user's that raises makes it fail; neither ends the study.
+A point that does not fit is refused, an exception of a user's class makes it fail; neither ends the study.
 """
 import os
 import platform
@@ -27,7 +27,7 @@ class Bench:
 
     Parameters
     ----------
-    keep : directory in which each run gets one for its results; None: nothing is written.
+    keep : directory with one folder per run for its results; None: nothing is written.
     """
 
     def __init__(self, study: Study, keep: Path | None = None):
@@ -35,14 +35,14 @@ class Bench:
         self._readings = assemble.Readings()
 
     def __getstate__(self):
-        return self._study, self._keep          # what was read stays where it was read
+        return self._study, self._keep          # the cache stays in its process
 
     def __setstate__(self, state):
         self.__init__(*state)
 
     @property
     def rules(self) -> RunRules:
-        """How runs are done."""
+        """Rules for runs: timeout, retries, baseline."""
         return self._study.settings.run
 
     def run(self, trial: Trial, stop=None) -> Finished:
@@ -50,7 +50,7 @@ class Bench:
 
         Parameters
         ----------
-        stop : asked every few milliseconds; True: the run ends, and counts as one that took too long.
+        stop : called every few milliseconds; True: the run ends with the status of a timeout.
         """
         began, began_s = datetime.now(UTC).isoformat(timespec="milliseconds"), time.perf_counter()
         status, error, summary, extra = self._outcome(trial, _Clock(self._study.settings.run.timeout_s, stop))
@@ -69,7 +69,7 @@ class Bench:
             return REFUSED, "; ".join(_without_name(fault, self._study.name) for fault in errors.faults), {}, {}
         except MemoryError:
             return FAILED, "not enough memory", {}, {}
-        except Exception as error:              # of a class of a user's, or of the program: one run of many
+        except Exception as error:              # of a user's class, or of the program: one run of many
             if os.environ.get("SIM_TRACEBACK") == "1":
                 raise
             told = registry.blame(error) or f"a fault of the program: {type(error).__name__}: {error}"
@@ -94,7 +94,7 @@ def work(bench: Bench, trial: Trial) -> Finished:
 
 
 def leaves(summary: dict[str, Any], prefix: str = "") -> dict[str, float | None]:
-    """Return the numbers of summary.json by their dotted names; None: there is none."""
+    """Return the numbers of summary.json by dotted names; None: nothing to measure."""
     found = {}
     for key, value in summary.items():
         if isinstance(value, dict):
@@ -105,18 +105,18 @@ def leaves(summary: dict[str, Any], prefix: str = "") -> dict[str, float | None]
 
 
 def num_gpus(experiment: Experiment) -> int:
-    """Return the accelerators of all replicas, as many as there are at time 0."""
+    """Return the number of accelerators of all replicas at time 0."""
     return sum(_replicas(pool) * pool.topology.data_parallel * _gpus_of_rank(pool)
                for pool in (*experiment.all_pools(), *experiment.encode_pools()))
 
 
 def gpus_paid(experiment: Experiment, paid_share: np.ndarray) -> float:
-    """Return the accelerators that are paid for, averaged over a run.
+    """Return the number of accelerators that are paid for, averaged over a run.
 
     Parameters
     ----------
-    paid_share : float64 (replicas,), ranks counted each, pool by pool: the share of the time that each is paid for.
-        Replicas that encode are there all the time.
+    paid_share : float64 (replicas,), one entry per rank, pool by pool: the share of the time that it is paid for.
+        Replicas that encode are paid for all the time.
     """
     total = float(sum(_replicas(pool) * pool.topology.data_parallel * _gpus_of_rank(pool)
                       for pool in experiment.encode_pools()))
@@ -138,9 +138,9 @@ def _gpus_of_rank(pool) -> int:
 
 
 class _Clock:
-    """Says when a run's time is over.
+    """Decides when a run's time is over.
 
-    has_stopped : it was over while the run went on.
+    has_stopped : the time was over before the run ended.
     """
 
     def __init__(self, timeout_s: float, stop):
@@ -149,7 +149,7 @@ class _Clock:
         self._stop = stop
 
     def is_over(self) -> bool:
-        """Say whether the run is to end."""
+        """Return whether the run is to end."""
         self.has_stopped = self.has_stopped or time.monotonic() > self._until_s or (
             self._stop is not None and self._stop())
         return self.has_stopped

@@ -1,4 +1,4 @@
-"""A whole sweep: its plan, its runs, longer ones where precision asks for them, its tables."""
+"""A whole sweep: its plan, its runs, longer runs for the requested precision, its tables."""
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -19,15 +19,15 @@ from simulator.study.sweep.study_file import Study, check_points, read_study
 from simulator.study.sweep.trial import DONE, Finished, Trial
 from simulator.study.telling.said import Said
 
-RECORDED = ("metrics", "confidence", "min_tail")        # of [study.statistics]: what lines of segments depend on
+RECORDED = ("metrics", "confidence", "min_tail")        # keys of [study.statistics] that lines of segments depend on
 
 
 class How(NamedTuple):
-    """How a sweep is run.
+    """Options of a sweep.
 
     num_processes, stop, keep, elsewhere : as `Laboratory` takes them.
-    shard : the part that is run here; None: all. retry : statuses of runs that are done anew.
-    limit : points, at most; None: a million. extend : take a study that asks for more than the one that is there.
+    shard : the part that is run here; None: all. retry : statuses of runs that are run again.
+    limit : points, at most; None: a million. extend : accept a study with more runs than the stored plan.
     """
 
     num_processes: int = 1
@@ -47,10 +47,10 @@ class Campaign:
     Parameters
     ----------
     study : to be run; its points are checked.
-    directory : of the study, made if it is not there; None: nothing is written.
+    directory : of the study, created if missing; None: nothing is written.
 
-    study : that it is.
-    planned : its runs, in the order of the plan; longer ones come on top. known : those that have ended, by id.
+    study : the checked one.
+    planned : its runs, in the order of the plan, longer ones last. known : runs that have ended, by id.
     num_torn : lines of segments that were not written to their end: those runs are done again.
 
     Raises
@@ -58,7 +58,7 @@ class Campaign:
     InputErrors
         Points that are no experiments, another study in the directory, damaged segments.
     RuntimeError
-        A run came out in two ways: it is not deterministic.
+        A run has two different results: it is not deterministic.
     """
 
     def __init__(self, study: Study, directory: Path | None, how: How):
@@ -94,7 +94,7 @@ class Campaign:
         return [trial for trial in self.planned if trial.id in chosen]
 
     def run(self) -> Iterator[Finished]:
-        """Yield what becomes of the runs of this shard, added ones among them."""
+        """Yield the results of the runs of this shard, including added ones."""
         how = self._how
         laboratory = Laboratory(
             self.study, self._directory, how.num_processes, self.known, stop=how.stop, keep=how.keep,
@@ -119,7 +119,7 @@ class Campaign:
         return points_table(settings.statistics, settings.run.baseline, self.planned, self.known)
 
     def said(self) -> Said:
-        """Return what the runs say that have ended."""
+        """Return the remarks of the runs that have ended."""
         return Said().add_ends(self.known.get(trial.id) for trial in self.planned)
 
     def merge(self) -> dict:
@@ -146,14 +146,14 @@ def failures(ends: list[Finished]) -> list[Finished]:
 
 
 def check_recorded(study: Study, directory: Path) -> None:
-    """Make sure that runs which ended before were looked at as this study asks.
+    """Make sure that earlier runs were summarized with the statistics of this study.
 
-    Their lines hold what is left after the beginning was cut, and intervals of these metrics alone.
+    Their lines hold numbers after the warm-up cut, and intervals of the recorded metrics only.
 
     Raises
     ------
     InputErrors
-        They were looked at otherwise.
+        They were summarized with other statistics.
     """
     if not (directory / STUDY).is_file() or not any((directory / FOLDER).glob("*")):
         return

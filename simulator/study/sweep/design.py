@@ -1,7 +1,7 @@
-"""The points of a study: which values of the axes go together.
+"""The points of a study: combinations of the values of its axes.
 
-A point is {dotted key: value}. Each axis that is drawn has a stream of its own, so that another one never changes its
-draws.
+A point is {dotted key: value}. Each axis that is drawn has a random stream of its own, so that another axis never
+changes its draws.
 """
 import itertools
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ def points_of(design: str, axes: Sequence[Axis], listed: Sequence[Point], num_po
 
     Parameters
     ----------
-    listed : of the design "list", which has no axes. num_points : that are drawn. seed : of the experiment.
+    listed : points of the design "list", which has no axes. num_points : points to draw. seed : of the experiment.
 
     Raises
     ------
@@ -48,7 +48,7 @@ def points_of(design: str, axes: Sequence[Axis], listed: Sequence[Point], num_po
 
 
 def count_of(design: str, axes: Sequence[Axis], listed: Sequence[Point], num_points: int) -> int:
-    """Return how many points a design has."""
+    """Return the number of points of a design."""
     if design == "list":
         return len(listed)
     if design == "grid":
@@ -57,9 +57,9 @@ def count_of(design: str, axes: Sequence[Axis], listed: Sequence[Point], num_poi
 
 
 def is_chosen(point: Point, exclude: Sequence[Point], only: Sequence[Point]) -> bool:
-    """Say whether a point stays.
+    """Return whether a point is kept.
 
-    No `exclude` agrees with it in all its keys, and some `only` does, where there are any.
+    It is dropped if an `exclude` agrees with it in all keys, or if there are `only` rules and none agrees.
     """
     flat = flattened(point)
     return not any(_agrees(flat, rule) for rule in exclude) and (not only or any(_agrees(flat, rule) for rule in only))

@@ -1,8 +1,8 @@
-"""What a run is, in one number: equal runs have equal ids, on every machine and at every time.
+"""The id of a run: equal runs have equal ids, on every machine and at every time.
 
-The id is of what the results depend on: the experiment with every default written out, but for its name and where it
-writes; the contents, not the paths, of the files that it reads, facts and modules of users among them; the sources of
-the package. Source of the demand: Vidur
+The id covers all inputs of the results: the experiment with every default written out, except its name and its output
+directory; the contents, not the paths, of the files that it reads, including fact files and users' modules; the sources
+of the package. Reason: Vidur
 keys a probe by job and rate alone, so that changed traces reuse stale results; vLLM's sweep skips by file names.
 """
 import hashlib
@@ -21,8 +21,8 @@ from simulator.domain import facts
 from simulator.study.sweep.sources import hash_of_sources
 
 LENGTH = 16                     # hexadecimal digits of an id
-UNASKED = ("name", "output")    # of an experiment: what does not change what is simulated
-NO_SEED = "\0seed"              # stands where the seed will; no value of a TOML file has such a character
+UNASKED = ("name", "output")    # keys of an experiment that do not change the simulation
+NO_SEED = "\0seed"              # placeholder for the seed; no value of a TOML file has such a character
 
 
 def id_of(experiment: Experiment) -> str:
@@ -98,14 +98,14 @@ def _value(value: Any, extra: dict) -> Any:
 
 
 def _of_class(name: str) -> list[str]:
-    """Return the name of a user's class, and the hash of its module; not of what that imports."""
+    """Return the name of a user's class, and the hash of its module; modules that it imports are not hashed."""
     module = sys.modules.get(name.partition(":")[0])
     file = getattr(module, "__file__", None)
     return [name, _of_file(file)] if file else [name]
 
 
 def _of_file(name: str) -> str:
-    """Return the hash of a file, or of all in a folder; of what is no file its name."""
+    """Return the hash of a file, or of all files in a folder; the name itself if there is no such file."""
     if os.path.isfile(name):
         stamp = os.stat(name)
         return _hash_of_file(name, stamp.st_mtime_ns, stamp.st_size)

@@ -1,4 +1,4 @@
-"""What a directory of a study says of itself: the study as it was asked, and the program that answers it."""
+"""Files that describe a study in its directory: the study as it was given, and the program that ran it."""
 import json
 import platform
 from pathlib import Path
@@ -19,21 +19,21 @@ SCHEMA = 1
 
 
 def keep(study: Study, directory: Path) -> None:
-    """Write both files; those that say the same stay.
+    """Write both files; files with equal content are left as they are.
 
     Raises
     ------
     OutputError
-        They cannot be written.
+        A file cannot be written.
     """
     write(directory / STUDY, text_of(study))
     keep_program(directory)
 
 
 def text_of(study: Study) -> str:
-    """Return a study file that asks for the same, with base and overrides in it.
+    """Return an equivalent study file, with base and overrides in it.
 
-    The axes keep their order, which is that of the points: a table among them, {from, to, steps}, stays on its line.
+    The axes keep their order, which sets the order of points: a table among them, {from, to, steps}, stays on its line.
     """
     table = tomli_w.dumps(plain_value(dict(study.apart or {})) | plain(study.base))
     asked = _plain_study(study)
@@ -47,12 +47,12 @@ def text_of(study: Study) -> str:
 
 
 def keep_program(directory: Path) -> None:
-    """Write by which program a study was answered.
+    """Write version, revision and sources of the program that ran a study.
 
     Raises
     ------
     OutputError
-        It cannot be written.
+        The file cannot be written.
     """
     told = {"schema": SCHEMA, "version": simulator.__version__, "git_revision": git_revision(PACKAGE.parent),
             "sources": hash_of_sources(), "python": platform.python_version(), "numpy": np.__version__}

@@ -1,4 +1,4 @@
-"""Where trials are run: in this process, in processes of their own, or elsewhere; each is kept, none is run twice."""
+"""Runs trials in this process, in processes of their own, or elsewhere; each is stored, none is run twice."""
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -12,23 +12,23 @@ from simulator.study.sweep.study_file import Study
 from simulator.study.sweep.trial import KILLED, TIMEOUT, Finished, Trial
 from simulator.study.telling.said import Said
 
-KILL_AFTER = 2.0                # times the time of a run, after which its process is killed: the loop did not heed it
+KILL_AFTER = 2.0                # times the timeout of a run, after which a process that did not stop is killed
 
 
 class Laboratory:
     """Run trials; keep each in the store, where there is one; never run one twice.
 
-    said : what the runs that were asked for say, those that were known among them.
+    said : the remarks of the requested runs, including runs known before.
 
     Parameters
     ----------
-    study : whose trials they are.
-    directory : of the study, in which segments are; None: nothing is written.
-    num_processes : that run side by side; 1: this one; may be read.
+    study : the study of the trials.
+    directory : of the study, with its segments; None: nothing is written.
+    num_processes : that run side by side; 1: this process only. A public attribute.
     known : runs that ended before, by id.
-    stop : asked all the time; True: no trial begins any more.
+    stop : polled all the time; True: no further trial is started.
     writer : first part of the name of the segment; None: host and process.
-    elsewhere : runs trials in another way: called with (bench, trials), yields what has ended; None: processes here.
+    elsewhere : another way to run trials: called with (bench, trials), yields ended ones; None: processes here.
     keep : whether the results of each run are kept in DIR/runs.
     """
 
@@ -46,28 +46,28 @@ class Laboratory:
 
     def trial(self, assignment: dict[str, Any], seed: int, replication: int = 0,
               num_requests: int | None = None) -> Trial:
-        """Return a trial that no plan has.
+        """Return a trial that is in no plan.
 
         Raises
         ------
         InputErrors
-            The assignment makes no experiment.
+            The assignment gives no valid experiment.
         """
         key = assignment if num_requests is None else assignment | {"workload.num_requests": num_requests}
-        if self._last is None or self._last[0] != key:          # seeds of one point come one after the other
+        if self._last is None or self._last[0] != key:          # the seeds of one point are consecutive
             self._last = (key, Ids(self._study.experiment_of(key)))
         self._count += 1
         return Trial(self._count - 1, self._last[1].of(seed), 0, replication, seed, assignment, num_requests)
 
     def run(self, trials: Iterable[Trial]) -> Iterator[Finished]:
-        """Yield what becomes of trials, as they end; those that are known at once.
+        """Yield the results of trials, as they end; known results at once.
 
-        Trials of one id are one run.
+        Trials with one id are one run.
 
         Raises
         ------
         OutputError
-            The disk is full, for instance: what was written before stays.
+            A write failed, for instance because the disk is full; earlier lines stay.
         """
         for finished in self._finished(trials):
             self.said.add_ends([finished])
@@ -116,12 +116,12 @@ class Laboratory:
 
 
 def was_in_time(finished: Finished) -> bool:
-    """Say whether a run was not stopped for the time it took."""
+    """Return whether a run ended without a timeout."""
     return finished.status != TIMEOUT
 
 
 def end_of(served: Served, timeout_s: float) -> Finished:
-    """Return what became of a trial that a process of its own ran, or died of."""
+    """Return the result of a trial that a process of its own ran, or died of."""
     if served.lost is None:
         return served.result._replace(attempts=served.attempts)
     trial = served.item

@@ -1,7 +1,7 @@
-"""Longer runs, and more seeds, until the numbers are as sure as they are asked to be.
+"""Longer runs, and more seeds, until the numbers are as precise as requested.
 
-While a half-width is above precision x |mean|, or a percentile is thin, or a run too short to have settled: twice the
-requests, up to `max_requests`; then twice the seeds, up to 32. A workload of twice the requests begins with the same.
+While a half-width is above precision x |mean|, or a percentile is thin, or a run too short to have settled: twice
+the requests, up to `max_requests`; then twice the seeds, up to 32. A longer workload begins with the shorter one.
 """
 from collections.abc import Mapping
 
@@ -12,9 +12,9 @@ from simulator.study.sweep.trial import DONE, Finished, Trial
 
 
 def more_of(study: Study, planned: list[Trial], finished: Mapping[str, Finished]) -> list[Trial]:
-    """Return the runs that are still missing for the precision asked for.
+    """Return the runs that are still missing for the requested precision.
 
-    Empty: none are, or none may be added.
+    Empty: none are missing, or no more are allowed.
     """
     if not study.settings.statistics.precision:
         return []
@@ -44,13 +44,13 @@ def current_of(trials: list[Trial]) -> list[Trial]:
 
 
 def is_sure(study: Study, ends: list[Finished]) -> bool:
-    """Say whether the runs of a point give all metrics as precisely as asked.
+    """Return whether the runs of a point give all metrics precisely enough.
 
-    Those of a growing queue never do, and count as sure.
+    Runs with a growing queue can never give it, and count as precise.
     """
     rules = study.settings.statistics
     if any(end.extra["backlog"] == "growing" for end in ends):
-        return True                             # no run is long enough
+        return True                             # no length is enough
     if any(end.extra["too_short"] or end.extra["thin"] for end in ends):
         return False
     for metric in rules.metrics:
@@ -68,7 +68,7 @@ def is_sure(study: Study, ends: list[Finished]) -> bool:
 
 
 def _longer(study: Study, current: list[Trial]) -> list[Trial]:
-    """Return the same with twice the requests; empty: they are as many as may be, or as the trace has."""
+    """Return the runs with twice the requests; empty: at the maximum, or at the length of the trace."""
     if not study.is_drawn:
         return []
     asked = current[0].num_requests

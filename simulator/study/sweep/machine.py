@@ -1,4 +1,4 @@
-"""What this machine lends a study: cores, less where a control group has a quota, and memory that is free.
+"""Resources of this machine for a study: cores, less where a control group has a quota, and free memory.
 
 Source of the files: the Linux kernel's documentation, cgroup-v2 (cpu.max, memory.max, memory.current), cgroup-v1
 (cpu.cfs_quota_us, memory.limit_in_bytes), proc(5) (MemAvailable).
@@ -15,9 +15,9 @@ _GROUP = "sys/fs/cgroup"
 
 
 class Fitting(NamedTuple):
-    """How many processes go side by side.
+    """How many processes run side by side.
 
-    notice : why fewer than asked for; None: as many as that.
+    notice : why fewer than requested; None: as many as requested.
     """
 
     num_processes: int
@@ -25,7 +25,7 @@ class Fitting(NamedTuple):
 
 
 def usable_cores(root: Path = ROOT) -> int:
-    """Return the cores that this process may keep busy, at least 1.
+    """Return the number of cores that this process may keep busy, at least 1.
 
     A quota of 2.5 counts as 2.
     """
@@ -33,7 +33,7 @@ def usable_cores(root: Path = ROOT) -> int:
 
 
 def free_bytes(root: Path = ROOT) -> float:
-    """Return the memory that processes may still take; inf where nobody tells."""
+    """Return the bytes of memory that processes may still take; inf: not known."""
     limits = [math.inf]
     with suppress(OSError, ValueError, StopIteration):
         lines = (root / "proc/meminfo").read_text().splitlines()
@@ -48,7 +48,7 @@ def free_bytes(root: Path = ROOT) -> float:
 
 
 def fitting(num_processes: int, peak_bytes: float, free: float) -> Fitting:
-    """Return how many processes of that size fit into memory, at least 1.
+    """Return how many processes with this peak fit into memory, at least 1.
 
     peak_bytes : of one process with the largest run, an estimate; 0: unknown.
     """

@@ -1,7 +1,7 @@
-"""The tables of a study, made of its plan and segments: the same bytes, whoever ran what, and in which order.
+"""The tables of a study, made of its plan and segments: the same bytes regardless of machines and order of runs.
 
-table.h5 has /runs, a row for each line of the plan, and /points; table.csv the first; timings.csv what differs from
-machine to machine; summary.json how many ended how.
+table.h5 has /runs, a row for each line of the plan, and /points; table.csv the runs; timings.csv the values that differ
+from machine to machine; summary.json the number of runs by status.
 """
 import csv
 import io
@@ -99,7 +99,7 @@ def points_table(rules: Statistics, baseline: int | None, planned: list[Trial],
                  finished: Mapping[str, Finished]) -> np.ndarray:
     """Return /points: each metric with its interval and difference to the baseline.
 
-    A point whose queue grows has no steady state: means stay, intervals are NaN.
+    A point with a growing queue has no steady state: means stay, intervals are NaN.
     """
     by_point: dict[int, list[Trial]] = {}
     for trial in planned:
@@ -129,7 +129,7 @@ def points_table(rules: Statistics, baseline: int | None, planned: list[Trial],
 
 
 def summary_of(study: Study, planned: list[Trial], ends: list[Finished | None], points: np.ndarray) -> dict:
-    """Return how many runs ended how, and what to know of the points."""
+    """Return the number of runs by status, and notes on the points."""
     counts = Counter("missing" if end is None else end.status for end in ends)
     errors = Counter(end.error for end in ends if end is not None and end.error)
     return {"schema": SCHEMA, "name": study.name, "runs": len(planned), "points": len(points),
@@ -142,14 +142,14 @@ def summary_of(study: Study, planned: list[Trial], ends: list[Finished | None], 
 
 
 def _unmeasured(study: Study, points: np.ndarray) -> dict[str, int]:
-    """Return at how many points with runs there is nothing to measure of a metric, where there are any."""
+    """Return for each metric the number of points with runs at which it is undefined, if there are any."""
     counts = {metric: int((np.isnan(points[metric]) & (points["n"] > 0)).sum())
               for metric in study.settings.statistics.metrics}
     return {metric: count for metric, count in counts.items() if count}
 
 
 def csv_of(table: np.ndarray) -> str:
-    """Return a table as CSV: enums by name, shortest floats, nothing where none is."""
+    """Return a table as CSV: enums by name, shortest floats, empty cells for NaN."""
     columns = []
     for name in table.dtype.names:
         column = table[name]
@@ -171,7 +171,7 @@ def _quoted(text: str) -> str:
 
 
 def _shortest(column: np.ndarray) -> list[str]:
-    """Return numbers as their shortest texts; those that are none are empty."""
+    """Return numbers as their shortest texts; NaN is empty."""
     if not len(column):
         return []
     texts = msgspec.json.encode(column.tolist()).decode()[1:-1].split(",")     # a tenth of the time of repr
@@ -183,7 +183,7 @@ def _shortest(column: np.ndarray) -> list[str]:
 
 def _figures(confidence: float, ends: Mapping[int, Finished], base: Mapping[int, Finished] | None,
              metric: str) -> tuple[float, ...]:
-    """Return mean, half-width, and those of the difference to the baseline, over the replications that both have."""
+    """Return mean, half-width, and both of the difference to the baseline, over common replications."""
     values = _values(ends, metric)
     estimate = of_replications(list(values.values()), confidence) if values else Estimate(NAN, NAN)
     if _backlog(list(ends.values())) == BACKLOGS.index("growing"):
@@ -200,14 +200,14 @@ def _values(ends: Mapping[int, Finished], metric: str) -> dict[int, float]:
 
 
 def _are_alike(summaries: list[dict[str, Any]]) -> bool:
-    """Say whether runs came out the same, whatever their seeds."""
+    """Return whether runs have equal results, whatever their seeds."""
     first = summaries[0]
     return all(first.keys() == other.keys() and all(first[key] == other[key] for key in first if key != "seed")
                for other in summaries[1:])
 
 
 def _backlog(ends: list[Finished]) -> int:
-    """Return the worst that any run says of its queue; -1: none has ended."""
+    """Return the worst backlog of any run; -1: no run has ended."""
     seen = {backlog_of(end.extra) for end in ends}
     return next((BACKLOGS.index(each) for each in (GROWING, TOO_SHORT, STABLE) if each in seen), -1)
 

@@ -1,6 +1,6 @@
-"""Numbers that a run has only where its experiment says something more: bounds, prices, power.
+"""Numbers that a run has only where its experiment has bounds, prices or power.
 
-What asks for one of them without that is refused before anything runs; an axis may bring it in.
+A study that uses such a number without its table is refused before any run; an axis may provide the table.
 """
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
@@ -14,10 +14,10 @@ PER_GPU = "_per_gpu"
 
 
 class Need(NamedTuple):
-    """What some numbers take.
+    """The requirement of some numbers.
 
-    tables : first keys of summary.json. names : last ones. has : whether an experiment has it. axes : beginnings or
-    ends of keys that bring it in. missing : a sentence where it is not there.
+    tables : first keys of summary.json. names : last keys. has : whether an experiment has it. axes : beginnings or
+    ends of keys that provide it. missing : a sentence where it is missing.
     """
 
     tables: frozenset[str]
@@ -33,7 +33,7 @@ def _has_slo(experiment: Experiment) -> bool:
 
 
 def has_price(experiment: Experiment) -> bool:
-    """Say whether anything says what a replica costs."""
+    """Return whether a replica has a price."""
     return any(pool.cost_per_hour for pool in (*experiment.all_pools(), *experiment.encode_pools()))
 
 
@@ -64,9 +64,9 @@ NEEDS = (
 
 
 def missing(study: Study, key: str) -> str | None:
-    """Return why the runs of a study have no such number; None: they may.
+    """Return why the runs of a study have no such number; None: they may have it.
 
-    key : of summary.json, or what a study makes of them: goodput_share, cost_per_hour, ..._per_gpu.
+    key : of summary.json, or derived by a study: goodput_share, cost_per_hour, ..._per_gpu.
     """
     parts = key.removesuffix(PER_GPU).split(".")
     for need in NEEDS:
@@ -78,14 +78,14 @@ def missing(study: Study, key: str) -> str | None:
 
 
 def check_metrics(study: Study) -> None:
-    """Refuse metrics of a sweep whose table the experiment lacks.
+    """Refuse metrics of a sweep if the experiment lacks their table.
 
-    A study that was run before is read all the same.
+    A study that was run before can still be read.
 
     Raises
     ------
     InputErrors
-        Every one of them.
+        All such metrics.
     """
     metrics = study.settings.statistics.metrics
     if faults := list(missing_of(study, metrics, f"{study.file}: study.statistics.metrics")):
@@ -93,9 +93,9 @@ def check_metrics(study: Study) -> None:
 
 
 def missing_of(study: Study, keys: Iterable[str], place: str) -> Iterator[str]:
-    """Yield a fault for each key that the runs of a study have no number for.
+    """Yield a fault for each key without a number in the runs of a study.
 
-    place : what stands before the key in a message.
+    place : prefix of the key in a message.
     """
     for key in dict.fromkeys(keys):
         if why := missing(study, key):

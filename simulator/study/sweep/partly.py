@@ -1,4 +1,4 @@
-"""A study of which some keys could not be read: the others are checked all the same."""
+"""A study of which some keys could not be read: the others are still checked."""
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -7,15 +7,15 @@ from simulator.errors import InputErrors
 
 
 class Unread(Exception):
-    """A check asks for what could not be read."""
+    """A check reads a key that could not be read."""
 
 
 class Partly:
-    """Values by name, some of which could not be read: these raise `Unread`.
+    """Values by name, some unreadable: reading these raises `Unread`.
 
     Parameters
     ----------
-    values : name -> value; `MISSING`: it could not be read. None of them: nothing of it could.
+    values : name -> value; `MISSING`: it could not be read. None: no value could be read.
     """
 
     def __init__(self, values: Mapping[str, Any] | None = None):

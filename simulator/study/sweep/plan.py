@@ -1,6 +1,6 @@
-"""The runs of a study, and the file that says so: a line each, written once, and longer runs in files of their own.
+"""The runs of a study, and their file: one line each, written once, with longer runs in files of their own.
 
-plan.jsonl is what the study file asks for. Where precision asks for more, plan-2.jsonl and so on add runs to it.
+plan.jsonl has the runs of the study file. Where precision needs more, plan-2.jsonl and so on add runs to it.
 """
 import json
 import os
@@ -16,7 +16,7 @@ from simulator.study.sweep.study_file import Study, words_of
 from simulator.study.sweep.trial import Trial
 
 NAME = PLAN
-SHOWN = 3                       # differences that a message names
+SHOWN = 3                       # differences that a message shows
 
 
 def trials_of(study: Study, points: Iterable[Point]) -> list[Trial]:
@@ -30,18 +30,18 @@ def trials_of(study: Study, points: Iterable[Point]) -> list[Trial]:
 
 
 def settle(directory: Path, trials: list[Trial], study_file: str, extend: bool = False) -> list[Trial]:
-    """Write the plan, or make sure that the one which is there is the same.
+    """Write the plan, or make sure that the existing one is equal.
 
-    Returns all runs, added ones too.
+    Returns all runs, including added ones.
 
     Parameters
     ----------
-    extend : take a study that asks for more, if every run of the old plan is still one of it.
+    extend : accept a study with more runs, if it still has every run of the old plan.
 
     Raises
     ------
     InputErrors
-        There is another plan: what differs.
+        There is another plan, with the differences.
     """
     path = directory / NAME
     if not path.exists():
@@ -56,14 +56,14 @@ def settle(directory: Path, trials: list[Trial], study_file: str, extend: bool =
         if gone or not extend:
             raise InputErrors([_difference(study_file, directory, gone, new, len(known))])
         write(path, trials)
-        for later in sorted(directory.glob("plan-*.jsonl")):     # asked for by the old points; asked for anew
+        for later in sorted(directory.glob("plan-*.jsonl")):     # runs added for the old points
             later.unlink()
         return trials
     return trials + added(directory)
 
 
 def added(directory: Path) -> list[Trial]:
-    """Return the runs that precision has asked for so far."""
+    """Return the runs that were added for precision so far."""
     found, number = [], 2
     while (path := directory / f"plan-{number}.jsonl").exists():
         found += read(path)
@@ -72,7 +72,7 @@ def added(directory: Path) -> list[Trial]:
 
 
 def add(directory: Path, trials: list[Trial]) -> None:
-    """Write runs that come on top, in a file of their own."""
+    """Write additional runs, in a file of their own."""
     number = 2
     while (directory / f"plan-{number}.jsonl").exists():
         number += 1
@@ -100,7 +100,7 @@ def read(path: Path) -> Iterator[Trial]:
     Raises
     ------
     InputErrors
-        A line that is none of a plan: its file and number.
+        A line that is no line of a plan: its file and number.
     """
     with open(path, encoding="utf-8") as stream:
         for number, line in enumerate(stream, 1):

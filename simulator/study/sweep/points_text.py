@@ -1,20 +1,20 @@
-"""The points of a study as a table for people."""
+"""The points of a study as a table on a screen."""
 import numpy as np
 
 from simulator.study.sweep.merge import BACKLOGS
 from simulator.study.telling.screen import table_of
 
-MOST_SHOWN = 40                 # points; of more, the files tell
+MOST_SHOWN = 40                 # points; larger studies are read from their files
 FIXED = ("point", "n", "backlog", "thin", "deterministic")
 
 
 def text_of(points: np.ndarray, metrics: tuple[str, ...]) -> str:
     """Return a line for each point: its axes, and each metric with its interval.
 
-    Differences to the baseline stand beside them, marked with * where their interval does not hold 0. Too many points:
-    an empty text.
+    Differences to the baseline are in columns beside them, marked with * where their interval does not hold 0. Too many
+    points: an empty text.
 
-    points : as `merge.points_table` makes them.
+    points : from `merge.points_table`.
     """
     if not 0 < len(points) <= MOST_SHOWN:
         return ""
@@ -35,7 +35,7 @@ def text_of(points: np.ndarray, metrics: tuple[str, ...]) -> str:
 
 
 def _short(axis: str, axes: list[str]) -> str:
-    """Return the end of a key, where no other axis ends so."""
+    """Return the last part of a key, where no other axis has the same one."""
     end = axis.rpartition(".")[2]
     return end if sum(other.rpartition(".")[2] == end for other in axes) == 1 else axis
 

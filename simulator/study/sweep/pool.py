@@ -1,8 +1,8 @@
-"""Many pieces of work in processes of their own, of which any may die without taking the others with it.
+"""Work items in processes of their own, of which any may die without affecting the others.
 
 A worker is forked from a server that has imported the work already, and answers over a pipe of its own, one answer for
-each item: who dies, and of which item, is known without a doubt, and what the others have done is not lost. (With the
-standard library's ProcessPoolExecutor one death breaks all that run, and whom it hit stays open.)
+each item: a dead process and the item that it died of are always known, and finished results are kept. (With the
+standard library's ProcessPoolExecutor one death breaks all running items, and the item that caused it is unknown.)
 """
 import math
 import os
@@ -18,28 +18,28 @@ from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
 
-LOOK_S = 0.1                    # between two looks at whether to stop
-CHUNK_S = 1.0                   # of work that a worker is handed at once
+LOOK_S = 0.1                    # between two checks for a stop
+CHUNK_S = 1.0                   # of work, sent to a worker at once
 MOST_AT_ONCE = 256
 MOST_FAILED_STARTS = 20
 HEARD_BY_ALL = (signal.SIGINT, signal.SIGTERM)
-UNKNOWN = 256                   # no exit status of a process: it died on another machine
-PATIENCE_S = 10.0               # for a process that was asked to end, before it is made to
-# Libraries that would start a thread for each core in each process.
+UNKNOWN = 256                   # no exit status known: the process died on another machine
+PATIENCE_S = 10.0               # for a process to end by itself, before it is terminated
+# Libraries that would start one thread per core in each process.
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS",
               "NUMEXPR_NUM_THREADS")
 
 
 class Rules(NamedTuple):
-    """How items are served.
+    """Rules for serving items.
 
     num_processes : that serve side by side.
-    retries : how often an item is tried again of which a process died, or whose result is not accepted, alone in a new
+    retries : further attempts for an item after a process died of it, or its result was not accepted, alone in a new
         process.
-    is_accepted : whether a result counts; one of the last attempt does in any case.
+    is_accepted : whether a result counts; the result of the last attempt always counts.
     kill_after_s : wall time after which the system kills the process of an item; inf: never.
-    stop : asked every `LOOK_S`; True: no item begins any more.
-    grace_s : that those which run then have, before their processes are killed.
+    stop : polled every `LOOK_S`; True: no further item is started.
+    grace_s : time for running items, before their processes are killed.
     """
 
     num_processes: int
@@ -51,11 +51,11 @@ class Rules(NamedTuple):
 
 
 class Served(NamedTuple):
-    """What became of an item.
+    """The result of an item.
 
-    result : what the work returned; None where its processes died.
-    lost : how the last of them ended: the signal, negative, the exit status, or `UNKNOWN`; None: it did not.
-    attempts : processes that tried it.
+    result : return value of the work; None where its processes died.
+    lost : how the last process ended: the signal, negative, the exit status, or `UNKNOWN`; None: normally.
+    attempts : number of processes that tried it.
     """
 
     item: Any
@@ -65,13 +65,13 @@ class Served(NamedTuple):
 
     @property
     def was_overdue(self) -> bool:
-        """Whether the process was killed for the time it took."""
+        """Whether the process was killed by its time limit."""
         return self.lost == -signal.SIGALRM
 
     def why_lost(self) -> str:
-        """Say how the last process ended.
+        """Return how the last process ended.
 
-        Empty: it did not.
+        Empty: it was not lost.
         """
         if self.lost is None:
             return ""
@@ -92,15 +92,15 @@ def serve(work: Callable[[Any, Any], Any], shared: Any, items: Iterable[Any], ru
 
     Parameters
     ----------
-    work : a function of a module; raises nothing but for faults of its own.
-    shared : goes to each process once, which may keep in it what it has read.
-    items : begun in this order; taken as they are needed.
+    work : a function of a module; raises only for faults of its own.
+    shared : sent to each process once; the process may cache files in it.
+    items : started in this order; consumed as needed.
 
     Raises
     ------
     RuntimeError
-        The work raised something, or no process can begin; all processes have ended then, as whenever the caller asks
-        for no more.
+        The work raised, or no process can start; all processes have ended then, as whenever the caller closes
+        the generator.
     """
     pool = _Pool(work, shared, items, rules)
     try:
@@ -115,9 +115,9 @@ class _Task(NamedTuple):
 
 
 class _Worker:
-    """A process, its pipe, and what it has been handed and not answered.
+    """A process, its pipe, and its unanswered items.
 
-    is_ready : it has begun. is_dismissed : it was told to end; what it does not answer is not done.
+    is_ready : it has started. is_dismissed : it was asked to end; its unanswered items are not done.
     """
 
     def __init__(self, process: Any, pipe: Connection):
@@ -127,20 +127,20 @@ class _Worker:
 
 
 class _Pool:
-    """The parent's side."""
+    """The parent process's side."""
 
     def __init__(self, work: Callable[[Any, Any], Any], shared: Any, items: Iterable[Any], rules: Rules):
         self._work, self._shared, self._items, self._rules = work, shared, iter(items), rules
-        self._back: deque[_Task] = deque()          # handed to a process that died before it came to them
-        self._alone: deque[_Task] = deque()         # of which a process died
+        self._back: deque[_Task] = deque()          # sent to a process that died before starting them
+        self._alone: deque[_Task] = deque()         # that a process died of
         self._next: _Task | None = None
         self._workers: dict[Connection, _Worker] = {}
         self._pace = Pace()
         self._has_begun = False
-        self._failed_starts = 0                     # in a row
+        self._failed_starts = 0                     # consecutive
 
     def serve(self) -> Iterator[Served]:
-        """Yield what becomes of the items, until none is left or it is to stop."""
+        """Yield the results of the items, until none is left or a stop is requested."""
         stopped_s = None
         while True:
             if stopped_s is None and self._rules.stop():
@@ -175,11 +175,11 @@ class _Pool:
             worker.tasks.extend(tasks)
             try:
                 worker.pipe.send([task.item for task in tasks])
-            except (BrokenPipeError, ConnectionResetError):     # it is dead, which `_hear` is told next
+            except (BrokenPipeError, ConnectionResetError):     # it is dead, and `_hear` handles it next
                 continue
 
     def _chunk(self) -> list[_Task]:
-        """Return what is to be done next: about a second's worth, or what is to be alone."""
+        """Return the next items: about a second of work, or one item that must run alone."""
         if self._alone:
             return [self._alone.popleft()]
         tasks: list[_Task] = []
@@ -195,13 +195,13 @@ class _Pool:
         return tasks
 
     def _start(self, idle: _Worker | None = None) -> _Worker:
-        """Return a new process, in place of one that idles where there is such."""
+        """Return a new process, in place of an idle one if there is one."""
         if idle is not None:
             self._dismiss_one(idle)
         for _ in range(MOST_FAILED_STARTS):
             try:
                 return self._begin()
-            except (EOFError, ConnectionError, FileNotFoundError):      # the server of forks was killed; another starts
+            except (EOFError, ConnectionError, FileNotFoundError):      # the fork server was killed; another starts
                 time.sleep(LOOK_S)
         return self._begin()
 
@@ -223,7 +223,7 @@ class _Pool:
         return worker
 
     def _hear(self, worker: _Worker) -> Iterator[Served]:
-        """Yield what a process has answered; see to it that its items go on where it has died."""
+        """Yield the answers of a process; if it has died, put its items back into the queues."""
         try:
             kind, answer, wall_s = worker.pipe.recv()
         except (EOFError, ConnectionResetError):
@@ -243,14 +243,14 @@ class _Pool:
                 yield Served(task.item, answer, None, task.attempts + 1)
 
     def _bury(self, worker: _Worker) -> Iterator[Served]:
-        """Retry, alone, the item of which a process died, or give it up; the others it had wait for another process."""
+        """Retry, alone, the item that a process died of, or give it up; its other items wait for another process."""
         del self._workers[worker.pipe]
         worker.pipe.close()
         worker.process.join(PATIENCE_S)
         status = worker.process.exitcode
         if worker.is_dismissed:
             return
-        if not worker.is_ready:         # killed before it came to anything, or none can begin
+        if not worker.is_ready:         # killed during startup, or no process can start
             self._failed_starts += 1
             was_killed = status is not None and status < 0
             if self._failed_starts > MOST_FAILED_STARTS or not (was_killed or self._has_begun):
@@ -268,7 +268,7 @@ class _Pool:
             yield Served(dead.item, None, UNKNOWN if status is None else status, dead.attempts + 1)
 
     def _dismiss(self) -> None:
-        """Let each process end after the item that it is at; what else it was handed is not begun."""
+        """Let each process end after its current item; its other items are not started."""
         for worker in list(self._workers.values()):
             if worker.tasks:
                 self._tell_to_end(worker)
@@ -293,17 +293,17 @@ class _Pool:
 
 
 class Pace:
-    """How many items are a second's work: by a mean in which the latest weigh most."""
+    """Number of items in a second of work: by a mean that weighs recent items most."""
 
     def __init__(self):
         self._item_s: float | None = None
 
     def note(self, wall_s: float) -> None:
-        """Count an item that took so long."""
+        """Record the wall time of an item."""
         self._item_s = wall_s if self._item_s is None else 0.8 * self._item_s + 0.2 * wall_s
 
     def items_at_once(self) -> int:
-        """Return how many a process is handed."""
+        """Return how many items a process is sent at once."""
         if self._item_s is None:
             return 1
         return max(1, min(MOST_AT_ONCE, int(CHUNK_S / max(self._item_s, 1e-6))))
@@ -313,7 +313,7 @@ class Pace:
 def one_thread_each() -> Iterator[None]:
     """Let processes that are started in the block compute with one thread.
 
-    What the user has set stays.
+    Variables that the user has set are kept.
     """
     added = [name for name in ONE_THREAD if name not in os.environ]
     os.environ.update(dict.fromkeys(added, "1"))
@@ -326,9 +326,9 @@ def one_thread_each() -> Iterator[None]:
 
 @contextmanager
 def deaf() -> Iterator[None]:
-    """Let processes that are started in the block not hear SIGINT and SIGTERM.
+    """Let processes started in the block, and their children, ignore signals.
 
-    Nor those that they start. Batch systems and terminals send them to all, the server of forks among them; the parent
+    SIGINT and SIGTERM: batch systems and terminals send them to all processes, the fork server among them; the parent
     decides.
     """
     if not hasattr(signal, "pthread_sigmask"):
@@ -344,8 +344,8 @@ def deaf() -> Iterator[None]:
 # ---- in the other process
 
 def _answer(pipe: Connection, work: Callable[[Any, Any], Any], shared: Any, kill_after_s: float) -> None:
-    """Serve items until told to end."""
-    for number in HEARD_BY_ALL:         # where another program's server of forks is used, which hears them
+    """Serve items until asked to end."""
+    for number in HEARD_BY_ALL:         # where another program's fork server is used, which handles them
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -353,21 +353,21 @@ def _answer(pipe: Connection, work: Callable[[Any, Any], Any], shared: Any, kill
         pipe.send(("ready", None, 0.0))
         while (items := pipe.recv()) is not None:
             for item in items:
-                if pipe.poll():                         # the word to end: nothing else comes before all is answered
+                if pipe.poll():                         # a request to end: nothing else is sent before the last answer
                     return
                 pipe.send(_done(work, shared, item, kill_after_s))
-    except (EOFError, BrokenPipeError, ConnectionResetError):       # nobody waits for it any more
+    except (EOFError, BrokenPipeError, ConnectionResetError):       # the parent has closed the pipe
         return
 
 
 def _done(work: Callable[[Any, Any], Any], shared: Any, item: Any, kill_after_s: float) -> tuple[str, Any, float]:
     began_s = time.perf_counter()
-    if kill_after_s < math.inf:         # by the kernel: no loop, of Python or C, can forget it
+    if kill_after_s < math.inf:         # by the kernel: no loop, of Python or C, can miss it
         signal.setitimer(signal.ITIMER_REAL, kill_after_s)
     try:
         return "done", work(shared, item), time.perf_counter() - began_s
     except (Exception, SystemExit) as error:
-        if os.environ.get("SIM_TRACEBACK") == "1":      # it does not travel
+        if os.environ.get("SIM_TRACEBACK") == "1":      # tracebacks cannot be pickled
             traceback.print_exception(error, file=sys.stderr)
         return "raised", f"{type(error).__name__}: {error}", time.perf_counter() - began_s
     finally:
@@ -376,7 +376,7 @@ def _done(work: Callable[[Any, Any], Any], shared: Any, item: Any, kill_after_s:
 
 
 def _end_with_parent() -> None:
-    """End this process when its parent is gone, even one that was killed and could tell nobody."""
+    """End this process when its parent is gone, even if the parent was killed without notice."""
     parent = parent_process()
     if parent is not None:
         wait([parent.sentinel])

@@ -1,4 +1,4 @@
-"""What a study would run, told before it does."""
+"""Preview of a study: points that would be refused, without a run."""
 from collections.abc import Iterable
 from itertools import islice
 
@@ -8,7 +8,7 @@ from simulator.results.memory import NO_SINK
 from simulator.study.sweep.design import Point
 from simulator.study.sweep.study_file import Study
 
-LOOKED_AT = 8                   # points, until one can be run
+LOOKED_AT = 8                   # points checked, until one can run
 
 
 def commented(lines: Iterable[str]) -> str:
@@ -17,14 +17,14 @@ def commented(lines: Iterable[str]) -> str:
 
 
 def not_run(study: Study, points: list[Point]) -> list[str]:
-    """Return which of the first points would be refused, up to one that can run.
+    """Return the first points that would be refused, up to one that can run.
 
     Nothing is simulated.
 
     Raises
     ------
     InputErrors
-        None of those that are looked at can run: what is wrong with the first.
+        None of the checked points can run: the faults of the first.
     """
     told: list[str] = []
     first: InputErrors | None = None

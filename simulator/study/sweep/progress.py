@@ -1,4 +1,4 @@
-"""How far a study is: a bar on a terminal, else a line every half minute."""
+"""Progress of a study: a bar on a terminal, else a line every half minute."""
 import sys
 import time
 from collections.abc import Callable
@@ -15,7 +15,7 @@ class SweepProgress:
 
     Parameters
     ----------
-    total : runs. quiet : show nothing. tell : takes a line, where there is no terminal.
+    total : number of runs. quiet : show nothing. tell : callback for a line, without a terminal.
     """
 
     def __init__(self, total: int, quiet: bool, tell: Callable[[str], None]):
@@ -38,7 +38,7 @@ class SweepProgress:
     def show(self, finished: Finished, total: int | None = None) -> None:
         """Count a run.
 
-        total : runs, where more have been asked for meanwhile.
+        total : new number of runs, where some were added meanwhile.
         """
         self._done += 1
         self._failed += finished.status in ("failed", "timeout", "killed")
@@ -53,7 +53,7 @@ class SweepProgress:
             self._tell(self.line())
 
     def line(self) -> str:
-        """Return how far it is, in words."""
+        """Return the progress, in words."""
         spent_s = max(time.monotonic() - self._began_s, 1e-9)
         rate = self._done / spent_s
         left_s = (self._total - self._done) / rate if rate else float("inf")

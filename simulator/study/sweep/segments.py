@@ -1,7 +1,7 @@
-"""The store of a study: files to which one writer each appends a line for each run that has ended.
+"""The store of a study: segment files with one writer each, which appends a line for each run that has ended.
 
-One writer a file needs no lock and works on network file systems. A killed writer loses at most the runs in flight, a
-power cut at most what came in the last second; a line that is torn at the end of a file counts as not written.
+A file with one writer needs no lock and works on network file systems. A killed writer loses at most the runs in
+flight, a power cut at most the lines of the last second; a torn line at the end of a file counts as not written.
 """
 import os
 import secrets
@@ -16,15 +16,15 @@ from simulator.study.sweep.trial import DONE, FAILED, KILLED, REFUSED, TIMEOUT, 
 
 FOLDER = "segments"
 ENDING = ".jsonl"
-SYNC_S = 1.0                    # between two times that the disk is waited for
+SYNC_S = 1.0                    # between two calls of fsync
 
 
 class Stored(NamedTuple):
-    """What all segments hold.
+    """The content of all segments.
 
-    finished : by id. num_torn : last lines that were not written to their end, or not rightly.
-    faults : bad lines in the middle of a file, and runs that came out differently, a sentence each.
-    differing : ids of the latter.
+    finished : by id. num_torn : last lines that were incomplete or damaged.
+    faults : bad lines in the middle of a file, and runs with two different results, a sentence each.
+    differing : ids of runs with two different results.
     """
 
     finished: dict[str, Finished]
@@ -34,7 +34,7 @@ class Stored(NamedTuple):
 
 
 class Segment:
-    """A file that this process alone appends to.
+    """A file that only this process appends to.
 
     Parameters
     ----------
@@ -54,17 +54,17 @@ class Segment:
         self._synced_s = time.monotonic()
 
     def append(self, finished: Finished) -> None:
-        """Write a run, with one call of the system.
+        """Write a run, with one system call.
 
         Raises
         ------
         OutputError
-            The disk is full, for instance; what was written before stays.
+            A write failed, for instance because the disk is full; earlier lines stay.
         """
         line = line_of(finished)
         try:
             written = os.write(self._descriptor, line)
-            if written < len(line):             # the rest is refused, and says why
+            if written < len(line):             # the rest fails with the reason
                 os.write(self._descriptor, line[written:])
             if time.monotonic() - self._synced_s > SYNC_S:
                 self.sync()
@@ -72,12 +72,12 @@ class Segment:
             raise OutputError(self.path, error) from error
 
     def sync(self) -> None:
-        """Wait until what was written is on the disk."""
+        """Wait until all lines are on the disk."""
         os.fsync(self._descriptor)
         self._synced_s = time.monotonic()
 
     def close(self) -> None:
-        """Write to the disk what is left; a segment without runs goes away."""
+        """Write remaining lines to the disk; a segment without runs is removed."""
         try:
             self.sync()
             is_empty = os.fstat(self._descriptor).st_size == 0
@@ -94,7 +94,7 @@ class Segment:
 
 
 def read_all(directory: Path) -> Stored:
-    """Return what the segments of a study hold, in the order of their names."""
+    """Return the content of the segments of a study, in the order of their names."""
     found, num_torn, faults, differing = {}, 0, [], []
     for path in sorted((directory / FOLDER).glob(f"*{ENDING}")):
         lines, torn = 0, None
@@ -109,7 +109,7 @@ def read_all(directory: Path) -> Stored:
             known = found.setdefault(finished.id, finished)
             if KEPT[finished.status] > KEPT[known.status] or (
                     KEPT[finished.status] == KEPT[known.status] and finished.status != DONE):
-                found[finished.id] = finished               # tried again
+                found[finished.id] = finished               # run again
             elif finished.status == known.status == DONE and known.result() != finished.result():
                 differing.append(finished.id)
                 faults.append(_difference(known, finished))
@@ -117,12 +117,12 @@ def read_all(directory: Path) -> Stored:
     return Stored(found, num_torn, faults, differing)
 
 
-# Of two ends of the same run, which one counts: what one process dies of, another has memory, time or an extra for.
+# Precedence of two results of one run: one process may die for want of memory, time or an extra that another has.
 KEPT = {DONE: 3, REFUSED: 2, FAILED: 1, TIMEOUT: 0, KILLED: 0}
 
 
 def checked(stored: Stored) -> Stored:
-    """Return what is stored.
+    """Return the stored runs.
 
     Raises
     ------

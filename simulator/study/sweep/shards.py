@@ -1,4 +1,4 @@
-"""The part of a study that one of several machines takes: by the hash that names a run, so that shares are even.
+"""One machine's part of a study on several machines: by the hash of a run's id, so that shares are even.
 
 Source of the variables: sbatch(1), "OUTPUT ENVIRONMENT VARIABLES", job arrays.
 """
@@ -11,11 +11,11 @@ from simulator.errors import InputErrors
 SLURM = "slurm"
 _VARIABLES = {"id": "SLURM_ARRAY_TASK_ID", "min": "SLURM_ARRAY_TASK_MIN", "step": "SLURM_ARRAY_TASK_STEP",
               "count": "SLURM_ARRAY_TASK_COUNT"}
-RESTARTS = "SLURM_RESTART_COUNT"        # of a job that was put back into the queue
+RESTARTS = "SLURM_RESTART_COUNT"        # of a job that was requeued
 
 
 class Shard(NamedTuple):
-    """One of `count` shares, from 0 on."""
+    """One of `count` shares; `index` counts from 0."""
 
     index: int
     count: int
@@ -26,19 +26,19 @@ class Shard(NamedTuple):
     def of(self, ids: Iterable[str]) -> list[str]:
         """Return the ids of this share.
 
-        Sorted by id, every `count`-th is its own: shares differ by one at most, and no value of an axis gathers in one,
-        as it would by the order of the plan.
+        Of the sorted ids it takes every `count`-th: sizes differ by one at most, and no value of an axis is gathered
+        in one share, as it would be in the order of the plan.
         """
         return sorted(ids)[self.index::self.count]
 
 
 def shard_of(text: str, environ: Mapping[str, str]) -> Shard:
-    """Read --shard: "I/N", or "slurm", whose array tells.
+    """Read --shard: "I/N", or "slurm" for the variables of a job array.
 
     Raises
     ------
     InputErrors
-        It is neither, or this is no task of an array.
+        The text is neither, or this is no task of an array.
     """
     if text == SLURM:
         return _of_slurm(environ)
@@ -63,6 +63,6 @@ def _of_slurm(environ: Mapping[str, str]) -> Shard:
 
 
 def restarts(environ: Mapping[str, str]) -> int:
-    """Return how often this job was begun anew, as Slurm counts."""
+    """Return how often this job was restarted, as Slurm counts."""
     text = environ.get(RESTARTS, "0")
     return int(text) if text.isdecimal() else 0

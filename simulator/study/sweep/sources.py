@@ -1,4 +1,4 @@
-"""What the program is made of, in one number: two machines with the same one give the same results."""
+"""A hash of the program's sources: two machines with equal hashes give equal results."""
 import hashlib
 import os
 from functools import cache

@@ -1,6 +1,7 @@
-"""Where a search keeps its runs: segments as those of a sweep, so that it goes on where it stopped.
+"""The store of a search's runs: segments like those of a sweep, so that it resumes.
 
-A directory holds runs that were looked at in one way: warm-up, metrics and confidence are no part of a run's identity.
+The runs of a directory are summarized with one warm-up, set of metrics and confidence: these are no part of a run's
+identity.
 """
 import json
 from collections.abc import Collection
@@ -22,8 +23,8 @@ OF_ALL = {LOOK, FOLDER, STUDY, PROVENANCE, REPORT, PICTURES}
 class Kind(NamedTuple):
     """One kind of search.
 
-    name : in sentences. asks : what it asks of runs, likewise. files : its own. kept : ends of runs that are not begun
-    anew.
+    name : in sentences. asks : noun for its objectives, in sentences. files : names of its own files. kept : statuses
+    of runs that are not run again.
     """
 
     name: str
@@ -33,12 +34,12 @@ class Kind(NamedTuple):
 
 
 def known_in(directory: Path, kind: Kind) -> dict[str, Finished]:
-    """Return the runs that a directory holds and that are not begun anew, by id.
+    """Return the stored runs of a directory that are not run again, by id.
 
     Raises
     ------
     InputErrors
-        Damaged segments, runs that came out differently.
+        Damaged segments, runs with two different results.
     """
     stored = checked(read_all(directory))
     if stored.differing:
@@ -47,14 +48,14 @@ def known_in(directory: Path, kind: Kind) -> dict[str, Finished]:
 
 
 def settle(directory: Path, kind: Kind, study: Study, metrics: Collection[str]) -> None:
-    """Make the directory of a search, or make sure that it is one of the same look.
+    """Make the directory of a search, or check that its runs were summarized alike.
 
     Raises
     ------
     InputErrors
-        It is one of another, or holds something else.
+        It is the directory of another search, or holds something else.
     OutputError
-        It cannot be written.
+        A file cannot be written.
     """
     rules = study.settings.statistics
     look = json.dumps({"warmup": study.warmup, "metrics": sorted(metrics), "confidence": rules.confidence,

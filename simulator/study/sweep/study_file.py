@@ -1,4 +1,4 @@
-"""A study file: an experiment, and [study], which says what is asked of it.
+"""A study file: an experiment, and [study], with the kind of study and its settings.
 
 Each kind of study has a Struct of its own for [study], which begins with the keys of `StudyTable`.
 """
@@ -24,22 +24,22 @@ from simulator.study.sweep.axes import Axis, Range, axis_of
 from simulator.study.sweep.design import DRAWN, Point, count_of, flattened, is_chosen, points_of
 from simulator.study.sweep.partly import Partly, Unread, told_by
 
-ALL_CHECKED = 10_000            # points; above it each value of an axis is checked alone
-MOST_POINTS = 1_000_000         # `--limit` lifts it
+ALL_CHECKED = 10_000            # points; above it each value of an axis is checked by itself
+MOST_POINTS = 1_000_000         # unless `--limit` is given
 MOST_SEEDS = 32
-UNMOVED = ("seed", "name", "extends", "output", "study")       # keys of an experiment that no axis may have
+UNMOVED = ("seed", "name", "extends", "output", "study")       # keys of an experiment that cannot be axes
 METRICS = ("ttft_ms.mean", "ttft_ms.p99", "tpot_ms.mean", "tpot_ms.p99", "e2el_ms.mean", "request_throughput",
            "output_throughput")
-NOTHING = Output(requests=False, iterations=False)             # is written of a run that is not kept
+NOTHING = Output(requests=False, iterations=False)             # output of a run that is not kept
 
 Share = Annotated[float, Meta(gt=0, lt=1)]
 
 
 class WarmupRule(Section, kw_only=True):
-    """What is cut at the beginning of a run; one of the two."""
+    """The warm-up that is cut at the beginning of a run: one of the two keys."""
 
-    requests: Annotated[Annotated[int, Meta(ge=0)] | None, Meta(description="the first that came")] = None
-    seconds: Annotated[Annotated[float, Meta(ge=0)] | None, Meta(description="requests that came before")] = None
+    requests: Annotated[Annotated[int, Meta(ge=0)] | None, Meta(description="number of first requests")] = None
+    seconds: Annotated[Annotated[float, Meta(ge=0)] | None, Meta(description="requests that arrived before")] = None
 
     def __post_init__(self):
         if (self.requests is None) == (self.seconds is None):
@@ -47,60 +47,60 @@ class WarmupRule(Section, kw_only=True):
 
 
 class Statistics(Section, kw_only=True):
-    """How sure the numbers are to be, [study.statistics]."""
+    """Precision of the numbers, [study.statistics]."""
 
-    confidence: Annotated[Share, Meta(description="of intervals")] = 0.95
+    confidence: Annotated[Share, Meta(description="confidence of intervals")] = 0.95
     warmup: Annotated[Literal["mser5", "none"] | WarmupRule | None, Meta(description=(
-        "what is cut at the beginning; default: none for traces, mser5 for what is drawn"))] = None
+        "warm-up that is cut at the beginning; default: none for traces, mser5 for drawn workloads"))] = None
     precision: Annotated[float, Meta(ge=0, lt=1, description=(
-        "half-width wanted, relative to the mean, of `metrics`; 0: one run for each seed, and what comes out"))] = 0.0
+        "half-width of `metrics`, relative to the mean, that runs are lengthened to; 0: one run for each seed"))] = 0.0
     metrics: Annotated[tuple[str, ...], Meta(min_length=1, description="keys of summary.json")] = METRICS
-    max_requests: Annotated[int, Meta(ge=1, description="of one run where precision asks for longer ones")] = 400_000
-    min_tail: Annotated[float, Meta(ge=0, description="observations beyond a percentile; fewer: it is thin")] = 50.0
+    max_requests: Annotated[int, Meta(ge=1, description="largest number of requests of a lengthened run")] = 400_000
+    min_tail: Annotated[float, Meta(ge=0, description="observations beyond a percentile; with fewer it is thin")] = 50.0
 
 
 class RunRules(Section, kw_only=True):
-    """How runs are done, [study.run]."""
+    """Rules for runs, [study.run]."""
 
     timeout_s: Annotated[float, Meta(gt=0, extra={"inf": True}, description="wall clock of one run")] = float("inf")
-    retries: Annotated[int, Meta(ge=0, le=100, description="of runs whose process died, or took too long")] = 1
+    retries: Annotated[int, Meta(ge=0, le=100, description="new attempts if a process died or a run timed out")] = 1
     baseline: Annotated[Annotated[int, Meta(ge=0)] | None, Meta(description=(
-        "number of the point that all others are paired with; absent: none are"))] = None
-    probe: Annotated[int, Meta(ge=0, le=1000, description="points that --dry-run times")] = 1
+        "number of the point that all others are paired with; absent: no pairs"))] = None
+    probe: Annotated[int, Meta(ge=0, le=1000, description="number of points that --dry-run measures")] = 1
 
 
 class StudyTable(Section, kw_only=True):
-    """What a study asks, [study]: the keys that all kinds have."""
+    """Keys of [study] that all kinds of studies have."""
 
-    kind: Annotated[Literal[tuple(registry.STUDIES)], Meta(description="what is asked")]
+    kind: Annotated[Literal[tuple(registry.STUDIES)], Meta(description="kind of study")]
     design: Annotated[Literal["grid", "zip", "list", "random", "lhs", "sobol"], Meta(description=(
-        "which values go together: all, side by side, those of [[study.points]], or `points` that are drawn"))] = "grid"
+        "combinations of values: all, side by side, [[study.points]], or `points` drawn ones"))] = "grid"
     seeds: Annotated[Annotated[int, Meta(ge=1, le=10**6)] | list[Annotated[int, Meta(ge=0, le=2**63 - 1)]],
                      Meta(description=(
         "runs of each point: a number, from the experiment's seed on, or the seeds; run r of every point has the same"
     ))] = 1
     points: Annotated[Annotated[int, Meta(ge=1)] | tuple[dict[str, Any], ...], Meta(description=(
-        "how many are drawn; of the design list tables [[study.points]]"))] = ()
+        "number of drawn points; with the design list: tables [[study.points]]"))] = ()
     axes: Annotated[dict[str, Any], Meta(extra={"under": Range}, description=(
         "dotted key of the experiment -> values, a list or a range"))] = field(default_factory=dict)
-    exclude: Annotated[tuple[dict[str, Any], ...], Meta(description="points that are dropped: all keys equal")] = ()
-    only: Annotated[tuple[dict[str, Any], ...], Meta(description="where there are any, all others are dropped")] = ()
-    statistics: Annotated[Statistics, Meta(description="how sure the numbers are to be")]
-    run: Annotated[RunRules, Meta(description="how runs are done")]
+    exclude: Annotated[tuple[dict[str, Any], ...], Meta(description="dropped points: all keys are equal")] = ()
+    only: Annotated[tuple[dict[str, Any], ...], Meta(description="if any, all other points are dropped")] = ()
+    statistics: Annotated[Statistics, Meta(description="precision of the numbers")]
+    run: Annotated[RunRules, Meta(description="rules for runs")]
 
     @staticmethod
     def set_apart(experiment: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return tables of an experiment that are not read with it: points bring them in.
+        """Return tables of an experiment that are not read with it: points provide them.
 
-        given : [study], as the file has it.
+        given : [study], as in the file.
         """
         return ()
 
     @staticmethod
     def checks(study: "Study") -> tuple[Callable[[], Iterable[str]], ...]:
-        """Return checks of what keys say together.
+        """Return checks of combinations of keys.
 
-        Each reads the keys that it needs and no others: those that could not be read end it.
+        Each reads only the keys that it needs: it ends at a key that could not be read.
         """
         return ()
 
@@ -115,9 +115,9 @@ class SweepTable(StudyTable, kw_only=True):
 
 
 class Resolved:
-    """Experiments of points, kept.
+    """A cache of the experiments of points.
 
-    A plan asks what was checked before, and a run what was planned. Another process begins with none.
+    A plan uses experiments that were checked before, a run those that were planned. Another process starts without any.
     """
 
     def __init__(self):
@@ -127,22 +127,22 @@ class Resolved:
         return Resolved, ()
 
     def of(self, layers: Layers, assignment: Mapping[str, Any]) -> Experiment:
-        """Return the experiment of layers, always the same, with an assignment over them."""
+        """Return the experiment of layers, which never change, with an assignment."""
         key = json.dumps(assignment, sort_keys=True, default=repr)
         experiment = self._kept.pop(key, None) or resolve(laid_over(layers, assignment))
-        self._kept[key] = experiment            # the last that was asked for is the last to go
+        self._kept[key] = experiment            # the most recently used is dropped last
         if len(self._kept) > ALL_CHECKED:
             self._kept.pop(next(iter(self._kept)))
         return experiment
 
 
 class Study(NamedTuple):
-    """A study whose file has been read and checked.
+    """A study, read from a file and checked.
 
-    file : the study file. name : of its results. settings : [study]. layers : of the experiment without it.
+    file : the study file. name : of its results. settings : [study]. layers : of the experiment without [study].
     base : that experiment. axes : in the order of the file. seeds : of the replications.
-    resolved : experiments of points, as they were asked for.
-    apart : tables of the experiment that its kind sets apart: the base goes without them.
+    resolved : cache of the experiments of points.
+    apart : tables of the experiment that its kind sets apart: the base lacks them.
     """
 
     file: str
@@ -156,14 +156,14 @@ class Study(NamedTuple):
     apart: Mapping[str, Any] | None = None
 
     def points(self) -> Iterator[Point]:
-        """Yield the points, those left out aside."""
+        """Yield the points, without excluded ones."""
         settings = self.settings
         for point in points_of(settings.design, self.axes, self._listed, self._num_drawn, self.base.seed):
             if is_chosen(point, settings.exclude, settings.only):
                 yield point
 
     def count(self) -> int:
-        """Return how many points the design has, those left out among them."""
+        """Return the number of points of the design, including excluded ones."""
         return count_of(self.settings.design, self.axes, self._listed, self._num_drawn)
 
     def experiment_of(self, assignment: Mapping[str, Any], seed: int | None = None) -> Experiment:
@@ -176,7 +176,7 @@ class Study(NamedTuple):
         Raises
         ------
         InputErrors
-            What is wrong with it, one line each.
+            All faults of the point, one line each.
         """
         experiment = self.resolved.of(self.layers, assignment) if assignment else self.base
         return replace(experiment, seed=experiment.seed if seed is None else seed, output=NOTHING)
@@ -189,12 +189,12 @@ class Study(NamedTuple):
 
     @property
     def is_drawn(self) -> bool:
-        """Whether the requests are drawn: there may be more, and a beginning cut."""
+        """Whether the requests are drawn: runs can be lengthened, and a warm-up cut."""
         return self.base.workload.type == "synthetic"
 
     @property
     def warmup(self) -> str | dict[str, float]:
-        """What is cut at the beginning of a run, as `statistics.of_run.Look` takes it."""
+        """The warm-up that is cut, in the form of `statistics.of_run.Look`."""
         rule = self.settings.statistics.warmup
         if rule is None:
             return "mser5" if self.is_drawn else "none"
@@ -220,7 +220,7 @@ def read_study(file: str | os.PathLike, overrides: Mapping[str, Any] | Iterable[
     Parameters
     ----------
     struct : of [study].
-    label : what messages call the overrides.
+    label : name of the overrides in messages.
 
     Raises
     ------
@@ -247,7 +247,7 @@ def read_study(file: str | os.PathLike, overrides: Mapping[str, Any] | Iterable[
 
 def _read(file: str, struct: type[StudyTable], given: Mapping[str, Any], layers: Layers,
           apart: Mapping[str, Any]) -> tuple[Study, list[str]]:
-    """Return a study and what is wrong with it: what could not be read of it is `Partly` there."""
+    """Return a study and its faults; the parts that could not be read are `Partly` in it."""
     reader = Reader(layers.source_of)
     values = reader.values(struct, anchored(given, layers.source_of), ("study",))
     faults = list(reader.faults)
@@ -264,7 +264,7 @@ def _read(file: str, struct: type[StudyTable], given: Mapping[str, Any], layers:
     except InputErrors as errors:
         faults += errors.faults
     faults += told_by(struct.checks(study))
-    if faults:                                  # else `check_points` looks at them
+    if faults:                                  # else `check_points` checks them
         faults += told_by([lambda: _faults_of_points(study, None)])
     return study, faults
 
@@ -275,7 +275,7 @@ def check_points(study: Study, limit: int | None = None) -> list[Point]:
     Raises
     ------
     InputErrors
-        There are none or too many; what is wrong with any of them, equal faults once, with their number.
+        There are none or too many; the faults of all points, equal faults once, with their number.
     """
     if faults := list(_faults_of_points(study, limit)):
         raise InputErrors(faults)
@@ -304,7 +304,7 @@ def laid_over(layers: Layers, assignment: Mapping[str, Any], label: str = "study
     Raises
     ------
     InputErrors
-        A key that is none, or the number of an item that a list has not.
+        An unknown key, or the number of an item that a list does not have.
     """
     made = layers.copy()
     source = Source(label, layers.main.folder)
@@ -320,7 +320,7 @@ def _has_number(key: str) -> bool:
 
 
 def _set_item(layers: Layers, key: str, value: Any, source: Source) -> None:
-    """Set a key behind the number of a list's item: "pools.0.replicas"."""
+    """Set a key below the number of a list's item: "pools.0.replicas"."""
     *path, last = key.split(".")
     place: Any = layers.data
     for depth, part in enumerate(path):
@@ -340,7 +340,7 @@ def _set_item(layers: Layers, key: str, value: Any, source: Source) -> None:
 
 
 def _axes(file: str, settings: StudyTable) -> tuple[tuple[Axis, ...], list[str]]:
-    """Return the axes, and what is wrong with them."""
+    """Return the axes, and their faults."""
     draws, axes, faults = settings.design in DRAWN, [], []
     for key, given in settings.axes.items():
         axis = axis_of(key, given, draws)
@@ -376,7 +376,7 @@ def _values_alone(study: Study) -> list[Point]:
 
 
 def _faults_of(study: Study, points: list[Point], count: int | None) -> list[str]:
-    """Return what is wrong with points; a fault that many have, once."""
+    """Return the faults of points; equal faults of several points once."""
     numbers, first = Counter(), {}
     for number, point in enumerate(points):
         try:
@@ -393,7 +393,7 @@ def _faults_of(study: Study, points: list[Point], count: int | None) -> list[str
 
 
 def words_of(point: Point) -> str:
-    """Return a point as people read it: "engine.max_num_seqs = 8, model.name = ..."."""
+    """Return a point as text: "engine.max_num_seqs = 8, model.name = ..."."""
     return ", ".join(f"{key} = {show(value)}" for key, value in flattened(point).items())
 
 

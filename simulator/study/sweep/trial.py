@@ -1,4 +1,4 @@
-"""One run that a study asks for, and what became of it."""
+"""One run of a study, and its result."""
 import json
 import zlib
 from typing import Any, NamedTuple
@@ -7,12 +7,12 @@ DONE, REFUSED, FAILED, TIMEOUT, KILLED = STATUSES = ("done", "refused", "failed"
 
 
 class Trial(NamedTuple):
-    """One run that a study asks for.
+    """One run of a study.
 
-    index : row of the plan. id : what it is, 16 hexadecimal digits (`identity`). point : number of the point.
-    replication : which of its runs, from 0. seed : of the experiment.
+    index : row of the plan. id : 16 hexadecimal digits (`identity`). point : number of the point.
+    replication : number of the run of its point, from 0. seed : of the experiment.
     assignment : dotted key of the experiment -> TOML value.
-    num_requests : of a synthetic workload, in place of the experiment's; None: that.
+    num_requests : of a synthetic workload, in place of the experiment's; None: the experiment's.
     """
 
     index: int
@@ -25,14 +25,14 @@ class Trial(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """What became of a trial: a line of a segment.
+    """The result of a trial: a line of a segment.
 
-    status : one of `STATUSES`. error : why it is not done, a sentence; None: it is. attempts : to run it.
+    status : one of `STATUSES`. error : why it is not done, a sentence; None: done. attempts : to run it.
     summary : every scalar leaf of summary.json by its dotted name, "ttft_ms.p99"; None: there is nothing to measure.
-    extra : what the run says of itself (`statistics.of_run.Look`), "gpus", and what `telling.said` gathers of runs:
-        "diagnosis", as `run` prints it, and "backends"; lines of older versions have none of the two.
+    extra : results of `statistics.of_run.Look`, "gpus", and the input of `telling.said`:
+        "diagnosis", as `run` prints it, and "backends"; lines of older versions lack the last two.
     wall_s : real seconds. host, began : the machine's name, and when the run began, ISO 8601 in UTC; empty where no run
-        began, or in segments of older versions. These three differ from machine to machine.
+        began, or in segments of older versions. wall_s, host and began differ from machine to machine.
     """
 
     id: str
@@ -49,20 +49,20 @@ class Finished(NamedTuple):
     began: str = ""
 
     def result(self) -> tuple:
-        """Return what must be equal wherever the trial runs."""
+        """Return the part of the result that must be equal wherever the trial runs."""
         return self.id, self.status, self.error, self.summary, self.extra
 
 
 def line_of(finished: Finished) -> bytes:
-    """Return the line that a segment holds, its CRC-32 at the end."""
+    """Return the line for a segment, with its CRC-32 at the end."""
     body = _body(finished._asdict())
     return f'{body[:-1]},"crc32":{zlib.crc32(body.encode())}}}\n'.encode()
 
 
 def read_line(line: bytes) -> Finished | None:
-    """Return what a line of a segment holds; None: it is torn, or damaged.
+    """Return the result in a line of a segment; None: the line is torn, or damaged.
 
-    The CRC is that of the line without its key, as `line_of` writes it.
+    The CRC is of the line without its key "crc32", as `line_of` writes it.
     """
     try:
         content = json.loads(line)

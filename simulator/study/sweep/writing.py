@@ -7,12 +7,12 @@ from simulator.errors import OutputError
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file whole, or not at all; one that says the same stays.
+    """Write a file whole, or not at all; a file with equal content is left as it is.
 
     Raises
     ------
     OutputError
-        It cannot be written.
+        The file cannot be written.
     """
     staged = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:

@@ -1,8 +1,8 @@
-"""What the runs of a study say beside their numbers, each sentence once, and how far their prices were checked.
+"""Remarks of the runs of a study beside their numbers, each sentence once, and how far their prices were checked.
 
-`run` prints the warnings and the diagnosis of one run. A study has many: all kinds of studies gather here what theirs
-say, and tell it in the same words: on the screen, in their JSON, in reports. What comes out depends on which runs
-there are, not on who ran them or in which order.
+`run` prints the warnings and the diagnosis of one run. A study has many runs: all kinds of studies gather the remarks
+of their runs here and print them in one form: on the screen, in their JSON, in reports. The result depends on the set
+of runs, not on the machine that ran them or on their order.
 """
 import re
 from collections import Counter
@@ -19,18 +19,18 @@ from simulator.domain.facts import folder
 from simulator.results.report import COLUMNS_OF_A_SCREEN, aged
 
 FILE = "efficiency/checked.toml"        # in hardware/
-NUMBER = re.compile(r"(?<![\w.-])\d+(?:[.,:]\d+)*(?![\w-])")     # of its own: neither h100 nor rtx-4090
+NUMBER = re.compile(r"(?<![\w.-])\d+(?:[.,:]\d+)*(?![\w-])")     # a number by itself: neither h100 nor rtx-4090
 THINGS, VERB = re.compile(r"# (\w+?)s?\b"), re.compile(r"\b(?:was|were|is|are|has|have|lies?)\b")
 MOST_LINES = 20                 # remarks on a screen; the JSON has all
-AGAIN = "repeated with new seeds"       # runs that did not choose an answer agree with it: no server has done so
+AGAIN = "repeated with new seeds"       # new simulations agree with an answer: not a comparison with servers
 DIAGNOSIS, BACKENDS = "diagnosis", "backends"           # keys of a run's `extra`
 
 
 class Remark(NamedTuple):
-    """A sentence that runs say.
+    """A sentence that runs print.
 
-    text : of the most runs, where runs say it with other numbers. runs : their ids, sorted. of : runs that were asked.
-    is_alike : all of them say it in the same words.
+    text : in the words of the most runs, where its numbers differ. runs : their ids, sorted. of : number of all runs.
+    is_alike : all runs have the sentence in equal words.
     """
 
     text: str
@@ -39,7 +39,7 @@ class Remark(NamedTuple):
     is_alike: bool
 
     def content(self, names: bool = False) -> dict[str, Any]:
-        """Return the remark as JSON has it; `names` as in `line`."""
+        """Return the remark as it is written to JSON; `names` as in `line`."""
         told = {"text": self.text, "runs": len(self.runs), "of": self.of, "alike": self.is_alike}
         return told | ({"names": list(self.runs)} if names else {})
 
@@ -48,7 +48,7 @@ class Remark(NamedTuple):
 
         Parameters
         ----------
-        things : that were run. names : their ids are names that people know.
+        things : noun for the runs. names : the ids are names that users know.
         """
         told = f" ({', '.join(self.runs)})" if names else ""
         example = "" if self.is_alike else ", for instance"
@@ -56,35 +56,35 @@ class Remark(NamedTuple):
 
 
 class Said:
-    """What runs say, by their ids: a run that is asked for twice counts once."""
+    """Remarks of runs, by their ids: a run that is added twice counts once."""
 
     def __init__(self):
         self._texts: dict[str, tuple[str, ...] | None] = {}
         self._backends: dict[str, None] = {}
-        self._known: dict[tuple[str, ...], tuple[str, ...]] = {}        # most runs say the same, which is kept once
+        self._known: dict[tuple[str, ...], tuple[str, ...]] = {}        # most runs have equal remarks, stored once
 
     def add(self, id: str, texts: Sequence[str] | None, backends: Iterable[str] = ()) -> None:
-        """Take in a run; None: it is of a version that did not keep what runs say."""
+        """Add a run; `texts` None: of a version that did not keep remarks."""
         own = None if texts is None else tuple(texts)
         self._texts[id] = own if own is None else self._known.setdefault(own, own)
         self._backends |= dict.fromkeys(backends)
 
     def add_ends(self, ends: Iterable[Any]) -> "Said":
-        """Take in those of some trials that are done (`sweep.trial.Finished`)."""
+        """Add the completed ones of some trials (`sweep.trial.Finished`)."""
         for end in ends:
             if end is not None and end.status == "done":
                 self.add(end.id, end.extra.get(DIAGNOSIS), end.extra.get(BACKENDS, ()))
         return self
 
     def merge(self, other: "Said") -> None:
-        """Take in what others say."""
+        """Add the remarks of another collection."""
         for id, texts in other._texts.items():
             self.add(id, texts)
         self._backends |= other._backends
 
     @property
     def remarks(self) -> list[Remark]:
-        """What is said, by the most runs first.
+        """The remarks, the most frequent first.
 
         Sentences that differ in numbers alone are one.
         """
@@ -102,11 +102,11 @@ class Said:
 
     @property
     def num_untold(self) -> int:
-        """How many runs are of a version that did not keep what they say."""
+        """Number of runs of a version that did not keep remarks."""
         return sum(texts is None for texts in self._texts.values())
 
     def content(self, names: bool = False) -> dict[str, Any]:
-        """Return it as the JSON of studies has it; `names` as a remark's line takes them."""
+        """Return the remarks as the JSON of studies has them; `names` as in `Remark.line`."""
         untold = {"untold_runs": self.num_untold} if self.num_untold else {}
         return {"diagnosis": [each.content(names) for each in self.remarks]} | untold | {
             "accuracy": accuracy_of(self._backends)}
@@ -129,7 +129,7 @@ class Said:
 
 
 def _without_numbers(text: str) -> str:
-    """Return a sentence whatever its numbers are: "1 output was" and "2 outputs were" become one."""
+    """Return a sentence without its numbers: "1 output was" and "2 outputs were" become one."""
     return VERB.sub("#", THINGS.sub(r"# \1", NUMBER.sub("#", text)))
 
 
@@ -139,7 +139,7 @@ def backends_of(experiments: Iterable[Experiment]) -> list[str]:
 
 
 def accuracy_of(backends: Iterable[str]) -> list[dict[str, str | None]]:
-    """Return how far backends were checked, and where that stands, by name."""
+    """Return how far backends were checked, with the source, by name."""
     known, found = _known(), []
     for name in sorted(backends):
         own = known.get(name, {"checked": "a class of your own, of which nothing is known", "source": None})
@@ -158,7 +158,7 @@ def line_of(accuracy: Mapping[str, str | None]) -> str:
 def aged_prices(experiment: Experiment, today: date) -> Iterator[str]:
     """Yield a sentence for each price that is old, as `run` does.
 
-    It depends on the day, so that no file holds it.
+    The sentence depends on the day, so no file holds it.
     """
     names = dict.fromkeys(pool.hardware.name for pool in experiment.pools or (experiment,)
                           if pool.hardware is not None and not getattr(pool, "cost_per_hour", 0.0))
@@ -170,7 +170,7 @@ def aged_prices(experiment: Experiment, today: date) -> Iterator[str]:
 
 
 def wrapped(text: str) -> list[str]:
-    """Return a sentence as lines that fit a screen, as far as its words do."""
+    """Return a sentence as lines that fit a screen, if no word is too long."""
     return wrap(text, COLUMNS_OF_A_SCREEN, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 

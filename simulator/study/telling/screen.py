@@ -1,4 +1,4 @@
-"""Tables and sentences of studies on a screen of 80 columns, whatever their keys and values are."""
+"""Tables and sentences of studies on a screen of 80 columns, for any keys and values."""
 import re
 import sys
 import unicodedata
@@ -14,7 +14,7 @@ from simulator.study.telling.said import Said, aged_prices
 
 GAP = "  "
 MOST_HEAD_LINES = 4             # of a head that is broken so that a table fits; a wider one is cut into parts
-HEAD_LINES = 2                  # of a head in these
+HEAD_LINES = 2                  # of a head in these parts
 MOST_KEYS = 4                   # columns that each part repeats
 WORD = 16                       # letters of a piece of a head that is not broken
 PIECE = re.compile(r".[^ ._,=+-]*[ ._,=+-]*")         # where a text may be broken: behind these
@@ -23,15 +23,15 @@ Rows = Sequence[Sequence[str]]
 
 
 def show(tell: Callable[..., None], said: Said, base: Experiment, is_quiet: bool, **how: Any) -> None:
-    """Tell what runs say below the answer of a study.
+    """Print the remarks of runs below the answer of a study.
 
-    With --quiet the warnings alone, on stderr, as `run` does; there are prices that are old, too, always: that depends
-    on the day.
+    With --quiet only the warnings are printed, on stderr, as `run` does. Old prices are always reported there: they
+    depend on the day.
 
     Parameters
     ----------
-    tell : `print`. base : whose prices may be old.
-    how : `things` and `names`, as a remark's line takes them; `is_apart`: all goes to stderr, stdout being laid out as
+    tell : `print`. base : experiment, for the age of its prices.
+    how : `things` and `names`, as in `Remark.line`; `is_apart`: all goes to stderr, stdout having the layout of
         another tool's.
     """
     is_apart = how.pop("is_apart", False)
@@ -46,18 +46,18 @@ def show(tell: Callable[..., None], said: Said, base: Experiment, is_quiet: bool
 def table_of(rows: Rows, keys: int = 1, left: Sequence[int] = (), beside: Sequence[int] = ()) -> str:
     """Return rows as a table that fits a screen.
 
-    As it is, where it fits; else with heads, and cells, of several lines; else in parts below each other, each with the
-    columns that tell the rows apart.
+    The natural layout, where it fits; else heads and cells of several lines; else parts below each other, each with
+    the columns that identify the rows.
 
     Parameters
     ----------
-    rows : the first is the head. keys : first columns, of which each part has the first four.
-    left : columns whose cells stand to the left, the others to the right.
-    beside : those that stay with the one before them, where a part has room.
+    rows : the first is the head. keys : number of first columns; each part repeats the first four.
+    left : columns with cells aligned to the left, the others to the right.
+    beside : columns that stay with the one before them, where a part has room.
     """
     most = COLUMNS_OF_A_SCREEN
     rows = [[_on_a_line(cell) for cell in row] for row in rows]
-    if not any(row[-1] for row in rows) and len(rows[0]) > 1:       # remarks that nothing has
+    if not any(row[-1] for row in rows) and len(rows[0]) > 1:       # a column of remarks, all empty
         rows = [row[:-1] for row in rows]
     head, *body = rows
     natural = [max(map(width_of, column)) for column in zip(*rows, strict=True)]
@@ -96,7 +96,7 @@ def _width(letter: str) -> int:
 
 
 def _on_a_line(text: str) -> str:
-    """Return a cell without what moves the cursor."""
+    """Return a cell without characters that move the cursor."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
@@ -113,7 +113,7 @@ def _total(widths: Sequence[int]) -> int:
 
 
 def _least(text: str, least: int, lines: int, most: int) -> int:
-    """Return the least width, from `least` on, at which a head takes so many lines."""
+    """Return the least width, from `least` on, at which a head takes at most `lines` lines."""
     words = [min(width_of(piece.rstrip()), WORD) for piece in PIECE.findall(text)]
     width = max(min(least, most), -(-width_of(text) // lines), *words, 1)
     while len(_broken(text, width)) > lines:
@@ -157,7 +157,7 @@ def _padded(text: str, width: int, is_left: bool) -> str:
 
 
 def _broken(text: str, width: int) -> list[str]:
-    """Return a text in lines of a width: broken behind a dot and the like where that helps, else anywhere."""
+    """Return a text in lines of a width: broken behind a dot and the like where possible, else anywhere."""
     lines = [""]
     for piece in PIECE.findall(text):
         if width_of(lines[-1]) + width_of(piece.rstrip()) <= width:

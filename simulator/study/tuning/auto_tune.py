@@ -1,11 +1,11 @@
 """vLLM's auto_tune, its search and its result.txt, with simulated servers.
 
 Source: vllm-project/vllm at 01277f9c, benchmarks/auto_tune/auto_tune.sh. For each pair of max_num_seqs and
-max_num_batched_tokens 1,000 requests come at once; if the 99th percentile of their end-to-end latency is above the
-limit, 100 requests come at the throughput that was reached, rounded down, plus one a second, then at one less, until it
-holds. The pair with the highest throughput is the best. Numbers are compared as `vllm bench serve` prints them, with
-two decimals. Its faults are kept: whole rates only, a percentile of 100 requests, other requests that decide than those
-that were measured.
+max_num_batched_tokens 1,000 requests arrive at once; if the 99th percentile of their end-to-end latency is above the
+limit, 100 requests arrive at the throughput that was reached, rounded down, plus one a second, then at one less, until
+the limit holds. The pair with the highest throughput is the best. Numbers are compared as `vllm bench serve` prints
+them, with two decimals. Its faults are kept: whole rates only, a percentile of 100 requests, a decision by other
+requests than the measured ones.
 """
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -26,13 +26,13 @@ from simulator.study.sweep.study_file import NOTHING, laid_over
 RESULT = "result.txt"
 AT_ONCE, AT_A_RATE = 1000, 100          # requests of a benchmark, by its rate
 PERCENT = range(98, 89, -1)             # of the memory, tried from above until the server starts
-NO_PROFILE = "none"                     # instead of the folder of a profile, which nobody makes here
+NO_PROFILE = "none"                     # in place of the folder of a profile: no profile is made here
 
 
 class Variables(NamedTuple):
-    """What auto_tune.sh reads, with its defaults; lower case of its names.
+    """Variables that auto_tune.sh reads, with its defaults; their names in lower case.
 
-    model, tp : None: those of the experiment.
+    model, tp : None: the experiment's.
     """
 
     model: str | None = None
@@ -47,7 +47,7 @@ class Variables(NamedTuple):
 
 
 class Benchmark(NamedTuple):
-    """What `vllm bench serve` prints, with two decimals.
+    """Numbers that `vllm bench serve` prints, with two decimals.
 
     throughput, goodput : requests a second. e2el : ms, the 99th percentile.
     """
@@ -65,14 +65,14 @@ def auto_tune(file: str | os.PathLike, overrides: Iterable[str], environment: Ma
 
     Parameters
     ----------
-    file : an experiment, which says what auto_tune.sh does not: accelerators, latency, all else of the engine.
+    file : an experiment, for all that auto_tune.sh does not set: accelerators, latency, other options of the engine.
     environment : variables of auto_tune.sh.
     tell : takes a line for each benchmark.
 
     Raises
     ------
     InputErrors
-        What is wrong with the variables or the experiment; no share of memory from 0.98 to 0.90 lets it start.
+        A variable or the experiment is invalid; no share of memory from 0.98 to 0.90 lets the server start.
     """
     variables, overrides = read_variables(environment), list(overrides)
     fixed = _fixed(variables)
@@ -94,12 +94,12 @@ def auto_tune(file: str | os.PathLike, overrides: Iterable[str], environment: Ma
 
 
 def read_variables(environment: Mapping[str, str]) -> Variables:
-    """Return what the environment says.
+    """Return the variables in the environment.
 
     Raises
     ------
     InputErrors
-        Every fault of it.
+        All faults of the environment.
     """
     found: dict[str, Any] = {}
     faults = []
@@ -125,10 +125,10 @@ def read_variables(environment: Mapping[str, str]) -> Variables:
 
 def _of_pair(variables: Variables, bench: Callable[[dict], Benchmark | None],
              tell: Callable[[str], None]) -> tuple[str, Benchmark] | None:
-    """Return the rate at which a pair keeps the limit, and what it does then; None: it does not."""
+    """Return the rate at which a pair keeps the limit, and its benchmark; None: no rate keeps it."""
     limit = variables.max_latency_allowed_ms
     measured = bench({"workload.num_requests": AT_ONCE, "workload.arrival.rate_per_s": float("inf")})
-    if measured is None:                        # the server does not start, and nothing holds
+    if measured is None:                        # the server does not start at any rate
         return None
     tell(_told("inf", measured))
     if measured.e2el <= limit:
@@ -149,7 +149,7 @@ def _told(rate: str, measured: Benchmark | None) -> str:
 
 
 def _fixed(variables: Variables) -> dict[str, Any]:
-    """Return what all benchmarks have: the server's options, and the requests of `--dataset-name random`."""
+    """Return the keys of all benchmarks: the server's options, and the requests of `--dataset-name random`."""
     prefix = variables.input_len * variables.min_cache_hit_pct // 100
     fixed: dict[str, Any] = {
         "engine.max_model_len": variables.max_model_len, "engine.enable_prefix_caching": True,
@@ -180,7 +180,7 @@ def _utilization(file: str | os.PathLike, overrides: list[str], fixed: dict[str,
 
 def _run(file: str | os.PathLike, overrides: list[str], fixed: dict[str, Any],
          more: dict[str, Any]) -> Benchmark | None:
-    """Return what a benchmark prints; None: the server does not start, or nothing is served."""
+    """Return the numbers of a benchmark; None: the server does not start, or no request is served."""
     experiment = _experiment(file, overrides, fixed | more)
     if _refusal(experiment) is not None:
         return None
@@ -192,7 +192,7 @@ def _run(file: str | os.PathLike, overrides: list[str], fixed: dict[str, Any],
 
 
 def _refusal(experiment: Experiment) -> InputErrors | None:
-    """Return why no server starts; None: it does."""
+    """Return why the server does not start; None: it starts."""
     try:
         with faults_of(experiment.name):
             for pool in experiment.all_pools():
@@ -204,7 +204,7 @@ def _refusal(experiment: Experiment) -> InputErrors | None:
 
 def _experiment(file: str | os.PathLike, overrides: list[str], more: dict[str, Any]) -> Experiment:
     layers = read_layers(file, overrides, "--set")
-    layers.data.pop("workload", None)           # that of the benchmark takes its place
+    layers.data.pop("workload", None)           # replaced by the benchmark's workload
     layers.name_after(file)
     return replace(resolve(laid_over(layers, more, "auto_tune")), output=NOTHING)
 

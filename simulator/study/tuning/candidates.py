@@ -20,7 +20,7 @@ class Candidate(NamedTuple):
     """A deployment that may be tried.
 
     number : in the order of the axes. layout : as [study] names it. assignment : over the experiment of the study.
-    experiment : that it is; None: it is none. gpus : that it takes at time 0.
+    experiment : the resolved one; None: the assignment is invalid. gpus : that it takes at time 0.
     """
 
     number: int
@@ -42,7 +42,7 @@ class Dropped(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """What may be tried, and what was dropped on the way."""
+    """Candidates to try, and candidates dropped on the way."""
 
     kept: list[Candidate]
     dropped: list[Dropped]
@@ -54,7 +54,7 @@ def candidates_of(study: Study, points: list[Point]) -> Candidates:
     Raises
     ------
     InputErrors
-        Values of axes with which no candidate is an experiment; all of them.
+        All values of axes with which no candidate is an experiment.
     """
     made, seen, faults = Candidates([], []), set(), _Faults()
     layouts = (AS_IT_IS,) if study.base.pools else study.settings.layouts or (AGGREGATED,)
@@ -89,31 +89,31 @@ def _add(study: Study, made: Candidates, faults: "_Faults", candidate: Candidate
 
 
 class _Faults:
-    """Tells values that are wrong by themselves from those that do not go together.
+    """Separates values that are invalid by themselves from incompatible combinations.
 
-    A value is wrong where no candidate that has it is an experiment.
+    A value is invalid by itself if every candidate with it is invalid.
     """
 
     def __init__(self):
         self._good: set[str] = set()
-        self._bad: dict[str, list[str]] = {}        # value -> faults of the first that has it
+        self._bad: dict[str, list[str]] = {}        # value -> faults of the first candidate that has it
 
     def add(self, candidate: Candidate, told: list[str]) -> None:
-        """Take in a candidate that is no experiment."""
+        """Record a candidate that is no valid experiment."""
         for value in _values(candidate):
             self._bad.setdefault(value, told)
 
     def pass_(self, candidate: Candidate) -> None:
-        """Take in one that is."""
+        """Record a valid candidate."""
         self._good.update(_values(candidate))
 
     def check(self, file: str, count: int) -> None:
-        """Refuse the values that are wrong.
+        """Refuse the values that are invalid by themselves.
 
         Raises
         ------
         InputErrors
-            There are any.
+            There are such values.
         """
         wrong = [fault for value, told in self._bad.items() if value not in self._good for fault in told]
         if wrong:
@@ -121,7 +121,7 @@ class _Faults:
 
 
 def _values(candidate: Candidate) -> list[str]:
-    """Return what a candidate assigns, one text for each key and value, and its layout."""
+    """Return the assignments of a candidate, one text for each key and value, and its layout."""
     flat = {key: value for key, value in flattened(candidate.assignment).items() if key != "pools"}
     return [candidate.layout, *(canonical([key, value]) for key, value in flat.items())]
 
@@ -131,7 +131,7 @@ def _as_it_is(study: Study, point: Point) -> Iterator[Point]:
 
 
 def _aggregated(study: Study, point: Point) -> Iterator[Point]:
-    """Yield replicas that do all, as many as fit; axes of generated pools are not theirs."""
+    """Yield aggregated replicas, as many as fit; axes of generated pools are left out."""
     own = {key: value for key, value in point.items() if not key.startswith(("pools.", "kv_transfer"))}
     most = study.settings.limits.gpus
     if most is not None and REPLICAS not in flattened(own):
@@ -157,7 +157,7 @@ def _disaggregated(study: Study, point: Point) -> Iterator[Point]:
 
 
 def _counts(fixed: Point, pool: str, most: int) -> range:
-    """Return how many replicas a pool may have: as an axis says, else 1 to `most`, 1 at least."""
+    """Return the allowed replica counts of a pool: as an axis says, else 1 to `most`, 1 at least."""
     given = fixed.get(f"{pool}.replicas")
     return range(1, max(most, 1) + 1) if not isinstance(given, int) else range(given, given + 1)
 
@@ -174,7 +174,7 @@ def _topology_of(pool: str, fixed: Point) -> Point:
 
 
 def _gpus_of_one(study: Study, point: Point) -> int:
-    """Return the GPUs of one replica under an assignment; 1 where it says nothing that could be one."""
+    """Return the GPUs of one replica under an assignment; 1 where its values are no valid topology."""
     flat, sizes = flattened(point), 1
     for key in ("tensor_parallel", "pipeline_parallel", "data_parallel", "prefill_context_parallel"):
         value = flat.get(f"topology.{key}", getattr(study.base.topology, key))
@@ -183,13 +183,13 @@ def _gpus_of_one(study: Study, point: Point) -> int:
 
 
 def _with_users(study: Study, assignment: Point) -> Iterator[Point]:
-    """Yield the assignment with each number of users, where the load is one."""
+    """Yield the assignment with each number of users, where the load is a concurrency."""
     if study.settings.load != CONCURRENCY:
         yield assignment
         return
     arrival = getattr(study.base.workload.parameters, "arrival", None)
     if hasattr(getattr(arrival, "parameters", None), "rate_per_s"):
-        assignment = assignment | {"workload.arrival.rate_per_s": float("inf")}     # they come as slots fall free
+        assignment = assignment | {"workload.arrival.rate_per_s": float("inf")}     # sent as slots fall free
     for users in study.settings.users:
         yield assignment | {"workload.load.mode": "concurrency", "workload.load.concurrency": users}
 

@@ -1,4 +1,4 @@
-"""What a tuning study leaves: ranking.csv, pareto.csv, winners/0001.toml and tune.json."""
+"""Files of a tuning study: ranking.csv, pareto.csv, winners/0001.toml and tune.json."""
 import csv
 import io
 import json
@@ -26,15 +26,15 @@ SCHEMA = 1
 ELIMINATED = "eliminated"
 SHOWN = ("ttft_ms.p50", "ttft_ms.p99", "tpot_ms.p50", "tpot_ms.p99", "e2el_ms.p50", "e2el_ms.p99",
          "kv_cache.mean_usage", "preemptions", "output_throughput", "request_throughput")
-EXAMPLES = 3                    # of sentences why candidates were dropped
+EXAMPLES = 3                    # of reasons why candidates were dropped
 
 
 class Told(NamedTuple):
-    """What a study has come to.
+    """The results of a study.
 
-    ranking : feasible candidates, the best first. on_front : numbers of those that nobody beats in everything.
-    summary : the content of tune.json. nearest_miss : the candidate that misses the bounds by least; None: some keep
-    them, or of none it is known.
+    ranking : feasible candidates, the best first. on_front : numbers of candidates on the Pareto front.
+    summary : the content of tune.json. nearest_miss : the candidate that misses the bounds by least; None: some
+    candidate keeps them, or no margin is known.
     """
 
     ranking: list[Tried]
@@ -44,9 +44,9 @@ class Told(NamedTuple):
 
 
 def told_of(question: Question, outcome: Findings, said: Said) -> Told:
-    """Return what a search has come to.
+    """Return the results of a search.
 
-    said : what its runs say.
+    said : the remarks of its runs.
     """
     ranking, on_front = ranked(question, outcome.tried)
     statuses = Counter(each.status for each in outcome.tried)
@@ -79,7 +79,7 @@ def write_all(question: Question, outcome: Findings, told: Told, directory: Path
     Raises
     ------
     OutputError
-        They cannot be written.
+        A file cannot be written.
     """
     rows = [_row(question, each, place, each.candidate.number in told.on_front)
             for place, each in enumerate(told.ranking, 1)]
@@ -100,7 +100,7 @@ def write_all(question: Question, outcome: Findings, told: Told, directory: Path
 def winner_toml(question: Question, tried: Tried, place: int) -> str:
     """Return the experiment of a candidate's first run.
 
-    `run` repeats it to the last digit: what was cut at the beginning stands in [workload.measure].
+    `run` repeats it to the last digit: the warm-up that was cut is written to [workload.measure].
     """
     study, end = question.study, tried.ends[0]
     more = {} if tried.num_requests is None else {"workload.num_requests": tried.num_requests}
@@ -112,7 +112,7 @@ def winner_toml(question: Question, tried: Tried, place: int) -> str:
 
 
 def axis_keys(question: Question) -> list[str]:
-    """Return the keys that axes assign, whichever values have them."""
+    """Return the keys that axes assign, over all their values."""
     points = question.settings.points if isinstance(question.settings.points, tuple) else ()
     found = [key for axis in question.study.axes for value in axis.values or (axis.at(0.0),)
              for key in flattened({axis.key: value})]
@@ -120,9 +120,9 @@ def axis_keys(question: Question) -> list[str]:
 
 
 def default_of(candidate: Candidate, key: str) -> Any:
-    """Return what a candidate has for a key that its assignment leaves out.
+    """Return a candidate's value for a key that its assignment leaves out.
 
-    Empty: it has none; with pools the number of replicas is theirs.
+    Empty: it has no such key; with pools the replica counts are the pools'.
     """
     place = None if key == REPLICAS and candidate.experiment and candidate.experiment.pools else candidate.experiment
     for part in key.split("."):
@@ -134,7 +134,7 @@ def default_of(candidate: Candidate, key: str) -> Any:
 
 
 def assigned(assignment: dict[str, Any]) -> dict[str, Any]:
-    """Return what an assignment says, replicas of generated pools by their pool."""
+    """Return an assignment as plain values, replicas of generated pools by their pool."""
     flat = flattened(assignment)
     pools = flat.pop("pools", None)
     if isinstance(pools, list):
@@ -181,7 +181,7 @@ def _mean(values: list[float | None]) -> float | None:
 
 
 def _columns(rows: list[dict[str, Any]]) -> list[str]:
-    """Return the columns of rows; those that only some have stand where they have them."""
+    """Return the columns of rows; a column that only some rows have keeps its place in their order."""
     columns: list[str] = []
     for row in rows:
         at = 0

@@ -1,4 +1,4 @@
-"""What came of a search."""
+"""Results of a search for the best deployment."""
 from typing import NamedTuple
 
 from simulator.study.tuning.candidates import Dropped
@@ -6,10 +6,10 @@ from simulator.study.tuning.tried import Tried
 
 
 class Findings(NamedTuple):
-    """What came of a search.
+    """Results of a search.
 
-    search : which it was. tried : with all requests. dropped : never run. eliminated : with fewer requests, and then no
-    more. is_complete : all that could run were tried in full, or cannot win.
+    search : its name. tried : candidates with all requests. dropped : never run. eliminated : tried with fewer requests
+    only. is_complete : all that could run were tried in full, or cannot win.
     """
 
     search: str

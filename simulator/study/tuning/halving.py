@@ -1,9 +1,9 @@
-"""Successive halving: who is tried with how many requests.
+"""Successive halving: the candidates of each round, and their number of requests.
 
-All candidates run with a few requests, the best third of them with three times as many, and so on; who overlaps the
-last of the third by interval goes on, too. 27 candidates cost 27 x 1 + 9 x 3 + 3 x 9 + 1 x 27 = 108 units, all of them
-at 27 units 729. Source: Jamieson and Talwalkar, Non-stochastic Best Arm Identification and Hyperparameter Optimization,
-AISTATS 2016, with eta = 3.
+All candidates run with a few requests, the best third with three times as many, and so on; a candidate with an
+interval that overlaps the last of the third goes on, too. 27 candidates cost 27 x 1 + 9 x 3 + 3 x 9 + 1 x 27 = 108
+units, all at 27 units 729. Source: Jamieson and Talwalkar, Non-stochastic Best Arm Identification and Hyperparameter
+Optimization, AISTATS 2016, with eta = 3.
 """
 import numpy as np
 
@@ -15,8 +15,8 @@ def rungs(num_candidates: int, first: int, most: int) -> list[int]:
 
     Parameters
     ----------
-    num_candidates : that begin.
-    first, most : requests of the first round, and at the most.
+    num_candidates : in the first round.
+    first, most : requests of the first round, and of the last at most.
     """
     counts = [min(first, most)]
     while num_candidates > 1 and counts[-1] < most:
@@ -26,20 +26,20 @@ def rungs(num_candidates: int, first: int, most: int) -> list[int]:
 
 
 def survivors(scores: np.ndarray, half_widths: np.ndarray, count: int | None = None) -> np.ndarray:
-    """Return who goes on: the best third, and all whose interval reaches into it.
+    """Return the candidates that go on: the best third, and overlapping ones.
 
-    A third is rounded up.
+    A third is rounded up; a candidate overlaps if its interval reaches into the third.
 
     Parameters
     ----------
     scores : float64 (candidates,), larger is better; NaN: out of the race.
     half_widths : float64 (candidates,), of their intervals; NaN: not known, as 0.
-    count : of those that go on whatever the intervals are; None: a third of those that are in the race.
+    count : candidates that go on regardless of intervals; None: a third of all in the race.
 
     Returns
     -------
     np.ndarray
-        int64 indices, the best first, equal ones in their order.
+        int64 indices, the best first, equal candidates in their order.
     """
     runs = np.flatnonzero(~np.isnan(scores))
     if not len(runs):

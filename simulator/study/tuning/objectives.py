@@ -1,4 +1,4 @@
-"""What is to be largest or smallest: numbers of a run, and those made of them."""
+"""Objectives of a tuning study: numbers of a run, and numbers derived from them."""
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ DIVIDED = ("output_throughput", "total_token_throughput", "request_throughput", 
 PER_USER = "tokens_per_s_per_user"
 GAP_MEAN, BY_CONCURRENCY = f"{PER_USER}_gap_mean", f"{PER_USER}_by_concurrency"
 GOALS = ("max", "min")
-# What a made number is made of, where that is a metric of requests.
+# The metric that a derived number is computed from, where it is a metric of requests.
 SOURCES = {PER_USER: "tpot_ms.mean", GAP_MEAN: "itl_ms.mean", BY_CONCURRENCY: "output_throughput"}
 MADE = (*SOURCES, *(f"{key}{PER_GPU}" for key in DIVIDED), "gpus", "cost_per_hour", "rate")
 
@@ -30,7 +30,7 @@ class Objective(NamedTuple):
 
     @property
     def metric(self) -> str:
-        """The key of summary.json that it is made of."""
+        """The key of summary.json that it is computed from."""
         return SOURCES.get(self.key, self.key.removesuffix(PER_GPU))
 
     def gain(self, value: float) -> float:
@@ -44,7 +44,7 @@ def read_objectives(table: Any, place: str) -> tuple[Objective, ...]:
     Raises
     ------
     InputErrors
-        Every fault of it.
+        All faults of the table.
     """
     objectives, faults = objectives_in(table, place)
     if faults:
@@ -53,7 +53,7 @@ def read_objectives(table: Any, place: str) -> tuple[Objective, ...]:
 
 
 def objectives_in(table: Any, place: str) -> tuple[tuple[Objective, ...], list[str]]:
-    """Return the objectives that can be read of a table, and the other's faults."""
+    """Return the valid objectives of a table, and the faults of the others."""
     if not isinstance(table, Mapping) or not table:
         return (), [f'{place}: expected at least one, for instance "output_throughput_per_gpu" = "max"']
     flat = dict(_flat(table))
@@ -68,13 +68,13 @@ def numbers_of(end: Finished, experiment: Experiment, rate: float | None = None)
 
     Parameters
     ----------
-    rate : at which it ran, where a search has found it.
+    rate : offered to the run, where a search has found it.
 
     Notes
     -----
-    Tokens a second that a user sees has three meanings: 1000 / mean TPOT, aiconfigurator's; the mean over all gaps of
-    1000 / gap, AISimulate's; output throughput over the number of users, that of vLLM's plot_pareto. Nine gaps of 10 ms
-    and one of 100 ms are 52.6 by the first and 91 by the second. GPUs are those paid for, averaged over time.
+    Tokens a second that a user sees has three meanings: 1000 / mean TPOT (aiconfigurator); the mean over all gaps of
+    1000 / gap (AISimulate); output throughput over the number of users (vLLM's plot_pareto). Nine gaps of 10 ms and one
+    of 100 ms are 52.6 by the first and 91 by the second. GPUs are those paid for, averaged over time.
     """
     summary, gpus = end.summary, end.extra.get("gpus_paid")
     users = experiment.workload.load.concurrency
@@ -89,7 +89,7 @@ def estimates_of(objectives: tuple[Objective, ...], numbers: list[dict[str, floa
                  confidence: float) -> tuple[Estimate, ...]:
     """Return value and half-width of each objective, over replications.
 
-    Of one run alone the half-width is that within the run where it has one, else NaN.
+    Of one run alone the half-width is the one within the run where there is one, else NaN.
     """
     found = []
     for each in objectives:

@@ -1,4 +1,4 @@
-"""Which candidates nobody beats in everything.
+"""The Pareto front: candidates that no other candidate dominates.
 
 a dominates b if it is nowhere worse and somewhere better; equal candidates both stay. Values that lie within half of
 the wider interval of each other count as equal, so that noise makes no winners.

@@ -1,9 +1,9 @@
-"""Who need not be run: layouts that the model forbids, those without room for KV, those that cannot win.
+"""Candidates ruled out without a run: forbidden layouts, no room for KV, a bound below the best value.
 
-A bound of throughput: an iteration gives a sequence one token at most (1 + drafts with speculation), so that a replica
+The throughput bound: an iteration gives a sequence one token at most (1 + drafts with speculation), so a replica
 gives no more tokens a second than b / t(b), the largest over batches of b sequences with one token of context each.
-Prompts, contexts, queues and the host take more time, never less. That holds where more work takes more time, so it is
-asked of the backends `BOUNDED` alone: in tables of measured kernels a larger batch may be faster than a smaller one.
+Prompts, contexts, queues and the host only add time. The bound holds where more work takes more time, so it is used
+with the backends `BOUNDED` alone: in tables of measured kernels a larger batch may be faster than a smaller one.
 """
 from collections.abc import Callable
 
@@ -21,7 +21,7 @@ from simulator.study.tuning.table import CAPACITY, Question
 MEMORY, BOUND = "memory", "bound"
 BOUNDED = ("linear", "roofline")
 OUTPUT, OUTPUT_PER_GPU = "output_throughput", "output_throughput_per_gpu"
-MOST_SEQUENCES = 1 << 14        # of a batch whose bound is computed
+MOST_SEQUENCES = 1 << 14        # largest batch for which the bound is computed
 
 
 def why_not(candidate: Candidate) -> Dropped | None:
@@ -39,10 +39,10 @@ def why_not(candidate: Candidate) -> Dropped | None:
 
 
 def bound_of(question: Question) -> Callable[[Candidate], float] | None:
-    """Return what bounds the objective of candidates from above; None: nothing does.
+    """Return a function that bounds the objective from above; None: no valid bound.
 
-    Nothing does where there are several objectives, where it is no output throughput, where replicas come and go; nor
-    where values have intervals, and who is beaten by less than these may win by fewer GPUs.
+    None for several objectives, for an objective that is no output throughput, for a changing number of replicas, and
+    for values with intervals: a candidate behind by less than its interval may win by fewer GPUs.
     """
     given, base = question.settings, question.study.base
     has_intervals = given.epsilon == "ci" and (len(question.study.seeds) > 1 or given.load == CAPACITY)
@@ -65,7 +65,7 @@ def _is_bounded(objective: Objective) -> bool:
 
 
 def most_tokens_per_s(experiment: Experiment) -> float:
-    """Return output tokens a second that cannot be exceeded; inf: none are known."""
+    """Return an upper bound of output tokens a second; inf: no limit is known."""
     return sum(_of_pool(pool) for pool in experiment.all_pools())
 
 

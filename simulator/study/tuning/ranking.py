@@ -1,4 +1,4 @@
-"""Who is best: feasible candidates in order, and which of them nobody beats in everything."""
+"""The order of feasible candidates, and the Pareto front."""
 import numpy as np
 
 from simulator.study.capacity.answer import cost_per_hour
@@ -19,17 +19,17 @@ def values_of(question: Question, tried: list[Tried]) -> tuple[np.ndarray, np.nd
 
 
 def pareto(question: Question, tried: list[Tried]) -> np.ndarray:
-    """Return who is not dominated, bool (candidates,)."""
+    """Return a mask of the candidates that no other dominates, bool (candidates,)."""
     values, widths = values_of(question, tried)
     return front(values, np.array([each.is_larger_better for each in question.objectives]), widths)
 
 
 def ranked(question: Question, tried: list[Tried]) -> tuple[list[Tried], set[int]]:
-    """Return the feasible candidates, the best first, and those on the front.
+    """Return feasible candidates, the best first, and the numbers on the front.
 
-    Those on the front, given by their numbers, come first, then those on the front of the others, until as many as are
-    written have a rank; the rest goes by the first objective. Candidates of one objective that are on one front are
-    equal but for noise: the one with fewer GPUs wins, then the lower price, the better value, the smaller id.
+    Candidates on the front come first, then the front of the rest, until `winners` candidates have a rank; the
+    remaining ones follow by the first objective. With one objective, candidates on one front are equal but for noise:
+    the one with fewer GPUs wins, then the lower price, the better value, the smaller id.
     """
     left = [each for each in tried if each.status == FEASIBLE]
     order: list[Tried] = []
@@ -46,7 +46,7 @@ def ranked(question: Question, tried: list[Tried]) -> tuple[list[Tried], set[int
 
 
 def nearest_miss(tried: list[Tried]) -> Tried | None:
-    """Return the candidate that misses the bounds by least; None: of none it is known."""
+    """Return the candidate that misses the bounds by least; None: no margin is known."""
     missed = [each for each in tried if each.status != FEASIBLE and each.margin == each.margin]
     return max(missed, key=lambda each: (each.margin, -each.candidate.number), default=None)
 

@@ -1,4 +1,4 @@
-"""Each candidate at its own largest rate that keeps the bounds, as `capacity` finds it; one process a candidate."""
+"""Trials of candidates at their own largest rate that keeps the bounds, as `capacity` finds it; one process each."""
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -30,13 +30,13 @@ COARSE_TOLERANCE = 0.1                  # of a rate in a round of halving
 class AtCapacity:
     """Tries candidates at their largest rates.
 
-    said : what the runs say that it asked for.
+    said : the remarks of its runs.
 
     Parameters
     ----------
-    laboratory : where they are tried; of several processes each searches for candidates of its own.
-    directory : of the store; its runs are known to other processes, which write segments of their own.
-    tell : called with each candidate that has been tried.
+    laboratory : where runs are simulated; with several processes each searches for one candidate at a time.
+    directory : of the store; other processes read its runs, and write segments of their own.
+    tell : callback, called with each candidate that has been tried.
     """
 
     def __init__(self, question: Question, laboratory: Laboratory, directory: Path,
@@ -47,7 +47,7 @@ class AtCapacity:
         self.said = Said()
 
     def try_all(self, candidates: Iterable[Candidate], num_requests: int | None = None) -> list[Tried]:
-        """Return what becomes of candidates, in their order.
+        """Return the results of candidates, in their order.
 
         Parameters
         ----------
@@ -56,7 +56,7 @@ class AtCapacity:
         Raises
         ------
         Stopped
-            Some runs were not begun.
+            Some runs were not started.
         InputErrors
             An objective or a bound is no number of summary.json.
         """
@@ -95,9 +95,9 @@ class Searcher:
         self.__init__(*state)
 
     def search(self, candidate: Candidate, num_requests: int | None) -> Tried:
-        """Return what a candidate does at its largest rate.
+        """Return the result of a candidate at its largest rate.
 
-        num_requests : searched coarsely, with one seed; None: as `capacity` does.
+        num_requests : of each run, searched coarsely with one seed; None: as `capacity` does.
         """
         prober = self._prober(candidate, num_requests)
         self._laboratory.said = Said()
@@ -118,7 +118,7 @@ class Searcher:
             ends = self._runs(prober, value)
         except ProbeFailed as failed:
             return tried._replace(status=FAILED, why=str(failed))
-        except KeyboardInterrupt:               # runs that were not begun
+        except KeyboardInterrupt:               # some runs were not started
             raise Stopped from None
         if not self._has_checked:
             check_objectives(self._question, ends[0])
@@ -140,9 +140,9 @@ class Searcher:
 
     def _largest(self, prober: Prober, candidate: Candidate, num_requests: int | None) -> tuple[
             float | None, Found, bool | None, Thin | None]:
-        """Return the largest rate, the search that found it, whether new runs agree, and what could not be judged.
+        """Return the largest rate, the search that found it, whether new runs agree, and values that are thin.
 
-        None: no new runs were asked; all was judged.
+        None: no new runs were made; no value is thin.
         """
         question, varied = self._question, varied_of(self._question, candidate)
         start = varied.span.within((estimated_rate(candidate.experiment) if varied.is_rate else None) or 1.0)
@@ -155,7 +155,7 @@ class Searcher:
         return found.answer, found, None, None
 
     def _runs(self, prober: Prober, value: float) -> tuple[Finished, ...]:
-        """Return the runs with a rate, all of them as long as the last that were asked for."""
+        """Return the runs with a rate, all as long as the last that were requested."""
         first = self._question.study.base.seed
         seeds = sorted(prober.ends.get(value, range(first, first + self._question.settings.min_seeds)))
         prober(value, seeds)
@@ -175,7 +175,7 @@ def search(searcher: Searcher, item: tuple[Candidate, int | None]) -> Tried | In
 
 
 def _ended(served: Served) -> Tried:
-    """Return what became of a candidate at a worker, which may have died of it."""
+    """Return the result of a candidate from a worker process, which may have died of it."""
     if isinstance(served.result, InputErrors):
         raise served.result
     candidate, num_requests = served.item
@@ -185,7 +185,7 @@ def _ended(served: Served) -> Tried:
 
 
 def varied_of(question: Question, candidate: Candidate) -> Varied:
-    """Return what is varied: the rate of arrivals, of a trace its rate scale."""
+    """Return the key that is varied: the rate of arrivals, of a trace its rate scale."""
     span = Span(LEAST_RATE, MOST_RATE, question.settings.rel_tol)
     if question.study.base.workload.type == "trace":
         return Varied(RATE_SCALE, span, candidate.experiment.workload.parameters.time_scale)
@@ -193,7 +193,7 @@ def varied_of(question: Question, candidate: Candidate) -> Varied:
 
 
 def _though_thin(prober: Prober) -> Probe:
-    """Return a probe whose percentiles may be those of few requests."""
+    """Return a probe that also accepts percentiles of few requests."""
     def probe(value: float, seeds: Sequence[int]) -> list[Observation]:
         return [each._replace(thin=()) for each in prober(value, seeds)]
 

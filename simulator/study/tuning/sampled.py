@@ -1,6 +1,6 @@
-"""A sampler asks for candidates: Optuna's TPE for one objective, NSGA-II for several.
+"""Candidates chosen by a sampler: Optuna's TPE for one objective, NSGA-II for several.
 
-Ask and tell, seeded with the experiment's seed, a number of candidates at once that does not depend on processes.
+Optuna's ask/report interface, seeded with the experiment's seed; batches do not depend on the number of processes.
 """
 from typing import Any
 
@@ -13,17 +13,17 @@ from simulator.study.tuning.table import AGGREGATED, AS_IT_IS, OPTUNA, Question
 from simulator.study.tuning.tried import FEASIBLE, Tried, Trier
 
 INSTALL = "pip install 'simulator[tune]'"
-AT_ONCE = 16                    # candidates that are asked for together
-MOST_IDLE = 20                  # rounds that bring nothing new, after which a search ends
-FAR = 1.0                       # constraint of a candidate that cannot run: as if it missed a bound by all of it
+AT_ONCE = 16                    # candidates that one batch requests
+MOST_IDLE = 20                  # rounds without a new candidate, after which a search ends
+FAR = 1.0                       # constraint value of a candidate that cannot run: as if it missed a bound by 100 %
 
 
 def sampled(question: Question, trier: Trier, candidates: Candidates | None) -> Findings:
-    """Try candidates that a sampler asks for, `max_trials` at most.
+    """Try candidates that a sampler chooses, `max_trials` at most.
 
     Parameters
     ----------
-    candidates : all that there are; None: nobody has counted them.
+    candidates : all candidates; None: too many to enumerate.
 
     Raises
     ------
@@ -41,9 +41,9 @@ def sampled(question: Question, trier: Trier, candidates: Candidates | None) -> 
 
 
 class _Asked:
-    """A study of Optuna, and what has become of the candidates that it asked for.
+    """A study of Optuna, and the results of the candidates that it chose.
 
-    tried, dropped : by what they assign.
+    tried, dropped : by the candidate's assignment.
     """
 
     def __init__(self, question: Question, trier: Trier, candidates: Candidates | None):
@@ -61,7 +61,7 @@ class _Asked:
         return self._count is not None and len(self.tried) >= self._count
 
     def round(self, size: int) -> None:
-        """Ask for some candidates, try those that are new, tell what became of all."""
+        """Request some candidates, try the new ones, and report all results to Optuna."""
         asks = [(trial, self._candidate(trial)) for trial in (self._study.ask() for _ in range(size))]
         new: dict[str, Candidate] = {}
         for _, (key, candidate) in asks:
@@ -77,14 +77,14 @@ class _Asked:
             self._say(trial, self.tried.get(key))
 
     def _candidate(self, trial: Any) -> tuple[str, Candidate | None]:
-        """Return the candidate that a trial asks for, and what tells it from others."""
+        """Return the candidate that a trial chooses, and its key: layout and assignment."""
         study = self._question.study
         point = {axis.key: axis.values[trial.suggest_int(axis.key, 0, len(axis.values) - 1)] for axis in study.axes}
         layout = trial.suggest_categorical("layout", self._layouts) if len(self._layouts) > 1 else self._layouts[0]
         one = study._replace(settings=_with_layout(self._question, layout))
         try:
             made = candidates_of(one, [point])
-        except InputErrors as errors:           # values that do not go together
+        except InputErrors as errors:           # incompatible values
             key = canonical([layout, point])
             self.dropped.setdefault(key, Dropped(Candidate(-1, layout, point, None, 0), "forbidden",
                                                  "; ".join(errors.faults)))
@@ -98,7 +98,7 @@ class _Asked:
         return canonical([layout, candidate.assignment]), candidate
 
     def _say(self, trial: Any, tried: Tried | None) -> None:
-        """Tell a trial what became of it."""
+        """Report the result of a trial to Optuna."""
         import optuna
 
         misses = FAR if tried is None or tried.margin != tried.margin else max(-tried.margin, 0.0)

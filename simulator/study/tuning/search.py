@@ -1,4 +1,4 @@
-"""Which candidates are tried: all, or all with few requests and the best of them with more."""
+"""Searches over candidates: exhaustive, or halving (all with few requests, the best with more)."""
 from collections.abc import Callable
 
 import numpy as np
@@ -18,14 +18,14 @@ from simulator.study.tuning.tried import FEASIBLE, MISSED, Tried, Trier, check_o
 
 ALL_TRIED = 2_000               # candidates, with search = "auto"
 FIRST_ROUND = 8                 # of a search with a bound; each round is twice as long
-FEW_REQUESTS = 8                # of a run that only shows which numbers there are
+FEW_REQUESTS = 8                # of a run that only shows which numbers a run has
 LEAST_REQUESTS = 100            # of the first round of halving
-MOST_POINTS = 50_000            # that are looked at, each of them
+MOST_POINTS = 50_000            # of the axes, that are enumerated one by one
 SHARE_OF_FIRST = 27             # of the experiment's requests
 
 
 def pruned(candidates: Candidates) -> Candidates:
-    """Return those that can run, by layout and memory plan."""
+    """Return the candidates that can run, by layout and memory plan."""
     kept, dropped = [], list(candidates.dropped)
     for candidate in candidates.kept:
         drop = why_not(candidate)
@@ -37,12 +37,12 @@ def pruned(candidates: Candidates) -> Candidates:
 
 
 def chosen_search(question: Question, count: int) -> str:
-    """Return how so many candidates are searched.
+    """Return the name of the search for a number of candidates.
 
     Raises
     ------
     InputErrors
-        They are more than the study allows.
+        There are more candidates than the study allows.
     """
     given, place = question.settings, f"{question.study.file}: study"
     if given.search == AUTO:
@@ -56,7 +56,7 @@ def chosen_search(question: Question, count: int) -> str:
 
 
 def exhaustive(question: Question, trier: Trier, candidates: Candidates) -> Findings:
-    """Try all candidates but those that a bound of the objective rules out.
+    """Try all candidates except those ruled out by a bound of the objective.
 
     Rounds do not depend on how many processes run them.
     """
@@ -71,7 +71,7 @@ def _by_bound(trier: Trier, candidates: list[Candidate],
               bound: Callable[[Candidate], float]) -> tuple[list[Tried], list[Dropped]]:
     """Try those with the largest bound first, until the bounds of all others are below the best value.
 
-    Who could just reach the best value is tried: ties go to fewer GPUs.
+    Candidates that could just reach the best value are tried: ties go to fewer GPUs.
     """
     bounds = {each.number: bound(each) for each in candidates}
     waiting = sorted(candidates, key=lambda each: (-bounds[each.number], each.number))
@@ -90,7 +90,7 @@ def _by_bound(trier: Trier, candidates: list[Candidate],
 def halving(question: Question, trier: Trier, candidates: Candidates) -> Findings:
     """Try all with few requests, the best third with three times as many, and so on.
 
-    Those that miss the bounds come after all that keep them, nearest first: few requests may miss by chance.
+    Candidates that miss the bounds rank below all that keep them, nearest first: few requests may miss by chance.
     """
     most = num_requests_of(question.study)
     first = question.settings.first_requests or max(most // SHARE_OF_FIRST, LEAST_REQUESTS)
@@ -106,7 +106,7 @@ def halving(question: Question, trier: Trier, candidates: Candidates) -> Finding
 
 
 def _best(question: Question, found: list[Tried]) -> list[int]:
-    """Return who goes on: a third, those that keep the bounds first."""
+    """Return the candidates that go on: a third, those that keep the bounds first."""
     good = [i for i, each in enumerate(found) if each.status == FEASIBLE]
     wanted = -(-sum(each.status in (FEASIBLE, MISSED) for each in found) // ETA)
     best = [good[i] for i in _best_of([found[i] for i in good], question, wanted)]
@@ -125,7 +125,7 @@ def _best_of(found: list[Tried], question: Question, wanted: int) -> list[int]:
 
 
 def _best_fronts(question: Question, found: list[Tried], wanted: int) -> list[int]:
-    """Return whole fronts of the means, and whoever no survivor beats for sure in everything."""
+    """Return whole fronts of the means, and every candidate that no survivor dominates beyond noise."""
     values, widths = values_of(question, found)
     gains = values * [1.0 if each.is_larger_better else -1.0 for each in question.objectives]
     widths, best = np.nan_to_num(widths), np.zeros(len(found), bool)
@@ -138,16 +138,16 @@ def _best_fronts(question: Question, found: list[Tried], wanted: int) -> list[in
 
 
 def searched(question: Question, trier: Trier, candidates: Candidates | None) -> Findings:
-    """Search as a study asks.
+    """Search as a study says.
 
-    candidates : that `feasible_of` gave.
+    candidates : from `feasible_of`.
 
     Raises
     ------
     InputErrors
         More candidates than are allowed.
     MissingExtra
-        A sampler is asked for, and Optuna is not there.
+        The search is "optuna", and Optuna is not installed.
     """
     search = OPTUNA if candidates is None else chosen_search(question, len(candidates.kept))
     if search == OPTUNA:
@@ -156,15 +156,15 @@ def searched(question: Question, trier: Trier, candidates: Candidates | None) ->
 
 
 def check_numbers(question: Question, candidates: Candidates | None) -> None:
-    """Make sure that runs have the numbers that are asked for.
+    """Make sure that runs have the numbers that objectives and bounds name.
 
-    The first candidate says, with few requests; nothing is kept of it. Where it does not run, those that do are asked
-    as they end.
+    The first candidate runs with few requests; its result is discarded. Where it does not run, the check is made on
+    the first completed run of the search.
 
     Raises
     ------
     InputErrors
-        What is no number of a run.
+        An objective or bound is not a number of a run.
     """
     if candidates is None or not candidates.kept:
         return
@@ -178,12 +178,12 @@ def check_numbers(question: Question, candidates: Candidates | None) -> None:
 
 
 def feasible_of(question: Question) -> Candidates | None:
-    """Return all candidates that can run; None: they are too many to look at each.
+    """Return all candidates that can run; None: they are too many to enumerate.
 
     Raises
     ------
     InputErrors
-        Values of axes with which no candidate is an experiment; more points than can be looked at.
+        Values of axes with which no candidate is an experiment; more points than can be enumerated.
     """
     study, given = question.study, question.settings
     count = study.count()

@@ -1,4 +1,4 @@
-"""Where the runs of a tuning study are kept, and its files."""
+"""The directory of a tuning study: stored runs, and its files."""
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,14 @@ KIND = Kind("tuning", "objectives or bounds", {RANKING, FRONT, TUNE, WINNERS}, {
 
 def opened(question: Question, directory: Path, num_processes: int, stop: Callable[[], bool],
            elsewhere: Callable[..., Any] | None = None) -> Laboratory:
-    """Return a laboratory that knows what is there, and keeps there what it runs.
+    """Return a laboratory with the stored runs, which stores those that it makes.
 
-    elsewhere : runs trials in place of processes here, as `Laboratory` takes it.
+    elsewhere : runs trials in place of processes of this machine, as `Laboratory` takes it.
 
     Raises
     ------
     InputErrors
-        The directory holds something else, runs that were looked at in another way, or damaged segments.
+        The directory holds something else, runs that were summarized differently, or damaged segments.
     """
     settle(directory, KIND, question.study, question.settings.statistics.metrics)
     return Laboratory(question.study, directory, num_processes, known_in(directory, KIND), stop=stop,

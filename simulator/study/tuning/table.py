@@ -1,4 +1,4 @@
-"""[study] of kind "tune": what is best, what must hold, which deployments are tried, and how."""
+"""[study] of kind "tune": objectives, bounds, candidate deployments, and the search over them."""
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
@@ -23,60 +23,60 @@ NO_BOUNDS = Bounds((), wants_stable=False)
 
 
 class Limits(Section, kw_only=True):
-    """What a deployment may take, [study.limits]."""
+    """Limits of a deployment, [study.limits]."""
 
     gpus: Annotated[Count | None, Meta(description=(
-        "accelerators, at most; replicas are as many as fit, unless an axis says how many"))] = None
+        "GPUs of a deployment, at most; as many replicas as fit, unless an axis sets their number"))] = None
 
 
 class TuneTable(StudyTable, kw_only=True):
-    """Which deployment is best, [study] with kind = "tune"."""
+    """Search for the best deployment, [study] with kind = "tune"."""
 
     objectives: Annotated[dict[str, Any], Meta(description=(
-        "\"max\" or \"min\" of keys of summary.json, of these for each GPU (output_throughput_per_gpu), of "
-        "tokens_per_s_per_user, ..._gap_mean, ..._by_concurrency, of gpus, cost_per_hour and rate"))]
+        "\"max\" or \"min\" of each objective: a key of summary.json, one per GPU (output_throughput_per_gpu), "
+        "tokens_per_s_per_user, ..._gap_mean, ..._by_concurrency, gpus, cost_per_hour or rate"))]
     slo: Annotated[Slo, Meta(description=(
-        "what must hold: keys of summary.json, goodput_share, backlog; with load = \"capacity\" needed"))] = field(
+        "bounds to hold: keys of summary.json, goodput_share, backlog; required with load = \"capacity\""))] = field(
             default_factory=dict)
     search: Annotated[Literal["exhaustive", "halving", "optuna", "auto"], Meta(description=(
-        "all; all with few requests and the best third of them with three times as many; those that a sampler asks "
-        "for; auto: the first of these that 2,000 and max_trials candidates allow"))] = AUTO
+        "exhaustive: all candidates; halving: all with few requests, the best third with three times as many; optuna: "
+        "chosen by a sampler; auto: the first of the three that 2,000 and max_trials candidates allow"))] = AUTO
     max_trials: Annotated[int, Meta(ge=1, le=10**6, description="candidates that are simulated, at most")] = 10_000
     first_requests: Annotated[Annotated[int, Meta(ge=1, le=2**31 - 1)] | None, Meta(description=(
-        "of the first round of halving; default: a 27th of the experiment's, 100 at least"))] = None
+        "requests of the first round of halving; default: a 27th of the experiment's, 100 at least"))] = None
     layouts: Annotated[tuple[Literal["aggregated", "disaggregated"], ...] | None, Meta(min_length=1, description=(
-        "replicas that do all, or pools for prefill and decode, 1 and more replicas each; default: aggregated, or the "
-        "[[pools]] of the experiment"))] = None
+        "aggregated: replicas that prefill and decode; disaggregated: a pool for each, with 1 and more replicas; "
+        "default: aggregated, or the [[pools]] of the experiment"))] = None
     load: Annotated[Literal["capacity", "offered", "concurrency"], Meta(description=(
-        "each candidate at its own largest rate that keeps slo; at the load of the experiment; with so many users"
+        "capacity: each candidate at its own largest rate that keeps slo; offered: the experiment's; concurrency: users"
     ))] = OFFERED
     users: Annotated[tuple[Count, ...], Meta(description=(
-        "with load = \"concurrency\": how many, each of whom sends the next request when the last one ended"))] = ()
-    rel_tol: Annotated[Share, Meta(description="of the largest rate, with load = \"capacity\"")] = 0.01
+        "users of a closed loop, with load = \"concurrency\": each sends a request when its last one ended"))] = ()
+    rel_tol: Annotated[Share, Meta(description="of the largest rate, relative, with load = \"capacity\"")] = 0.01
     min_seeds: Annotated[int, Meta(ge=1, le=10**4, description="runs of each rate, to begin with")] = 3
     max_seeds: Annotated[int, Meta(ge=1, le=10**4, description="runs of a rate, at most")] = 32
-    limits: Annotated[Limits, Meta(description="what a deployment may take")]
+    limits: Annotated[Limits, Meta(description="limits of a deployment")]
     epsilon: Annotated[Literal["ci", "none"], Meta(description=(
         "ci: values within half of an interval of each other are equal, so that noise makes no winners"))] = "ci"
     winners: Annotated[int, Meta(ge=1, le=10**4, description="experiments that are written, the best first")] = 10
 
     @staticmethod
     def checks(study: Study) -> tuple[Callable[[], Iterable[str]], ...]:
-        """Check objectives, bounds, and what other keys say together."""
+        """Check objectives, bounds, and combinations of keys."""
         return checks_of(study)
 
     @staticmethod
     def set_apart(experiment: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[str, ...]:
-        """Set [kv_transfer] apart: generated pools need it, others refuse it."""
+        """Set [kv_transfer] apart: generated pools need it, other layouts refuse it."""
         layouts = given.get("layouts")
         is_generated = isinstance(layouts, list) and DISAGGREGATED in layouts and not experiment.get("pools")
         return ("kv_transfer",) if is_generated else ()
 
 
 class Question(NamedTuple):
-    """What a study asks, checked.
+    """A tuning study, checked.
 
-    study : its statistics look at objectives and bounds.
+    study : its statistics cover objectives and bounds.
     """
 
     study: Study
@@ -90,12 +90,12 @@ class Question(NamedTuple):
 
 
 def check(study: Study) -> Question:
-    """Return what is asked.
+    """Return the checked study.
 
     Raises
     ------
     InputErrors
-        What the keys of [study] say together, every fault of it.
+        All faults in the combination of the keys of [study].
     """
     if faults := list(told_by(checks_of(study))):
         raise InputErrors(faults)
@@ -108,7 +108,7 @@ def check(study: Study) -> Question:
 
 
 def checks_of(study: Study) -> tuple[Callable[[], Iterable[str]], ...]:
-    """Return checks of objectives, of bounds, and of what other keys say together."""
+    """Return checks of objectives, of bounds, and of combinations of keys."""
     each = (_faults_of_objectives, _faults_of_bounds, _faults_of_statistics, _faults_of_seeds,
             _faults_of_load, _faults_of_users, _faults_of_layouts, _faults_of_search)
     return tuple(partial(check, study, f"{study.file}: study") for check in each)
@@ -119,7 +119,7 @@ def _bounds(study: Study) -> Bounds:
 
 
 def _warmup(study: Study):
-    """Return what is cut at the beginning: nothing where the experiment itself says which requests count."""
+    """Return the warm-up that is cut: none where the experiment itself says which requests count."""
     given = study.settings.statistics.warmup
     return "none" if given is None and _measures(study) else given
 
@@ -219,5 +219,5 @@ def _faults_of_objectives(study: Study, place: str):
 
 
 def num_requests_of(study: Study) -> int | None:
-    """Return the requests of a drawn workload; None: it says none, or is a trace."""
+    """Return the requests of a drawn workload; None: no such number, or a trace."""
     return getattr(study.base.workload.parameters, "num_requests", None) if study.is_drawn else None

@@ -1,4 +1,4 @@
-"""What a tuning study has come to, on a screen: the best candidates, and why others are not among them."""
+"""The result of a tuning study on a screen: the best candidates, and why others are not among them."""
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -13,11 +13,11 @@ from simulator.study.tuning.table import Question
 from simulator.study.tuning.tried import FEASIBLE
 
 MOST_SHOWN = 10                 # ranks
-MOST_REASONS = {True: 5, False: 10}     # why candidates are out, by whether any is in
+MOST_REASONS = {True: 5, False: 10}     # why candidates are out, by whether any candidate is in
 
 
 def screen_of(question: Question, outcome: Findings, told: Told) -> str:
-    """Return the best, how many were what, and why others are not among them."""
+    """Return the best candidates, counts by status, and reasons of the others."""
     counts = ", ".join(f"{count:,} {status.replace('_', ' ')}" for status, count in told.summary["counts"].items())
     lines = [f"{told.summary['candidates']:,} candidates: {counts}"
              + ("" if told.summary["complete"] else f"; not complete ({told.summary['search']})")]
@@ -41,7 +41,7 @@ def answer_of(question: Question, told: Told) -> str:
 
 
 def nothing(question: Question, told: Told) -> str:
-    """Say that nothing qualifies, and what misses by least."""
+    """Return that nothing qualifies, with the nearest miss."""
     miss = told.nearest_miss
     if miss is None:
         return "nothing qualifies"
@@ -80,7 +80,7 @@ def table_of(question: Question, told: Told, most: int = MOST_SHOWN) -> str:
 
 
 def names_of(question: Question, candidates: Iterable[Candidate]) -> dict[str, str]:
-    """Return what axes and counts of replicas are called, by their keys.
+    """Return the names of axes and of counts of replicas, by their keys.
 
     Pools that a layout makes go by their roles.
     """
@@ -94,7 +94,7 @@ def names_of(question: Question, candidates: Iterable[Candidate]) -> dict[str, s
 
 
 def words_of(question: Question, candidate: Candidate) -> str:
-    """Return what a candidate is, by all axes: "disaggregated, tensor_parallel 2"."""
+    """Return a candidate as words, by all axes: "disaggregated, tensor_parallel 2"."""
     own, told = assigned(candidate.assignment), [candidate.layout]
     for key, name in names_of(question, [candidate]).items():
         value = own[key] if key in own else default_of(candidate, key)

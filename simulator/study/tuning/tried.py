@@ -1,4 +1,4 @@
-"""What became of a candidate that was simulated."""
+"""The result of a simulated candidate."""
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
@@ -16,13 +16,13 @@ FEASIBLE, MISSED = "feasible", "infeasible"
 
 
 class Tried(NamedTuple):
-    """What became of a candidate.
+    """The result of a candidate.
 
-    status : "feasible", "infeasible", or that of a run which is not done. why : it is not feasible; empty: it is.
+    status : "feasible", "infeasible", or the status of a failed run. why : reason if not feasible, else empty.
     values : of the objectives, with half-widths. margin : least room to the bounds, relative; NaN: not known.
     assignment : of the runs, with the rate that was found. num_requests : of each run; None: the experiment's.
     ends : its runs, one for each seed. rate : that was found; None: none was searched.
-    said : what all runs say that a search for a rate asked for; None: none was searched.
+    said : the remarks of all runs of a search for a rate; None: none was searched.
     """
 
     candidate: Candidate
@@ -39,26 +39,26 @@ class Tried(NamedTuple):
 
 
 class Stopped(Exception):
-    """No run is to begin any more."""
+    """The study was stopped: no further run is started."""
 
 
 class Trier(Protocol):
     """Tries candidates.
 
-    said : what the runs say that it asked for.
+    said : the remarks of its runs.
     """
 
     said: Said
 
     def try_all(self, candidates: Iterable[Candidate], num_requests: int | None = None) -> list[Tried]:
-        """Return what becomes of candidates, in their order.
+        """Return the results of candidates, in their order.
 
-        num_requests : of each run; None: those of the experiment.
+        num_requests : of each run; None: the experiment's.
         """
 
 
 def valued(question: Question, tried: Tried) -> Tried:
-    """Return it with the values of the objectives; infeasible where one has none."""
+    """Return the result with its objectives; infeasible where a value is missing."""
     numbers = [numbers_of(end, tried.candidate.experiment, tried.rate) for end in tried.ends]
     values = estimates_of(question.objectives, numbers, list(tried.ends), question.settings.statistics.confidence)
     missing = [each.key for each, value in zip(question.objectives, values, strict=True) if math.isnan(value.mean)]
@@ -67,12 +67,12 @@ def valued(question: Question, tried: Tried) -> Tried:
 
 
 def check_objectives(question: Question, end: Finished) -> None:
-    """Refuse objectives and bounds that a run has no number for.
+    """Refuse objectives and bounds that are not numbers of a run.
 
     Raises
     ------
     InputErrors
-        Every one of them, with the nearest key that there is.
+        Every such key with the nearest existing key.
     """
     place = f"{question.study.file}: study"
     faults: list[str] = []

@@ -1,4 +1,4 @@
-"""Candidates are simulated at a load that is given."""
+"""Trials of candidates at a given load."""
 import math
 from collections.abc import Callable, Iterable
 
@@ -14,11 +14,11 @@ from simulator.study.tuning.tried import FEASIBLE, MISSED, Stopped, Tried, check
 class AtLoad:
     """Tries candidates at the load of their experiments.
 
-    said : what the runs say that it asked for.
+    said : the remarks of its runs.
 
     Parameters
     ----------
-    tell : called with each candidate that has been tried.
+    tell : callback, called with each candidate that has been tried.
     """
 
     def __init__(self, question: Question, laboratory: Laboratory, tell: Callable[[Tried], None]):
@@ -27,16 +27,16 @@ class AtLoad:
         self._has_checked = False
 
     def try_all(self, candidates: Iterable[Candidate], num_requests: int | None = None) -> list[Tried]:
-        """Return what becomes of candidates, in their order.
+        """Return the results of candidates, in their order.
 
         Parameters
         ----------
-        num_requests : of each run; None: those of the experiment.
+        num_requests : of each run; None: the experiment's.
 
         Raises
         ------
         Stopped
-            Some runs were not begun.
+            Some runs were not started.
         InputErrors
             An objective or a bound is no number of summary.json.
         """
@@ -57,7 +57,7 @@ class AtLoad:
         return found
 
     def _judged(self, candidate: Candidate, ends: list[Finished], num_requests: int | None) -> Tried:
-        """Return what runs at a given load say."""
+        """Return the result of a candidate from its runs at a given load."""
         tried = Tried(candidate, FEASIBLE, assignment=candidate.assignment, num_requests=num_requests,
                       ends=tuple(ends))
         if failed := next((end for end in ends if end.status != DONE), None):
@@ -73,7 +73,7 @@ class AtLoad:
         return tried if verdict.passes else tried._replace(status=MISSED, why=verdict.sentence)
 
     def _check_keys(self, end: Finished) -> None:
-        """Refuse what is no number of a run, with the first that is done."""
+        """Raise if an objective or bound is not a key of summary.json; checked on the first finished run."""
         if self._has_checked or end.status != DONE:
             return
         check_objectives(self._question, end)
