@@ -7,7 +7,7 @@ import msgspec
 from simulator.config.fields import alternatives, node_of
 from simulator.config.keys import Key, keys, named
 from simulator.config.words import show
-from simulator.errors import InputErrors, nearest
+from simulator.errors import InputErrors, did_you_mean, nearest
 from simulator.study.capacity.search import Span
 from simulator.study.sweep.study_file import Study
 
@@ -90,7 +90,9 @@ def _is_whole(key: str, place: str) -> bool:
     if not found:
         numbers = dict.fromkeys(each.name for each in keys() if _is_number(each))
         ends_alike = [name for name in numbers if name.rpartition(".")[2] == key.rpartition(".")[2]]
-        close = nearest(key, ends_alike) or nearest(key, numbers)
+        sections = dict.fromkeys(name.partition(".")[0] for name in numbers)
+        own = [name for name in numbers if name.partition(".")[0] == key.partition(".")[0]]
+        close = nearest(key, ends_alike) or nearest(key, numbers) or did_you_mean(key, own or sections)
         raise InputErrors([f"{place}: no key {show(key)}{close}; `simulator list keys` lists them"])
     nodes = [node for each in found for node in _nodes(each)]
     if not any(map(_is_number, found)):

@@ -269,7 +269,11 @@ slo = {"queue_ms.p99" = {max = 5.0}}
 
 @pytest.mark.parametrize(("given", "fault"), [
     ("study.vary=engine.scheduler", '"engine.scheduler" is no number'),
-    ("study.vary=engine.max_seqs", 'no key "engine.max_seqs"'),
+    ("study.vary=engine.max_seqs", 'no key "engine.max_seqs"; did you mean engine.max_num_seqs?'),
+    ("study.vary=nonsense.key", 'no key "nonsense.key"; valid: autoscaling, carbon, cluster, '),
+    ("study.vary=carbon.xyz", 'no key "carbon.xyz"; valid: carbon.g_per_kwh, carbon.starts_at_hour; '),
+    ("study.vary=workload.arival.rate_per_s",
+     'no key "workload.arival.rate_per_s"; did you mean workload.arrival.rate_per_s?'),
     ("study.goal=most", 'study.goal: expected one of "max", "min", found "most"'),
     ("study.to=5.0", "study.from: expected at most to = 5, found 10"),
     ("study.max_seeds=2", "study.min_seeds: expected at most max_seeds = 2, found 3"),
