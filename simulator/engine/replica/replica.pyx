@@ -174,11 +174,11 @@ cdef class Replica:
         return self.rank.drop_failed()
 
     cdef int _fill_otherwise(self, int64_t now_ns) except -1 nogil:
-        while True:
-            self._fill_numbered(now_ns) if self.pipeline.stride > 0 else self._fill_launching(now_ns)
-            if self.scheduler.failed.size == 0 or self.pipeline.num_in_flight > 0:
-                return 0
+        self._fill_numbered(now_ns) if self.pipeline.stride > 0 else self._fill_launching(now_ns)
+        while self.scheduler.failed.size > 0 and self.pipeline.num_in_flight == 0:
             self._drop_failed(now_ns)                   # a step with these departures alone
+            self._fill_numbered(now_ns) if self.pipeline.stride > 0 else self._fill_launching(now_ns)
+        return 0
 
     cdef int _fill_numbered(self, int64_t now_ns) except -1 nogil:
         """Form batches where an empty batch takes a place in the queue, too, as long as there are requests."""
