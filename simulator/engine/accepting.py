@@ -23,7 +23,7 @@ def new_acceptance(speculative, workload, seed: int) -> Acceptance | None:
 
 
 def grammar_drafts_of(facts, workload, seed: int) -> Callable[[], GrammarDrafts | None]:
-    """Return a factory of a replica's GrammarDrafts; it returns None where all drafts are valid.
+    """Return a factory of a replica's GrammarDrafts, or of None if drafts are valid.
 
     facts : SchedulerFacts. All replicas draw equal values for a request.
     """

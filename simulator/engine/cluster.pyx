@@ -18,7 +18,7 @@ from simulator.domain.tables cimport ReplicaRow
 from simulator.domain.journey cimport LEG_COMPLETED, LEG_ENDED, NO_REPLICA
 from simulator.engine.gateway.gateway cimport Gateway
 from simulator.engine.fleet.events cimport (
-    ADMIT, ARRIVAL, DISPATCH, ENQUEUE, EXPIRE, FRONT_END, RECALL, ROUTE, SAMPLE, TIME_OUT)
+    ADMIT, ARRIVAL, DISPATCH, ENQUEUE, EXPIRE, FRONT_END, LEASE, RECALL, ROUTE, SAMPLE, TIME_OUT)
 from simulator.engine.fleet.fleet cimport TICK, Fleet
 from simulator.engine.operations.base cimport Operation
 from simulator.engine.replica.replica cimport Replica
@@ -234,8 +234,8 @@ cdef class Cluster:
             if now_ns > self._horizon_ns or now_ns == NEVER_NS:
                 break
             is_event = event_ns < arrival_ns or (event_ns == arrival_ns and top.kind < ARRIVAL)
-            if is_event and (self.fleet.num_ticks > 0 or self._recorder.finished == self._num_requests) and (
-                    self._is_over(now_ns)):
+            if is_event and (self.fleet.num_ticks > 0 or top.kind == LEASE and (
+                    self._recorder.finished == self._num_requests)) and self._is_over(now_ns):
                 break
             self.clock_ns = now_ns
             num_finished = self._recorder.finished

@@ -45,7 +45,7 @@ class AcceptanceTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
                              f"not rise, found {list(shares)}")
 
     def fault(self, num_tokens: int) -> str:
-        """Return the fault of the given keys with `num_tokens` drafts a step; empty if there is none."""
+        """Return the fault of the given keys with `num_tokens` drafts a step, or ""."""
         if fault := self._form_fault(num_tokens):
             return fault
         most = variance_of(self.weights(num_tokens)) ** 0.5
@@ -64,14 +64,14 @@ class AcceptanceTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         return f"{form}: expected no more than num_tokens = {num_tokens} of them, found {count}" * (count > num_tokens)
 
     def weights(self, num_tokens: int) -> tuple[float, ...]:
-        """Return the weight of 0, 1, 2, ... accepted drafts in a step of `num_tokens` drafts."""
+        """Return the weights of 0, 1, 2, ... accepted drafts of `num_tokens` a step."""
         if self.distribution is not None:
             return self.distribution
         survivals = (1.0, *accumulate(self._conditional(num_tokens), mul), 0.0)
         return tuple(at - after for at, after in pairwise(survivals))
 
     def concentration(self, num_tokens: int) -> float:
-        """Return the concentration of the per-request distributions around this one, where requests differ.
+        """Return the concentration of per-request distributions around this one.
 
         With concentration c, the mean number of accepted drafts of a request has 1 / (c + 1) of the variance of one
         step.

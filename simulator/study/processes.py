@@ -114,7 +114,7 @@ def _done(work: Callable[[Any, str], Any], shared: Any, name: str) -> tuple[Any,
         return work(shared, name), None
     except KeyboardInterrupt:
         raise
-    except (Exception, SystemExit) as error:        # a user's class may raise SystemExit
+    except (Exception, SystemExit) as error:        # SystemExit: by a user's class
         if os.environ.get("SIM_TRACEBACK") == "1":  # tracebacks cannot be pickled
             traceback.print_exception(error, file=sys.stderr)
         return None, _portable(error)

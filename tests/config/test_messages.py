@@ -92,7 +92,7 @@ FAULTS = [
     ("engine.data_parallel = {lockstep = false, hop_us = 5.0}\ntopology.data_parallel = 2",
      "engine.data_parallel.hop_us: expected none with lockstep = false: it concerns ranks in lock step alone"),
     ("engine.data_parallel = {load_balancing = 'hybrid'}\ntopology.data_parallel = 2",
-     'engine.data_parallel.load_balancing: "hybrid" chooses among nodes: expected topology.node beside it'),
+     'engine.data_parallel.load_balancing: "hybrid" chooses among nodes: expected topology.node with it'),
     ("model.dtype = 'fp8'", "model: give either name or config"),
     ("model = {name = 'llama-3.1-8b', config = 'c.json'}", "model: give either name or config"),
 ]
@@ -131,7 +131,7 @@ def test_all_faults_come_at_once_one_a_line(load, faults):
         "a.toml: engine.max_num_seq: unknown key; did you mean max_num_seqs?",
         'a.toml: latency.base_us: expected a number from 0 to 1000000000000, found "x"',
         'a.toml: workload.type: missing; expected "clients", "sessions", "synthetic", "trace", "vidur", '
-        '"vllm_multi_turn" or "module:Class" (where requests come from)',
+        '"vllm_multi_turn" or "module:Class" (source of the requests)',
     ]
 
 

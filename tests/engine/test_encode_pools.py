@@ -199,12 +199,6 @@ def test_who_gives_up_while_embeddings_are_sent_is_not_routed(tmp_path):
     assert result.summary["requests"]["timed_out"] == 1
 
 
-def test_a_run_ends_with_its_last_request_and_sends_nothing_on(tmp_path):
-    result = run(tmp_path, [(0, "a.img:100/:5")], extra=[("deadline_s", [0.011])])
-
-    assert result.encode_jobs["transferred_ns"].tolist() == [-1]
-
-
 def test_encode_prefill_decode(tmp_path):
     # the item has come at 12; the prompt is computed until 22, its KV (110 tokens of 1 kB, in whole blocks, at 1 GB/s)
     # moves, and the decode replica computes the last token again

@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t, int64_t
 
 
 cdef class Stage:
-    """Base of `encoders.stage.EncodeStage`, which refers to the gateways that refer to it."""
+    """Base of `encoders.stage.EncodeStage`; gateways and stages refer to each other."""
 
     cdef bint holds(self, int32_t row, int64_t now_ns) except -1 nogil:
         return False

@@ -2,7 +2,7 @@
 
 
 def merged_journeys(journeys, num_clients):
-    """Return the journeys of clients' requests, with those of their prefill legs added."""
+    """Return the journeys of clients' requests with those of their prefill legs."""
     merged, legs = journeys[:num_clients], journeys[num_clients:]
     for name in ("downtime_ns", "retries", "migrations"):
         merged[name] += legs[name]

@@ -43,7 +43,7 @@ class Source:
 
 @dataclass
 class Outage:
-    """A failure in effect at a replica; `failure` also defines the fate of its requests."""
+    """A failure in effect at a replica; `failure` defines the fate of its requests."""
 
     since_ns: int
     failure: Any

@@ -58,7 +58,7 @@ cdef const double* borrowed_floats(array, list owners) except? NULL:
 
 @cython.final
 cdef class Scripted(Source):
-    """Releases the requests of a workload that has a `simulator.workload.script.Script`.
+    """Releases the requests of a workload that has a `workload.script.Script`.
 
     workload : its `requests`, `demands` and `scheduled_ns` are written to.
     recorder : counts requests that are not sent as finished.

@@ -168,7 +168,7 @@ cdef inline double grown(const double[::1] table, Py_ssize_t i) noexcept nogil:
 
 @cython.final
 cdef class Forest(LatencyModel):
-    """Predictions of Vidur's forests, trained on profiles of operators, kept as tables."""
+    """Predictions of Vidur's forests, trained on operator profiles, kept as tables."""
 
     Parameters = ForestParameters
     Profiles = SyntheticProfiles            # writes profiles without measurements
