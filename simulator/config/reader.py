@@ -7,7 +7,7 @@ import os
 import pathlib
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, get_origin
+from typing import Any, get_args, get_origin
 
 import msgspec
 
@@ -159,6 +159,10 @@ class Reader:
         try:
             read = msgspec.convert(value, hint)
         except (msgspec.ValidationError, OverflowError):
+            tables = [get_args(bare(each)) for each in alternatives(hint) if get_origin(bare(each)) is dict]
+            if isinstance(value, dict) and tables:      # the fault is one of its values
+                found = [self._value(tables[0][1], each, (*path, name)) for name, each in value.items()]
+                return MISSING if MISSING in found else self._unexpected(hint, value, path)
             return self._unexpected(hint, value, path)
         if isinstance(read, str) and not _matches(hint, read):
             return self._unexpected(hint, value, path)

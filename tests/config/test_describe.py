@@ -65,7 +65,7 @@ def test_backend_is_described_with_keys_types_defaults_units_and_meaning():
     lines = describe.describe_text("latency", "linear").splitlines()
     assert lines[0] == "latency backend linear (simulator.latency.linear:Linear)"
     line, _ = paragraph("\n".join(lines), "base_us")
-    assert line == "base_us a number from 0 to 1000000000000 default 5000.0 us constant part"
+    assert line == "base_us a number from 0 to 1000000000000 default 5000.0 us constant time of an iteration"
 
 
 def test_inner_tables_and_required_keys_are_described():
@@ -221,8 +221,9 @@ def test_a_path_that_is_missed_says_that_names_and_paths_are_taken(faults, tmp_p
     ("min_tail", "read by studies sweep, capacity, tune  a number >= 0  default 50.0"),
     ("study.slo.backlog", 'read by studies capacity, tune  one of "any", "stable"  default "stable"'),
     ("study.axes.NAME.scale", 'read by studies sweep, capacity, tune  one of "linear", "log"  default "linear"'),
-    ("study.fit.NAME.prior_sd", "read by study calibrate  a number > 0"),
-    ("study.mix.0.replicas.to", "study capacity  an integer from 0 to 1048576  required        the most"),
+    ("study.fit.NAME.prior_sd",
+     "study calibrate  a number > 0                 standard deviation of the prior"),
+    ("study.mix.0.replicas.to", "read by study capacity  an integer from 0 to 1048576  required"),
     ("study.limits.gpus", "read by study tune  an integer from 1 to 1048576")])
 def test_key_of_a_study_is_described(key, said):
     assert said in describe.describe_text("key", key).splitlines()

@@ -1,6 +1,9 @@
 """Each kind of fault has its exact message, and all of them come at once."""
 import pytest
 
+from simulator.config.load import load_experiment
+from simulator.errors import InputErrors
+
 FAULTS = [
     # unknown keys
     ("engine.max_num_seq = 3", "engine.max_num_seq: unknown key; did you mean max_num_seqs?"),
@@ -162,3 +165,12 @@ def test_what_a_struct_says_of_its_fields_together_is_told_with_its_table(load, 
         "a.toml: workload.output_tokens.tokens: unknown key; valid: distribution, max, min; "
         'length distribution "uniform" does not have it, "constant" does',
     ]
+
+
+def test_a_value_of_a_free_table_is_told_with_its_key(tmp_path):
+    (tmp_path / "a.toml").write_text('[workload]\ntype = "trace"\npath = "a.csv"\ncolumns = {arrived_at = 0}\n')
+
+    with pytest.raises(InputErrors) as found:
+        load_experiment(tmp_path / "a.toml")
+
+    assert any(fault.endswith("workload.columns.arrived_at: expected text, found 0") for fault in found.value.faults)

@@ -103,8 +103,9 @@ def value_of(hint, extra):
                              allow_nan=False, allow_infinity=high is None and bool(extra.get("inf")))
         case inspect.LiteralType(values):
             return st.sampled_from(values)
-        case inspect.DictType():
-            return st.dictionaries(TEXTS, st.integers(-100, 100), max_size=3)       # priorities of classes
+        case inspect.DictType():            # names of columns; priorities of classes
+            is_text = isinstance(node.value_type, inspect.StrType)
+            return st.dictionaries(TEXTS, TEXTS if is_text else st.integers(-100, 100), max_size=3)
         case inspect.StrType():
             if node.pattern:
                 return st.from_regex(rf"\A(?:{node.pattern})\Z", fullmatch=True)
@@ -137,6 +138,7 @@ def settle_scheduler(engine):
                "enable_priority_scheduling": True, "chunked_prefill_size": 2**20, "prefill_decode_interval": 3}
     engine |= {key: value for key, value in settled.items() if key in keys}
     engine.pop("disable_priority_preemption", None)
+    engine.pop("prefix_match_unit", None)               # it goes with few models and tiers
     if engine["scheduler"] == "lightllm":
         engine["block_size"] = 1
     if engine["scheduler"] == "blis" and {"age_weight", "base"} & engine.keys():
