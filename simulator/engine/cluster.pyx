@@ -234,8 +234,8 @@ cdef class Cluster:
             if now_ns > self._horizon_ns or now_ns == NEVER_NS:
                 break
             is_event = event_ns < arrival_ns or (event_ns == arrival_ns and top.kind < ARRIVAL)
-            if is_event and (self.fleet.num_ticks > 0 or top.kind == LEASE and (
-                    self._recorder.finished == self._num_requests)) and self._is_over(now_ns):
+            if is_event and self.fleet.num_ticks > 0 and self._is_over(now_ns):
+                self._end_leases()
                 break
             self.clock_ns = now_ns
             num_finished = self._recorder.finished
@@ -247,6 +247,16 @@ cdef class Cluster:
                 self._hear_of_departures(now_ns)
             if self._recorder.iterations >= self._next_poll:
                 self._poll(now_ns)
+        return 0
+
+    cdef int _end_leases(self) except -1 nogil:
+        """Let leases run out in a run that is over, as they do if no event repeats."""
+        while self._horizon_ns == NEVER_NS - 1 and self._recorder.finished == self._num_requests and (
+                self.fleet.events.size > 0):
+            if self.fleet.events.top().kind == LEASE:
+                self._pop()
+            else:
+                self.fleet.events.pop()
         return 0
 
     cdef int _look(self, int64_t now_ns) except -1 nogil:
