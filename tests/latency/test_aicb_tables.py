@@ -55,7 +55,7 @@ def test_a_header_may_order_the_columns_and_name_the_source(tmp_path):
         'T:2: comm_size: expected a number from 0 to 1e+15, found "nan"']),
     ("-1\tattention\t1\t0\n", ['T:1: layer_id: expected an integer from 0 to 9999, found "-1"']),
     ("0\tattn\t1\t0\n", ['T:1: layer_name: expected one of attention, mlp, moe, found "attn"']),
-    ("0\tmlp\t1\t0\n0\tmlp\t1\t0\n", ["T:2: layer_id: mlp of layer 0 stands on line 1 already"]),
+    ("0\tmlp\t1\t0\n0\tmlp\t1\t0\n", ["T:2: layer_id: mlp of layer 0 is on line 1 already"]),
     ("0\tmlp\t1\t0\n2\tmlp\t1\t0\n", ["T: layer_id: layer 1 is missing"]),
 ])
 def test_a_corrupt_table_is_refused_by_file_line_and_column(tmp_path, text, expected):

@@ -174,7 +174,7 @@ def test_an_unfinished_prompt_makes_room_for_decodes_but_upstream(tmp_path):
     ({"max_num_seqs": 4}, "max_num_seqs: unknown key"),
     ({"speculative": {}}, "engine.speculative: expected none with \"sglang\": drafts change what SGLang reserves"),
     ({"encoder": {}}, "engine.encoder: expected none with \"sglang\": SGLang encodes images before"),
-    ({"lora": {}}, "engine.lora: expected none with \"sglang\": SGLang admits no prompt whose adapter"),
+    ({"lora": {}}, "engine.lora: expected none with \"sglang\": SGLang admits no prompt if its adapter"),
     ({"structured_outputs": {}}, "engine.structured_outputs: expected none with \"sglang\": SGLang has a queue"),
     ({"cuda_graphs": {}}, "engine.cuda_graphs: expected none with \"sglang\": the sizes to which")])
 def test_what_cannot_be_had_is_refused(tmp_path, changes, message):

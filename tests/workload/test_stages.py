@@ -123,7 +123,7 @@ def test_the_times_of_stages_are_written_down(path, capsys):
     times_s, text = written(path, f"{rate}, {rate}", capsys)
 
     assert times_s == [1, 2, 3.5, 4.5]
-    assert 'the times of the stages are in it: serve it with mode = "timestamps"' in text
+    assert 'the times of the stages are in it: serve it with mode = "timestamps"' in " ".join(text.split())
     assert times_s == arrivals_s(simulator.run(path)).tolist()
 
 
@@ -134,4 +134,4 @@ def test_those_that_depend_on_ends_are_not(path, capsys, stages, times_s):
     found_s, text = written(path, stages, capsys)
 
     assert found_s == times_s
-    assert "it has 0 for them; serve it with the same [workload.load]" in text
+    assert "it has 0 for them; serve it with the same [workload.load]" in " ".join(text.split())
