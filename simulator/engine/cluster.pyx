@@ -127,6 +127,7 @@ cdef class Cluster:
             if alone:
                 self._run_in_slices()
             self._loop()
+            self._end_leases()
             if not self.fleet.coupled and not self._stopped:
                 self._drain()
             if self._stopped or self.fleet.lookaheads != NULL:   # some may lag behind
@@ -235,7 +236,6 @@ cdef class Cluster:
                 break
             is_event = event_ns < arrival_ns or (event_ns == arrival_ns and top.kind < ARRIVAL)
             if is_event and self.fleet.num_ticks > 0 and self._is_over(now_ns):
-                self._end_leases()
                 break
             self.clock_ns = now_ns
             num_finished = self._recorder.finished
@@ -251,8 +251,8 @@ cdef class Cluster:
 
     cdef int _end_leases(self) except -1 nogil:
         """Let leases run out in a run that is over, as they do if no event repeats."""
-        while self._horizon_ns == NEVER_NS - 1 and self._recorder.finished == self._num_requests and (
-                self.fleet.events.size > 0):
+        while (not self._stopped and self._horizon_ns == NEVER_NS - 1 and self.fleet.events.size > 0
+               and self._recorder.finished == self._num_requests):
             if self.fleet.events.top().kind == LEASE:
                 self._pop()
             else:

@@ -124,6 +124,9 @@ cdef object _describe_stuck(Replica replica, workload):
     elif scheduler.kv.free_blocks < scheduler.kv.whole_blocks(int(workload.requests["prompt_tokens"][client])):
         reason = (f"its prompt needs more KV blocks than the {scheduler.kv.free_blocks} that are free, and no replica "
                   "will free or read the others")
+    elif scheduler.transfers is not None:
+        reason = ("blocks are free, but fewer than [kv_transfer] requires ahead of a transfer, with "
+                  "num_reserved_decode_tokens; or the KV of its prompt never arrives")
     else:
         reason = scheduler.advice("passed over")
     return (f"replica {replica.index}: stuck: request {_name(workload, row)} and "

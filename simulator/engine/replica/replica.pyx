@@ -175,9 +175,9 @@ cdef class Replica:
 
     cdef int _fill_otherwise(self, int64_t now_ns) except -1 nogil:
         self._fill_numbered(now_ns) if self.pipeline.stride > 0 else self._fill_launching(now_ns)
-        while self.scheduler.failed.size > 0 and self.pipeline.num_in_flight == 0:
+        if self.scheduler.failed.size > 0 and self.pipeline.num_in_flight == 0:
             self._drop_failed(now_ns)                   # a step with these departures alone
-            self._fill_numbered(now_ns) if self.pipeline.stride > 0 else self._fill_launching(now_ns)
+            return self._fill_otherwise(now_ns)         # at most once a failed grammar
         return 0
 
     cdef int _fill_numbered(self, int64_t now_ns) except -1 nogil:
