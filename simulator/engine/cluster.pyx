@@ -308,7 +308,8 @@ cdef class Cluster:
         """
         cdef bint is_done = self._recorder.finished == self._num_requests, is_quiet = self.fleet.is_quiet()
         if self.fleet.next_arrival_ns < NEVER_NS or self.fleet.wakes.top_time() < NEVER_NS:
-            self._idle_since_ns = self._quiet_since_ns = now_ns
+            if self.fleet.next_arrival_ns < NEVER_NS or self.fleet.wakes.top_time() > now_ns:
+                self._idle_since_ns = self._quiet_since_ns = now_ns     # not by a repaired replica that only looks
             return False
         if is_done:
             return is_quiet or self._horizon_ns == NEVER_NS - 1
