@@ -81,7 +81,7 @@ cdef class Cluster:
 
     # Called every LOOK_EVENTS events: show progress, and stop if nothing moves any more.
     cdef int _look(self, int64_t now_ns) except -1 nogil
-    cdef int _end_leases(self) except -1 nogil
+    cdef int _end_transfers(self) except -1 nogil
 
     # Handlers of single events.
     cdef int _arrive(self, int64_t now_ns) except -1 nogil

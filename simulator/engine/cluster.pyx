@@ -18,7 +18,8 @@ from simulator.domain.tables cimport ReplicaRow
 from simulator.domain.journey cimport LEG_COMPLETED, LEG_ENDED, NO_REPLICA
 from simulator.engine.gateway.gateway cimport Gateway
 from simulator.engine.fleet.events cimport (
-    ADMIT, ARRIVAL, DISPATCH, ENQUEUE, EXPIRE, FRONT_END, LEASE, RECALL, ROUTE, SAMPLE, TIME_OUT)
+    ADMIT, ARRIVAL, DISPATCH, ENCODE, ENCODERS, ENQUEUE, EXPIRE, FRONT_END, LEASE, RECALL, ROUTE, SAMPLE, TIME_OUT,
+    TRANSFER)
 from simulator.engine.fleet.fleet cimport TICK, Fleet
 from simulator.engine.operations.base cimport Operation
 from simulator.engine.replica.replica cimport Replica
@@ -127,7 +128,7 @@ cdef class Cluster:
             if alone:
                 self._run_in_slices()
             self._loop()
-            self._end_leases()
+            self._end_transfers()
             if not self.fleet.coupled and not self._stopped:
                 self._drain()
             if self._stopped or self.fleet.lookaheads != NULL:   # some may lag behind
@@ -249,11 +250,13 @@ cdef class Cluster:
                 self._poll(now_ns)
         return 0
 
-    cdef int _end_leases(self) except -1 nogil:
-        """Let leases run out in a run that is over, as they do if no event repeats."""
+    cdef int _end_transfers(self) except -1 nogil:
+        """Let transfers, encodings and leases end in a run that is over, as they do if no event repeats."""
+        cdef int32_t kind
         while (not self._stopped and self._horizon_ns == NEVER_NS - 1 and self.fleet.events.size > 0
                and self._recorder.finished == self._num_requests):
-            if self.fleet.events.top().kind == LEASE:
+            kind = self.fleet.events.top().kind
+            if kind == TRANSFER or kind == ENCODE or kind == ENCODERS or kind == LEASE:
                 self._pop()
             else:
                 self.fleet.events.pop()

@@ -125,8 +125,8 @@ cdef object _describe_stuck(Replica replica, workload):
         reason = (f"its prompt needs more KV blocks than the {scheduler.kv.free_blocks} that are free, and no replica "
                   "will free or read the others")
     elif scheduler.transfers is not None:
-        reason = ("blocks are free, but fewer than [kv_transfer] requires ahead of a transfer, with "
-                  "num_reserved_decode_tokens; or the KV of its prompt never arrives")
+        reason = ("the KV of its prompt never arrives; or [kv_transfer] protocol = \"sglang\" keeps more tokens free, "
+                  "num_reserved_decode_tokens, than the replica has")
     else:
         reason = scheduler.advice("passed over")
     return (f"replica {replica.index}: stuck: request {_name(workload, row)} and "

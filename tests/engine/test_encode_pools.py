@@ -199,6 +199,14 @@ def test_who_gives_up_while_embeddings_are_sent_is_not_routed(tmp_path):
     assert result.summary["requests"]["timed_out"] == 1
 
 
+@pytest.mark.parametrize("period_s", [0.0, 0.001])
+def test_embeddings_that_are_sent_at_the_end_of_a_run_arrive_also_where_samples_are_taken(tmp_path, period_s):
+    result = run(tmp_path, [(0, "a.img:100/:5")], {"output.replica_samples_s": period_s},
+                 extra=[("deadline_s", [0.011])])
+
+    assert ms(result.encode_jobs["transferred_ns"]) == [12]
+
+
 def test_encode_prefill_decode(tmp_path):
     # the item has come at 12; the prompt is computed until 22, its KV (110 tokens of 1 kB, in whole blocks, at 1 GB/s)
     # moves, and the decode replica computes the last token again
