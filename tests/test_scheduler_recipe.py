@@ -1,6 +1,7 @@
 """Schedulers of a user's, written by the page of the scheduling room alone, run wherever built-in ones do."""
 import sys
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,24 +10,9 @@ import simulator
 from simulator.domain import records
 
 # recipe_lab/schedulers.py, beside the experiment: names that the repository has nowhere.
-MY_LAB = '''
-from simulator.scheduling.python_scheduler import PythonScheduler, PythonSchedulerParameters
+MY_LAB = (Path(__file__).parent / "stranger/stranger_lab/schedulers.py").read_text(encoding="utf-8") + '''
 
-
-class Lifo(PythonScheduler):
-    """The last to come goes first; who runs goes on to its end, since nobody is let in who might not fit then."""
-
-    def form_batch(self, batch, now_ns):
-        for request in batch.running:
-            if batch.budget:
-                batch.run(request)
-        promised = sum(batch.most_blocks(request) for request in batch.running)
-        for request in reversed(batch.waiting):
-            promised += batch.most_blocks(request)
-            if promised > batch.num_blocks and batch.running:
-                return
-            if not (batch.places and batch.budget and batch.admit(request)):
-                return
+from simulator.scheduling.python_scheduler import PythonSchedulerParameters
 
 
 class TenantTurnsParameters(PythonSchedulerParameters, frozen=True):
