@@ -25,11 +25,11 @@ DERIVED = {
     "first_answer_ns": ("i8", lambda run: run.first_answer_ns),
     "encoded_tokens": ("i8", lambda run: run.encoded_tokens),
 }
-# Columns of /requests that depend on the run, in their order, with their types.
-COLUMNS = {"rank": "i4", "due_ns": "i8", "expected_tokens": "i4", "reasoning_tokens": "i4", "first_answer_ns": "i8",
-           "num_images": "i4", "image_tokens": "i4", "encoded_tokens": "i8", "loaded_tokens": "i4",
-           "stored_tokens": "i4", "execution_ns": "i8", "preempted_ns": "i8", "prefill_replica": "i4",
-           **dict.fromkeys(hand_over.COLUMNS, "i8")} | {name: kind for name, (kind, _) in DERIVED.items()}
+# Columns of /requests that depend on the run, with their types; a new one of DERIVED is the last.
+COLUMNS = dict.fromkeys(("rank", "due_ns", "expected_tokens", "reasoning_tokens", "first_answer_ns", "num_images",
+                         "image_tokens", "encoded_tokens", "loaded_tokens", "stored_tokens"), "i4") | {
+    "execution_ns": "i8", "preempted_ns": "i8", "prefill_replica": "i4", **dict.fromkeys(hand_over.COLUMNS, "i8"),
+    "due_ns": "i8"} | {name: kind for name, (kind, _) in DERIVED.items()}
 
 
 def traits_of(run: Run) -> dict[str, np.ndarray]:
