@@ -112,7 +112,7 @@ cdef class Replica:
     cdef int withdraw(self, int32_t row, int8_t status, int64_t now_ns) except -1 nogil:
         if self.rank.request(row).status >= COMPLETED:
             return 0
-        self.cut(now_ns + 1)
+        self.settle_run(now_ns + 1)                     # its blocks are free from now on
         if self.rank.withdraw(row, status):
             return 0
         if self.beat is not None:
