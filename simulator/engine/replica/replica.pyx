@@ -600,6 +600,10 @@ cdef class Replica:
         self.rank.empty(oldest(&self.pipeline) if self.pipeline.num_in_flight > 0 else NULL, self.pipeline.last_end_ns,
                         rows)
         self.pipeline.num_in_flight = 0
+        # Tokens of an iteration that will not end were noted at its end.
+        for i in range(rows.size if self.is_halted and self.scheduler.ends_at_start else 0):
+            self.rank.delivery.last_token_ns[rows.rows[i]] = min(
+                self.rank.delivery.last_token_ns[rows.rows[i]], self.halted_ns)
         if self.beat is not None:
             for i in range(rows.size):
                 self.beat.forget(self.index, rows.rows[i])
