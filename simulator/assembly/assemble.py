@@ -10,9 +10,8 @@ from msgspec.structs import replace
 from simulator import registry
 from simulator.assembly.budget import check_memory, check_time
 from simulator.assembly.context import block_tokens
-from simulator.assembly.costs import places
 from simulator.assembly.drafts import draft_deployment, drafter_memory
-from simulator.assembly.encoders import encode_plan, num_replicas
+from simulator.assembly.encoders import encode_plan, num_replicas, places
 from simulator.assembly.experts import exchanging, expert_shift
 from simulator.assembly.kernel_notes import kernel_notes
 from simulator.assembly.latency import errors_of, host_times, latency_model
@@ -29,7 +28,6 @@ from simulator.assembly.requests_and_engines import meet
 from simulator.config.experiment import Experiment
 from simulator.config.hand_over import does_either_leg
 from simulator.config.tiers import group_faults
-from simulator.domain import records
 from simulator.domain.block_shapes import block_faults
 from simulator.domain.deployment import Deployment
 from simulator.domain.facts import load_accelerator, load_node, load_node_with
@@ -62,6 +60,7 @@ class Prepared(msgspec.Struct, frozen=True):
     hand_over : engine.hand_over.plan.HandOverPlan; None without prefill and decode pools.
     shifts : engine.operations.shift_plan.ShiftPlan of each pool, None if the load of its experts is constant.
     encode : engine.encoders.plan.EncodePlan; None without encode pools.
+    parts : assembly.parts.base.Part, those that the experiment uses.
     """
 
     experiment: Experiment
@@ -72,6 +71,12 @@ class Prepared(msgspec.Struct, frozen=True):
     hand_over: Any = None
     shifts: tuple = ()
     encode: Any = None
+    parts: tuple = ()
+
+    @property
+    def streams(self) -> dict:
+        """Types of the tables that grow during the run, by name."""
+        return {name: rows.dtype for part in self.parts for name, rows in part.tables.items() if rows.grows}
 
 
 class Site(msgspec.Struct, frozen=True):
@@ -211,20 +216,24 @@ def prepare(experiment: Experiment, workload: Workload | None = None, readings: 
         Faults of facts, memory plan, latency model and workload; an experiment beyond the limits of memory or time.
     """
     check_memory(experiment)
-    readings = readings or Readings()
-    workload, *built, mover, hand_over, encode = collect_faults(
+    readings, parts = readings or Readings(), experiment.parts()
+    workload, *found = collect_faults(
         lambda: requests_of(experiment) if workload is None else workload,
         *[partial(_of_pool, experiment, pool, partial(_pool, pool, readings, experiment.cluster))
           for pool in experiment.all_pools()],
         lambda: _mover(experiment), lambda: _hand_over(experiment),
-        lambda: encode_plan(experiment, lambda pool: pool.model and _deployment(pool, None)))
+        lambda: encode_plan(experiment, lambda pool: pool.model and _deployment(pool, None)),
+        *[part.prepare for part in parts])
+    built, (mover, hand_over, encode, *_) = found[:len(experiment.all_pools())], found[len(experiment.all_pools()):]
     workload = workload if has_met else meet(experiment, workload)
     check_time(experiment, workload)
     sites, pools = tuple(site for site, _ in built), tuple(pool for _, pool in built)
     shifts = tuple(_of_pool(experiment, pool, partial(
         expert_shift, experiment, pool, site, partial(latency_model, pool, site, readings)))
                    for pool, site in zip(experiment.all_pools(), sites, strict=True))
-    return Prepared(experiment, workload, sites, pools, mover, hand_over, shifts, encode)
+    prepared = Prepared(experiment, workload, sites, pools, mover, hand_over, shifts, encode, parts)
+    collect_faults(*[partial(part.meet, prepared) for part in parts])
+    return prepared
 
 
 def with_all_requests(prepared: Prepared, monitor=None, readings: Readings | None = None) -> Prepared:
@@ -323,8 +332,10 @@ def build(prepared: Prepared, sink, monitor=None, threads: int = 1, serves: tupl
         keeps_legs=bool(upkeep + prepared.mover),
         tracks_identity=True if any(failure.kind == "link" for failure in experiment.failures) else None,
         adds_up=experiment.output.vidur_csv, moves_requests=experiment.cluster.rescheduling is not None,
-        tracer=_tracer(experiment, sink),
-        operations=_sampler(experiment, sink) + prepared.mover + upkeep + _expert_shifts(prepared.shifts))
+        operations=prepared.mover + upkeep + _expert_shifts(prepared.shifts),
+        parts=prepared.parts)
+    for part in prepared.parts:
+        plan = part.plan(plan, sink)
     recorder = Recorder(sink, sink.wants_iterations, sink.wants_tokens)
     return build_cluster(prepared.workload, plan, Hooks(recorder, monitor))
 
@@ -412,18 +423,6 @@ def _gateway_queue():
     from simulator.admission.gateway_queue import GatewayQueue
 
     return GatewayQueue
-
-
-def _sampler(experiment: Experiment, sink) -> tuple:
-    """Return the operation that samples the replicas periodically, in a tuple; empty if no samples are requested."""
-    if not sink.wants_samples:
-        return ()
-    from simulator.engine.operations.sampler import Sampler
-    from simulator.engine.output.row_stream import RowStream
-
-    rows, period_ns = RowStream(records.SAMPLE, sink.samples), max(round(experiment.output.replica_samples_s * 1e9), 1)
-    sink.pending.append(rows.flush)
-    return (lambda fleet, gateways, plan: Sampler(fleet, period_ns, rows),)
 
 
 def _upkeep(experiment: Experiment) -> tuple:
@@ -528,18 +527,6 @@ def _port(moving, pool):
     if faults:
         raise InputErrors(map(KeyFault, faults))
     return Port(token_bytes * pool.engine.block_size, inner, outer, link.replicas_per_domain if link else 1)
-
-
-def _tracer(experiment: Experiment, sink):
-    """Return the recorder of routing decisions, as a plan has it; None if no decisions are requested."""
-    if not sink.wants_decisions:
-        return None
-    from simulator.engine.gateway.tracer import DecisionTracer
-    from simulator.engine.output.row_stream import RowStream
-
-    decisions, candidates = RowStream(records.DECISION, sink.decisions), RowStream(records.CANDIDATE, sink.candidates)
-    sink.pending += [decisions.flush, candidates.flush]
-    return lambda view, index: DecisionTracer(view, index, experiment.output.decisions, decisions, candidates)
 
 
 def pools_of(experiment: Experiment) -> tuple[PoolFacts, ...]:

@@ -118,9 +118,8 @@ def _repeated(experiment, span_s: float) -> Iterator[tuple[str, float, str]]:
     """Yield key, number and name of each repeated row or event, as a lower bound."""
     replicas = sum(pool.topology.replicas if pool.replicas is None else pool.replicas
                    for pool in experiment.all_pools())
-    period_s = experiment.output.replica_samples_s
-    if period_s > 0:
-        yield "output.replica_samples_s", replicas * span_s / max(period_s, 1e-9), "rows"
+    for part in experiment.parts():
+        yield from part.repeated(replicas, span_s)
     for i, failure in enumerate(experiment.failures):
         if failure.mtbf_s is not None:
             cycle_s = failure.mtbf_s + (failure.mttr_s or failure.duration_s or math.inf)

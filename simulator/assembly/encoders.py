@@ -35,6 +35,11 @@ def num_replicas(pool) -> int:
     return pool.topology.replicas if pool.replicas is None else pool.replicas
 
 
+def places(pool) -> int:
+    """Return the number of rows of a pool in `Run.replicas`."""
+    return max(num_replicas(pool), pool.max_replicas or 0) * pool.topology.data_parallel
+
+
 def _pool(pool, given_bytes: float | None, deployment_of: Callable):
     """Return a pool as the engine takes it."""
     from simulator.engine.encoders.plan import EncodePool

@@ -5,11 +5,11 @@ from typing import Any
 
 from simulator import registry
 from simulator.config.context import conflicts_of_context, context_faults, prompt_faults
-from simulator.config.costs import cost_faults
 from simulator.config.encoders import encoder_faults, others_of
 from simulator.config.hand_over import SECTIONS as HAND_OVER_SECTIONS
 from simulator.config.hand_over import hand_over_faults, kv_of
 from simulator.config.layers import Path
+from simulator.config.parts import parts_in
 from simulator.config.pools import prefill_replicas
 from simulator.config.ranks import conflicts_of_ranks, rank_faults
 from simulator.config.scorers import scorer_faults
@@ -30,10 +30,13 @@ def check_all(sections: Mapping[str, Any], missing: object, fault: Callable[[Pat
     pools = sections["pools"]
     if pools is missing:
         return
-    for path, message in chain(encoder_faults(sections, missing), cost_faults(sections, missing)):
+    for path, message in encoder_faults(sections, missing):
         fault(path, message)
     if sections["failures"] is not missing:
         for path, message in _failed_pools(sections["failures"], pools):
+            fault(path, message)
+    for part in parts_in(sections, missing):
+        for path, message in part.faults(sections, missing):
             fault(path, message)
     if not pools or any(pool.role != "encode" for pool in pools):
         _check_pools(*others_of(sections, fault), missing)

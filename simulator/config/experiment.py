@@ -4,14 +4,15 @@ In a Struct with a field `parameters`, one key chooses a class by name; keys of 
 Struct belong to that class and are in `parameters` (see simulator.config.fields).
 """
 import math
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
+from simulator.config.parts import parts_in, with_parts
 from simulator.domain.autoscaling import Autoscaling
-from simulator.domain.costs import Carbon, Electricity, Power, Price
 from simulator.domain.data_parallel import DataParallel
 from simulator.domain.dtypes import KvCacheDtype, WeightFormat
 from simulator.domain.embeddings import Embeddings
@@ -160,7 +161,7 @@ class KvTiers(Section, kw_only=True):
     parameters: Annotated[Any, Meta(extra={"kind": "kv_tier"})]
 
 
-class Pool(Section, kw_only=True):
+class Pool(with_parts(Section, "pools[]"), kw_only=True):
     """Equal replicas, [[pools]]; keys of its tables override the experiment's."""
 
     name: Annotated[str, Meta(min_length=1, description="name of the pool in results and messages")]
@@ -176,7 +177,6 @@ class Pool(Section, kw_only=True):
     infer_type: Annotated[Literal["neutral", "prefill", "decode"] | None, Meta(description=(
         "Llumnix's name of role; neutral means both"))] = None
     nodes_per_unit: Annotated[Count, Meta(description="number of nodes that fail together, for instance of a rack")] = 1
-    cost_per_hour: Annotated[float, Meta(ge=0, le=1e9, description="cost of a replica per hour, in any currency")] = 0.0
     model: Annotated[Model | None, Meta(description="overrides keys of [model]")] = None
     hardware: Annotated[Hardware | None, Meta(description="overrides keys of [hardware]")] = None
     topology: Annotated[Topology, Meta(description="overrides keys of [topology]")]
@@ -282,7 +282,7 @@ class Disaggregation(Section, kw_only=True):
     parameters: Annotated[Any, Meta(extra={"kind": "decider"})]
 
 
-class Cluster(Section, kw_only=True):
+class Cluster(with_parts(Section, "cluster"), kw_only=True):
     """Admission, gateway and routing in front of the replicas, [cluster]."""
 
     give_up_after_s: Annotated[Patience, Meta(description=(
@@ -343,7 +343,7 @@ class Slo(Section, kw_only=True):
         by_name(self.classes)       # refuses duplicate names
 
 
-class Output(Section, kw_only=True):
+class Output(with_parts(Section, "output"), kw_only=True):
     """Result files, [output]."""
 
     directory: Annotated[str | None, Meta(extra={"path": True}, description=(
@@ -356,10 +356,6 @@ class Output(Section, kw_only=True):
     chrome_trace_max_events: Annotated[int, Meta(ge=0, le=2**40, description=(
         "limit of events in trace.json, half of it for iterations (10^6: about 110 MB); 0: no limit"))] = MAX_EVENTS
     token_times: Annotated[bool, Meta(description="write the time of every token of each request")] = False
-    replica_samples_s: Annotated[float, Meta(ge=0, le=1e6, description=(
-        "time between two samples of queue, KV blocks and requests of every replica; 0: no samples"))] = 0.0
-    decisions: Annotated[int, Meta(ge=0, le=2**20, description=(
-        "number of replicas, best first, to record for each routing decision; 0: no decisions are recorded"))] = 0
     vidur_csv: Annotated[bool, Meta(description=(
         "write request_metrics.csv and batch_metrics.csv with Vidur's columns; `export` writes Vidur's other files"
     ))] = False
@@ -392,7 +388,7 @@ class Fitness(Section, kw_only=True):
     tokens_per_sec: Annotated[Weight, Meta(description="output tokens per second")] = 0.0
 
 
-class Experiment(Section, kw_only=True):
+class Experiment(with_parts(Section, ""), kw_only=True):
     """One complete experiment: equal experiments give equal results."""
 
     name: Annotated[str, Meta(pattern=r"^\w[\w.+ -]{0,199}$", description=(
@@ -420,17 +416,15 @@ class Experiment(Section, kw_only=True):
     workload: Annotated[Workload, Meta(description="the requests, with the keys of their type")]
     slo: Annotated[Slo, Meta(description="bounds for goodput")]
     fitness: Annotated[Fitness | None, Meta(description="weights of a single number for comparing runs")] = None
-    prices: Annotated[dict[str, Price] | None, Meta(extra={"facts": "hardware"}, description=(
-        "prices of accelerators by name, or a TOML file of prices; pools.cost_per_hour overrides them"))] = None
-    power: Annotated[dict[str, Power] | None, Meta(extra={"facts": "hardware"}, description=(
-        "power draw of accelerators by name, or a TOML file of it; absent: energy is not computed"))] = None
-    carbon: Annotated[Carbon | None, Meta(description="emissions per kilowatt-hour")] = None
-    electricity: Annotated[Electricity | None, Meta(description="price of a kilowatt-hour")] = None
     output: Annotated[Output, Meta(description="result files")]
 
     def __post_init__(self):
         if self.horizon_s > LAST_SECOND:
             msgspec.structs.force_setattr(self, "horizon_s", math.inf)
+
+    def parts(self) -> tuple:
+        """Return the parts that the experiment uses, `assembly.parts.base.Part`."""
+        return tuple(part(self) for part in parts_in(self))
 
     def all_pools(self) -> tuple[Pool, ...]:
         """Return the pools that compute tokens; without [[pools]], a single default pool."""
@@ -438,16 +432,14 @@ class Experiment(Section, kw_only=True):
             name="default", replicas=self.topology.replicas, model=self.model, hardware=self.hardware,
             topology=self.topology, engine=self.engine, latency=self.latency, kv_tiers=self.kv_tiers),)
         most = self.autoscaling and self.autoscaling.max_replicas
-        return tuple(replace(pool, max_replicas=pool.max_replicas or most, cost_per_hour=self._cost_per_hour(pool))
-                     for pool in pools)
+        return self._completed(replace(pool, max_replicas=pool.max_replicas or most) for pool in pools)
 
     def encode_pools(self) -> tuple[Pool, ...]:
         """Return the pools with role encode."""
-        return tuple(replace(pool, cost_per_hour=self._cost_per_hour(pool)) for pool in self.pools
-                     if pool.role == "encode")
+        return self._completed(pool for pool in self.pools if pool.role == "encode")
 
-    def _cost_per_hour(self, pool: Pool) -> float:
-        """Return the cost of a replica per hour: the pool's cost_per_hour, else by [prices]."""
-        if pool.cost_per_hour or not self.prices or pool.hardware is None:
-            return pool.cost_per_hour
-        return self.prices[pool.hardware.name].per_gpu_hour * pool.topology.accelerators
+    def _completed(self, pools: Iterable[Pool]) -> tuple[Pool, ...]:
+        """Return pools as parts complete them."""
+        for part in self.parts():
+            pools = map(part.pool, pools)
+        return tuple(pools)

@@ -5,6 +5,8 @@ no unit. The labels of codes are in `CODES`.
 """
 from typing import NamedTuple
 
+import numpy as np
+
 from simulator.domain import records
 
 
@@ -13,10 +15,23 @@ class Column(NamedTuple):
 
     unit: str           # "ns", "tokens", "blocks"; "": a count, a code or an index
     text: str           # meaning
+    merge: str = "last"     # value of a request with a prefill leg, see `folded`
 
 
 def _columns(**given: tuple[str, str]) -> dict[str, Column]:
     return {name: Column(*column) for name, column in given.items()}
+
+
+def folded(values: np.ndarray, num_requests: int, merge: str) -> np.ndarray:
+    """Return one value for each request, given further ones for prefill legs.
+
+    values : of each request; then of its prefill leg, if there are such.
+    merge : "sum" or "max" of the two legs, or "last": that of the decode leg.
+    """
+    own, legs = values[:num_requests], values[num_requests:]
+    if not len(legs) or merge == "last":
+        return own
+    return {"sum": np.add, "max": np.maximum}[merge](own, legs)
 
 
 REQUESTS = _columns(

@@ -47,9 +47,11 @@ class Run(msgspec.Struct):
     encoding : domain.encoding.Encoding, results of encode pools; None: there are none.
     first_answer_ns : int64 (requests,), when the first token after each request's reasoning was seen, -1: there is
         none; None: no workload column marks reasoning. The results fill it in.
-    decisions : record of the routers' decisions; None: they were not recorded.
     limits : of each replica, why its scheduler rejects requests, as `Scheduler.limits` says, and why it drops them;
         empty: not reported.
+    parts : features of the experiment, assembly.parts.base.Part, which add to the results.
+    columns : further columns of /requests, recorded by operations: name -> array (requests,).
+    tables : tables of results.h5, recorded by operations: name -> structured array.
     diagnosis : notes for a reader of the results, one sentence each: a livelock, for instance.
     """
 
@@ -79,6 +81,8 @@ class Run(msgspec.Struct):
     executions: np.ndarray | None = None
     encoding: Encoding | None = None
     first_answer_ns: np.ndarray | None = None
-    decisions: dict | None = None
     limits: list[tuple] = []
+    parts: tuple = ()
+    columns: dict[str, np.ndarray] = {}
+    tables: dict[str, np.ndarray] = {}
     diagnosis: list[str] = []

@@ -19,6 +19,8 @@ from simulator.engine.gateway.gateway import Gateway
 from simulator.engine.hand_over.build import hand_over_between, new_transfers, with_prefill_legs
 from simulator.engine.hand_over.plan import Ways
 from simulator.engine.hand_over.tier import RemoteTier
+from simulator.engine.operations.base import Operation
+from simulator.engine.operations.python_calls import PythonCalls
 from simulator.engine.output.legs import LegBook
 from simulator.engine.output.recorder import Recorder
 from simulator.engine.plan import ClusterPlan, GatewayPlan, Hooks, Pool
@@ -138,7 +140,7 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
             fleet, gateways, plan, [*_seats(plan.pools)], partial(_gateway, fleet=fleet, plan=plan, shared=shared))
         operations.append(hand_over)
     operations += encoders_before(gateways[:plan.num_models], fleet, plan)
-    operations += [make(fleet, gateways, plan) for make in plan.operations]
+    operations += _operations(fleet, gateways, plan)
     source = Trace(workload) if workload.script is None else Scripted(
         workload, hooks.recorder, gates[0].last_tokens)
     coupled = plan.coupled or not source.is_fixed or bool(shared.stores) or any(pool.marches for pool in plan.pools)
@@ -149,6 +151,13 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
     if plan.hand_over or not source.is_fixed:
         fleet.act_in_halves()
     return Cluster(fleet, gateways, gateway_of, operations, source, shared)
+
+
+def _operations(fleet: Fleet, gateways: list[Gateway], plan: ClusterPlan) -> list[Operation]:
+    """Return the operations of a plan; those that are written in Python are the last, as a single one."""
+    made = [make(fleet, gateways, plan) for make in plan.operations]
+    called = [each for each in made if not isinstance(each, Operation)]
+    return [each for each in made if isinstance(each, Operation)] + ([PythonCalls(fleet, called)] if called else [])
 
 
 def _open_front_ends(fleet: Fleet, plan: ClusterPlan) -> None:

@@ -30,6 +30,7 @@ from itertools import zip_longest
 import numpy as np
 
 from simulator.domain import records
+from simulator.domain.columns import folded
 from simulator.domain.run import Run
 from simulator.engine.diagnosis import describe_standstill, diagnose, diagnose_gateways, pool_cuts
 from simulator.engine.lanes import lanes_for, why_no_lanes
@@ -192,9 +193,11 @@ cdef class Cluster:
                       replica.scheduler.allocation_failures() for replica in self.replicas),
                   executions=self._recorder.executions and self._recorder.executions.table,
                   tier_use=self._tier_use, encoded_tokens=self._encoded_tokens,
-                  limits=self._limits())
+                  limits=self._limits(), parts=self._plan.parts)
         for operation in self.operations:
             operation.report(run)
+        merges = {name: column.merge for part in run.parts for name, column in part.columns.items()}
+        run.columns = {name: folded(values, len(self.workload), merges[name]) for name, values in run.columns.items()}
         return run
 
     def _forget_behind_horizon(self):

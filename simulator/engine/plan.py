@@ -148,6 +148,7 @@ class ClusterPlan(msgspec.Struct, frozen=True):
     moves_requests : an operation moves requests between replicas.
     hand_over : simulator.engine.hand_over.plan.HandOverPlan, for disaggregated prefill and decode; None: each replica
         serves whole requests.
+    parts : features of the experiment, assembly.parts.base.Part; the engine passes them on to the Run.
     encode : simulator.engine.encoders.plan.EncodePlan, replicas besides `pools` that encode items before requests are
         routed; None: items are encoded where prompts are computed, if anywhere.
     """
@@ -171,6 +172,7 @@ class ClusterPlan(msgspec.Struct, frozen=True):
     moves_requests: bool = False
     hand_over: Any = None
     encode: Any = None
+    parts: tuple = ()
 
     @property
     def models(self) -> list[str | None]:

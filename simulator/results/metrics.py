@@ -76,7 +76,6 @@ def summarise(run: Run, bounds, pools: tuple[cluster.PoolFacts, ...] = ()) -> di
         **{f"by_{each}": breakdown(run, whole, each, verdicts, is_cut, rates) for each in LABELS},
         "fairness": cluster.fairness(whole, rates.events),
         **_by_machine(whole, pools),
-        **({} if run.decisions is None else {"decisions": run.decisions}),
         "latency": dict(run.latency),
         "diagnosis": [*([lost] if lost else turned_away(run)), *cut_notes(whole), *run.diagnosis, *rates.notes(),
                       *unsent_notes(whole), *remarks(run.workload, is_cut)],

@@ -33,7 +33,7 @@ COLUMNS = dict.fromkeys(("rank", "due_ns", "expected_tokens", "reasoning_tokens"
 
 
 def traits_of(run: Run) -> dict[str, np.ndarray]:
-    """Return the columns of `COLUMNS` that this run has, each (n,).
+    """Return the columns of `COLUMNS` and of parts that this run has, each (n,).
 
     -1: not known.
     """
@@ -47,7 +47,7 @@ def traits_of(run: Run) -> dict[str, np.ndarray]:
     if run.executions is not None:
         found |= {name: run.executions[name] for name in ("execution_ns", "preempted_ns")}
     found |= hand_over.columns_of(run)
-    return {name: found[name] for name in COLUMNS if name in found}
+    return {name: found[name] for name in COLUMNS if name in found} | run.columns
 
 
 def metrics_of(run: Run) -> dict:
