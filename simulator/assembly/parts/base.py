@@ -1,5 +1,5 @@
 """A part: one feature, with all that config, engine and results need of it, in one file."""
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -27,6 +27,7 @@ class Part:
     columns : columns of /requests, with their unit, meaning, and how those of a prefill leg are merged; an operation
         records their values in `Run.columns`.
     tables : tables of results.h5.
+    conflicts : rows of config.conflicts with the features that this one does not go with.
     summary_keys : keys of summary.json, dotted as in `results.summary_keys`.
     summary_before : key of summary.json in front of which the entries of `summary` are put; "": at the end.
     """
@@ -36,6 +37,7 @@ class Part:
     tables: ClassVar[Mapping[str, Rows]] = {}
     summary_keys: ClassVar[Mapping[str, Column]] = {}
     summary_before: ClassVar[str] = ""
+    conflicts: ClassVar[Sequence] = ()
 
     def __init__(self, experiment):
         self.experiment = experiment
@@ -97,7 +99,8 @@ class Part:
     def operations(self, sink) -> tuple[Callable, ...]:
         """Return factories of operations.
 
-        Each is called with (Fleet, list of Gateway, ClusterPlan), and returns an `engine.operations.base.Operation`, or a `PythonOperation`.
+        Each is called with (Fleet, list of Gateway, ClusterPlan), and returns an
+        `engine.operations.base.Operation`, or a `PythonOperation`.
         """
         return ()
 
