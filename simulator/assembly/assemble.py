@@ -11,7 +11,7 @@ from simulator import registry
 from simulator.assembly.budget import check_memory, check_time
 from simulator.assembly.context import block_tokens
 from simulator.assembly.drafts import draft_deployment, drafter_memory
-from simulator.assembly.encoders import encode_plan, num_replicas, places
+from simulator.assembly.encoders import encode_plan
 from simulator.assembly.experts import exchanging, expert_shift
 from simulator.assembly.kernel_notes import kernel_notes
 from simulator.assembly.latency import errors_of, host_times, latency_model
@@ -322,17 +322,16 @@ def build(prepared: Prepared, sink, monitor=None, threads: int = 1, serves: tupl
     threads : maximum threads to simulate independent replicas.
     serves : first and last replica to simulate, as in `ClusterPlan`; None: all.
     """
-    experiment, upkeep = prepared.experiment, _upkeep(prepared.experiment)
+    experiment = prepared.experiment
     plan = ClusterPlan(
         prepared.pools, _front(experiment), threads=threads, serves=serves, hand_over=prepared.hand_over,
         encode=prepared.encode, seed=experiment.seed, give_up_ns=round(experiment.cluster.give_up_after_s * 1e9),
         give_up_failing_ns=round(experiment.cluster.give_up_failing_after_s * 1e9),
         horizon_ns=None if math.isinf(experiment.horizon_s) else round(experiment.horizon_s * 1e9),
-        keeps_journeys=_has_a_gate(experiment.cluster) or bool(upkeep + prepared.mover),
-        keeps_legs=bool(upkeep + prepared.mover),
-        tracks_identity=True if any(failure.kind == "link" for failure in experiment.failures) else None,
+        keeps_journeys=_has_a_gate(experiment.cluster) or bool(prepared.mover),
+        keeps_legs=bool(prepared.mover),
         adds_up=experiment.output.vidur_csv, moves_requests=experiment.cluster.rescheduling is not None,
-        operations=prepared.mover + upkeep + _expert_shifts(prepared.shifts),
+        operations=prepared.mover + _expert_shifts(prepared.shifts),
         parts=prepared.parts)
     for part in prepared.parts:
         plan = part.plan(plan, sink)
@@ -352,7 +351,7 @@ def _pool(pool, readings: Readings, cluster) -> tuple[Site, Pool]:
         num_gpu_blocks=site.num_gpu_blocks, block_size=block_tokens(pool, site.layer_groups),
         max_model_len=site.max_model_len, enable_prefix_caching=engine.enable_prefix_caching,
         fast_forward=engine.fast_forward, host=host_times(pool, model), tier=_tier(pool, site, cluster), name=pool.name,
-        replicas=num_replicas(pool) * ranks, max_replicas=pool.max_replicas and pool.max_replicas * ranks, ranks=ranks,
+        replicas=pool.at_start * ranks, max_replicas=pool.max_replicas and pool.max_replicas * ranks, ranks=ranks,
         ranks_per_choice=ranks_per_choice(pool, per_node), lock_step=rules,
         model=pool.serves, role=pool.role, nodes_per_unit=pool.nodes_per_unit,
         cost_per_hour=pool.cost_per_hour / ranks, accelerators=gpus, layer_groups=site.layer_groups,
@@ -423,17 +422,6 @@ def _gateway_queue():
     from simulator.admission.gateway_queue import GatewayQueue
 
     return GatewayQueue
-
-
-def _upkeep(experiment: Experiment) -> tuple:
-    """Return the operation that fails and scales replicas, in a tuple; empty if their number is fixed."""
-    failures, scaling = experiment.failures, experiment.autoscaling
-    if not failures and scaling is None:
-        return ()
-    from simulator.engine.operations.upkeep import Upkeep
-
-    return (partial(Upkeep, failures=failures, health=experiment.cluster.health, autoscaling=scaling,
-                    autoscaler=scaling and registry.load("autoscaler", scaling.policy)),)
 
 
 def _mover(experiment: Experiment) -> tuple:
@@ -531,7 +519,7 @@ def _port(moving, pool):
 
 def pools_of(experiment: Experiment) -> tuple[PoolFacts, ...]:
     """Return the facts of each pool for the summary; empty without pools."""
-    return tuple(PoolFacts(pool.name, places(pool),
+    return tuple(PoolFacts(pool.name, pool.places,
                            pool.cost_per_hour / pool.topology.data_parallel,
                            pool.topology.node or (pool.hardware.name if pool.hardware else ""),
                            pool.topology.data_parallel)

@@ -30,16 +30,6 @@ def encode_plan(experiment: Experiment, deployment_of: Callable):
         bytes_per_s=moved.bandwidth_gb_per_s * 1e9, latency_ns=round(moved.latency_us * 1e3))
 
 
-def num_replicas(pool) -> int:
-    """Return the number of replicas of a pool at time 0."""
-    return pool.topology.replicas if pool.replicas is None else pool.replicas
-
-
-def places(pool) -> int:
-    """Return the number of rows of a pool in `Run.replicas`."""
-    return max(num_replicas(pool), pool.max_replicas or 0) * pool.topology.data_parallel
-
-
 def _pool(pool, given_bytes: float | None, deployment_of: Callable):
     """Return a pool as the engine takes it."""
     from simulator.engine.encoders.plan import EncodePool
@@ -51,7 +41,7 @@ def _pool(pool, given_bytes: float | None, deployment_of: Callable):
         raise InputErrors([KeyFault(
             "embeddings.bytes_per_embedding: missing; expected a number, or [model]")])
     return EncodePool(
-        name=pool.name, model=pool.serves, replicas=num_replicas(pool), embedding_ns=encoder.embedding_us * 1e3,
+        name=pool.name, model=pool.serves, replicas=pool.at_start, embedding_ns=encoder.embedding_us * 1e3,
         iteration_ns=pool.latency.host.iteration_us * 1e3,
         max_embeddings=encoder.max_num_encoder_input_tokens or tokens, max_jobs=parameters.max_num_seqs,
         cache_embeddings=encoder.cache_tokens or tokens, embedding_bytes=given_bytes or embedding_bytes(deployment),

@@ -4,20 +4,17 @@ In a Struct with a field `parameters`, one key chooses a class by name; keys of 
 Struct belong to that class and are in `parameters` (see simulator.config.fields).
 """
 import math
-from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
-from msgspec.structs import replace
 
-from simulator.config.parts import parts_in, with_parts
-from simulator.domain.autoscaling import Autoscaling
+from simulator.config.parts import completed, parts_in, with_parts
 from simulator.domain.data_parallel import DataParallel
 from simulator.domain.dtypes import KvCacheDtype, WeightFormat
 from simulator.domain.embeddings import Embeddings
 from simulator.domain.experts import Experts
-from simulator.domain.failures import Failure, Health
+from simulator.domain.failures import Health
 from simulator.domain.gateway import GatewayQueueParameters
 from simulator.domain.host import HostParameters
 from simulator.domain.kv_transfer import KvTransfer
@@ -191,6 +188,16 @@ class Pool(with_parts(Section, "pools[]"), kw_only=True):
                              f'"{self.name}": give one of them')
         msgspec.structs.force_setattr(self, "role", meant or "both")
         msgspec.structs.force_setattr(self, "infer_type", None)
+
+    @property
+    def at_start(self) -> int:
+        """Number of replicas at time 0."""
+        return self.topology.replicas if self.replicas is None else self.replicas
+
+    @property
+    def places(self) -> int:
+        """Number of rows in `Run.replicas`."""
+        return max(self.at_start, self.max_replicas or 0) * self.topology.data_parallel
 
 
 class Admission(Section, kw_only=True):
@@ -410,9 +417,6 @@ class Experiment(with_parts(Section, ""), kw_only=True):
         "transfer of KV from prefill to decode pools; required with such pools"))] = None
     embeddings: Annotated[Embeddings | None, Meta(description=(
         "transfer of embeddings from encode pools to the replicas of prompts; required with encode pools"))] = None
-    failures: Annotated[tuple[Failure, ...], Meta(description="failures of replicas")] = ()
-    autoscaling: Annotated[Autoscaling | None, Meta(description=(
-        "starting and stopping of replicas, with the keys of the policy; absent: their number is fixed"))] = None
     workload: Annotated[Workload, Meta(description="the requests, with the keys of their type")]
     slo: Annotated[Slo, Meta(description="bounds for goodput")]
     fitness: Annotated[Fitness | None, Meta(description="weights of a single number for comparing runs")] = None
@@ -431,15 +435,8 @@ class Experiment(with_parts(Section, ""), kw_only=True):
         pools = tuple(pool for pool in self.pools if pool.role != "encode") or (Pool(
             name="default", replicas=self.topology.replicas, model=self.model, hardware=self.hardware,
             topology=self.topology, engine=self.engine, latency=self.latency, kv_tiers=self.kv_tiers),)
-        most = self.autoscaling and self.autoscaling.max_replicas
-        return self._completed(replace(pool, max_replicas=pool.max_replicas or most) for pool in pools)
+        return completed(pools, self.parts())
 
     def encode_pools(self) -> tuple[Pool, ...]:
         """Return the pools with role encode."""
-        return self._completed(pool for pool in self.pools if pool.role == "encode")
-
-    def _completed(self, pools: Iterable[Pool]) -> tuple[Pool, ...]:
-        """Return pools as parts complete them."""
-        for part in self.parts():
-            pools = map(part.pool, pools)
-        return tuple(pools)
+        return completed((pool for pool in self.pools if pool.role == "encode"), self.parts())

@@ -1,5 +1,5 @@
 """Keys of the experiment file that parts read: `registry.PARTS` names them, and a part is imported if one is given."""
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -41,3 +41,10 @@ def _values(value: Any, names: list[str], missing: object, default: Any) -> Iter
     elif isinstance(inner, list | tuple):
         for each in inner:
             yield from _values(each, names[1:], missing, default)
+
+
+def completed(pools: Iterable, parts: Iterable) -> tuple:
+    """Return pools as parts complete them."""
+    for part in parts:
+        pools = [part.pool(pool) for pool in pools]
+    return tuple(pools)

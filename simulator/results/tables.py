@@ -26,8 +26,6 @@ NO_REPLICA = -1
 
 def why_absent(name: str) -> str:
     """Say why there is no table of that name."""
-    if name == "lifecycle":
-        return "all replicas were up all the time"
     if name == "kv_tiers":
         return "there is no [kv_tiers]"
     if name == "encode_jobs":

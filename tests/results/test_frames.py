@@ -101,7 +101,7 @@ def test_every_column_is_described_and_no_other():
     shown = {"requests": tables.request_dtype(workload, journeys, none), "iterations": tables.ITERATION,
              "replicas": tables.REPLICA, "kv_tiers": records.KV_TIER}
     shown |= {name: tables.without_spare(record) for name, record in (
-        ("lifecycle", records.LIFECYCLE), ("legs", records.LEG), ("encode_jobs", records.ENCODE_JOB))}
+        ("legs", records.LEG), ("encode_jobs", records.ENCODE_JOB))}
     shown |= {name: rows.dtype for part in registry.parts() for name, rows in part.tables.items()}
 
     assert shown.keys() == columns.TABLES.keys()

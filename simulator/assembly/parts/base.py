@@ -22,8 +22,8 @@ class Rows(NamedTuple):
 class Part:
     """A feature of an experiment; there is an object for each run.
 
-    keys : dotted key of the experiment file -> its annotation; `registry.PARTS` has a line for each. An experiment with
-        one of them uses the part.
+    keys : dotted key of the experiment file -> its annotation; `registry.PARTS` has a line for each. An experiment that
+        gives such a key uses the part.
     columns : columns of /requests, with their unit, meaning, and how those of a prefill leg are merged; an operation
         records their values in `Run.columns`.
     tables : tables of results.h5.

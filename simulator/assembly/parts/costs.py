@@ -9,7 +9,6 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from simulator import registry
-from simulator.assembly.encoders import num_replicas, places
 from simulator.assembly.parts.base import Part
 from simulator.config.experiment import Experiment, Pool
 from simulator.config.layers import Layers, Path, Source, read_toml
@@ -109,10 +108,10 @@ class Costs(Part):
 
     def pool(self, pool):
         """Return a pool with its cost_per_hour, by [prices] unless given."""
-        prices = self.experiment.prices
-        if pool.cost_per_hour or not prices or pool.hardware is None:
+        price = (self.experiment.prices or {}).get(pool.hardware and pool.hardware.name)
+        if pool.cost_per_hour or price is None:
             return pool
-        return replace(pool, cost_per_hour=prices[pool.hardware.name].per_gpu_hour * pool.topology.accelerators)
+        return replace(pool, cost_per_hour=price.per_gpu_hour * pool.topology.accelerators)
 
     def listener(self, is_of_window: bool) -> PowerMeter | None:
         """See Part."""
@@ -142,8 +141,8 @@ def bill_of(experiment: Experiment) -> Bill | None:
     by_price = [pool.hardware.name for pool in experiment.pools or (experiment,)
                 if pool.hardware is not None and not getattr(pool, "cost_per_hour", 0.0)]
     prices = {name: experiment.prices[name] for name in by_price} if experiment.prices else {}
-    return Bill(tuple(PricedPool(places(pool), pool.cost_per_hour / pool.topology.data_parallel) for pool in pools),
-                sum(pool.cost_per_hour * num_replicas(pool) for pool in encode), tuple(prices.items()))
+    return Bill(tuple(PricedPool(pool.places, pool.cost_per_hour / pool.topology.data_parallel) for pool in pools),
+                sum(pool.cost_per_hour * pool.at_start for pool in encode), tuple(prices.items()))
 
 
 def power_of(experiment: Experiment) -> PowerFacts | None:
@@ -160,14 +159,14 @@ def _powered(experiment: Experiment, pool: Pool) -> PoweredPool:
     name, topology = pool.hardware.name if pool.hardware else "", pool.topology
     accelerators = topology.accelerators // topology.data_parallel
     nodes = accelerators / load_node(topology.node).num_accelerators if topology.node else None
-    return PoweredPool(name, places(pool), accelerators, experiment.power.get(name), nodes)
+    return PoweredPool(name, pool.places, accelerators, experiment.power.get(name), nodes)
 
 
 def _metered(pool: Pool) -> Metered:
     topology = pool.topology
     backend = registry.load("latency", pool.latency.backend)
     phase_ns = getattr(backend, "phase_ns", None)
-    return Metered(places(pool), topology.tensor_parallel * topology.prefill_context_parallel,
+    return Metered(pool.places, topology.tensor_parallel * topology.prefill_context_parallel,
                    phase_ns and partial(phase_ns, pool.latency.parameters))
 
 
