@@ -85,10 +85,10 @@ def expert_pricing(experiment: Experiment, deployment: Deployment | None, arrang
     return ExpertPricing(load=timeline.load_of(arrangement or Arrangement()), all2all_backend=backend, dbo=experts.dbo)
 
 
-def expert_shift(experiment: Experiment, pool, site, make):
+def expert_shift(experiment: Experiment, site, make):
     """Return the ShiftPlan of a pool's expert loads; None: they are constant.
 
-    site : assemble.Site of the pool.
+    site : assembly.site.Site of the pool.
     make : arrangement -> LatencyModel.
 
     Raises
@@ -96,7 +96,8 @@ def expert_shift(experiment: Experiment, pool, site, make):
     InputErrors
         The load of experts cannot change in this experiment.
     """
-    if pool.engine.experts is None or not pool.engine.experts.changes:
+    experts = site.pool.engine.experts
+    if experts is None or not experts.changes:
         return None
     from simulator.engine.operations.shift_plan import ShiftPlan  # imported only when needed
     from simulator.latency.roofline.costs import link_bytes_per_s
@@ -110,11 +111,10 @@ def expert_shift(experiment: Experiment, pool, site, make):
         link = link_bytes_per_s(site.deployment, site.deployment.parallelism.expert_ranks)
     except ValueError as error:
         link = 0.0
-        if pool.engine.experts.eplb is not None:
+        if experts.eplb is not None:
             faults.append(f"eplb moves weights between accelerators: {error}")
     if faults:
         raise InputErrors([KeyFault(f"engine.experts: {fault}") for fault in faults])
-    eplb = pool.engine.experts.eplb
     return ShiftPlan(
-        timeline, make,
-        lambda number: math.ceil(timeline.moved_bytes(number) / link * 1e9), eplb is not None and eplb.use_async)
+        timeline, make, lambda number: math.ceil(timeline.moved_bytes(number) / link * 1e9),
+        experts.eplb is not None and experts.eplb.use_async)
