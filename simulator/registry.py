@@ -239,9 +239,9 @@ KINDS = {
 # Kind of study -> "module:Struct" of its table [study], which the parser, `validate`, `describe`, reference read.
 STUDIES = {
     "sweep": "simulator.study.sweep.study_file:SweepTable",
-    "capacity": "simulator.study.capacity.table:CapacityTable",
-    "tune": "simulator.study.tuning.table:TuneTable",
-    "calibrate": "simulator.study.calibration.table:CalibrateTable",
+    "capacity": "simulator.study.capacity.capacity_table:CapacityTable",
+    "tune": "simulator.study.tuning.tune_table:TuneTable",
+    "calibrate": "simulator.study.calibration.calibrate_table:CalibrateTable",
 }
 
 # A user's module -> the classes that were loaded from it, "module:Class" -> the class.
@@ -251,6 +251,8 @@ _ASKING = {name: name for name in (
     "simulator.latency.python_model", "simulator.routing.python_router", "simulator.routing.scoring.python",
     "simulator.routing.disaggregation.python_decider", "simulator.admission.python_admission",
     "simulator.scheduling.python_scheduler")} | {"simulator.engine.operations.scaling": "simulator.scaling.base"}
+# Modules that have rows of the table of conflicts (simulator/config/conflicts.py), in an attribute CONFLICTS.
+CONFLICTS = ("simulator.config.context",)
 
 
 class NoParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
