@@ -261,8 +261,10 @@ class PartKey(NamedTuple):
 PARTS = {
     "output.replica_samples_s": PartKey("simulator.assembly.parts.samples:Samples", "vidur_csv", 0.0),
     "output.decisions": PartKey("simulator.assembly.parts.decisions:Decisions", "vidur_csv", 0),
+    "cluster.rescheduling": PartKey("simulator.assembly.parts.rescheduling:Rescheduling", "disaggregation"),
     "failures": PartKey("simulator.assembly.parts.upkeep:Upkeep", "workload", ()),
     "autoscaling": PartKey("simulator.assembly.parts.upkeep:Upkeep", "workload"),
+    "engine.experts": PartKey("simulator.assembly.parts.expert_shifts:ExpertShifts", "data_parallel"),
     "pools[].cost_per_hour": PartKey("simulator.assembly.parts.costs:Costs", "model", 0.0),
     "prices": PartKey("simulator.assembly.parts.costs:Costs", "output"),
     "power": PartKey("simulator.assembly.parts.costs:Costs", "output"),

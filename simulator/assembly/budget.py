@@ -118,9 +118,6 @@ def _repeated(experiment, span_s: float) -> Iterator[tuple[str, float, str]]:
     replicas = sum(pool.at_start for pool in experiment.all_pools())
     for part in experiment.parts():
         yield from part.repeated(replicas, span_s)
-    moving = experiment.cluster.rescheduling
-    if moving is not None and moving.interval_s:
-        yield "cluster.rescheduling.interval_s", span_s / moving.interval_s, "decisions"
 
 
 def _arithmetic(count: float, what: str, each_bytes: int, limit: float) -> str:

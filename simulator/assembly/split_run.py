@@ -44,7 +44,7 @@ class Task(NamedTuple):
 class Piece(NamedTuple):
     """Results of a piece; picklable.
 
-    requests : structured array (requests,), `records.REQUEST`; requests of other pieces are not served.
+    requests : structured array (requests,), `records.REQUEST`, of all requests; others are not served.
     run : the Run of the piece, without its unpicklable fields.
     iterations, tokens : rows of its replicas; empty if not requested.
     gaps_ns, weights : distinct inter-token gaps and their counts, int64 and int32.

@@ -65,8 +65,7 @@ def _check_pools(sections: Mapping[str, Any], fault: Callable[[Path, str], None]
         for path, message in hand_over_faults(pools, *(sections[name] for name in HAND_OVER_SECTIONS)):
             fault(path, message)
     if sections["cluster"] is not missing:
-        for path, message in chain(scorer_faults(sections["cluster"]), _shared_stores(pools),
-                                   _copied_blocks(sections["cluster"].rescheduling, pools)):
+        for path, message in chain(scorer_faults(sections["cluster"]), _shared_stores(pools)):
             fault(path, message)
         tiers = {("pools", i, "kv_tiers"): pool.kv_tiers for i, pool in enumerate(pools)} or {
             ("kv_tiers",): sections["kv_tiers"]}
@@ -132,22 +131,6 @@ def _expected_lengths(workload, cluster, engines) -> Iterator[Fault]:
             'schedulers lightllm and sjf_aging do, blis with policy = "shortest-output", orca, faster_transformer and '
             'split_wise with reservation = "expected_tokens", the routers least_loaded and power_of_two with metric = '
             '"expected_tokens", and a class of your own may')
-
-
-def _copied_blocks(rescheduling, pools) -> Iterator[Fault]:
-    """Refuse rescheduling that copies KV blocks between pools with different block layouts."""
-    if rescheduling is None or rescheduling.mode == "recompute":
-        return
-    pairs = ((one, two) for i, one in enumerate(pools) for two in pools[i + 1:] if one.serves == two.serves)
-    for one, two in pairs:
-        for key, (first, second) in (("engine.block_size", (one.engine.block_size, two.engine.block_size)),
-                                     ("model", (kv_of(one.model), kv_of(two.model)))):
-            if first != second:
-                yield ("cluster", "rescheduling", "mode"), (
-                    f'"{rescheduling.mode}" copies KV blocks, but {key} is {first} in pool "{one.name}" and {second} '
-                    f'in pool "{two.name}": expected "recompute", or one {key} in all pools that serve the same '
-                    "requests")
-                return
 
 
 def _shared_stores(pools) -> Iterator[Fault]:

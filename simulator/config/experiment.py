@@ -13,7 +13,6 @@ from simulator.config.parts import completed, parts_in, with_parts
 from simulator.domain.data_parallel import DataParallel
 from simulator.domain.dtypes import KvCacheDtype, WeightFormat
 from simulator.domain.embeddings import Embeddings
-from simulator.domain.experts import Experts
 from simulator.domain.failures import Health
 from simulator.domain.gateway import GatewayQueueParameters
 from simulator.domain.host import HostParameters
@@ -91,7 +90,7 @@ class Topology(Section, kw_only=True):
         return self.tensor_parallel * self.pipeline_parallel * self.data_parallel * self.prefill_context_parallel
 
 
-class Engine(Section, kw_only=True):
+class Engine(with_parts(Section, "engine"), kw_only=True):
     """The serving engine, [engine], with the keys of its scheduler."""
 
     scheduler: Annotated[str, Meta(description="scheduler that forms the batches")] = "vllm"
@@ -110,8 +109,6 @@ class Engine(Section, kw_only=True):
     enable_prefix_caching: Annotated[bool, Meta(description="requests share the KV blocks of equal prefixes")] = True
     fast_forward: Annotated[bool, Meta(description=(
         "simulate runs of equal iterations in one step; the results do not change"))] = True
-    experts: Annotated[Experts | None, Meta(description=(
-        "placement, choice and dispatch of a mixture's experts; absent: evenly loaded, one copy of each"))] = None
     data_parallel: Annotated[DataParallel | None, Meta(description=(
         "coordination of the ranks of a replica, if topology.data_parallel is above 1; absent: as in vLLM"
     ))] = None
@@ -247,30 +244,6 @@ class EncodeRouting(Section, kw_only=True):
     parameters: Annotated[Any, Meta(extra={"kind": "router"})]
 
 
-class Rescheduling(Section, kw_only=True):
-    """Migration of requests, [cluster.rescheduling], with the rescheduler's keys."""
-
-    policy: Annotated[str, Meta(description="rescheduler that chooses requests and their new replicas")] = "rebalance"
-    interval_s: Annotated[Annotated[float, Meta(ge=1e-6, le=1e6)] | None, Meta(description=(
-        "time between two plans of the rescheduler; default: the rescheduler's"))] = None
-    mode: Annotated[Literal["live", "blocking", "recompute"], Meta(description=(
-        "live: KV is copied while the request runs; blocking: while it is paused; recompute: no copy"))] = "live"
-    max_migrations_in: Annotated[Count, Meta(extra={"unit": "requests"}, description=(
-        "maximum requests in migration to a replica"))] = 1
-    max_migrations_out: Annotated[Count, Meta(extra={"unit": "requests"}, description=(
-        "maximum requests in migration from a replica"))] = 1
-    max_stages: Annotated[Count, Meta(description="live: maximum copy stages, including the final one")] = 3
-    last_stage_blocks: Annotated[Count, Meta(description=(
-        "live: the request pauses for the final copy when at most this many blocks remain"))] = 16
-    bandwidth_gb_per_s: Annotated[Annotated[float, Meta(gt=0, le=1e9)] | None, Meta(description=(
-        "bandwidth of a replica's link in each direction; default: of its accelerators, in and between link domains"
-    ))] = None
-    latency_s: Annotated[float, Meta(ge=0, le=1e6, description="added latency of each copy")] = 0.0
-    kv_bytes_per_token: Annotated[Annotated[float, Meta(gt=0, le=1e12)] | None, Meta(description=(
-        "KV bytes per token over all accelerators of a replica; default: the model's"))] = None
-    parameters: Annotated[Any, Meta(extra={"kind": "rescheduler"})]
-
-
 class Disaggregation(Section, kw_only=True):
     """Choice of the requests to split, [cluster.disaggregation], with decider keys."""
 
@@ -301,8 +274,6 @@ class Cluster(with_parts(Section, "cluster"), kw_only=True):
     gateway_queue: Annotated[GatewayQueueParameters | None, Meta(description=(
         "queue in which requests wait until replicas have capacity; absent: requests are routed at once"))] = None
     routing: Annotated[Routing, Meta(description="choice of the replica of a request, with the keys of its router")]
-    rescheduling: Annotated[Rescheduling | None, Meta(description=(
-        "migration of requests between replicas; absent: none"))] = None
     disaggregation: Annotated[Disaggregation | None, Meta(description=(
         "choice of the requests to split between prefill and decode pools; absent: all are split"))] = None
     encode: Annotated[EncodeRouting | None, Meta(description=(

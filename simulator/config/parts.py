@@ -20,13 +20,14 @@ def with_parts(base: type[msgspec.Struct], table: str) -> type[msgspec.Struct]:
 
 
 def parts_in(tables: Any, missing: object = None) -> list[type]:
-    """Return the parts of which a key is given, in the order of the registry.
+    """Return the parts of which a key is given, there or for a pool, in the order of the registry.
 
     tables : an Experiment, plain data, or tables by name, where `missing` marks a table that could not be read.
     """
     return list(dict.fromkeys(registry.part(key) for key, entry in registry.PARTS.items()
                               if any(value is not missing and value != entry.default
-                                     for value in _values(tables, key.split("."), missing, entry.default))))
+                                     for names in (key.split("."), ["pools[]", *key.split(".")])
+                                     for value in _values(tables, names, missing, entry.default))))
 
 
 def _values(value: Any, names: list[str], missing: object, default: Any) -> Iterator[Any]:

@@ -62,8 +62,10 @@ class Part:
         """Return a pool of the experiment, completed by this part."""
         return pool
 
-    def prepare(self) -> None:
-        """Read files and work out facts, as far as the experiment alone decides them.
+    def prepare(self, sites: tuple) -> None:
+        """Work out facts that depend on the experiment alone.
+
+        sites : assembly.site.Site of each pool.
 
         Raises
         ------
@@ -72,7 +74,7 @@ class Part:
         """
 
     def meet(self, prepared) -> None:
-        """Work out facts that depend on sites, pools and requests.
+        """Work out facts that depend on pools and requests.
 
         prepared : assemble.Prepared.
 
