@@ -248,6 +248,8 @@ class PartKey(NamedTuple):
     """A key of the experiment file that a part reads.
 
     target : "module:Class" of the part, imported where an experiment gives the key.
+    when : the part is in use if the key has this value, and another Struct declares the key; None: if it has not its
+        default.
     before : the next key of the same table, in resolved.toml and in `describe`; "": it is the last.
     default : value without the key.
     """
@@ -255,10 +257,14 @@ class PartKey(NamedTuple):
     target: str
     before: str = ""
     default: Any = None
+    when: Any = None
 
 
 # Dotted key of the experiment file -> its part, see simulator/assembly/parts/base.py; operations are in this order.
 PARTS = {
+    "embeddings": PartKey("simulator.assembly.parts.encode:Encode", "workload"),
+    "cluster.encode": PartKey("simulator.assembly.parts.encode:Encode", "health"),
+    "pools[].role": PartKey("simulator.assembly.parts.encode:Encode", when="encode"),
     "output.replica_samples_s": PartKey("simulator.assembly.parts.samples:Samples", "vidur_csv", 0.0),
     "output.decisions": PartKey("simulator.assembly.parts.decisions:Decisions", "vidur_csv", 0),
     "cluster.rescheduling": PartKey("simulator.assembly.parts.rescheduling:Rescheduling", "disaggregation"),

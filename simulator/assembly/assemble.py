@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from simulator import registry
 from simulator.assembly.budget import check_memory, check_time
-from simulator.assembly.encoders import encode_plan
 from simulator.assembly.gateway import front_of, has_a_gate
 from simulator.assembly.pool import pool_of
 from simulator.assembly.ranks import settled_hand_over
@@ -34,7 +33,6 @@ class Prepared(msgspec.Struct, frozen=True):
     pools : as the engine takes them; their latency models keep the state of a single run.
     readings : files that the latency backends have read.
     hand_over : engine.hand_over.plan.HandOverPlan; None without prefill and decode pools.
-    encode : engine.encoders.plan.EncodePlan; None without encode pools.
     parts : assembly.parts.base.Part, those that the experiment uses.
     """
 
@@ -44,7 +42,6 @@ class Prepared(msgspec.Struct, frozen=True):
     pools: tuple[Pool, ...]
     readings: Readings
     hand_over: Any = None
-    encode: Any = None
     parts: tuple = ()
 
     @property
@@ -69,14 +66,14 @@ def prepare(experiment: Experiment, workload: Workload | None = None, readings: 
     """
     check_memory(experiment)
     readings, sites, parts = readings or Readings(), sites or sites_of(experiment), experiment.parts()
-    workload, hand_over, encode, *found = collect_faults(
+    workload, hand_over, *found = collect_faults(
         lambda: requests_of(experiment, sites=sites) if workload is None else workload,
-        lambda: _hand_over(experiment, sites), lambda: encode_plan(experiment),
+        lambda: _hand_over(experiment, sites),
         *[partial(site.named, partial(pool_of, site, readings, experiment.cluster)) for site in sites],
         *[partial(part.prepare, sites) for part in parts])
     workload = workload if has_met else meet(experiment, sites, workload)
     check_time(experiment, workload)
-    prepared = Prepared(experiment, workload, sites, tuple(found[:len(sites)]), readings, hand_over, encode, parts)
+    prepared = Prepared(experiment, workload, sites, tuple(found[:len(sites)]), readings, hand_over, parts)
     collect_faults(*[partial(part.meet, prepared) for part in parts])
     return prepared
 
@@ -127,7 +124,7 @@ def build(prepared: Prepared, sink, monitor=None, threads: int = 1, serves: tupl
     experiment = prepared.experiment
     plan = ClusterPlan(
         prepared.pools, front_of(experiment), threads=threads, serves=serves, hand_over=prepared.hand_over,
-        encode=prepared.encode, seed=experiment.seed, give_up_ns=round(experiment.cluster.give_up_after_s * 1e9),
+        seed=experiment.seed, give_up_ns=round(experiment.cluster.give_up_after_s * 1e9),
         give_up_failing_ns=round(experiment.cluster.give_up_failing_after_s * 1e9),
         horizon_ns=None if math.isinf(experiment.horizon_s) else round(experiment.horizon_s * 1e9),
         keeps_journeys=has_a_gate(experiment.cluster), adds_up=experiment.output.vidur_csv, parts=prepared.parts)

@@ -7,7 +7,6 @@ from typing import Any
 from simulator import registry
 from simulator.config import conflicts
 from simulator.config.context import context_faults
-from simulator.config.encoders import encoder_faults, others_of
 from simulator.config.hand_over import SECTIONS as HAND_OVER_SECTIONS
 from simulator.config.hand_over import hand_over_faults, kv_of
 from simulator.config.layers import Path
@@ -31,13 +30,26 @@ def check_all(sections: Mapping[str, Any], missing: object, fault: Callable[[Pat
     pools = sections["pools"]
     if pools is missing:
         return
-    for path, message in encoder_faults(sections, missing):
-        fault(path, message)
     for part in parts_in(sections, missing):
         for path, message in part.faults(sections, missing):
             fault(path, message)
     if not pools or any(pool.role != "encode" for pool in pools):
-        _check_pools(*others_of(sections, fault), missing)
+        _check_pools(*_others_of(sections, fault), missing)
+
+
+def _others_of(sections: Mapping[str, Any], fault: Callable) -> tuple[Mapping[str, Any], Callable]:
+    """Return the sections without encode pools, and a recorder of their faults.
+
+    sections : of an experiment. fault : as `checks.check_all` takes it, with indices of all pools.
+    """
+    kept = [i for i, pool in enumerate(sections["pools"]) if pool.role != "encode"]
+
+    def renumbered(path: Path, message: str) -> None:
+        if len(path) > 1 and path[0] == "pools":
+            path = ("pools", kept[path[1]], *path[2:])
+        fault(path, message)
+
+    return {**sections, "pools": tuple(sections["pools"][i] for i in kept)}, renumbered
 
 
 def _check_pools(sections: Mapping[str, Any], fault: Callable[[Path, str], None], missing: object) -> None:

@@ -12,7 +12,6 @@ from msgspec import Meta
 from simulator.config.parts import completed, parts_in, with_parts
 from simulator.domain.data_parallel import DataParallel
 from simulator.domain.dtypes import KvCacheDtype, WeightFormat
-from simulator.domain.embeddings import Embeddings
 from simulator.domain.failures import Health
 from simulator.domain.gateway import GatewayQueueParameters
 from simulator.domain.host import HostParameters
@@ -235,15 +234,6 @@ class Routing(LegRouting, kw_only=True):
     retry_interval_s: Annotated[float, Meta(gt=1e-6, le=1e6, description="time between two retries")] = 1.0
 
 
-class EncodeRouting(Section, kw_only=True):
-    """Choice of an item's encode replica, [cluster.encode], with the router's keys."""
-
-    policy: Annotated[str, Meta(description=(
-        "router of items to encode replicas: round_robin, random, least_loaded, power_of_two, or consistent_hash by "
-        "the content of the item"))] = "round_robin"
-    parameters: Annotated[Any, Meta(extra={"kind": "router"})]
-
-
 class Disaggregation(Section, kw_only=True):
     """Choice of the requests to split, [cluster.disaggregation], with decider keys."""
 
@@ -276,8 +266,6 @@ class Cluster(with_parts(Section, "cluster"), kw_only=True):
     routing: Annotated[Routing, Meta(description="choice of the replica of a request, with the keys of its router")]
     disaggregation: Annotated[Disaggregation | None, Meta(description=(
         "choice of the requests to split between prefill and decode pools; absent: all are split"))] = None
-    encode: Annotated[EncodeRouting | None, Meta(description=(
-        "choice of the encode replica of an item, with the keys of its router; absent: round robin"))] = None
     health: Annotated[Health, Meta(description="health checks of replicas by the gateway")]
 
 
@@ -386,8 +374,6 @@ class Experiment(with_parts(Section, ""), kw_only=True):
     cluster: Annotated[Cluster, Meta(description="admission, gateway and routing in front of the replicas")]
     kv_transfer: Annotated[KvTransfer | None, Meta(description=(
         "transfer of KV from prefill to decode pools; required with such pools"))] = None
-    embeddings: Annotated[Embeddings | None, Meta(description=(
-        "transfer of embeddings from encode pools to the replicas of prompts; required with encode pools"))] = None
     workload: Annotated[Workload, Meta(description="the requests, with the keys of their type")]
     slo: Annotated[Slo, Meta(description="bounds for goodput")]
     fitness: Annotated[Fitness | None, Meta(description="weights of a single number for comparing runs")] = None

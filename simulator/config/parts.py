@@ -14,7 +14,7 @@ def with_parts(base: type[msgspec.Struct], table: str) -> type[msgspec.Struct]:
     table : dotted name; "": the experiment itself.
     """
     fields = [(key.rpartition(".")[2], Annotated[Any, Meta(extra={"part": key})], entry.default)
-              for key, entry in registry.PARTS.items() if key.rpartition(".")[0] == table]
+              for key, entry in registry.PARTS.items() if entry.when is None and key.rpartition(".")[0] == table]
     return msgspec.defstruct(f"{base.__name__}WithParts", fields, bases=(base,), frozen=True, kw_only=True,
                              forbid_unknown_fields=True, module=__name__)
 
@@ -25,9 +25,13 @@ def parts_in(tables: Any, missing: object = None) -> list[type]:
     tables : an Experiment, plain data, or tables by name, where `missing` marks a table that could not be read.
     """
     return list(dict.fromkeys(registry.part(key) for key, entry in registry.PARTS.items()
-                              if any(value is not missing and value != entry.default
+                              if any(value is not missing and _uses(entry, value)
                                      for names in (key.split("."), ["pools[]", *key.split(".")])
                                      for value in _values(tables, names, missing, entry.default))))
+
+
+def _uses(entry: registry.PartKey, value: Any) -> bool:
+    return value != entry.default if entry.when is None else value == entry.when
 
 
 def _values(value: Any, names: list[str], missing: object, default: Any) -> Iterator[Any]:

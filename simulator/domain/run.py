@@ -3,7 +3,6 @@ import msgspec
 import numpy as np
 
 from simulator.core.weighted_samples import WeightedSamples
-from simulator.domain.encoding import Encoding
 from simulator.domain.window import Window
 
 
@@ -44,7 +43,6 @@ class Run(msgspec.Struct):
     tier_use : structured array (requests,), `records.TIER_USE`; None: there are no KV tiers.
     encoded_tokens : int64 (requests,), embeddings that encoders computed for each; None: there are no encoders.
     executions : structured array (requests,), `records.EXECUTION`; None: they are not recorded.
-    encoding : domain.encoding.Encoding, results of encode pools; None: there are none.
     first_answer_ns : int64 (requests,), when the first token after each request's reasoning was seen, -1: there is
         none; None: no workload column marks reasoning. The results fill it in.
     limits : of each replica, why its scheduler rejects requests, as `Scheduler.limits` says, and why it drops them;
@@ -52,6 +50,7 @@ class Run(msgspec.Struct):
     parts : features of the experiment, assembly.parts.base.Part, which add to the results.
     columns : further columns of /requests, recorded by operations: name -> array (requests,).
     tables : tables of results.h5, recorded by operations: name -> structured array.
+    records : further facts that operations recorded for their part, by name.
     diagnosis : notes for a reader of the results, one sentence each: a livelock, for instance.
     """
 
@@ -79,10 +78,10 @@ class Run(msgspec.Struct):
     tier_use: np.ndarray | None = None
     encoded_tokens: np.ndarray | None = None
     executions: np.ndarray | None = None
-    encoding: Encoding | None = None
     first_answer_ns: np.ndarray | None = None
     limits: list[tuple] = []
     parts: tuple = ()
     columns: dict[str, np.ndarray] = {}
     tables: dict[str, np.ndarray] = {}
+    records: dict[str, object] = {}
     diagnosis: list[str] = []

@@ -149,8 +149,8 @@ class ClusterPlan(msgspec.Struct, frozen=True):
     hand_over : simulator.engine.hand_over.plan.HandOverPlan, for disaggregated prefill and decode; None: each replica
         serves whole requests.
     parts : features of the experiment, assembly.parts.base.Part; the engine passes them on to the Run.
-    encode : simulator.engine.encoders.plan.EncodePlan, replicas besides `pools` that encode items before requests are
-        routed; None: items are encoded where prompts are computed, if anywhere.
+    models_with_embeddings : models with items that are encoded before requests are routed, by an operation; items of
+        other models are encoded where prompts are computed, if anywhere.
     """
 
     pools: tuple[Pool, ...]
@@ -171,7 +171,7 @@ class ClusterPlan(msgspec.Struct, frozen=True):
     adds_up: bool = False
     moves_requests: bool = False
     hand_over: Any = None
-    encode: Any = None
+    models_with_embeddings: frozenset = frozenset()
     parts: tuple = ()
 
     @property

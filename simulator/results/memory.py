@@ -88,7 +88,7 @@ class MemoryTables:
 
     def __getstate__(self):
         """Leave out of a pickle the parts that tables do not need and that cannot be pickled."""
-        return self.__dict__ | {"_run": replace(self._run, itl_ns=None)}
+        return self.__dict__ | {"_run": replace(self._run, itl_ns=None, parts=())}
 
     def replicas(self) -> np.ndarray:
         """Return the replica table."""

@@ -23,11 +23,15 @@ def summary_of(run: Run, name: str, seed: int, bounds, pools: tuple[PoolFacts, .
 
 
 def _with_entries(summary: dict, entries: dict, before: str) -> dict:
-    """Return a summary with more entries in front of one of its keys; "": at its end. Remarks are appended."""
-    place = list(summary).index(before) if before else len(summary)
-    ordered = [*summary.items()]
-    remarks = [*summary["diagnosis"], *entries.pop("diagnosis", ())]
-    return {**dict(ordered[:place]), **entries, **dict(ordered[place:]), "diagnosis": remarks} if entries else summary
+    """Return a summary with more entries in front of one of its keys; "": at its end.
+
+    Remarks are appended; other entries that the summary has are replaced.
+    """
+    if not entries:
+        return summary
+    place, keys = list(summary).index(before) if before else len(summary), list(summary)
+    order = dict.fromkeys([*keys[:place], *(key for key in entries if key not in summary), *keys[place:]])
+    return order | summary | entries | {"diagnosis": [*summary["diagnosis"], *entries.get("diagnosis", ())]}
 
 
 def json_text(content: dict) -> str:

@@ -76,9 +76,9 @@ _REPLICA = {
             preemptions="preemptions of its requests"),
     **keys_of("tokens", prefill_tokens="prompt tokens computed", decode_tokens="tokens generated after the first"),
     **keys_of("s", busy_s="time during which iterations ran"), **_KV_CACHE, **_SHARE}
-_COSTS = keys_of("currency", cost_per_hour="of the whole pool or type", cost="over the run")
+COSTS = keys_of("currency", cost_per_hour="of the whole pool or type", cost="over the run")
 _POOL = {**keys_of(replicas="of the pool", requests="sent to it", completed="completed by it"),
-         **keys_of("s", up_s="of all its replicas"), **keys_of(utilisation="busy time over up_s"), **_COSTS}
+         **keys_of("s", up_s="of all its replicas"), **keys_of(utilisation="busy time over up_s"), **COSTS}
 _TIERS = {name: column for name, column in TABLES["kv_tiers"].items() if name not in ("replica", "waited_ns")}
 
 SUMMARY: dict[str, Column] = {
@@ -113,21 +113,6 @@ SUMMARY: dict[str, Column] = {
     **keys_of("B", kv_transfer__bytes="moved"),
     **keys_of("ms", kv_transfer__wait_ms=DISTRIBUTION + "prompt computed to start of the hand-over",
             kv_transfer__duration_ms=DISTRIBUTION + "start of the hand-over to its end"),
-    **keys_of(encode__jobs="images that reached an encode pool", encode__completed="images with embeddings delivered",
-            encode__hits="images found in the cache, or computed for another of the batch",
-            encode__embeddings="embeddings computed", encode__ttft_share="share of the TTFT of requests with images"),
-    **keys_of("B", encode__bytes="of embeddings that were moved"),
-    **keys_of("ms",
-              encode__wait_ms=DISTRIBUTION + "first image at a replica to the last one's embeddings, of a request",
-            encode__queue_ms=DISTRIBUTION + "image at a replica to the start of its batch",
-            encode__transfer_ms=DISTRIBUTION + "end of the batch to the arrival of the embeddings"),
-    **below("encode.by_pool.NAME", {**keys_of(replicas="of the pool", batches="encoded"),
-                                     **keys_of("s", busy_s="of all its replicas"),
-                                     **keys_of(utilisation="busy time over the whole"), **_COSTS}),
-    **below("encode.replicas[]", {**keys_of(replica="number among those that encode", pool="its pool",
-                                          batches="encoded"),
-                                   **keys_of("s", busy_s="time that it encoded"),
-                                   **keys_of(utilisation="of the whole run")}),
     **keys_of(not_completed__requests="arrived and not completed", not_completed__streamed="with a first token",
             not_completed__in_itl="with a second token, so with gaps in itl_ms"),
     **keys_of("tokens", not_completed__output_tokens="output tokens of uncompleted requests"),
@@ -156,7 +141,7 @@ SUMMARY: dict[str, Column] = {
     **{f"by_{label}.NAME.{name}": column for label in ("slo_class", "tenant", "model")
        for name, column in _OF_A_LABEL.items()},
     **keys_of(fairness="Jain's index of the output tokens of tenants; null: no tenants"),
-    **below("by_pool.NAME", _POOL), **below("cost_by_node.NAME", _COSTS),
+    **below("by_pool.NAME", _POOL), **below("cost_by_node.NAME", COSTS),
     **below("replicas[]", _REPLICA),
     **below("replicas[].ranks[]", {**keys_of(rank="data-parallel rank"), **_REPLICA}),
     "latency.*": Column("", "the latency backend's report about itself: files with version and SHA-256, measured "

@@ -115,6 +115,10 @@ class Part:
         """
         return None
 
+    def events(self, run, window) -> Iterable[str]:
+        """Return events of trace.json; `window` : results.trace_window.TraceWindow."""
+        return ()
+
     def summary(self, run, summary: dict) -> dict:
         """Return entries of summary.json; "diagnosis": further remarks.
 
