@@ -72,9 +72,10 @@ REQUESTS = _columns(
     first_answer_ns=("ns", "its client saw the first token of the answer"),
     num_images=("", "images in its prompt; -1: not known"),
     image_tokens=("tokens", "prompt tokens that are images; -1: not known"),
-    encoded_tokens=("tokens", "image tokens encoded for it, again after a preemption; with [engine.encoder]"),
-    loaded_tokens=("tokens", "tokens of its text read from KV tiers, again after a preemption; with [kv_tiers]"),
-    stored_tokens=("tokens", "tokens of its text written to KV tiers for it; with [kv_tiers]"),
+    encoded_tokens=("tokens", "image tokens encoded for it, again after a preemption; with [engine.encoder]",
+                    "sum"),
+    loaded_tokens=("tokens", "tokens of its text read from KV tiers, again after a preemption; with [kv_tiers]", "sum"),
+    stored_tokens=("tokens", "tokens of its text written to KV tiers for it; with [kv_tiers]", "sum"),
     execution_ns=("ns", "duration: the stages of its batches executed; with output.vidur_csv"),
     preempted_ns=("ns", "duration: between the end of one stage of its batches and the start of the next: restarts, "
                   "hand-overs, busy stages; with output.vidur_csv"),

@@ -33,7 +33,7 @@ def assert_sound(outcome, workload, plan):
         assert (own["transferred_ns"] >= 0).all()
         assert requests["enqueued_ns"][row] >= own["transferred_ns"].max(initial=0)
     computed = jobs[(jobs["end_ns"] >= 0) & (jobs["hit"] == 0)]
-    assert run.encoded_tokens.sum() == computed["embeddings"].sum()
+    assert run.columns["encoded_tokens"].sum() == computed["embeddings"].sum()
     assert not any(row[14] for row in outcome.iterations)           # encoder_tokens: nobody else encodes
 
 

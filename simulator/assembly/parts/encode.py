@@ -42,7 +42,7 @@ class Routing(Section, kw_only=True):
 
 
 class Encode(Part):
-    """Pools that encode images, whose prompts are computed elsewhere."""
+    """Pools that encode images for pools that compute the prompts."""
 
     keys = {
         "embeddings": Annotated[Embeddings | None, Meta(description=(
