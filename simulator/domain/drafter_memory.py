@@ -7,8 +7,7 @@ Source: vllm-project/vllm, vllm/model_executor/models/{llama_eagle,llama_eagle3,
 import msgspec
 
 from simulator.domain.deployment import Deployment
-from simulator.domain.kv_layout import kv_layout, token_bytes
-from simulator.domain.layer_spec import LatentAttention
+from simulator.domain.kv_layout import kv_layout
 from simulator.domain.rank_weights import dense_parts, layer_bytes, moe_of, rank_weights
 
 # Words of the output head of EAGLE-3: `draft_vocab_size` of the heads that are published for Llama-3.1-8B, Qwen3 and
@@ -70,7 +69,7 @@ def of_head(deployment: Deployment, method: str) -> DrafterMemory:
     count += STATES[method] * width**2
     if method == "eagle3":
         count += min(EAGLE3_VOCABULARY, model.vocab_size) * width / ways.tensor_parallel
-        count += _input_parameters(model.mixer(kind[0]).shard(ways.tensor_parallel), width)
+        count += model.mixer(kind[0]).shard(ways.tensor_parallel).input_parameters(width)
     return DrafterMemory(weights_bytes=count * deployment.activation_bytes,
                          kv_bytes_per_token=_last_token_bytes(deployment))
 
@@ -91,13 +90,4 @@ def medusa_head_bytes(deployment: Deployment) -> float:
 
 
 def _last_token_bytes(deployment: Deployment) -> float:
-    model = deployment.model
-    return token_bytes(deployment, model.mixer(model.layer_types[-1]))
-
-
-def _input_parameters(attention, width: int) -> int:
-    """Return the weights of the projections of queries, keys and values, which read the hidden state."""
-    if isinstance(attention, LatentAttention):
-        return attention.replicated_parameters(width)
-    return width * (attention.num_heads * attention.head_dim
-                    + attention.num_kv_heads * (attention.head_dim + attention.value_dim))
+    return deployment.mixer(deployment.model.layer_types[-1]).token_bytes(deployment.kv_cache_bytes)

@@ -4,7 +4,6 @@ import msgspec
 from simulator.domain.deployment import Deployment
 from simulator.domain.kv_groups import GroupPlan
 from simulator.domain.kv_layout import kv_layout
-from simulator.domain.layer_spec import LatentAttention
 
 
 class HostKv(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,14 +16,10 @@ class HostKv(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def host_kv(deployment: Deployment, block_size: int) -> HostKv:
-    """Return the size of a deployment's KV blocks on its hosts.
-
-    The latent of multi-head latent attention is equal on all tensor-parallel ranks, and kept once. Source: vLLM
-    0.32.0, vllm/v1/kv_offload/cpu/spec.py, which does so on one node.
-    """
+    """Return the size of a deployment's KV blocks on its hosts."""
     ways, model = deployment.parallelism, deployment.model
     rank_bytes = kv_layout(deployment).bytes_per_token * block_size
-    copies = 1 if isinstance(model.attention, LatentAttention) else ways.tensor_parallel
+    copies = 1 if model.attention.kv_is_whole else ways.tensor_parallel
     return HostKv(block_bytes=rank_bytes * copies, rank_block_bytes=rank_bytes,
                   link_bytes_per_s=deployment.accelerator.pcie_bytes_per_s, num_layers=model.num_layers)
 

@@ -76,8 +76,7 @@ def factors_of(sharing: float, sequences: np.ndarray, contexts: np.ndarray) -> n
 
 def _is_one_call(composer) -> bool:
     """Return whether vLLM computes prompts and decodes in one call that does not split decodes."""
-    return (composer.database.is_of_vllm and hasattr(composer.deployment.model.attention, "num_kv_heads")
-            and splits_no_prompts(composer.deployment.accelerator))
+    return composer.database.is_of_vllm and splits_no_prompts(composer.deployment.accelerator)
 
 
 def _measured(composer, decode: Times, contexts: np.ndarray) -> Times | None:
