@@ -377,7 +377,7 @@ def _tier(pool, site: Site, cluster):
 
 def _host_kv(pool, site: Site):
     """Return the layout of a pool's KV blocks for its hosts; None without a deployment."""
-    from simulator.domain.host_kv import host_kv, host_kv_of_groups  # imported only when needed
+    from simulator.domain.host_kv import host_kv  # imported only when needed
 
     if site.deployment is None:
         return None
@@ -386,7 +386,7 @@ def _host_kv(pool, site: Site):
     rules = _group_rules(pool.engine)
     if rules.given:
         return None
-    return host_kv_of_groups(site.deployment, plan_groups(
+    return host_kv(site.deployment, pool.engine.block_size, plan_groups(
         site.deployment, pool.engine.block_size, site.max_model_len, rules))
 
 

@@ -48,9 +48,9 @@ def of_mtp_modules(deployment: Deployment) -> DrafterMemory:
     if not model.num_mtp_layers:
         raise ValueError(f"{model.name} has no MTP modules that its file knows of (num_mtp_layers)")
     beside = 2 * model.hidden_size**2 + 3 * model.norm_parameters
-    last = layer_bytes(deployment, model.num_layers - 1)
+    last, mixer = layer_bytes(deployment, model.num_layers - 1), deployment.mixer(model.layer_types[-1])
     return DrafterMemory(weights_bytes=model.num_mtp_layers * (last + beside * deployment.activation_bytes),
-                         kv_bytes_per_token=model.num_mtp_layers * _last_token_bytes(deployment))
+                         kv_bytes_per_token=model.num_mtp_layers * mixer.token_bytes(deployment.kv_cache_bytes))
 
 
 def of_head(deployment: Deployment, method: str) -> DrafterMemory:
@@ -62,16 +62,16 @@ def of_head(deployment: Deployment, method: str) -> DrafterMemory:
     """
     model, ways = deployment.model, deployment.parallelism
     width, kind = model.hidden_size, (model.layer_types[-1], model.feed_forward_types[-1])
-    parts = [part.shard(ways.tensor_parallel) for part in dense_parts(model, *kind)]
+    parts, mixer = [part.shard(ways.tensor_parallel) for part in dense_parts(model, *kind)], deployment.mixer(kind[0])
     count = sum(part.num_parameters(width) for part in parts) + model.norms_per_layer * model.norm_parameters
     if moe := moe_of(model, kind[1]):
         count += moe.experts_per_token * moe.expert.num_parameters(width) / ways.tensor_parallel
     count += STATES[method] * width**2
     if method == "eagle3":
         count += min(EAGLE3_VOCABULARY, model.vocab_size) * width / ways.tensor_parallel
-        count += model.mixer(kind[0]).shard(ways.tensor_parallel).input_parameters(width)
+        count += mixer.input_parameters(width)
     return DrafterMemory(weights_bytes=count * deployment.activation_bytes,
-                         kv_bytes_per_token=_last_token_bytes(deployment))
+                         kv_bytes_per_token=mixer.token_bytes(deployment.kv_cache_bytes))
 
 
 def of_medusa_heads(deployment: Deployment, num_heads: int) -> DrafterMemory:
@@ -87,7 +87,3 @@ def medusa_head_bytes(deployment: Deployment) -> float:
     model, ranks = deployment.model, deployment.parallelism.tensor_parallel
     count = model.hidden_size**2 + model.hidden_size * model.vocab_size / ranks
     return count * deployment.activation_bytes
-
-
-def _last_token_bytes(deployment: Deployment) -> float:
-    return deployment.mixer(deployment.model.layer_types[-1]).token_bytes(deployment.kv_cache_bytes)

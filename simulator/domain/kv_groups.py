@@ -37,7 +37,8 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     def moved_bytes(self, deployment: Deployment) -> tuple[float, ...]:
         """Return the bytes of a block of each group on all ranks, unpadded."""
-        return tuple(deployment.parallelism.tensor_parallel * _block_bytes(deployment, group, layers)
+        kinds, ranks = deployment.model.layer_types, deployment.parallelism.tensor_parallel
+        return tuple(ranks * sum(page_bytes(deployment, kinds[layer], group.block_size) for layer in layers)
                      for group, layers in zip(self.layers.groups, self.members, strict=True))
 
     def blocks_of_request(self, num_tokens: int, max_num_batched_tokens: int) -> int:
@@ -53,11 +54,6 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
         layers = counted(self.size, "layer")
         return [f"a block has pages of {self.page_bytes:.0f} bytes for {layers}, those of any group:",
                 *self.layers.explain(tuple(map(len, self.members)))]
-
-
-def _block_bytes(deployment: Deployment, group: LayerGroup, layers: tuple[int, ...]) -> float:
-    """Return the bytes of a block of a group on one rank, unpadded."""
-    return sum(page_bytes(deployment, deployment.model.layer_types[layer], group.block_size) for layer in layers)
 
 
 def _blocks_of_request(group: LayerGroup, num_tokens: int, max_num_batched_tokens: int) -> int:

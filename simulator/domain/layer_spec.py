@@ -3,11 +3,12 @@ from functools import reduce
 from importlib import import_module
 from operator import or_
 
-ATTENTION = {                   # of [attention]: keep something of every token
+# Of [attention], which keep something of every token, and of [linear_attention], which keep a state of fixed size.
+ATTENTION = {
     "multi_head": "simulator.domain.layers.multi_head:MultiHeadAttention",
     "multi_head_latent": "simulator.domain.layers.latent:LatentAttention",
 }
-LINEAR_ATTENTION = {            # of [linear_attention]: keep a state of fixed size
+LINEAR_ATTENTION = {
     "gated_delta_net": "simulator.domain.layers.gated_delta_net:GatedDeltaNet",
     "lightning": "simulator.domain.layers.lightning:LightningAttention",
     "mamba2": "simulator.domain.layers.mamba2:Mamba2",

@@ -12,6 +12,7 @@ from simulator.domain.dtypes import DTYPE_BITS, WeightDtype
 from simulator.domain.layer_spec import Attention, LinearAttention
 from simulator.domain.layers.base import MAX_LAYERS, Count, Part, Positive
 from simulator.domain.layers.networks import Mlp, Moe
+from simulator.errors import InputErrors, KeyFault
 
 LAYER_LETTERS = {"F": "full_attention", "S": "sliding_attention", "L": "linear_attention", "-": "feed_forward"}
 
@@ -180,15 +181,9 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     num_sliding_attention_layers = property(lambda self: self.layer_types.count("sliding_attention"))
     num_linear_attention_layers = property(lambda self: self.layer_types.count("linear_attention"))
 
-    @property
-    def num_moe_layers(self) -> int:
-        """Layers with routed experts."""
-        return sum(kind in ("moe", "both") for kind in self.feed_forward_types)
-
-    @property
-    def num_dense_layers(self) -> int:
-        """Layers with the dense MLP and no experts."""
-        return self.feed_forward_types.count("dense")
+    # Layers with routed experts, and with the dense MLP alone.
+    num_moe_layers = property(lambda self: sum(kind in ("moe", "both") for kind in self.feed_forward_types))
+    num_dense_layers = property(lambda self: self.feed_forward_types.count("dense"))
 
     @property
     def windowed_attention(self) -> Attention:
@@ -214,25 +209,21 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         linear = self.num_linear_attention_layers
         return [kind[:2] for kind in self.attentions] + ([(self.linear_attention, linear)] if linear else [])
 
+    def refuse_unpriced(self, backend: str, priced: tuple[str, ...]) -> None:
+        """Raise InputErrors for token mixers with price keys that a latency backend lacks."""
+        if unknown := {mixer.kind: mixer.title for mixer, _ in self.mixers if mixer.price_key not in priced}:
+            raise InputErrors([KeyFault(f'latency.backend: "{backend}" has no price of {title}, kind = "{kind}", of '
+                                        f"{self.name}; it has prices of {', '.join(priced)}")
+                               for kind, title in unknown.items()])
+
     @property
     def kv_elements_per_token(self) -> int:
         """Elements a token adds to all layers' KV caches while windows cover it."""
         return sum(layers * mixer.kv_elements_per_token for mixer, layers in self.mixers)
 
-    @property
-    def state_elements_per_sequence(self) -> int:
-        """Elements of recurrent state a sequence keeps in all linear-attention layers."""
-        return sum(layers * mixer.state_elements for mixer, layers in self.mixers)
-
-    @property
-    def norm_parameters(self) -> int:
-        """Weights of one norm over the hidden size."""
-        return self.hidden_size * (2 if self.norm_bias else 1)
-
-    @property
-    def embedding_parameters(self) -> int:
-        """Weights of the input embedding."""
-        return self.vocab_size * self.hidden_size
+    # Weights of one norm over the hidden size, and of the input embedding.
+    norm_parameters = property(lambda self: self.hidden_size * (2 if self.norm_bias else 1))
+    embedding_parameters = property(lambda self: self.vocab_size * self.hidden_size)
 
     @property
     def lm_head_parameters(self) -> int:

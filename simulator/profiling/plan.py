@@ -121,7 +121,7 @@ def make_plan(model: ModelSpec, asked: Iterable, tables: Iterable[str], sizes: S
 def rotary_elements(heads: int, kv_heads: int, head_dim: int) -> int:
     """Return the elements that rotary embedding and KV write move for a token.
 
-    They count as in domain/products.py.
+    They count as in domain/layers/mixers.py.
     """
     return 2 * (heads + kv_heads) * head_dim + 4 * kv_heads * head_dim
 

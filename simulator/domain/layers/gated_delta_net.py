@@ -14,18 +14,15 @@ class GatedDeltaNet(RecurrentState, tag_field="kind", tag="gated_delta_net"):
     value_head_dim: Positive
     conv_kernel: Positive
 
-    @property
-    def _widths(self) -> tuple[int, int]:
-        return self.num_key_heads * self.key_head_dim, self.num_value_heads * self.value_head_dim
+    output_width = property(lambda self: self.num_value_heads * self.value_head_dim)
+    _widths = property(lambda self: (self.num_key_heads * self.key_head_dim, self.output_width))
 
     @property
     def state_elements(self) -> int:
-        """Elements of state a sequence keeps in one layer, convolution included."""
+        """Elements of state, convolution included."""
         keys, values = self._widths
         convolution = (2 * keys + values) * (self.conv_kernel - 1)
         return self.num_value_heads * self.key_head_dim * self.value_head_dim + convolution
-
-    output_width = property(lambda self: self._widths[1])
 
     def matrix_parameters(self, hidden_size: int) -> int:
         """Count projections q, k, v, gate, output, and two gates per value head."""

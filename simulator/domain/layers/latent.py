@@ -49,11 +49,8 @@ class LatentAttention(SoftmaxAttention, tag_field="kind", tag="multi_head_latent
     config_kv_heads = property(lambda self: self.num_heads)         # as if keys and values were cached
     cached_widths = property(lambda self: (self.kv_rank, self.rope_head_dim))
     decode_widths = property(lambda self: (self.kv_rank + self.rope_head_dim, self.kv_rank))
-
-    @property
-    def expand_flops_per_context_token(self) -> int:
-        """FLOPs of the keys and values of a latent."""
-        return 2 * self.kv_rank * self.num_heads * (self.nope_head_dim + self.value_head_dim)
+    expand_flops_per_context_token = property(
+        lambda self: 2 * self.kv_rank * self.num_heads * (self.nope_head_dim + self.value_head_dim))
 
     def token_bytes(self, element_bytes: float) -> float:
         """Return the bytes of a token in one layer's KV cache, an indexer's key included."""
@@ -87,10 +84,7 @@ class LatentAttention(SoftmaxAttention, tag_field="kind", tag="multi_head_latent
 
     def matrix_parameters(self, hidden_size: int) -> int:
         """Count the weights of the down, up and output projections."""
-        queries = (self.query_rank or hidden_size) * self.num_heads * self.head_dim
-        keys_values = self.kv_rank * self.num_heads * (self.nope_head_dim + self.value_head_dim)
-        output = self.num_heads * self.value_head_dim * hidden_size
-        return self.input_parameters(hidden_size) + queries + keys_values + output
+        return sum(product.n * product.k for product in self.products(hidden_size))
 
     def num_parameters(self, hidden_size: int) -> int:
         """Count all weights: projections, the norms of both latents, the indexer."""

@@ -11,11 +11,7 @@ class LightningAttention(RecurrentState, tag_field="kind", tag="lightning"):
     num_heads: Positive
     head_dim: Positive
 
-    @property
-    def state_elements(self) -> int:
-        """Elements of recurrent state one sequence keeps in one layer."""
-        return self.num_heads * self.head_dim * self.head_dim
-
+    state_elements = property(lambda self: self.num_heads * self.head_dim * self.head_dim)
     output_width = property(lambda self: self.num_heads * self.head_dim)
 
     def matrix_parameters(self, hidden_size: int) -> int:

@@ -22,7 +22,7 @@ class Mamba2(RecurrentState, tag_field="kind", tag="mamba2"):
 
     @property
     def state_elements(self) -> int:
-        """Elements of state a sequence keeps in one layer, convolution included."""
+        """Elements of state, convolution included."""
         inner, convolved = self._widths
         return inner * self.state_size + convolved * (self.conv_kernel - 1)
 

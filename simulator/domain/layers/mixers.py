@@ -1,7 +1,7 @@
 """Token mixers: the questions that engines, memory plans and latency backends ask of a kind.
 
-No one tests the class of a mixer. Its work is numbers (`passes`, `state_flops_per_token`), which the roofline prices;
-tables and trained models price the kinds that they know, by key, and refuse others by name.
+The work of a mixer is numbers (`passes`, `state_flops_per_token`), which the roofline prices; tables and trained models
+price the kinds that they have, by key, and refuse others by name.
 """
 from typing import ClassVar, NamedTuple
 
@@ -31,9 +31,8 @@ class Mixer(Part):
 
     output_width : that the output projection reads.
     title : in messages. kind : name in the files of models.
-    price_key, error_key, profile_key : the kind that tables and trained models look up, that the laws of the roofline
-        and known errors hold for, that profiles of kernels measure in its place; a kind with the kernels of another
-        says so.
+    price_key, error_key, profile_key : the kind, or one with equal kernels, that tables and trained models have, that
+        laws and errors of the roofline hold for, that profiles of kernels measure.
     backend : family of kernels that engines choose for it: flash, mla (multi-head latent attention), or state.
     kernels : that one layer starts one after another, attention excluded, fused ones counted once.
     launches : kernels without a CUDA graph, quantising excluded; None: unknown.
@@ -86,15 +85,12 @@ class Mixer(Part):
 class SoftmaxAttention(Mixer):
     """Base of kinds that attend to a cache of all tokens.
 
-    A kind has num_heads, num_kv_heads, and head_dim and value_dim of the keys and values that prompts attend to.
-
+    head_dim, value_dim : of the keys and values that prompts attend to, in num_kv_heads heads.
     flops_per_context_token, decode_flops_per_context_token : q.k and p.v, of a query per token it attends to.
-    kernels : norm, products, positions with the write to the cache.
-    launches : qkv, positions, write, attention, output; norms of queries and keys: two more.
-    between_kernels : norm, positions with the write; norms of queries and keys: two more.
+    kernels : norm, products, positions with the write to the cache. between_kernels : norm, positions and write;
+        launches : qkv, positions, write, attention, output; norms of queries and keys: two more in either.
     indexer : chooses the tokens that a query attends to. sinks : each head has a learned logit.
-    normed_elements : of a token's queries and keys, with norms of their own.
-    config_kv_heads : KV heads by the model's config.json.
+    normed_elements : of a token's queries and keys. config_kv_heads : by the model's config.json.
     decode_widths : of query and output of a head where decodes attend.
     expand_flops_per_context_token : of keys and values made for prompts from the cache of a token.
     """
@@ -146,10 +142,8 @@ class SoftmaxAttention(Mixer):
 class RecurrentState(Mixer):
     """Base of kinds that keep a state of fixed size per sequence: linear attention.
 
-    kernels : those of attention, convolution, gates, recurrence, gated norm.
-    between_kernels : norm, convolution, gates, recurrence, gated norm, state.
-    state_flops_per_token : decay and read, rank-one update, read out, 2 an element each.
-        Source: arXiv 2412.06464, equation 10.
+    kernels : those of attention, convolution, gates, recurrence, gated norm. between_kernels : norm, the latter, state.
+    state_flops_per_token : decay and read, rank-one update, read out, 2 an element (arXiv 2412.06464, equation 10).
     """
 
     title = "linear attention"

@@ -27,10 +27,12 @@ class MultiHeadAttention(SoftmaxAttention, tag_field="kind", tag="multi_head"):
         if self.num_heads % self.num_kv_heads:
             raise ValueError(f"num_heads = {self.num_heads} is not a multiple of num_kv_heads = {self.num_kv_heads}")
 
+    value_dim = property(lambda self: self.value_head_dim or self.head_dim)
+
     @property
-    def value_dim(self) -> int:
-        """Width of one value head."""
-        return self.value_head_dim or self.head_dim
+    def lora_widths(self) -> tuple[int, int]:
+        """Adapters of the projections q, k, v and o."""
+        return 4, (self.num_heads + self.num_kv_heads) * (self.head_dim + self.value_dim)
 
     @property
     def normed_elements(self) -> int:
@@ -52,19 +54,10 @@ class MultiHeadAttention(SoftmaxAttention, tag_field="kind", tag="multi_head"):
         bias += hidden_size * self.output_bias
         return self.matrix_parameters(hidden_size) + bias + norm + self.num_heads * self.sinks
 
-    @property
-    def lora_widths(self) -> tuple[int, int]:
-        """Adapters of the projections q, k, v and o."""
-        return 4, (self.num_heads + self.num_kv_heads) * (self.head_dim + self.value_dim)
-
     def windowed(self, change) -> "MultiHeadAttention":
         """Return the attention of sliding layers, which may have heads of their own."""
-        return replace(
-            self,
-            num_kv_heads=change.num_kv_heads or self.num_kv_heads,
-            head_dim=change.head_dim or self.head_dim,
-            key_is_value=change.key_is_value,
-            sinks=change.sinks or self.sinks)
+        return replace(self, num_kv_heads=change.num_kv_heads or self.num_kv_heads, sinks=change.sinks or self.sinks,
+                       head_dim=change.head_dim or self.head_dim, key_is_value=change.key_is_value)
 
     def shard(self, tensor_parallel: int) -> "MultiHeadAttention":
         """Return a rank's share; KV heads fewer than ranks are replicated, as in vLLM."""

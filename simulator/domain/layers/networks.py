@@ -13,10 +13,7 @@ class Mlp(Part):
 
     between_kernels = 2                         # norm, activation
 
-    @property
-    def num_matrices(self) -> int:
-        """Return 3 for a gated network, else 2."""
-        return 3 if self.gated else 2
+    num_matrices = property(lambda self: 3 if self.gated else 2)
 
     def matrix_parameters(self, hidden_size: int) -> int:
         """Count the weights of the projections."""
@@ -32,10 +29,7 @@ class Mlp(Part):
         return [Product("up_gate", (self.num_matrices - 1) * self.intermediate_size, hidden),
                 Product("down", hidden, self.intermediate_size)]
 
-    @property
-    def small_operators(self) -> list[Small]:
-        """Activation."""
-        return [Small("activation", self.inner_elements(0))]
+    small_operators = property(lambda self: [Small("activation", self.inner_elements(0))])
 
     def inner_elements(self, hidden: int) -> int:
         """Return the outputs of up and gate, and their product."""
@@ -79,17 +73,12 @@ class Moe(Part):
     @property
     def shared_expert(self) -> Mlp | None:
         """All shared experts as one network, or None."""
-        if not self.shared_intermediate_size:
-            return None
-        return Mlp(intermediate_size=self.shared_intermediate_size, gated=self.gated)
+        size = self.shared_intermediate_size
+        return Mlp(intermediate_size=size, gated=self.gated) if size else None
 
     def router_parameters(self, hidden_size: int) -> int:
         """Count router, its bias and the shared gate; unquantised, on every rank."""
         return self.num_experts * (hidden_size + self.router_bias) + hidden_size * self.shared_expert_gate
-
-    def shared_parameters(self, hidden_size: int) -> int:
-        """Count the shared experts."""
-        return self.shared_expert.num_parameters(hidden_size) if self.shared_expert else 0
 
     def matrix_parameters(self, hidden_size: int) -> int:
         """Count the weights of the projections of all experts, shared ones included."""
@@ -105,5 +94,5 @@ class Moe(Part):
         return self._parameters(hidden_size, self.experts_per_token)
 
     def _parameters(self, hidden_size: int, experts: int) -> int:
-        routed = experts * self.expert.num_parameters(hidden_size)
-        return routed + self.shared_parameters(hidden_size) + self.router_parameters(hidden_size)
+        shared = self.shared_expert.num_parameters(hidden_size) if self.shared_expert else 0
+        return experts * self.expert.num_parameters(hidden_size) + shared + self.router_parameters(hidden_size)

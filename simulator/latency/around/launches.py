@@ -61,15 +61,10 @@ def num_launches(deployment: Deployment) -> int:
 
 def _of_layer(deployment: Deployment, mixer: str, network: str) -> int:
     model, halves = deployment.model, (mixer != "feed_forward") + (network != "none")
-    reduces = halves * ALL_REDUCE * (deployment.parallelism.tensor_parallel > 1)
-    return model.norms_per_layer * NORM + reduces + _of_mixer(deployment, mixer) + _of_network(deployment, network)
-
-
-def _of_mixer(deployment: Deployment, mixer: str) -> int:
-    part = deployment.model.mixer(mixer)
-    if part is None or part.launches is None:
-        return 0
-    return part.launches + part.num_inputs * _quantizes(deployment, deployment.matrix_dtype)
+    kernels = model.norms_per_layer * NORM + halves * ALL_REDUCE * (deployment.parallelism.tensor_parallel > 1)
+    if (part := model.mixer(mixer)) and part.launches:
+        kernels += part.launches + part.num_inputs * _quantizes(deployment, deployment.matrix_dtype)
+    return kernels + _of_network(deployment, network)
 
 
 def _of_network(deployment: Deployment, network: str) -> int:

@@ -19,7 +19,6 @@ from simulator.latency.blis.learned cimport LearnedModel
 
 from simulator.latency.blis.coefficients import Fit, LearnedParameters, Microseconds
 from simulator.latency.blis.trained_counts import COUNTED
-from simulator.latency.unpriced import refuse_unpriced
 
 SETS = {
     "blis": Fit(
@@ -52,7 +51,7 @@ cdef class Crossmodel(LearnedModel):
     def __init__(self, parameters, deployment):
         if deployment is None:
             raise ValueError("crossmodel needs [model] and [hardware]")
-        refuse_unpriced("crossmodel", deployment.model, COUNTED)
+        deployment.model.refuse_unpriced("crossmodel", COUNTED)
         LearnedModel.__init__(self, SETS, parameters, deployment, "blis")
         model, tensor = deployment.model, deployment.parallelism.tensor_parallel
         beta = self.choice.fit.beta

@@ -51,13 +51,12 @@ class PeakRates(msgspec.Struct, frozen=True, kw_only=True):
 def model_counts(model: ModelSpec) -> Counts:
     """Return the true counts of the model."""
     width, moe = model.hidden_size, model.moe
-    mixers = [part for part in map(model.mixer, model.layer_types) if part]
     experts = {} if moe is None else {
         "expert": moe.expert.matrix_parameters(width), "num_experts": moe.num_experts,
         "shared": moe.shared_expert.matrix_parameters(width) if moe.shared_expert else 0,
         "experts_per_token": moe.experts_per_token, "alternates": model.moe_layer_interval > 1}
     return Counts(
-        projections=sum(part.matrix_parameters(width) for part in mixers),
+        projections=sum(layers * part.matrix_parameters(width) for part, layers in model.mixers),
         pair_flops=sum(layers * part.flops_per_context_token for part, layers, _ in model.attentions),
         kv_elements=model.kv_elements_per_token,
         num_moe_layers=model.num_moe_layers,

@@ -15,7 +15,6 @@ from simulator.latency.blis.trained_counts import (
     datasheet_rates,
     model_counts,
 )
-from simulator.latency.unpriced import refuse_unpriced
 
 KV_BYTES = 2                    # of an element of the KV cache, in any format
 ACTIVATION_BYTES = 2            # of an element of an all-reduce
@@ -58,7 +57,7 @@ def prices(deployment: Deployment, beta: tuple[float, ...], conventions: str, ex
     expert_exchange : "all_gather" or "all_to_all".
     """
     is_blis = conventions == "blis"
-    refuse_unpriced("trained_physics", deployment.model, COUNTED)
+    deployment.model.refuse_unpriced("trained_physics", COUNTED)
     counts = blis_counts(deployment.model) if is_blis else model_counts(deployment.model)
     rates = blis_rates(deployment) if is_blis else datasheet_rates(deployment)
     beta = _complete(beta, given := len(beta))

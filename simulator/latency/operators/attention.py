@@ -100,12 +100,12 @@ class _Recurrence:
         deployment = composer.deployment
         self.layers = deployment.model.num_linear_attention_layers
         self._database = composer.database
-        self._part = deployment.model.linear_attention.shard(deployment.parallelism.tensor_parallel)
+        self._part = deployment.mixer("linear_attention")
+        self._site = (float(self._part.num_key_heads), float(self._part.num_value_heads))
 
     def is_measured(self, phase: str) -> bool:
         """Return whether exactly these heads were measured."""
-        site = (float(self._part.num_key_heads), float(self._part.num_value_heads))
-        return all(site in curves for curves in self._database.recurrence_curves(phase, 1, self._part))
+        return all(self._site in curves for curves in self._database.recurrence_curves(phase, 1, self._part))
 
     def batches(self) -> list[int]:
         """Return measured batch sizes of decodes: none, as `times` interpolates itself."""
@@ -116,8 +116,7 @@ class _Recurrence:
 
         Table, curves by batch size, site, speed of light of a batch, whether square roots are interpolated.
         """
-        site = (float(self._part.num_key_heads), float(self._part.num_value_heads))
-        return [("gdn", {1: curves}, site, lambda batch: _light_of_heads, False)
+        return [("gdn", {1: curves}, self._site, lambda batch: _light_of_heads, False)
                 for curves in self._database.recurrence_curves(phase, 1, self._part)]
 
     def times(self, phase: str, batch: int, lengths: np.ndarray) -> Times | None:
@@ -255,4 +254,4 @@ class _Latent(_Kind):
 
 
 TABLES = {"multi_head": _Kind, "multi_head_latent": _Latent}       # by price key
-STATES = ("gated_delta_net", "lightning", "mamba2")                 # without tables, the roofline prices them
+PRICED = (*TABLES, "gated_delta_net", "lightning", "mamba2")        # states without tables: by the roofline

@@ -22,21 +22,13 @@ from simulator.domain.layers.networks import Moe
 from simulator.domain.rank_weights import head_product, layer_kinds, moe_of, named_parts
 from simulator.errors import InputErrors, KeyFault
 from simulator.latency.operators import prices
-from simulator.latency.operators.attention import (
-    CONTEXT_NODES,
-    STATES,
-    TABLES,
-    decode_table,
-    has_recurrences,
-    prefill_table,
-)
+from simulator.latency.operators.attention import CONTEXT_NODES, PRICED, decode_table, has_recurrences, prefill_table
 from simulator.latency.operators.curves import EXTRAPOLATED, ROOFLINE, Times
 from simulator.latency.operators.database import Database
 from simulator.latency.operators.deepep import GATHER, exchange_times
 from simulator.latency.operators.mixed_attention import mixed_table
 from simulator.latency.operators.unequal_contexts import shares_table
 from simulator.latency.roofline.costs import SAMPLER_BYTES_PER_LOGIT, Rates, distinct_experts, link_bytes_per_s, states
-from simulator.latency.unpriced import refuse_unpriced
 
 MAX_TOKENS = 32768              # tokens of an iteration on a rank: the range of measured products
 # Operators that each data-parallel rank applies to the tokens of all ranks.
@@ -102,7 +94,7 @@ class Composer:
             An operator was not measured, and `missing` is "error"; a token mixer is of a kind without tables.
         """
         model = self.deployment.model
-        refuse_unpriced("operators", model, (*TABLES, *STATES))
+        model.refuse_unpriced("operators", PRICED)
         for (mixer, network), count in layer_kinds(model).items():
             self._add_layer(mixer, network, count)
         self._add_once()

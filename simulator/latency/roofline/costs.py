@@ -3,8 +3,6 @@
 Notation: h hidden size, k chosen of E experts, t tensor-parallel ranks, d data-parallel ranks (a batch is spread evenly
 over them). A product with W weights takes 2 W FLOPs a token: one multiply-add a weight.
 """
-from itertools import chain
-
 import msgspec
 import numpy as np
 
@@ -213,30 +211,23 @@ def distinct_experts(deployment: Deployment) -> np.ndarray:
 # ---- attention
 
 def _attention(deployment: Deployment, rate: Rates) -> tuple[AttentionCosts, AttentionCosts]:
-    """Return the costs on one rank of passes over the whole context, and of passes over a window.
+    """Return the costs on one rank of the pass over the whole context, and of the pass over a window.
 
     The KV cache of the context is read once per sequence. With decode context parallelism, a rank attends to its share
-    of the context with the heads of all sharing ranks.
-
-    Raises
-    ------
-    InputErrors
-        There are several passes over the whole context, or several over windows.
+    of the context with the heads of all sharing ranks. InputErrors: there are several such passes.
     """
-    ways, costs = deployment.parallelism, {}
+    ways, whole, windows = deployment.parallelism, [], []
     for part, num_layers, window in deployment.model.attentions:
-        layers, passes = num_layers / ways.token_ranks, [
-            part.shard(ranks).passes(deployment.kv_cache_bytes, window)
-            for ranks in (ways.tensor_parallel, ways.query_parallel)]
+        passes = (part.shard(ranks).passes(deployment.kv_cache_bytes, window)
+                  for ranks in (ways.tensor_parallel, ways.query_parallel))
         for local, attending in zip(*passes, strict=True):
-            costs.setdefault(local.window, []).append(_pass_costs(rate, layers, local, attending))
-    whole = costs.pop(0, [AttentionCosts()])
-    window = list(chain(*costs.values())) or [AttentionCosts()]
-    if len(whole) > 1 or len(window) > 1:
+            (windows if local.window else whole).append(
+                _pass_costs(rate, num_layers / ways.token_ranks, local, attending))
+    if len(whole) > 1 or len(windows) > 1:
         raise InputErrors([KeyFault(f'latency.backend: "roofline" prices one pass of attention over the whole context '
                                     f"and one over a window, and {deployment.model.name} has {len(whole)} and "
-                                    f"{len(window)}, of {deployment.model.attention.title}")])
-    return whole[0], window[0]
+                                    f"{len(windows)}, of {deployment.model.attention.title}")])
+    return next(iter(whole), AttentionCosts()), next(iter(windows), AttentionCosts())
 
 
 def _pass_costs(rate: Rates, layers: float, local: Pass, attending: Pass) -> AttentionCosts:
