@@ -22,7 +22,7 @@ from simulator.scheduling.base cimport LOADED, Sequence
 from simulator.scheduling.encoding cimport EncodingScheduler
 from simulator.scheduling.grammars cimport Grammars
 from simulator.domain.iteration cimport Batch, Entry
-from simulator.scheduling.waiting_queue cimport WaitingQueue
+from simulator.scheduling.waiting_queue cimport FIRST_COME, PRIORITY_HERE, WaitingQueue
 
 from msgspec.structs import replace
 
@@ -139,7 +139,8 @@ cdef class Vllm(EncodingScheduler):
             raise ValueError(f"async_scheduling with pipeline stages: {WHY_NO_ASYNC_STAGES}")
         if self._is_async or context.num_stages > 1:
             self.overlap(self._is_async, context.num_stages)
-        self.waiting = WaitingQueue(context.requests, context.demands, self._by_priority)
+        self.waiting = WaitingQueue(context.requests, context.demands,
+                                    PRIORITY_HERE if self._by_priority else FIRST_COME)
         self._take_extras(parameters, context)
         self.encode_by(new_encoder(parameters, context))
         self._has_extras = (self.kv.is_hybrid or self.encoder is not None or self._adapters is not None
@@ -507,7 +508,7 @@ cdef class Vllm(EncodingScheduler):
         return 1
 
     cdef int32_t _victim(self) noexcept nogil:
-        """Choose the victim: the last admitted, or by priority the first of the worst (priority, arrival)."""
+        """Choose the victim: the last admitted, or by priority the first of the worst (priority, arrival here)."""
         cdef int32_t worst = self._running.head, slot, row, worst_row
         if not self._by_priority:
             return self._running.tail
@@ -517,7 +518,7 @@ cdef class Vllm(EncodingScheduler):
             worst_row = self._sequences[worst].row
             if (self._demands[row].priority > self._demands[worst_row].priority
                     or (self._demands[row].priority == self._demands[worst_row].priority
-                        and self._requests[row].arrival_ns > self._requests[worst_row].arrival_ns)):
+                        and self._requests[row].enqueued_ns > self._requests[worst_row].enqueued_ns)):
                 worst = slot
             slot = self._links.next(slot)
         return worst
