@@ -33,6 +33,7 @@ cdef class KVCache:
     cdef readonly bint tracks_identity      # this is a BlockPool
     cdef readonly bint caches               # it has a prefix cache
     cdef readonly Fences fences             # blocks that a tier still reads; None: there are no fences
+    cdef readonly int32_t hashes_ahead      # the hash of a block covers that many tokens behind it
     cdef readonly bint finds_outputs        # blocks that decoding fills enter the prefix cache, for other requests
     cdef readonly bint is_hybrid            # this is a HybridKV: functions marked `Hybrid` have an effect
     cdef readonly int32_t chunk_alignment   # Hybrid: prompts are computed in chunks that end at multiples of that many

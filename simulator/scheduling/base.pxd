@@ -148,6 +148,7 @@ cdef class Scheduler:
     cdef readonly Strides strides       # progress of members that verify drafts; None: they gain one token a turn
     cdef RowList dissolved              # rows that were members before the batch was formed; emptied by the rank
 
+    cdef int32_t prefill_interval       # lockstep ranks compute prompts in each so many-th step; 1: in all
     cdef bint holds_prefills            # the batch formed next computes no prompts while sequences decode, as lockstep
                                         # data-parallel ranks require in some steps; only of `vllm`
     cdef readonly bint ends_at_start    # an iteration's results take effect when it begins; without a group, and with

@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from simulator import debug
 from simulator.domain.data_parallel import LockStepRules
+from simulator.domain.vllm_versions import behaviour_of
 from simulator.engine.plan import ClusterPlan, GatewayPlan, Pool
 from simulator.latency.python_model import PythonLatencyModel
 from simulator.routing.python_router import PythonRouter
@@ -48,7 +49,8 @@ def run(description, *, fast_forward=True, details=True):
     ranks = {request["id"]: request["rank"] for request in description["requests"]}
     rules = LockStepRules(
         sync_interval=description["dp_sync_interval"], prefill_interval=description["prefill_schedule_interval"],
-        hop_ns=nanoseconds(description["hop"]))
+        hop_ns=nanoseconds(description["hop"]),
+        engines_start=behaviour_of(scenario.parameters.vllm_version).engines_start_waves)
     pool = Pool(Vllm, scenario.parameters, Prices(description), replicas=description["ranks"],
                 ranks=description["ranks"], lock_step=rules, **scenario.cache)
     front = GatewayPlan(ToGiven, tuple(ranks[name] for name in scenario.ids))

@@ -80,7 +80,7 @@ cdef class LockStep(Beat):
         self._sync_interval, self._prefill_interval = rules.sync_interval, rules.prefill_interval
         self._agrees_at_first, self._is_async = rules.agrees_at_first, is_async
         self._pads_alike = rules.pads_alike
-        self.waves = Waves(self._num_ranks, rules.hop_ns)
+        self.waves = Waves(self._num_ranks, rules.hop_ns, rules.engines_start)
         self.wake_ns = self._end_ns = self._roused_ns = NEVER_NS
         self._run.length = 1
         self._replicas = <void**>calloc(self._num_ranks, sizeof(void*))
@@ -96,6 +96,7 @@ cdef class LockStep(Beat):
         for i in range(self._num_ranks):
             self._replicas[i] = <void*>self._owners[i]
             (<Replica>self._replicas[i]).march(self, self._owners[0].index, self._num_ranks)
+            (<Replica>self._replicas[i]).scheduler.prefill_interval = self._prefill_interval
         self._price_dummies()
 
     cdef int _price_dummies(self) except -1:

@@ -56,6 +56,7 @@ cdef class Rank:
 
     # A request enters the waiting queue; False: it is refused, and has left.
     cdef bint enqueue(self, int32_t row, int64_t now_ns) except -1 nogil
+    cdef bint _enqueue(self, int32_t row, int64_t since_ns, int64_t now_ns) except -1 nogil
 
     cdef bint _is_hemmed_in(self) noexcept nogil
 

@@ -74,6 +74,10 @@ cdef class Rank:
     # ---- arrival and departure
 
     cdef bint enqueue(self, int32_t row, int64_t now_ns) except -1 nogil:
+        return self._enqueue(row, now_ns, now_ns)
+
+    cdef bint _enqueue(self, int32_t row, int64_t since_ns, int64_t now_ns) except -1 nogil:
+        """Add a request to the queue in which it has waited `since_ns`."""
         cdef Request* request = &self._requests[row]
         cdef int8_t refusal = self.scheduler.refusal(row)
         request.replica = self.row.replica
@@ -83,7 +87,7 @@ cdef class Rank:
             return False
         self._lone = 0
         if request.scheduled_ns < 0:
-            request.enqueued_ns = now_ns
+            request.enqueued_ns = since_ns
         if self._legs is not None:
             self._legs.enqueued(row, now_ns)
         self.scheduler.enqueue(row)
@@ -91,18 +95,14 @@ cdef class Rank:
 
     cdef bint enqueue_again(self, int32_t row, int64_t now_ns) except -1 nogil:
         cdef int64_t enqueued_ns = self._requests[row].enqueued_ns
-        cdef bint is_taken = True
         if self._requests[row].scheduled_ns < 0:
-            is_taken = self.enqueue(row, now_ns)
-        else:
-            self._requests[row].status = WAITING
-            self.row.requests += 1
-            self.scheduler.waiting.push_front(row)
-            if self._legs is not None:
-                self._legs.enqueued(row, now_ns)
-        if enqueued_ns >= 0:
-            self._requests[row].enqueued_ns = enqueued_ns       # its wait began then
-        return is_taken
+            return self._enqueue(row, enqueued_ns if enqueued_ns >= 0 else now_ns, now_ns)
+        self._requests[row].status = WAITING
+        self.row.requests += 1
+        self.scheduler.waiting.push_front(row)
+        if self._legs is not None:
+            self._legs.enqueued(row, now_ns)
+        return True
 
     cdef bint withdraw(self, int32_t row, int8_t status) except -1 nogil:
         if self._requests[row].status != RUNNING:

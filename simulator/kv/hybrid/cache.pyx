@@ -55,7 +55,7 @@ cdef class HybridKV(GroupTables):
     cdef bint _holds_last_state(self, int32_t slot, int32_t number, const Table* table) noexcept nogil:
         """Say whether a sequence holds the last state of its prompt beside a newer one: it is noted in each turn."""
         cdef int32_t index
-        if not self._caching or not (<LayerKind>self._searched[number]).keeps_newest:
+        if not self._has_states or not self._caching or not (<LayerKind>self._searched[number]).keeps_newest:
             return False
         index = (self._content.prompt_tokens(self._holders[slot].row) - 1) // (
             (<LayerKind>self._searched[number]).block_size) - 1
