@@ -251,6 +251,8 @@ _ASKING = {name: name for name in (
     "simulator.latency.python_model", "simulator.routing.python_router", "simulator.routing.scoring.python",
     "simulator.routing.disaggregation.python_decider", "simulator.admission.python_admission",
     "simulator.scheduling.python_scheduler")} | {"simulator.engine.operations.scaling": "simulator.scaling.base"}
+# Modules that have rows of the table of conflicts (simulator/config/conflicts.py), in an attribute CONFLICTS.
+CONFLICTS = ("simulator.config.context",)
 
 
 class NoParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -4,7 +4,8 @@ from itertools import chain
 from typing import Any
 
 from simulator import registry
-from simulator.config.context import conflicts_of_context, context_faults, prompt_faults
+from simulator.config import conflicts
+from simulator.config.context import context_faults
 from simulator.config.costs import cost_faults
 from simulator.config.encoders import encoder_faults, others_of
 from simulator.config.hand_over import SECTIONS as HAND_OVER_SECTIONS
@@ -77,7 +78,8 @@ def _check_pools(sections: Mapping[str, Any], fault: Callable[[Path, str], None]
         is_known = missing not in (*tiers.values(), *engines.values())
         for path, message in tier_faults(sections["cluster"], tiers, engines) if is_known else ():
             fault(path, message)
-    for path, message in chain.from_iterable(find(pools, sections, missing) for find in CONFLICTS):
+    for path, message in chain(conflicts.faults(sections, missing),
+                               *(find(pools, sections, missing) for find in CONFLICTS)):
         fault(path, message)
 
 
@@ -284,14 +286,13 @@ def _toml(value) -> str:
 
 
 OF_UNCERTAINTY = ("uncertainty_replications", "uncertainty_share")
-CONFLICTS = (_one_uncertainty, conflicts_of_ranks, conflicts_of_context)
+CONFLICTS = (_one_uncertainty, conflicts_of_ranks)
 CHECKS = (
     (_model_source, ("model",)),
     (_uncertainty, ("latency",)),
     (_presence, ("model", "hardware", "engine", "latency")),
     (rank_faults, ("topology", "engine", "kv_tiers", "latency")),
-    (context_faults, ("topology", "engine", "kv_tiers", "latency")),
-    (prompt_faults, ("topology", "engine", "kv_tiers", "latency")),
+    (context_faults, ("topology", "engine")),
     (_pipeline, ("topology", "engine")),
     (_scheduler_rules, ("engine",)),
     (_tiers, ("kv_tiers", "engine", "topology")),
