@@ -41,7 +41,7 @@ def with_context_parallel(experiment: Experiment, deployment: Deployment | None,
     degree = topology.decode_context_parallel
     if degree == 1:
         return model
-    from simulator.latency.around.context import ContextParallel  # imported only when needed
+    from simulator.latency.overheads.context import ContextParallel  # imported only when needed
 
     notes, exchanges, collective = [], (), None
     if topology.cp_kv_cache_interleave_size > 1:
@@ -73,7 +73,7 @@ def attention_of_stages(deployment: Deployment | None, num_stages: int) -> list[
 
 def _exchanges(experiment: Experiment, deployment: Deployment):
     """Return the exchanges between ranks, and the model of their collectives; None: exchanges hold their times."""
-    from simulator.latency.around.context_costs import context_exchanges  # imported only when needed
+    from simulator.latency.overheads.context_costs import context_exchanges  # imported only when needed
 
     topology, latency = experiment.topology, experiment.latency
     try:
@@ -102,7 +102,7 @@ def with_prompt_parallel(experiment: Experiment, deployment: Deployment | None, 
     degree, latency = experiment.topology.prefill_context_parallel, experiment.latency
     if degree == 1:
         return model
-    from simulator.latency.around.prompts import PromptParallel  # imported only when needed
+    from simulator.latency.overheads.prompts import PromptParallel  # imported only when needed
 
     name, gathers, collective, notes = f"{latency.backend}: prefill context parallelism", (), None, []
     if deployment is None or not registry.load("latency", latency.backend).takes_collective:
@@ -122,7 +122,7 @@ def with_prompt_parallel(experiment: Experiment, deployment: Deployment | None, 
 
 def _gathers(experiment: Experiment, deployment: Deployment):
     """Return the gathers of the ranks, and the model of their collectives; None: gathers hold their times."""
-    from simulator.latency.around.prompt_costs import prompt_gathers  # imported only when needed
+    from simulator.latency.overheads.prompt_costs import prompt_gathers  # imported only when needed
 
     latency = experiment.latency
     try:

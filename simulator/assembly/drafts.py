@@ -119,7 +119,7 @@ def with_draft_model(pool, model, make: Callable):
     InputErrors
         The backend cannot price the draft model.
     """
-    from simulator.latency.around.drafter import Drafter  # imported only when needed
+    from simulator.latency.overheads.drafter import Drafter  # imported only when needed
 
     given, drafter = _speculative(pool), None
     if given.drafter_share is None and registry.load("latency", pool.latency.backend).prices_any_model:

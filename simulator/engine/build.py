@@ -32,7 +32,7 @@ from simulator.engine.sources.trace import Trace
 from simulator.kv.content import Content
 from simulator.kv.tiers.multi import MultiTier
 from simulator.routing.base import RoutingContext
-from simulator.scheduling.questions import KVPlan, ReplicaContext, SchedulerFacts
+from simulator.scheduling.contract import KVPlan, ReplicaContext, SchedulerFacts
 
 REQUESTS_BETWEEN_LOOKS = 1.5        # per replica; with at least that many, lagging replicas pay off
 INFER_TYPES = {"both": 0, "prefill": 1, "decode": 2}        # domain/replica_state.pxd
@@ -371,7 +371,7 @@ def _gateway(index: int, model: str | None, fleet: Fleet, plan: ClusterPlan, sha
     gateway = Gateway(index, fleet, view, (admission, queue, router, tracer),
                       (front.admission_latency_ns, front.routing_latency_ns, front.retry_ns, front.patience_ns))
     if reports is not None:
-        fleet.seat(reports, index)
+        fleet.add_view(reports, index)
     return gateway
 
 

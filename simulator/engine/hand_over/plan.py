@@ -75,7 +75,7 @@ class HandOverPlan(msgspec.Struct, frozen=True):
     order : the replica that gets a request first, one of ORDERS.
     place : allocation of room at the decode replica, one of PLACES.
     granularity : unit of transfer, one of GRANULARITIES.
-    brings_token : the prefill replica's token is sent along, and the decode replica continues after it.
+    has_first_token : the prefill replica's token is sent along, and the decode replica continues after it.
     sends_token : that token is moved like a token of the prompt.
     pushes : the prefill replica sends the bytes, after the decode replica's notice of the destination.
     unawaited : a request enters the queue of its decode replica when its prompt is done, and the replica wakes for it
@@ -109,7 +109,7 @@ class HandOverPlan(msgspec.Struct, frozen=True):
     order: str = "source"
     place: str = "asked"
     granularity: str = "prompt"
-    brings_token: bool = False
+    has_first_token: bool = False
     sends_token: bool = False
     pushes: bool = False
     unawaited: bool = False

@@ -23,7 +23,7 @@ cdef class AlignedState(LayerKind):
     def __cinit__(self, int32_t block_size, int32_t unit, groups, int64_t retention):
         self.keeps_newest = True
         self._tails = tails_of(1, block_size, block_size, retention)
-        self.beat = 1 % block_size
+        self.frees_at = 1 % block_size
         self.is_local = True
 
     cdef int64_t outdated(self, int64_t tokens) noexcept nogil:
