@@ -143,30 +143,30 @@ class Network:
 
     Parameters
     ----------
-    seats : of build.PoolSeat, all places for replicas in order.
+    entries : of build.PoolEntry, all places for replicas in order.
     plan : HandOverPlan
     """
 
-    def __init__(self, seats: Sequence, plan: HandOverPlan):
+    def __init__(self, entries: Sequence, plan: HandOverPlan):
         self._capacities, self._known = [], {}
         num_pools = len(plan.ports)
-        self.ends = np.full((len(seats), 6), -1, np.int32)
-        self.narrow = np.full((len(seats), num_pools), -1, np.int32)
-        for seat in seats:
-            port = plan.ports[seat.pool]
-            owner = ("node", seat.node) if port.shares_node else ("replica", seat.replica)
-            self.ends[seat.replica, :2] = [self._link(owner, way, port.outer_bytes_per_s) for way in WAYS]
+        self.ends = np.full((len(entries), 6), -1, np.int32)
+        self.narrow = np.full((len(entries), num_pools), -1, np.int32)
+        for entry in entries:
+            port = plan.ports[entry.pool]
+            owner = ("node", entry.node) if port.shares_node else ("replica", entry.replica)
+            self.ends[entry.replica, :2] = [self._link(owner, way, port.outer_bytes_per_s) for way in WAYS]
             if port.inner_bytes_per_s > 0:
-                self.ends[seat.replica, 2:4] = [self._link(("inner", seat.replica), way, port.inner_bytes_per_s)
-                                                for way in WAYS]
-            domain = seat.pool, seat.place // port.replicas_per_domain
-            self.ends[seat.replica, 4:] = self._known.setdefault(("domain", domain), len(self._known)), seat.pool
+                self.ends[entry.replica, 2:4] = [self._link(("inner", entry.replica), way, port.inner_bytes_per_s)
+                                                 for way in WAYS]
+            domain = entry.pool, entry.place // port.replicas_per_domain
+            self.ends[entry.replica, 4:] = self._known.setdefault(("domain", domain), len(self._known)), entry.pool
             for (source, destination), pair in plan.pairs.items():
                 for own, other, frac, way in ((source, destination, pair.source_frac, "out"),
                                               (destination, source, pair.destination_frac, "into")):
-                    if own == seat.pool and frac < 1.0:
+                    if own == entry.pool and frac < 1.0:
                         rate = port.outer_bytes_per_s * frac
-                        self.narrow[seat.replica, other] = self._link((*owner, frac), way, rate)
+                        self.narrow[entry.replica, other] = self._link((*owner, frac), way, rate)
         self.capacities = np.array(self._capacities)
 
     def _link(self, owner: tuple, way: str, bytes_per_s: float) -> int:

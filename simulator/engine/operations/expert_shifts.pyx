@@ -52,7 +52,7 @@ cdef class ExpertShifts(Operation):
             if shift is not None:
                 models = Models(shift, pool.latency)
                 self._pools.append((pool.name, models))
-                num_alike = pool.ranks if pool.marches else 1   # ranks in lock step: one represents all
+                num_alike = pool.ranks if pool.is_in_lock_step else 1  # ranks in lock step: one represents all
                 self._followers += [Follower(fleet, self._agenda, replica, shift, models)
                                     for replica in fleet.replicas[first:first + pool.places:num_alike]]
             first += pool.places

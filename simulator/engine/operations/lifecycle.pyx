@@ -129,11 +129,11 @@ cdef class Lifecycle:
         """Inform each place of the other ranks of its replica."""
         first = number = 0
         for pool in pools:
-            front = pool.ranks if pool.marches else pool.ranks_per_choice
+            front = pool.ranks if pool.is_in_lock_step else pool.ranks_per_choice
             for begin in range(first, first + pool.places, pool.ranks):
                 ranks = self.places[begin:begin + pool.ranks]
                 for rank, place in enumerate(ranks):
-                    place.join(number, ranks, ranks if pool.marches else [place],
+                    place.join(number, ranks, ranks if pool.is_in_lock_step else [place],
                                ranks[rank // front * front:(rank // front + 1) * front])
                 number += 1
             first += pool.places
