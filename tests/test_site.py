@@ -13,7 +13,7 @@ from simulator.domain import memory_plan
 from simulator.results.memory import NO_SINK
 
 CONFIGS = Path(__file__).parents[1] / "configs"
-FACTS = [(site, "model_of"), (site, "marches"), (site, "load_accelerator"), (site, "load_node_with"),
+FACTS = [(site, "model_of"), (site, "needs_lock_step"), (site, "load_accelerator"), (site, "load_node_with"),
          (site, "draft_deployment"), (site, "plan_groups"), (memory_plan, "plan_groups"), (site, "plan_within"),
          (drafts, "model_of")]
 MANY_FACTS = ["prefill_decode", "encode_pool", "migration", "prefill_decode_tiers", "deepseek_dp8", "draft_model",
@@ -50,7 +50,7 @@ def test_each_fact_of_a_pool_is_worked_out_once(name, calls):
     pools, encode = len(experiment.all_pools()), len(experiment.encode_pools())
     of_pools = {name: count for name, count in calls.items() if "." in name}
     assert of_pools.pop("site.model_of") <= pools + encode
-    assert of_pools.pop("site.marches") <= pools + encode
+    assert of_pools.pop("site.needs_lock_step") <= pools + encode
     assert of_pools.pop("site.plan_groups") + of_pools.pop("memory_plan.plan_groups", 0) <= pools
     assert of_pools and max(of_pools.values()) <= pools
     assert calls["scheduler"] <= pools and calls["latency"] <= pools

@@ -144,9 +144,9 @@ def _hand_over(experiment: Experiment, sites: tuple[Site, ...]):
     settled_hand_over(experiment, sites)
     deployments = collect_faults(*[partial(getattr, site, "deployment") for site in sites])
     fronts = [front_of(experiment, chosen and getattr(chosen, leg)) for leg in ("prefill", "decode")]
-    apart = {pool.serves for pool in pools if pool.role != "both"}
+    disaggregated = {pool.serves for pool in pools if pool.role != "both"}
     block_bytes = collect_faults(*[
-        partial(_block_bytes, experiment.kv_transfer, site, site.pool.serves in apart) for site in sites])
+        partial(_block_bytes, experiment.kv_transfer, site, site.pool.serves in disaggregated) for site in sites])
     either = does_either_leg(experiment.cluster)
     made = hand_over_plan(
         experiment.kv_transfer, [("both" if either else pool.role, pool.serves) for pool in pools], deployments, fronts,
@@ -155,9 +155,9 @@ def _hand_over(experiment: Experiment, sites: tuple[Site, ...]):
     return replace(made, either_leg=either)
 
 
-def _block_bytes(moving, site: Site, is_apart: bool) -> tuple[float, ...] | None:
+def _block_bytes(moving, site: Site, is_disaggregated: bool) -> tuple[float, ...] | None:
     """Return the bytes of a transferred block of each layer group; None: no transfer, or no layer groups."""
-    if not is_apart:
+    if not is_disaggregated:
         return None
     layers, pool = site.layer_groups, site.pool
     if layers is None:

@@ -41,7 +41,7 @@ def with_context_parallel(site, model):
     degree = topology.decode_context_parallel
     if degree == 1:
         return model
-    from simulator.latency.around.context import ContextParallel  # imported only when needed
+    from simulator.latency.overheads.context import ContextParallel  # imported only when needed
 
     notes, exchanges, collective = [], (), None
     if topology.cp_kv_cache_interleave_size > 1:
@@ -73,7 +73,7 @@ def attention_of_stages(deployment: Deployment | None, num_stages: int) -> list[
 
 def _exchanges(site):
     """Return the exchanges between ranks, and the model of their collectives; None: exchanges hold their times."""
-    from simulator.latency.around.context_costs import context_exchanges  # imported only when needed
+    from simulator.latency.overheads.context_costs import context_exchanges  # imported only when needed
 
     topology, latency, deployment = site.pool.topology, site.pool.latency, site.deployment
     try:
@@ -102,7 +102,7 @@ def with_prompt_parallel(site, model):
     degree, deployment = site.pool.topology.prefill_context_parallel, site.deployment
     if degree == 1:
         return model
-    from simulator.latency.around.prompts import PromptParallel  # imported only when needed
+    from simulator.latency.overheads.prompts import PromptParallel  # imported only when needed
 
     name, gathers, collective, notes = f"{site.pool.latency.backend}: prefill context parallelism", (), None, []
     if deployment is None or not site.backend.takes_collective:
@@ -122,7 +122,7 @@ def with_prompt_parallel(site, model):
 
 def _gathers(site):
     """Return the gathers of the ranks, and the model of their collectives; None: gathers hold their times."""
-    from simulator.latency.around.prompt_costs import prompt_gathers  # imported only when needed
+    from simulator.latency.overheads.prompt_costs import prompt_gathers  # imported only when needed
 
     latency, deployment = site.pool.latency, site.deployment
     try:

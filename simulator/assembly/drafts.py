@@ -113,7 +113,7 @@ def with_draft_model(site, model, make: Callable):
     InputErrors
         The backend cannot price the draft model.
     """
-    from simulator.latency.around.drafter import Drafter  # imported only when needed
+    from simulator.latency.overheads.drafter import Drafter  # imported only when needed
 
     given, drafter = site.scheduler_facts.speculative, None
     if given.drafter_share is None and site.backend.prices_any_model:

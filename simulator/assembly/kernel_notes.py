@@ -1,7 +1,7 @@
 """Notes on kernels that a pool's engine chooses and no latency backend prices."""
 from simulator.domain.deployment import Deployment
 from simulator.experts.tuned import untuned_note
-from simulator.latency.around.launches import LAUNCH_US, num_launches
+from simulator.latency.overheads.launches import LAUNCH_US, num_launches
 
 # Kernels without a CUDA graph. SGLang: in prompts, unless it captures them (--enable-piecewise-cuda-graph);
 # TensorRT-LLM's PyTorch backend: in prompts, since cuda_graph_config covers decodes.

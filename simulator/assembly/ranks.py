@@ -34,7 +34,7 @@ def lock_step(site):
     return (pool.engine.data_parallel or DataParallel()).rules(behaviour)
 
 
-def marches(pool, model: ModelSpec | None) -> bool:
+def needs_lock_step(pool, model: ModelSpec | None) -> bool:
     """Return whether the ranks of a pool, if there are any, are in lock step.
 
     Source: vLLM 0.32.0, vllm/v1/engine/core.py: DPEngineCoreProc asserts that the model has experts; ranks of

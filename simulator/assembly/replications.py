@@ -82,8 +82,8 @@ def _metrics(summary: dict) -> dict[str, float | None]:
 def _operators(sites: tuple[Site, ...], deployed: list[Deployed]) -> list[Operator]:
     names, found = _names(sites, deployed), []
     for name, each in zip(names, deployed, strict=True):
-        facts = {table: TableFacts(table, told["file"], told["version"], told["sha256"], told.get("measured", {}))
-                 for table, told in each.tables.items()}
+        facts = {table: TableFacts(table, row["file"], row["version"], row["sha256"], row.get("measured", {}))
+                 for table, row in each.tables.items()}
         for operator, (ns, beyond_ns) in each.times_ns().items():
             error = each.errors[operator]
             tables = tuple(facts[table] for joined in error.tables for table in joined.split("+") if table in facts)

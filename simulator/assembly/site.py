@@ -10,7 +10,7 @@ from simulator.assembly.context import block_tokens
 from simulator.assembly.drafts import draft_deployment, drafter_memory
 from simulator.assembly.experts import exchanging
 from simulator.assembly.model import model_of
-from simulator.assembly.ranks import marches
+from simulator.assembly.ranks import needs_lock_step
 from simulator.config.experiment import Experiment
 from simulator.domain.block_shapes import block_faults
 from simulator.domain.deployment import Deployment
@@ -100,14 +100,14 @@ class Site:
         return name and load_node_with(self.accelerator, name, "topology.node")
 
     @Fact
-    def marches(self) -> bool:
+    def needs_lock_step(self) -> bool:
         """Whether data-parallel ranks, if there are any, are in lock step."""
-        return marches(self.pool, self.model)
+        return needs_lock_step(self.pool, self.model)
 
     @property
     def is_in_lock_step(self) -> bool:
         """Whether there are data-parallel ranks in lock step."""
-        return self.pool.topology.data_parallel > 1 and self.marches
+        return self.pool.topology.data_parallel > 1 and self.needs_lock_step
 
     @Fact
     def stored(self) -> Deployment | None:
@@ -117,7 +117,8 @@ class Site:
             return None
         parallelism = Parallelism(
             tensor_parallel=topology.tensor_parallel, pipeline_parallel=topology.pipeline_parallel,
-            expert_parallel=topology.expert_parallel, data_parallel=topology.data_parallel if self.marches else 1,
+            expert_parallel=topology.expert_parallel,
+            data_parallel=topology.data_parallel if self.needs_lock_step else 1,
             decode_context_parallel=topology.decode_context_parallel,
             prefill_context_parallel=topology.prefill_context_parallel)
         stored = Deployment(

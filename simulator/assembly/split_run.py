@@ -91,8 +91,8 @@ def serve(task: Task, monitor: Callable[[int, int], bool] | None = None) -> Piec
     sink = _Kept(task.wants_iterations, task.wants_tokens)
     prepared = assemble.prepare(task.experiment, task.workload, has_met=True)
     run = assemble.build(prepared, sink, monitor, serves=(task.first, task.last)).run()
-    told = {name: getattr(run, name) for name in run.__struct_fields__ if name not in ("workload", "itl_ns", "parts")}
-    return Piece(task._replace(experiment=None, workload=None), told, run.workload.requests, run.workload.pool_cuts,
+    fields = {name: getattr(run, name) for name in run.__struct_fields__ if name not in ("workload", "itl_ns", "parts")}
+    return Piece(task._replace(experiment=None, workload=None), fields, run.workload.requests, run.workload.pool_cuts,
                 sink.iteration_rows.rows(), sink.token_rows.rows(), *run.itl_ns.pairs())
 
 

@@ -26,8 +26,8 @@ def hand_over_faults(pools: Sequence, kv_transfer, cluster, failures, autoscalin
         yield from _autoscaler(autoscaling, roles)
         return
     if kv_transfer is None:
-        apart = " and ".join(f'"{pool.name}"' for pool in pools if pool.role != "both")
-        yield ("kv_transfer",), (f"missing table; the role of pool {apart} needs it for the transfer of KV from "
+        names = " and ".join(f'"{pool.name}"' for pool in pools if pool.role != "both")
+        yield ("kv_transfer",), (f"missing table; the role of pool {names} needs it for the transfer of KV from "
                                  'prefill to decode replicas: for instance [kv_transfer] protocol = "nixl"')
         return
     yield from _partners(pools)
@@ -185,7 +185,7 @@ def _tiers_beside(i: int, pool) -> Iterator[Fault]:
     """Yield a fault if the KV tier of the i-th pool does not support KV transfer."""
     if pool.kv_tiers is None:
         return
-    why = registry.load("kv_tier", pool.kv_tiers.protocol).apart_with.get(pool.engine.scheduler)
+    why = registry.load("kv_tier", pool.kv_tiers.protocol).refuses_disaggregated.get(pool.engine.scheduler)
     if why:
         yield ("pools", i, "kv_tiers"), (
             f'expected none with role = "{pool.role}" and scheduler "{pool.engine.scheduler}", found '
@@ -234,11 +234,11 @@ def _noticing(pool, kv_transfer) -> Iterator[Fault]:
 
 def _decisions(cluster, pools: Sequence, kv_transfer) -> Iterator[Fault]:
     chosen, roles = cluster.disaggregation, [pool.role for pool in pools]
-    apart = [pool for pool in pools if pool.role != "both" and not _facts(pool).does_whole]
-    if chosen is not None and chosen.decider != "always" and apart:
+    one_phase = [pool for pool in pools if pool.role != "both" and not _facts(pool).does_whole]
+    if chosen is not None and chosen.decider != "always" and one_phase:
         yield ("cluster", "disaggregation", "decider"), (
-            f'expected "always", found "{chosen.decider}": "{apart[0].engine.scheduler}", as in pool '
-            f'"{apart[0].name}", computes no prompts in decode replicas')
+            f'expected "always", found "{chosen.decider}": "{one_phase[0].engine.scheduler}", as in pool '
+            f'"{one_phase[0].name}", computes no prompts in decode replicas')
     if chosen is None or chosen.stage_order == "decode_first":
         return
     path = ("cluster", "disaggregation", "stage_order")

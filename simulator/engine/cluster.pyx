@@ -151,7 +151,7 @@ cdef class Cluster:
 
     def _delays_queue(self):
         return bool(self.fleet.front_ends) or any(
-            self.fleet.seats[i].queue_base_ns > 0 or self.fleet.seats[i].queue_token_ns > 0
+            self.fleet.entries[i].queue_base_ns > 0 or self.fleet.entries[i].queue_token_ns > 0
             for i in range(self.fleet.num_replicas))
 
     def stop(self):
@@ -477,7 +477,7 @@ cdef class Cluster:
         while not self._stopped:
             first_ns = NEVER_NS
             for index in range(self.fleet.num_replicas):
-                first_ns = min(first_ns, (<Replica>self.fleet.seats[index].replica).wake_ns)
+                first_ns = min(first_ns, (<Replica>self.fleet.entries[index].replica).wake_ns)
             if first_ns >= end_ns or first_ns == NEVER_NS:
                 break
             before = self._recorder.iterations
@@ -497,14 +497,14 @@ cdef class Cluster:
         if self._recorder.wants_iterations:
             self._advance_all(now_ns)
             for index in range(self.fleet.num_replicas):
-                open_ns = min(open_ns, (<Replica>self.fleet.seats[index].replica).first_open_ns())
+                open_ns = min(open_ns, (<Replica>self.fleet.entries[index].replica).first_open_ns())
         with gil:
             if self._recorder.wants_iterations:
                 self._recorder.flush(open_ns, self.fleet.num_replicas == 1)
             if self._monitor is not None and self._monitor(now_ns, self._recorder.finished):
                 self._stopped = True
         for index in range(self.fleet.num_replicas):
-            if (<Replica>self.fleet.seats[index].replica).rank.is_livelocked:
+            if (<Replica>self.fleet.entries[index].replica).rank.is_livelocked:
                 self._stopped = True
         self._next_poll = self._recorder.iterations + self._poll_iterations
         return 0

@@ -65,7 +65,7 @@ class Pool(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
     @property
-    def marches(self) -> bool:
+    def is_in_lock_step(self) -> bool:
         """Whether some of the replicas are in lock step."""
         return self.ranks > 1 and self.lock_step is not None
 

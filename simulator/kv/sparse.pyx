@@ -268,7 +268,7 @@ cdef class SparseKV(KVCache):
         if self._holdings[slot].num_hashed < self._holdings[slot].num_public:
             self._members.leave(slot, phase)
 
-    cdef bint may_stride(self, int32_t slot) noexcept nogil:
+    cdef bint may_join_multi_token(self, int32_t slot) noexcept nogil:
         return self._holdings[slot].num_hashed >= self._holdings[slot].num_public
 
     cdef void settle(self, int32_t slot, int64_t num_computed) noexcept nogil:

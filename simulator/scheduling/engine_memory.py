@@ -4,7 +4,7 @@ from simulator.domain.deployment import Deployment
 from simulator.domain.kv_share import KvShare
 from simulator.domain.memory_reserve import RESERVES, reserve_of
 from simulator.domain.vllm_versions import behaviour_of
-from simulator.scheduling.questions import MemoryNeeds
+from simulator.scheduling.contract import MemoryNeeds
 
 OF_VLLM = 'expected none, it is vLLM\'s; "{}" has {}'
 MIB = 2**20

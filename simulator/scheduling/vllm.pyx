@@ -34,7 +34,7 @@ from simulator.kv.paged import PagedKV
 from simulator.kv.sparse import SparseKV
 from simulator.scheduling.base import SchedulerFacts
 from simulator.scheduling.engine_memory import vllm_needs
-from simulator.scheduling.vllm_around import around
+from simulator.scheduling.vllm_overheads import around
 from simulator.scheduling.vllm_extras import new_encoder, new_grammars, new_tally
 from simulator.scheduling.vllm_arguments import (
     ADVICE, WHY_NO_ASYNC_STAGES, VllmParameters, completed, drops_last_hit, group_faults, hashes_ahead, item_faults,
@@ -244,9 +244,9 @@ cdef class Vllm(EncodingScheduler):
         """See Scheduler."""
         return self.tally.slots.counts() if self.tracks_adapters else None
 
-    def advice(self, plight):
+    def advice(self, stall_reason):
         """See Scheduler."""
-        return ADVICE.get(plight) or EncodingScheduler.advice(self, plight)
+        return ADVICE.get(stall_reason) or EncodingScheduler.advice(self, stall_reason)
 
     @staticmethod
     def kv_cache(parameters, plan):
@@ -414,7 +414,7 @@ cdef class Vllm(EncodingScheduler):
         cdef int32_t slot = self._running.head, passed_over = 0     # sequences that lose their turn, 0.10
         cdef Sequence* sequence
         cdef int64_t tokens
-        if self.strides is not None and self.num_members > 0:
+        if self.multi_token is not None and self.num_members > 0:
             self.dissolve()
         while slot >= 0:
             self._sequences[slot].scheduled = self._sequences[slot].scheduled_drafts = 0
@@ -422,7 +422,7 @@ cdef class Vllm(EncodingScheduler):
         slot = self._running.head
         while slot >= 0 and self._budget > 0:
             sequence = &self._sequences[slot]
-            tokens = 0 if passed_over > 0 else min(self._wanted(sequence, threshold), self._budget)
+            tokens = 0 if passed_over > 0 else min(self._needed_tokens(sequence, threshold), self._budget)
             passed_over -= passed_over > 0
             if self.kv.chunk_alignment > 0 and tokens > 0:
                 tokens = self._cut(slot, tokens)
@@ -455,7 +455,7 @@ cdef class Vllm(EncodingScheduler):
                 - sequence.num_placeholders)))
             sequence.num_drafts = 0
 
-    cdef int64_t _wanted(self, const Sequence* sequence, int64_t threshold) noexcept nogil:
+    cdef int64_t _needed_tokens(self, const Sequence* sequence, int64_t threshold) noexcept nogil:
         cdef int64_t computed = sequence.num_computed, tokens
         if sequence.is_member:
             return sequence.group == self.group
@@ -472,7 +472,7 @@ cdef class Vllm(EncodingScheduler):
         if self._avoids_extra_step and (
                 least >= sequence.prompt_tokens + <int64_t>self._demands[sequence.row].max_tokens):
             return True
-        return self.stride > 0 and self._eligible[sequence.row] > self.step
+        return self.turn_interval > 0 and self._eligible[sequence.row] > self.step
 
     cdef int _make_room(self, Batch* batch, int32_t slot, int64_t tokens, int32_t* passed_over) except -1 nogil:
         """Allocate for a running sequence, preempting others; return 0 if it gets no room.
@@ -656,7 +656,7 @@ cdef class Vllm(EncodingScheduler):
             return STOP
         hits = self.kv.lookup(row, <int32_t>text)
         computed = <int64_t>hits * self.kv.hit_tokens
-        external.tokens, external.comes_later, external.brings_token = 0, False, False
+        external.tokens, external.comes_later, external.has_first_token = 0, False, False
         if self.tier is not None:
             outcome = self._ask_tier(row, hits, &external, batch.start_ns)
             if outcome != ELIGIBLE:
@@ -759,7 +759,7 @@ cdef class Vllm(EncodingScheduler):
         cdef Request* request = &self._requests[row]
         cdef int64_t text = request.prompt_tokens + request.output_tokens
         cdef int64_t tokens = min(
-            <int64_t>hits * self.kv.hit_tokens + found.tokens + found.brings_token, self._max_model_len)
+            <int64_t>hits * self.kv.hit_tokens + found.tokens + found.has_first_token, self._max_model_len)
         cdef int64_t full_text = min(text, self._max_model_len) if self._reserves_full_text else 0
         cdef int32_t slot = self.top_slot()
         if self.kv.is_hybrid:

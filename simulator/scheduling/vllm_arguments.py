@@ -8,7 +8,7 @@ from msgspec import Meta
 from simulator.domain.items import Items
 from simulator.domain.layer_groups import GivenGroup, GroupRules, LayerGroups
 from simulator.domain.vllm_versions import NEWEST, VllmVersion, behaviour_of, versions_that
-from simulator.latency.around.capture import CudaGraphParameters
+from simulator.latency.overheads.capture import CudaGraphParameters
 from simulator.scheduling.drafters import OF_THE_MODEL
 from simulator.scheduling.speculative import SpeculativeParameters
 from simulator.scheduling.vllm_tables import (

@@ -94,7 +94,7 @@ def test_a_decode_replica_puts_off_who_asks_for_what_its_host_is_being_given():
 
 def test_a_decode_replica_that_had_room_first_asks_its_host_for_no_prompt():
     # SGLang: r0 and r1 ask at once, when they come; r1 while the prompt that both have is being stored.
-    plan = {"order": "destination", "pushes": True, "decode_first": True, "brings_token": True, "reserved_tokens": 0}
+    plan = {"order": "destination", "pushes": True, "decode_first": True, "has_first_token": True, "reserved_tokens": 0}
     outcome = run(sharing(plain_workload([0, 76 * MS], 64, 3), [5, 5]), tier=host(store_ms=50), plan=plan)
 
     assert outcome.ms("scheduled_ns")[1] < 134

@@ -7,13 +7,13 @@ from simulator.assembly.latency import latency_model
 from simulator.assembly.site import Site
 from simulator.config.load import load_experiment
 from simulator.domain.facts import load_accelerator, load_model
-from simulator.latency.around.adapters import Adapters
-from simulator.latency.around.drafter import Drafter
 from simulator.latency.linear import Linear
+from simulator.latency.overheads.adapters import Adapters
+from simulator.latency.overheads.drafter import Drafter
 from simulator.scheduling.drafters import METHODS, acceptance_of, layer_share
 from simulator.scheduling.speculative import SpeculativeParameters
 from simulator.scheduling.vllm import VllmParameters
-from simulator.scheduling.vllm_around import around
+from simulator.scheduling.vllm_overheads import around
 from support.engine import record
 from support.small_models import deploy
 from support.workloads import plain_workload

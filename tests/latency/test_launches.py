@@ -8,7 +8,7 @@ from simulator.assembly.site import Site
 from simulator.config import describe
 from simulator.config.load import load_experiment
 from simulator.domain.facts import load_model, names
-from simulator.latency.around.launches import LAUNCH_US, launching, num_launches
+from simulator.latency.overheads.launches import LAUNCH_US, launching, num_launches
 from support.small_models import DENSE, LATENT, MIXTURE, deploy
 
 CASE = Path(__file__).parents[3] / "shared/data/cases/sim_08_eager_costs_nothing/input.toml"

@@ -13,8 +13,8 @@ from simulator.errors import InputErrors
 from simulator.kv.counting import CountingKV
 from simulator.results.memory import NO_SINK
 from simulator.scheduling.blis import Blis
+from simulator.scheduling.contract import MemoryNeeds, ReplicaContext, SchedulerFacts
 from simulator.scheduling.python_scheduler import PythonScheduler
-from simulator.scheduling.questions import MemoryNeeds, ReplicaContext, SchedulerFacts
 from simulator.scheduling.vllm import Vllm
 from support.small_models import DENSE, deploy
 

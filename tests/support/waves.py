@@ -61,13 +61,13 @@ def run(description, *, fast_forward=True, details=True):
 
 def to_log(scenario, recording):
     """Return a recording of one engine's ranks in the words of the recorded logs; times are ns."""
-    (beat,) = recording.beats
+    (lock_step,) = recording.lock_steps
     places = {}
     for step in recording.steps:
         if step["scheduled"]:
             places.setdefault(step["replica"], []).append(step)
     num_ranks, steps = max(len(recording.replicas), 1), []
-    for number, step in enumerate(beat.log):
+    for number, step in enumerate(lock_step.log):
         ranks = ["dummy"] * num_ranks
         for rank in step["busy"]:
             ranks[rank] = _of_rank(places[rank].pop(0), scenario.ids)
@@ -77,7 +77,7 @@ def to_log(scenario, recording):
     requests = [{"id": scenario.ids[row], "first_scheduled": int(record["scheduled_ns"]),
                  "first_token": int(record["first_token_ns"]), "finish": int(record["completed_ns"]),
                  "n_out": int(record["output_tokens"])} for row, record in enumerate(recording.requests)]
-    return {"steps": steps, "requests": requests, "messages": [list(each) for each in beat.waves.log]}
+    return {"steps": steps, "requests": requests, "messages": [list(each) for each in lock_step.waves.log]}
 
 
 def _of_rank(step, ids):

@@ -11,7 +11,7 @@ cdef enum:
 
 cdef struct Lease:              # on the blocks of a prefill leg
     int64_t until_ns            # expiry, unless renewed
-    int64_t beats_since_ns      # renewals began then; -1: not renewed
+    int64_t heartbeats_since_ns  # renewals began then; -1: not renewed
     int32_t row                 # request with KV in the blocks; -1: it will not be read any more
     int32_t source              # replica with the blocks
     int32_t slot                # of the blocks, in that replica
@@ -29,7 +29,7 @@ cdef class Leases:
     cdef int64_t _order                 # of the lease that begins next
     cdef SlotHeap _due                  # leases that are not renewed
     cdef int32_t* _held                 # [replica] leases on its blocks
-    cdef int64_t _lease_ns, _beat_ns, _extension_ns
+    cdef int64_t _lease_ns, _heartbeat_ns, _extension_ns
 
     # Return when the first lease runs out; NEVER_NS: none does.
     cdef inline int64_t next_ns(self) noexcept nogil:

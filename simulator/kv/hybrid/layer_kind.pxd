@@ -83,14 +83,15 @@ cdef class LayerKind:
     cdef int32_t checkpoint     # tokens between places inside a chunk where a state can be written; 0: nowhere
     cdef int32_t most_blocks    # most blocks of a text, in the check that it fits whole
     cdef readonly bint takes_blocks     # one every block_size tokens; else one for life
-    cdef int64_t beat           # see `steady_until`; -1: no block is ever given back
+    cdef int64_t frees_at       # see `steady_until`; -1: no block is ever given back
 
     # Leading tokens that no query from token `tokens` on needs any more.
     cdef int64_t outdated(self, int64_t tokens) noexcept nogil
 
     # A sequence gains a token in each turn; its last turn began with `settled` tokens (see KVCache.slide) and ended
-    # with `computed`. INT64_MAX: from now on it gives a block back in each turn that begins with `beat` settled tokens,
-    # modulo block_size. Else it gives none back before the turn that begins with the result; 0: a block is overdue.
+    # with `computed`. INT64_MAX: from now on it gives a block back in each turn that begins with `frees_at` settled
+    # tokens, modulo block_size. Else it gives none back before the turn that begins with the result; 0: a block is
+    # overdue.
     cdef int64_t steady_until(self, const Table* table, int64_t computed, int64_t settled) noexcept nogil
 
     # The first run of blocks, at `begin` or behind it, that enter the prefix cache.

@@ -153,7 +153,7 @@ cdef class LayerKind:
         for i in range(self.num_groups):
             self.groups[i] = groups[i]
         self.most_blocks = INT32_MAX
-        self.takes_blocks, self.beat = True, -1
+        self.takes_blocks, self.frees_at = True, -1
 
     def __dealloc__(self):
         free(self.groups)

@@ -24,7 +24,7 @@ cdef class AlignedState(LayerKind):
                   int32_t checkpoint=0):
         self.keeps_newest, self.checkpoint = True, checkpoint
         self._tails = tails_of(1, block_size, block_size, retention)
-        self.beat = 1 % block_size
+        self.frees_at = 1 % block_size
         self.is_local = True
 
     cdef int64_t outdated(self, int64_t tokens) noexcept nogil:

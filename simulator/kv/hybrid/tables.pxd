@@ -18,7 +18,7 @@ cdef struct Holder:             # of a slot
     int64_t hashed_tokens       # leading tokens that have been considered for the prefix cache
     int64_t computed            # tokens that had room after its last turn, or visit
     int64_t regular_until       # see KVCache; of a member
-    uint64_t active             # bits of the kinds in which a member gives blocks back, see Beats
+    uint64_t active             # bits of the kinds in which a member gives blocks back, see TurnEvents
     int64_t announced           # tokens with room in blocks that were announced in turns of a member
     int64_t junction            # of the lookup with which it began
     int64_t behind              # of the prompt, or of its text without the last token: where chunks of it end

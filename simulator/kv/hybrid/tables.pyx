@@ -212,7 +212,7 @@ cdef class GroupTables(KVCache):
                     both[1], both[0] = self._copied[i].block, self._copied[i].copy      # in this order
                     self.free_blocks += self.store.release(both, 0, 2)
                     self.store.goes_on = True
-                    if (<LayerKind>self._kinds[group]).beat >= 0:
+                    if (<LayerKind>self._kinds[group]).frees_at >= 0:
                         self.num_shared -= self.store.num_left_alone
         self._num_copied, self.store.goes_on = 0, False
         return 0
@@ -524,7 +524,7 @@ cdef class GroupTables(KVCache):
         return 0
 
     cdef int _hold(self, int32_t group, int32_t block) except -1 nogil:
-        self.num_shared += self.store.hold(block) == 2 and (<LayerKind>self._kinds[group]).beat >= 0
+        self.num_shared += self.store.hold(block) == 2 and (<LayerKind>self._kinds[group]).frees_at >= 0
         return 0
 
     cdef int32_t _checkpoints(self, int32_t slot, int32_t group, int32_t hits, int64_t slots) noexcept nogil:
@@ -603,7 +603,7 @@ cdef class GroupTables(KVCache):
             self._list_own(slot, group, max(begin, <int32_t>(holder.public_tokens // size)),
                            min(end, <int32_t>(holder.hashed_tokens // size)), returns)
         self.free_blocks += self.store.release(table.blocks, begin, end)
-        if (<LayerKind>self._kinds[group]).beat >= 0:
+        if (<LayerKind>self._kinds[group]).frees_at >= 0:
             self.num_shared -= self.store.num_left_alone
         return 0
 

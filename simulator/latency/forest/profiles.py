@@ -133,7 +133,7 @@ def read_samples(files: dict[str, str], subject: Subject) -> dict[str, Samples]:
     return {name: samples for part in parts for name, samples in part.items()}
 
 
-def told_sources(paths: Iterable[str]) -> list[str]:
+def sources_of(paths: Iterable[str]) -> list[str]:
     """Return the sources in the first rows of profiles, each once."""
     sources = []
     for path in paths:

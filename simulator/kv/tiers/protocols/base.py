@@ -55,7 +55,7 @@ class Protocol:
         "a tier needs a hash for each block; its radix cache has pages along edges of a tree, without hashes")})
     why_unseen = ""
     unseen_with = MappingProxyType({})
-    apart_with = MappingProxyType({})
+    refuses_disaggregated = MappingProxyType({})
     kinds = frozenset()
 
     @classmethod

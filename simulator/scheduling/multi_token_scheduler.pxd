@@ -4,8 +4,8 @@ from libc.stdint cimport int32_t, int64_t
 from simulator.scheduling.in_order cimport InOrder
 
 
-cdef class StridingScheduler(InOrder):
-    cdef int64_t _most_computed         # see Strides
+cdef class MultiTokenScheduler(InOrder):
+    cdef int64_t _most_computed         # see MultiTokenCohort
     cdef int32_t _most_running          # no sequence joins while more run: the group would dissolve often
 
     # Members verify `drafts` drafts a turn; called while the policy is built. `lookahead`: slots reserved behind the

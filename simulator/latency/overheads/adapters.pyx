@@ -3,12 +3,12 @@ from libc.stdint cimport int32_t
 cimport cython
 
 from simulator.domain.batch cimport BatchShape
-from simulator.latency.around.base cimport Around
+from simulator.latency.overheads.base cimport EngineOverhead
 from simulator.latency.base cimport LatencyModel
 
 
 @cython.final
-cdef class Adapters(Around):
+cdef class Adapters(EngineOverhead):
     """A batch with adapters takes `step_factor` times as long, plus time per adapter.
 
     That time is `per_adapter_us`.
@@ -19,7 +19,7 @@ cdef class Adapters(Around):
     cdef double _factor, _adapter_ns, _load_ns, _read_ns
 
     def __init__(self, LatencyModel model, double step_factor, double per_adapter_us, double load_us, double read_us):
-        Around.__init__(self, model)
+        EngineOverhead.__init__(self, model)
         self._factor, self._adapter_ns = step_factor, per_adapter_us * 1e3
         self._load_ns, self._read_ns = load_us * 1e3, read_us * 1e3
 

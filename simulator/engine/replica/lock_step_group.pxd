@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t, int64_t
 from simulator.latency.base cimport LatencyModel
 
 
-cdef class Beat:
+cdef class LockStepGroup:
     cdef readonly int64_t wake_ns       # when its replicas must act next; NEVER_NS: they sleep
     cdef readonly bint has_ended        # see end_due(): at wake_ns, and the next step has not begun
     cdef readonly bint is_halted        # the replicas are halted, see halt()

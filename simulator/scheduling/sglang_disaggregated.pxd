@@ -17,7 +17,7 @@ cdef enum Role:                 # role of the replica
     DECODE = 2
 
 
-cdef class SglangApart(SglangRunning):
+cdef class SglangDisaggregated(SglangRunning):
     cdef Role _role
     cdef RowList _loaded                # slots of held requests with arrived KV but no place yet, in order
     cdef RowList _merging               # slots of held requests that join the running batch when the next one is formed

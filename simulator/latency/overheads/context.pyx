@@ -9,7 +9,7 @@ cimport cython
 
 from simulator.collective.base cimport TENSOR, CollectiveKind, CollectiveModel, Questions
 from simulator.domain.batch cimport BatchShape, rows_of
-from simulator.latency.around.base cimport Around
+from simulator.latency.overheads.base cimport EngineOverhead
 from simulator.latency.base cimport LatencyModel
 from simulator.latency.gathering cimport Gathered
 
@@ -30,7 +30,7 @@ cdef struct Shared:                 # one collective of each layer of full atten
 
 
 @cython.final
-cdef class ContextParallel(Around):
+cdef class ContextParallel(EngineOverhead):
     """Each rank attends to its share of the context; exchanges are added.
 
     The model prices the context of the rank with the largest share.
@@ -61,7 +61,7 @@ cdef class ContextParallel(Around):
     def __init__(self, LatencyModel model, int64_t degree, int64_t interleave=1, exchanges=(), stage_layers=(1,),
                  int64_t copies=1, CollectiveModel collective=None):
         cdef int32_t i
-        Around.__init__(self, model)
+        EngineOverhead.__init__(self, model)
         if len(exchanges) > MAX_EXCHANGES:
             raise ValueError(f"{len(exchanges)} exchanges, at most {MAX_EXCHANGES} expected")
         self._degree, self._interleave, self._copies = degree, interleave, copies
@@ -201,6 +201,6 @@ cdef class ContextParallel(Around):
 
     def raise_if_failed(self):
         """Raise the error of the model or of the collective model, if there is one."""
-        Around.raise_if_failed(self)
+        EngineOverhead.raise_if_failed(self)
         if self._collective is not None:
             self._collective.raise_if_failed()

@@ -27,8 +27,8 @@ cdef bint is_of_replica_alone(int32_t metric) noexcept nogil:
 
 
 @cython.final
-cdef class Standings:
-    """Standings of a dispatcher's candidates of one infer type.
+cdef class Ranking:
+    """Ranking of a dispatcher's candidates of one infer type.
 
     data_parallel_size : of all candidates.
     """
@@ -129,10 +129,10 @@ cdef class Standings:
         for i in range(self._candidates.count):
             num_kept += self._key(i, is_fallback) < INFINITY
         if num_kept != self._dispatcher.num_kept:
-            return broken("Standings: the dispatcher keeps another number of candidates")
+            return broken("Ranking: the dispatcher keeps another number of candidates")
         for i in range(self._dispatcher.num_kept):
             if self._key(self._dispatcher.kept[i], is_fallback) == INFINITY:
-                return broken("Standings: the dispatcher keeps a candidate that is left out")
+                return broken("Ranking: the dispatcher keeps a candidate that is left out")
         return 0
 
     cdef double _key(self, int32_t i, bint is_fallback) noexcept nogil:

@@ -1,4 +1,4 @@
-"""Progress of members that verify drafts; see strides.pxd."""
+"""Progress of members that verify drafts; see multi_token_cohort.pxd."""
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 cimport cython
@@ -16,7 +16,7 @@ cdef enum:
 
 
 @cython.final
-cdef class Strides:
+cdef class MultiTokenCohort:
     """Tokens that turns of members bring, by iteration.
 
     acceptance : of all verify steps.
@@ -41,24 +41,24 @@ cdef class Strides:
 
     def __dealloc__(self):
         free(self.advances)
-        free(self._strides)
+        free(self._members)
 
     cdef int reserve(self, int32_t num_slots) except -1 nogil:
         if num_slots > self._num_slots:
-            resize(&self._strides, num_slots * sizeof(Stride))
+            resize(&self._members, num_slots * sizeof(MultiTokenMember))
             self._num_slots = num_slots
         return 0
 
     cdef int64_t join(self, int32_t slot, int32_t row, int64_t computed, int64_t iteration,
                       int64_t left) noexcept nogil:
-        cdef Stride* stride = &self._strides[slot]
-        cdef Turn* turn = &stride.turn
+        cdef MultiTokenMember* member = &self._members[slot]
+        cdef Turn* turn = &member.turn
         cdef Turn ahead
         cdef int64_t turns
         turn.row, turn.computed, turn.step = row, computed, self._acceptance.steps[row] - 1
         turn.tokens = self._tokens(row, turn.step)
-        stride.iteration = iteration - 1
-        stride.num_counted = self._acceptance.steps[row]
+        member.iteration = iteration - 1
+        member.num_counted = self._acceptance.steps[row]
         ahead = turn[0]
         if self.recurs:
             turns = self._num_regular(turn, left)
@@ -66,22 +66,22 @@ cdef class Strides:
                 self._add(&ahead, iteration, self.num_phases, INT64_MAX, 1)
         else:
             turns = self._add(&ahead, iteration, self.num_phases, left, 1)
-            stride.last_computed = ahead.computed
-        stride.end = iteration + turns
+            member.last_computed = ahead.computed
+        member.end = iteration + turns
         self.num_joined += turns > 0
-        return stride.end
+        return member.end
 
     cdef Turn leave(self, int32_t slot, int64_t iteration) noexcept nogil:
         cdef Turn turn = self.before(slot, iteration), ahead = turn
-        cdef int64_t turns = self.num_phases if self.recurs else self._strides[slot].end - iteration
+        cdef int64_t turns = self.num_phases if self.recurs else self._members[slot].end - iteration
         self._add(&ahead, iteration, turns, INT64_MAX, -1)
         return turn
 
     cdef void count(self, int32_t slot, const Turn* turn, bint has_ended) noexcept nogil:
         cdef int32_t ended = turn.step + has_ended
         if self.recurs:
-            self._counts.count_turns(self._acceptance, turn.row, self._strides[slot].num_counted, ended)
-            self._strides[slot].num_counted = ended
+            self._counts.count_turns(self._acceptance, turn.row, self._members[slot].num_counted, ended)
+            self._members[slot].num_counted = ended
         elif not has_ended:
             self._counts.take_back(turn.tokens - 1)
 
@@ -89,21 +89,21 @@ cdef class Strides:
         cdef Turn turn = self.before(slot, iteration), ahead = turn
         cdef int64_t _
         if not self.recurs:                                     # future turns were counted when it joined
-            for _ in range(self._strides[slot].end - iteration):
+            for _ in range(self._members[slot].end - iteration):
                 self.next(&ahead)
                 self._counts.take_back(ahead.tokens - 1)
         self.count(slot, &turn, has_ended)
 
     cdef Turn before(self, int32_t slot, int64_t iteration) noexcept nogil:
-        cdef Stride* stride = &self._strides[slot]
-        cdef Turn* turn = &stride.turn
-        cdef int64_t turns = iteration - 1 - stride.iteration
-        stride.iteration = iteration - 1
+        cdef MultiTokenMember* member = &self._members[slot]
+        cdef Turn* turn = &member.turn
+        cdef int64_t turns = iteration - 1 - member.iteration
+        member.iteration = iteration - 1
         if self._acceptance.period > 0:
             turn.computed += turns + (
                 self._acceptance.accepted_before(turn.step + turns) - self._acceptance.accepted_before(turn.step))
-        elif iteration == stride.end:
-            turn.computed = stride.last_computed
+        elif iteration == member.end:
+            turn.computed = member.last_computed
         else:
             while turns > 0:
                 self.next(turn)
@@ -183,7 +183,7 @@ cdef class Strides:
         try:
             for slot, iteration in sequences:
                 turn = self.before(slot, iteration)
-                turns = self.num_phases if self.recurs else <int32_t>(self._strides[slot].end - iteration)
+                turns = self.num_phases if self.recurs else <int32_t>(self._members[slot].end - iteration)
                 for i in range(turns):
                     self.next(&turn)
                     expected[(iteration + i) % self.num_phases] += turn.tokens

@@ -5,12 +5,12 @@ from libc.stdlib cimport abs
 cimport cython
 
 from simulator.domain.batch cimport BatchShape
-from simulator.latency.around.base cimport Around
+from simulator.latency.overheads.base cimport EngineOverhead
 from simulator.latency.base cimport LatencyModel
 
 
 @cython.final
-cdef class Overhead(Around):
+cdef class Overhead(EngineOverhead):
     """An iteration takes 1 + share x adapters times as long.
 
     Its time is truncated before and after the multiplication.
@@ -30,7 +30,7 @@ cdef class Overhead(Around):
     cdef const double[::1] _shares
 
     def __init__(self, LatencyModel model, ranks, shares):
-        Around.__init__(self, model)
+        EngineOverhead.__init__(self, model)
         self._ranks, self._shares = ranks, shares
 
     cdef double _factor(self, const BatchShape* shape) noexcept nogil:

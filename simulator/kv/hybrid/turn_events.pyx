@@ -7,7 +7,7 @@ from simulator.kv.hybrid.layer_kind cimport LayerKind
 
 
 @cython.final
-cdef class Beats:
+cdef class TurnEvents:
     """Events of turns; `kinds` are identified by their index.
 
     kinds : LayerKinds. unit : a multiple of their block sizes, in tokens.
@@ -23,7 +23,7 @@ cdef class Beats:
         rests = sorted({rest for rest, *_ in events} | ({filled} if caching else set()))
         self._unit = unit
         self._num_events, self.num_visits = len(events), len(rests)
-        self.most_given = sum((<LayerKind>kind).num_groups for kind in kinds if (<LayerKind>kind).beat >= 0)
+        self.most_given = sum((<LayerKind>kind).num_groups for kind in kinds if (<LayerKind>kind).frees_at >= 0)
         self._events = <Event*>calloc(self._num_events + 1, sizeof(Event))
         self.visits = <Visit*>calloc(self.num_visits + 1, sizeof(Visit))
         if self._events == NULL or self.visits == NULL:
@@ -73,7 +73,7 @@ def _events_of(LayerKind kind, int32_t number, int32_t unit, int32_t unknown_tok
     events = []
     if kind.takes_blocks:
         events += [(first, number, kind.num_groups, 0) for first in range(0, unit, kind.block_size)]
-    if kind.beat >= 0:
-        events += [((kind.beat + unknown_tokens + first) % unit, number, 0, kind.num_groups)
+    if kind.frees_at >= 0:
+        events += [((kind.frees_at + unknown_tokens + first) % unit, number, 0, kind.num_groups)
                    for first in range(0, unit, kind.block_size)]
     return events

@@ -4,7 +4,7 @@ from libc.math cimport floor
 cimport cython
 
 from simulator.domain.batch cimport BatchShape
-from simulator.latency.around.base cimport Around
+from simulator.latency.overheads.base cimport EngineOverhead
 from simulator.latency.base cimport LatencyModel
 from simulator.latency.gathering cimport Gathered
 
@@ -56,7 +56,7 @@ cdef class Part:
 
 
 @cython.final
-cdef class Attribution(Around):
+cdef class Attribution(EngineOverhead):
     """A latency model that returns the times of `model` and sums up its parts.
 
     Parameters
@@ -68,7 +68,7 @@ cdef class Attribution(Around):
     cdef Part _parts
 
     def __init__(self, LatencyModel model, parts):
-        Around.__init__(self, model)
+        EngineOverhead.__init__(self, model)
         self.is_shareable, self.keeps_account = False, True
         for name, part in parts:
             self._parts = Part(name, part, self._parts)
@@ -76,22 +76,22 @@ cdef class Attribution(Around):
     cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
         if self.weight != 0 and self._parts is not None:
             self._parts.ask(shape, self.weight)
-        return Around.batch_ns(self, shape)
+        return EngineOverhead.batch_ns(self, shape)
 
     cdef double rank_ns(self, const BatchShape* shape, const Gathered* gathered, int32_t num_ranks) noexcept nogil:
         if self.weight != 0 and self._parts is not None:
             self._parts.ask_rank(shape, gathered, num_ranks, self.weight)
-        return Around.rank_ns(self, shape, gathered, num_ranks)
+        return EngineOverhead.rank_ns(self, shape, gathered, num_ranks)
 
     cdef void stages_ns(self, const BatchShape* shape, double* ns) noexcept nogil:
         if self.weight != 0 and self._parts is not None:
             self._parts.ask(shape, self.weight)
-        Around.stages_ns(self, shape, ns)
+        EngineOverhead.stages_ns(self, shape, ns)
 
     def set_stages(self, layers):
         """Set the number of layers of each pipeline stage, here and in `model`."""
         self.model.set_stages(layers)
-        Around.set_stages(self, layers)
+        EngineOverhead.set_stages(self, layers)
 
     def times_ns(self) -> dict:
         """Return the total time of each part over all iterations so far."""

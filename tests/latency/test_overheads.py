@@ -3,11 +3,11 @@ import numpy as np
 import pytest
 
 from simulator.domain.drawn_times import DrawnTime
-from simulator.latency.around.adapters import Adapters
-from simulator.latency.around.capture import CudaGraphParameters, default_sizes
-from simulator.latency.around.graphs import Graphs
-from simulator.latency.around.masks import Masks
 from simulator.latency.linear import Linear, LinearParameters
+from simulator.latency.overheads.adapters import Adapters
+from simulator.latency.overheads.capture import CudaGraphParameters, default_sizes
+from simulator.latency.overheads.graphs import Graphs
+from simulator.latency.overheads.masks import Masks
 from simulator.scheduling.vllm import VllmParameters
 
 PER_TOKEN_US = 10.0

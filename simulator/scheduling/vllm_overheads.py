@@ -5,13 +5,13 @@ import numpy as np
 
 from simulator.domain.adapter_size import adapter_bytes
 from simulator.domain.vllm_versions import behaviour_of
-from simulator.latency.around.adapters import Adapters
-from simulator.latency.around.capture import CudaGraphParameters, sizes_of
-from simulator.latency.around.drafter import Drafter
-from simulator.latency.around.encoder import Encoder
-from simulator.latency.around.graphs import Graphs
-from simulator.latency.around.launches import Launching, launching, unpriced
-from simulator.latency.around.masks import Masks
+from simulator.latency.overheads.adapters import Adapters
+from simulator.latency.overheads.capture import CudaGraphParameters, sizes_of
+from simulator.latency.overheads.drafter import Drafter
+from simulator.latency.overheads.encoder import Encoder
+from simulator.latency.overheads.graphs import Graphs
+from simulator.latency.overheads.launches import Launching, launching, unpriced
+from simulator.latency.overheads.masks import Masks
 from simulator.scheduling.drafters import OF_THE_MODEL, head_us, layer_share
 from simulator.scheduling.vllm_arguments import drops_last_hit
 

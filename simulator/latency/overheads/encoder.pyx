@@ -2,12 +2,12 @@
 cimport cython
 
 from simulator.domain.batch cimport BatchShape
-from simulator.latency.around.base cimport Around
+from simulator.latency.overheads.base cimport EngineOverhead
 from simulator.latency.base cimport LatencyModel
 
 
 @cython.final
-cdef class Encoder(Around):
+cdef class Encoder(EngineOverhead):
     """Adds a price per embedding, to the first pipeline stage."""
 
     cdef double _embedding_ns

@@ -3,12 +3,12 @@ from libc.stdint cimport int32_t
 cimport cython
 
 from simulator.domain.batch cimport BatchShape
-from simulator.latency.around.base cimport Around
+from simulator.latency.overheads.base cimport EngineOverhead
 from simulator.latency.base cimport LatencyModel
 
 
 @cython.final
-cdef class Drafter(Around):
+cdef class Drafter(EngineOverhead):
     """An iteration lasts until the drafts for the next iteration are computed.
 
     A draft model first computes all tokens of the batch, so that its own KV is complete, and then one token of each
@@ -39,15 +39,15 @@ cdef class Drafter(Around):
 
     def __init__(self, LatencyModel model, int32_t drafts, double share, double forward_us, double sequence_us,
                  notes=(), LatencyModel drafter=None):
-        Around.__init__(self, model)
+        EngineOverhead.__init__(self, model)
         self._drafter = drafter
         if drafter is not None:
             self.is_monotone = self.is_monotone and drafter.is_monotone
             self.is_shareable = self.is_shareable and drafter.is_shareable
             self.keeps_account = self.keeps_account or drafter.has_account()
         self._target = model
-        while isinstance(self._target, Around):
-            self._target = (<Around>self._target).model
+        while isinstance(self._target, EngineOverhead):
+            self._target = (<EngineOverhead>self._target).model
         self._drafts, self._share = drafts, share
         self._forward_ns, self._sequence_ns = forward_us * 1e3, sequence_us * 1e3
         self._notes = list(notes)
@@ -75,11 +75,11 @@ cdef class Drafter(Around):
         self._target.count(weight, is_ahead)
         return ns
 
-    cdef double _passes_ns(self, LatencyModel model, const BatchShape* shape, bint is_apart) noexcept nogil:
-        """Return the time of a model for all drafts; `is_apart`: it also reads the last sampled token."""
+    cdef double _passes_ns(self, LatencyModel model, const BatchShape* shape, bint is_separate) noexcept nogil:
+        """Return the time of a model for all drafts; `is_separate`: it also reads the last sampled token."""
         cdef BatchShape pass_of = shape[0]
         cdef double ns
-        if is_apart:                    # for chunks, of many tokens, the additional token is neglected
+        if is_separate:                 # for chunks, of many tokens, the additional token is neglected
             pass_of.decode_tokens += shape.num_decodes
             pass_of.context_tokens += shape.num_decodes
         ns = model.batch_ns(&pass_of)
@@ -106,7 +106,7 @@ cdef class Drafter(Around):
         ns[self.num_stages - 1] += self._drafting_ns(shape)
 
     cdef void count(self, int32_t weight, bint is_ahead) noexcept nogil:
-        Around.count(self, weight, is_ahead)
+        EngineOverhead.count(self, weight, is_ahead)
         if self._drafter is not None:
             self._drafter.count(weight, is_ahead)
 
@@ -122,6 +122,6 @@ cdef class Drafter(Around):
 
     def raise_if_failed(self):
         """Raise the error of the model or of the drafter, if there is one."""
-        Around.raise_if_failed(self)
+        EngineOverhead.raise_if_failed(self)
         if self._drafter is not None:
             self._drafter.raise_if_failed()

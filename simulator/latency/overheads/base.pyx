@@ -12,8 +12,8 @@ from simulator.latency.base cimport LatencyModel
 from simulator.latency.gathering cimport Gathered
 
 
-cdef class Around(LatencyModel):
-    """A latency model around `model`; by itself it adds nothing."""
+cdef class EngineOverhead(LatencyModel):
+    """A latency model that wraps `model`; by itself it adds nothing."""
 
     def __init__(self, LatencyModel model):
         self.model = model

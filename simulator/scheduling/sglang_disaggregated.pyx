@@ -25,7 +25,7 @@ cdef enum:
     BUFFERS = 2                 # requests with KV on the way, for each of max_running_requests
 
 
-cdef class SglangApart(SglangRunning):
+cdef class SglangDisaggregated(SglangRunning):
     """Base of `Sglang`; see sglang_apart.pxd."""
 
     def __dealloc__(self):
@@ -211,7 +211,7 @@ cdef class SglangApart(SglangRunning):
         self._pages.take(slot, prompt)
         self._progress[slot].published, self._progress[slot].pending = found, 0
         self._progress[slot].has_come = False
-        external.tokens, external.comes_later, external.brings_token = 0, False, False
+        external.tokens, external.comes_later, external.has_first_token = 0, False, False
         self.tier.match(row, found, &external)
         self.waiting.pop()
         self.hold(row, <int32_t>(found // self.kv.block_size), external, now_ns)

@@ -11,7 +11,7 @@ cimport cython
 
 from simulator.collective.base cimport ALL_GATHER, DATA, CollectiveModel
 from simulator.domain.batch cimport BatchShape, Chunk, rows_of
-from simulator.latency.around.base cimport Around
+from simulator.latency.overheads.base cimport EngineOverhead
 from simulator.latency.base cimport LatencyModel
 from simulator.latency.batch_view cimport BatchView
 from simulator.latency.gathering cimport Gathered
@@ -40,7 +40,7 @@ cdef inline int64_t slice_tokens(int64_t tokens, int64_t offset, int64_t size) n
 
 
 @cython.final
-cdef class PromptParallel(Around):
+cdef class PromptParallel(EngineOverhead):
     """Each rank computes its slices of prompts; the gathers of the ranks are added.
 
     The model prices the rank with most (query, key) pairs in attention, padded to the largest number of rows.
@@ -60,7 +60,7 @@ cdef class PromptParallel(Around):
     cdef public list notes          # sentences for `warnings`
 
     def __init__(self, LatencyModel model, int32_t degree, gathers=(), CollectiveModel collective=None):
-        Around.__init__(self, model)
+        EngineOverhead.__init__(self, model)
         if len(gathers) > MAX_GATHERS:
             raise ValueError(f"{len(gathers)} gathers, at most {MAX_GATHERS} expected")
         self._degree, self._num_gathers, self._collective, self.notes = degree, len(gathers), collective, []
@@ -224,7 +224,7 @@ cdef class PromptParallel(Around):
     def raise_if_failed(self):
         """Raise the error of the model or the collective model, or MemoryError, if there is one."""
         out_of_memory, self._is_out_of_memory = self._is_out_of_memory, False
-        Around.raise_if_failed(self)
+        EngineOverhead.raise_if_failed(self)
         if self._collective is not None:
             self._collective.raise_if_failed()
         if out_of_memory:

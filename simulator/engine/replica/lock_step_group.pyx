@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t, int64_t
 from simulator.latency.base cimport LatencyModel
 
 
-cdef class Beat:
+cdef class LockStepGroup:
     """Base of `LockStep`, which refers to the replicas that refer to it."""
 
     cdef int advance(self, int64_t until_ns, int64_t horizon_ns) except -1 nogil:

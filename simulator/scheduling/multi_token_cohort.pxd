@@ -23,7 +23,7 @@ cdef struct Turn:
     int32_t tokens              # tokens that it brings: accepted drafts and one more
 
 
-cdef struct Stride:             # of a member
+cdef struct MultiTokenMember:   # of a member
     Turn turn                   # a turn that has ended, or is in flight
     int64_t iteration           # iteration of that turn
     int64_t end                 # first iteration without a regular turn, or beyond the sums kept
@@ -32,7 +32,7 @@ cdef struct Stride:             # of a member
 
 
 @cython.final
-cdef class Strides:
+cdef class MultiTokenCohort:
     cdef Acceptance _acceptance
     cdef DraftCounts _counts            # borrowed from the scheduler
     cdef KVCache _kv
@@ -42,7 +42,7 @@ cdef class Strides:
     cdef int64_t* advances              # [num_phases] tokens that all members gain in an iteration of a phase
     cdef int64_t last_advance           # tokens gained in the iteration that began last
     cdef readonly int64_t num_joined    # additions of members so far
-    cdef Stride* _strides               # [slot]
+    cdef MultiTokenMember* _members     # [slot]
     cdef int32_t _num_slots
 
     # Make room for slots 0 .. num_slots - 1; -1 if memory runs out.

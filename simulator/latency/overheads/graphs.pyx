@@ -7,12 +7,12 @@ from libc.stdlib cimport free, malloc
 cimport cython
 
 from simulator.domain.batch cimport EAGER, FULL, PIECEWISE, UNSETTLED, BatchShape
-from simulator.latency.around.base cimport Around
+from simulator.latency.overheads.base cimport EngineOverhead
 from simulator.latency.base cimport LatencyModel
 
 
 @cython.final
-cdef class Graphs(Around):
+cdef class Graphs(EngineOverhead):
     """A model that prices padded batches.
 
     Parameters
@@ -35,7 +35,7 @@ cdef class Graphs(Around):
 
     def __init__(self, LatencyModel model, mode, sizes, int32_t query_tokens=1, double piecewise_us=0.0,
                  double eager_us=0.0, notes=()):
-        Around.__init__(self, model)
+        EngineOverhead.__init__(self, model)
         self._notes = notes
         self.pads = True
         self._has_pieces = mode in ("piecewise", "full_and_piecewise")
@@ -96,10 +96,10 @@ cdef class Graphs(Around):
     cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
         cdef BatchShape padded
         if shape.graph != UNSETTLED:
-            return Around.batch_ns(self, shape)
+            return EngineOverhead.batch_ns(self, shape)
         padded = shape[0]
         self.pad(&padded, 1, 1)
-        return Around.batch_ns(self, &padded)
+        return EngineOverhead.batch_ns(self, &padded)
 
     cdef void stages_ns(self, const BatchShape* shape, double* ns) noexcept nogil:
         cdef BatchShape padded = shape[0]

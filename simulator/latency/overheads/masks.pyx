@@ -6,7 +6,7 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 cimport cython
 
 from simulator.domain.batch cimport BatchShape
-from simulator.latency.around.base cimport Around
+from simulator.latency.overheads.base cimport EngineOverhead
 from simulator.latency.base cimport LatencyModel
 
 import numpy as np
@@ -18,7 +18,7 @@ cdef enum:
 
 
 @cython.final
-cdef class Masks(Around):
+cdef class Masks(EngineOverhead):
     """An iteration takes the longer of its forward pass and its masks.
 
     Parameters
@@ -34,7 +34,7 @@ cdef class Masks(Around):
     cdef int32_t _num_threads, _drafts
 
     def __init__(self, LatencyModel model, mask_us, int32_t cpus, int32_t drafts):
-        Around.__init__(self, model)
+        EngineOverhead.__init__(self, model)
         times_ns = 1e3 * np.asarray(mask_us, np.float64)
         self._sums_ns, self._count = np.concatenate([[0.0], np.cumsum(times_ns)]), len(times_ns)
         self._is_constant = bool((times_ns == times_ns[0]).all())

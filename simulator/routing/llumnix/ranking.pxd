@@ -9,7 +9,7 @@ from simulator.routing.llumnix.dispatcher cimport Dispatcher, Pipeline
 
 
 @cython.final
-cdef class Standings:
+cdef class Ranking:
     cdef readonly bint can_tell     # the pipeline goes by one metric, and judges each candidate by itself
     cdef Dispatcher _dispatcher
     cdef Candidates _candidates

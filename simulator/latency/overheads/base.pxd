@@ -3,7 +3,7 @@ from simulator.domain.batch cimport BatchShape
 from simulator.latency.base cimport LatencyModel
 
 
-cdef class Around(LatencyModel):
+cdef class EngineOverhead(LatencyModel):
     cdef readonly LatencyModel model    # the wrapped model
 
     # Return the time of a batch that takes `ns` in `model`: a pure function. Subclasses override it.

@@ -29,7 +29,7 @@ class CudaGraphParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     eager_us_per_layer: Annotated[Price | None, Meta(description=(
         "minimum time per layer of a batch without graphs, whose kernels are launched one by one; default: with mode = "
         "\"none\", vLLM's enforce_eager, 45.4 us per kernel of a layer if the backend composes iterations of kernels, "
-        "see latency/around/launches.py; else 0"))] = None
+        "see latency/overheads/launches.py; else 0"))] = None
 
     def __post_init__(self):
         sizes = self.capture_sizes

@@ -68,7 +68,7 @@ class Twins:
 def test_decisions_are_those_of_who_judges_all_candidates(seed):
     rng = Random(seed)
     twins, now_ns, there = Twins(rng), 0, []
-    assert [router.keeps_standings for router in twins.routers] == [True, False]
+    assert [router.keeps_ranking for router in twins.routers] == [True, False]
     for row in range(REQUESTS):
         now_ns += rng.choice([0, MS, 10 * MS, 10 * MS, 100 * MS, 500 * MS])
         if rng.random() < 0.4:
@@ -101,4 +101,4 @@ def test_decisions_are_those_of_who_judges_all_candidates(seed):
 def test_standings_are_kept_where_each_candidate_is_judged_by_itself(keys, expected):
     router = Llumnix(msgspec.convert(keys, LlumnixParameters), context_of(view_of(2), workload([10])))
 
-    assert router.keeps_standings == expected
+    assert router.keeps_ranking == expected

@@ -24,7 +24,7 @@ cdef struct Visit:              # all events of turns that begin with `rest` com
 
 
 @cython.final
-cdef class Beats:
+cdef class TurnEvents:
     cdef Visit* visits          # [num_visits] all turns with an event
     cdef int32_t num_visits
     cdef int32_t most_given     # blocks that a turn can give back
