@@ -83,3 +83,13 @@ cdef class HashMap:
         if found != self.size:
             return broken("HashMap: size is not the number of keys")
         return 0
+
+    def keys(self):
+        """Return the keys, in no special order."""
+        cdef uint64_t i
+        return [self._slots[i].key for i in range(self._mask + 1) if self._slots[i].value >= 0]
+
+    def values(self):
+        """Return the values, in no special order."""
+        cdef uint64_t i
+        return [self._slots[i].value for i in range(self._mask + 1) if self._slots[i].value >= 0]

@@ -1,6 +1,6 @@
 # cython: language_level=3
 """The methods of some structures of simulator/core as Python functions, with checked arguments."""
-from libc.stdint cimport int32_t, uint64_t
+from libc.stdint cimport int32_t
 from libc.stdlib cimport free, malloc
 
 from simulator.core cimport hash_map, tied_counts, tied_minima
@@ -110,13 +110,8 @@ cdef class HashMap:
     def num_slots(self):
         return self.it._mask + 1
 
-    def keys(self):
-        cdef uint64_t i
-        return [self.it._slots[i].key for i in range(self.it._mask + 1) if self.it._slots[i].value >= 0]
-
     def values(self):
-        cdef uint64_t i
-        return [self.it._slots[i].value for i in range(self.it._mask + 1) if self.it._slots[i].value >= 0]
+        return self.it.values()
 
     def get_value(self, key):
         return self.it.get(key)
