@@ -8,18 +8,13 @@ from msgspec.structs import replace
 
 from simulator import registry
 from simulator.assembly.budget import check_memory, check_time
-from simulator.assembly.costs import places
-from simulator.assembly.encoders import encode_plan
-from simulator.assembly.experts import expert_shift
 from simulator.assembly.gateway import front_of, has_a_gate
-from simulator.assembly.latency import latency_model
 from simulator.assembly.pool import pool_of
-from simulator.assembly.ranks import refuse_moves_in_lock_step, settled_hand_over
+from simulator.assembly.ranks import settled_hand_over
 from simulator.assembly.requests import meet, requests_of
 from simulator.assembly.site import Site, sites_of
 from simulator.config.experiment import Experiment
 from simulator.config.hand_over import does_either_leg
-from simulator.domain import records
 from simulator.engine.build import build as build_cluster
 from simulator.engine.output.recorder import Recorder
 from simulator.engine.plan import ClusterPlan, Hooks, Pool
@@ -36,20 +31,23 @@ class Prepared(msgspec.Struct, frozen=True):
     workload : its `requests` will be written to.
     sites : the Site of each pool.
     pools : as the engine takes them; their latency models keep the state of a single run.
-    mover : the operation that migrates requests between replicas, in a tuple; empty without migration.
+    readings : files that the latency backends have read.
     hand_over : engine.hand_over.plan.HandOverPlan; None without prefill and decode pools.
-    shifts : engine.operations.shift_plan.ShiftPlan of each pool, None if the load of its experts is constant.
-    encode : engine.encoders.plan.EncodePlan; None without encode pools.
+    parts : assembly.parts.base.Part, those that the experiment uses.
     """
 
     experiment: Experiment
     workload: Workload
     sites: tuple[Site, ...]
     pools: tuple[Pool, ...]
-    mover: tuple
+    readings: Readings
     hand_over: Any = None
-    shifts: tuple = ()
-    encode: Any = None
+    parts: tuple = ()
+
+    @property
+    def streams(self) -> dict:
+        """Types of the tables that grow during the run, by name."""
+        return {name: rows.dtype for part in self.parts for name, rows in part.tables.items() if rows.grows}
 
 
 def prepare(experiment: Experiment, workload: Workload | None = None, readings: Readings | None = None,
@@ -67,16 +65,17 @@ def prepare(experiment: Experiment, workload: Workload | None = None, readings: 
         Faults of facts, memory plan, latency model and workload; an experiment beyond the limits of memory or time.
     """
     check_memory(experiment)
-    readings, sites = readings or Readings(), sites or sites_of(experiment)
-    workload, *pools, mover, hand_over, encode = collect_faults(
+    readings, sites, parts = readings or Readings(), sites or sites_of(experiment), experiment.parts()
+    workload, hand_over, *found = collect_faults(
         lambda: requests_of(experiment, sites=sites) if workload is None else workload,
+        lambda: _hand_over(experiment, sites),
         *[partial(site.named, partial(pool_of, site, readings, experiment.cluster)) for site in sites],
-        lambda: _mover(experiment, sites), lambda: _hand_over(experiment, sites), lambda: encode_plan(experiment))
+        *[partial(part.prepare, sites) for part in parts])
     workload = workload if has_met else meet(experiment, sites, workload)
     check_time(experiment, workload)
-    shifts = tuple(site.named(partial(expert_shift, experiment, site, partial(latency_model, site, readings)))
-                   for site in sites)
-    return Prepared(experiment, workload, sites, tuple(pools), mover, hand_over, shifts, encode)
+    prepared = Prepared(experiment, workload, sites, tuple(found[:len(sites)]), readings, hand_over, parts)
+    collect_faults(*[partial(part.meet, prepared) for part in parts])
+    return prepared
 
 
 def with_all_requests(prepared: Prepared, monitor=None, readings: Readings | None = None) -> Prepared:
@@ -117,66 +116,22 @@ def with_all_requests(prepared: Prepared, monitor=None, readings: Readings | Non
 def build(prepared: Prepared, sink, monitor=None, threads: int = 1, serves: tuple[int, int] | None = None):
     """Return the Cluster of an experiment, to be run once.
 
-    sink : receives rows while the cluster runs; its attributes `wants_iterations` etc. select the tables.
+    sink : receives rows while the cluster runs; its `wants_iterations`, `wants_tokens` and `streams` select the tables.
     monitor : called as `monitor(clock_ns, finished) -> bool` every few milliseconds; True stops the run.
     threads : maximum threads to simulate independent replicas.
     serves : first and last replica to simulate, as in `ClusterPlan`; None: all.
     """
-    experiment, upkeep = prepared.experiment, _upkeep(prepared.experiment)
+    experiment = prepared.experiment
     plan = ClusterPlan(
         prepared.pools, front_of(experiment), threads=threads, serves=serves, hand_over=prepared.hand_over,
-        encode=prepared.encode, seed=experiment.seed, give_up_ns=round(experiment.cluster.give_up_after_s * 1e9),
+        seed=experiment.seed, give_up_ns=round(experiment.cluster.give_up_after_s * 1e9),
         give_up_failing_ns=round(experiment.cluster.give_up_failing_after_s * 1e9),
         horizon_ns=None if math.isinf(experiment.horizon_s) else round(experiment.horizon_s * 1e9),
-        keeps_journeys=has_a_gate(experiment.cluster) or bool(upkeep + prepared.mover),
-        keeps_legs=bool(upkeep + prepared.mover),
-        tracks_identity=True if any(failure.kind == "link" for failure in experiment.failures) else None,
-        adds_up=experiment.output.vidur_csv, moves_requests=experiment.cluster.rescheduling is not None,
-        tracer=_tracer(experiment, sink),
-        operations=_sampler(experiment, sink) + prepared.mover + upkeep + _expert_shifts(prepared.shifts))
+        keeps_journeys=has_a_gate(experiment.cluster), adds_up=experiment.output.vidur_csv, parts=prepared.parts)
+    for part in prepared.parts:
+        plan = part.plan(plan, sink)
     recorder = Recorder(sink, sink.wants_iterations, sink.wants_tokens)
     return build_cluster(prepared.workload, plan, Hooks(recorder, monitor))
-
-
-def _sampler(experiment: Experiment, sink) -> tuple:
-    """Return the operation that samples the replicas periodically, in a tuple; empty if no samples are requested."""
-    if not sink.wants_samples:
-        return ()
-    from simulator.engine.operations.sampler import Sampler
-    from simulator.engine.output.row_stream import RowStream
-
-    rows, period_ns = RowStream(records.SAMPLE, sink.samples), max(round(experiment.output.replica_samples_s * 1e9), 1)
-    sink.pending.append(rows.flush)
-    return (lambda fleet, gateways, plan: Sampler(fleet, period_ns, rows),)
-
-
-def _upkeep(experiment: Experiment) -> tuple:
-    """Return the operation that fails and scales replicas, in a tuple; empty if their number is fixed."""
-    failures, scaling = experiment.failures, experiment.autoscaling
-    if not failures and scaling is None:
-        return ()
-    from simulator.engine.operations.upkeep import Upkeep
-
-    return (partial(Upkeep, failures=failures, health=experiment.cluster.health, autoscaling=scaling,
-                    autoscaler=scaling and registry.load("autoscaler", scaling.policy)),)
-
-
-def _mover(experiment: Experiment, sites: tuple[Site, ...]) -> tuple:
-    """Return the operation that migrates requests between replicas, in a tuple; empty without migration."""
-    moving = experiment.cluster.rescheduling
-    if moving is None:
-        return ()
-    refuse_moves_in_lock_step(sites)
-    from simulator.engine.operations.migration import Migration
-    from simulator.engine.operations.move_plan import MovePlan
-
-    plan = MovePlan(
-        tuple(site.named(partial(_port, moving, site)) for site in sites),
-        mode=moving.mode, max_in=moving.max_migrations_in, max_out=moving.max_migrations_out,
-        latency_ns=round(moving.latency_s * 1e9), max_stages=moving.max_stages,
-        last_stage_blocks=moving.last_stage_blocks, rescheduler=registry.load("rescheduler", moving.policy),
-        parameters=moving.parameters, interval_ns=moving.interval_s and round(moving.interval_s * 1e9))
-    return (lambda fleet, gateways, cluster: Migration(fleet, gateways, plan, cluster.seed),)
 
 
 def _hand_over(experiment: Experiment, sites: tuple[Site, ...]):
@@ -228,54 +183,10 @@ def _block_bytes(moving, site: Site, is_apart: bool) -> tuple[float, ...] | None
     return site.group_plan.moved_bytes(site.stored)
 
 
-def _port(moving, site: Site):
-    """Return the links of the replicas of a pool."""
-    from simulator.engine.operations.move_plan import Port
-
-    link = site.kv_link
-    token_bytes = moving.kv_bytes_per_token or (link.bytes_per_token if link else 0.0)
-    outer = (moving.bandwidth_gb_per_s or 0.0) * 1e9 or (link.scaleout_bytes_per_s if link else 0.0)
-    inner = 0.0 if moving.bandwidth_gb_per_s or not link else link.scaleup_bytes_per_s
-    faults = []
-    if moving.mode != "recompute" and site.layer_groups is not None:
-        faults.append(f'cluster.rescheduling.mode: "{moving.mode}" copies the blocks of one block table, and layers '
-                      'here have several: expected "recompute", or engine.disable_hybrid_kv_cache_manager = true where '
-                      "the model allows it")
-    if moving.mode != "recompute" and token_bytes == 0.0:
-        faults.append("cluster.rescheduling.kv_bytes_per_token: missing; expected a number, or [model] and [hardware]")
-    if moving.mode != "recompute" and outer == 0.0:
-        faults.append("cluster.rescheduling.bandwidth_gb_per_s: missing; expected a number, or hardware whose network "
-                      "is known")
-    if faults:
-        raise InputErrors(map(KeyFault, faults))
-    return Port(token_bytes * site.pool.engine.block_size, inner, outer, link.replicas_per_domain if link else 1)
-
-
-def _tracer(experiment: Experiment, sink):
-    """Return the recorder of routing decisions, as a plan has it; None if no decisions are requested."""
-    if not sink.wants_decisions:
-        return None
-    from simulator.engine.gateway.tracer import DecisionTracer
-    from simulator.engine.output.row_stream import RowStream
-
-    decisions, candidates = RowStream(records.DECISION, sink.decisions), RowStream(records.CANDIDATE, sink.candidates)
-    sink.pending += [decisions.flush, candidates.flush]
-    return lambda view, index: DecisionTracer(view, index, experiment.output.decisions, decisions, candidates)
-
-
 def pools_of(experiment: Experiment) -> tuple[PoolFacts, ...]:
     """Return the facts of each pool for the summary; empty without pools."""
-    return tuple(PoolFacts(pool.name, places(pool),
+    return tuple(PoolFacts(pool.name, pool.places,
                            pool.cost_per_hour / pool.topology.data_parallel,
                            pool.topology.node or (pool.hardware.name if pool.hardware else ""),
                            pool.topology.data_parallel)
                  for pool in experiment.all_pools() if experiment.pools)
-
-
-def _expert_shifts(shifts: tuple) -> tuple:
-    """Return the operation that changes the load of experts, in a tuple; empty if the load is constant."""
-    if not any(shifts):
-        return ()
-    from simulator.engine.operations.expert_shifts import ExpertShifts
-
-    return (partial(ExpertShifts, shifts=shifts),)

@@ -1,6 +1,5 @@
 """A pool of replicas, as the engine takes it."""
 from simulator import registry
-from simulator.assembly.encoders import num_replicas
 from simulator.assembly.kernel_notes import kernel_notes
 from simulator.assembly.latency import host_times, latency_model
 from simulator.assembly.ranks import lock_step, ranks_per_choice
@@ -32,7 +31,7 @@ def pool_of(site: Site, readings: Readings, cluster) -> Pool:
         num_gpu_blocks=site.num_gpu_blocks, block_size=site.block_tokens,
         max_model_len=site.max_model_len, enable_prefix_caching=engine.enable_prefix_caching,
         fast_forward=engine.fast_forward, host=host_times(site, model), tier=_tier(site, cluster), name=pool.name,
-        replicas=num_replicas(pool) * ranks, max_replicas=pool.max_replicas and pool.max_replicas * ranks, ranks=ranks,
+        replicas=pool.at_start * ranks, max_replicas=pool.max_replicas and pool.max_replicas * ranks, ranks=ranks,
         ranks_per_choice=ranks_per_choice(pool, per_node), lock_step=rules,
         model=pool.serves, role=pool.role, nodes_per_unit=pool.nodes_per_unit,
         cost_per_hour=pool.cost_per_hour / ranks, accelerators=gpus, layer_groups=site.layer_groups,

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from simulator import registry
 from simulator.config.experiment import Pool
 from simulator.config.layers import Path
+from simulator.config.parts import parts_in
 from simulator.config.words import show
 
 Fault = tuple[Path, str]
@@ -148,21 +149,25 @@ class Agreement(NamedTuple):
                             break
 
 
-@cache
 def rows() -> tuple:
-    """Return the rows of all modules that contribute to the table."""
+    """Return all rows of the table, those of parts last."""
+    return (*_of_modules(), *(row for part in registry.parts() for row in part.conflicts))
+
+
+@cache
+def _of_modules() -> tuple:
     return tuple(row for module in registry.CONFLICTS for row in import_module(module).CONFLICTS)
 
 
 def faults(sections: Mapping[str, Any], missing: object = Unread,
            facts: Iterable[Mapping[str, Any]] = ()) -> Iterator[Fault]:
-    """Yield the faults of all rows of the table.
+    """Yield the faults of the rows of all modules, and of the parts in use.
 
     sections, missing : as `Place` takes them. facts : of each pool; empty: no model has been read.
     """
     numbers, facts = range(len(sections["pools"])) if sections["pools"] else [None], list(facts)
     places = [Place(sections, missing, number, facts[i] if facts else None) for i, number in enumerate(numbers)]
-    for row in rows():
+    for row in (*_of_modules(), *(row for part in parts_in(sections, missing) for row in part.conflicts)):
         yield from row.faults(places)
 
 
