@@ -233,17 +233,17 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     def layer_parameters(self, layer: int) -> int:
         """Count the weights of one layer."""
-        return self._layers([layer], "num_parameters") + self.norms_per_layer * self.norm_parameters
+        return self._layers([layer]) + self.norms_per_layer * self.norm_parameters
 
-    def _layers(self, layers, of_moe: str, of_part: str = "num_parameters") -> int:
+    def _layers(self, layers) -> int:
         # One layer of each kind is counted once: models have few kinds and many layers.
         layer_types, feed_forward_types = self.layer_types, self.feed_forward_types
         kinds = Counter((layer_types[i], feed_forward_types[i]) for i in layers)
         total = 0
         for (layer_type, feed_forward_type), count in kinds.items():
             has_mlp, has_moe = feed_forward_type in ("dense", "both"), feed_forward_type in ("moe", "both")
-            parts = ((self.mixer(layer_type), of_part), (has_mlp and self.mlp, of_part), (has_moe and self.moe, of_moe))
-            total += count * sum(getattr(part, counter)(self.hidden_size) for part, counter in parts if part)
+            parts = self.mixer(layer_type), has_mlp and self.mlp, has_moe and self.moe
+            total += count * sum(part.num_parameters(self.hidden_size) for part in parts if part)
         return total
 
     @property
@@ -254,34 +254,10 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     @property
     def num_parameters(self) -> int:
         """Weights of the decoder, without vision tower and MTP modules."""
-        return self._norms_and_vocabulary + self._layers(range(self.num_layers), "num_parameters")
-
-    @property
-    def num_active_parameters(self) -> int:
-        """Weights that one token uses; the input embedding is counted whole."""
-        return self._norms_and_vocabulary + self._layers(range(self.num_layers), "active_parameters")
-
-    @property
-    def num_matrix_parameters(self) -> int:
-        """Weights of all projections in the layers, subject to quantisation."""
-        return self._layers(range(self.num_layers), "matrix_parameters", "matrix_parameters")
-
-    @property
-    def num_expert_parameters(self) -> int:
-        """Weights of the projections of all routed experts."""
-        if self.moe is None:
-            return 0
-        return self.num_moe_layers * self.moe.num_experts * self.moe.expert.matrix_parameters(self.hidden_size)
+        return self._norms_and_vocabulary + self._layers(range(self.num_layers))
 
     @property
     def mtp_parameters(self) -> int:
         """Weights of MTP modules: each a last layer, a 2-to-1 projection, 3 norms."""
         return self.num_mtp_layers * (
             self.layer_parameters(self.num_layers - 1) + 2 * self.hidden_size ** 2 + 3 * self.norm_parameters)
-
-    @property
-    def published_scope_parameters(self) -> int:
-        """Weights counted the way `published.parameters` counts them."""
-        extra = {"vision": self.vision_parameters, "mtp": self.mtp_parameters}
-        includes = self.published.includes if self.published else ()
-        return self.num_parameters + sum(extra[what] for what in includes)
