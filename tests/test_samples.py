@@ -1,4 +1,6 @@
 """What README.md's command leaves to CI is further samples, and no value of any parameter."""
+from pathlib import Path
+
 import pytest
 
 from support.samples import FEW, GROUP, further
@@ -18,6 +20,8 @@ def kept(samples):
 
 
 PATHS = {("path",): [(f"{number}.json",) for number in range(40)]}
+FILES = {("path",): [(Path(folder, f"{number}.json"),) for folder, count in (("a", 30), ("b", 2))
+                     for number in range(count)]}
 WAYS = {("fast_forward",): [(True,), (False,)]}
 
 
@@ -43,6 +47,12 @@ def test_of_seeds_in_a_row_one_of_a_group_is_kept_and_each_that_stands_alone(nam
     numbers = [sample[names][-1] for sample in samples]
     assert {418, 50153} < set(numbers)
     assert len(numbers) == 100 // GROUP + 2
+
+
+def test_of_files_one_of_a_group_is_kept_and_of_each_folder_one():
+    kept_files = [path for sample in kept(samples_of(FILES, WAYS)) for path in sample[("path",)]]
+
+    assert sorted(path.parent.name for path in kept_files) == ["a"] * (30 // GROUP) + ["b"]
 
 
 def test_few_numbers_in_a_row_are_values():

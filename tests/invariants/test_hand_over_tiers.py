@@ -111,6 +111,7 @@ def test_both_at_once(seed):
     assert_same(fast, serve(data, True)[1])
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 10**6))

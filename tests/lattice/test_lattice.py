@@ -44,6 +44,7 @@ def test_experiments_hold_together_or_are_refused(hunt, first):
     assert accepted >= LEAST_ACCEPTED * (COUNT // GROUPS)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_what_was_mended_stays_so(hunt, path):
     trace = path.with_suffix(".csv")

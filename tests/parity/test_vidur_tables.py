@@ -189,6 +189,7 @@ def training_of(config, tables):
         "max_chunk_tokens": tables.prefill.shape[1] - 1} | {name: asked[name] for name in grid}, Forest.Parameters)
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 @pytest.mark.parametrize("key", sorted(TRAINED))
 def test_trained_tables_are_those_recorded(key):
