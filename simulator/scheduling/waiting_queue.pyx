@@ -100,7 +100,7 @@ cdef class WaitingQueue:
 
     cdef int32_t at(self, int32_t place) noexcept nogil:
         if self._order != FIRST_COME:
-            return self._heap.at(place).row
+            return self._heap.at(place).index
         return self._ring[(self._head + place) & self._mask]
 
     cdef int32_t pop(self) noexcept nogil:

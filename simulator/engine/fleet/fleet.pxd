@@ -3,7 +3,7 @@ from libc.stdint cimport int8_t, int32_t, int64_t
 cimport cython
 
 from simulator.core.event_queue cimport EventQueue
-from simulator.core.finish_heap cimport Finish
+from simulator.core.heap cimport Keyed
 from simulator.core.row_list cimport RowList
 from simulator.core.wake_heap cimport WakeHeap
 from simulator.domain.journey cimport Journey
@@ -31,7 +31,7 @@ cdef struct ReplicaEntry:       # where the cluster finds a replica; 64 bytes
     double queue_token_ns       # the same, per prompt token
     int64_t resolution_ns       # of its latency model; the delay is truncated to whole multiples, 0: rounded
     const Sequence* due         # the decoding sequence that completes first, when the replica was last up to date
-    const Finish* finish        # the finish heap with `due` on top
+    const Keyed* finish         # the finish heap with `due` on top
 
 
 cdef struct FurtherEntry:       # of a replica in a further view: another gateway's, or that of the reports of its ranks

@@ -30,7 +30,7 @@ cdef enum:
 
 cdef inline int32_t due_row(Replica replica) noexcept nogil:
     """Return the row of the decoding request that completes first; 0 if none decodes."""
-    return replica.rank.due().row if replica.rank.finish.size > 0 else 0
+    return replica.rank.due().row if replica.rank.finish.size() > 0 else 0
 
 
 cdef inline int bring_up(Fleet fleet, int32_t index, int64_t until_ns, int64_t horizon_ns) except -1 nogil:
@@ -118,8 +118,8 @@ cdef int let_all_through(Fleet fleet, FrontEnd front, int32_t index, int64_t now
     cdef int64_t i, taken = 0
     cdef int32_t row
     for i in range(front.heap.size):
-        row = <int32_t>(front.heap.entries[i].row & ROW_BITS)
-        if front.heap.entries[i].row >> 32 == fleet._visits[row] and fleet.requests[row].replica == index:
+        row = <int32_t>(front.heap.entries[i].number & ROW_BITS)
+        if front.heap.entries[i].number >> 32 == fleet._visits[row] and fleet.requests[row].replica == index:
             fleet._visits[row] += 1             # the heap entry of its last visit is void now
             fleet.enqueue(row, now_ns)
             taken += 1

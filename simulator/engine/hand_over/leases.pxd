@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
-from simulator.core.slot_heap cimport SlotHeap
+from simulator.core.index_heap cimport IndexHeap
 
 
 cdef enum:
@@ -27,7 +27,7 @@ cdef class Leases:
     cdef int32_t _num_free
     cdef readonly int32_t room          # number of entries
     cdef int64_t _order                 # of the lease that begins next
-    cdef SlotHeap _due                  # leases that are not renewed
+    cdef IndexHeap _due                  # leases that are not renewed
     cdef int32_t* _held                 # [replica] leases on its blocks
     cdef int64_t _lease_ns, _heartbeat_ns, _extension_ns
 

@@ -13,7 +13,7 @@ cimport cython
 
 from simulator.core.errors cimport broken
 from simulator.core.memory cimport resize
-from simulator.core.slot_heap cimport SlotHeap
+from simulator.core.index_heap cimport IndexHeap
 
 
 @cython.final
@@ -28,7 +28,7 @@ cdef class Leases:
         if 0 < heartbeat_ns >= extension_ns > 0 or (heartbeat_ns > 0 and extension_ns == 0):
             raise ValueError(f"a lease would run out between two heartbeats, {extension_ns} ns and {heartbeat_ns} ns")
         self._lease_ns, self._heartbeat_ns, self._extension_ns = lease_ns, heartbeat_ns, extension_ns
-        self._due = SlotHeap()
+        self._due = IndexHeap()
         self._held = <int32_t*>calloc(num_replicas, sizeof(int32_t))
         if self._held == NULL:
             raise MemoryError()

@@ -170,11 +170,11 @@ cdef class Rank:
 
     # Return the member that completes first; without members, of any slot.
     cdef inline const Sequence* due(self) noexcept nogil:
-        return self.scheduler.sequence(self.finish.top_slot() if self.finish.size > 0 else 0)
+        return self.scheduler.sequence(self.finish.top_slot() if self.finish.size() > 0 else 0)
 
     # Return the iterations until the first member is complete, including the one that executes; 0: no members.
     cdef inline int64_t next_complete(self) noexcept nogil:
-        return self.finish.top_iteration() - self.scheduler.iteration + 1 if self.finish.size > 0 else 0
+        return self.finish.top_iteration() - self.scheduler.iteration + 1 if self.finish.size() > 0 else 0
 
     cdef int _take_rounds(self, const RunAhead* run, Rounds* rounds, Pipeline* pipeline, int32_t count) except -1 nogil
     cdef int64_t _token_before_ns(self, const Rounds* rounds, Pipeline* pipeline, int32_t turn) noexcept nogil

@@ -213,7 +213,7 @@ cdef class Rank:
         if self.scheduler.num_groups > 1:
             self._turn_to(self.scheduler.group_in_turn())
             batch.group = self.scheduler.group
-        while self.scheduler.lead > 0 and self.finish.size > 0 and (
+        while self.scheduler.lead > 0 and self.finish.size() > 0 and (
                 self.finish.top_iteration() <= self.scheduler.iteration):
             self._part(self.finish.pop(), now_ns)
         self._form(batch, now_ns)
@@ -284,7 +284,7 @@ cdef class Rank:
         if not batch.stands_still:
             self.scheduler.end()
         num_ended = self.scheduler.iteration - self.scheduler.num_in_flight
-        while self.finish.size > 0 and self.finish.top_iteration() <= num_ended:
+        while self.finish.size() > 0 and self.finish.top_iteration() <= num_ended:
             slot = self.finish.pop()
             if self._is_multi_token:
                 self._fall_out(slot, batch.end_ns)

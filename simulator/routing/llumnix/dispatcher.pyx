@@ -17,7 +17,7 @@ from simulator.routing.llumnix.selectors cimport fill_selector, select
 import numpy as np
 
 from simulator.errors import InputErrors, KeyFault
-from simulator.routing.llumnix.names import INFER_TYPES, metric_code
+from simulator.routing.llumnix.composition import INFER_TYPES, metric_code
 
 
 @cython.final

@@ -6,15 +6,13 @@ cimport cython
 from simulator.core.debug cimport SIM_DEBUG
 from simulator.domain.replica_state cimport DECODE, NEUTRAL, PREFILL
 from simulator.routing.base cimport Router
-from simulator.routing.llumnix.account cimport LocalAccount
-from simulator.routing.llumnix.candidates cimport Candidates
+from simulator.routing.llumnix.account cimport LegCounts, LocalAccount
+from simulator.routing.llumnix.candidates cimport Candidates, note_hits
 from simulator.routing.llumnix.dispatcher cimport Dispatcher
-from simulator.routing.llumnix.leg_counts cimport LegCounts
-from simulator.routing.llumnix.lite_feed cimport LiteFeed
+from simulator.routing.llumnix.filters cimport reserve
+from simulator.routing.llumnix.lite cimport LiteFeed
 from simulator.routing.llumnix.metrics cimport PREDICTED_TPOT, PREDICTED_TTFT, is_less
 from simulator.routing.llumnix.predictor cimport OnlinePredictor
-from simulator.routing.llumnix.prefix cimport note_hits
-from simulator.routing.llumnix.reserved cimport reserve
 from simulator.routing.llumnix.selectors cimport BY_METRICS, SLO_DECODE_ADAPTIVE, SLO_PREFILL_ADAPTIVE, Selector
 from simulator.routing.llumnix.ranking cimport Ranking
 from simulator.routing.llumnix.status cimport StatusFeed
@@ -27,7 +25,7 @@ from msgspec import Meta
 
 from simulator.routing.llumnix.composition import (
     MAX_SECONDS, FailoverDomainName, InferTypeSpec, MetricName, compose, settled)
-from simulator.routing.llumnix.profile_files import read_tables
+from simulator.routing.llumnix.predictor import read_tables
 
 Seconds = Annotated[float, Meta(ge=0, le=MAX_SECONDS)]
 Fraction = Annotated[float, Meta(gt=0, le=100)]

@@ -3,19 +3,19 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from simulator.core.slot_heap import SlotHeap
+from simulator.core.index_heap import IndexHeap
 
 
-def test_the_earliest_slot_is_first_and_of_equals_the_one_that_came_first():
-    heap = SlotHeap()
+def test_the_earliest_index_is_first_and_of_equals_the_one_that_came_first():
+    heap = IndexHeap()
     for order, (slot, time_ns) in enumerate([(3, 20), (1, 10), (2, 10)]):
         heap.move(slot, time_ns, order)
 
     assert heap.first() == (10, 1)
 
 
-def test_a_slot_that_is_moved_keeps_its_order():
-    heap = SlotHeap()
+def test_an_index_that_is_moved_keeps_its_tie():
+    heap = IndexHeap()
     heap.move(0, 10, 0)
     heap.move(1, 5, 1)
     heap.move(1, 10, 9)
@@ -23,14 +23,14 @@ def test_a_slot_that_is_moved_keeps_its_order():
     assert heap.first() == (10, 0)
 
 
-def test_there_is_no_first_slot_of_none():
-    assert SlotHeap().first() is None
+def test_there_is_no_first_of_none():
+    assert IndexHeap().first() is None
 
 
-class SlotHeapMachine(RuleBasedStateMachine):
+class MovesMachine(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
-        self.heap, self.model, self.order = SlotHeap(), {}, 0
+        self.heap, self.model, self.order = IndexHeap(1), {}, 0
 
     @rule(slot=st.integers(0, 12), time_ns=st.integers(0, 6))
     def move(self, slot, time_ns):
@@ -40,8 +40,12 @@ class SlotHeapMachine(RuleBasedStateMachine):
 
     @rule(slot=st.integers(0, 14))
     def drop(self, slot):
-        self.heap.drop(slot)
-        self.model.pop(slot, None)
+        if slot in self.model:
+            self.heap.remove_row(slot)
+            del self.model[slot]
+        else:
+            with pytest.raises(KeyError):
+                self.heap.remove_row(slot)
 
     @invariant()
     def the_first_is_the_least(self):
@@ -50,5 +54,5 @@ class SlotHeapMachine(RuleBasedStateMachine):
         assert self.heap.first() == (first and (first[0], first[2]))
 
 
-TestSlotHeap = pytest.mark.slow(SlotHeapMachine.TestCase)
-TestSlotHeap.settings = settings(max_examples=60, stateful_step_count=40)
+TestMoves = pytest.mark.slow(MovesMachine.TestCase)
+TestMoves.settings = settings(max_examples=60, stateful_step_count=40)
