@@ -16,7 +16,9 @@ PLACES = {"simulator/registry.py": '    "router": Kind("router", "policy", {\n',
           "simulator/registry.py, PARTS": "PARTS = {\n",
           "simulator/domain/columns.py": "REQUESTS = _columns(\n",
           "simulator/results/traits.py": "DERIVED = {\n",
-          "simulator/domain/vllm_versions.py": "router_sees_kv=True)}\n"}
+          "simulator/domain/vllm_versions.py": "router_sees_kv=True)}\n",
+          "simulator/domain/layer_spec.py": "\nATTENTION = {\n",
+          "simulator/config/huggingface/families.py": "FAMILIES = {\n"}
 EXPERIMENT = """
 latency.backend = "linear"
 topology.replicas = 2
@@ -78,6 +80,12 @@ def simulate(tmp_path):
     return simulate
 
 
+def simulator(folder, *arguments):
+    """Run the copy of the package in a folder."""
+    return subprocess.run([sys.executable, "-m", "simulator", *arguments], cwd=folder, capture_output=True, text=True,
+                          env=os.environ | {"PYTHONPATH": str(folder)}, check=False)
+
+
 def test_a_router(follow, tmp_path):
     follow("A router", 2, "a.toml", "--set", 'cluster.routing.policy="first_open"', "--out", "out")
 
@@ -132,3 +140,52 @@ def test_a_part_without_its_keys_is_not_imported(follow, simulate):
     follow("A part", 4, "a.toml", "--out", "out")
     loaded = simulate("import simulator, sys; simulator.run('a.toml'); print(*sys.modules)", module="-c")
     assert not [name for name in loaded.split() if name.startswith("simulator.assembly.parts")]
+
+
+DIFF_LLAMA = {
+    "num_hidden_layers": 8, "hidden_size": 2048, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128,
+    "intermediate_size": 8192, "vocab_size": 32000, "torch_dtype": "bfloat16", "max_position_embeddings": 8192}
+PRICED = 'latency = {backend = "roofline", efficiency = "shares", attention_latency_us = 0}'
+
+
+@pytest.fixture
+def models(tmp_path):
+    """Write experiments with a model of differential attention, and with a model of its shape with plain attention."""
+    for name, architecture in (("plain", "LlamaForCausalLM"), ("diff", "DiffLlamaForCausalLM")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps(DIFF_LLAMA | {"architectures": [architecture]}))
+        (tmp_path / f"{name}.toml").write_text(
+            f'model.config = "{name}"\nhardware.name = "h100-sxm-80gb"\n{PRICED}\n[workload]'
+            + EXPERIMENT.partition("[workload]")[2])
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables/gemm_perf.csv").write_text("gemm_dtype,m,n,k,latency\n")
+
+
+def test_an_attention_kind(follow, models, tmp_path):
+    follow("An attention kind", 4, "list", "router")
+    diff = json.loads(simulator(tmp_path, "fit", "diff.toml", "--json").stdout)["layouts"][0]
+    plain = json.loads(simulator(tmp_path, "fit", "plain.toml", "--json").stdout)["layouts"][0]
+    assert diff["weights_gb"] - plain["weights_gb"] == pytest.approx(8 * 4 * 128 * 2 / 1e9)     # four vectors a layer
+    assert abs(diff["kv_tokens"] - plain["kv_tokens"]) <= 16                                    # equal KV of a token
+
+    # Arithmetic bounds long prompts: q.k over 128 and p.v over 256 elements, in place of 128 and 128.
+    found = [simulator(tmp_path, "predict", f"{name}.toml", "--prefill", "8192").stdout for name in ("diff", "plain")]
+    times = [float(re.search(r"prefill_attention +([\d.,]+)", text)[1].replace(",", "")) for text in found]
+    assert times[0] == pytest.approx(1.5 * times[1])
+
+    done = simulator(tmp_path, "diff.toml", "--out", "out")
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "out/summary.json").read_text())["requests"]["completed"] == 20
+
+
+@pytest.mark.parametrize("latency", [
+    '"operators"\nlatency.path = "tables"', '"trained_physics"', '"step_roofline"', '"crossmodel"',
+    '"forest"\nlatency.compute_file = "a.csv"\nlatency.attention_file = "a.csv"'])
+def test_an_attention_kind_without_a_price_is_refused_by_name(follow, models, tmp_path, latency):
+    file = tmp_path / "diff.toml"
+    file.write_text(file.read_text().replace(PRICED, f"latency.backend = {latency}"))
+    follow("An attention kind", 4, "list", "router")
+
+    done = simulator(tmp_path, "predict", "diff.toml", "--decode", "100")
+    assert done.returncode == 2
+    assert "differential attention" in done.stderr

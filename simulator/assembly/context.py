@@ -4,7 +4,6 @@ from msgspec.structs import replace
 from simulator import registry
 from simulator.domain.deployment import Deployment
 from simulator.domain.efficiency import COLLECTIVE_LATENCY_US, LINK_EFFICIENCY
-from simulator.domain.layer_spec import LatentAttention
 from simulator.domain.parallelism import Parallelism
 from simulator.errors import InputErrors, KeyFault
 
@@ -112,7 +111,7 @@ def with_prompt_parallel(site, model):
         gathers, collective = _gathers(site)
         if collective is None:
             notes.append(f"{name}: gathers of the ranks are priced as bytes over the link and a latency")
-    if deployment is not None and not isinstance(deployment.model.attention, LatentAttention):
+    if deployment is not None and deployment.model.attention.backend != "mla":
         notes.append(LATENT_ALONE)
     if model.knows_kernels:
         notes.append(f"{name}: rows are not padded to the sizes of CUDA graphs")

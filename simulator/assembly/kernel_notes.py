@@ -43,8 +43,7 @@ def sinks_note(deployment: Deployment) -> str:
     0.11.0, gpustack's performance lab; without sinks, and on H100, such runs agree.
     """
     model = deployment.model
-    attentions = (model.attention, model.windowed_attention)
-    if not any(getattr(each, "sinks", False) for each in attentions) or (
+    if not (model.attention.sinks or model.windowed_attention.sinks) or (
             deployment.accelerator.architecture not in WITHOUT_SINKS):
         return ""
     return (f"attention: {model.name} has sinks, for which engines take a Triton kernel on "

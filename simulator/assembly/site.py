@@ -239,13 +239,11 @@ class Site:
     @Fact
     def host_kv(self):
         """Layout of KV blocks for hosts; None: no deployment, or given groups."""
-        from simulator.domain.host_kv import host_kv, host_kv_of_groups  # few experiments have a tier
+        from simulator.domain.host_kv import host_kv  # few experiments have a tier
 
         if self.deployment is None or (self.layer_groups is not None and self.group_plan is None):
             return None
-        if self.group_plan is None:
-            return host_kv(self.deployment, self.pool.engine.block_size)
-        return host_kv_of_groups(self.deployment, self.group_plan)
+        return host_kv(self.deployment, self.pool.engine.block_size, self.group_plan)
 
     def check(self) -> "Site":
         """Work out all facts of the deployment, and return this Site.
