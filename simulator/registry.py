@@ -267,7 +267,7 @@ PARTS = {
     "pools[].role": PartKey("simulator.assembly.parts.encode:Encode", when="encode"),
     "output.replica_samples_s": PartKey("simulator.assembly.parts.samples:Samples", "vidur_csv", 0.0),
     "output.decisions": PartKey("simulator.assembly.parts.decisions:Decisions", "vidur_csv", 0),
-    "cluster.rescheduling": PartKey("simulator.assembly.parts.rescheduling:Rescheduling", "disaggregation"),
+    "cluster.rescheduling": PartKey("simulator.assembly.parts.rescheduling:Migration", "disaggregation"),
     "failures": PartKey("simulator.assembly.parts.upkeep:Upkeep", "workload", ()),
     "autoscaling": PartKey("simulator.assembly.parts.upkeep:Upkeep", "workload"),
     "engine.experts": PartKey("simulator.assembly.parts.expert_shifts:ExpertShifts", "data_parallel"),

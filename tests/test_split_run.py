@@ -34,7 +34,7 @@ def in_parts(prepared, count):
 def finished(experiment, sink, run):
     """Return all that results are made of, as bytes and text."""
     tables = sink.finish(run)
-    told = [tables.requests().tobytes(), tables.replicas().tobytes(), tables.iterations().tobytes()]
+    told = [tables.table(name).tobytes() for name in ("requests", "replicas", "iterations")]
     if experiment.output.token_times:
         told += [part.tobytes() for part in tables.token_times()]
     if run.kv_tiers is not None:

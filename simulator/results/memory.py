@@ -78,9 +78,13 @@ class MemoryTables:
         self._token_times = token_times
         self._streams = streams
 
-    def requests(self) -> np.ndarray:
-        """Return the request table."""
-        return tables.with_text_ids(next(self._request_blocks(len(self._run.workload))))
+    def table(self, name: str) -> np.ndarray:
+        """Return a table by its name in results.h5."""
+        if name == "requests":
+            return tables.with_text_ids(next(self._request_blocks(len(self._run.workload))))
+        known = {"iterations": self._iterations, "replicas": tables.replica_rows(self._run.replicas),
+                 "token_times": self._token_times}
+        return _asked_for((known | self._streams | tables.further(self._run)).get(name), name)
 
     def request(self, row: int) -> np.ndarray:
         """Return one row of the request table."""
@@ -90,17 +94,9 @@ class MemoryTables:
         """Leave out of a pickle the parts that tables do not need and that cannot be pickled."""
         return self.__dict__ | {"_run": replace(self._run, itl_ns=None, parts=())}
 
-    def replicas(self) -> np.ndarray:
-        """Return the replica table."""
-        return tables.replica_rows(self._run.replicas)
-
-    def iterations(self) -> np.ndarray:
-        """Return the iteration table."""
-        return _asked_for(self._iterations, "iterations")
-
     def columns(self, name: str, names: Iterable[str]) -> dict[str, np.ndarray]:
         """Return columns of a table by name; missing columns are left out."""
-        rows = getattr(self, name)()
+        rows = self.table(name)
         return {each: rows[each] for each in names if each in rows.dtype.names}
 
     def column_blocks(self, name: str, names: Iterable[str]) -> Iterator[Columns]:
@@ -108,7 +104,7 @@ class MemoryTables:
         if name == "requests":      # made on use: a block at a time takes less memory
             pieces = self._request_blocks(BLOCK_ROWS)
         else:
-            table = getattr(self, name)()
+            table = self.table(name)
             pieces = (table[first:first + BLOCK_ROWS] for first in range(0, len(table), BLOCK_ROWS))
         for rows in pieces:
             yield {each: rows[each] for each in names if each in rows.dtype.names}
@@ -125,7 +121,7 @@ class MemoryTables:
         if name == "requests":
             return len(self._run.workload)
         try:
-            return len(getattr(self, name)())
+            return len(self.table(name))
         except LookupError:
             return None
 
@@ -142,10 +138,6 @@ class MemoryTables:
     def token_times(self) -> tuple[np.ndarray, np.ndarray]:
         """Return offsets and times in ns."""
         return _asked_for(self._token_times, "token_times")
-
-    def table(self, name: str) -> np.ndarray:
-        """Return another table by its name in results.h5."""
-        return _asked_for(self._streams.get(name, tables.further(self._run).get(name)), name)
 
     def labels(self) -> dict[str, list[str]]:
         """Return the names behind the codes of the request table, by column."""

@@ -57,18 +57,15 @@ class Reader:
         with self._open() as file:
             return dict(file.attrs)
 
-    def requests(self) -> np.ndarray:
-        """Return /requests; ids that are text are returned as text."""
-        return tables.with_text_ids(self._table("requests"))
+    def table(self, name: str) -> np.ndarray:
+        """Return a table; ids of /requests that are text are returned as text."""
+        rows = self._table(name)
+        return tables.with_text_ids(rows) if name == "requests" else rows
 
     def request(self, row: int) -> np.ndarray:
         """Return one row of /requests."""
         with self._dataset("requests") as table:
             return tables.with_text_ids(table[row:row + 1])[0]
-
-    def iterations(self) -> np.ndarray:
-        """Return /iterations."""
-        return self._table("iterations")
 
     def columns(self, name: str, names: Iterable[str]) -> Columns:
         """Return columns of a table by name; missing columns are left out."""
@@ -98,14 +95,6 @@ class Reader:
             if not isinstance(table, h5py.Dataset) or table.dtype.names is None:
                 raise self._fault(f"/{name} is no table of named columns")
             yield table
-
-    def replicas(self) -> np.ndarray:
-        """Return /replicas."""
-        return self._table("replicas")
-
-    def table(self, name: str) -> np.ndarray:
-        """Return another table by its name."""
-        return self._table(name)
 
     def token_times(self) -> tuple[np.ndarray, np.ndarray]:
         """Return offsets and times_ns of /token_times."""

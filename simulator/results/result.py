@@ -50,7 +50,7 @@ class Result:
 
         Fields are those of /requests in results.h5.
         """
-        return self._tables.requests()
+        return self._tables.table("requests")
 
     def request(self, row: int) -> np.ndarray:
         """Return one row of `requests`."""
@@ -62,7 +62,7 @@ class Result:
 
         Fields are those of /iterations in results.h5. LookupError where [output] iterations was false.
         """
-        return self._tables.iterations()
+        return self._tables.table("iterations")
 
     def columns(self, table: str, names: Iterable[str]) -> dict[str, np.ndarray]:
         """Return columns of `requests` or `iterations` alone.
@@ -98,7 +98,7 @@ class Result:
 
         Fields are those of /replicas in results.h5.
         """
-        return self._tables.replicas()
+        return self._tables.table("replicas")
 
     @cached_property
     def token_times(self) -> tuple[np.ndarray, np.ndarray]:

@@ -1,11 +1,13 @@
-"""A part: one feature, with all that config, engine and results need of it, in one file."""
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+"""A part: one feature, as config, engine and results see it."""
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
 
 from simulator.domain.columns import Column
+
+Fault = tuple[tuple, str]       # path of a key, and the message
 
 
 class Rows(NamedTuple):
@@ -26,36 +28,31 @@ class Part:
         gives such a key uses the part.
     columns : columns of /requests, with their unit, meaning, and how those of a prefill leg are merged; an operation
         records their values in `Run.columns`.
-    tables : tables of results.h5.
-    conflicts : rows of config.conflicts with the features that this one does not go with.
+    tables : tables of results.h5. conflicts : rows of config.conflicts, of features that do not go with this one.
     summary_keys : keys of summary.json, dotted as in `results.summary_keys`.
     summary_before : key of summary.json in front of which the entries of `summary` are put; "": at the end.
+
+    `prepare` and `meet` raise InputErrors for faults that need the facts of models and hardware.
     """
 
     keys: ClassVar[Mapping[str, Any]] = {}
     columns: ClassVar[Mapping[str, Column]] = {}
     tables: ClassVar[Mapping[str, Rows]] = {}
+    conflicts: ClassVar[Sequence] = ()
     summary_keys: ClassVar[Mapping[str, Column]] = {}
     summary_before: ClassVar[str] = ""
-    conflicts: ClassVar[Sequence] = ()
 
     def __init__(self, experiment):
         self.experiment = experiment
 
     @staticmethod
-    def unfold(layers) -> list[str]:
-        """Turn short forms of the keys into long ones, and return faults.
-
-        layers : config.layers.Layers of the experiment file.
-        """
-        return []
+    def unfold(layers) -> Iterable[str]:
+        """Turn short forms of keys in Layers into long ones, or return faults."""
+        return ()
 
     @classmethod
-    def faults(cls, sections: Mapping[str, Any], missing: object) -> Iterable[tuple[tuple, str]]:
-        """Yield (path of a key, message) of each contradiction with other keys.
-
-        sections, missing : as in `config.checks.check_all`.
-        """
+    def faults(cls, sections: Mapping[str, Any], missing: object) -> Iterable[Fault]:
+        """Yield contradictions with other keys; parameters as in `checks.check_all`."""
         return ()
 
     def pool(self, pool):
@@ -63,39 +60,17 @@ class Part:
         return pool
 
     def prepare(self, sites: tuple) -> None:
-        """Work out facts that depend on the experiment alone.
-
-        sites : assembly.site.Site of each pool.
-
-        Raises
-        ------
-        InputErrors
-            Faults that need the facts of models and hardware.
-        """
+        """Work out facts that depend on the experiment alone, and its Sites."""
 
     def meet(self, prepared) -> None:
-        """Work out facts that depend on pools and requests.
+        """Work out facts that depend on the pools of a Prepared, and its requests."""
 
-        prepared : assemble.Prepared.
-
-        Raises
-        ------
-        InputErrors
-            As `prepare`.
-        """
-
-    def repeated(self, replicas: int, span_s: float) -> Iterator[tuple[str, float, str]]:
-        """Yield key, number and name of repeated rows or events, as a lower bound.
-
-        span_s : time during which requests arrive.
-        """
-        return iter(())
+    def repeated(self, replicas: int, span_s: float) -> Iterable[tuple[str, float, str]]:
+        """Yield key, least number and name of rows or events repeated within span_s."""
+        return ()
 
     def plan(self, plan, sink):
-        """Return the ClusterPlan with what this part adds to it.
-
-        sink : receives the rows of the run, see `assemble.build`.
-        """
+        """Return the plan with this part; `sink` : as in `assemble.build`."""
         return replace(plan, operations=(*plan.operations, *self.operations(sink)))
 
     def operations(self, sink) -> tuple[Callable, ...]:
@@ -107,11 +82,9 @@ class Part:
         return ()
 
     def listener(self, is_of_window: bool):
-        """Return a receiver of iterations; None: the part needs none.
+        """Return a receiver of rows of `records.ITERATION`; None: none is needed.
 
-        Its `append` is called with rows of `records.ITERATION` during the run.
-
-        is_of_window : only a part of the run may be measured.
+        is_of_window : only a section of the run may be measured.
         """
         return None
 
@@ -122,7 +95,6 @@ class Part:
     def summary(self, run, summary: dict) -> dict:
         """Return entries of summary.json; "diagnosis": further remarks.
 
-        run : the finished Run; `results.measured.measured_part` returns its measured requests. summary : all other
-        entries.
+        run : the whole Run; `results.measured.measured_part` returns its measured requests. summary : other entries.
         """
         return {}

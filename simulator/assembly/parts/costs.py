@@ -9,7 +9,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from simulator import registry
-from simulator.assembly.parts.base import Part
+from simulator.assembly.parts.base import Fault, Part
 from simulator.config.experiment import Experiment, Pool
 from simulator.config.layers import Layers, Path, Source, read_toml
 from simulator.core.paths import special
@@ -21,7 +21,6 @@ from simulator.results.money import Bill, PricedPool, cost_of
 from simulator.results.power_meter import Metered, PowerMeter
 from simulator.results.summary_keys import below, keys_of
 
-Fault = tuple[Path, str]
 TABLES = ("prices", "power", "carbon", "electricity")
 LISTS = ("prices", "power")     # tables that may be given as the name of a file
 DATED = ("prices", "carbon", "electricity")
@@ -88,7 +87,6 @@ class Costs(Part):
 
     @classmethod
     def faults(cls, sections: Mapping[str, Any], missing: object) -> Iterator[Fault]:
-        """See Part."""
         if any(sections[name] is missing for name in TABLES):
             return
         places = {("pools", i): pool for i, pool in enumerate(sections["pools"])}
@@ -114,7 +112,6 @@ class Costs(Part):
         return replace(pool, cost_per_hour=price.per_gpu_hour * pool.topology.accelerators)
 
     def listener(self, is_of_window: bool) -> PowerMeter | None:
-        """See Part."""
         self.is_listening, power = True, power_of(self.experiment)
         self.meter = power and PowerMeter(
             tuple(map(_metered, self.experiment.all_pools())), power.starts_at_hour, is_of_window)

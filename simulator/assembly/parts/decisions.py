@@ -31,7 +31,6 @@ class Decisions(Part):
     totals: DecisionTotals | None = None
 
     def plan(self, plan, sink):
-        """See Part."""
         if "decisions" not in sink.streams:
             return plan
         from simulator.engine.gateway.tracer import DecisionTracer
@@ -49,5 +48,4 @@ class Decisions(Part):
         sink.append("decisions", rows)
 
     def summary(self, run, summary: dict) -> dict:
-        """See Part."""
         return {} if self.totals is None else {"decisions": self.totals.summary(len(run.replicas))}

@@ -8,7 +8,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from simulator import registry
-from simulator.assembly.parts.base import Part, Rows
+from simulator.assembly.parts.base import Fault, Part, Rows
 from simulator.assembly.site import Site
 from simulator.config.experiment import Section
 from simulator.config.layers import Path
@@ -21,7 +21,6 @@ from simulator.results.measured import measured_part
 from simulator.results.summary_keys import COSTS, DISTRIBUTION, below, keys_of
 from simulator.results.tables import without_spare
 
-Fault = tuple[Path, str]
 # Keys that have an effect in an encode pool, and in its tables. Other keys must equal the experiment's.
 POOL_KEYS = {"name", "replicas", "serves", "role", "infer_type", "cost_per_hour"}
 ENGINE_KEYS = {"max_num_seqs", "max_num_batched_tokens", "encoder"}
@@ -32,7 +31,7 @@ WHY = "an encode pool has encoders alone: no tokens, no KV, and no"
 ABSENT = 'there is no pool with role = "encode"'
 
 
-class Routing(Section, kw_only=True):
+class EncodeRouting(Section, kw_only=True):
     """Choice of an item's encode replica, [cluster.encode], with the router's keys."""
 
     policy: Annotated[str, Meta(description=(
@@ -47,7 +46,7 @@ class Encode(Part):
     keys = {
         "embeddings": Annotated[Embeddings | None, Meta(description=(
             "transfer of embeddings from encode pools to the replicas of prompts; required with encode pools"))],
-        "cluster.encode": Annotated[Routing | None, Meta(description=(
+        "cluster.encode": Annotated[EncodeRouting | None, Meta(description=(
             "choice of the encode replica of an item, with the keys of its router; absent: round robin"))]}
     tables = {"encode_jobs": Rows(without_spare(records.ENCODE_JOB), ABSENT)}
     summary_before = "itl_ms"
@@ -73,7 +72,6 @@ class Encode(Part):
 
     @classmethod
     def faults(cls, sections: Mapping[str, Any], missing: object) -> Iterator[Fault]:
-        """See Part."""
         pools = sections["pools"]
         encode = [i for i, pool in enumerate(pools) if pool.role == "encode"]
         embeddings, cluster = sections["embeddings"], sections["cluster"]
@@ -98,7 +96,6 @@ class Encode(Part):
                 yield from (((("pools", i, *path)), message) for path, message in _consumer(pool, by))
 
     def prepare(self, sites: tuple) -> None:
-        """See Part."""
         from simulator.engine.encoders.plan import EncodePlan
 
         moved, chosen = self.experiment.embeddings, self.experiment.cluster.encode
@@ -114,17 +111,14 @@ class Encode(Part):
         return replace(super().plan(plan, sink), keeps_journeys=True, models_with_embeddings=models)
 
     def operations(self, sink) -> tuple:
-        """See Part."""
         from simulator.engine.encoders.build import encoders_before
 
         return (partial(encoders_before, self.settings),)
 
     def events(self, run, window) -> Iterable[str]:
-        """See Part."""
         return encode_events(run, window)
 
     def summary(self, run, summary: dict) -> dict:
-        """See Part."""
         done, measured = run.records["encode"], run.workload.measured
         return metrics_of(done if measured is None else done.of(measured), measured_part(run), run) | {
             "cost_by_node": with_costs(summary["cost_by_node"], run)}

@@ -20,12 +20,10 @@ class ExpertShifts(Part):
     shifts = ()
 
     def meet(self, prepared) -> None:
-        """See Part."""
         self.shifts = tuple(site.named(partial(_shift, self.experiment, site, partial(
             latency_model, site, prepared.readings))) for site in prepared.sites)
 
     def operations(self, sink) -> tuple:
-        """See Part."""
         if not any(self.shifts):
             return ()
         from simulator.engine.operations import expert_shifts

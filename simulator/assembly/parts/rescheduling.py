@@ -7,17 +7,16 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from simulator import registry
-from simulator.assembly.parts.base import Part
+from simulator.assembly.parts.base import Fault, Part
 from simulator.assembly.ranks import refuse_moves_in_lock_step
 from simulator.config.experiment import Count, Section
 from simulator.config.hand_over import kv_of
-from simulator.config.layers import Path
 from simulator.errors import InputErrors, KeyFault
 
 KEY = "cluster.rescheduling"
 
 
-class Table(Section, kw_only=True):
+class Rescheduling(Section, kw_only=True):
     """Migration of requests, [cluster.rescheduling], with the rescheduler's keys."""
 
     policy: Annotated[str, Meta(description="rescheduler that chooses requests and their new replicas")] = "rebalance"
@@ -41,25 +40,23 @@ class Table(Section, kw_only=True):
     parameters: Annotated[Any, Meta(extra={"kind": "rescheduler"})]
 
 
-class Rescheduling(Part):
+class Migration(Part):
     """Migration of requests between replicas."""
 
-    keys = {KEY: Annotated[Table | None, Meta(description="migration of requests between replicas; absent: none")]}
+    keys = {KEY: Annotated[Rescheduling | None, Meta(description=(
+        "migration of requests between replicas; absent: none"))]}
     ports = ()
 
     @classmethod
-    def faults(cls, sections: Mapping[str, Any], missing: object) -> Iterator[tuple[Path, str]]:
-        """See Part."""
+    def faults(cls, sections: Mapping[str, Any], missing: object) -> Iterator[Fault]:
         return _copied_blocks(sections["cluster"].rescheduling, sections["pools"])
 
     def prepare(self, sites: tuple) -> None:
-        """See Part."""
         refuse_moves_in_lock_step(sites)
         moving = self.experiment.cluster.rescheduling
         self.ports = tuple(site.named(partial(_port, moving, site)) for site in sites)
 
     def repeated(self, replicas: int, span_s: float) -> Iterator[tuple[str, float, str]]:
-        """See Part."""
         if interval_s := self.experiment.cluster.rescheduling.interval_s:
             yield f"{KEY}.interval_s", span_s / interval_s, "decisions"
 
@@ -68,8 +65,7 @@ class Rescheduling(Part):
         return replace(super().plan(plan, sink), keeps_journeys=True, keeps_legs=True, moves_requests=True)
 
     def operations(self, sink) -> tuple:
-        """See Part."""
-        from simulator.engine.operations.migration import Migration
+        from simulator.engine.operations import migration
         from simulator.engine.operations.move_plan import MovePlan
 
         moving = self.experiment.cluster.rescheduling
@@ -78,7 +74,7 @@ class Rescheduling(Part):
             latency_ns=round(moving.latency_s * 1e9), max_stages=moving.max_stages,
             last_stage_blocks=moving.last_stage_blocks, rescheduler=registry.load("rescheduler", moving.policy),
             parameters=moving.parameters, interval_ns=moving.interval_s and round(moving.interval_s * 1e9))
-        return (lambda fleet, gateways, cluster: Migration(fleet, gateways, plan, cluster.seed),)
+        return (lambda fleet, gateways, cluster: migration.Migration(fleet, gateways, plan, cluster.seed),)
 
 
 def _port(moving, site):
@@ -104,7 +100,7 @@ def _port(moving, site):
     return Port(token_bytes * site.pool.engine.block_size, inner, outer, link.replicas_per_domain if link else 1)
 
 
-def _copied_blocks(rescheduling, pools) -> Iterator[tuple[Path, str]]:
+def _copied_blocks(rescheduling, pools) -> Iterator[Fault]:
     """Refuse rescheduling that copies KV blocks between pools with different block layouts."""
     if rescheduling.mode == "recompute":
         return

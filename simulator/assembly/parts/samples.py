@@ -20,11 +20,9 @@ class Samples(Part):
     tables = {TABLE: Rows(without_spare(records.SAMPLE), f"[output] {KEY.partition('.')[2]} was 0", grows=True)}
 
     def repeated(self, replicas: int, span_s: float) -> Iterator[tuple[str, float, str]]:
-        """See Part."""
         yield KEY, replicas * span_s / max(self.experiment.output.replica_samples_s, 1e-9), "rows"
 
     def operations(self, sink) -> tuple:
-        """See Part."""
         if TABLE not in sink.streams:
             return ()
         from simulator.engine.operations.sampler import Sampler

@@ -8,15 +8,12 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from simulator import registry
-from simulator.assembly.parts.base import Part, Rows
-from simulator.config.layers import Path
+from simulator.assembly.parts.base import Fault, Part, Rows
 from simulator.domain import records
 from simulator.domain.autoscaling import Autoscaling
 from simulator.domain.failures import Failure
 from simulator.errors import did_you_mean
 from simulator.results.tables import without_spare
-
-Fault = tuple[Path, str]
 
 
 class Upkeep(Part):
@@ -29,7 +26,6 @@ class Upkeep(Part):
 
     @classmethod
     def faults(cls, sections: Mapping[str, Any], missing: object) -> Iterator[Fault]:
-        """See Part."""
         failures, scaling, pools = sections["failures"], sections["autoscaling"], sections["pools"]
         yield from _failed_pools(() if failures is missing else failures, pools)
         if scaling not in (None, missing) and scaling.max_replicas is not None and sections["topology"] is not missing:
@@ -41,7 +37,6 @@ class Upkeep(Part):
         return pool if pool.role == "encode" else replace(pool, max_replicas=pool.max_replicas or most)
 
     def repeated(self, replicas: int, span_s: float) -> Iterator[tuple[str, float, str]]:
-        """See Part."""
         for i, failure in enumerate(self.experiment.failures):
             if failure.mtbf_s is not None:
                 cycle_s = failure.mtbf_s + (failure.mttr_s or failure.duration_s or math.inf)
@@ -57,7 +52,6 @@ class Upkeep(Part):
                        tracks_identity=True if loses_links else plan.tracks_identity)
 
     def operations(self, sink) -> tuple:
-        """See Part."""
         from simulator.engine.operations import upkeep
 
         failures, scaling = self.experiment.failures, self.experiment.autoscaling
