@@ -15,7 +15,8 @@ BARE_SIZE = re.compile(r"\b\d+(?:\.\d+)?[kKmMgGtT]\b")
 QUOTED = re.compile(r'("(?:[^"\\]|\\.)*")')
 OBJECT = re.compile(r"(?s)^\s*{.*}\s*$")
 CAUSES = (("unrecognized arguments", "unknown flag"), ("ambiguous option", "ambiguous flag"),
-          ("invalid choice", "not a choice"), ("expected", "missing value"))
+          ("invalid choice", "not a choice"), ("expected one argument", "missing value"),
+          ("expected at least one argument", "missing value"))
 # Flags of earlier versions, and their last meaning. vLLM, release notes of 0.9 to 0.32.
 GONE = {
     "max_num_partial_prefills": "prompts prefilled at once",
