@@ -110,9 +110,9 @@ def _run(options: argparse.Namespace) -> int:
     if not options.quiet:
         print(f"{coloured(summary_table(result.summary), sys.stdout)}\n\nresults in {out}")
     if options.report:
-        told = _study("report").write_page(out, options.quiet)
+        page = _study("report").write_page(out, options.quiet)
         if not options.quiet:
-            print(f"report in {told}")
+            print(f"report in {page}")
     for note in [*notes(result.summary), *aged(result.summary, date.today())]:
         print(coloured(f"warning: {note}", sys.stderr), file=sys.stderr)
     if result.stands_still:
@@ -150,11 +150,10 @@ def _validate(options: argparse.Namespace) -> int:
     with faults_of(options.experiment):
         prepared = prepare(experiment)
         build(prepared, NO_SINK)                # policies read their files
-    for pool, site in zip(experiment.all_pools(), prepared.sites, strict=True):
-        prefix = f"pools.{pool.name}." if experiment.pools else ""
+    for site in prepared.sites:
         for key in ("max_model_len", "num_gpu_blocks"):     # comments: they are no part of the experiment
-            if getattr(pool.engine, key) is None:
-                print(f"# derived: {prefix}engine.{key} = {getattr(site, key)}")
+            if getattr(site.pool.engine, key) is None:
+                print(f"# derived: {site.prefix}engine.{key} = {getattr(site, key)}")
         for line in site.explain():
             print(f"#   {line}")
     print(resolved_toml(experiment), end="")
@@ -309,8 +308,8 @@ def _report(error: BaseException) -> int:
         traceback.print_exception(error)
     if isinstance(error, OSError) and error.errno in OutputError.ERRNOS:
         _discard_output()
-        told = error if isinstance(error, OutputError) else OutputError(error.filename or "output", error)
-        print(told, file=sys.stderr)
+        fault = error if isinstance(error, OutputError) else OutputError(error.filename or "output", error)
+        print(fault, file=sys.stderr)
         return PROGRAM_FAULT
     if blamed := registry.blame(error):
         print(f"simulator: {blamed}\nSIM_TRACEBACK=1 shows the way there.", file=sys.stderr)

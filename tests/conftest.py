@@ -17,6 +17,13 @@ settings.load_profile("repeatable")
 RECURSION_LIMIT = sys.getrecursionlimit()
 
 
+@pytest.hookimpl(tryfirst=True)         # before -m is heeded
+def pytest_collection_modifyitems(items):
+    from support.samples import leave_to_ci
+
+    leave_to_ci(items)
+
+
 @pytest.fixture(autouse=True)
 def usual_recursion_limit():
     """Put the recursion limit back that hypothesis raises: above it, text nested a thousandfold ends the process."""

@@ -1,6 +1,4 @@
 """Expert placement and exchange of [engine.experts], as latency backends and the engine take them."""
-import math
-
 from msgspec.structs import replace
 
 from simulator.config.experiment import Experiment
@@ -83,38 +81,3 @@ def expert_pricing(experiment: Experiment, deployment: Deployment | None, arrang
             f'engine.experts.dbo.enabled: expected false with all2all_backend = "{GATHER}", found true: vLLM splits '
             'batches with "deepep_high_throughput" and "deepep_low_latency" alone')])
     return ExpertPricing(load=timeline.load_of(arrangement or Arrangement()), all2all_backend=backend, dbo=experts.dbo)
-
-
-def expert_shift(experiment: Experiment, pool, site, make):
-    """Return the ShiftPlan of a pool's expert loads; None: they are constant.
-
-    site : assemble.Site of the pool.
-    make : arrangement -> LatencyModel.
-
-    Raises
-    ------
-    InputErrors
-        The load of experts cannot change in this experiment.
-    """
-    if pool.engine.experts is None or not pool.engine.experts.changes:
-        return None
-    from simulator.engine.operations.shift_plan import ShiftPlan  # imported only when needed
-    from simulator.latency.roofline.costs import link_bytes_per_s
-
-    timeline = ExpertTimeline(site.deployment)
-    faults = []
-    if any(failure.kind == "slow" for failure in experiment.failures):
-        faults.append('expected no eplb and no popularity.drift_steps with failures of kind "slow": both change how '
-                      "long iterations of a replica take")
-    try:
-        link = link_bytes_per_s(site.deployment, site.deployment.parallelism.expert_ranks)
-    except ValueError as error:
-        link = 0.0
-        if pool.engine.experts.eplb is not None:
-            faults.append(f"eplb moves weights between accelerators: {error}")
-    if faults:
-        raise InputErrors([KeyFault(f"engine.experts: {fault}") for fault in faults])
-    eplb = pool.engine.experts.eplb
-    return ShiftPlan(
-        timeline, make,
-        lambda number: math.ceil(timeline.moved_bytes(number) / link * 1e9), eplb is not None and eplb.use_async)

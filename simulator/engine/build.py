@@ -12,13 +12,14 @@ from simulator.domain import records
 from simulator.domain.acceptance import Acceptance
 from simulator.engine.accepting import grammar_drafts_of, new_acceptance
 from simulator.engine.cluster import Cluster
-from simulator.engine.encoders.build import encoders_before
 from simulator.engine.fleet.fleet import Fleet
 from simulator.engine.fleet.live_view import LiveView
 from simulator.engine.gateway.gateway import Gateway
 from simulator.engine.hand_over.build import hand_over_between, new_transfers, with_prefill_legs
 from simulator.engine.hand_over.plan import Ways
 from simulator.engine.hand_over.tier import RemoteTier
+from simulator.engine.operations.base import Operation
+from simulator.engine.operations.python_calls import PythonCalls
 from simulator.engine.output.legs import LegBook
 from simulator.engine.output.recorder import Recorder
 from simulator.engine.plan import ClusterPlan, GatewayPlan, Hooks, Pool
@@ -119,7 +120,7 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
         workload=workload, content=Content(legs, _prompts_return(plan)), recorder=hooks.recorder,
         observer=hooks.observer, monitor=hooks.monitor, departures=departures, gate=gates[0], plan=plan,
         horizon_ns=plan.horizon_ns,
-        journeys=_journeys(len(legs)) if plan.keeps_journeys or plan.hand_over or plan.encode else None,
+        journeys=_journeys(len(legs)) if plan.keeps_journeys or plan.hand_over else None,
         legs=LegBook(len(legs)) if plan.keeps_legs or plan.hand_over else None,
         tier_use=np.zeros(len(legs), records.TIER_USE) if any(pool.tier for pool in plan.pools) else None,
         encoded_tokens=_encoded_tokens(plan, len(legs)),
@@ -137,8 +138,7 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
         gateways, hand_over = hand_over_between(
             fleet, gateways, plan, [*_seats(plan.pools)], partial(_gateway, fleet=fleet, plan=plan, shared=shared))
         operations.append(hand_over)
-    operations += encoders_before(gateways[:plan.num_models], fleet, plan)
-    operations += [make(fleet, gateways, plan) for make in plan.operations]
+    operations += _operations(fleet, gateways, plan)
     source = Trace(workload) if workload.script is None else Scripted(
         workload, hooks.recorder, gates[0].last_tokens)
     coupled = plan.coupled or not source.is_fixed or bool(shared.stores) or any(pool.marches for pool in plan.pools)
@@ -149,6 +149,13 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
     if plan.hand_over or not source.is_fixed:
         fleet.act_in_halves()
     return Cluster(fleet, gateways, gateway_of, operations, source, shared)
+
+
+def _operations(fleet: Fleet, gateways: list[Gateway], plan: ClusterPlan) -> list[Operation]:
+    """Return the operations of a plan; those that are written in Python are the last, as a single one."""
+    made = [make(fleet, gateways, plan) for make in plan.operations]
+    called = [each for each in made if not isinstance(each, Operation)]
+    return [each for each in made if isinstance(each, Operation)] + ([PythonCalls(fleet, called)] if called else [])
 
 
 def _open_front_ends(fleet: Fleet, plan: ClusterPlan) -> None:
@@ -172,13 +179,8 @@ def _delivery(pool: Pool, workload, recorder: Recorder, departures: Departures, 
 
 def _encoded_tokens(plan: ClusterPlan, num_requests: int) -> np.ndarray | None:
     """Return the array that counts embeddings of each request; None: no pool encodes."""
-    encodes = plan.encode is not None or any(pool.scheduler.facts(pool.parameters).encodes for pool in plan.pools)
+    encodes = plan.models_with_embeddings or any(pool.scheduler.facts(pool.parameters).encodes for pool in plan.pools)
     return np.zeros(num_requests, np.int64) if encodes else None
-
-
-def _fetches_items(pool: Pool, plan: ClusterPlan) -> bool:
-    """Return whether encoder replicas encode the items of the prompts that a pool computes."""
-    return plan.encode is not None and any(each.model == pool.model for each in plan.encode.pools)
 
 
 def _prepare(recorder: Recorder, plan: ClusterPlan, num_requests: int) -> None:
@@ -244,7 +246,7 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, workload, delivery:
             num_stages=pool.latency.num_stages, tier=tier,
             request_ids=workload.request_ids, labels=workload.labels, seed=plan.seed, items=workload.items,
             encoded_tokens=shared.encoded_tokens, grammar_drafts=new_grammar_drafts(),
-            fetches_items=_fetches_items(pool, plan), behind_server=pool.behind_server)
+            fetches_items=pool.model in plan.models_with_embeddings, behind_server=pool.behind_server)
         rank = Rank(index, _scheduler(pool, context), setup, (index - first) % pool.ranks)
         replicas.append(Replica(index, rank, pool.latency, setup))
     if pool.marches:

@@ -30,6 +30,7 @@ from itertools import zip_longest
 import numpy as np
 
 from simulator.domain import records
+from simulator.domain.columns import REQUESTS, folded
 from simulator.domain.run import Run
 from simulator.engine.diagnosis import describe_standstill, diagnose, diagnose_gateways, pool_cuts
 from simulator.engine.lanes import lanes_for, why_no_lanes
@@ -191,10 +192,12 @@ cdef class Cluster:
                   kv_allocation_failures=sum(
                       replica.scheduler.allocation_failures() for replica in self.replicas),
                   executions=self._recorder.executions and self._recorder.executions.table,
-                  tier_use=self._tier_use, encoded_tokens=self._encoded_tokens,
-                  limits=self._limits())
+                  columns=self._columns(), limits=self._limits(), parts=self._plan.parts)
         for operation in self.operations:
             operation.report(run)
+        described = REQUESTS | {name: column for part in run.parts for name, column in part.columns.items()}
+        run.columns = {name: folded(values, len(self.workload), described[name].merge)
+                       for name, values in run.columns.items()}
         return run
 
     def _forget_behind_horizon(self):
@@ -552,6 +555,12 @@ cdef class Cluster:
             for name, value in ({"replica": index} | row).items():
                 table[i][name] = value
         return table
+
+    def _columns(self):
+        """Return the columns of /requests that replicas filled in, with values for prefill legs."""
+        names = () if self._tier_use is None else self._tier_use.dtype.names
+        encoded = {} if self._encoded_tokens is None else {"encoded_tokens": self._encoded_tokens}
+        return {name: self._tier_use[name] for name in names} | encoded
 
     def _adapters(self):
         """Return how often LoRA adapters were loaded, by all replicas; None: no scheduler tracks them."""

@@ -6,16 +6,12 @@ from msgspec.structs import replace
 
 from simulator.domain.deployment import Deployment
 from simulator.domain.facts import load_accelerator, load_model, names
-from simulator.domain.layer_spec import (
-    GatedDeltaNet,
-    Indexer,
-    LatentAttention,
-    LightningAttention,
-    Mamba2,
-    Mlp,
-    Moe,
-    MultiHeadAttention,
-)
+from simulator.domain.layers.gated_delta_net import GatedDeltaNet
+from simulator.domain.layers.latent import Indexer, LatentAttention
+from simulator.domain.layers.lightning import LightningAttention
+from simulator.domain.layers.mamba2 import Mamba2
+from simulator.domain.layers.multi_head import MultiHeadAttention
+from simulator.domain.layers.networks import Mlp, Moe
 from simulator.domain.model_spec import ModelSpec
 from simulator.domain.parallelism import Parallelism
 

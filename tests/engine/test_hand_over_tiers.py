@@ -57,7 +57,7 @@ def test_both_replicas_store_a_prompt_and_take_no_longer_for_it():
 
     assert outcome.token_ms[0] == [84, 94, 104]
     assert of_hosts(outcome, "stored_chunks") == [4, 4]
-    assert outcome.run.tier_use.tolist() == [(0, 128)]
+    assert [each.tolist() for each in outcome.run.columns.values()] == [[0], [128]]
 
 
 def test_outputs_are_stored_where_they_are_generated():
@@ -78,7 +78,7 @@ def test_a_prefill_replica_loads_a_known_prompt_and_the_decode_replica_gets_it_f
     assert outcome.token_ms[2] == [688]
     assert (of_hosts(outcome, "loaded_chunks"), of_hosts(outcome, "stored_chunks")) == ([4, 0], [23, 23])
     assert outcome.requests["cached_tokens"].tolist() == [0, 0, 63]
-    assert outcome.run.tier_use["loaded_tokens"].tolist() == [0, 0, 64]
+    assert outcome.run.columns["loaded_tokens"].tolist() == [0, 0, 64]
     assert outcome.legs[["role", "cached_tokens", "external_tokens"]].tolist()[-2:] == [(1, 0, 63), (2, 0, 63)]
 
 
@@ -149,4 +149,4 @@ def test_only_one_of_the_two_may_have_a_host(role):
     outcome = run(plain_workload(0, 64, 3), tier={role: host()})
 
     assert outcome.token_ms[0] == [84, 94, 104]
-    assert outcome.run.tier_use.tolist() == [(0, 64)]
+    assert [each.tolist() for each in outcome.run.columns.values()] == [[0], [64]]

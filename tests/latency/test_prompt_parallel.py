@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 import simulator
 from simulator.collective.busbw.model import Busbw
-from simulator.domain.layer_spec import Indexer
+from simulator.domain.layers.latent import Indexer
 from simulator.domain.memory_plan import plan
 from simulator.latency.around.prompt_costs import prompt_gathers
 from simulator.latency.around.prompts import PromptParallel

@@ -12,6 +12,7 @@ from simulator.domain import records
 from simulator.domain.layer_groups import LayerGroup, LayerGroups
 from simulator.domain.protocols import HABITS
 from simulator.engine.build import build
+from simulator.engine.encoders.build import encoders_before
 from simulator.engine.hand_over.plan import HandOverPlan, Pair, Port
 from simulator.engine.operations.upkeep import Upkeep
 from simulator.engine.output.recorder import Recorder
@@ -67,12 +68,13 @@ class _Sink:
 
 
 def serve(workload, roles=("prefill", "decode"), *, parameters=None, latency=None, plan=None, cache=(), tier=None,
-          observer=None, scheduler=None, **given):
+          observer=None, scheduler=None, encode=None, **given):
     """Run a workload on a pool for each role; return its Outcome.
 
     roles : of each pool; or (role, replicas). plan : fields of HandOverPlan. cache : fields of Pool, of all.
     tier : makes the KV tier of a replica; or {role: one that does}. observer : sees every batch, with the `cluster`
-    that it is given. given : of ClusterPlan. scheduler : None: that of the parameters.
+    that it is given. given : of ClusterPlan. encode : EncodePlan; None: no encode pools. scheduler : None: that of the
+    parameters.
     """
     scheduler = scheduler or (scheduler_of(parameters) if parameters else Vllm)
     roles = [(role, 1) if isinstance(role, str) else role for role in roles]
@@ -87,6 +89,9 @@ def serve(workload, roles=("prefill", "decode"), *, parameters=None, latency=Non
              if one != "decode" and other != "prefill"}
     settings = HandOverPlan(**{"ports": (LINK,) * len(pools), "pairs": pairs, "prefill_front": FRONT,
                                "decode_front": FRONT} | (plan or {}))
+    if encode is not None:
+        given |= {"operations": (partial(encoders_before, encode), *given.get("operations", ())),
+                  "models_with_embeddings": frozenset(pool.model for pool in encode.pools), "keeps_journeys": True}
     sink, made = _Sink(), replace(workload, requests=workload.requests.copy())
     cluster = build(made, ClusterPlan(pools, FRONT, **{"hand_over": settings} | given),
                     Hooks(recorder=Recorder(sink, iterations=True, tokens=True), observer=observer))

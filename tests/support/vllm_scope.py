@@ -135,7 +135,8 @@ def encodes(description):
 def plain(description):
     """Return a scenario that `missing` lets pass in the words that the engine knows."""
     options = {key: value for key, value in description["options"].items() if key in KNOWN}
-    if limits_adapters(description):
+    are_limited = limits_adapters(description)
+    if are_limited:
         options["max_loras"] = description["options"]["max_loras"]
     if encodes(description):
         options |= {key: description["options"][key] for key in OF_ENCODERS if key in description["options"]}
@@ -149,7 +150,7 @@ def plain(description):
     requests = []
     for request in description["requests"]:
         kept = {key: value for key, value in request.items() if key in REQUEST_KEYS - {"lora"}}
-        if limits_adapters(description):
+        if are_limited:
             kept["lora"] = adapters[request["id"]]
         elif any(adapters.values()):
             kept["prompt"] = [renamed for piece in request["prompt"]

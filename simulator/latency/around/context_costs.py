@@ -12,7 +12,6 @@ import msgspec
 from msgspec.structs import replace
 
 from simulator.domain.deployment import Deployment
-from simulator.domain.layer_spec import LatentAttention
 from simulator.latency.roofline.costs import link_bytes_per_s
 
 LSE_BYTES = 4                   # of the logarithm of a sum, float32: one per token and head
@@ -59,9 +58,8 @@ def context_exchanges(deployment: Deployment, backend: str, collective_us: float
 def _exchanges(deployment: Deployment, backend: str) -> Iterator[Exchange]:
     model, ways, element = deployment.model, deployment.parallelism, deployment.activation_bytes
     part = model.attention.shard(ways.tensor_parallel // ways.decode_context_parallel)
-    layers, is_latent = model.num_full_attention_layers, isinstance(part, LatentAttention)
-    query, output = (part.kv_elements_per_token, part.kv_rank) if is_latent else (part.head_dim, part.value_dim)
-    of_prompts = not is_latent
+    layers, (query, output) = model.num_full_attention_layers, part.decode_widths
+    of_prompts = not part.expand_flops_per_context_token
     yield Exchange(kind="all_gather", layers=layers, token_bytes=part.num_heads * query * element,
                    of_prompts=of_prompts)
     if backend == "a2a":
@@ -72,6 +70,6 @@ def _exchanges(deployment: Deployment, backend: str) -> Iterator[Exchange]:
                        token_bytes=part.num_heads * LSE_BYTES * ways.decode_context_parallel)
         yield Exchange(kind="reduce_scatter", layers=layers, of_prompts=of_prompts,
                        token_bytes=part.num_heads * output * element)
-    if is_latent:
+    if not of_prompts:
         yield Exchange(kind="all_gather", layers=layers, of_context=True,
                        token_bytes=part.kv_elements_per_token * element)

@@ -15,13 +15,9 @@ from collections import Counter
 from typing import NamedTuple
 
 from simulator.domain.deployment import Deployment
-from simulator.domain.layer_spec import LatentAttention
 
 LAUNCH_US = 45.4
 NORM = 1                        # with the addition of the residual
-ATTENTION = 5                   # qkv, positions, write to the cache, attention, output
-LATENT_ATTENTION = 11           # down, two norms, up, positions, write, two products with the latent, two more, output
-HEAD_NORMS = 2                  # of queries and keys
 MLP = 3                         # up with gate, activation, down
 EXPERTS = 8                     # router, choice, two to sort, up with gate, activation, down, sum
 BESIDE = 4                      # a shared expert or MLP beside the experts, and the sum
@@ -38,14 +34,13 @@ class Launching(NamedTuple):
 
 def launching(deployment: Deployment) -> Launching:
     """Return the time to launch the counted kernels of an iteration."""
-    number, linear = num_launches(deployment), deployment.model.num_linear_attention_layers
+    number = num_launches(deployment)
     us = LAUNCH_US * number
     notes = [f"cuda_graphs: without graphs an iteration takes at least {us * 1e-3:.1f} ms, {number:,} launches of "
              f"{LAUNCH_US} us by the host of one published server (SGLang, DeepSeek-V3); measured ones go into "
              "eager_us_per_layer"]
-    if linear:
-        notes.append(f"cuda_graphs: the number of kernels of the {linear} layers of linear attention is unknown: "
-                     "their launches are not counted")
+    notes += [f"cuda_graphs: the number of kernels of the {layers} layers of {mixer.title} is unknown: their launches "
+              "are not counted" for mixer, layers in deployment.model.mixers if mixer.launches is None]
     return Launching(us, tuple(notes))
 
 
@@ -58,7 +53,7 @@ def unpriced(deployment: Deployment) -> tuple[str, ...]:
 
 
 def num_launches(deployment: Deployment) -> int:
-    """Return the number of kernels of an iteration, linear attention excluded."""
+    """Return the number of kernels of an iteration, unknown ones excluded."""
     model = deployment.model
     kinds = Counter(zip(model.layer_types, model.feed_forward_types, strict=True))
     return ONCE + sum(count * _of_layer(deployment, *kind) for kind, count in kinds.items())
@@ -66,20 +61,10 @@ def num_launches(deployment: Deployment) -> int:
 
 def _of_layer(deployment: Deployment, mixer: str, network: str) -> int:
     model, halves = deployment.model, (mixer != "feed_forward") + (network != "none")
-    reduces = halves * ALL_REDUCE * (deployment.parallelism.tensor_parallel > 1)
-    return model.norms_per_layer * NORM + reduces + _of_mixer(deployment, mixer) + _of_network(deployment, network)
-
-
-def _of_mixer(deployment: Deployment, mixer: str) -> int:
-    model = deployment.model
-    attention = model.windowed_attention if mixer == "sliding_attention" else model.attention
-    if mixer not in ("full_attention", "sliding_attention"):
-        return 0
-    is_latent = isinstance(attention, LatentAttention)
-    quantized = (3 if is_latent else 2) * _quantizes(deployment, deployment.matrix_dtype)       # inputs of products
-    if is_latent:
-        return LATENT_ATTENTION + quantized
-    return ATTENTION + quantized + HEAD_NORMS * (attention.qk_norm != "none")
+    kernels = model.norms_per_layer * NORM + halves * ALL_REDUCE * (deployment.parallelism.tensor_parallel > 1)
+    if (part := model.mixer(mixer)) and part.launches:
+        kernels += part.launches + part.num_inputs * _quantizes(deployment, deployment.matrix_dtype)
+    return kernels + _of_network(deployment, network)
 
 
 def _of_network(deployment: Deployment, network: str) -> int:

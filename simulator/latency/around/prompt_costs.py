@@ -13,7 +13,6 @@ import msgspec
 from msgspec.structs import replace
 
 from simulator.domain.deployment import Deployment
-from simulator.domain.layer_spec import LatentAttention
 from simulator.latency.roofline.costs import link_bytes_per_s
 
 
@@ -51,16 +50,8 @@ def prompt_gathers(deployment: Deployment, collective_us: float, link_efficiency
 
 def _gathers(deployment: Deployment) -> Iterator[Gather]:
     model, element = deployment.model, deployment.activation_bytes
-    for attention, layers in ((model.attention, model.num_full_attention_layers),
-                              (model.windowed_attention, model.num_sliding_attention_layers)):
-        if not layers:
-            continue
+    for attention, layers, _ in model.attentions:
         part = attention.shard(deployment.parallelism.tensor_parallel)
-        if isinstance(part, LatentAttention):
-            widths = (part.kv_rank, part.rope_head_dim)
-        else:
-            widths = (part.num_kv_heads * part.head_dim, part.num_kv_heads * part.value_dim)
-        indexer = getattr(part, "indexer", None)
-        for width in (*widths, *([indexer.head_dim] if indexer else [])):
+        for width in (*part.cached_widths, *([part.indexer.head_dim] if part.indexer else [])):
             yield Gather(count=layers, token_bytes=width * element)
     yield Gather(count=1, token_bytes=model.hidden_size * element, of_decodes=True)
