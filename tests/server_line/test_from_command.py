@@ -36,7 +36,7 @@ def test_flags_go_to_their_lists(capsys):
     assert status == 3
     assert experiment["topology"]["tensor_parallel"] == 2 and experiment["engine"]["max_num_seqs"] == 64
     assert ["--max-num-seqs", "64", "engine.max_num_seqs"] in lists["taken"]
-    assert [row[0] for row in lists["without_effect"]] == ["--port", "--swa-bounded-replay"]    # the latter: its default
+    assert [row[0] for row in lists["without_effect"]] == ["--port", "--swa-bounded-replay"]  # a default
     assert [row[0] for row in lists["not_modelled"]] == ["--stream-interval"]
     assert ["engine.max_num_batched_tokens", "8192"] in [row[:2] for row in lists["defaulted"]]
     assert translated(capsys, line, "--allow-unmodelled")[0] == 0

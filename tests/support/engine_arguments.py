@@ -31,6 +31,7 @@ CAUSES = (
     ("dtype of the model", r"does not support float16"), ("dtype of the quantisation", r"not supported for quantiz"),
     ("quantisation of the checkpoint", r"does not match the quantization"),
     ("unknown quantisation", r"Unknown quantization method"),
+    ("deprecated quantisation", r"quantization method .* is deprecated"),
     ("no file of the quantisation", r"Cannot find the config"),
     ("share of memory", r"gpu_memory_utilization\s+Input should be"),
     ("unknown KV dtype", r"Invalid kv_cache_dtype"),

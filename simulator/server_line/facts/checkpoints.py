@@ -9,12 +9,10 @@ import tomli
 
 from simulator.config.huggingface.reader import read_config
 from simulator.domain.facts import hub_ids, load_model, names, shipped
-from simulator.domain.layer_spec import LatentAttention
+from simulator.domain.layers.latent import LatentAttention
 from simulator.domain.model_spec import ModelSpec
 from simulator.errors import InputErrors, did_you_mean
 from simulator.server_line.facts.hub_names import Format, bare, format_of, plain
-
-LATENT_ROPE = 64
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):

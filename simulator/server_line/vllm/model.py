@@ -13,18 +13,21 @@ KV_DTYPES = (
     "octave_k3v3_compact", "int4_per_token_head", "int8_per_token_head", "fp8_per_token_head", "nvfp4",
     "nvfp4_4over6", "ultraquant_4bit")
 # quant_method of config.json -> the method that vLLM resolves it to, and names that a user may give it.
-METHODS = {"awq": ("auto_awq", {"awq", "auto_awq", "awq_marlin"}),
-           "gptq": ("auto_gptq", {"gptq", "auto_gptq", "gptq_marlin"}),
-           "mxfp4": ("gpt_oss_mxfp4", {"gpt_oss_mxfp4"})}
-# Methods that a plain checkpoint may be given, those that need a file of the checkpoint, and those that are unknown.
-AT_LOADING = {"fp8", "experts_int8", "fp8_per_tensor", "fp8_per_block", "mxfp8", "int8_per_channel_weight_only",
-              "humming"}
-NEED_FILE = {"awq", "auto_awq", "awq_marlin", "gptq", "auto_gptq", "gptq_marlin", "compressed-tensors", "modelopt",
-             "modelopt_fp4", "modelopt_mxfp8", "modelopt_mixed", "fbgemm_fp8", "fp_quant", "moe_wna16", "torchao",
-             "quark", "inc", "auto-round"}
-UNKNOWN_METHODS = {"bitsandbytes", "gguf", "aqlm", "marlin", "squeezellm", "hqq", "deepspeedfp", "qqq", "tpu_int8"}
-NO_FLOAT16_METHODS = {"gpt_oss_mxfp4", "mxfp4"}
-NO_FLOAT32_METHODS = {"fp8", "compressed-tensors_fp8", "modelopt_fp4", "auto_awq", "auto_gptq"}
+METHODS = {"awq": ("auto_awq", {"awq", "auto_awq", "awq_marlin", "marlin"}),
+           "gptq": ("auto_gptq", {"gptq", "auto_gptq", "gptq_marlin", "marlin"})}
+# Formats that replace every name that a user gives: the first of gpt-oss alone.
+REPLACING = {"mxfp4": "gpt_oss_mxfp4", "modelopt": "modelopt", "modelopt_fp4": "modelopt_fp4"}
+KNOWN_METHODS = {
+    "awq", "auto_awq", "fp8", "fbgemm_fp8", "fp_quant", "modelopt", "modelopt_fp4", "modelopt_mxfp8", "modelopt_mixed",
+    "auto_gptq", "gptq", "gptq_marlin", "awq_marlin", "humming", "compressed-tensors", "experts_int8", "quark",
+    "moe_wna16", "torchao", "inc", "mxfp4", "gpt_oss_mxfp4", "deepseek_v4_fp8", "online", "fp8_per_tensor",
+    "fp8_per_block", "fp8_per_channel", "int8_per_channel_weight_only", "nvfp4_per_token", "mxfp8"}
+DEPRECATED_METHODS = {"fbgemm_fp8", "fp_quant"}
+# Methods that read a file of the checkpoint.
+NEED_FILE = {"awq", "auto_awq", "awq_marlin", "gptq", "auto_gptq", "gptq_marlin", "modelopt", "modelopt_fp4",
+             "modelopt_mxfp8", "modelopt_mixed", "moe_wna16"}
+BFLOAT16_ALONE = {"gpt_oss_mxfp4", "mxfp4", "modelopt_mxfp8"}
+HALVES_ALONE = {"fp8", "modelopt", "modelopt_fp4", "modelopt_mixed", "auto_awq", "auto_gptq"}
 
 
 def resolve_model(work: Work, checkpoint: Checkpoint) -> None:
@@ -105,21 +108,20 @@ def _quantization(work: Work, checkpoint: Checkpoint) -> str | None:
     asked = work.flag("quantization")
     asked = asked.lower() if isinstance(asked, str) else None
     method = checkpoint.method
-    if method is None:
-        return _at_loading(asked)
-    resolved, names = METHODS.get(method, (method, {method}))
-    if method.startswith("modelopt"):
-        names = {"modelopt", "modelopt_fp4"} if method == "modelopt_fp4" else {"modelopt"}
-    if asked is None or asked in names:
-        return resolved
-    raise Refused("config", "quantisation of the checkpoint",
-                  f"the checkpoint is stored as {method}, quantization asks for {asked}")
-
-
-def _at_loading(asked: str | None) -> str | None:
-    if asked is None or asked in AT_LOADING or asked in NEED_FILE or asked in ("mxfp4", "gpt_oss_mxfp4"):
-        return asked
-    raise Refused("config", "unknown quantisation", f"quantization {asked}: no such method")
+    if method in REPLACING:
+        resolved = REPLACING[method]
+    else:
+        resolved, names = METHODS.get(method, (method, {method}))
+        if asked is not None and method is not None and asked not in names:
+            raise Refused("config", "quantisation of the checkpoint",
+                          f"the checkpoint is stored as {method}, quantization asks for {asked}")
+        resolved = asked if method is None else resolved
+    if resolved is not None and resolved not in KNOWN_METHODS:
+        raise Refused("config", "unknown quantisation", f"quantization {resolved}: no such method")
+    if resolved in DEPRECATED_METHODS and not work.flag("allow_deprecated_quantization"):
+        raise Refused("config", "deprecated quantisation",
+                      f"{resolved} is deprecated; --allow-deprecated-quantization allows it")
+    return resolved
 
 
 def check_method(work: Work, checkpoint: Checkpoint) -> None:
@@ -133,7 +135,7 @@ def check_method(work: Work, checkpoint: Checkpoint) -> None:
     method, dtype = work.get("model.quantization"), work.get("model.dtype")
     if method in NEED_FILE and checkpoint.method is None:
         raise Refused("config", "no file of the quantisation", f"the checkpoint has no configuration for {method}")
-    if (dtype == "float16" and method in NO_FLOAT16_METHODS) or (dtype == "float32" and method in NO_FLOAT32_METHODS):
+    if (method in BFLOAT16_ALONE and dtype != "bfloat16") or (method in HALVES_ALONE and dtype == "float32"):
         raise Refused("config", "dtype of the quantisation", f"{method} does not take {dtype}")
 
 
