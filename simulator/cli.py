@@ -63,7 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _refuse_line_breaks(options: argparse.Namespace) -> None:
     """Refuse names of files and folders with line breaks; a setting may contain some: it is TOML."""
     from simulator.core.paths import fault_of_name
-    given = [value for value in vars(options).values() if isinstance(value, str) and "\0" not in value]
+    given = [value for name, value in vars(options).items() if isinstance(value, str) and "\0" not in value
+             and name not in getattr(options, "texts", ())]         # commands, which may have several lines
     if faults := [fault for value in given if (fault := fault_of_name(value))]:
         raise InputErrors(faults)
 
@@ -222,6 +223,7 @@ STUDIES = {
     "train": ("train_command", "train and cache the tables of the latency backend `forest`"),
     "report": ("report_command", "results as one page of charts, as pictures, or as plots in the terminal"),
     "export": ("export_command", "results in the files of Vidur, SimAI or BLIS, or as CSV or Parquet"),
+    "from": ("from_command", "the experiment of a server: its command line, or a file that starts it"),
     "collective": ("collective_command", "time the collectives of a training workload, layer by layer"),
     "profile-layers": ("profile_layers", "write tables of per-layer times for the latency backend `aicb`"),
     "profile-gpu": ("profile_gpu_command", "measure a model's operators on this machine, for the backend `operators`"),
