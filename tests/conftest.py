@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-LONGEST_S = 20.0            # CPU of a test that README.md's command runs
+LONGEST_S = 15.0            # CPU of a test that README.md's command runs
 TESTS = Path(__file__).resolve().parent
 
 sys.path.insert(0, str(TESTS))              # for `support` and `oracle`

@@ -11,7 +11,7 @@ import pytest
 SETUP = Path(__file__).resolve().parents[1] / "setup.py"
 MODULE = "simulator/answer" + sysconfig.get_config_var("EXT_SUFFIX")
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(not SETUP.exists(), reason="needs the sources")]
+pytestmark = [pytest.mark.slow, pytest.mark.ci, pytest.mark.skipif(not SETUP.exists(), reason="needs the sources")]
 
 
 def run_build(folder, *arguments, **environment):

@@ -91,6 +91,7 @@ def test_experiment_runs_and_is_named_as_its_file(config, tmp_path):
     assert (requests["rejected"] > 0) == (config.stem in REFUSING)
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 @pytest.mark.parametrize("config", EXPERIMENTS, ids=name)
 def test_experiment_runs_with_a_report(config, tmp_path, capsys):

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```(python|toml|csv)\n(?:# (\S+)\n)?(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 def test_the_recipe_of_a_first_contribution_runs_as_printed(tmp_path):
     page = (ROOT / "CONTRIBUTING.md").read_text().partition("## A first contribution")[2]

@@ -47,6 +47,7 @@ def written(folder, name):
     return place
 
 
+@pytest.mark.ci
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(NAMES)
 @example(WILD)
@@ -97,6 +98,7 @@ example quickstart --to .example
 """
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 def test_every_command_takes_wild_names(wild, monkeypatch, capsys):
     monkeypatch.chdir(wild)

@@ -47,6 +47,7 @@ def test_an_idle_replica_takes_nearly_nothing():
     assert bytes_per_replica(5_000, 5) < 6_000
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 @pytest.mark.parametrize("router", ["round_robin", "session", "cache_aware", "weighted"])
 def test_routers_keep_little_of_each_replica(router):

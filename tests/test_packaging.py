@@ -22,7 +22,8 @@ FOLDERS = ("bench", "configs", "hardware", "models", "simulator", "tests")
 PYPROJECT = tomli.loads((ROOT / "pyproject.toml").read_text())
 COMPILERS = ("cc", "c99", "gcc", "clang", "make")
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(not (ROOT / "setup.py").exists(), reason="needs the sources")]
+pytestmark = [pytest.mark.slow, pytest.mark.ci,
+              pytest.mark.skipif(not (ROOT / "setup.py").exists(), reason="needs the sources")]
 
 
 def setup(*arguments):

@@ -53,6 +53,7 @@ def lab(tmp_path_factory, installed):
     return installed | {"env": installed["env"] | {"PYTHONPATH": paths}}
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 @pytest.mark.skipif(not (ROOT / "setup.py").exists(), reason="needs the sources")
 def test_a_strangers_package_is_built_installed_and_run(lab, tmp_path):

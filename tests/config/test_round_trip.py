@@ -1,6 +1,7 @@
 """An experiment written as TOML and read again is the same experiment."""
 import math
 
+import pytest
 import tomli
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -267,6 +268,7 @@ def experiments(draw):
     return table
 
 
+@pytest.mark.ci
 @given(table=experiments())
 @settings(max_examples=60, deadline=None, derandomize=True)
 def test_resolved_toml_reads_back_as_an_equal_experiment(table, tmp_path_factory):

@@ -111,6 +111,7 @@ def test_an_old_placement_serves_until_weights_have_come(file, fast):
         assert (durations(result)[certain] == expected[certain]).all()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("overrides", [{}, SYNC, ASYNC, ASYNC | {"topology.replicas": 3}], ids=str)
 def test_results_do_not_depend_on_runs_ahead(file, overrides, tmp_path):
     draw = np.random.default_rng(5)
@@ -129,6 +130,7 @@ def test_results_do_not_depend_on_runs_ahead(file, overrides, tmp_path):
 RANKS = {"topology.tensor_parallel": 1, "topology.data_parallel": 4, "engine.async_scheduling": False}
 
 
+@pytest.mark.ci
 @every_way
 def test_ranks_in_lock_step_change_together(file, fast):
     # One request on four ranks; the others execute dummies. When it has ended, dummies go on until the ranks agree, at

@@ -41,6 +41,7 @@ def for_ever(tmp_path_factory):
     sys.path.remove(str(folder))
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 def test_a_replica_that_acts_at_one_instant_for_ever_stands_still(for_ever, tmp_path, capsys):
     (tmp_path / "requests.csv").write_text(REQUESTS)
@@ -66,6 +67,7 @@ def test_events_that_follow_each_other_at_one_instant_end_a_run(for_ever):
     assert "the next event is of kind 0" in told
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_two_signals_end_a_process_whose_python_never_runs_again(number, heeded_signals):
     began_s = time.monotonic()

@@ -99,6 +99,7 @@ def assert_same(one, other):
                                 getattr(other.workload if name == "requests" else other, name))
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 10**6))

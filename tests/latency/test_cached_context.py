@@ -157,6 +157,7 @@ def test_a_window_bounds_what_few_new_tokens_read(operators):
     assert in_ns(operators(SLIDING), (1, 1000)) == pytest.approx(1000 + 1001 + 1000 + 100, rel=1e-3)
 
 
+@pytest.mark.ci
 @published
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["llama-3.1-8b", "qwen3-32b"])

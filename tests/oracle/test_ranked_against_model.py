@@ -47,6 +47,7 @@ def run(name, requests, parameters, blocks, block_size, **setup):
         block_size=block_size, max_model_len=400, enable_prefix_caching=False, **setup), details=False)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", MODELS)
 def test_the_engine_keeps_the_rules(name):
     preemptions = given_way = 0

@@ -24,6 +24,7 @@ def assert_agrees(description):
     return True
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("first", range(0, 200, 50))
 def test_scenes_agree(first):
     assert sum(assert_agrees(random_scene(seed)) for seed in range(first, first + 50)) > 25

@@ -47,6 +47,7 @@ def one_own_piece_last(pieces):
     return [piece for piece in pieces if piece[0]] + own
 
 
+@pytest.mark.ci
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.lists(PIECES.map(one_own_piece_last), min_size=1, max_size=6), st.sampled_from([1, 2, 65, 130]),
        st.integers(1, 12), st.lists(st.tuples(st.integers(0, 5), st.integers(0, 129), st.booleans()), max_size=30))

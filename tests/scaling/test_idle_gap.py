@@ -65,6 +65,7 @@ def test_all_others_do(run, policy):
     assert result.summary["requests"]["completed"] == len(result.requests)
 
 
+@pytest.mark.ci
 def test_answers_that_take_several_intervals_call_for_replicas(run):
     # 4000 tokens of 6 ms and more: 24 s. At 20 s nothing has completed, and 2000 requests are there.
     long = EXPERIMENT["workload"] | {"output_tokens": {"distribution": "constant", "tokens": 4000}, "duration_s": 90.0}

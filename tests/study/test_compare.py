@@ -262,6 +262,7 @@ def test_as_many_variants_run_at_once_as_is_worth_it(write, monkeypatch, num_req
     assert asked == [expected]
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 def test_several_processes_write_the_same_bytes(write, tmp_path, capsys):
     path = write(TWO + '[[variants]]\nname = "busy"\n[variants.engine]\nnum_gpu_blocks = 260\n')
@@ -468,6 +469,7 @@ def test_a_horizon_that_cuts_the_variants_is_told(write, capsys):
             "waited and 40 had not come; none is complete, so that latencies are blank and rates 0") in told
 
 
+@pytest.mark.ci
 @pytest.mark.usefixtures("heeded_signals")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("jobs", ["1", "2"])

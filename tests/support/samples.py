@@ -1,7 +1,7 @@
 """Which samples of a test are left to CI: all but as many as it takes for each value of each parameter to occur.
 
-Seeds, which are whole numbers in a row, stand for each other, and so do files of a folder: of GROUP one is run. A seed
-that stands alone once found something, and is run. Of tests with at most FEW samples all are run.
+Seeds, which are whole numbers in a row, stand for each other, and so do recorded runs of a folder: of GROUP one is run.
+A seed that stands alone once found something, and is run. Of tests with at most FEW samples all are run.
 """
 from collections import Counter
 from math import gcd
@@ -9,8 +9,10 @@ from pathlib import Path, PosixPath, WindowsPath
 
 import pytest
 
+from support.goldens import GOLDENS
+
 FEW = 10
-GROUP = 5
+GROUP = 10
 LIKE = (int, PosixPath, WindowsPath)        # types of values that may stand for each other
 
 
@@ -58,7 +60,7 @@ def further(samples):
 
 
 def kinds_of(samples):
-    """Return {(name, value): kind} of seeds and files, of parameters with more than FEW of them."""
+    """Return {(name, value): kind} of seeds and recorded runs, of parameters with more than FEW of them."""
     values = {}
     for axes in samples:
         for axis, row in axes.items():
@@ -70,9 +72,9 @@ def kinds_of(samples):
         if len(found) > FEW:
             places = Counter()
             for value in found:
-                if isinstance(value, Path):
+                if isinstance(value, Path) and value.is_relative_to(GOLDENS):
                     kinds[name, value] = value.parent, places[value.parent] // GROUP
                     places[value.parent] += 1
-                elif value - 1 in found or value + 1 in found:
+                elif isinstance(value, int) and (value - 1 in found or value + 1 in found):
                     kinds[name, value] = value // GROUP
     return kinds

@@ -68,6 +68,7 @@ def test_memory_of_a_page_does_not_grow_with_the_tables(results):
     assert many - few < 20
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("block_rows", [1000, 5003])
 def test_pages_are_the_same_by_blocks_of_any_size(results, monkeypatch, block_rows):
     directory = results(20_000, "output.token_times=true")

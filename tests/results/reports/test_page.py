@@ -86,6 +86,7 @@ def test_equal_results_give_equal_bytes(tmp_path, matplotlib):
     assert pages[0] == pages[1]
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 def test_equal_results_give_equal_pages_and_pictures_of_every_kind(tmp_path, matplotlib):
     charts = [charts_of(Material(lay_down(tmp_path / name, token_times=True)), request="0") for name in "ab"]

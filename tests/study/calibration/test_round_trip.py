@@ -63,6 +63,7 @@ def test_the_calibrated_experiment_is_the_server(serve, tmp_path):
     assert made["extends"] == "../server.toml" and set(made) == {"extends", "name", "latency"}
 
 
+@pytest.mark.ci
 def test_requests_alone_give_constants_and_excellent_grades(serve, tmp_path):
     truth = {key: TRUTH[key] for key in ("latency.base_us", "latency.per_sequence_us", "latency.per_prefill_token_us")}
     serve(truth)
@@ -82,6 +83,7 @@ def test_requests_alone_give_constants_and_excellent_grades(serve, tmp_path):
     assert (tmp_path / "out/evaluations.jsonl").read_bytes() == lines       # nothing was evaluated again
 
 
+@pytest.mark.ci
 def test_a_roofline_finds_its_efficiencies(serve, tmp_path):
     (tmp_path / "server.toml").write_text("""
 name = "server"

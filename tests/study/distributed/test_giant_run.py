@@ -48,6 +48,7 @@ def test_address_of_the_scheduler_will_do(dask, whole, tmp_path):
     assert (out / "results.h5").read_bytes() == (whole / "results.h5").read_bytes()
 
 
+@pytest.mark.ci
 def test_worker_that_is_killed_in_the_middle_changes_nothing(whole, tmp_path):
     out = tmp_path / "results"
     with (cluster(tmp_path) as (file, (victim, _)), distributed.Client(scheduler_file=str(file)) as client,

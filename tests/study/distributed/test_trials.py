@@ -35,6 +35,7 @@ def statuses(runs, status):
     return sorted(runs["seed"][runs["status"] == (DONE, "refused", "failed", "timeout", KILLED).index(status)].tolist())
 
 
+@pytest.mark.ci
 def test_run_of_which_workers_die_is_found_and_the_others_are_done(study):
     (study.parent / "users_at_dask.py").write_text(DEADLY)
     overrides = {"workload.type": "users_at_dask:Deadly", "study.seeds": [11, 12, 13, 14],
@@ -55,6 +56,7 @@ def test_workers_that_have_all_gone_are_not_waited_for_without_end(study, monkey
     assert len(runs) == 8 and (runs["status"] == -1).all()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("command", "table", "told"), [
     ("capacity", 'kind = "capacity"\nfrom = 1.0\nrel_tol = 0.1\n[study.slo]\n'
                  '"ttft_ms.p99" = {max = 200.0}\n', "capacity.json"),
@@ -71,6 +73,7 @@ def test_searches_find_the_same_at_workers(tmp_path, command, table, told):
     assert (tmp_path / "here" / told).read_bytes() == (tmp_path / "there" / told).read_bytes()
 
 
+@pytest.mark.ci
 def test_threads_of_a_worker_run_side_by_side(study):
     overrides = {"study.seeds": 40}
     alone = simulator.sweep(study, overrides)

@@ -72,6 +72,7 @@ def test_kill_9_leaves_rows_that_were_written_readable(measured):
     assert not (directory / "server.json").exists()
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 def test_ctrl_c_reaches_all_processes(experiment, tmp_path, heeded_signals):
     directory = tmp_path / "out"

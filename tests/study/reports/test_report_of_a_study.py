@@ -96,6 +96,7 @@ def test_a_damaged_study_is_named(made, capsys):
     assert f"{made / 'study.toml'}: cannot be read" in capsys.readouterr().err
 
 
+@pytest.mark.ci
 def test_a_sweep_writes_its_report_and_merge_writes_it_again(study, tmp_path, matplotlib, capsys):
     out = tmp_path / "out"
     assert main(["sweep", study, "--out", str(out), "--jobs", "1", "--report", "--quiet"]) == 0

@@ -87,6 +87,7 @@ def test_run_that_hangs_is_killed_after_twice_its_time(with_users, tmp_path, cap
     assert ends == {11: "done", 12: "done", 13: "timeout", 14: "done"}
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_run_that_heeds_its_time_ends_with_it(rewrite, study, tmp_path, jobs):
     base = study.with_name("base.toml")
@@ -195,6 +196,7 @@ def num_ended(out):
     return sum(path.read_bytes().count(b"\n") for path in (out / FOLDER).glob("*.jsonl"))
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_lets_runs_end_and_the_rest_is_done_later(study, rewrite, tmp_path, number, heeded_signals):
@@ -211,6 +213,7 @@ def test_signal_lets_runs_end_and_the_rest_is_done_later(study, rewrite, tmp_pat
     assert (out / "table.h5").read_bytes() == (whole / "table.h5").read_bytes()
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 @pytest.mark.parametrize(("num_kills", "seeds"), [(12, 15), (50, 50)])
 def test_killed_at_any_instant_it_goes_on_to_the_same_bytes(study, rewrite, tmp_path, num_kills, seeds):
@@ -247,6 +250,7 @@ def kill(process):
         return
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 def test_same_bytes_however_it_is_run(study, tmp_path):
     """S7: one process, four, three shards, workers of Dask."""

@@ -200,6 +200,7 @@ def test_signal_that_all_processes_hear_ends_none_of_them(tmp_path):
     assert sorted(ended.stdout.splitlines()) == [*(f"{i} None" for i in range(9)), "die -9", "leave 7"]
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 def test_server_of_forks_that_is_killed_is_replaced():
     found, killed = [], []

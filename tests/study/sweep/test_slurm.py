@@ -35,6 +35,7 @@ def tables_of(study, out):
     return (out / "table.h5").read_bytes()
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 def test_array_runs_each_run_once(script, study, slurm, tmp_path):
     assert slurm.sbatch(script, tmp_path) == {0: [0], 1: [0], 2: [0]}
@@ -51,6 +52,7 @@ def lines_in(folder):
     return sum(path.read_bytes().count(b"\n") for path in folder.iterdir()) if folder.is_dir() else 0
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 def test_task_whose_time_is_over_is_put_back_into_the_queue(script, rewrite, slurm, tmp_path):
     study = rewrite(("seeds = 2", "seeds = 600"))

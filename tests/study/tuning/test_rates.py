@@ -33,6 +33,7 @@ def capacities(study, tune, tmp_path):
     return run
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 def test_rates_of_queues(capacities):
     status, told, rows = capacities(requests=20_000)

@@ -82,6 +82,7 @@ def test_more_processes_and_going_on_write_the_same_bytes(study, tune, tmp_path)
     assert len(lines) == 20 and len(added) == 10
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 def test_killed_study_goes_on(study, tune, tmp_path, heeded_signals):
     path = study(SEEDS)

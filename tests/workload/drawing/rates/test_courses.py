@@ -99,6 +99,7 @@ def test_the_inverse_of_a_table_is_right_and_never_falls(data):
             assert course.requests_until(at - 1e-6) < number
 
 
+@pytest.mark.ci
 def test_two_states_have_the_mean_and_dispersion_of_the_formula():
     states = Mmpp(MmppParameters(rates_per_s=(2.0, 10.0), leave_per_s=(0.1, 0.3)))
     course = states.course(rng(3))
