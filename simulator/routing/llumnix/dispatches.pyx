@@ -96,6 +96,15 @@ cdef class Dispatches:
 
     # The face for tests.
 
+    def rows_at(self, replica):
+        """Return the requests at a replica."""
+        cdef int32_t index = self.first_of_replica[replica]
+        found = []
+        while index >= 0:
+            found.append(self.items[index].row)
+            index = self.items[index].next_of_replica
+        return sorted(found)
+
     def replicas_of(self, row):
         """Return the replicas at which a request is, first come first."""
         cdef int32_t index = self.first_of_row[row]
