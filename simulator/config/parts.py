@@ -20,7 +20,7 @@ def with_parts(base: type[msgspec.Struct], table: str) -> type[msgspec.Struct]:
 
 
 def parts_in(tables: Any, missing: object = None) -> list[type]:
-    """Return the parts of which a key is given, there or for a pool, in the order of the registry.
+    """Return the parts of which a key is given, in the order of the registry.
 
     tables : an Experiment, plain data, or tables by name, where `missing` marks a table that could not be read.
     """
