@@ -153,7 +153,8 @@ def test_a_replica_that_fails_forgets_what_its_host_held(tmp_path):
     (STORE | {"kv_tiers.write_policy": "write_back"}, r"kv_tiers\.write_policy: expected another with .*write_back"),
     (STORE | {"kv_tiers.secondary": [{"name": "x"}, {"name": "y"}]}, r"kv_tiers\.secondary: expected one, found 2"),
     ({"kv_tiers.ratio": 0.0001}, r"kv_tiers\.ratio: 0\.0001 times the blocks hold 0 chunks"),
-    ({"kv_tiers": {"protocol": "vllm_offload", "cpu_gib": 1.0}}, r'"vllm_offload" goes with scheduler "vllm", found'),
+    ({"kv_tiers": {"protocol": "vllm_offload", "cpu_gib": 1.0}},
+     r'found "vllm_offload": it goes with scheduler "vllm"'),
     ({"topology.replicas": 2, "cluster.routing.policy": "dynamo"}, r"kv_tiers\.protocol: expected another.*hicache"),
 ])
 def test_what_does_not_go_together_is_refused(tmp_path, changes, message):

@@ -1,6 +1,6 @@
 """From an experiment to a cluster that is ready to run."""
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from simulator import registry
 from simulator.assembly.budget import check_memory, check_time
+from simulator.assembly.conflicts import refuse_conflicts
 from simulator.assembly.context import block_tokens
 from simulator.assembly.costs import places
 from simulator.assembly.drafts import draft_deployment, drafter_memory
@@ -17,18 +18,10 @@ from simulator.assembly.experts import exchanging, expert_shift
 from simulator.assembly.kernel_notes import kernel_notes
 from simulator.assembly.latency import errors_of, host_times, latency_model
 from simulator.assembly.model import model_of
-from simulator.assembly.ranks import (
-    lock_step,
-    marches,
-    rank_front,
-    ranks_per_choice,
-    refuse_moves_in_lock_step,
-    settled_hand_over,
-)
+from simulator.assembly.ranks import is_in_lock_step, lock_step, marches, rank_front, ranks_per_choice
 from simulator.assembly.requests_and_engines import meet
 from simulator.config.experiment import Experiment
 from simulator.config.hand_over import does_either_leg
-from simulator.config.tiers import group_faults
 from simulator.domain import records
 from simulator.domain.block_shapes import block_faults
 from simulator.domain.deployment import Deployment
@@ -211,6 +204,7 @@ def prepare(experiment: Experiment, workload: Workload | None = None, readings: 
         Faults of facts, memory plan, latency model and workload; an experiment beyond the limits of memory or time.
     """
     check_memory(experiment)
+    refuse_conflicts(experiment, [_known(experiment, pool) for pool in experiment.all_pools()])
     readings = readings or Readings()
     workload, *built, mover, hand_over, encode = collect_faults(
         lambda: requests_of(experiment) if workload is None else workload,
@@ -225,6 +219,15 @@ def prepare(experiment: Experiment, workload: Workload | None = None, readings: 
         expert_shift, experiment, pool, site, partial(latency_model, pool, site, readings)))
                    for pool, site in zip(experiment.all_pools(), sites, strict=True))
     return Prepared(experiment, workload, sites, pools, mover, hand_over, shifts, encode)
+
+
+def _known(experiment: Experiment, pool) -> dict[str, Callable]:
+    """Return functions that return the facts of a pool's model on which conflicts depend."""
+    def layer_groups():
+        return _layer_groups(pool, _group_rules(pool.engine), _longest_text(pool))
+
+    return {name: partial(_of_pool, experiment, pool, find) for name, find in (
+        ("in_lock_step", partial(is_in_lock_step, pool)), ("layer_groups", layer_groups))}
 
 
 def with_all_requests(prepared: Prepared, monitor=None, readings: Readings | None = None) -> Prepared:
@@ -369,7 +372,6 @@ def _tier(pool, site: Site, cluster):
                          _host_kv(pool, site), site.layer_groups,
                          eviction and registry.load("kv_eviction", eviction), engine.scheduler)
     faults = [f"kv_tiers.{key}: {message}" for key, message in protocol.faults(parameters, tier_site)]
-    faults += group_faults(cluster, pool, site.layer_groups)
     if faults:
         raise InputErrors(map(KeyFault, faults))
     return protocol.maker(parameters, tier_site)
@@ -442,7 +444,6 @@ def _mover(experiment: Experiment) -> tuple:
     moving = experiment.cluster.rescheduling
     if moving is None:
         return ()
-    refuse_moves_in_lock_step(experiment)
     from simulator.engine.operations.migration import Migration
     from simulator.engine.operations.move_plan import MovePlan
 
@@ -462,7 +463,6 @@ def _hand_over(experiment: Experiment):
     from simulator.engine.hand_over.settings import hand_over_plan
 
     pools, chosen = experiment.all_pools(), experiment.cluster.disaggregation
-    settled_hand_over(experiment)
     deployments = [_of_pool(experiment, pool, partial(deployment_of, pool)) for pool in pools]
     fronts = [_front(experiment, chosen and getattr(chosen, leg)) for leg in ("prefill", "decode")]
     apart = {pool.serves for pool in pools if pool.role != "both"}
@@ -484,22 +484,9 @@ def _block_bytes(moving, pool, is_apart: bool) -> tuple[float, ...] | None:
     layers = _layer_groups(pool, rules, max_model_len)
     if layers is None:
         return None
-    faults = []
-    for key, kind, built in (("granularity", "granularities", "prompt"), ("first_token", "first_tokens", "recompute")):
-        if moving.chosen(key, kind) != built:
-            faults.append(f'kv_transfer.{key}: expected "{built}", found "{moving.chosen(key, kind)}": nothing else is '
-                          f'built with layers of several kinds, protocol = "{moving.protocol}"')
-    if moving.chosen("volume", "volumes") == "full_prompt":
-        faults.append('kv_transfer.volume: expected "missing", found "full_prompt": of layers with windows the decode '
-                      "replica has no blocks for all of a prompt")
-    if pool.kv_tiers is not None:
-        faults.append(f"pools.{pool.name}.kv_tiers: expected none: hand-over together with a KV tier is not built for "
-                      "layers of several kinds")
     if rules.given and moving.kv_bytes_per_token is None:
-        faults.append("kv_transfer.kv_bytes_per_token: missing; expected a number, since engine.kv_cache_groups are "
-                      "not those of the model")
-    if faults:
-        raise InputErrors(map(KeyFault, faults))
+        raise InputErrors([KeyFault("kv_transfer.kv_bytes_per_token: missing; expected a number, since "
+                                    "engine.kv_cache_groups are not those of the model")])
     if moving.kv_bytes_per_token is not None:
         return tuple(moving.kv_bytes_per_token / len(layers.groups) * group.block_size for group in layers.groups)
     deployment = _deployment(pool, None)
@@ -516,10 +503,6 @@ def _port(moving, pool):
     outer = (moving.bandwidth_gb_per_s or 0.0) * 1e9 or (link.scaleout_bytes_per_s if link else 0.0)
     inner = 0.0 if moving.bandwidth_gb_per_s or not link else link.scaleup_bytes_per_s
     faults = []
-    if moving.mode != "recompute" and _layer_groups(pool, _group_rules(pool.engine), _longest_text(pool)) is not None:
-        faults.append(f'cluster.rescheduling.mode: "{moving.mode}" copies the blocks of one block table, and layers '
-                      'here have several: expected "recompute", or engine.disable_hybrid_kv_cache_manager = true where '
-                      "the model allows it")
     if moving.mode != "recompute" and token_bytes == 0.0:
         faults.append("cluster.rescheduling.kv_bytes_per_token: missing; expected a number, or [model] and [hardware]")
     if moving.mode != "recompute" and outer == 0.0:

@@ -34,7 +34,7 @@ def latency_model(experiment: Experiment, site, readings: Readings | None = None
     latency, engine, stages = experiment.latency, experiment.engine, experiment.topology.pipeline_parallel
     parameters, pricing = latency.parameters, None
     if engine.experts is not None:
-        parameters = with_exchange(experiment, registry.load("latency", latency.backend))
+        parameters = with_exchange(experiment)
         pricing = expert_pricing(experiment, site.deployment, arrangement)
     model = _backend_model(experiment, parameters, site.deployment, readings, pricing)
     host = _host(experiment, model)
@@ -61,11 +61,7 @@ def _backend_model(experiment: Experiment, parameters, deployment: Deployment | 
     """
     latency, given = experiment.latency, {}
     backend = registry.load("latency", latency.backend)
-    if latency.uncertainty and not backend.knows_errors:
-        raise InputErrors([KeyFault(unknown_errors(latency.backend))])
     if latency.collective is not None:
-        if not backend.takes_collective:
-            raise InputErrors([KeyFault(f"latency.collective: {latency.backend} has no collectives to replace")])
         model = registry.load("collective", latency.collective.backend)
         given["collective"] = _built(model, "latency.collective", latency.collective.parameters, deployment)
     asked = latency.backend, parameters, latency.collective, deployment
@@ -98,14 +94,6 @@ def errors_of_made(made: Made) -> tuple[dict, dict]:
     """Return OperatorError by operator, and the tables used."""
     _, parameters, _, deployment = made.asked
     return _built(made.backend.errors, "latency", parameters, deployment, made.given.get("collective"))
-
-
-def unknown_errors(backend: str) -> str:
-    """Return the message for a backend without intervals."""
-    known = " or ".join(f'"{name}"' for name in registry.KINDS["latency"].entries
-                        if registry.load("latency", name).knows_errors)
-    return (f'latency.uncertainty: expected false with backend = "{backend}", found true: its times are given or '
-            f"fitted, with unknown errors of operators; {known} know errors")
 
 
 class _LastMade(Readings):

@@ -70,9 +70,7 @@ class Hicache(HostProtocol):
     @classmethod
     def conflicts(cls, engine, topology):
         """See Protocol."""
-        if engine.scheduler != "sglang":
-            yield from super().conflicts(engine, topology)
-        elif not engine.enable_prefix_caching:
+        if engine.scheduler == "sglang" and not engine.enable_prefix_caching:
             yield "engine.enable_prefix_caching", "expected true, found false: it copies nodes of the tree of prefixes"
 
     @classmethod
