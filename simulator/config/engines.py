@@ -71,6 +71,9 @@ CONFLICTS = (
               "all pools", "all pools of a run vary together"),
     Conflict(Feature("collective models", "latency.collective"),
              has.backends_without("collectives", "takes_collective"), "it has no collectives to replace"),
+    Conflict(Feature("sizes of CUDA graphs", "engine.cuda_graphs"),
+             has.backends_without("prices of padded batches", "takes_padding"),
+             'it cannot price padded batches: "linear", "roofline" and "operators" can'),
     Conflict(has.EXPERTS, Feature(
         "latency backends without prices of experts", "latency.backend",
         value=lambda place: has.backend_of(place).takes_experts is None and place.latency.backend),
