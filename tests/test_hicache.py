@@ -145,7 +145,7 @@ def test_a_replica_that_fails_forgets_what_its_host_held(tmp_path):
 
 
 @pytest.mark.parametrize(("changes", "message"), [
-    ({"engine.enable_prefix_caching": False}, r"engine\.enable_prefix_caching: .*expected true, found false"),
+    ({"engine.enable_prefix_caching": False}, r"engine\.enable_prefix_caching: .*expected true with .*, found false"),
     ({"kv_tiers.page_tokens": 64}, r"kv_tiers\.page_tokens: expected none, or engine\.block_size = 1.*found 64"),
     ({"kv_tiers.prefetch_policy": "best_effort"}, r"kv_tiers\.prefetch_policy: goes with \[\[kv_tiers\.secondary\]\]"),
     ({"kv_tiers.prefetch_threshold": 10}, r"kv_tiers\.prefetch_threshold: goes with \[\[kv_tiers\.secondary\]\]"),

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from simulator import registry
 from simulator.assembly.budget import check_memory, check_time
-from simulator.assembly.conflicts import refuse_conflicts
 from simulator.assembly.context import block_tokens
 from simulator.assembly.costs import places
 from simulator.assembly.drafts import draft_deployment, drafter_memory
@@ -20,6 +19,7 @@ from simulator.assembly.latency import errors_of, host_times, latency_model
 from simulator.assembly.model import model_of
 from simulator.assembly.ranks import is_in_lock_step, lock_step, marches, rank_front, ranks_per_choice
 from simulator.assembly.requests_and_engines import meet
+from simulator.config import conflicts
 from simulator.config.experiment import Experiment
 from simulator.config.hand_over import does_either_leg
 from simulator.domain import records
@@ -204,7 +204,7 @@ def prepare(experiment: Experiment, workload: Workload | None = None, readings: 
         Faults of facts, memory plan, latency model and workload; an experiment beyond the limits of memory or time.
     """
     check_memory(experiment)
-    refuse_conflicts(experiment, [_known(experiment, pool) for pool in experiment.all_pools()])
+    conflicts.refuse(experiment, [_known(experiment, pool) for pool in experiment.all_pools()])
     readings = readings or Readings()
     workload, *built, mover, hand_over, encode = collect_faults(
         lambda: requests_of(experiment) if workload is None else workload,

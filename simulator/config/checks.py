@@ -5,15 +5,13 @@ from typing import Any
 
 from simulator import registry
 from simulator.config import conflicts
-from simulator.config.context import context_faults
+from simulator.config.context import size_faults
 from simulator.config.costs import cost_faults
 from simulator.config.encoders import encoder_faults, others_of
 from simulator.config.hand_over import SECTIONS as HAND_OVER_SECTIONS
 from simulator.config.hand_over import hand_over_faults
 from simulator.config.layers import Path
 from simulator.config.pools import prefill_replicas
-from simulator.config.ranks import rank_faults
-from simulator.config.scorers import scorer_faults
 from simulator.config.tiers import weight_faults
 from simulator.errors import did_you_mean
 
@@ -45,8 +43,6 @@ def _check_pools(sections: Mapping[str, Any], fault: Callable[[Path, str], None]
     pools = sections["pools"]
     if not pools:
         _check(sections, missing, fault)
-        for path, message in _undivided(sections["engine"]) if sections["engine"] is not missing else ():
-            fault(path, message)
     for i, pool in enumerate(pools):
         fields = {name: getattr(pool, name) for name in pool.__struct_fields__}
         _check(fields, missing, lambda path, message, i=i: fault(("pools", i, *path), message))
@@ -69,8 +65,7 @@ def _check_pools(sections: Mapping[str, Any], fault: Callable[[Path, str], None]
             fault(path, message)
     if sections["cluster"] is not missing:
         tiers = [pool.kv_tiers for pool in pools] or [sections["kv_tiers"]]
-        for path, message in chain(scorer_faults(sections["cluster"]),
-                                   () if any(tiers) else weight_faults(sections["cluster"])):
+        for path, message in () if any(tiers) else weight_faults(sections["cluster"]):
             fault(path, message)
     for path, message in conflicts.faults(sections, missing):
         fault(path, message)
@@ -82,15 +77,6 @@ def _check(sections: Mapping[str, Any], missing: object, fault: Callable[[Path, 
         if not any(section is missing for section in needed):
             for path, message in find_faults(*needed):
                 fault(path, message)
-
-
-def _undivided(engine) -> Iterator[Fault]:
-    """Refuse a scheduler that needs prefill and decode pools if the experiment has no such pools."""
-    why = registry.load("scheduler", engine.scheduler).facts(engine.parameters).why_no_both
-    if why:
-        yield ("engine", "scheduler"), (
-            f'"{engine.scheduler}" takes [[pools]] with role = "prefill" and "decode", or topology.pd_node_ratio below '
-            f"1: {why}")
 
 
 def _names(pools, most_of_all) -> Iterator[Fault]:
@@ -188,16 +174,6 @@ def _pd_node_ratio(topology, pools, kv_transfer) -> Iterator[Fault]:
             f"expected a share that leaves replicas for both, found {ratio} of {topology.replicas}: none for {leg}")
 
 
-def _tiers(kv_tiers, engine, topology) -> Iterator[Fault]:
-    """Refuse settings that only the protocol of KV tiers knows."""
-    if kv_tiers is None:
-        return
-    protocol = registry.load("kv_tier", kv_tiers.protocol)
-    if engine.scheduler in (protocol.scheduler, *protocol.others):
-        for key, message in protocol.conflicts(engine, topology):
-            yield tuple(key.split(".")), f'with kv_tiers.protocol = "{kv_tiers.protocol}": {message}'
-
-
 def _scheduler_rules(engine) -> Iterator[Fault]:
     """Refuse settings that the scheduler refuses at start-up."""
     for key, message in registry.load("scheduler", engine.scheduler).faults(engine.parameters, engine):
@@ -207,8 +183,6 @@ def _scheduler_rules(engine) -> Iterator[Fault]:
 CHECKS = (
     (_model_source, ("model",)),
     (_presence, ("model", "hardware", "engine", "latency")),
-    (rank_faults, ("topology",)),
-    (context_faults, ("topology", "engine")),
+    (size_faults, ("topology", "engine")),
     (_scheduler_rules, ("engine",)),
-    (_tiers, ("kv_tiers", "engine", "topology")),
 )

@@ -9,9 +9,11 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 from simulator import registry
-from simulator.config.experiment import Pool
+from simulator.config.experiment import Experiment, Pool
 from simulator.config.layers import Path
+from simulator.config.reader import dotted
 from simulator.config.words import show
+from simulator.errors import InputErrors, KeyFault
 
 Fault = tuple[Path, str]
 OF_POOL = frozenset(Pool.__struct_fields__)
@@ -184,6 +186,19 @@ def faults(sections: Mapping[str, Any], missing: object = Unread,
     places = [Place(sections, missing, number, known[i] if known else None) for i, number in enumerate(numbers)]
     for row in rows():
         yield from row.faults(places)
+
+
+def refuse(experiment: Experiment, known: Sequence[Mapping[str, Callable[[], Any]]]) -> None:
+    """Raise InputErrors for conflicts that are known once models may be read.
+
+    known : of each pool that computes tokens, as `Place` takes it.
+    """
+    pools = tuple(pool for pool in experiment.pools if pool.role != "encode")
+    sections = {name: getattr(experiment, name) for name in experiment.__struct_fields__} | {"pools": pools}
+    found = [f"{f'pools.{pools[path[1]].name}.{dotted(path[2:])}' if path[0] == 'pools' else dotted(path)}: {message}"
+             for path, message in faults(sections, known=known)]
+    if found:
+        raise InputErrors(map(KeyFault, found))
 
 
 def _reason(why: str | Callable[..., str], *places: Place) -> str:

@@ -1,5 +1,6 @@
 """Prefill and decode pools and KV transfer: rows of the table of conflicts, and missing partners."""
 from collections.abc import Iterator, Sequence
+from functools import reduce
 
 from simulator import registry
 from simulator.config import features as has
@@ -77,6 +78,11 @@ def _autoscaler(place: Place) -> type | None:
     return place.autoscaling and registry.load("autoscaler", place.autoscaling.policy)
 
 
+def _table(place: Place, path: str):
+    """Return a table of [cluster]; None: it is absent."""
+    return reduce(lambda outer, name: outer and getattr(outer, name), path.split("."), place)
+
+
 def _chooses_decode(place: Place, table: str) -> bool:
     """Return whether a routing table chooses the replica for the output of requests."""
     own = place.cluster.disaggregation and place.cluster.disaggregation.decode
@@ -86,9 +92,7 @@ def _chooses_decode(place: Place, table: str) -> bool:
 def _llumnix(table: str, *, chooses_decode: bool = False) -> Feature:
     """Return the feature of Llumnix's router in a table."""
     def policy(place: Place) -> str | None:
-        section = place.cluster
-        for name in table.split(".")[1:]:
-            section = section and getattr(section, name)
+        section = _table(place, table)
         is_used = section is not None and section.policy == "llumnix" and has.moves_of(place) is not None
         return is_used and (not chooses_decode or _chooses_decode(place, table)) and "llumnix"
 
@@ -106,6 +110,10 @@ COMPAT = _of_transfer("faults of vidur-alibabacloud", "upstream_compat", False)
 DECODE_FIRST = Feature("decode replicas chosen before the prompt", "cluster.disaggregation.stage_order",
                        "prefill_first", value=lambda place: getattr(
                            place.cluster.disaggregation, "stage_order", "decode_first"))
+SGLANG = Feature('scheduler "sglang"', "engine.scheduler", value=lambda place: (
+    place.engine.scheduler == "sglang" and "sglang"))
+WHY_NO_BOTH = "a server of SGLang computes prompts for others, or continues theirs"
+NEVER_BOTH = "prompts and decodes are never in the same replica"
 NO_ANSWER = "no answer of a prefill replica sends a request to its decode replica"
 
 OF_PROTOCOLS = (
@@ -133,6 +141,9 @@ OF_PROTOCOLS = (
         "" if place.role == "prefill" else AT_DECODE), AT_DECODE) for title, key in HOST_KEYS.items()),
 )
 OF_SCHEDULERS = (
+    Conflict(Feature("schedulers of prefill or decode pools", "engine.scheduler", value=lambda place: (
+        not place.path and place.facts.why_no_both and place.engine.scheduler)), without(has.ROLES),
+        lambda place: place.facts.why_no_both, '"split_wise" has replicas for prompts and replicas for decodes'),
     Conflict(has.WHOLE_POOL, has.SCHEDULER, lambda place: place.facts.why_no_both,
              '"split_wise" has replicas for prompts and replicas for decodes'),
     Conflict(has.DECIDER, has.SCHEDULER, _why_no_whole,
@@ -143,6 +154,12 @@ OF_SCHEDULERS = (
     Conflict(Feature("schedulers without reserved blocks", "engine.scheduler", "blis", value=lambda place: (
         not place.facts.takes_reserved and place.engine.scheduler)), has.RESERVING,
         "it does not support blocks that are filled before a request arrives"),
+    Conflict(SGLANG, has.protocols('protocols of KV transfer but "sglang"', lambda habits: True)._replace(off="sglang"),
+             "its decode replicas give pages to a request before its prompt is computed"),
+    Conflict(has.WHOLE_POOL, SGLANG, lambda place: has.moves_of(place) and WHY_NO_BOTH, WHY_NO_BOTH),
+    *(Conflict(Feature(f"{title} of SGLang", f"engine.{key}", (False, 0)), has.ROLES, why) for title, key, why in (
+        ("bounds of the queue", "max_queued_requests", "SGLang bounds the queue of servers for whole requests alone"),
+        ("mixed chunks", "enable_mixed_chunk", NEVER_BOTH), ("turns", "prefill_decode_interval", NEVER_BOTH))),
     Conflict(has.SCHEDULER, has.UNRESERVING, _why_no_takeover, "an engine has no KV transfer, or another one"),
     Conflict(has.PIPELINE, has.ROLES, "KV transfer with pipeline stages is not supported"),
     Conflict(has.KV_TIERS, has.ROLES, lambda place: has.protocol_of(place).apart_with.get(place.engine.scheduler, ""),
@@ -186,6 +203,11 @@ OF_ROUTING = (
                "with it one scheduler chooses the replicas for both parts of a request; give it in [cluster.routing], "
                "without this table") for table in ROUTERS[1:]),
 )
+OF_SCORERS = tuple(Conflict(Feature(f"scorers in [{table}]", f"{table}.scorers"), Feature(
+    f"routers without scorers in [{table}]", f"{table}.policy", value=lambda place, table=table: (
+        (chosen := _table(place, table)) and ":" not in chosen.policy
+        and not registry.load("router", chosen.policy).takes_scorers and chosen.policy)), '"weighted" adds up scores')
+    for table in ROUTERS)
 OF_ADAPTIVE = (
     (Feature("other policies of Llumnix than slo", "cluster.routing.scheduling_policy", "slo"),
      "other policies do not support it"),
@@ -217,11 +239,12 @@ OF_LAYER_GROUPS = (
     Conflict(has.KV_TIERS, has.MOVED_GROUPS,
              "KV transfer together with a KV tier is not built for layers of several kinds"),
 )
-CONFLICTS = (*OF_ROUTING, *OF_PROTOCOLS, *OF_SCHEDULERS, *(Conflict(feature, has.ADAPTIVE, why) for feature, why in
-                                                         OF_ADAPTIVE), *OF_LAYER_GROUPS,
-             Agreement(BLOCKS, _move_blocks, "pools between which KV is transferred", "blocks are moved unchanged"),
-             Agreement(BLOCKS, _copy_blocks, "pools between which requests are migrated with their KV",
-                       "blocks are copied unchanged"))
+CONFLICTS = (
+    *OF_ROUTING, *OF_SCORERS, *OF_PROTOCOLS, *OF_SCHEDULERS,
+    *(Conflict(feature, has.ADAPTIVE, why) for feature, why in OF_ADAPTIVE), *OF_LAYER_GROUPS,
+    Agreement(BLOCKS, _move_blocks, "pools between which KV is transferred", "blocks are moved unchanged"),
+    Agreement(BLOCKS, _copy_blocks, "pools between which requests are migrated with their KV",
+              "blocks are copied unchanged"))
 
 
 def hand_over_faults(pools: Sequence, kv_transfer, cluster) -> Iterator[Fault]:
@@ -244,9 +267,6 @@ def hand_over_faults(pools: Sequence, kv_transfer, cluster) -> Iterator[Fault]:
                     yield ("pools", i, "role"), (
                         f'"{role}" needs a pool with role = "{other}" or "both" that serves the same requests: no pool '
                         f"would {task} its prompts")
-            scheduler = registry.load("scheduler", pool.engine.scheduler)
-            for key, why in scheduler.role_faults(pool.engine.parameters, pool.role, kv_transfer.protocol):
-                yield ("pools", i, "engine", key), why
 
 
 def _for_one_phase(cluster) -> Iterator[Fault]:

@@ -1,13 +1,8 @@
-"""Data-parallel ranks: rows of the table of conflicts, and expert-parallel sizes."""
-from collections.abc import Iterator
-
+"""Data-parallel ranks: rows of the table of conflicts."""
 from simulator.config import features as has
 from simulator.config.conflicts import Agreement, Conflict, Feature, Place, without
-from simulator.config.layers import Path
 from simulator.domain.data_parallel import DataParallel
 from simulator.domain.vllm_versions import versions_that
-
-Fault = tuple[Path, str]
 
 
 def _of_ranks(title: str, key: str) -> Feature:
@@ -53,11 +48,3 @@ CONFLICTS = (
     Conflict(has.ASYNC, has.LOCK_STEP_TRANSFER, "KV transfer between such ranks is not supported with it"),
     Conflict(has.NOTICED_AT_START, has.LOCK_STEP_TRANSFER, "ranks in lock step look for KV at the end of a step"),
 )
-
-
-def rank_faults(topology) -> Iterator[Fault]:
-    """Yield an expert-parallel size that data-parallel ranks do not support."""
-    ways = topology.tensor_parallel * topology.data_parallel
-    if topology.data_parallel > 1 and topology.expert_parallel not in (1, ways):
-        yield ("topology", "expert_parallel"), (
-            f"expected 1, or tensor_parallel x data_parallel = {ways}, found {topology.expert_parallel}")

@@ -20,8 +20,18 @@ def expert_faults(deployment: Deployment) -> Iterator[Fault]:
     if moe is None:
         yield "", f"expected no such table: {deployment.model.name} has no experts"
         return
-    yield from _layout_faults(deployment)
-    yield from _exchange_faults(deployment)
+    experts, ways = deployment.experts, deployment.parallelism
+    ranks, all_ranks = ways.expert_parallel, ways.tensor_parallel * ways.data_parallel
+    exchange = experts.all2all_backend
+    if (moe.num_experts + experts.num_redundant) % ranks:
+        yield ".eplb.num_redundant_experts", (
+            f"{moe.num_experts} experts and {experts.num_redundant} redundant ones cannot be spread evenly over "
+            f"topology.expert_parallel = {ranks} ranks; expected {-moe.num_experts % ranks} or that and a multiple of "
+            f"{ranks}")
+    if exchange not in (None, GATHER) and ways.data_parallel > 1 and ranks != all_ranks:
+        yield ".all2all_backend", (
+            f'"{exchange}" needs topology.expert_parallel = tensor_parallel x data_parallel = {all_ranks}, found '
+            f"{ranks}")
     if deployment.experts.popularity.distribution != "uniform":
         try:
             chosen_frac(loads_of(deployment.experts.popularity, moe.num_experts, 1 if _is_alike(deployment)
@@ -35,22 +45,3 @@ def expert_faults(deployment: Deployment) -> Iterator[Fault]:
 
 def _is_alike(deployment: Deployment) -> bool:
     return deployment.experts.popularity.distribution != "file"
-
-
-def _layout_faults(deployment: Deployment) -> Iterator[Fault]:
-    experts, ranks, moe = deployment.experts, deployment.parallelism.expert_parallel, deployment.model.moe
-    if (moe.num_experts + experts.num_redundant) % ranks:
-        yield ".eplb.num_redundant_experts", (
-            f"{moe.num_experts} experts and {experts.num_redundant} redundant ones cannot be spread evenly over "
-            f"topology.expert_parallel = {ranks} ranks; expected {-moe.num_experts % ranks} or that and a multiple of "
-            f"{ranks}")
-
-
-def _exchange_faults(deployment: Deployment) -> Iterator[Fault]:
-    experts, ways = deployment.experts, deployment.parallelism
-    ranks = ways.tensor_parallel * ways.data_parallel
-    backend = experts.all2all_backend
-    if backend not in (None, GATHER) and ways.data_parallel > 1 and ways.expert_parallel != ranks:
-        yield ".all2all_backend", (
-            f'"{backend}" needs topology.expert_parallel = tensor_parallel x data_parallel = {ranks}, found '
-            f"{ways.expert_parallel}")

@@ -140,8 +140,8 @@ SIMAI = "kv_transfer.protocol = 'simai'"
 SPLIT = "engine = {scheduler = 'split_wise'}"
 WHY_SPLIT = ("its batches are of prompts on some replicas and of decodes on others, and vidur-alibabacloud stops on an "
              "assertion where a replica does both")
-UNDIVIDED = ('engine.scheduler: "split_wise" takes [[pools]] with role = "prefill" and "decode", or '
-             f"topology.pd_node_ratio below 1: {WHY_SPLIT}")
+UNDIVIDED = ('engine.scheduler: expected another without pools of role "prefill" or "decode", found "split_wise": '
+             f"{WHY_SPLIT}")
 
 
 def test_a_scheduler_of_vidur_takes_over_only_what_comes_with_its_kv(load, faults):

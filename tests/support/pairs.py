@@ -89,7 +89,8 @@ FEATURES = {
         "detector": "concurrency", "max_concurrency": 2}}},
     "closed loop": {"workload.load": {"mode": "concurrency", "concurrency": 4}},
     "prices and power": {"prices": {"h100-sxm-80gb": {
-        "per_gpu_hour": 2.0, "currency": "USD", "source": "made up", "date": "2026-01-01"}}, "power": {"h100-sxm-80gb": {
+        "per_gpu_hour": 2.0, "currency": "USD", "source": "made up", "date": "2026-01-01"}},
+        "power": {"h100-sxm-80gb": {
             "idle_w": 100.0, "prefill_w": 600.0, "decode_w": 400.0, "source": "made up"}}},
     "all tables": {"output": {"token_times": True, "replica_samples_s": 0.01, "decisions": 2}},
 }

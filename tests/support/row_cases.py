@@ -57,7 +57,8 @@ CASES = (
         {"context_tokens": 1, "concurrency": 1, "itl_ms": 1.0, "tokens_per_s": 1.0}]}},
     WHOLE_BESIDE | {"cluster.routing.policy": "llumnix"},
     *(WHOLE_BESIDE | {f"cluster.disaggregation.{leg}.policy": "llumnix"} for leg in ("prefill", "decode")),
-    *(NIXL | {f"cluster.disaggregation.{leg}": LLUMNIX | {"enable_adaptive_pd": True}} for leg in ("prefill", "decode")),
+    *(NIXL | {f"cluster.disaggregation.{leg}": LLUMNIX | {"enable_adaptive_pd": True}}
+      for leg in ("prefill", "decode")),
     transfer("nixl", granularity="chunk"), transfer("sglang", first_token="recompute"),
     transfer("simai", volume="missing"), transfer("mooncake", answer_hop_us=3.0), transfer("simai", handshake_ms=2.0),
     transfer("simai", notice_us=2.0), transfer("simai", noticed_at="end"), transfer("nixl", upstream_compat=True),
@@ -65,7 +66,14 @@ CASES = (
     transfer("mooncake", heartbeats=False), transfer("mooncake", failure_policy="fail"),
     *map(host, ("queue_base_us", "queue_per_prompt_token_us", "front_end_us", "front_end_per_prompt_token_us")),
     WHOLE_BESIDE | {"engine.scheduler": "split_wise", "kv_transfer": {"protocol": "simai"} | MOVES},
-    transfer("blis"),
+    {"engine.scheduler": "blis", "kv_tiers": {"protocol": "blis_mirror", "cpu_blocks": 60}},
+    transfer("blis"), {"engine.scheduler": "split_wise"},
+    {"cluster.routing": {"policy": "random", "scorers": [{"name": "queue-depth", "weight": 1.0}]}},
+    *(NIXL | {f"cluster.disaggregation.{leg}": {"policy": "random", "scorers": [
+        {"name": "queue-depth", "weight": 1.0}]}} for leg in ("prefill", "decode")),
+    *(transfer("sglang") | {"engine.scheduler": "sglang", f"engine.{key}": value} for key, value in (
+        ("max_queued_requests", 4), ("enable_mixed_chunk", True), ("prefill_decode_interval", 2))),
+    WHOLE_BESIDE | {"engine.scheduler": "sglang", "kv_transfer": {"protocol": "sglang"} | MOVES},
     transfer("sglang", noticed_at="end") | {"engine.scheduler": "sglang"},
     transfer("nixl", noticed_at="end") | TIERS | {"engine.async_scheduling": False},
     ADAPTIVE | {"cluster.routing.scheduling_policy": "load-balance"},

@@ -46,6 +46,8 @@ class Protocol:
     why_unseen : why no router sees the chunks of such a tier; "": routers that look at tiers see them.
     unseen_with : the same for some schedulers, by name.
     apart_with : why disaggregated prefill is not supported with a scheduler, by name.
+    why_cached : why engine.enable_prefix_caching must be true with a scheduler, by name.
+    why_compat : why engine.upstream_compat must be true; "": it need not.
     """
 
     scheduler = "vllm"
@@ -55,15 +57,9 @@ class Protocol:
     why_unseen = ""
     unseen_with = MappingProxyType({})
     apart_with = MappingProxyType({})
+    why_cached = MappingProxyType({})
+    why_compat = ""
     kinds = frozenset()
-
-    @classmethod
-    def conflicts(cls, engine, topology) -> Iterator[tuple[str, str]]:
-        """Yield (section.key, message) for sections that it conflicts with.
-
-        engine, topology : sections of the experiment.
-        """
-        return iter(())
 
     @classmethod
     def faults(cls, parameters, site: TierSite) -> Iterator[tuple[str, str]]:
