@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from simulator import __version__
 from simulator.assembly import assemble
 from simulator.assembly.costs import ledger_of
-from simulator.assembly.parts import Stopped
+from simulator.assembly.split_run import Stopped
 from simulator.config.experiment import Experiment
 from simulator.config.load import load_experiment, resolved_toml
 from simulator.core.cores import available_cores

@@ -109,9 +109,9 @@ def _run(options: argparse.Namespace) -> int:
     if not options.quiet:
         print(f"{coloured(summary_table(result.summary), sys.stdout)}\n\nresults in {out}")
     if options.report:
-        told = _study("report").write_page(out, options.quiet)
+        page = _study("report").write_page(out, options.quiet)
         if not options.quiet:
-            print(f"report in {told}")
+            print(f"report in {page}")
     for note in [*notes(result.summary), *aged(result.summary, date.today())]:
         print(coloured(f"warning: {note}", sys.stderr), file=sys.stderr)
     if result.stands_still:
@@ -307,8 +307,8 @@ def _report(error: BaseException) -> int:
         traceback.print_exception(error)
     if isinstance(error, OSError) and error.errno in OutputError.ERRNOS:
         _discard_output()
-        told = error if isinstance(error, OutputError) else OutputError(error.filename or "output", error)
-        print(told, file=sys.stderr)
+        fault = error if isinstance(error, OutputError) else OutputError(error.filename or "output", error)
+        print(fault, file=sys.stderr)
         return PROGRAM_FAULT
     if blamed := registry.blame(error):
         print(f"simulator: {blamed}\nSIM_TRACEBACK=1 shows the way there.", file=sys.stderr)

@@ -239,9 +239,9 @@ KINDS = {
 # Kind of study -> "module:Struct" of its table [study], which the parser, `validate`, `describe`, reference read.
 STUDIES = {
     "sweep": "simulator.study.sweep.study_file:SweepTable",
-    "capacity": "simulator.study.capacity.table:CapacityTable",
-    "tune": "simulator.study.tuning.table:TuneTable",
-    "calibrate": "simulator.study.calibration.table:CalibrateTable",
+    "capacity": "simulator.study.capacity.capacity_table:CapacityTable",
+    "tune": "simulator.study.tuning.tune_table:TuneTable",
+    "calibrate": "simulator.study.calibration.calibrate_table:CalibrateTable",
 }
 
 # A user's module -> the classes that were loaded from it, "module:Class" -> the class.

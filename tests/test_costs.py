@@ -9,7 +9,7 @@ import tomli_w
 
 import simulator
 from simulator import cli
-from simulator.assembly import assemble, parts
+from simulator.assembly import assemble, split_run
 from simulator.assembly.costs import ledger_of
 from simulator.config.load import load_experiment
 from simulator.errors import InputErrors
@@ -161,8 +161,8 @@ def test_parts_of_a_run_draw_what_the_whole_does(tmp_path):
     ledger = ledger_of(prepared.experiment)
     sink = MemoryRecorder(prepared.experiment.output, prepared.workload, (ledger.meter,))
 
-    tasks = [pickle.loads(pickle.dumps(task)) for task in parts.tasks_of(prepared, sink, 2)]
-    run = parts.joined(map(parts.serve, tasks), prepared.workload, sink)
+    tasks = [pickle.loads(pickle.dumps(task)) for task in split_run.tasks_of(prepared, sink, 2)]
+    run = split_run.joined(map(split_run.serve, tasks), prepared.workload, sink)
 
     assert energy_of(run, ledger.power, ledger.meter, whole["total_output_tokens"]) == whole["energy"]
 

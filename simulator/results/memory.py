@@ -115,12 +115,12 @@ class MemoryTables:
         """Return the iteration table."""
         return _asked_for(self._iterations, "iterations")
 
-    def columns(self, name: str, wanted: Iterable[str]) -> dict[str, np.ndarray]:
+    def columns(self, name: str, names: Iterable[str]) -> dict[str, np.ndarray]:
         """Return columns of a table by name; missing columns are left out."""
         rows = getattr(self, name)()
-        return {each: rows[each] for each in wanted if each in rows.dtype.names}
+        return {each: rows[each] for each in names if each in rows.dtype.names}
 
-    def column_blocks(self, name: str, wanted: Iterable[str]) -> Iterator[Columns]:
+    def column_blocks(self, name: str, names: Iterable[str]) -> Iterator[Columns]:
         """Yield columns in blocks; for a table without rows, no block."""
         if name == "requests":      # made on use: a block at a time takes less memory
             pieces = self._request_blocks(BLOCK_ROWS)
@@ -128,7 +128,7 @@ class MemoryTables:
             table = getattr(self, name)()
             pieces = (table[first:first + BLOCK_ROWS] for first in range(0, len(table), BLOCK_ROWS))
         for rows in pieces:
-            yield {each: rows[each] for each in wanted if each in rows.dtype.names}
+            yield {each: rows[each] for each in names if each in rows.dtype.names}
 
     def _request_blocks(self, num_rows: int, first: int = 0) -> Iterator[np.ndarray]:
         """Yield the request table from a row on, as HDF5 has it; at least one block."""

@@ -69,10 +69,10 @@ class Reader:
         """Return /iterations."""
         return self._table("iterations")
 
-    def columns(self, name: str, wanted: Iterable[str]) -> Columns:
+    def columns(self, name: str, names: Iterable[str]) -> Columns:
         """Return columns of a table by name; missing columns are left out."""
         with self._table_of_columns(name) as table:
-            dtypes = {each: table.dtype[each] for each in wanted if each in table.dtype.names}
+            dtypes = {each: table.dtype[each] for each in names if each in table.dtype.names}
             found = {each: np.empty(len(table), dtype) for each, dtype in dtypes.items()}
             first = 0
             for block in column_blocks(table, dtypes):
@@ -81,10 +81,10 @@ class Reader:
                 first += len(next(iter(block.values())))
         return found
 
-    def column_blocks(self, name: str, wanted: Iterable[str], num_rows: int = BLOCK_ROWS) -> Iterator[Columns]:
+    def column_blocks(self, name: str, names: Iterable[str], num_rows: int = BLOCK_ROWS) -> Iterator[Columns]:
         """Yield columns in blocks of about `num_rows` rows; without rows, no block."""
         with self._table_of_columns(name) as table:
-            yield from column_blocks(table, [each for each in wanted if each in table.dtype.names], num_rows)
+            yield from column_blocks(table, [each for each in names if each in table.dtype.names], num_rows)
 
     def num_rows(self, name: str) -> int | None:
         """Return how many rows a table has; None: it was not written."""

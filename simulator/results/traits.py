@@ -58,23 +58,23 @@ def metrics_of(run: Run) -> dict:
     counts the requests that had not completed at their deadline; later deadlines count as `given` alone.
     `ttfat_ms` is arrival to the first token behind the reasoning, of completed requests that have one.
     """
-    told, requests = {}, run.workload.requests
+    facts, requests = {}, run.workload.requests
     due_ns = run.workload.demands["due_ns"]
     came = records.has_come(requests["status"])
     if np.any(has_one := came & (due_ns >= 0)):
         is_kept = (requests["status"] == records.COMPLETED) & (requests["completed_ns"] <= due_ns)
         is_open = (requests["status"] < records.COMPLETED) & (due_ns >= run.clock_ns)
         missed = int((has_one & ~is_kept & ~is_open).sum())
-        told["deadlines"] = {"given": int(has_one.sum()), "missed": missed}
+        facts["deadlines"] = {"given": int(has_one.sum()), "missed": missed}
     if run.first_answer_ns is not None:
         chosen = (requests["status"] == records.COMPLETED) & (run.first_answer_ns >= 0)
         since_ns = run.first_answer_ns[chosen] - requests["arrival_ns"][chosen]
-        told["ttfat_ms"] = distribution(since_ns / 1e6)
+        facts["ttfat_ms"] = distribution(since_ns / 1e6)
     if run.encoded_tokens is not None and run.workload.items is not None:
         items, began = run.workload.items, requests["scheduled_ns"] >= 0
-        told["encoder"] = {"item_tokens": int(items.tokens_of(len(requests))[began].sum()),
-                           "encoded_tokens": int(run.encoded_tokens.sum())}
-    return told
+        facts["encoder"] = {"item_tokens": int(items.tokens_of(len(requests))[began].sum()),
+                            "encoded_tokens": int(run.encoded_tokens.sum())}
+    return facts
 
 
 def has_reasoning(workload: Workload) -> bool:

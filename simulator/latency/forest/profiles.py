@@ -135,17 +135,17 @@ def read_samples(files: dict[str, str], subject: Subject) -> dict[str, Samples]:
 
 def told_sources(paths: Iterable[str]) -> list[str]:
     """Return the sources in the first rows of profiles, each once."""
-    told = []
+    sources = []
     for path in paths:
         reader = csv.DictReader(io.StringIO(file_bytes(path).decode("utf-8-sig", "replace"), newline=""))
-        told.append(next(reader, {}).get(SOURCE))
-    return [source for source in dict.fromkeys(told) if source]
+        sources.append(next(reader, {}).get(SOURCE))
+    return [source for source in dict.fromkeys(sources) if source]
 
 
 def _compute(file: ProfileCsv, subject: Subject) -> dict[str, Samples]:
-    wanted = {key: value for key, value in asdict(subject).items()
+    values = {key: value for key, value in asdict(subject).items()
               if key in ("n_head", "n_kv_head", "n_embd", "n_expanded_embd", "use_gated_mlp")}
-    file = file.where(**wanted, num_tensor_parallel_workers=subject.tensor_parallel)
+    file = file.where(**values, num_tensor_parallel_workers=subject.tensor_parallel)
     file = file.where(vocab_size=_padded(subject.vocab_size, file))
     tokens = file.numbers("num_tokens")
     skipped = () if subject.has_post_attention_norm else ("post_attention_layernorm",)

@@ -217,7 +217,7 @@ class _Kind:
     def roofline_decode(self, sequences: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return times and origins of one layer, by sequences and CONTEXT_NODES."""
         part, rate = self._parts["generation"], self._rate
-        self._composer.missing[f"{self.name} decode"] = self._wanted(part)
+        self._composer.missing[f"{self.name} decode"] = self._missing_text(part)
         seen = np.minimum(CONTEXT_NODES, self._window) if self._window else CONTEXT_NODES
         token_ns = max(part.decode_flops_per_context_token / rate.attention_flops,
                        part.kv_elements_per_token * self._deployment.kv_cache_bytes / rate.memory_bytes)
@@ -227,14 +227,14 @@ class _Kind:
     def roofline_prefill(self, prompts: int, lengths: np.ndarray) -> Times:
         """Return the times of one layer for `prompts` prompts of each length."""
         part, rate = self._parts["context"], self._rate
-        self._composer.missing[f"{self.name} prefill"] = self._wanted(part)
+        self._composer.missing[f"{self.name} prefill"] = self._missing_text(part)
         seen = np.minimum(lengths, self._window) if self._window else lengths
         pairs = seen * (seen + 1) / 2 + (lengths - seen) * seen
         kv_ns = part.kv_elements_per_token * self._deployment.kv_cache_bytes / rate.memory_bytes
         ns = prompts * np.maximum(pairs * part.flops_per_context_token / rate.attention_flops, lengths * kv_ns)
         return Times(ns + rate.attention_ns + rate.kernel_ns, np.full(len(lengths), ROOFLINE, dtype=np.uint8))
 
-    def _wanted(self, part) -> str:
+    def _missing_text(self, part) -> str:
         if self._is_latent:
             return f"no latent attention of {part.num_heads} heads, {self._kv_dtype} cache, of these widths"
         return (f"no attention of {part.num_heads} heads, {part.num_kv_heads} KV heads, head_dim {part.head_dim}, "

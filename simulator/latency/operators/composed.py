@@ -97,13 +97,13 @@ def kept(parameters, deployment, collective, compose: Callable[[Any], tuple]) ->
             with suppress(OSError):
                 os.utime(path)                  # used just now
             return _reading_of(*record)
-        told = []
+        notes = []
     except DAMAGE:
-        told = [damaged(path)]
+        notes = [damaged(path)]
     answers = None if collective is None else Answers(collective)
     reading, opened, once = compose(answers)
     _keep(path, reading, {"opened": opened, "answers": [] if answers is None else answers.said})
-    return reading._replace(notes=told + once + reading.notes)
+    return reading._replace(notes=notes + once + reading.notes)
 
 
 def _file_of(parameters, deployment, collective) -> Path:

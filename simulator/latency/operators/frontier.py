@@ -104,9 +104,9 @@ def _attention(file: ProfileCsv, deployment: Deployment) -> dict[str, dict[str, 
     part, whole = model.attention.shard(ranks), model.attention
     file = file.where(n_embd=model.hidden_size, n_q_head=whole.num_heads, n_kv_head=whole.num_kv_heads,
                       num_tensor_parallel_workers=ranks)
-    for column, wanted in (("is_mixed_batch", "False"), ("is_true_mixed_batch", ""), ("mode", "even")):
+    for column, expected in (("is_mixed_batch", "False"), ("is_true_mixed_batch", ""), ("mode", "even")):
         if file.has(column):
-            file = file.rows([cell in (wanted, "False", "") if column != "mode" else cell == wanted
+            file = file.rows([cell in (expected, "False", "") if column != "mode" else cell == expected
                               for cell in file.texts(column)])
     heads = {"num_heads": part.num_heads, "num_key_value_heads": part.num_kv_heads, "head_dim": part.head_dim}
     tables = {}

@@ -88,10 +88,10 @@ class LatentTables:
                                              lambda each: bool((each["model"] == name).any()))
         if columns is None:
             return {}
-        wanted = {"step": 0.0} if phase == "context" else {}
+        required = {"step": 0.0} if phase == "context" else {}
         for gemm_type in ("bfloat16", "fp8_block"):
             blocks = self._database.by_batch(columns, phase, ("num_heads",), model=name, gemm_type=gemm_type,
-                                             mla_dtype="bfloat16", kv_cache_dtype=self._kv_dtype, **wanted)
+                                             mla_dtype="bfloat16", kv_cache_dtype=self._kv_dtype, **required)
             found = {}
             for batch, curves in blocks.items():
                 for heads, block in curves.items():

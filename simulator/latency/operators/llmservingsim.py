@@ -80,8 +80,8 @@ def _small(files: dict[str, Path]) -> dict[str, np.ndarray]:
     """Return times of operators between products, by tokens, and of the sampler, by rows."""
     dense, rows = ProfileCsv(files["dense"]), ProfileCsv(files["per_sequence"])
     found = []
-    for table, size, wanted in ((dense, "tokens", SMALL), (rows, "sequences", {"sampler": ("sampler",)})):
-        for name, parts in wanted.items():
+    for table, size, operators in ((dense, "tokens", SMALL), (rows, "sequences", {"sampler": ("sampler",)})):
+        for name, parts in operators.items():
             times = [table.where(layer=part) for part in parts if part in set(table.texts("layer"))]
             if len(times) == len(parts) and len({tuple(each.numbers(size)) for each in times}) == 1:
                 found.append((name, times[0].numbers(size), sum(_ms(each) for each in times)))

@@ -233,11 +233,11 @@ def law_of(generation: Generation, operator: str, name: str) -> Law:
     If it has none: the law of the substitute format (INSTEAD); else the law of generation `any`.
     """
     for laws in (getattr(generation, operator), getattr(efficiency().generations[ANY], operator)):
-        wanted = name
-        while wanted not in laws and wanted in INSTEAD:
-            wanted = INSTEAD[wanted]
-        if wanted in laws:
-            return laws[wanted]
+        format = name
+        while format not in laws and format in INSTEAD:
+            format = INSTEAD[format]
+        if format in laws:
+            return laws[format]
     raise ValueError(f"no law of {operator} in {name}")
 
 

@@ -130,8 +130,8 @@ def _middle(of_sets: Mapping[str, list[Row]], name: str) -> float:
 
 def _provenance(data_set: Opened) -> dict[str, Any]:
     says = data_set.says
-    told = {name: getattr(says, name) for name in (
+    given = {name: getattr(says, name) for name in (
         "name", "measured", "machine", "engine", "version", "date", "source", "licence", "level", "purpose", "fits",
         "form")}
-    return told | {"files": [{"path": file.path, "sha256": file.sha256} for file in says.files],
-                   "peers": [{"name": peer.name, "version": peer.version} for peer in says.peers]}
+    return given | {"files": [{"path": file.path, "sha256": file.sha256} for file in says.files],
+                    "peers": [{"name": peer.name, "version": peer.version} for peer in says.peers]}

@@ -12,7 +12,7 @@ from simulator.study.accuracy.predict import times_of_requests
 from simulator.study.calibration.data import METRICS
 from simulator.study.calibration.question import DataSet
 
-MOST_APART = 0.05       # share of requests that cannot be compared, at most
+MOST_UNCOMPARED = 0.05       # share of requests that cannot be compared, at most
 
 
 class Counts(NamedTuple):
@@ -91,12 +91,12 @@ def check_counts(data_set: DataSet, counts: Counts) -> None:
     InputErrors
         More than 5 % of the answered requests have no simulated end, or another number of tokens.
     """
-    apart = counts.unmatched + counts.mismatched_tokens
-    if apart > MOST_APART * (counts.measured - counts.failed):
+    uncompared = counts.unmatched + counts.mismatched_tokens
+    if uncompared > MOST_UNCOMPARED * (counts.measured - counts.failed):
         raise InputErrors([
-            f"{data_set.requests.path}: {apart} of {counts.measured - counts.failed} requests cannot be compared, more "
-            f"than {MOST_APART:.0%}: {counts.unmatched} did not complete when simulated, {counts.mismatched_tokens} "
-            "have other output tokens; is the experiment that of this server?"])
+            f"{data_set.requests.path}: {uncompared} of {counts.measured - counts.failed} requests cannot be compared, "
+            f"more than {MOST_UNCOMPARED:.0%}: {counts.unmatched} did not complete when simulated, "
+            f"{counts.mismatched_tokens} have other output tokens; is the experiment that of this server?"])
 
 
 def compared(data_set: DataSet, replayed: Replayed, chosen: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:

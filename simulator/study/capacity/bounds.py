@@ -61,7 +61,7 @@ class Bound(NamedTuple):
         room = self.limit - value if self.is_most else value - self.limit
         return room / abs(self.limit) if self.limit else room
 
-    def told(self, value: float) -> str:
+    def miss_text(self, value: float) -> str:
         """Return how a value misses the bound, as text."""
         return f"{self.key}: {value:.6g} {'>' if self.is_most else '<'} {self.limit:.6g}"
 

@@ -29,8 +29,8 @@ def estimated_rate(experiment: Experiment) -> float | None:
             spent_s = {"both": prefill_s + decode_s, "prefill": prefill_s, "decode": decode_s}[pool.role]
             replicas = pool.topology.replicas if pool.replicas is None else pool.replicas
             rates[pool.role] += replicas * pool.topology.data_parallel / spent_s if spent_s > 0 else 0.0
-    apart = min(rates["prefill"], rates["decode"])
-    return rates["both"] + apart or None
+    disaggregated = min(rates["prefill"], rates["decode"])
+    return rates["both"] + disaggregated or None
 
 
 def _times_s(pool, prompt: int, output: float) -> tuple[float, float]:

@@ -145,6 +145,6 @@ def table_of(found: Sequence[Fit], title: str) -> str:
             number = refusals.setdefault(each.refusal, len(refusals) + 1)
             rows.append([*head, "-", "-", "-", f"no ({number})"])
     rules = list(dict.fromkeys(each.rule for each in found if each.rule))
-    told = [title, "of one GPU weights and workspace, of the replica the rest", *rules, ""]
+    top = [title, "of one GPU weights and workspace, of the replica the rest", *rules, ""]
     below = [*[""][:len(refusals)], *(f"({number}) {text}" for text, number in refusals.items())]
-    return "\n".join([lines_of("\n".join(told)), fitted(rows, 5), *map(lines_of, below)])
+    return "\n".join([lines_of("\n".join(top)), fitted(rows, 5), *map(lines_of, below)])

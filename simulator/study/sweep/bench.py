@@ -72,8 +72,8 @@ class Bench:
         except Exception as error:              # of a user's class, or of the program: one run of many
             if os.environ.get("SIM_TRACEBACK") == "1":
                 raise
-            told = registry.blame(error) or f"a fault of the program: {type(error).__name__}: {error}"
-            return FAILED, " ".join(told.split()), {}, {}
+            reason = registry.blame(error) or f"a fault of the program: {type(error).__name__}: {error}"
+            return FAILED, " ".join(reason.split()), {}, {}
         if clock.has_stopped:
             return TIMEOUT, f"it took longer than {self._study.settings.run.timeout_s:g} s", {}, {}
         return DONE, None, leaves(result.summary), look.extra | {

@@ -7,7 +7,7 @@ from simulator.config.experiment import Experiment
 from simulator.config.words import show
 from simulator.errors import InputErrors, nearest
 from simulator.results.summary_keys import check_numbers
-from simulator.study.capacity.answer import cost_per_hour
+from simulator.study.capacity.point_search import cost_per_hour
 from simulator.study.statistics.intervals import Estimate, of_replications
 from simulator.study.sweep.trial import Finished
 

@@ -16,7 +16,7 @@ from simulator.errors import InputErrors
 from simulator.study.sweep.bench import num_gpus
 from simulator.study.tuning.candidates import FORBIDDEN, Candidate, Dropped
 from simulator.study.tuning.objectives import Objective
-from simulator.study.tuning.table import CAPACITY, Question
+from simulator.study.tuning.tune_table import CAPACITY, Question
 
 MEMORY, BOUND = "memory", "bound"
 BOUNDED = ("linear", "roofline")

@@ -116,8 +116,8 @@ class Recorder:
 @pytest.mark.parametrize("goal", ["output_throughput", "output_throughput_per_gpu"])
 def test_bound_drops_candidates_and_never_the_best(asked, goal):
     from simulator.study.sweep.laboratory import Laboratory
+    from simulator.study.tuning.at_load import AtLoad
     from simulator.study.tuning.ranking import ranked
-    from simulator.study.tuning.trying import AtLoad
 
     question = asked(
         ('output_throughput_per_gpu = "max"\ntokens_per_s_per_user = "max"', f'{goal} = "max"'),
@@ -130,8 +130,8 @@ def test_bound_drops_candidates_and_never_the_best(asked, goal):
 
     dropped = [each for each in outcome.dropped if each.kind == BOUND]
     bound = bound_of(question)
-    assert dropped and len(outcome.tried) + len(dropped) == len(candidates.kept)
-    assert ranked(question, outcome.tried)[0][0].candidate == ranked(question, everything)[0][0].candidate
+    assert dropped and len(outcome.results) + len(dropped) == len(candidates.kept)
+    assert ranked(question, outcome.results)[0][0].candidate == ranked(question, everything)[0][0].candidate
     assert all(each.values[0].mean <= bound(each.candidate) for each in everything)
 
 

@@ -2,8 +2,8 @@
 from collections.abc import Iterable
 from typing import Any
 
-from simulator.study.calibration.answer import NAMES, STEP, Answer, values_now
-from simulator.study.calibration.table import STEPS
+from simulator.study.calibration.calibrate_table import STEPS
+from simulator.study.calibration.solver import NAMES, STEP, Answer, values_now
 
 PER_CENT = 100.0
 TITLES = {STEP: "iteration", "ttft": "TTFT", "tpot": "TPOT", "e2el": "E2EL"}
@@ -56,12 +56,12 @@ def _errors(answer: Answer) -> Iterable[list[str]]:
 def _row(found: dict[str, Any]) -> list[str]:
     pairs, levels = found["request_level"], found["workload_level"]
     within = found["within_noise"]
-    told = [name for name, is_within in (within or {}).items() if is_within]
+    covered = [name for name, is_within in (within or {}).items() if is_within]
     return [f"{found['n']:,}", _percent(pairs["mape"]), _percent(pairs["median_ape"]), _percent(pairs["bias"], "+"),
             "-" if pairs["pearson_r"] is None else f"{pairs['pearson_r']:.4f}", pairs["quality"] or "-",
             _percent(_share(levels["mean"]["percent"]), "+"), _percent(_share(levels["p99"]["percent"]), "+"),
             f"{found['ks']:.3f}", "-" if found["wasserstein_over_mean"] is None else
-            f"{found['wasserstein_over_mean']:.3f}", "-" if within is None else f"{len(told)} of {len(within)}"]
+            f"{found['wasserstein_over_mean']:.3f}", "-" if within is None else f"{len(covered)} of {len(within)}"]
 
 
 def _share(percent: float | None) -> float | None:

@@ -35,7 +35,7 @@ def text_of(study: Study) -> str:
 
     The axes keep their order, which sets the order of points: a table among them, {from, to, steps}, stays on its line.
     """
-    table = tomli_w.dumps(plain_value(dict(study.apart or {})) | plain(study.base))
+    table = tomli_w.dumps(plain_value(dict(study.of_points or {})) | plain(study.base))
     asked = _plain_study(study)
     lines = [f"{_key(key)} = {_inline(value)}" for key, value in asked.items() if not isinstance(value, dict)]
     parts = [table, "\n".join(["[study]", *lines, ""])]
@@ -54,9 +54,9 @@ def keep_program(directory: Path) -> None:
     OutputError
         The file cannot be written.
     """
-    told = {"schema": SCHEMA, "version": simulator.__version__, "git_revision": git_revision(PACKAGE.parent),
-            "sources": hash_of_sources(), "python": platform.python_version(), "numpy": np.__version__}
-    write(directory / PROVENANCE, json.dumps(told, indent=2) + "\n")
+    program = {"schema": SCHEMA, "version": simulator.__version__, "git_revision": git_revision(PACKAGE.parent),
+               "sources": hash_of_sources(), "python": platform.python_version(), "numpy": np.__version__}
+    write(directory / PROVENANCE, json.dumps(program, indent=2) + "\n")
 
 
 def _plain_study(study: Study) -> dict[str, Any]:

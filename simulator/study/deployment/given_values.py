@@ -8,7 +8,7 @@ from simulator.config.fields import table_of
 from simulator.config.load import plain_value
 
 
-def told(struct: msgspec.Struct, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def given_values(struct: msgspec.Struct, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield dotted key and TOML value of every non-default key of a table.
 
     Keys of a chosen class are siblings of the choice.
@@ -17,8 +17,8 @@ def told(struct: msgspec.Struct, prefix: str = "") -> Iterator[tuple[str, Any]]:
     for field in table.fields:
         value = getattr(struct, field.name)
         if isinstance(value, msgspec.Struct):
-            yield from told(value, f"{prefix}{field.name}.")
+            yield from given_values(value, f"{prefix}{field.name}.")
         elif value is not None and (field.required or value != field.default):
             yield f"{prefix}{field.name}", plain_value(value)
     if table.choice is not None:
-        yield from told(getattr(struct, table.choice), prefix)
+        yield from given_values(getattr(struct, table.choice), prefix)

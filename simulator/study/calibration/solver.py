@@ -7,6 +7,7 @@ import numpy as np
 from simulator.assembly import assemble
 from simulator.core.random_streams import RandomStreams
 from simulator.study.calibration.blocks import blocks_of
+from simulator.study.calibration.calibrate_table import REQUESTS, STEPS
 from simulator.study.calibration.confidence import Interval, Sample, of_gaps, of_requests, of_steps
 from simulator.study.calibration.data import METRICS, US_PER_S
 from simulator.study.calibration.evaluations import Evaluations
@@ -29,7 +30,6 @@ from simulator.study.calibration.steps import (
     solved,
 )
 from simulator.study.calibration.surface import around, plane
-from simulator.study.calibration.table import REQUESTS, STEPS
 
 NAMES = {"ttft": "ttft", "tpot": "tpot", "e2e": "e2el"}      # here: in calibration.json
 STEP = "step"
@@ -94,8 +94,8 @@ class Solver:
         least_objective = None
         if question.by_requests():
             self._check({})                     # now, and not after hours of fitting
-            told, least_objective = self._of_requests({key: each.value for key, each in found.items()})
-            found |= told
+            fitted, least_objective = self._of_requests({key: each.value for key, each in found.items()})
+            found |= fitted
         values = {key: found[key].value for key in question.fit}
         replayed = self._check(values)
         training, held = (self._graded(values, replayed, is_held) for is_held in (False, True))

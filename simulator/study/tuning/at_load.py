@@ -7,8 +7,8 @@ from simulator.study.capacity.verdict import Rules, weigh
 from simulator.study.sweep.laboratory import Laboratory
 from simulator.study.sweep.trial import DONE, Finished
 from simulator.study.tuning.candidates import Candidate
-from simulator.study.tuning.table import Question
-from simulator.study.tuning.tried import FEASIBLE, MISSED, Stopped, Tried, check_objectives, valued
+from simulator.study.tuning.result import FEASIBLE, MISSED, CandidateResult, Stopped, check_objectives, valued
+from simulator.study.tuning.tune_table import Question
 
 
 class AtLoad:
@@ -21,12 +21,12 @@ class AtLoad:
     tell : callback, called with each candidate that has been tried.
     """
 
-    def __init__(self, question: Question, laboratory: Laboratory, tell: Callable[[Tried], None]):
+    def __init__(self, question: Question, laboratory: Laboratory, tell: Callable[[CandidateResult], None]):
         self._question, self._laboratory, self._tell = question, laboratory, tell
         self.said = laboratory.said
         self._has_checked = False
 
-    def try_all(self, candidates: Iterable[Candidate], num_requests: int | None = None) -> list[Tried]:
+    def try_all(self, candidates: Iterable[Candidate], num_requests: int | None = None) -> list[CandidateResult]:
         """Return the results of candidates, in their order.
 
         Parameters
@@ -56,21 +56,21 @@ class AtLoad:
             self._tell(found[-1])
         return found
 
-    def _judged(self, candidate: Candidate, ends: list[Finished], num_requests: int | None) -> Tried:
+    def _judged(self, candidate: Candidate, ends: list[Finished], num_requests: int | None) -> CandidateResult:
         """Return the result of a candidate from its runs at a given load."""
-        tried = Tried(candidate, FEASIBLE, assignment=candidate.assignment, num_requests=num_requests,
-                      ends=tuple(ends))
+        result = CandidateResult(candidate, FEASIBLE, assignment=candidate.assignment, num_requests=num_requests,
+                                 ends=tuple(ends))
         if failed := next((end for end in ends if end.status != DONE), None):
-            return tried._replace(status=failed.status, why=failed.error or failed.status)
-        tried = valued(self._question, tried)
+            return result._replace(status=failed.status, why=failed.error or failed.status)
+        result = valued(self._question, result)
         bounds = self._question.bounds
         if not bounds.bounds:
-            return tried
+            return result
         rules = Rules(bounds, max_seeds=1, confidence=self._question.settings.statistics.confidence)
         is_endless = math.isinf(self._question.study.base.horizon_s)
         verdict = weigh(0.0, [observation_of(end, bounds, is_endless) for end in ends], rules)
-        tried = tried._replace(margin=verdict.margin)
-        return tried if verdict.passes else tried._replace(status=MISSED, why=verdict.sentence)
+        result = result._replace(margin=verdict.margin)
+        return result if verdict.passes else result._replace(status=MISSED, why=verdict.sentence)
 
     def _check_keys(self, end: Finished) -> None:
         """Raise if an objective or bound is not a key of summary.json; checked on the first finished run."""

@@ -12,7 +12,7 @@ UNSENT = "requests before the points at which the first plays of lanes begin, wh
 NEVER = np.iinfo(np.int64).max
 
 
-class Cut(NamedTuple):
+class Trim(NamedTuple):
     """The rest of the plays.
 
     columns : the remaining requests, by play; behind them `primers`; all others are dropped. A remaining request that
@@ -34,7 +34,7 @@ class Cut(NamedTuple):
 
 
 def begun(columns: Columns, plays: np.ndarray, offset_ns: np.ndarray, lanes: int, streams: RandomStreams,
-          is_primed: bool = False) -> Cut:
+          is_primed: bool = False) -> Trim:
     """Return requests with the first play of each lane begun in its middle.
 
     The point is uniform between the recorded beginnings of the play's first and last request. Later requests keep their
@@ -70,7 +70,7 @@ def begun(columns: Columns, plays: np.ndarray, offset_ns: np.ndarray, lanes: int
     return cut._replace(late_ns=first_ns[:lanes])
 
 
-def without_first_turns(columns: Columns, plays: np.ndarray, offset_ns: np.ndarray) -> Cut:
+def without_first_turns(columns: Columns, plays: np.ndarray, offset_ns: np.ndarray) -> Trim:
     """Return sessions without their first turns, which are sent before.
 
     Source of the idea: vllm-project/vllm, benchmarks/multi_turn, --warmup-step.
@@ -90,7 +90,7 @@ def without_first_turns(columns: Columns, plays: np.ndarray, offset_ns: np.ndarr
 
 
 def _cut(columns: Columns, plays: np.ndarray, offset_ns: np.ndarray, is_left: np.ndarray,
-         primers: np.ndarray) -> tuple[Cut, np.ndarray]:
+         primers: np.ndarray) -> tuple[Trim, np.ndarray]:
     """Return the rest of the plays, and when the first request of each remaining play comes.
 
     primers : rows.
@@ -111,7 +111,7 @@ def _cut(columns: Columns, plays: np.ndarray, offset_ns: np.ndarray, is_left: np
     offset_ns = offset_ns[is_left]
     first_ns = np.full(len(left), NEVER)
     np.minimum.at(first_ns, of_play[is_free[:num_left]], offset_ns[is_free[:num_left]])
-    return Cut(kept, of_play, np.maximum(offset_ns - first_ns[of_play], 0), left, plays[primers]), first_ns
+    return Trim(kept, of_play, np.maximum(offset_ns - first_ns[of_play], 0), left, plays[primers]), first_ns
 
 
 def _last_turns(columns: Columns, plays: np.ndarray, recorded_ns: np.ndarray, is_left: np.ndarray) -> np.ndarray:

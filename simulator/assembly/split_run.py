@@ -1,8 +1,8 @@
-"""One run in parts: independent replicas are simulated separately, and their results are joined.
+"""One run in pieces: independent replicas are simulated separately, and their results are joined.
 
-A part is some replicas of the whole cluster. The process that serves a part builds the whole cluster and places all
+A piece is some replicas of the whole cluster. The process that serves a piece builds the whole cluster and places all
 requests, as a whole run does, but serves only the requests of its replicas. So each request has exactly the times of
-a whole run, and the rows written by the parts, sorted by time, equal the rows of a whole run.
+a whole run, and the rows written by the pieces, sorted by time, equal the rows of a whole run.
 """
 from collections.abc import Callable, Iterable
 from itertools import pairwise, zip_longest
@@ -23,14 +23,14 @@ ROWS_AT_ONCE = 1 << 16
 
 
 class Stopped(Exception):
-    """A run in parts was asked to stop before all parts were done."""
+    """A run in pieces was asked to stop before all pieces were done."""
 
 
 class Task(NamedTuple):
-    """A part to simulate.
+    """A piece to simulate.
 
     workload : requests in their initial state; simulation writes to them.
-    first, last : replicas of the part. wants_iterations, wants_tokens : rows to return.
+    first, last : replicas of the piece. wants_iterations, wants_tokens : rows to return.
     """
 
     experiment: Experiment
@@ -41,11 +41,11 @@ class Task(NamedTuple):
     wants_tokens: bool
 
 
-class Part(NamedTuple):
-    """Results of a part; picklable.
+class Piece(NamedTuple):
+    """Results of a piece; picklable.
 
-    requests : structured array (requests,), `records.REQUEST`, of all requests; requests of other parts are not served.
-    run : the Run of the part, without its unpicklable fields.
+    requests : structured array (requests,), `records.REQUEST`, of all requests; requests of other pieces are not served.
+    run : the Run of the piece, without its unpicklable fields.
     iterations, tokens : rows of its replicas; empty if not requested.
     gaps_ns, weights : distinct inter-token gaps and their counts, int64 and int32.
     """
@@ -61,9 +61,9 @@ class Part(NamedTuple):
 
 
 def tasks_of(prepared: assemble.Prepared, sink, count: int) -> list[Task]:
-    """Return the parts of a run, with replicas divided as evenly as possible.
+    """Return the pieces of a run, with replicas divided as evenly as possible.
 
-    sink : receives the rows of the whole run. count : maximum number of parts.
+    sink : receives the rows of the whole run. count : maximum number of pieces.
 
     Raises
     ------
@@ -78,13 +78,13 @@ def tasks_of(prepared: assemble.Prepared, sink, count: int) -> list[Task]:
         raise InputErrors([f"{prepared.experiment.name}: cannot be cut into parts: {reason}"])
     replicas = len(cluster.replicas)
     count = min(count, replicas)
-    bounds = [replicas * part // count for part in range(count + 1)]
+    bounds = [replicas * piece // count for piece in range(count + 1)]
     return [Task(prepared.experiment, prepared.workload, first, last, sink.wants_iterations, sink.wants_tokens)
             for first, last in pairwise(bounds)]
 
 
-def serve(task: Task, monitor: Callable[[int, int], bool] | None = None) -> Part:
-    """Simulate one part, in any process.
+def serve(task: Task, monitor: Callable[[int, int], bool] | None = None) -> Piece:
+    """Simulate one piece, in any process.
 
     monitor : as in `assemble.build`.
     """
@@ -92,43 +92,43 @@ def serve(task: Task, monitor: Callable[[int, int], bool] | None = None) -> Part
     prepared = assemble.prepare(task.experiment, task.workload, has_met=True)
     run = assemble.build(prepared, sink, monitor, serves=(task.first, task.last)).run()
     told = {name: getattr(run, name) for name in run.__struct_fields__ if name not in ("workload", "itl_ns")}
-    return Part(task._replace(experiment=None, workload=None), told, run.workload.requests, run.workload.pool_cuts,
+    return Piece(task._replace(experiment=None, workload=None), told, run.workload.requests, run.workload.pool_cuts,
                 sink.iteration_rows.rows(), sink.token_rows.rows(), *run.itl_ns.pairs())
 
 
-def num_finished(part: Part) -> int:
-    """Return the number of requests of a part that completed, failed or were rejected."""
-    return int((part.requests["status"][_served(part)] > records.RUNNING).sum())
+def num_finished(piece: Piece) -> int:
+    """Return how many requests of a piece completed, failed or were rejected."""
+    return int((piece.requests["status"][_served(piece)] > records.RUNNING).sum())
 
 
-def joined(parts: Iterable[Part], workload: Workload, sink) -> Run:
-    """Return the run joined from the parts, and pass their rows to the sink.
+def joined(pieces: Iterable[Piece], workload: Workload, sink) -> Run:
+    """Return the run joined from the pieces, and pass their rows to the sink.
 
     Parameters
     ----------
-    parts : all parts of the run, each complete.
+    pieces : all pieces of the run, each complete.
     workload : of the whole run; its `requests` are written to.
     sink : takes iterations in order of time, and tokens.
     """
-    parts = sorted(parts, key=lambda part: part.task.first)
-    workload.requests[:] = parts[0].requests
-    gaps, cuts, runs = WeightedSamples(), None, [part.run for part in parts]
-    for part in parts:
-        rows = _served(part)
-        workload.requests[rows] = part.requests[rows]
-        gaps.observe_all(part.gaps_ns, part.weights.astype(np.int32))
-        if part.pool_cuts is not None:
-            cuts = part.pool_cuts if cuts is None else cuts | part.pool_cuts
+    pieces = sorted(pieces, key=lambda piece: piece.task.first)
+    workload.requests[:] = pieces[0].requests
+    gaps, cuts, runs = WeightedSamples(), None, [piece.run for piece in pieces]
+    for piece in pieces:
+        rows = _served(piece)
+        workload.requests[rows] = piece.requests[rows]
+        gaps.observe_all(piece.gaps_ns, piece.weights.astype(np.int32))
+        if piece.pool_cuts is not None:
+            cuts = piece.pool_cuts if cuts is None else cuts | piece.pool_cuts
     workload.pool_cuts = cuts
-    _pass_on([part.iterations for part in parts], [part.tokens for part in parts], sink)
+    _pass_on([piece.iterations for piece in pieces], [piece.tokens for piece in pieces], sink)
     first = runs[0]
     return Run(**first | {
         "workload": workload, "itl_ns": gaps, "complete": all(run["complete"] for run in runs),
         "stands_still": any(run["stands_still"] for run in runs),
         "clock_ns": max(run["clock_ns"] for run in runs),
-        "replicas": _by_replica(parts, "replicas"), "kv_tiers": _tiers(parts),
-        "tier_use": _by_request(parts, "tier_use"), "executions": _by_request(parts, "executions"),
-        "encoded_tokens": _by_request(parts, "encoded_tokens"),
+        "replicas": _by_replica(pieces, "replicas"), "kv_tiers": _tiers(pieces),
+        "tier_use": _by_request(pieces, "tier_use"), "executions": _by_request(pieces, "executions"),
+        "encoded_tokens": _by_request(pieces, "encoded_tokens"),
         "adapters": _sum_of([run["adapters"] for run in runs]),
         "given_way": None if first["given_way"] is None else sum(run["given_way"] for run in runs),
         "kv_allocation_failures": sum(run["kv_allocation_failures"] for run in runs),
@@ -136,7 +136,7 @@ def joined(parts: Iterable[Part], workload: Workload, sink) -> Run:
 
 
 class _Kept:
-    """Sink that keeps the rows of a part in memory."""
+    """Sink that keeps the rows of a piece in memory."""
 
     wants_samples = wants_decisions = False
 
@@ -153,9 +153,9 @@ class _Kept:
         self.token_rows.append(rows)
 
 
-def _served(part: Part) -> np.ndarray:
-    replica = part.requests["replica"]
-    return np.flatnonzero((part.task.first <= replica) & (replica < part.task.last))
+def _served(piece: Piece) -> np.ndarray:
+    replica = piece.requests["replica"]
+    return np.flatnonzero((piece.task.first <= replica) & (replica < piece.task.last))
 
 
 def _pass_on(iterations: list[np.ndarray], tokens: list[np.ndarray], sink) -> None:
@@ -172,29 +172,29 @@ def _pass_on(iterations: list[np.ndarray], tokens: list[np.ndarray], sink) -> No
                 sink.tokens(rows[begin:begin + ROWS_AT_ONCE])
 
 
-def _by_replica(parts: list[Part], name: str) -> np.ndarray:
-    whole = parts[0].run[name].copy()
-    for part in parts[1:]:
-        whole[part.task.first:part.task.last] = part.run[name][part.task.first:part.task.last]
+def _by_replica(pieces: list[Piece], name: str) -> np.ndarray:
+    whole = pieces[0].run[name].copy()
+    for piece in pieces[1:]:
+        whole[piece.task.first:piece.task.last] = piece.run[name][piece.task.first:piece.task.last]
     return whole
 
 
-def _tiers(parts: list[Part]) -> np.ndarray | None:
-    """Return the levels of the tiers, of each replica from its part."""
-    if parts[0].run["kv_tiers"] is None:
+def _tiers(pieces: list[Piece]) -> np.ndarray | None:
+    """Return the levels of the tiers, of each replica from its piece."""
+    if pieces[0].run["kv_tiers"] is None:
         return None
-    found = [part.run["kv_tiers"] for part in parts]
-    return np.concatenate([rows[(part.task.first <= rows["replica"]) & (rows["replica"] < part.task.last)]
-                           for part, rows in zip(parts, found, strict=True)])
+    found = [piece.run["kv_tiers"] for piece in pieces]
+    return np.concatenate([rows[(piece.task.first <= rows["replica"]) & (rows["replica"] < piece.task.last)]
+                           for piece, rows in zip(pieces, found, strict=True)])
 
 
-def _by_request(parts: list[Part], name: str) -> np.ndarray | None:
-    if parts[0].run[name] is None:
+def _by_request(pieces: list[Piece], name: str) -> np.ndarray | None:
+    if pieces[0].run[name] is None:
         return None
-    whole = parts[0].run[name].copy()
-    for part in parts[1:]:
-        rows = _served(part)
-        whole[rows] = part.run[name][rows]
+    whole = pieces[0].run[name].copy()
+    for piece in pieces[1:]:
+        rows = _served(piece)
+        whole[rows] = piece.run[name][rows]
     return whole
 
 

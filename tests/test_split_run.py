@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.assembly import assemble, parts
+from simulator.assembly import assemble, split_run
 from simulator.config.load import load_experiment
 from simulator.errors import InputErrors
 from simulator.results.memory import MemoryRecorder
@@ -26,9 +26,9 @@ def in_one_piece(prepared):
 
 def in_parts(prepared, count):
     sink = MemoryRecorder(prepared.experiment.output, prepared.workload)
-    done = [pickle.loads(pickle.dumps(parts.serve(pickle.loads(pickle.dumps(task)))))      # as they travel
-            for task in parts.tasks_of(prepared, sink, count)]
-    return finished(prepared.experiment, sink, parts.joined(reversed(done), prepared.workload, sink))
+    done = [pickle.loads(pickle.dumps(split_run.serve(pickle.loads(pickle.dumps(task)))))      # as they travel
+            for task in split_run.tasks_of(prepared, sink, count)]
+    return finished(prepared.experiment, sink, split_run.joined(reversed(done), prepared.workload, sink))
 
 
 def finished(experiment, sink, run):
@@ -76,5 +76,5 @@ def test_one_piece_is_not_cut(overrides, reason):
     prepared = prepared_of(**overrides)
     sink = MemoryRecorder(prepared.experiment.output, prepared.workload)
     with pytest.raises(InputErrors) as refused:
-        parts.tasks_of(prepared, sink, 2)
+        split_run.tasks_of(prepared, sink, 2)
     assert list(refused.value.faults) == [f"quickstart: cannot be cut into parts: {reason}"]

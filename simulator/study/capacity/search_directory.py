@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from simulator.study.capacity.bounds import Bounds
 from simulator.study.sweep.laboratory import Laboratory
 from simulator.study.sweep.names import CAPACITY, CURVE
-from simulator.study.sweep.store import Kind, known_in, settle
+from simulator.study.sweep.run_store import Kind, known_in, settle
 from simulator.study.sweep.study_file import Study
 from simulator.study.sweep.trial import DONE, REFUSED
 

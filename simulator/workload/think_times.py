@@ -8,7 +8,7 @@ from simulator.errors import InputErrors, KeyFault
 from simulator.workload.columns import Columns, by_code, nearest
 
 
-def rests_of(columns: Columns, load: Load, streams: RandomStreams) -> tuple[np.ndarray | None, np.ndarray | None]:
+def think_times_of(columns: Columns, load: Load, streams: RandomStreams) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Return how long the slot of each request pauses, ns, int64 (n,).
 
     Second, the share of the time from the request's arrival to its end that is subtracted from the pause.
@@ -16,18 +16,19 @@ def rests_of(columns: Columns, load: Load, streams: RandomStreams) -> tuple[np.n
     """
     clients = columns.clients
     if clients is None:
-        return _rests(load, len(columns), streams, "think")
+        return _think_times(load, len(columns), streams, "think")
     rest_ns, share = np.zeros(len(columns), np.int64), np.zeros(len(columns))
     for rows in by_code(clients.codes):
         code = clients.codes[rows[0]]
-        drawn_ns, drawn_share = _rests(load, len(rows), streams, "think") if code < 0 else _rests(
+        drawn_ns, drawn_share = _think_times(load, len(rows), streams, "think") if code < 0 else _think_times(
             clients.loads[code], len(rows), streams, clients.think_streams[code])
         rest_ns[rows] = 0 if drawn_ns is None else drawn_ns
         share[rows] = 0 if drawn_share is None else drawn_share
     return rest_ns if rest_ns.any() else None, share if share.any() else None
 
 
-def _rests(load: Load, count: int, streams: RandomStreams, stream: str) -> tuple[np.ndarray | None, np.ndarray | None]:
+def _think_times(load: Load, count: int, streams: RandomStreams,
+                 stream: str) -> tuple[np.ndarray | None, np.ndarray | None]:
     if load.think_time_s == 0.0:
         return None, None
     mean_s = load.think_time_s

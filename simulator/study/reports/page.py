@@ -20,7 +20,7 @@ class Section(NamedTuple):
     says: str = ""
 
 
-class Told(NamedTuple):
+class Page(NamedTuple):
     """The parts of a report, in order.
 
     says : the verdict, one line. more : the sentence below it. is_good : otherwise the verdict is marked.
@@ -39,7 +39,7 @@ class Told(NamedTuple):
     files: tuple[tuple[str, str], ...] = ()
 
 
-def page(told: Told) -> str:
+def html_of(page: Page) -> str:
     """Return the report as HTML.
 
     Raises
@@ -47,9 +47,9 @@ def page(told: Told) -> str:
     MissingExtra
         matplotlib is not installed.
     """
-    parts = [*map(_section, told.before), *shell.charts(told.charts, told.absent), *map(_section, told.after),
-             *(html.folded(title, f"<pre>{escape(text)}</pre>") for title, text in told.files)]
-    return shell.document(told.name, told.says, told.is_good, told.more, parts)
+    parts = [*map(_section, page.before), *shell.charts(page.charts, page.absent), *map(_section, page.after),
+             *(html.folded(title, f"<pre>{escape(text)}</pre>") for title, text in page.files)]
+    return shell.document(page.name, page.says, page.is_good, page.more, parts)
 
 
 def section(title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]], says: str = "",

@@ -5,9 +5,9 @@ from typing import Any
 
 from simulator.study.sweep.laboratory import Laboratory
 from simulator.study.sweep.names import FRONT, RANKING, TUNE, WINNERS
-from simulator.study.sweep.store import Kind, known_in, settle
+from simulator.study.sweep.run_store import Kind, known_in, settle
 from simulator.study.sweep.trial import DONE, REFUSED, TIMEOUT
-from simulator.study.tuning.table import Question
+from simulator.study.tuning.tune_table import Question
 
 KIND = Kind("tuning", "objectives or bounds", {RANKING, FRONT, TUNE, WINNERS}, {DONE, REFUSED, TIMEOUT})
 

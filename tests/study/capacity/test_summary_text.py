@@ -3,11 +3,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.study.capacity.answer import Answer
 from simulator.study.capacity.bounds import Bound, Bounds
 from simulator.study.capacity.mix import Chosen, Kind, Mix
+from simulator.study.capacity.point_search import Answer
 from simulator.study.capacity.search import Found, Span
-from simulator.study.capacity.told import line_of, mix_table, table_of
+from simulator.study.capacity.summary_text import line_of, mix_table, table_of
 from simulator.study.capacity.varied import Varied
 from simulator.study.capacity.verdict import Observation, Rules, weigh
 from simulator.study.telling.screen import width_of

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 FIRST_GUESS = 64                # plays for each slot of a load that only its end bounds
 
-class Wanted(NamedTuple):
+class ColumnOptions(NamedTuple):
     """Arguments of a workload type's `columns`.
 
     arrivals : arrival times are needed; else the end of other requests releases requests, and `arrival_ns` may be 0.
@@ -23,4 +23,4 @@ class Wanted(NamedTuple):
     has_ceiling: bool = False
 
 
-WANTED = Wanted()
+DEFAULT_OPTIONS = ColumnOptions()

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 
 
-def in_circles(num_rows: int, sources: Iterable[int], targets: Iterable[int]) -> list[int]:
+def rows_in_cycles(num_rows: int, sources: Iterable[int], targets: Iterable[int]) -> list[int]:
     """Return the rows that wait for themselves, through others.
 
     sources, targets : of each edge; the target waits for the source.

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from simulator.errors import InputErrors, OutputError
 from simulator.results.directory import PICTURES, REPORT
-from simulator.study.sweep.kept import keep
+from simulator.study.sweep.manifest import keep
 from simulator.study.sweep.names import LOOK, PROVENANCE, STUDY
 from simulator.study.sweep.segments import FOLDER, checked, read_all
 from simulator.study.sweep.study_file import Study

@@ -16,7 +16,7 @@ from simulator.study.capacity.search import Span
 from simulator.study.capacity.varied import DEFAULTS, RATE, Varied, value_at, varied_of
 from simulator.study.sweep.design import Point
 from simulator.study.sweep.needs import missing_of
-from simulator.study.sweep.partly import told_by
+from simulator.study.sweep.partly import faults_of_checks
 from simulator.study.sweep.study_file import Share, Statistics, Study, StudyTable
 
 ESTIMATE = "estimate"
@@ -84,14 +84,14 @@ def forecast(study: Study, points: list[Point]) -> list[str]:
         lead = f"{number_of(len(given.mix), 'kind')} of replica, each searched for its largest load; {count:,} mixes"
     else:
         lead = f"{number_of(len(points), 'point')}: {varied.key} from {varied.span.low:g} to {varied.span.high:g}"
-    values = _values_tried(varied.span)
+    values = _most_values(varied.span)
     count = (len(given.mix) or len(points)) * values
     seeds = (1, 1) if given.compat else (given.min_seeds, given.max_seeds)
     return [lead, f"at most about {number_of(values, 'value')} each, of {seeds[0]} to {seeds[1]} runs: "
             f"{count * seeds[0]:,} to {count * seeds[1]:,} runs"]
 
 
-def _values_tried(span: Span) -> int:
+def _most_values(span: Span) -> int:
     """Return about how many values a search tries, at most: a bracket, its halves, two doubts and a verification."""
     spread, width = max(math.log2(span.high / span.low), 0.0), span.high - span.low
     bracket = math.ceil(spread)
@@ -112,7 +112,7 @@ def check(study: Study) -> tuple[Bounds, Varied]:
     InputErrors
         All faults in the combination of the keys of [study].
     """
-    if faults := list(told_by(checks_of(study))):
+    if faults := list(faults_of_checks(checks_of(study))):
         raise InputErrors(dict.fromkeys(faults))
     place = f"{study.file}: study"
     return read_bounds(study.settings.slo, f"{place}.slo"), varied_of(study, place)

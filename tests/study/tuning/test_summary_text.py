@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.study.capacity.answer import cost_per_hour
-from simulator.study.reports.tune import tune_told
+from simulator.study.capacity.point_search import cost_per_hour
+from simulator.study.reports.tune import tune_page
 from simulator.study.statistics.intervals import Estimate
 from simulator.study.telling.screen import width_of
 from simulator.study.tuning.candidates import Candidate, Dropped
-from simulator.study.tuning.files import Told
+from simulator.study.tuning.files import StudyResults
 from simulator.study.tuning.findings import Findings
 from simulator.study.tuning.objectives import Objective
-from simulator.study.tuning.told import answer_of, screen_of, table_of
-from simulator.study.tuning.tried import Tried
+from simulator.study.tuning.result import CandidateResult
+from simulator.study.tuning.summary_text import answer_of, screen_of, table_of
 
 ONE = ('tokens_per_s_per_user = "max"\n', "")
 MIXTURE = """
@@ -94,7 +94,7 @@ def test_every_axis_is_a_column_whether_its_values_differ_or_not(mixture, tune, 
     row = rows_of(tmp_path / "out" / "ranking.csv")[0]
     assert (row["topology.tensor_parallel"], row["hardware.name"]) == ("2", "h100-sxm-80gb")
     assert {row["topology.expert_parallel"], row["engine.max_num_seqs"]} <= {"1", "2", "16", "32"}
-    (ranking,) = [each for each in tune_told(tmp_path / "out", None).before if each.title == "Ranking"]
+    (ranking,) = [each for each in tune_page(tmp_path / "out", None).before if each.title == "Ranking"]
     assert {"layout", "tensor_parallel", "expert_parallel", "name", "max_num_seqs"} <= set(ranking.columns)
 
 
@@ -232,14 +232,15 @@ def test_all_that_is_printed_fits_a_screen(keys, data):
     objectives = tuple(Objective(key, True) for key in data.draw(st.lists(st.sampled_from([
         "output_throughput_per_gpu", "tokens_per_s_per_user_by_concurrency", "energy.joules_per_output_token"]),
         min_size=1, unique=True)))
-    tried = [Tried(candidate(number), "feasible", values=(Estimate(1e9 / 3, 1e7),) * len(objectives), margin=-0.5)
-             for number in range(data.draw(st.integers(0, 3)))]
-    miss = Tried(candidate(7), "infeasible", f"{'x' * 90}.p99: 900 > 500", margin=-0.1)
+    results = [CandidateResult(candidate(number), "feasible", values=(Estimate(1e9 / 3, 1e7),) * len(objectives),
+                               margin=-0.5) for number in range(data.draw(st.integers(0, 3)))]
+    miss = CandidateResult(candidate(7), "infeasible", f"{'x' * 90}.p99: 900 > 500", margin=-0.1)
     axes = tuple(SimpleNamespace(key=key, values=(1, 2), at=None) for key in keys)
     question = SimpleNamespace(objectives=objectives, settings=SimpleNamespace(points=()), study=SimpleNamespace(
         base=SimpleNamespace(pools=()), axes=axes))
-    outcome = Findings("exhaustive", [*tried, miss], [Dropped(candidate(9), "forbidden", "no " * 60)], [], True)
-    told = Told(tried, {0, 1}, {"counts": {"feasible": 1, "infeasible": 1}, "candidates": 3, "complete": True}, miss)
+    outcome = Findings("exhaustive", [*results, miss], [Dropped(candidate(9), "forbidden", "no " * 60)], [], True)
+    found = StudyResults(results, {0, 1}, {"counts": {"feasible": 1, "infeasible": 1}, "candidates": 3,
+                                           "complete": True}, miss)
 
-    for text in (table_of(question, told), screen_of(question, outcome, told), answer_of(question, told)):
+    for text in (table_of(question, found), screen_of(question, outcome, found), answer_of(question, found)):
         assert max(map(width_of, text.split("\n"))) <= 80

@@ -5,10 +5,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from simulator.study.capacity.answer import Answer, finite, notes_of
 from simulator.study.capacity.bounds import ANY, BACKLOG, STABLE, Bounds
 from simulator.study.capacity.interval import by_seed
-from simulator.study.capacity.mix import Chosen, Kind, Mix, told
+from simulator.study.capacity.mix import Chosen, Kind, Mix, text_of
+from simulator.study.capacity.point_search import Answer, finite, notes_of
 from simulator.study.capacity.thin import thin_values
 from simulator.study.capacity.varied import Varied
 from simulator.study.capacity.verdict import Verdict
@@ -98,13 +98,13 @@ def sentence_of(asked: Answer, varied: Varied) -> str:
     least = "least" if varied.span.is_least else "largest"
     if value is None:
         return _nothing(asked, varied)
-    told = f"{least} {varied.key}: {value:.6g}"
+    sentence = f"{least} {varied.key}: {value:.6g}"
     if asked.interval is not None:
         ends = f"{asked.interval[0]:.6g} to {asked.interval[1]:.6g}"
-        told += f"; the bounds are met at {ends}" if varied.span.is_whole else f" ({ends})"
-    lines = [told]
+        sentence += f"; the bounds are met at {ends}" if varied.span.is_whole else f" ({ends})"
+    lines = [sentence]
     if found.bad is not None:
-        lines.append(f"{found.bad.value:.6g} {found.bad.told}")
+        lines.append(f"{found.bad.value:.6g} {found.bad.miss_text}")
     if (steps := len(asked.repeats) - 1) > 0:
         lines.append(f"the search's {asked.repeats[0].value:.6g} did not hold with new seeds: {steps} "
                      f"step{'s' * (steps > 1)} of rel_tol from there")
@@ -123,7 +123,7 @@ def _nothing(asked: Answer, varied: Varied) -> str:
     """Return that no value passes, or that none could be judged."""
     worst, thin = asked.found.bad, asked.thin
     if thin is None:
-        return f"nothing passes: even {varied.key} = {worst.value:.6g} {worst.told}"
+        return f"nothing passes: even {varied.key} = {worst.value:.6g} {worst.miss_text}"
     lead = "nothing can be told" if thin.is_all else "nothing passes of what can be told"
     return f"{lead}: {varied.key} = {thin_values(thin)} is thin: too few requests for {thin.sentence}"
 
@@ -153,17 +153,18 @@ def mix_content(chosen: Chosen, kinds: Sequence[Kind], target_per_s: float, boun
 def mix_table(chosen: Chosen, kinds: Sequence[Kind], target_per_s: float) -> str:
     """Return the mixes that were tried as a table, and the answer below it."""
     rows = [["mix", "GPUs", "price per hour", "bound, requests/s", "verdict"]]
-    rows += [[told(mix, kinds), str(mix.gpus), f"{mix.price_per_hour:g}",
+    rows += [[text_of(mix, kinds), str(mix.gpus), f"{mix.price_per_hour:g}",
               f"{mix.bound_per_s:.4g}" if math.isfinite(mix.bound_per_s) else "-", verdict.word]
              for mix, verdict in chosen.verdicts]
     if chosen.answer is None:
         end = f"no mix carries {target_per_s:g} requests/s"
         if chosen.verdicts:
             mix, verdict = chosen.verdicts[-1]
-            end += f": {told(mix, kinds)} {verdict.told}"
+            end += f": {text_of(mix, kinds)} {verdict.miss_text}"
     else:
         best = chosen.answer
-        end = f"{told(best, kinds)}: {best.gpus} GPUs, {best.price_per_hour:g} per hour, at {target_per_s:g} requests/s"
+        end = (f"{text_of(best, kinds)}: {best.gpus} GPUs, {best.price_per_hour:g} per hour, at {target_per_s:g} "
+               "requests/s")
     lines = f"{chosen.num_skipped} mixes skipped by their bound"
     if not any(kind.price_per_hour for kind in kinds):
         lines += "\nno price is known, of [prices] or of [[pools]] with cost_per_hour: fewer GPUs are better"

@@ -12,7 +12,7 @@ from simulator.domain.load import Measure, Warmup
 from simulator.errors import InputErrors
 from simulator.study.capacity.bounds import BACKLOG, Bounds, Slo, read_bounds
 from simulator.study.sweep.needs import missing_of
-from simulator.study.sweep.partly import told_by
+from simulator.study.sweep.partly import faults_of_checks
 from simulator.study.sweep.study_file import Share, Statistics, Study, StudyTable
 from simulator.study.tuning.objectives import BY_CONCURRENCY, Objective, objectives_in
 
@@ -66,7 +66,7 @@ class TuneTable(StudyTable, kw_only=True):
         return checks_of(study)
 
     @staticmethod
-    def set_apart(experiment: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[str, ...]:
+    def keys_of_points(experiment: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[str, ...]:
         """Set [kv_transfer] apart: generated pools need it, other layouts refuse it."""
         layouts = given.get("layouts")
         is_generated = isinstance(layouts, list) and DISAGGREGATED in layouts and not experiment.get("pools")
@@ -97,7 +97,7 @@ def check(study: Study) -> Question:
     InputErrors
         All faults in the combination of the keys of [study].
     """
-    if faults := list(told_by(checks_of(study))):
+    if faults := list(faults_of_checks(checks_of(study))):
         raise InputErrors(faults)
     given, objectives, bounds = study.settings, objectives_in(study.settings.objectives, "")[0], _bounds(study)
     if given.load == CONCURRENCY:               # a closed loop has no backlog

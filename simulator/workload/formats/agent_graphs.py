@@ -5,10 +5,10 @@ import numpy as np
 
 from simulator.domain import records
 from simulator.workload.columns import Columns, Prompts, Waits
-from simulator.workload.formats.circles import in_circles
+from simulator.workload.formats.dependency_cycles import rows_in_cycles
 
 
-class Plays:
+class AgentGraphs:
     """Collects requests and their dependencies."""
 
     def __init__(self):
@@ -68,9 +68,9 @@ class Plays:
         return Waits(*map(_int64, (self.plays, self.sources, self.targets, self.delays_ns)),
                      np.array(self.from_dispatch, bool), not_before_ns)
 
-    def in_circles(self) -> list[int]:
+    def rows_in_cycles(self) -> list[int]:
         """Return the requests that wait for themselves, through others."""
-        return in_circles(len(self), self.sources, self.targets)
+        return rows_in_cycles(len(self), self.sources, self.targets)
 
 
 def ns_of_ms(milliseconds: float) -> int:

@@ -10,12 +10,12 @@ from simulator.study.sweep.trial import Finished
 from simulator.study.telling.said import Said
 from simulator.study.tuning.candidates import Candidate
 from simulator.study.tuning.objectives import estimates_of, numbers_of
-from simulator.study.tuning.table import Question
+from simulator.study.tuning.tune_table import Question
 
 FEASIBLE, MISSED = "feasible", "infeasible"
 
 
-class Tried(NamedTuple):
+class CandidateResult(NamedTuple):
     """The result of a candidate.
 
     status : "feasible", "infeasible", or the status of a failed run. why : reason if not feasible, else empty.
@@ -50,20 +50,20 @@ class Trier(Protocol):
 
     said: Said
 
-    def try_all(self, candidates: Iterable[Candidate], num_requests: int | None = None) -> list[Tried]:
+    def try_all(self, candidates: Iterable[Candidate], num_requests: int | None = None) -> list[CandidateResult]:
         """Return the results of candidates, in their order.
 
         num_requests : of each run; None: the experiment's.
         """
 
 
-def valued(question: Question, tried: Tried) -> Tried:
+def valued(question: Question, result: CandidateResult) -> CandidateResult:
     """Return the result with its objectives; infeasible where a value is missing."""
-    numbers = [numbers_of(end, tried.candidate.experiment, tried.rate) for end in tried.ends]
-    values = estimates_of(question.objectives, numbers, list(tried.ends), question.settings.statistics.confidence)
+    numbers = [numbers_of(end, result.candidate.experiment, result.rate) for end in result.ends]
+    values = estimates_of(question.objectives, numbers, list(result.ends), question.settings.statistics.confidence)
     missing = [each.key for each, value in zip(question.objectives, values, strict=True) if math.isnan(value.mean)]
-    tried = tried._replace(values=values)
-    return tried._replace(status=MISSED, why=f"{missing[0]}: there is nothing to measure") if missing else tried
+    result = result._replace(values=values)
+    return result._replace(status=MISSED, why=f"{missing[0]}: there is nothing to measure") if missing else result
 
 
 def check_objectives(question: Question, end: Finished) -> None:
