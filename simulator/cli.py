@@ -149,11 +149,10 @@ def _validate(options: argparse.Namespace) -> int:
     with faults_of(options.experiment):
         prepared = prepare(experiment)
         build(prepared, NO_SINK)                # policies read their files
-    for pool, site in zip(experiment.all_pools(), prepared.sites, strict=True):
-        prefix = f"pools.{pool.name}." if experiment.pools else ""
+    for site in prepared.sites:
         for key in ("max_model_len", "num_gpu_blocks"):     # comments: they are no part of the experiment
-            if getattr(pool.engine, key) is None:
-                print(f"# derived: {prefix}engine.{key} = {getattr(site, key)}")
+            if getattr(site.pool.engine, key) is None:
+                print(f"# derived: {site.prefix}engine.{key} = {getattr(site, key)}")
         for line in site.explain():
             print(f"#   {line}")
     print(resolved_toml(experiment), end="")

@@ -7,7 +7,7 @@ package adds names by entry points of the group `simulator.KIND`; `API_VERSION` 
 from collections.abc import Iterable
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -244,6 +244,40 @@ STUDIES = {
     "calibrate": "simulator.study.calibration.calibrate_table:CalibrateTable",
 }
 
+class PartKey(NamedTuple):
+    """A key of the experiment file that a part reads.
+
+    target : "module:Class" of the part, imported where an experiment gives the key.
+    when : the part is in use if the key has this value, and another Struct declares the key; None: if it has not its
+        default.
+    before : the next key of the same table, in resolved.toml and in `describe`; "": it is the last.
+    default : value without the key.
+    """
+
+    target: str
+    before: str = ""
+    default: Any = None
+    when: Any = None
+
+
+# Dotted key of the experiment file -> its part, see simulator/assembly/parts/base.py; operations are in this order.
+PARTS = {
+    "embeddings": PartKey("simulator.assembly.parts.encode:Encode", "workload"),
+    "cluster.encode": PartKey("simulator.assembly.parts.encode:Encode", "health"),
+    "pools[].role": PartKey("simulator.assembly.parts.encode:Encode", when="encode"),
+    "output.replica_samples_s": PartKey("simulator.assembly.parts.samples:Samples", "vidur_csv", 0.0),
+    "output.decisions": PartKey("simulator.assembly.parts.decisions:Decisions", "vidur_csv", 0),
+    "cluster.rescheduling": PartKey("simulator.assembly.parts.rescheduling:Rescheduling", "disaggregation"),
+    "failures": PartKey("simulator.assembly.parts.upkeep:Upkeep", "workload", ()),
+    "autoscaling": PartKey("simulator.assembly.parts.upkeep:Upkeep", "workload"),
+    "engine.experts": PartKey("simulator.assembly.parts.expert_shifts:ExpertShifts", "data_parallel"),
+    "pools[].cost_per_hour": PartKey("simulator.assembly.parts.costs:Costs", "model", 0.0),
+    "prices": PartKey("simulator.assembly.parts.costs:Costs", "output"),
+    "power": PartKey("simulator.assembly.parts.costs:Costs", "output"),
+    "carbon": PartKey("simulator.assembly.parts.costs:Costs", "output"),
+    "electricity": PartKey("simulator.assembly.parts.costs:Costs", "output"),
+}
+
 # A user's module -> the classes that were loaded from it, "module:Class" -> the class.
 _user_classes: dict[str, dict[str, type]] = {}
 # Modules of ours that do nothing but ask a user's class -> the module of that class's base.
@@ -292,6 +326,16 @@ def installed(kind: str) -> dict[str, str]:
 def study_table(kind: str) -> type[msgspec.Struct]:
     """Return the Struct of [study] of a kind of study."""
     return _import(STUDIES[kind])
+
+
+def part(key: str) -> type:
+    """Return the part that reads a key of `PARTS`."""
+    return _import(PARTS[key].target)
+
+
+def parts() -> list[type]:
+    """Return all parts."""
+    return list(dict.fromkeys(map(part, PARTS)))
 
 
 def parameters_of(chosen: type) -> type[msgspec.Struct]:

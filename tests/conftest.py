@@ -1,4 +1,5 @@
 """Make the package and the helpers under tests/ importable, wherever pytest is started from."""
+import os
 import signal
 import sys
 from pathlib import Path
@@ -6,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+LONGEST_S = 20.0            # CPU of a test that README.md's command runs
 TESTS = Path(__file__).resolve().parent
 
 sys.path.insert(0, str(TESTS))              # for `support` and `oracle`
@@ -15,6 +17,29 @@ settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
 
 RECURSION_LIMIT = sys.getrecursionlimit()
+
+
+@pytest.hookimpl(tryfirst=True)         # before -m is heeded
+def pytest_collection_modifyitems(items):
+    from support.samples import leave_to_ci
+
+    leave_to_ci(items)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """Fail what README.md's command should leave to CI."""
+    before_s = cpu_s()
+    result = yield
+    took_s = cpu_s() - before_s
+    if item.config.getoption("markexpr") == "not ci" and took_s > LONGEST_S:
+        pytest.fail(f"took {took_s:.0f} s of CPU, over {LONGEST_S} s: shorten it, or mark it `ci`", pytrace=False)
+    return result
+
+
+def cpu_s():
+    """Return the seconds that this process and its children that have ended computed."""
+    return sum(os.times()[:4])
 
 
 @pytest.fixture(autouse=True)

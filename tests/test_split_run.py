@@ -20,15 +20,15 @@ def prepared_of(name="quickstart", **overrides):
 
 
 def in_one_piece(prepared):
-    sink = MemoryRecorder(prepared.experiment.output, prepared.workload)
+    sink = MemoryRecorder(prepared.experiment.output, prepared.workload, streams=prepared.streams)
     return finished(prepared.experiment, sink, assemble.build(prepared, sink).run())
 
 
 def in_parts(prepared, count):
-    sink = MemoryRecorder(prepared.experiment.output, prepared.workload)
+    sink = MemoryRecorder(prepared.experiment.output, prepared.workload, streams=prepared.streams)
     done = [pickle.loads(pickle.dumps(split_run.serve(pickle.loads(pickle.dumps(task)))))      # as they travel
             for task in split_run.tasks_of(prepared, sink, count)]
-    return finished(prepared.experiment, sink, split_run.joined(reversed(done), prepared.workload, sink))
+    return finished(prepared.experiment, sink, split_run.joined(reversed(done), prepared, sink))
 
 
 def finished(experiment, sink, run):
@@ -38,7 +38,7 @@ def finished(experiment, sink, run):
     if experiment.output.token_times:
         told += [part.tobytes() for part in tables.token_times()]
     if run.kv_tiers is not None:
-        told.append(tables.kv_tiers().tobytes())
+        told.append(tables.table("kv_tiers").tobytes())
     summary = summary_of(run, experiment.name, experiment.seed, experiment.slo, assemble.pools_of(experiment), None)
     return json_text(summary), told
 
@@ -69,12 +69,12 @@ def test_what_a_run_tells_is_that_of_its_parts(name, overrides):
     ({"topology__replicas": 1}, "it has one replica"),
     ({"cluster__routing__policy": "least_loaded"},
      "its replicas see each other, or something looks at them while they run"),
-    ({"output__decisions": 3}, "[output] asks for samples of replicas, or for decisions"),
+    ({"output__decisions": 3}, "[output] asks for decisions and candidates"),
     ({"latency__collective": {"backend": "busbw"}, "topology__tensor_parallel": 2, "topology__node": "dgx-h100"},
      "the latency backend of pool default keeps account of what it was asked")])
 def test_one_piece_is_not_cut(overrides, reason):
     prepared = prepared_of(**overrides)
-    sink = MemoryRecorder(prepared.experiment.output, prepared.workload)
+    sink = MemoryRecorder(prepared.experiment.output, prepared.workload, streams=prepared.streams)
     with pytest.raises(InputErrors) as refused:
         split_run.tasks_of(prepared, sink, 2)
     assert list(refused.value.faults) == [f"quickstart: cannot be cut into parts: {reason}"]

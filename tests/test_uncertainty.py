@@ -116,11 +116,11 @@ def test_an_interval_holds_the_share_that_was_asked_for(write):
 
 
 def test_requests_that_a_caller_brings_are_served_again_untouched(write):
-    from simulator.assembly import assemble
+    from simulator.assembly.requests import requests_of
     from simulator.config.load import load_experiment
 
     file = write()
-    workload = assemble.requests_of(load_experiment(file))
+    workload = requests_of(load_experiment(file))
 
     assert simulator.run(file, workload=workload).summary == simulator.run(file).summary
 

@@ -16,7 +16,7 @@ from simulator.config import conflicts, describe
 from simulator.config.experiment import Experiment
 from simulator.config.fields import is_struct, table_of
 from simulator.domain import columns, facts
-from simulator.results.summary_keys import DISTRIBUTION, STATISTICS, SUMMARY
+from simulator.results.summary_keys import DISTRIBUTION, STATISTICS, all_keys
 
 FOLDER = Path(__file__).parents[1] / "docs/reference"
 LIMITATIONS = ("A key or command that is missing is refused by name. A missing column or file is absent. A setting of "
@@ -228,7 +228,7 @@ def _results() -> Iterator[str]:
     yield (f"A path leads to a value: `NAME` is a name from the experiment, `[]` an item of a list. A "
            f"{DISTRIBUTION.strip(': ')} is a table with {', '.join(code(each) for each in STATISTICS)}.")
     yield table(("path", "unit", "meaning"),
-                ((code(path), text(column.unit), text(column.text)) for path, column in SUMMARY.items()))
+                ((code(path), text(column.unit), text(column.text)) for path, column in all_keys().items()))
 
 
 def _api() -> Iterator[str]:

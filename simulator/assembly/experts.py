@@ -1,6 +1,4 @@
 """Expert placement and exchange of [engine.experts], as latency backends and the engine take them."""
-import math
-
 from msgspec.structs import replace
 
 from simulator.config.engines import ALL2ALL_WORDS
@@ -42,32 +40,3 @@ def expert_pricing(experiment: Experiment, deployment: Deployment | None, arrang
     experts, timeline = deployment.experts, ExpertTimeline(deployment)
     backend = experts.all2all_backend or getattr(experiment.latency.parameters, "all2all_backend", None) or GATHER
     return ExpertPricing(load=timeline.load_of(arrangement or Arrangement()), all2all_backend=backend, dbo=experts.dbo)
-
-
-def expert_shift(experiment: Experiment, pool, site, make):
-    """Return the ShiftPlan of a pool's expert loads; None: they are constant.
-
-    site : assemble.Site of the pool.
-    make : arrangement -> LatencyModel.
-
-    Raises
-    ------
-    InputErrors
-        The load of experts cannot change in this experiment.
-    """
-    if pool.engine.experts is None or not pool.engine.experts.changes:
-        return None
-    from simulator.engine.operations.shift_plan import ShiftPlan  # imported only when needed
-    from simulator.latency.roofline.costs import link_bytes_per_s
-
-    timeline = ExpertTimeline(site.deployment)
-    try:
-        link = link_bytes_per_s(site.deployment, site.deployment.parallelism.expert_ranks)
-    except ValueError as error:
-        link = 0.0
-        if pool.engine.experts.eplb is not None:
-            raise InputErrors([KeyFault(f"engine.experts: eplb moves weights between accelerators: {error}")]) from None
-    eplb = pool.engine.experts.eplb
-    return ShiftPlan(
-        timeline, make,
-        lambda number: math.ceil(timeline.moved_bytes(number) / link * 1e9), eplb is not None and eplb.use_async)

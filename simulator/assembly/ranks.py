@@ -1,27 +1,26 @@
 """Coordination of data-parallel ranks, from [topology] and [engine.data_parallel]."""
 from simulator import registry
-from simulator.assembly.model import model_of
 from simulator.config.experiment import Experiment
 from simulator.domain.data_parallel import DataParallel
+from simulator.domain.model_spec import ModelSpec
 from simulator.domain.vllm_versions import NEWEST, behaviour_of
 from simulator.engine.plan import RankFront
 from simulator.errors import InputErrors, KeyFault
 
 
-def lock_step(pool):
-    """Return the rules of the pool's ranks in lock step; None: it has none."""
-    if not is_in_lock_step(pool):
+def lock_step(site):
+    """Return the rules of the pool's ranks in lock step; None: it has none.
+
+    site : assembly.site.Site of the pool.
+    """
+    if not site.is_in_lock_step:
         return None
+    pool = site.pool
     behaviour = behaviour_of(getattr(pool.engine.parameters, "vllm_version", None))
     return (pool.engine.data_parallel or DataParallel()).rules(behaviour)
 
 
-def is_in_lock_step(pool) -> bool:
-    """Return whether a pool has ranks in lock step."""
-    return pool.topology.data_parallel > 1 and marches(pool)
-
-
-def marches(pool) -> bool:
+def needs_lock_step(pool, model: ModelSpec | None) -> bool:
     """Return whether the ranks of a pool, if there are any, are in lock step.
 
     Source: vLLM 0.32.0, vllm/v1/engine/core.py: DPEngineCoreProc asserts that the model has experts; ranks of
@@ -33,9 +32,8 @@ def marches(pool) -> bool:
         The experiment contradicts the model.
     """
     asked = pool.engine.data_parallel and pool.engine.data_parallel.lockstep
-    if pool.model is None:
+    if model is None:
         return asked is not False
-    model = model_of(pool.model)
     if asked is not None and asked != (model.moe is not None):
         why = ("has no experts, and vLLM's ranks are engines by themselves then" if asked else
                "has experts, which the ranks share")

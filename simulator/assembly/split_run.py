@@ -44,7 +44,7 @@ class Task(NamedTuple):
 class Piece(NamedTuple):
     """Results of a piece; picklable.
 
-    requests : structured array (requests,), `records.REQUEST`, of all requests; requests of other pieces are not served.
+    requests : structured array (requests,), `records.REQUEST`, of all requests; others are not served.
     run : the Run of the piece, without its unpicklable fields.
     iterations, tokens : rows of its replicas; empty if not requested.
     gaps_ns, weights : distinct inter-token gaps and their counts, int64 and int32.
@@ -72,8 +72,8 @@ def tasks_of(prepared: assemble.Prepared, sink, count: int) -> list[Task]:
     """
     cluster = assemble.build(prepared, sink)
     reason = cluster.why_whole()
-    if sink.wants_samples or sink.wants_decisions:
-        reason = "[output] asks for samples of replicas, or for decisions"
+    if sink.streams:
+        reason = f"[output] asks for {' and '.join(sink.streams)}"
     if reason is not None:
         raise InputErrors([f"{prepared.experiment.name}: cannot be cut into parts: {reason}"])
     replicas = len(cluster.replicas)
@@ -91,8 +91,8 @@ def serve(task: Task, monitor: Callable[[int, int], bool] | None = None) -> Piec
     sink = _Kept(task.wants_iterations, task.wants_tokens)
     prepared = assemble.prepare(task.experiment, task.workload, has_met=True)
     run = assemble.build(prepared, sink, monitor, serves=(task.first, task.last)).run()
-    told = {name: getattr(run, name) for name in run.__struct_fields__ if name not in ("workload", "itl_ns")}
-    return Piece(task._replace(experiment=None, workload=None), told, run.workload.requests, run.workload.pool_cuts,
+    fields = {name: getattr(run, name) for name in run.__struct_fields__ if name not in ("workload", "itl_ns", "parts")}
+    return Piece(task._replace(experiment=None, workload=None), fields, run.workload.requests, run.workload.pool_cuts,
                 sink.iteration_rows.rows(), sink.token_rows.rows(), *run.itl_ns.pairs())
 
 
@@ -101,16 +101,17 @@ def num_finished(piece: Piece) -> int:
     return int((piece.requests["status"][_served(piece)] > records.RUNNING).sum())
 
 
-def joined(pieces: Iterable[Piece], workload: Workload, sink) -> Run:
+def joined(pieces: Iterable[Piece], prepared: assemble.Prepared, sink) -> Run:
     """Return the run joined from the pieces, and pass their rows to the sink.
 
     Parameters
     ----------
     pieces : all pieces of the run, each complete.
-    workload : of the whole run; its `requests` are written to.
+    prepared : the whole run; the `requests` of its workload are written to.
     sink : takes iterations in order of time, and tokens.
     """
     pieces = sorted(pieces, key=lambda piece: piece.task.first)
+    workload = prepared.workload
     workload.requests[:] = pieces[0].requests
     gaps, cuts, runs = WeightedSamples(), None, [piece.run for piece in pieces]
     for piece in pieces:
@@ -123,12 +124,12 @@ def joined(pieces: Iterable[Piece], workload: Workload, sink) -> Run:
     _pass_on([piece.iterations for piece in pieces], [piece.tokens for piece in pieces], sink)
     first = runs[0]
     return Run(**first | {
-        "workload": workload, "itl_ns": gaps, "complete": all(run["complete"] for run in runs),
+        "workload": workload, "parts": prepared.parts, "itl_ns": gaps, "complete": all(run["complete"] for run in runs),
         "stands_still": any(run["stands_still"] for run in runs),
         "clock_ns": max(run["clock_ns"] for run in runs),
         "replicas": _by_replica(pieces, "replicas"), "kv_tiers": _tiers(pieces),
-        "tier_use": _by_request(pieces, "tier_use"), "executions": _by_request(pieces, "executions"),
-        "encoded_tokens": _by_request(pieces, "encoded_tokens"),
+        "executions": _by_request(pieces, "executions"),
+        "columns": {name: _by_request(pieces, name, "columns") for name in first["columns"]},
         "adapters": _sum_of([run["adapters"] for run in runs]),
         "given_way": None if first["given_way"] is None else sum(run["given_way"] for run in runs),
         "kv_allocation_failures": sum(run["kv_allocation_failures"] for run in runs),
@@ -138,7 +139,7 @@ def joined(pieces: Iterable[Piece], workload: Workload, sink) -> Run:
 class _Kept:
     """Sink that keeps the rows of a piece in memory."""
 
-    wants_samples = wants_decisions = False
+    streams = ()
 
     def __init__(self, wants_iterations: bool, wants_tokens: bool):
         self.wants_iterations, self.wants_tokens = wants_iterations, wants_tokens
@@ -188,13 +189,14 @@ def _tiers(pieces: list[Piece]) -> np.ndarray | None:
                            for piece, rows in zip(pieces, found, strict=True)])
 
 
-def _by_request(pieces: list[Piece], name: str) -> np.ndarray | None:
-    if pieces[0].run[name] is None:
+def _by_request(pieces: list[Piece], name: str, table: str = "") -> np.ndarray | None:
+    found = [(piece.run[table] if table else piece.run)[name] for piece in pieces]
+    if found[0] is None:
         return None
-    whole = pieces[0].run[name].copy()
-    for piece in pieces[1:]:
+    whole = found[0].copy()
+    for piece, values in zip(pieces[1:], found[1:], strict=True):
         rows = _served(piece)
-        whole[rows] = piece.run[name][rows]
+        whole[rows] = values[rows]
     return whole
 
 

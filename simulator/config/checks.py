@@ -1,19 +1,17 @@
 """Contradictions between the tables of an experiment: faults that no single key shows."""
 from collections.abc import Callable, Iterator, Mapping
-from itertools import chain
+from types import SimpleNamespace
 from typing import Any
 
 from simulator import registry
 from simulator.config import conflicts
 from simulator.config.context import size_faults
-from simulator.config.costs import cost_faults
-from simulator.config.encoders import encoder_faults, others_of
 from simulator.config.hand_over import SECTIONS as HAND_OVER_SECTIONS
 from simulator.config.hand_over import hand_over_faults
 from simulator.config.layers import Path
+from simulator.config.parts import completed, parts_in
 from simulator.config.pools import prefill_replicas
 from simulator.config.tiers import weight_faults
-from simulator.errors import did_you_mean
 
 Fault = tuple[Path, str]
 
@@ -29,13 +27,26 @@ def check_all(sections: Mapping[str, Any], missing: object, fault: Callable[[Pat
     pools = sections["pools"]
     if pools is missing:
         return
-    for path, message in chain(encoder_faults(sections, missing), cost_faults(sections, missing)):
-        fault(path, message)
-    if sections["failures"] is not missing:
-        for path, message in _failed_pools(sections["failures"], pools):
+    for part in parts_in(sections, missing):
+        for path, message in part.faults(sections, missing):
             fault(path, message)
     if not pools or any(pool.role != "encode" for pool in pools):
-        _check_pools(*others_of(sections, fault), missing)
+        _check_pools(*_others_of(sections, fault), missing)
+
+
+def _others_of(sections: Mapping[str, Any], fault: Callable) -> tuple[Mapping[str, Any], Callable]:
+    """Return the sections without encode pools, and a recorder of their faults.
+
+    sections : of an experiment. fault : as `checks.check_all` takes it, with indices of all pools.
+    """
+    kept = [i for i, pool in enumerate(sections["pools"]) if pool.role != "encode"]
+
+    def renumbered(path: Path, message: str) -> None:
+        if len(path) > 1 and path[0] == "pools":
+            path = ("pools", kept[path[1]], *path[2:])
+        fault(path, message)
+
+    return {**sections, "pools": tuple(sections["pools"][i] for i in kept)}, renumbered
 
 
 def _check_pools(sections: Mapping[str, Any], fault: Callable[[Path, str], None], missing: object) -> None:
@@ -46,13 +57,10 @@ def _check_pools(sections: Mapping[str, Any], fault: Callable[[Path, str], None]
     for i, pool in enumerate(pools):
         fields = {name: getattr(pool, name) for name in pool.__struct_fields__}
         _check(fields, missing, lambda path, message, i=i: fault(("pools", i, *path), message))
-    scaling = sections["autoscaling"]
-    most = getattr(scaling, "max_replicas", None)           # None also if the table is absent or could not be read
-    for path, message in _names(pools, most):
+    known = SimpleNamespace(**{name: None if table is missing else table for name, table in sections.items()})
+    parts = [part(known) for part in parts_in(sections, missing)]
+    for path, message in _names(pools, completed(pools, parts)):
         fault(path, message)
-    if most is not None and sections["topology"] is not missing:
-        for path, message in _bounds(scaling, pools, sections["topology"]):
-            fault(path, message)
     if sections["topology"] is not missing:
         for path, message in _pd_node_ratio(sections["topology"], pools, sections["kv_transfer"]):
             fault(path, message)
@@ -79,33 +87,18 @@ def _check(sections: Mapping[str, Any], missing: object, fault: Callable[[Path, 
                 fault(path, message)
 
 
-def _names(pools, most_of_all) -> Iterator[Fault]:
+def _names(pools, as_completed) -> Iterator[Fault]:
     names = [pool.name for pool in pools]
     for i, name in enumerate(names):
         if name in names[:i]:
             yield ("pools", i, "name"), f'two pools are named "{name}"'
     for i, pool in enumerate(pools):
-        most, replicas = pool.max_replicas, _at_start(pool)
+        most, replicas = pool.max_replicas, pool.at_start
         if most is not None and most < replicas:
             yield ("pools", i, "max_replicas"), f"expected at least replicas = {replicas}, found {most}"
-        if not (most_of_all or any(each.replicas != 0 or each.max_replicas
-                                   for each in pools if each.serves == pool.serves)):
+        if not any(each.replicas != 0 or each.max_replicas for each in as_completed if each.serves == pool.serves):
             yield ("pools", i, "replicas"), (
                 "expected at least 1 here, or max_replicas, or in a pool that serves the same requests")
-
-
-def _bounds(scaling, pools, topology) -> Iterator[Fault]:
-    path, most = ("autoscaling", "max_replicas"), scaling.max_replicas
-    replicas = max((_at_start(pool) for pool in pools if pool.max_replicas is None), default=0) if pools else (
-        topology.replicas)
-    if most < scaling.min_replicas:
-        yield path, f"expected at least min_replicas = {scaling.min_replicas}, found {most}"
-    if most < replicas:
-        yield path, f"expected at least {replicas}, the replicas at time 0, found {most}"
-
-
-def _at_start(pool) -> int:
-    return pool.topology.replicas if pool.replicas is None else pool.replicas
 
 
 def _expected_lengths(workload, cluster, engines) -> Iterator[Fault]:
@@ -129,17 +122,6 @@ def _expected_lengths(workload, cluster, engines) -> Iterator[Fault]:
             'schedulers lightllm and sjf_aging do, blis with policy = "shortest-output", orca, faster_transformer and '
             'split_wise with reservation = "expected_tokens", the routers least_loaded and power_of_two with metric = '
             '"expected_tokens", and a class of your own may')
-
-
-def _failed_pools(failures, pools) -> Iterator[Fault]:
-    names, encode = [pool.name for pool in pools], {pool.name for pool in pools if pool.role == "encode"}
-    for i, failure in enumerate(failures):
-        if failure.pool in encode:
-            yield ("failures", i, "pool"), (
-                f'replicas of "{failure.pool}", an encode pool, do not fail: failures with items at a replica are not '
-                "supported")
-        elif failure.pool is not None and failure.pool not in names:
-            yield ("failures", i, "pool"), f'there is no pool "{failure.pool}"{did_you_mean(failure.pool, names)}'
 
 
 def _model_source(model) -> Iterator[Fault]:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from simulator import registry
 from simulator.config.experiment import Experiment, Pool
 from simulator.config.layers import Path
+from simulator.config.parts import parts_in
 from simulator.config.reader import dotted
 from simulator.config.words import show
 from simulator.errors import InputErrors, KeyFault
@@ -32,7 +33,7 @@ class Place:
     ----------
     sections : tables of the experiment; `missing` marks a table that could not be read.
     number : index of the pool in `sections["pools"]`; None: the experiment has no pools.
-    known : fact -> function that returns it, once models may be read: `in_lock_step`, `layer_groups`; None: not yet.
+    known : fact -> function that returns it, once models may be read: `is_in_lock_step`, `layer_groups`; None: not yet.
     """
 
     def __init__(self, sections: Mapping[str, Any], missing: object = Unread, number: int | None = None,
@@ -170,21 +171,25 @@ class Agreement(NamedTuple):
         return self.keys[key](place) if isinstance(self.keys, Mapping) else next(_walk(place, key.split(".")))[1]
 
 
-@cache
 def rows() -> tuple:
-    """Return the rows of all modules that contribute to the table."""
+    """Return all rows of the table, those of parts last."""
+    return (*_of_modules(), *(row for part in registry.parts() for row in part.conflicts))
+
+
+@cache
+def _of_modules() -> tuple:
     return tuple(row for module in registry.CONFLICTS for row in import_module(module).CONFLICTS)
 
 
 def faults(sections: Mapping[str, Any], missing: object = Unread,
            known: Sequence[Mapping[str, Callable[[], Any]]] = ()) -> Iterator[Fault]:
-    """Yield the faults of all rows of the table.
+    """Yield the faults of the rows of all modules, and of the parts in use.
 
     sections, missing : as `Place` takes them. known : of each pool, as `Place` takes it; empty: no model was read.
     """
     numbers = range(len(sections["pools"])) if sections["pools"] else [None]
     places = [Place(sections, missing, number, known[i] if known else None) for i, number in enumerate(numbers)]
-    for row in rows():
+    for row in (*_of_modules(), *(row for part in parts_in(sections, missing) for row in part.conflicts)):
         yield from row.faults(places)
 
 

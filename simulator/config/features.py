@@ -63,10 +63,10 @@ def _adaptive(place: Place) -> bool | None:
 PIPELINE = Feature("pipeline stages", "topology.pipeline_parallel", 1)
 RANKS = Feature("data-parallel ranks", "topology.data_parallel", 1)
 LOCK_STEP = Feature("data-parallel ranks in lock step", "topology.data_parallel", 1, phrase="ranks in lock step",
-                    value=lambda place: place.in_lock_step and place.topology.data_parallel)
+                    value=lambda place: place.is_in_lock_step and place.topology.data_parallel)
 LOCK_STEP_TRANSFER = Feature("KV transfer with ranks in lock step", "topology.data_parallel", 1,
                              phrase="[kv_transfer] and ranks in lock step", value=lambda place: (
-                                 place.in_lock_step and moves_of(place) and place.topology.data_parallel))
+                                 place.is_in_lock_step and moves_of(place) and place.topology.data_parallel))
 SHARED_CONTEXT = Feature("decode context parallelism", "topology.decode_context_parallel", 1)
 DIVIDED_PROMPTS = Feature("prefill context parallelism", "topology.prefill_context_parallel", 1)
 INTERLEAVE = Feature("interleaving of shared contexts", "topology.cp_kv_cache_interleave_size", 1)

@@ -162,7 +162,8 @@ OF_SCHEDULERS = (
         ("mixed chunks", "enable_mixed_chunk", NEVER_BOTH), ("turns", "prefill_decode_interval", NEVER_BOTH))),
     Conflict(has.SCHEDULER, has.UNRESERVING, _why_no_takeover, "an engine has no KV transfer, or another one"),
     Conflict(has.PIPELINE, has.ROLES, "KV transfer with pipeline stages is not supported"),
-    Conflict(has.KV_TIERS, has.ROLES, lambda place: has.protocol_of(place).apart_with.get(place.engine.scheduler, ""),
+    Conflict(has.KV_TIERS, has.ROLES,
+             lambda place: has.protocol_of(place).refuses_disaggregated.get(place.engine.scheduler, ""),
              "HiCache of SGLang with disaggregated prefill is not built"),
     Conflict(has.NOTICED_AT, Feature("schedulers that look for KV when they form a batch", "engine.scheduler",
                                      value=lambda place: place.facts.notices_when_forming and place.engine.scheduler),
@@ -252,11 +253,11 @@ def hand_over_faults(pools: Sequence, kv_transfer, cluster) -> Iterator[Fault]:
 
     pools : of the experiment; the other parameters are its sections, None for an absent table.
     """
-    apart = [pool for pool in pools if pool.role != "both"]
-    if not apart:
+    disaggregated = [pool for pool in pools if pool.role != "both"]
+    if not disaggregated:
         yield from _for_one_phase(cluster)
     elif kv_transfer is None:
-        names = " and ".join(f'"{pool.name}"' for pool in apart)
+        names = " and ".join(f'"{pool.name}"' for pool in disaggregated)
         yield ("kv_transfer",), (f"missing table; the role of pool {names} needs it for the transfer of KV from "
                                  'prefill to decode replicas: for instance [kv_transfer] protocol = "nixl"')
     else:

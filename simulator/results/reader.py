@@ -7,6 +7,7 @@ import h5py
 import numpy as np
 import tomli
 
+from simulator import registry
 from simulator.domain import columns
 from simulator.errors import InputErrors
 from simulator.results import tables, traits
@@ -102,25 +103,9 @@ class Reader:
         """Return /replicas."""
         return self._table("replicas")
 
-    def stream(self, name: str) -> np.ndarray:
-        """Return one of `tables.STREAMS`."""
+    def table(self, name: str) -> np.ndarray:
+        """Return another table by its name."""
         return self._table(name)
-
-    def lifecycle(self) -> np.ndarray:
-        """Return /lifecycle."""
-        return self._table("lifecycle")
-
-    def legs(self) -> np.ndarray:
-        """Return /legs."""
-        return self._table("legs")
-
-    def kv_tiers(self) -> np.ndarray:
-        """Return /kv_tiers."""
-        return self._table("kv_tiers")
-
-    def encode_jobs(self) -> np.ndarray:
-        """Return /encode_jobs."""
-        return self._table("encode_jobs")
 
     def token_times(self) -> tuple[np.ndarray, np.ndarray]:
         """Return offsets and times_ns of /token_times."""
@@ -206,9 +191,9 @@ def _asked(resolved_toml: str) -> list[str]:
         output = tomli.loads(resolved_toml).get("output", {})
     except (tomli.TOMLDecodeError, TypeError):
         return []
-    keys = {"requests": "requests", "iterations": "iterations", "token_times": "token_times",
-            "replica_samples": "replica_samples_s", "decisions": "decisions", "candidates": "decisions"}
-    return [table for table, key in keys.items() if output.get(key)]
+    asked = [table for table in ("requests", "iterations", "token_times") if output.get(table)]
+    return asked + [table for key in registry.PARTS if key.startswith("output.") and output.get(key.partition(".")[2])
+                    for table in registry.part(key).tables]
 
 
 def _words(error: Exception) -> str:

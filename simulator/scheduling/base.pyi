@@ -1,7 +1,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
-from simulator.scheduling.questions import KVPlan, MemoryNeeds, ReplicaContext, SchedulerFacts
+from simulator.scheduling.contract import KVPlan, MemoryNeeds, ReplicaContext, SchedulerFacts
 
 class Scheduler:
     kv: Any                             # KVCache
@@ -11,7 +11,7 @@ class Scheduler:
     transfers: Any                      # Transfers; None: there is no tier
     encoder: Any                        # EncoderCache, None: nothing is paid for items
     copies: bool                        # the tier copies blocks
-    strides: Any                        # Strides; None: members gain one token an iteration
+    multi_token: Any                        # MultiTokenCohort; None: members gain one token an iteration
     grammar_drafts: Any                 # GrammarDrafts, None: all drafts are kept
     ends_at_start: bool
     max_running: int
@@ -49,7 +49,7 @@ class Scheduler:
     def lost_rows(self) -> list[int]: ...
     def given_way(self) -> int | None: ...
     def allocation_failures(self) -> int: ...
-    def advice(self, plight: Literal["livelock", "too large", "passed over", "left alone"]) -> str: ...
+    def advice(self, stall_reason: Literal["livelock", "too large", "passed over", "left alone"]) -> str: ...
     def limits(self) -> tuple[tuple[int, str], ...]: ...
     def why_dropped(self) -> str: ...
     def check(self) -> None: ...

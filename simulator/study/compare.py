@@ -12,7 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from simulator import api, registry
-from simulator.assembly import assemble
+from simulator.assembly.latency import Readings, latency_model
+from simulator.assembly.requests import requests_of
+from simulator.assembly.site import Site, sites_of
 from simulator.config.experiment import Experiment
 from simulator.errors import InputErrors, MissingExtra, collect_faults, faults_of
 from simulator.results.directory import check_free
@@ -80,7 +82,7 @@ class Plan(NamedTuple):
     experiments: dict[str, Experiment]
     unavailable: dict[str, str]
     notes: dict[str, list[str]]
-    readings: assemble.Readings
+    readings: Readings
 
     def requests_of(self, name: str) -> Workload:
         """Return the requests of a variant, which its run may write to."""
@@ -109,7 +111,7 @@ def prepare(comparison: Comparison, out: str | os.PathLike | None = None, overwr
     InputErrors
         All faults of the other variants; or all variants lack an extra.
     """
-    names, unavailable, notes_of, readings = list(comparison.experiments), {}, {}, assemble.Readings()
+    names, unavailable, notes_of, readings = list(comparison.experiments), {}, {}, Readings()
     checks = [partial(_check, comparison, name, unavailable, notes_of, readings) for name in names]
     if out is not None:
         checks += [partial(check_free, Path(out, name), overwrite) for name in names]
@@ -200,11 +202,12 @@ def write(path: str | os.PathLike, results: dict[str, Measured], unavailable: di
 def _requests(comparison: Comparison) -> tuple[Workload, dict[str, KnownOutputs]]:
     """Read the requests, once for each way of predicting output lengths: the seed makes them equal."""
     workload, known, known_outputs = None, {}, {}
+    sites = [site for each in comparison.experiments.values() for site in sites_of(each)]
     for name, experiment in comparison.experiments.items():
         knowledge = experiment.workload.output_knowledge
         if knowledge not in known:
             with faults_of(comparison.place(name)):
-                read = assemble.requests_of(experiment, alike=comparison.experiments.values())
+                read = requests_of(experiment, sites=sites)
             known[knowledge] = KnownOutputs(read.demands["expected_tokens"].copy(), read.notes)
             workload = read if workload is None else workload
         known_outputs[name] = known[knowledge]
@@ -227,12 +230,12 @@ def _named(name: str) -> Iterator[None]:
 
 
 def _check(comparison: Comparison, name: str, unavailable: dict[str, str], notes_of: dict[str, list[str]],
-           readings: assemble.Readings) -> None:
+           readings: Readings) -> None:
     experiment = comparison.experiments[name]
     with faults_of(comparison.place(name)):
         try:
             for pool in experiment.all_pools():
-                model = assemble.latency_model(pool, assemble.survey(pool), readings)
+                model = latency_model(Site(pool).check(), readings)
                 notes_of.setdefault(name, []).extend(model.warnings())
         except MissingExtra as missing:
             unavailable[name] = str(missing)

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from simulator.assembly.assemble import rows_to_send, vocabulary_of
+from simulator.assembly.requests import rows_to_send, vocabulary_of
 from simulator.config.load import load_experiment
 from simulator.domain import records
 from simulator.errors import InputErrors, OutputError, faults_of

@@ -2,7 +2,8 @@
 import pytest
 
 from simulator import registry
-from simulator.assembly import assemble
+from simulator.assembly.latency import latency_model
+from simulator.assembly.site import Site
 from simulator.errors import InputErrors
 
 BACKENDS = sorted(registry.KINDS["latency"].entries)
@@ -26,7 +27,7 @@ def test_backend_that_needs_a_model_says_so_where_there_is_none(load, faults, ba
 @pytest.mark.parametrize("backend", sorted(ALONE))
 def test_backend_that_needs_no_model_is_built_without_one(load, backend):
     experiment = load(*chosen(backend), *ALONE[backend])
-    model = assemble.latency_model(experiment, assemble.survey(experiment))
+    model = latency_model(Site(experiment).check())
     assert model.predict(decode=[100]) > 0
 
 

@@ -2,10 +2,11 @@
 import pytest
 from msgspec.structs import replace
 
-from simulator.assembly import assemble
+from simulator.assembly.context import block_tokens
+from simulator.assembly.site import Site
 from simulator.domain.kv_groups import plan_groups
 from simulator.domain.layer_groups import GivenGroup, GroupRules
-from simulator.domain.layer_spec import Indexer
+from simulator.domain.layers.latent import Indexer
 from simulator.domain.memory_plan import plan
 from simulator.domain.parallelism import Parallelism
 from support.small_models import DENSE, LATENT, NO_RESERVE, RECURRENT, SLIDING, deploy
@@ -42,8 +43,8 @@ def test_given_groups_of_full_attention_grow():
 
 
 def test_a_block_of_a_replica_holds_the_tokens_of_all_ranks(load):
-    assert assemble.block_tokens(load(TWO)) == 32
-    assert assemble.survey(load(TWO)).explain() == ["1000 blocks of 32 tokens, shared by several accelerators"]
+    assert block_tokens(load(TWO)) == 32
+    assert Site(load(TWO)).check().explain() == ["1000 blocks of 32 tokens, shared by several accelerators"]
 
 
 @pytest.mark.parametrize(("model", "ways", "why"), [

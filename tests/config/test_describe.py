@@ -181,6 +181,7 @@ def test_unknown_key_is_refused_with_the_nearest(faults):
         'no key "engin.block_size"; did you mean engine.block_size?']
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 def test_nothing_that_is_described_is_wider_than_a_terminal():
     wide = {f"{kind} {name}": line for kind in describe.TITLES for name in describe.names(kind)

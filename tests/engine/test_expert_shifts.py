@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import simulator
-from simulator.assembly import assemble
+from simulator.assembly.latency import latency_model
+from simulator.assembly.site import Site
 from simulator.config.load import load_experiment
 from simulator.errors import InputErrors
 from simulator.experts.timeline import Arrangement, ExpertTimeline
@@ -51,11 +52,11 @@ def serve(file, overrides=None, fast=True):
 def timed(file, overrides, arrangement_of):
     """Return the durations of a lone request's iterations, each by a model of the arrangement that it should have."""
     pool = load_experiment(file, overrides).all_pools()[0]
-    site, models, found = assemble.survey(pool), {}, []
+    site, models, found = Site(pool).check(), {}, []
     for step in range(150):
         arrangement = arrangement_of(step)
         if arrangement not in models:
-            models[arrangement] = assemble.latency_model(pool, site, arrangement=arrangement)
+            models[arrangement] = latency_model(site, arrangement=arrangement)
         batch = {"prefill": [(10, 0)]} if step == 0 else {"decode": [10 + step]}
         found.append(models[arrangement].predict_iteration_ns(**batch))
     return np.array(found), ExpertTimeline(site.deployment)
@@ -133,10 +134,10 @@ def test_ranks_in_lock_step_change_together(file, fast):
     # step 160; the next request, on another rank, is from step 160 on.
     (file.parent / "one.csv").write_text(ONE + "5,10,60\n")
     pool = load_experiment(file, RANKS).all_pools()[0]
-    site, expected = assemble.survey(pool), []
+    site, expected = Site(pool).check(), []
     for begin, length in ((0, 150), (160, 60)):
         for step in range(begin, begin + length):
-            model = assemble.latency_model(pool, site, arrangement=Arrangement(step // 50, 0))
+            model = latency_model(site, arrangement=Arrangement(step // 50, 0))
             batch = ([(10, 0)], []) if step == begin else ([], [10 + step - begin])
             expected.append(model.predict_step_ns([batch], 4))
 

@@ -83,6 +83,7 @@ def test_so_it_is_where_layers_are_in_groups(seed):
     assert_seen_alike(in_groups(random_experiment(2000 + seed), random.Random(seed)))
 
 
+@pytest.mark.ci
 def test_there_is_something_to_see_on_each_medium():
     found = [sum(blocks[medium] for seed in range(40) for *_, replicas in seen(random_experiment(seed), True)
                  for blocks in replicas) for medium in range(4)]
@@ -92,6 +93,7 @@ def test_there_is_something_to_see_on_each_medium():
             change(random_experiment(seed), random.Random(seed)), True) for blocks in replicas) > 100
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 def test_so_it_is_where_prompts_are_computed_apart():
     # Two gateways, for prompts and for what follows them, follow one store.

@@ -30,7 +30,9 @@ def hunt(tmp_path_factory):
         yield hunt
 
 
-@pytest.mark.parametrize("first", [SEED + group * (COUNT // GROUPS) for group in range(GROUPS)], ids="seed{}".format)
+@pytest.mark.parametrize("first", [
+    pytest.param(SEED + group * (COUNT // GROUPS), marks=[pytest.mark.ci] * (group > 1)) for group in range(GROUPS)],
+    ids="seed{}".format)
 def test_experiments_hold_together_or_are_refused(hunt, first):
     accepted, found = 0, []
     for job, examined in hunt.outcomes(map(Job, range(first, first + COUNT // GROUPS))):
@@ -42,6 +44,7 @@ def test_experiments_hold_together_or_are_refused(hunt, first):
     assert accepted >= LEAST_ACCEPTED * (COUNT // GROUPS)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_what_was_mended_stays_so(hunt, path):
     trace = path.with_suffix(".csv")

@@ -8,7 +8,8 @@ import pytest
 from msgspec import convert
 from msgspec.structs import replace
 
-from simulator.domain.layer_spec import Mlp, MultiHeadAttention
+from simulator.domain.layers.multi_head import MultiHeadAttention
+from simulator.domain.layers.networks import Mlp
 from simulator.domain.model_spec import ModelSpec
 from simulator.latency.forest.model import Forest, Reading
 from simulator.latency.forest.profiles import files_needed, read_samples, subject_of
@@ -188,6 +189,7 @@ def training_of(config, tables):
         "max_chunk_tokens": tables.prefill.shape[1] - 1} | {name: asked[name] for name in grid}, Forest.Parameters)
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 @pytest.mark.parametrize("key", sorted(TRAINED))
 def test_trained_tables_are_those_recorded(key):

@@ -112,7 +112,7 @@ def test_the_life_of_replicas_is_written_where_there_is_one(tmp_path):
     assert table.dtype.names == ("time_ns", "replica", "state", "cause")
     assert [states[str(code)] for code in table["state"]] == ["up", "up"]
     with pytest.raises(LookupError, match="all replicas were up"):
-        Reader(write(tmp_path / "b")).lifecycle()
+        Reader(write(tmp_path / "b")).table("lifecycle")
     with pytest.raises(LookupError, match="each request stayed at one replica"):
         Reader(write(tmp_path / "c")).legs()
 
@@ -152,7 +152,7 @@ def test_unused_bytes_of_a_record_do_not_reach_the_file(tmp_path):
         run = small_run()
         run.lifecycle = np.zeros(1, records.LIFECYCLE)
         run.lifecycle["spare"] = spare
-        with Writer(path, ATTRIBUTES, iterations=True) as writer:
+        with Writer(path, ATTRIBUTES, iterations=True, streams={}) as writer:
             writer.append("iterations", iterations_of(10))
             writer.finish(run, requests=True, token_times=None)
         bytes_written.append(path.read_bytes())

@@ -1,12 +1,10 @@
 """Values that no run writes end `report` and `export` as one line that names them."""
-import subprocess
-import sys
-
 import h5py
 import numpy as np
 import pytest
 
 import simulator
+from simulator import cli
 from simulator.errors import InputErrors
 from simulator.results.wild_values import first_wild, refusing_wild_values
 
@@ -57,7 +55,7 @@ def test_an_error_without_a_wild_value_is_told_too_and_refusals_stay(results):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("words", [["report"], ["export", "--as", "vidur"], ["export", "--as", "csv"]])
-def test_commands_end_with_one_line(results, seed, words):
+def test_commands_end_with_one_line(results, seed, words, capsys):
     draws = np.random.default_rng(seed)
     with h5py.File(results / "results.h5") as file:
         shapes = {name: (len(file[name]), file[name].dtype) for name in ("requests", "iterations", "replicas")}
@@ -67,9 +65,9 @@ def test_commands_end_with_one_line(results, seed, words):
             limits = np.iinfo(dtype[column])
             put(results, table, column, draws.integers(count), draws.integers(limits.min, limits.max, dtype=np.int64))
 
-    done = subprocess.run([sys.executable, "-m", "simulator", words[0], str(results), *words[1:]], capture_output=True,
-                          text=True, check=False)
+    status = cli.main([words[0], str(results), *words[1:]])
 
-    assert done.returncode in (0, 2), done.stderr
-    assert "fault of the program" not in done.stderr
-    assert done.returncode == 0 or len(done.stderr.strip().splitlines()) == 1
+    told = capsys.readouterr().err
+    assert status in (0, 2), told
+    assert "fault of the program" not in told
+    assert status == 0 or len(told.strip().splitlines()) == 1

@@ -1,6 +1,7 @@
 """The executable models of ../shared/reference as judges of recordings, where they are present."""
 import copy
 import importlib.util
+from functools import cache
 
 from support.goldens import GOLDENS
 
@@ -133,7 +134,12 @@ def _is_async(description):
 
 
 def _model(path=MODEL):
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    """Return a model of its own, which may be changed; its text is compiled once."""
+    module = importlib.util.module_from_spec(importlib.util.spec_from_file_location(path.stem, path))
+    exec(_code(path), module.__dict__)
     return module
+
+
+@cache
+def _code(path):
+    return compile(path.read_bytes(), path, "exec")

@@ -322,7 +322,7 @@ cdef class Mover:
 
     def _move(self, Transit transit, int64_t now_ns):
         """Move a request's account to its destination."""
-        cdef Gateway gateway = self._gateways[self._fleet.seats[transit.source].gateway]
+        cdef Gateway gateway = self._gateways[self._fleet.entries[transit.source].gateway]
         gateway.moved(transit.row, transit.destination, transit.began_ns, now_ns)
         if self._fleet.journeys != NULL:
             self._fleet.journeys[transit.row].migrations += 1

@@ -126,9 +126,9 @@ def sources_digest(package: Path) -> str:
     """Return the SHA-256 of a package's sources that read and compose tables."""
     digest = hashlib.sha256()
     for folder in SOURCES:
-        for path in sorted((package / folder).glob("*.py*")):
+        for path in sorted((package / folder).rglob("*.py*")):
             if path.suffix in (".py", ".pyx"):
-                digest.update(f"{folder}/{path.name}\n".encode() + path.read_bytes())
+                digest.update(f"{path.relative_to(package)}\n".encode() + path.read_bytes())
     return digest.hexdigest()
 
 

@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simulator import api
-from simulator.assembly import assemble
+from simulator.assembly.latency import Readings
+from simulator.assembly.requests import requests_of
 from simulator.domain import records
 from simulator.errors import InputErrors
 from simulator.study.accuracy.predict import times_of_requests
@@ -52,10 +53,10 @@ class Replay:
     rtt_ms : round trip between client and server; TTFT and E2EL are longer by it.
     """
 
-    def __init__(self, data_set: DataSet, rtt_ms: float, readings: assemble.Readings):
+    def __init__(self, data_set: DataSet, rtt_ms: float, readings: Readings):
         self.data_set = data_set
         self._rtt_ms, self._readings = rtt_ms, readings
-        self._workload = assemble.requests_of(data_set.experiment_of({}))
+        self._workload = requests_of(data_set.experiment_of({}))
         row_of = {id: row for row, id in enumerate(map(str, self._workload.request_ids))}
         self.notes = self._workload.notes
         self._rows = np.array([row_of.get(id, -1) for id in data_set.requests.ids])

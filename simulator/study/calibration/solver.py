@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simulator.assembly import assemble
+from simulator.assembly.latency import Readings
 from simulator.core.random_streams import RandomStreams
 from simulator.study.calibration.blocks import blocks_of
 from simulator.study.calibration.calibrate_table import REQUESTS, STEPS
@@ -76,7 +76,7 @@ class Solver:
     def __init__(self, question: Question, evaluations: Evaluations, is_over: Callable[[], bool],
                  tell: Callable[[int, float], None]):
         self._question, self._evaluations, self._is_over, self._tell = question, evaluations, is_over, tell
-        readings, rtt_ms = assemble.Readings(), question.settings.client_rtt_ms
+        readings, rtt_ms = Readings(), question.settings.client_rtt_ms
         self._replays = [None if each.requests is None else Replay(each, rtt_ms, readings) for each in question.sets]
         self._best = np.inf
         self._count = 0

@@ -80,11 +80,6 @@ class Bounds(NamedTuple):
         """The keys of summary.json."""
         return tuple(dict.fromkeys(each.key for each in self.bounds if each.key != GOODPUT_SHARE))
 
-    @property
-    def wants_share(self) -> bool:
-        """Whether the share of good requests is bounded."""
-        return any(each.key == GOODPUT_SHARE for each in self.bounds)
-
 
 def read_bounds(table: Any, place: str) -> Bounds:
     """Return the bounds of a table [study.slo].

@@ -5,7 +5,7 @@ Names are ours with dashes, except those below. Source: vLLM 0.32.0 and 0.10.1, 
 import json
 from typing import NamedTuple
 
-from simulator.assembly.assemble import Site
+from simulator.assembly.site import Site
 from simulator.config.experiment import Pool
 from simulator.domain.vllm_versions import FLAGS, behaviour_of
 

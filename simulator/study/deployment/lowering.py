@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from simulator.assembly import assemble
+from simulator.assembly.site import Site
 from simulator.config.experiment import Experiment, Pool
 from simulator.domain.deployment import Deployment
 from simulator.domain.rank_weights import rank_weights
@@ -96,7 +96,7 @@ def _server(experiment: Experiment, pool: Pool) -> tuple[Server, list[str]]:
                                     f'"{pool.engine.scheduler}"')])
     if pool.model is None:
         raise InputErrors([KeyFault(f"{place}model: missing: a server serves a model")])
-    site = assemble.survey(pool)
+    site = Site(pool).check()
     model, node = site.deployment.model, site.deployment.node
     for spec in (model, *((site.draft.model,) if site.draft is not None else ())):
         if not spec.hf_id:

@@ -66,7 +66,7 @@ class Pieces:
         if not all(piece.run["complete"] for piece in done):
             self._tell("a piece of the run cannot go on: it is simulated again, as a whole")
             return assemble.build(self._prepared, self._sink, self._monitor).run()
-        return split_run.joined(done, self._prepared.workload, self._sink)
+        return split_run.joined(done, self._prepared, self._sink)
 
     def _serve_all(self, tasks: list[split_run.Task], done: list[split_run.Piece]) -> list[split_run.Task]:
         """Let workers serve pieces, which are added to `done`; return pieces that were lost with their workers."""

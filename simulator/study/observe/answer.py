@@ -28,7 +28,7 @@ class Answer:
     keeps : a later prompt needs the answer.
     """
 
-    __slots__ = ("_counted", "_keeps", "_told_ids", "batched", "end_ns", "error", "finish_reason", "first_message_ns",
+    __slots__ = ("_counted", "_keeps", "_num_ids", "batched", "end_ns", "error", "finish_reason", "first_message_ns",
                  "headers_ns", "is_done", "sent_ns", "status", "text", "times_ns", "token_ids", "tokens", "usage")
 
     def __init__(self, keeps: bool = False):

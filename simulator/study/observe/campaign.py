@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 import simulator
-from simulator.assembly.assemble import live_source
+from simulator.assembly.requests import live_source
 from simulator.config.experiment import Experiment
 from simulator.domain import records
 from simulator.results.provenance import machine

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from simulator import api
-from simulator.assembly import assemble
+from simulator.assembly.site import Site
 from simulator.config.experiment import Experiment
 from simulator.config.layers import read_layers
 from simulator.config.load import resolve
@@ -196,7 +196,7 @@ def _refusal(experiment: Experiment) -> InputErrors | None:
     try:
         with faults_of(experiment.name):
             for pool in experiment.all_pools():
-                assemble.survey(pool)
+                Site(pool).check()
     except InputErrors as errors:
         return errors
     return None

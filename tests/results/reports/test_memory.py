@@ -59,6 +59,7 @@ def peak_mb(directory):
     return int(run.stdout) / (1024 if sys.platform == "linux" else 1 << 20)
 
 
+@pytest.mark.ci
 @pytest.mark.skipif(sys.platform == "win32", reason="resource is for POSIX")
 def test_memory_of_a_page_does_not_grow_with_the_tables(results):
     # 400,000 requests more, in 170,000 iterations and with 1.2 million tokens more: when rows were held, 95 MB

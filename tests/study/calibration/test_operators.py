@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(not (REQUESTS.is_file() and O
 pytest.importorskip("scipy", reason="the extra `fit`")
 
 
+@pytest.mark.ci
 def test_what_no_table_lacks_is_not_identified_and_the_rest_predicts(tmp_path):
     assert cli.main(["import", str(REQUESTS), "--as", "measured", "--out", str(tmp_path / "llm"), "--quiet"]) == 0
     (tmp_path / "study.toml").write_text(f"""

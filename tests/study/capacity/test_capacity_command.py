@@ -226,6 +226,7 @@ def test_a_trace_is_played_faster(tmp_path):
     assert content["probes"][0]["value"] == 1.0
 
 
+@pytest.mark.ci
 def test_a_hole_is_told(tmp_path, capsys):
     # 1,000/s is what the server can do; 0.7 times that falls into the hole
     (tmp_path / "holed.py").write_text("""
@@ -334,6 +335,7 @@ def test_the_answer_can_be_printed_as_json(study, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out) == content
 
 
+@pytest.mark.ci
 def test_where_nobody_is_served_nothing_passes(study, tmp_path, capsys):
     status, _ = asked(study, tmp_path / "out", "--set", 'cluster.admission={policy = "reject_all"}')
 

@@ -22,8 +22,9 @@ def leaves(rate, seqs, more):
                     "backlog": "growing" if rate > 30 * seqs else "stable"}
 
 
-@pytest.fixture(params=["sweep", "against", "capacity", "tune"])
-def written_page(request, tmp_path):
+@pytest.fixture(scope="module", params=["sweep", "against", "capacity", "tune"])
+def written_page(request, tmp_path_factory):
+    tmp_path = tmp_path_factory.mktemp("study")
     if request.param == "capacity":
         asked(written(tmp_path, SERVER + STUDY), tmp_path / "a")
         return html_of(page_of(tmp_path / "a"))

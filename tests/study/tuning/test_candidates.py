@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simulator
-from simulator.assembly import assemble
+from simulator.assembly.latency import latency_model
+from simulator.assembly.site import Site
 from simulator.config.load import load_experiment
 from simulator.errors import InputErrors
 from simulator.study.tuning.candidates import candidates_of
@@ -86,7 +87,7 @@ def test_no_batch_gives_more_tokens_than_the_bound(backend, contexts, prompts):
         overrides |= {"latency": {"backend": "linear", "base_us": 500, "per_sequence_us": 3}}
     experiment = load_experiment("configs/quickstart.toml", overrides)
     (pool,) = experiment.all_pools()
-    model = assemble.latency_model(pool, assemble.survey(pool))
+    model = latency_model(Site(pool).check())
     seconds = model.predict(prompts, contexts[:33 - len(prompts)], 1)
 
     assert len(prompts) + len(contexts[:33 - len(prompts)]) <= most_tokens_per_s(experiment) * seconds * (1 + 1e-12)

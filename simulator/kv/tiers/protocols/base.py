@@ -45,7 +45,7 @@ class Protocol:
     kinds : kinds of layer groups with block tables of their own that it supports.
     why_unseen : why no router sees the chunks of such a tier; "": routers that look at tiers see them.
     unseen_with : the same for some schedulers, by name.
-    apart_with : why disaggregated prefill is not supported with a scheduler, by name.
+    refuses_disaggregated : why disaggregated prefill is not supported with a scheduler, by name.
     why_cached : why engine.enable_prefix_caching must be true with a scheduler, by name.
     why_compat : why engine.upstream_compat must be true; "": it need not.
     """
@@ -56,7 +56,7 @@ class Protocol:
         "a tier needs a hash for each block; its radix cache has pages along edges of a tree, without hashes")})
     why_unseen = ""
     unseen_with = MappingProxyType({})
-    apart_with = MappingProxyType({})
+    refuses_disaggregated = MappingProxyType({})
     why_cached = MappingProxyType({})
     why_compat = ""
     kinds = frozenset()

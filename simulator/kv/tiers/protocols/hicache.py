@@ -64,7 +64,7 @@ class Hicache(HostProtocol):
     Parameters = HicacheParameters
     capacity_key = "ratio"
     others = ("sglang",)
-    apart_with = MappingProxyType({"sglang": "HiCache with disaggregated prefill is not built"})
+    refuses_disaggregated = MappingProxyType({"sglang": "HiCache with disaggregated prefill is not built"})
     why_cached = MappingProxyType({"sglang": "it copies nodes of the tree of prefixes"})
     unseen_with = MappingProxyType({"sglang": "following the nodes of its tree from outside is not built"})
 

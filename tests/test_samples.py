@@ -1,0 +1,72 @@
+"""What README.md's command leaves to CI is further samples, and no value of any parameter."""
+from pathlib import Path
+
+import pytest
+
+from support.samples import FEW, GROUP, further
+
+
+def samples_of(*axes):
+    """Return the product of axes, {names: rows} each."""
+    found = [{}]
+    for axis in axes:
+        found = [sample | {names: row} for sample in found for names, rows in axis.items() for row in rows]
+    return found
+
+
+def kept(samples):
+    left = set(further(samples))
+    return [sample for number, sample in enumerate(samples) if number not in left]
+
+
+PATHS = {("path",): [(f"{number}.json",) for number in range(40)]}
+FILES = {("path",): [(Path(folder, f"{number}.json"),) for folder, count in (("a", 30), ("b", 2))
+                     for number in range(count)]}
+WAYS = {("fast_forward",): [(True,), (False,)]}
+
+
+def test_every_value_of_every_parameter_is_kept():
+    samples = kept(samples_of(PATHS, WAYS))
+
+    assert {sample[("path",)] for sample in samples} == set(PATHS[("path",)])
+    assert len(samples) == 40                           # and once
+    assert 12 <= sum(sample[("fast_forward",)] == (True,) for sample in samples) <= 28
+
+
+def test_rows_of_one_table_are_all_kept():
+    rows = [(name, number) for name in "abcdef" for number in (10, 20, 30, 40)]
+
+    assert not further(samples_of({("name", "number"): rows}))
+
+
+@pytest.mark.parametrize("names", [("seed",), ("draw", "seed")])
+def test_of_seeds_in_a_row_one_of_a_group_is_kept_and_each_that_stands_alone(names):
+    seeds = [*range(100, 200), 418, 50153]
+    samples = kept(samples_of({names: [(*("draw",)[:len(names) - 1], seed) for seed in seeds]}))
+
+    numbers = [sample[names][-1] for sample in samples]
+    assert {418, 50153} < set(numbers)
+    assert len(numbers) == 100 // GROUP + 2
+
+
+def test_of_files_one_of_a_group_is_kept_and_of_each_folder_one():
+    kept_files = [path for sample in kept(samples_of(FILES, WAYS)) for path in sample[("path",)]]
+
+    assert sorted(path.parent.name for path in kept_files) == ["a"] * (30 // GROUP) + ["b"]
+
+
+def test_few_numbers_in_a_row_are_values():
+    assert not further(samples_of({("row",): [(number,) for number in range(FEW)]}))
+
+
+def test_ways_meet_all_seeds_in_turn():
+    samples = kept(samples_of({("seed",): [(seed,) for seed in range(200)]}, WAYS))
+
+    assert len(samples) == 200 // GROUP
+    assert 12 <= sum(sample[("fast_forward",)] == (True,) for sample in samples) <= 28
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_pytest_marks_what_is_left(request, seed):
+    # Strides of 14: 0, 14, 3 (of the five of 0), 17, 6, 20, and all five groups have one
+    assert (request.node.get_closest_marker("ci") is None) == (seed in {0, 14, 17, 6, 20})
