@@ -286,7 +286,7 @@ _ASKING = {name: name for name in (
     "simulator.routing.disaggregation.python_decider", "simulator.admission.python_admission",
     "simulator.scheduling.python_scheduler")} | {"simulator.engine.operations.scaling": "simulator.scaling.base"}
 # Modules that have rows of the table of conflicts (simulator/config/conflicts.py), in an attribute CONFLICTS.
-CONFLICTS = ("simulator.config.context",)
+CONFLICTS = tuple(f"simulator.config.{module}" for module in ("context", "engines", "hand_over", "ranks", "tiers"))
 
 
 class NoParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -10,9 +10,9 @@ from simulator import registry
 from simulator.assembly.budget import check_memory, check_time
 from simulator.assembly.gateway import front_of, has_a_gate
 from simulator.assembly.pool import pool_of
-from simulator.assembly.ranks import settled_hand_over
 from simulator.assembly.requests import meet, requests_of
 from simulator.assembly.site import Site, sites_of
+from simulator.config import conflicts
 from simulator.config.experiment import Experiment
 from simulator.config.hand_over import does_either_leg
 from simulator.engine.build import build as build_cluster
@@ -66,6 +66,8 @@ def prepare(experiment: Experiment, workload: Workload | None = None, readings: 
     """
     check_memory(experiment)
     readings, sites, parts = readings or Readings(), sites or sites_of(experiment), experiment.parts()
+    conflicts.refuse(experiment, [{name: partial(getattr, site, name) for name in ("is_in_lock_step", "layer_groups")}
+                                  for site in sites])
     workload, hand_over, *found = collect_faults(
         lambda: requests_of(experiment, sites=sites) if workload is None else workload,
         lambda: _hand_over(experiment, sites),
@@ -141,7 +143,6 @@ def _hand_over(experiment: Experiment, sites: tuple[Site, ...]):
     from simulator.engine.hand_over.settings import hand_over_plan
 
     pools, chosen = [site.pool for site in sites], experiment.cluster.disaggregation
-    settled_hand_over(experiment, sites)
     deployments = collect_faults(*[partial(getattr, site, "deployment") for site in sites])
     fronts = [front_of(experiment, chosen and getattr(chosen, leg)) for leg in ("prefill", "decode")]
     disaggregated = {pool.serves for pool in pools if pool.role != "both"}
@@ -159,25 +160,12 @@ def _block_bytes(moving, site: Site, is_disaggregated: bool) -> tuple[float, ...
     """Return the bytes of a transferred block of each layer group; None: no transfer, or no layer groups."""
     if not is_disaggregated:
         return None
-    layers, pool = site.layer_groups, site.pool
+    layers = site.layer_groups
     if layers is None:
         return None
-    faults = []
-    for key, kind, built in (("granularity", "granularities", "prompt"), ("first_token", "first_tokens", "recompute")):
-        if moving.chosen(key, kind) != built:
-            faults.append(f'kv_transfer.{key}: expected "{built}", found "{moving.chosen(key, kind)}": nothing else is '
-                          f'built with layers of several kinds, protocol = "{moving.protocol}"')
-    if moving.chosen("volume", "volumes") == "full_prompt":
-        faults.append('kv_transfer.volume: expected "missing", found "full_prompt": of layers with windows the decode '
-                      "replica has no blocks for all of a prompt")
-    if pool.kv_tiers is not None:
-        faults.append(f"pools.{pool.name}.kv_tiers: expected none: hand-over together with a KV tier is not built for "
-                      "layers of several kinds")
     if site.group_plan is None and moving.kv_bytes_per_token is None:
-        faults.append("kv_transfer.kv_bytes_per_token: missing; expected a number, since engine.kv_cache_groups are "
-                      "not those of the model")
-    if faults:
-        raise InputErrors(map(KeyFault, faults))
+        raise InputErrors([KeyFault("kv_transfer.kv_bytes_per_token: missing; expected a number, since "
+                                    "engine.kv_cache_groups are not those of the model")])
     if moving.kv_bytes_per_token is not None:
         return tuple(moving.kv_bytes_per_token / len(layers.groups) * group.block_size for group in layers.groups)
     return site.group_plan.moved_bytes(site.stored)

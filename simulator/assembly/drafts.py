@@ -31,7 +31,7 @@ def draft_deployment(site) -> Deployment | None:
         raise InputErrors([KeyFault(f"{KEY}.model: needs [model] and [hardware]")])
     ways, spec = target.parallelism, model_of(Model(name=given.model, config=given.config))
     size = given.draft_tensor_parallel_size or ways.tensor_parallel
-    faults = [*_model_faults(spec, target.model, site.max_model_len), *_pool_faults(site, given)]
+    faults = _model_faults(spec, target.model, site.max_model_len)
     if size not in (1, ways.tensor_parallel):
         faults.append(f"draft_tensor_parallel_size: expected 1 or topology.tensor_parallel = {ways.tensor_parallel}, "
                       f"found {size}; vLLM refuses it too")
@@ -58,19 +58,6 @@ def _model_faults(spec: ModelSpec, target: ModelSpec, max_model_len: int) -> lis
     if set(spec.layer_types) != {"full_attention"}:
         faults.append(f"model: expected layers of full attention alone, found others in {spec.name}: their KV beside "
                       "the model's is not supported")
-    return faults
-
-
-def _pool_faults(site, given) -> list[str]:
-    """Return the settings of a pool that do not support a draft model."""
-    faults, backend = [], site.pool.latency.backend
-    if site.pool.topology.decode_context_parallel > 1:
-        faults.append("model: expected none with topology.decode_context_parallel above 1: sharing of a draft model's "
-                      "KV is not supported")
-    if not given.has_price and not site.backend.prices_any_model:
-        faults.append(f'model: latency.backend = "{backend}" has no prices of another model: expected drafter_share or '
-                      'drafter_forward_us beside it, or one of the backends "roofline", "operators" and '
-                      '"step_roofline"')
     return faults
 
 

@@ -32,7 +32,7 @@ def latency_model(site, readings: Readings | None = None, arrangement: Arrangeme
     latency, engine, stages = pool.latency, pool.engine, pool.topology.pipeline_parallel
     parameters, pricing = latency.parameters, None
     if engine.experts is not None:
-        parameters = with_exchange(pool, site.backend)
+        parameters = with_exchange(pool)
         pricing = expert_pricing(pool, site.deployment, arrangement)
     model = _backend_model(site, parameters, site.deployment, readings, pricing)
     host = _host(site, model)
@@ -56,11 +56,7 @@ def _backend_model(site, parameters, deployment: Deployment | None, readings: Re
     pricing : of experts, see `expert_pricing`; None: they are evenly loaded.
     """
     latency, backend, given = site.pool.latency, site.backend, {}
-    if latency.uncertainty and not backend.knows_errors:
-        raise InputErrors([KeyFault(unknown_errors(latency.backend))])
     if latency.collective is not None:
-        if not backend.takes_collective:
-            raise InputErrors([KeyFault(f"latency.collective: {latency.backend} has no collectives to replace")])
         model = registry.load("collective", latency.collective.backend)
         given["collective"] = _built(model, "latency.collective", latency.collective.parameters, deployment)
     asked = latency.backend, parameters, latency.collective, deployment
@@ -93,14 +89,6 @@ def errors_of_made(made: Made) -> tuple[dict, dict]:
     """Return OperatorError by operator, and the tables used."""
     _, parameters, _, deployment = made.asked
     return _built(made.backend.errors, "latency", parameters, deployment, made.given.get("collective"))
-
-
-def unknown_errors(backend: str) -> str:
-    """Return the message for a backend without intervals."""
-    known = " or ".join(f'"{name}"' for name in registry.KINDS["latency"].entries
-                        if registry.load("latency", name).knows_errors)
-    return (f'latency.uncertainty: expected false with backend = "{backend}", found true: its times are given or '
-            f"fitted, with unknown errors of operators; {known} know errors")
 
 
 class _LastMade(Readings):

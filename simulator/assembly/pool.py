@@ -4,7 +4,6 @@ from simulator.assembly.kernel_notes import kernel_notes
 from simulator.assembly.latency import host_times, latency_model
 from simulator.assembly.ranks import lock_step, ranks_per_choice
 from simulator.assembly.site import Site
-from simulator.config.tiers import group_faults
 from simulator.engine.plan import Pool
 from simulator.errors import InputErrors, KeyFault, collect_faults
 from simulator.latency.readings import Readings
@@ -59,7 +58,6 @@ def _tier(site: Site, cluster):
                          site.host_kv, site.layer_groups,
                          eviction and registry.load("kv_eviction", eviction), engine.scheduler)
     faults = [f"kv_tiers.{key}: {message}" for key, message in protocol.faults(parameters, tier_site)]
-    faults += group_faults(cluster, pool, site.layer_groups)
     if faults:
         raise InputErrors(map(KeyFault, faults))
     return protocol.maker(parameters, tier_site)

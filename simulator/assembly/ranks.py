@@ -1,35 +1,21 @@
 """Coordination of data-parallel ranks, from [topology] and [engine.data_parallel]."""
 from simulator import registry
 from simulator.config.experiment import Experiment
-from simulator.config.ranks import hand_over_faults_in_lock_step
 from simulator.domain.data_parallel import DataParallel
 from simulator.domain.model_spec import ModelSpec
 from simulator.domain.vllm_versions import NEWEST, behaviour_of
 from simulator.engine.plan import RankFront
 from simulator.errors import InputErrors, KeyFault
 
-STAGES = "expected 1, found {}: pipeline stages with ranks in lock step are not supported"
-TIERS = "expected none: KV tiers with ranks in lock step are not supported"
-MOVES = "expected none: migration between ranks in lock step is not supported"
-
 
 def lock_step(site):
     """Return the rules of the pool's ranks in lock step; None: it has none.
 
-    site : assembly.site.Site of the pool, also in the functions below.
-
-    Raises
-    ------
-    InputErrors
-        A setting that is not supported with ranks in lock step.
+    site : assembly.site.Site of the pool.
     """
     if not site.is_in_lock_step:
         return None
     pool = site.pool
-    unsettled = {"topology.pipeline_parallel: " + STAGES.format(pool.topology.pipeline_parallel):
-                 pool.topology.pipeline_parallel > 1, f"kv_tiers: {TIERS}": pool.kv_tiers is not None}
-    if any(unsettled.values()):
-        raise InputErrors([KeyFault(fault) for fault, is_there in unsettled.items() if is_there])
     behaviour = behaviour_of(getattr(pool.engine.parameters, "vllm_version", None))
     return (pool.engine.data_parallel or DataParallel()).rules(behaviour)
 
@@ -91,29 +77,3 @@ def rank_front(experiment: Experiment) -> RankFront | None:
     parameters = router.Parameters(vllm_version=getattr(engine.parameters, "vllm_version", NEWEST))
     interval_s = (engine.data_parallel or DataParallel()).stats_interval_s
     return RankFront(TwoRouters, router, parameters, round(interval_s * 1e9))
-
-
-def refuse_moves_in_lock_step(sites) -> None:
-    """Refuse [cluster.rescheduling] with ranks in lock step.
-
-    Raises
-    ------
-    InputErrors
-        A pool has ranks in lock step.
-    """
-    if any(site.is_in_lock_step for site in sites):
-        raise InputErrors([KeyFault(f"cluster.rescheduling: {MOVES}")])
-
-
-def settled_hand_over(experiment: Experiment, sites) -> None:
-    """Refuse KV transfer settings that are not supported with ranks in lock step.
-
-    Raises
-    ------
-    InputErrors
-        One fault for each such key.
-    """
-    faults = [KeyFault(f"{key}: {message}") for site in sites if site.is_in_lock_step
-              for key, message in hand_over_faults_in_lock_step(site.pool, experiment.kv_transfer)]
-    if faults:
-        raise InputErrors(faults)

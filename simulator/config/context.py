@@ -1,4 +1,4 @@
-"""Context parallelism: rows of the table of conflicts, and degrees that do not divide evenly."""
+"""Context parallelism: rows of the table of conflicts, and sizes that do not divide evenly."""
 from collections.abc import Iterator
 
 from simulator.config import features as has
@@ -37,8 +37,8 @@ CONFLICTS = (
 )
 
 
-def context_faults(topology, engine) -> Iterator[Fault]:
-    """Yield degrees of context parallelism that do not divide other sizes."""
+def size_faults(topology, engine) -> Iterator[Fault]:
+    """Yield the sizes of parallelism that do not divide other sizes."""
     degree, interleave = topology.decode_context_parallel, topology.cp_kv_cache_interleave_size
     if topology.tensor_parallel % degree:
         yield ("topology", "decode_context_parallel"), (
@@ -46,7 +46,8 @@ def context_faults(topology, engine) -> Iterator[Fault]:
     if degree > 1 and engine.block_size % interleave:
         yield ("topology", "cp_kv_cache_interleave_size"), (
             f"expected a divisor of engine.block_size = {engine.block_size}, found {interleave}")
-    ways = topology.tensor_parallel * topology.prefill_context_parallel
-    if topology.prefill_context_parallel > 1 and topology.expert_parallel not in (1, ways):
-        yield ("topology", "expert_parallel"), (
-            f"expected 1, or tensor_parallel x prefill_context_parallel = {ways}, found {topology.expert_parallel}")
+    for key in ("data_parallel", "prefill_context_parallel"):
+        ways = topology.tensor_parallel * getattr(topology, key)
+        if getattr(topology, key) > 1 and topology.expert_parallel not in (1, ways):
+            yield ("topology", "expert_parallel"), (
+                f"expected 1, or tensor_parallel x {key} = {ways}, found {topology.expert_parallel}")

@@ -194,15 +194,6 @@ cdef class Scheduler:
         return ()
 
     @staticmethod
-    def role_faults(parameters, role, protocol):
-        """Return (key of [engine], fault) for conflicts with disaggregation.
-
-        role : role of the pool, "prefill", "decode" or "both".
-        protocol : kv_transfer.protocol.
-        """
-        return ()
-
-    @staticmethod
     def longest_answers(parameters, pool, prompt_tokens):
         """Return the most output tokens, int64 (n,), that the engine allows for prompts of such lengths.
 

@@ -65,7 +65,7 @@ from simulator.kv.radix import RadixKV as RadixCache
 from simulator.scheduling.base import SchedulerFacts
 from simulator.scheduling.engine_memory import sglang_needs
 from simulator.scheduling.sglang_arguments import (
-    ADVICE, SglangParameters, faults, ignores_eos, label_faults, role_faults)
+    ADVICE, SglangParameters, faults, ignores_eos, label_faults)
 
 cdef enum:
     NOT_SCHEDULED = -1          # records.NEVER_NS
@@ -213,11 +213,6 @@ cdef class Sglang(SglangDisaggregated):
     def label_faults(parameters, labels):
         """See Scheduler."""
         return label_faults(parameters, labels)
-
-    @staticmethod
-    def role_faults(parameters, role, protocol):
-        """See Scheduler."""
-        return role_faults(parameters, role, protocol)
 
     @staticmethod
     def item_faults(parameters, items):

@@ -64,11 +64,12 @@ def test_pools_have_names_of_their_own_and_replicas_for_what_they_serve(load, fa
 def test_a_router_is_not_told_of_pools_for_one_phase(load, faults):
     routing = ("cluster.routing={policy = 'llumnix', enable_adaptive_pd = true, infer_types = [{infer_type = 'decode', "
                "selector = {metrics = ['freeness']}}]}")
-    reason = 'there is no pool with role = "prefill" or "decode"'
     assert faults(load, routing) == [
-        f'--set: cluster.routing.infer_types[0].infer_type: expected "neutral", found "decode": {reason}',
-        "--set: cluster.routing.enable_adaptive_pd: expected its default, false, found true: "
-        f"{reason}, and nothing else uses it"]
+        '--set: cluster.routing.enable_adaptive_pd: expected its default, false, found true: there is no pool '
+        'with role '
+        '= "prefill" or "decode", and nothing else uses it',
+        '--set: cluster.routing.infer_types[0].infer_type: expected "neutral" without pools of role "prefill" or '
+        '"decode", found "decode": no replica is of another type']
 
 
 @pytest.mark.parametrize(("more", "expected"), [

@@ -210,19 +210,21 @@ def test_groups_can_be_given_without_a_model(tmp_path):
      "engine.kv_cache_groups: expected one block_size where a group is of chunked_attention"),
     ({"engine.kv_cache_groups": [{"kind": "full"}]}, "full_attention"),
     (APART | {"kv_transfer": MOVES | {"volume": "full_prompt"}}, 'kv_transfer.volume: expected "missing"'),
-    (APART | {"kv_transfer": MOVES | {"protocol": "sglang"}}, 'kv_transfer.first_token: expected "recompute", found'),
+    (APART | {"kv_transfer": MOVES | {"protocol": "sglang"}}, 'kv_transfer.first_token: expected "recompute" '
+    'with layers'),
     (APART | {"kv_transfer": MOVES | {"protocol": "mooncake", "granularity": "layer"}},
-     'kv_transfer.granularity: expected "prompt", found "layer": nothing else is built with layers of several kinds'),
+     'kv_transfer.granularity: expected "prompt" with layers of several kinds and [kv_transfer] in pool "p", '
+     'found "layer"'),
     (APART | {"kv_transfer": MOVES, "kv_tiers": OFFLOAD},
-     "pools.p.kv_tiers: expected none: hand-over together with a KV tier is not built for layers of several kinds"),
-    ({"kv_tiers": OFFLOAD | {"protocol": "lmcache"}}, "kv_tiers.protocol: it is not built for layers that have a block "
+     "pools.p.kv_tiers: expected none with layers of several kinds and [kv_transfer]: KV transfer together with"),
+    ({"kv_tiers": OFFLOAD | {"protocol": "lmcache"}}, "it is not built for layers that have a block "
      'table of their own for the last 128 tokens, blocks of 16 tokens; "vllm_offload" knows'),
     ({"kv_tiers": OFFLOAD | {"secondary": [{"name": "disk"}]}}, "kv_tiers.secondary: levels below host memory are not"),
     ({"model.name": "llama-4-scout", "kv_tiers": OFFLOAD}, "for chunks of 8192 tokens"),
     (QWEN | {"engine.enable_prefix_caching": False, "kv_tiers": OFFLOAD},
      "kv_tiers.protocol: it finds no states of linear attention without engine.enable_prefix_caching = true"),
     ({"topology.replicas": 2, "cluster.rescheduling": {"kv_bytes_per_token": 1e5, "bandwidth_gb_per_s": 1.0}},
-     'cluster.rescheduling.mode: "live" copies the blocks of one block table'),
+     'cluster.rescheduling.mode: expected "recompute" with layers of several kinds, found "live"'),
 ])
 def test_what_is_not_built_is_refused_with_the_reason(refusal, overrides, message):
     assert message in refusal(overrides)

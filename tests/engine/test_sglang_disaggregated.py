@@ -156,16 +156,18 @@ def test_a_reserve_that_a_decode_replica_never_has_is_told_of(run):
 
 
 @pytest.mark.parametrize(("overrides", "message"), [
-    ({"kv_transfer__protocol": "nixl"}, '"sglang" hands over with kv_transfer.protocol = "sglang" alone, found "nixl"'),
+    ({"kv_transfer__protocol": "nixl"},
+     'with kv_transfer.protocol = "nixl", found "sglang": its decode replicas give pages'),
     ({"kv_transfer__protocol": "blis"}, "does not support blocks that are filled before a request arrives"),
     ({"pools": [{"name": "p", "role": "prefill"}, {"name": "b", "role": "both"}]},
-     'takes pools with role = "prefill" and "decode", found "both"'),
+     'expected "prefill" or "decode" with engine.scheduler = "sglang", found "both"'),
     ({"cluster__disaggregation": {"decider": "isl_bounding"}}, "computes no prompts in decode replicas"),
     ({"kv_transfer__noticed_at": "end"}, "looks for KV each time that it forms a batch"),
-    ({"engine__max_queued_requests": 4}, "max_queued_requests: expected none in pools with roles"),
-    ({"engine__enable_mixed_chunk": True}, "enable_mixed_chunk: expected none in pools with roles"),
-    ({"engine__prefill_decode_interval": 2}, "prefill_decode_interval: expected none in pools with roles"),
-    ({"failures": [{"kind": "stop", "mtbf_s": 10.0, "duration_s": 1.0}]}, 'not for "sglang"')])
+    ({"engine__max_queued_requests": 4}, "max_queued_requests: expected false or 0 with pools of role"),
+    ({"engine__enable_mixed_chunk": True}, "enable_mixed_chunk: expected false or 0 with pools of role"),
+    ({"engine__prefill_decode_interval": 2}, "prefill_decode_interval: expected false or 0 with pools of role"),
+    ({"failures": [{"kind": "stop", "mtbf_s": 10.0, "duration_s": 1.0}]},
+     'expected none with kv_transfer.protocol = "sglang"')])
 def test_what_sglang_does_not_do_apart_is_refused(run, overrides, message):
     with pytest.raises(InputErrors) as caught:
         run(**overrides)

@@ -43,18 +43,12 @@ def _shift(experiment, site, make):
     from simulator.latency.roofline.costs import link_bytes_per_s
 
     timeline = ExpertTimeline(site.deployment)
-    faults = []
-    if any(failure.kind == "slow" for failure in experiment.failures):
-        faults.append('expected no eplb and no popularity.drift_steps with failures of kind "slow": both change how '
-                      "long iterations of a replica take")
     try:
         link = link_bytes_per_s(site.deployment, site.deployment.parallelism.expert_ranks)
     except ValueError as error:
         link = 0.0
         if experts.eplb is not None:
-            faults.append(f"eplb moves weights between accelerators: {error}")
-    if faults:
-        raise InputErrors([KeyFault(f"engine.experts: {fault}") for fault in faults])
+            raise InputErrors([KeyFault(f"engine.experts: eplb moves weights between accelerators: {error}")]) from None
     return ShiftPlan(
         timeline, make, lambda number: math.ceil(timeline.moved_bytes(number) / link * 1e9),
         experts.eplb is not None and experts.eplb.use_async)

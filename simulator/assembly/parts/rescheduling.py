@@ -1,5 +1,5 @@
 """Migration of requests between replicas, for [cluster.rescheduling]."""
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -7,10 +7,8 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from simulator import registry
-from simulator.assembly.parts.base import Fault, Part
-from simulator.assembly.ranks import refuse_moves_in_lock_step
+from simulator.assembly.parts.base import Part
 from simulator.config.experiment import Count, Section
-from simulator.config.hand_over import kv_of
 from simulator.errors import InputErrors, KeyFault
 
 KEY = "cluster.rescheduling"
@@ -47,12 +45,8 @@ class Migration(Part):
         "migration of requests between replicas; absent: none"))]}
     ports = ()
 
-    @classmethod
-    def faults(cls, sections: Mapping[str, Any], missing: object) -> Iterator[Fault]:
-        return _copied_blocks(sections["cluster"].rescheduling, sections["pools"])
-
     def prepare(self, sites: tuple) -> None:
-        refuse_moves_in_lock_step(sites)
+        """See Part."""
         moving = self.experiment.cluster.rescheduling
         self.ports = tuple(site.named(partial(_port, moving, site)) for site in sites)
 
@@ -86,10 +80,6 @@ def _port(moving, site):
     outer = (moving.bandwidth_gb_per_s or 0.0) * 1e9 or (link.scaleout_bytes_per_s if link else 0.0)
     inner = 0.0 if moving.bandwidth_gb_per_s or not link else link.scaleup_bytes_per_s
     faults = []
-    if moving.mode != "recompute" and site.layer_groups is not None:
-        faults.append(f'cluster.rescheduling.mode: "{moving.mode}" copies the blocks of one block table, and layers '
-                      'here have several: expected "recompute", or engine.disable_hybrid_kv_cache_manager = true where '
-                      "the model allows it")
     if moving.mode != "recompute" and token_bytes == 0.0:
         faults.append("cluster.rescheduling.kv_bytes_per_token: missing; expected a number, or [model] and [hardware]")
     if moving.mode != "recompute" and outer == 0.0:
@@ -98,20 +88,3 @@ def _port(moving, site):
     if faults:
         raise InputErrors(map(KeyFault, faults))
     return Port(token_bytes * site.pool.engine.block_size, inner, outer, link.replicas_per_domain if link else 1)
-
-
-def _copied_blocks(rescheduling, pools) -> Iterator[Fault]:
-    """Refuse rescheduling that copies KV blocks between pools with different block layouts."""
-    if rescheduling.mode == "recompute":
-        return
-    pools = [pool for pool in pools if pool.role != "encode"]
-    pairs = ((one, two) for i, one in enumerate(pools) for two in pools[i + 1:] if one.serves == two.serves)
-    for one, two in pairs:
-        for key, (first, second) in (("engine.block_size", (one.engine.block_size, two.engine.block_size)),
-                                     ("model", (kv_of(one.model), kv_of(two.model)))):
-            if first != second:
-                yield ("cluster", "rescheduling", "mode"), (
-                    f'"{rescheduling.mode}" copies KV blocks, but {key} is {first} in pool "{one.name}" and {second} '
-                    f'in pool "{two.name}": expected "recompute", or one {key} in all pools that serve the same '
-                    "requests")
-                return

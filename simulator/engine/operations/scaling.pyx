@@ -17,7 +17,6 @@ import numpy as np
 from simulator.core.random_streams import RandomStreams
 from simulator.domain import records
 from simulator.domain.whole_replicas import added_up
-from simulator.errors import InputErrors, KeyFault
 from simulator.scaling.base import Observation, Variant
 
 
@@ -85,8 +84,6 @@ cdef class Scaling:
             fleet.hand_over.watch(self._look_at)
         if fleet.mover is not None:
             fleet.mover.mover.watchers.append(self._look_at)
-        elif settings.drain == "migrate":
-            raise InputErrors([KeyFault('autoscaling.drain: "migrate" needs [cluster.rescheduling]')])
 
     def _look_at(self, replica, now_ns):
         self._lifecycle.look_at(replica, now_ns)
