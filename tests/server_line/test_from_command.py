@@ -30,6 +30,13 @@ def test_the_batch_is_that_of_the_engine_on_the_card(capsys, gpu, tokens, sequen
     assert engine["gpu_memory_utilization"] == 0.92
 
 
+def test_an_automatic_length_is_the_longest_that_fits(capsys):
+    line = "vllm serve Qwen/Qwen3-8B --max-model-len"
+    assert translated(capsys, f"{line} 40960", gpu="l4")[0] == 2
+    _, experiment, _ = translated(capsys, f"{line} auto", gpu="l4")
+    assert 4096 < experiment["engine"]["max_model_len"] < 40960
+
+
 def test_flags_go_to_their_lists(capsys):
     line = f"{LLAMA} -tp 2 --max-num-seqs 64 --port 8000 --stream-interval 4 --swa-bounded-replay"
     status, experiment, lists = translated(capsys, line)
@@ -47,6 +54,7 @@ def test_flags_go_to_their_lists(capsys):
     (f"{LLAMA} --max-num-batched-tokens 64 --max-num-seqs 256", ("fewer tokens than sequences",)),
     (f"{LLAMA} --max-num-seq 64 --max-num-bathed-tokens 8", ("unrecognized arguments", "--max-num-batched-tokens")),
     (f"{LLAMA} --swap-space 4", ("unrecognized arguments: --swap-space 4", "--swap-space is gone")),
+    ("vllm serve meta-llama/Llama-3.3-70B-Instruct", ("does not start", "weights need")),
     (f"{LLAMA} --enable-expert-parallel", ("no experts",)),
     (f"{LLAMA} --max-model-len 200000", ("longer than the model", "131072")),
     (f"{LLAMA} --kv-cache-memory-bytes 8Gi", ("8Gi",)),
