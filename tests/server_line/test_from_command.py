@@ -110,6 +110,21 @@ def test_a_config_file_is_read_beside_the_script_and_the_command_line_wins(capsy
     assert (experiment["engine"]["max_num_seqs"], experiment["topology"]["tensor_parallel"]) == (16, 2)
 
 
+CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 1024, "num_hidden_layers": 8,
+          "num_attention_heads": 8, "num_key_value_heads": 2, "intermediate_size": 2048, "vocab_size": 32000,
+          "max_position_embeddings": 4096, "torch_dtype": "bfloat16"}
+
+
+@pytest.mark.parametrize("as_option", [True, False], ids=["--config", "the model's name"])
+def test_a_folder_with_config_json_describes_the_model(capsys, tmp_path, as_option):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
+    name, options = ("acme/small", ("--config", str(tmp_path))) if as_option else (str(tmp_path), ())
+    status, experiment, _ = translated(capsys, f"vllm serve {name}", *options, gpu="l4")
+    assert status == 0
+    assert experiment["model"] == {"config": str(tmp_path / "config.json")}
+    assert experiment["engine"]["max_model_len"] == 4096
+
+
 def test_roles_become_pools_and_replicas_add_up(capsys, tmp_path):
     server = "vllm serve Qwen/Qwen3-8B --max-model-len 8192 --kv-transfer-config"
     lines = [f"{server} '{json.dumps({'kv_connector': 'NixlConnector', 'kv_role': role})}'"
