@@ -255,9 +255,3 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     def num_parameters(self) -> int:
         """Weights of the decoder, without vision tower and MTP modules."""
         return self._norms_and_vocabulary + self._layers(range(self.num_layers))
-
-    @property
-    def mtp_parameters(self) -> int:
-        """Weights of MTP modules: each a last layer, a 2-to-1 projection, 3 norms."""
-        return self.num_mtp_layers * (
-            self.layer_parameters(self.num_layers - 1) + 2 * self.hidden_size ** 2 + 3 * self.norm_parameters)

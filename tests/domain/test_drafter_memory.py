@@ -5,6 +5,7 @@ from simulator.domain.deployment import Deployment
 from simulator.domain.drafter_memory import of_draft_model, of_head, of_medusa_heads, of_mtp_modules
 from simulator.domain.facts import load_accelerator, load_model
 from simulator.domain.parallelism import Parallelism
+from support.parameters import mtp_parameters
 
 H100 = load_accelerator("h100-sxm-80gb")
 
@@ -45,7 +46,7 @@ def test_ranks_share_all_but_the_projection():
 def test_mtp_modules_are_those_of_the_model():
     model = load_model("deepseek-v3")
     found = of_mtp_modules(deploy("deepseek-v3", weight_dtype="bfloat16"))
-    assert found.weights_bytes == 2 * model.mtp_parameters
+    assert found.weights_bytes == 2 * mtp_parameters(model)
     assert found.kv_bytes_per_token == model.num_mtp_layers * 2 * 576       # a latent of 512 and 64 rotary dimensions
 
 

@@ -12,7 +12,6 @@ from simulator.errors import InputErrors
 from simulator.routing.llumnix.candidates import note_holders
 from simulator.routing.llumnix.composition import INFER_TYPES, policy_names, policy_specs
 from simulator.routing.llumnix.filters import filtered, reserve_all
-from simulator.routing.llumnix.hashes import chunk_keys
 from simulator.routing.llumnix.metrics import orders_before, value_of
 from simulator.routing.llumnix.planner import MovePlanner, pairs_of
 from simulator.routing.llumnix.predictor import OnlinePredictor, ProfileTable
@@ -36,6 +35,7 @@ from support.llumnix import (
     selector_spec,
 )
 from support.llumnix import cases as read_cases
+from support.llumnix_hashes import chunk_keys
 from support.llumnix_state import local_account, lrs
 
 CASES, DEFAULTS = read_cases(), flag_defaults()

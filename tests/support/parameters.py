@@ -9,7 +9,13 @@ def active_parameters(model):
     return model.num_parameters - model.num_moe_layers * idle * model.moe.expert.num_parameters(model.hidden_size)
 
 
+def mtp_parameters(model):
+    """Return the weights of MTP modules: each a last layer, a 2-to-1 projection, 3 norms."""
+    last = model.layer_parameters(model.num_layers - 1)
+    return model.num_mtp_layers * (last + 2 * model.hidden_size ** 2 + 3 * model.norm_parameters)
+
+
 def published_scope_parameters(model):
     """Return the weights that `published.parameters` counts."""
-    extra = {"vision": model.vision_parameters, "mtp": model.mtp_parameters}
+    extra = {"vision": model.vision_parameters, "mtp": mtp_parameters(model)}
     return model.num_parameters + sum(extra[part] for part in (model.published.includes if model.published else ()))

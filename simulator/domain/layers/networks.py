@@ -87,12 +87,5 @@ class Moe(Part):
 
     def num_parameters(self, hidden_size: int) -> int:
         """Count all weights: experts, shared experts, router."""
-        return self._parameters(hidden_size, self.num_experts)
-
-    def active_parameters(self, hidden_size: int) -> int:
-        """Count the weights one token uses."""
-        return self._parameters(hidden_size, self.experts_per_token)
-
-    def _parameters(self, hidden_size: int, experts: int) -> int:
         shared = self.shared_expert.num_parameters(hidden_size) if self.shared_expert else 0
-        return experts * self.expert.num_parameters(hidden_size) + shared + self.router_parameters(hidden_size)
+        return self.num_experts * self.expert.num_parameters(hidden_size) + shared + self.router_parameters(hidden_size)
