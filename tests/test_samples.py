@@ -62,7 +62,7 @@ def test_ways_meet_all_seeds_in_turn():
     samples = kept(samples_of({("seed",): [(seed,) for seed in range(200)]}, WAYS))
 
     assert len(samples) == 200 // GROUP
-    assert 12 <= sum(sample[("fast_forward",)] == (True,) for sample in samples) <= 28
+    assert len(samples) / 4 <= sum(sample[("fast_forward",)] == (True,) for sample in samples) <= len(samples) * 3 / 4
 
 
 @pytest.mark.parametrize("seed", range(25))

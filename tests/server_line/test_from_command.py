@@ -30,6 +30,13 @@ def test_the_batch_is_that_of_the_engine_on_the_card(capsys, gpu, tokens, sequen
     assert engine["gpu_memory_utilization"] == 0.92
 
 
+def test_an_automatic_length_is_the_longest_that_fits(capsys):
+    line = "vllm serve Qwen/Qwen3-8B --max-model-len"
+    assert translated(capsys, f"{line} 40960", gpu="l4")[0] == 2
+    _, experiment, _ = translated(capsys, f"{line} auto", gpu="l4")
+    assert 4096 < experiment["engine"]["max_model_len"] < 40960
+
+
 def test_flags_go_to_their_lists(capsys):
     line = f"{LLAMA} -tp 2 --max-num-seqs 64 --port 8000 --stream-interval 4 --swa-bounded-replay"
     status, experiment, lists = translated(capsys, line)
@@ -47,6 +54,7 @@ def test_flags_go_to_their_lists(capsys):
     (f"{LLAMA} --max-num-batched-tokens 64 --max-num-seqs 256", ("fewer tokens than sequences",)),
     (f"{LLAMA} --max-num-seq 64 --max-num-bathed-tokens 8", ("unrecognized arguments", "--max-num-batched-tokens")),
     (f"{LLAMA} --swap-space 4", ("unrecognized arguments: --swap-space 4", "--swap-space is gone")),
+    ("vllm serve meta-llama/Llama-3.3-70B-Instruct", ("does not start", "weights need")),
     (f"{LLAMA} --enable-expert-parallel", ("no experts",)),
     (f"{LLAMA} --max-model-len 200000", ("longer than the model", "131072")),
     (f"{LLAMA} --kv-cache-memory-bytes 8Gi", ("8Gi",)),
@@ -100,6 +108,21 @@ def test_a_config_file_is_read_beside_the_script_and_the_command_line_wins(capsy
     _, experiment, _ = translated(capsys, str(tmp_path / "serve.sh"))
     assert experiment["model"]["name"] == "qwen3-8b"
     assert (experiment["engine"]["max_num_seqs"], experiment["topology"]["tensor_parallel"]) == (16, 2)
+
+
+CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 1024, "num_hidden_layers": 8,
+          "num_attention_heads": 8, "num_key_value_heads": 2, "intermediate_size": 2048, "vocab_size": 32000,
+          "max_position_embeddings": 4096, "torch_dtype": "bfloat16"}
+
+
+@pytest.mark.parametrize("as_option", [True, False], ids=["--config", "the model's name"])
+def test_a_folder_with_config_json_describes_the_model(capsys, tmp_path, as_option):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
+    name, options = ("acme/small", ("--config", str(tmp_path))) if as_option else (str(tmp_path), ())
+    status, experiment, _ = translated(capsys, f"vllm serve {name}", *options, gpu="l4")
+    assert status == 0
+    assert experiment["model"] == {"config": str(tmp_path / "config.json")}
+    assert experiment["engine"]["max_model_len"] == 4096
 
 
 def test_roles_become_pools_and_replicas_add_up(capsys, tmp_path):

@@ -16,6 +16,7 @@ class GatedDeltaNet(RecurrentState, tag_field="kind", tag="gated_delta_net"):
 
     output_width = property(lambda self: self.num_value_heads * self.value_head_dim)
     _widths = property(lambda self: (self.num_key_heads * self.key_head_dim, self.output_width))
+    convolution = property(lambda self: (2 * self._widths[0] + self._widths[1], self.conv_kernel))
 
     @property
     def state_elements(self) -> int:

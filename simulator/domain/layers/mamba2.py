@@ -27,6 +27,7 @@ class Mamba2(RecurrentState, tag_field="kind", tag="mamba2"):
         return inner * self.state_size + convolved * (self.conv_kernel - 1)
 
     output_width = property(lambda self: self.num_heads * self.head_dim)
+    convolution = property(lambda self: (self._widths[1], self.conv_kernel))
 
     def matrix_parameters(self, hidden_size: int) -> int:
         """Count the projections in (gate, x, B, C, step per head) and out."""

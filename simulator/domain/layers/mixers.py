@@ -143,12 +143,14 @@ class RecurrentState(Mixer):
     """Base of kinds that keep a state of fixed size per sequence: linear attention.
 
     kernels : those of attention, convolution, gates, recurrence, gated norm. between_kernels : norm, the latter, state.
+    convolution : channels that its convolution keeps tokens of, and its taps.
     state_flops_per_token : decay and read, rank-one update, read out, 2 an element (arXiv 2412.06464, equation 10).
     """
 
     title = "linear attention"
     backend = "state"
     kernels, between_kernels = 8, 6
+    convolution = (0, 1)
     state_flops_per_token = property(lambda self: 6 * self.state_elements)
 
     @property

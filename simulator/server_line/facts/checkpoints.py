@@ -9,7 +9,6 @@ import tomli
 
 from simulator.config.huggingface.reader import read_config
 from simulator.domain.facts import hub_ids, load_model, names, shipped
-from simulator.domain.layers.latent import LatentAttention
 from simulator.domain.model_spec import ModelSpec
 from simulator.errors import InputErrors, did_you_mean
 from simulator.server_line.facts.hub_names import Format, bare, format_of, plain
@@ -169,26 +168,25 @@ def _drops_window(name: str) -> bool:
 
 def _shape(spec: ModelSpec) -> dict:
     attention, types = spec.attention, set(spec.layer_types)
-    latent = isinstance(attention, LatentAttention)
+    latent = attention.backend == "mla"
     slides = spec.sliding_attention
     return {
         "dtype": spec.dtype, "num_heads": attention.num_heads, "num_layers": spec.num_layers,
-        "num_kv_heads": 1 if latent else attention.num_kv_heads,
-        "head_size": attention.kv_rank + attention.rope_head_dim if latent else attention.head_dim,
+        "num_kv_heads": attention.num_kv_heads,
+        "head_size": sum(attention.cached_widths) if latent else attention.head_dim,
         "num_experts": spec.moe.num_experts if spec.moe else 0,
         "is_latent": latent, "is_sparse": latent and attention.indexer is not None,
-        "has_sinks": not latent and attention.sinks, "num_mtp_layers": spec.num_mtp_layers,
+        "has_sinks": attention.sinks, "num_mtp_layers": spec.num_mtp_layers,
         "window": slides.window if slides and types == {"sliding_attention"} else None,
         "has_windows": slides is not None, "state": _state(spec)}
 
 
 def _state(spec: ModelSpec) -> State | None:
     linear = spec.linear_attention
-    if linear is None or not hasattr(linear, "num_value_heads"):
+    if linear is None:
         return None
-    keys, values = linear.num_key_heads * linear.key_head_dim, linear.num_value_heads * linear.value_head_dim
-    return State(conv_channels=2 * keys + values, conv_kernel=linear.conv_kernel,
-                 matrices=linear.num_value_heads * linear.value_head_dim * linear.key_head_dim)
+    channels, taps = linear.convolution
+    return State(conv_channels=channels, conv_kernel=taps, matrices=linear.state_elements - channels * (taps - 1))
 
 
 def _of_folder(path: Path, name: str) -> Checkpoint:

@@ -12,6 +12,7 @@ from simulator.server_line.vllm import attention, batch, graphs, model, parallel
 from simulator.server_line.vllm.line import given_by
 
 BATCHED_MICRO = ("deepep_low_latency", "deepep_high_throughput", "nixl_ep")
+FLOAT32_STATES = ("NemotronH", "Qwen3_5")       # families with checkpoints that keep states in float32
 UNKNOWN_VARIABLES = ("VLLM_USE_V1", "VLLM_ATTENTION_BACKEND", "VLLM_ALL2ALL_BACKEND")
 
 
@@ -75,7 +76,7 @@ def _check_whole(work: Work, checkpoint: Checkpoint, carried: dict | None) -> No
     """Check the parts against each other, as the whole configuration is made."""
     model.checked_kv_dtype(work, checkpoint)
     if checkpoint.is_hybrid:
-        _resolve_states(work)
+        _resolve_states(work, checkpoint)
     parallel.check_model_ranks(work, checkpoint)
     speculation.shorten_to_draft(work)
     transfer.check_ranks(work, checkpoint, carried)
@@ -84,7 +85,9 @@ def _check_whole(work: Work, checkpoint: Checkpoint, carried: dict | None) -> No
         raise Refused("config", "KV dtype of latent attention", "nvfp4 is no cache type of latent attention")
 
 
-def _resolve_states(work: Work) -> None:
+def _resolve_states(work: Work, checkpoint: Checkpoint) -> None:
+    if checkpoint.architecture.startswith(FLOAT32_STATES) and work.get("cache.mamba_ssm_cache_dtype") == "auto":
+        work.set("cache.mamba_ssm_cache_dtype", "float32", "checkpoint", "states in float32")
     if not work.get("cache.enable_prefix_caching"):
         if work.get("cache.mamba_block_size") is None:
             work.set("cache.mamba_block_size", work.get("model.max_model_len"), "engine", "states without caching")

@@ -1,5 +1,6 @@
 """Servers' command lines as an experiment: pools, and four lists of flags and defaults."""
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from simulator.errors import InputErrors
@@ -132,9 +133,10 @@ def served_by(launches: list[Launch], machine: Machine) -> list[Served]:
 
 
 def _say_checkpoint(keyed: Keyed, checkpoint: Checkpoint, machine: Machine) -> None:
-    if machine.folder is not None:
-        keyed.keys.pop("model.name", None)
-        keyed.keys["model.config"] = (machine.folder, f"given: --config, for {checkpoint.hub_id}")
+    if checkpoint.spec is not None and checkpoint.model is None:        # of a folder with config.json
+        folder = Path(machine.folder or checkpoint.hub_id).expanduser().resolve()
+        keyed.keys["model.config"] = (str(folder / "config.json" if folder.is_dir() else folder),
+                                      f"given: config.json of {checkpoint.hub_id}")
     elif checkpoint.spec is None:
         raise InputErrors([f"{checkpoint.hub_id}: an experiment needs its shape; give --config FOLDER with its "
                            "config.json"])
