@@ -76,10 +76,10 @@ def cluster_of(parameters, workload, **setup):
 
 
 @pytest.mark.parametrize("acceptance", [(1,), (1, 3, 0), AcceptanceTable(distribution=(1, 2, 1))])
-@pytest.mark.parametrize(("setup", "strides"), [
+@pytest.mark.parametrize(("setup", "multi_token"), [
     ({}, True), ({"num_gpu_blocks": 200, "enable_prefix_caching": True}, True), ({"tracks_identity": True}, False),
     ({"fast_forward": False}, False)])
-def test_sequences_stride_where_nobody_looks_at_their_blocks(acceptance, setup, multi_token):
+def test_a_multi_token_cohort_forms_where_no_one_observes_blocks(acceptance, setup, multi_token):
     speculative = SpeculativeParameters(num_tokens=3, acceptance=acceptance)
     setup = {"num_gpu_blocks": 1000, "block_size": 16, "max_model_len": 1000, **setup}
     cluster = cluster_of(VllmParameters(speculative=speculative), plain_workload([0] * 8, 100, 50), **setup)

@@ -19,7 +19,7 @@ MOST = {
     "simulator/assembly": 2, "simulator/config": 1, "simulator/domain": 4, "simulator/engine": 2,
     "simulator/study": 34, "simulator/testing": 6}
 MOST_OF_ALL = 500
-MOST_WORDS = {"stride": 9, "told": 6}       # steps of ranks, ports and memory; the offloading connector
+MOST_WORDS = {"stride": 9}      # between ranks, ports and places in memory: the field's word
 PLACES = ("simulator", "docs", "README.md", "CONTRIBUTING.md", "bench", "tools", "configs")
 
 

@@ -26,7 +26,7 @@ cdef class GroupOffloadingTier(OffloadingTier):
     cdef int32_t _state_tokens          # of a chunk of states; 1: there are no states
     cdef bint _ends_short               # a hit leaves a token to compute
     cdef bint _is_dense                 # no retention interval: every possible end of a hit is kept
-    cdef RowList _told                  # users that the step being formed computes, in order
+    cdef RowList _scheduled             # users that the step being formed computes, in order
     cdef int32_t _num_offering          # users of `_leaving` that have chunks to offer
     cdef RowList _blocks                # of the copy being planned
     cdef RowList _closing               # elements of the user being closed, and their uses

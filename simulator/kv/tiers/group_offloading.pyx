@@ -74,7 +74,7 @@ cdef class GroupOffloadingTier(OffloadingTier):
         free(self._order)
         free(self._cursors)
         free(self._blocks.rows)
-        free(self._told.rows)
+        free(self._scheduled.rows)
         free(self._closing.rows)
         free(self._closing_uses.rows)
 
@@ -233,7 +233,7 @@ cdef class GroupOffloadingTier(OffloadingTier):
         self.users.users[user].limit = self._tokens_to_store(row, min(computed, text))
         self.users.users[user].junction = self._tables.junction(slot)
         self.users.take_blocks(user, slot)
-        return add_row(&self._told, user)
+        return add_row(&self._scheduled, user)
 
     cdef bint is_through_with(self, int32_t slot, int32_t row) noexcept nogil:
         cdef int32_t user = self.users.find(row), prompt = self._content.prompt_tokens(row), group
@@ -275,13 +275,13 @@ cdef class GroupOffloadingTier(OffloadingTier):
         cdef int32_t i
         self._flush_touched()
         self._store_states()
-        for i in range(self._told.size):
-            self._offer(self._told.rows[i], False)
+        for i in range(self._scheduled.size):
+            self._offer(self._scheduled.rows[i], False)
         for i in range(self._leaving.size):
             if self.users.users[self._leaving.rows[i]].offers:
                 self._offer(self._leaving.rows[i], True)
         self._close_leaving()
-        self._told.size = self._num_offering = 0
+        self._scheduled.size = self._num_offering = 0
         self._tables.turn += 1
         return 0
 
@@ -500,7 +500,7 @@ cdef class GroupOffloadingTier(OffloadingTier):
         return <int64_t>count * self._groups[self._order[0]].chunk_tokens
 
     cdef int fail(self) except -1 nogil:
-        self._told.size = self._num_offering = self._tables.num_listed_states = 0
+        self._scheduled.size = self._num_offering = self._tables.num_listed_states = 0
         return OffloadingTier.fail(self)
 
     def holdings(self):

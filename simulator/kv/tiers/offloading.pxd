@@ -42,7 +42,7 @@ cdef class OffloadingTier(HostTier):
     cdef int32_t _room_slots
     cdef RowList _leaving               # users that left since the last step, in order
     cdef int32_t _num_left              # requests that left, with or without a user
-    cdef bint _told_of_leaving          # a request had left when the last step was formed
+    cdef bint _had_leaving              # a request had left when the last step was formed
     cdef RowList _new                   # places of listed chunks to be written
     cdef RowList _new_runs              # pairs begin, end of runs to be written
     cdef int64_t _num_in_runs           # chunks in them

@@ -466,7 +466,7 @@ cdef class OffloadingTier(HostTier):
     cdef inline int _close_leaving(self) except -1 nogil:
         """Close all requests that have left since the last step."""
         cdef int32_t i, user
-        self._told_of_leaving = self._num_left > 0
+        self._had_leaving = self._num_left > 0
         self._num_left = 0
         for i in range(self._leaving.size):
             user = self._leaving.rows[i]
@@ -568,7 +568,7 @@ cdef class OffloadingTier(HostTier):
         return self.copying.launch(now_ns, free_ns)
 
     cdef bint has_acted(self) noexcept nogil:
-        return self.copying.has_acted or self._told_of_leaving
+        return self.copying.has_acted or self._had_leaving
 
     cdef int32_t take_loaded(self, int64_t num_done) except -2 nogil:
         cdef int32_t copy = self.copying.take_done(num_done), slot, user, i
