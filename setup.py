@@ -18,7 +18,7 @@ ONLY = os.environ.get("SIM_ONLY", EVERYTHING)               # a glob: build thes
 JOBS = os.cpu_count() or 1
 STRICT = MODE != "release" or bool(os.environ.get("CI"))    # warnings are errors, but not on a user's unknown compiler
 SHARED = "simulator._cython"        # Cython's helpers, built once: its memory views alone are 15,000 lines of C
-FACTS = ("models", "hardware", "configs")                   # travel in the wheel as simulator/_facts/<name>
+FACTS = ("models", "hardware", "configs", "engines")                   # travel in the wheel as simulator/_facts/<name>
 
 DIRECTIVES = {
     "language_level": 3,

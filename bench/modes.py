@@ -8,7 +8,7 @@ from simulator.kv.tiers.fifo_lane import FifoLane
 from simulator.kv.tiers.lru import Lru
 from simulator.kv.tiers.offloading import OffloadingTier
 from simulator.kv.tiers.settings import Offloading
-from simulator.latency.around.capture import CudaGraphParameters
+from simulator.latency.overheads.capture import CudaGraphParameters
 from simulator.scheduling.acceptance_table import AcceptanceTable
 from simulator.scheduling.blis import Blis, BlisParameters
 from simulator.scheduling.speculative import SpeculativeParameters

@@ -11,8 +11,8 @@ from pairs import cpu_s
 from simulator.core.random_streams import RandomStreams
 from simulator.workload.build import build_workload
 from simulator.workload.clients.servegen import ServeGen, ServeGenParameters, Span
+from simulator.workload.column_options import DEFAULT_OPTIONS
 from simulator.workload.columns import in_arrival_order
-from simulator.workload.wanted import WANTED
 
 pytestmark = pytest.mark.benchmark(group="drawing", timer=time.process_time)
 CLIENTS, WINDOWS, DATASETS = 162, 2016, 56          # of the largest published pool, m-large
@@ -51,4 +51,4 @@ def test_servegen(pool, top, benchmark, report):
 
 
 def _built(given):
-    return build_workload(in_arrival_order(given.columns(RandomStreams(0), WANTED)))
+    return build_workload(in_arrival_order(given.columns(RandomStreams(0), DEFAULT_OPTIONS)))

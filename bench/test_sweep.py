@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 import simulator
 from simulator import api
-from simulator.assembly import assemble
+from simulator.assembly.latency import Readings
 from simulator.study.sweep.campaign import Campaign, How
 from simulator.study.sweep.merge import merge
 from simulator.study.sweep.study_file import read_study
@@ -47,7 +47,7 @@ def test_runs_of_a_sweep(benchmark, report, file, tmp_path):
     study = read_study(file)
     experiments = [replace(study.experiment_of(point), seed=seed) for point in study.points() for seed in study.seeds]
     assert len(experiments) == 1000
-    readings, folders = assemble.Readings(), count()
+    readings, folders = Readings(), count()
     found = {"bare": [], "calls": [], "sweep": []}
 
     def bare():

@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 from simulator import __version__
 from simulator.assembly import assemble
-from simulator.assembly.costs import ledger_of
-from simulator.assembly.parts import Stopped
+from simulator.assembly.split_run import Stopped
 from simulator.config.experiment import Experiment
 from simulator.config.load import load_experiment, resolved_toml
 from simulator.core.cores import available_cores
@@ -23,7 +22,7 @@ from simulator.results.metrics import SCHEMA
 from simulator.results.progress import Progress
 from simulator.results.provenance import Timings, provenance
 from simulator.results.result import Result
-from simulator.results.summary import UNASKED, Ledger, json_text, summary_of
+from simulator.results.summary import json_text, summary_of
 from simulator.workload.base import Workload
 
 
@@ -203,14 +202,14 @@ def _run_in_memory(order: Order, prepared: assemble.Prepared, watch: _Watch) -> 
     from simulator.results.memory import MemoryRecorder  # not needed when files are written
 
     experiment = prepared.experiment
-    ledger, log = _books(order, prepared)
-    recorder = MemoryRecorder(experiment.output, prepared.workload, _listeners(ledger, log))
+    listeners, log = _listeners(order, prepared)
+    recorder = MemoryRecorder(experiment.output, prepared.workload, listeners, prepared.streams)
     build = order.build or assemble.build
     finished = watch.run(build(prepared, recorder, watch.monitor, order.threads or available_cores()))
     _measure(finished, order, log)
     watch.end(finished)
     made = recorder.finish(finished)
-    return Result(_summary(order, finished, watch, ledger), made)
+    return Result(_summary(order, finished, watch), made)
 
 
 def _run_into_files(order: Order, prepared: assemble.Prepared, watch: _Watch, timings: Timings) -> Result:
@@ -220,8 +219,8 @@ def _run_into_files(order: Order, prepared: assemble.Prepared, watch: _Watch, ti
     experiment, resolved = order.experiment, resolved_toml(order.experiment)
     attributes = {"schema": SCHEMA, "name": experiment.name, "seed": experiment.seed, "version": __version__,
                   "resolved_toml": resolved}
-    ledger, log = _books(order, prepared)
-    recorder = FileRecorder(experiment.output, prepared.workload, attributes, _listeners(ledger, log))
+    listeners, log = _listeners(order, prepared)
+    recorder = FileRecorder(experiment.output, prepared.workload, attributes, listeners, prepared.streams)
     build = order.build or assemble.build
     cluster = build(prepared, recorder, watch.monitor, order.threads or available_cores())
     timings.end("load")
@@ -235,7 +234,7 @@ def _run_into_files(order: Order, prepared: assemble.Prepared, watch: _Watch, ti
             del cluster         # the engine's own data is a tenth of all memory
             timings.move(recorder.spent_s, "simulate", "write")
             recorder.finish(finished)
-        summary = _summary(order, finished, watch, ledger)
+        summary = _summary(order, finished, watch)
         if is_uncertain(experiment):
             timings.end("simulate")
         _write(directory / "summary.json", json_text(summary))
@@ -247,14 +246,11 @@ def _run_into_files(order: Order, prepared: assemble.Prepared, watch: _Watch, ti
     return Result(summary, Reader(order.out / "results.h5"), order.out)
 
 
-def _books(order: Order, prepared: assemble.Prepared) -> tuple[Ledger, IterationLog | None]:
-    """Return the ledger of money and energy, and a log of iterations if only a part of the run may be measured."""
+def _listeners(order: Order, prepared: assemble.Prepared) -> tuple[tuple, IterationLog | None]:
+    """Return the receivers of iterations; the last is a log if only a piece of the run may be measured, else None."""
     log = log_for(prepared.workload, order.experiment.workload.measure, order.settle is not None)
-    return ledger_of(prepared.experiment, log is not None), log
-
-
-def _listeners(ledger: Ledger, log: IterationLog | None) -> tuple:
-    return tuple(each for each in (ledger.meter, log) if each is not None)
+    found = [*(part.listener(log is not None) for part in prepared.parts), log]
+    return tuple(each for each in found if each is not None), log
 
 
 def _measure(finished: Run, order: Order, log: IterationLog | None) -> None:
@@ -277,12 +273,12 @@ def _add_vidur_csv(directory: Path, summary: dict) -> None:
         _write(directory / "summary.json", json_text(summary))
 
 
-def _summary(order: Order, finished: Run, watch: _Watch, ledger: Ledger) -> dict:
+def _summary(order: Order, finished: Run, watch: _Watch) -> dict:
     experiment = order.experiment
 
-    def summarise(run: Run, ledger: Ledger = UNASKED) -> dict:
+    def summarise(run: Run) -> dict:
         return summary_of(run, experiment.name, experiment.seed, experiment.slo, assemble.pools_of(experiment),
-                          experiment.fitness, ledger)
+                          experiment.fitness)
 
     def summarise_again(run: Run) -> dict:
         _measure(run, order._replace(settle=None), run.iteration_log)
@@ -292,7 +288,7 @@ def _summary(order: Order, finished: Run, watch: _Watch, ledger: Ledger) -> dict
             run.workload.measured = finished.workload.measured
         return summarise(run)
 
-    summary = summarise(finished, ledger)
+    summary = summarise(finished)
     if not is_uncertain(experiment):
         return summary
     from simulator.assembly.replications import uncertainty  # few runs ask for it

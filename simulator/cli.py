@@ -63,7 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _refuse_line_breaks(options: argparse.Namespace) -> None:
     """Refuse names of files and folders with line breaks; a setting may contain some: it is TOML."""
     from simulator.core.paths import fault_of_name
-    given = [value for value in vars(options).values() if isinstance(value, str) and "\0" not in value]
+    given = [value for name, value in vars(options).items() if isinstance(value, str) and "\0" not in value
+             and name not in getattr(options, "texts", ())]         # commands, which may have several lines
     if faults := [fault for value in given if (fault := fault_of_name(value))]:
         raise InputErrors(faults)
 
@@ -109,9 +110,9 @@ def _run(options: argparse.Namespace) -> int:
     if not options.quiet:
         print(f"{coloured(summary_table(result.summary), sys.stdout)}\n\nresults in {out}")
     if options.report:
-        told = _study("report").write_page(out, options.quiet)
+        page = _study("report").write_page(out, options.quiet)
         if not options.quiet:
-            print(f"report in {told}")
+            print(f"report in {page}")
     for note in [*notes(result.summary), *aged(result.summary, date.today())]:
         print(coloured(f"warning: {note}", sys.stderr), file=sys.stderr)
     if result.stands_still:
@@ -149,11 +150,10 @@ def _validate(options: argparse.Namespace) -> int:
     with faults_of(options.experiment):
         prepared = prepare(experiment)
         build(prepared, NO_SINK)                # policies read their files
-    for pool, site in zip(experiment.all_pools(), prepared.sites, strict=True):
-        prefix = f"pools.{pool.name}." if experiment.pools else ""
+    for site in prepared.sites:
         for key in ("max_model_len", "num_gpu_blocks"):     # comments: they are no part of the experiment
-            if getattr(pool.engine, key) is None:
-                print(f"# derived: {prefix}engine.{key} = {getattr(site, key)}")
+            if getattr(site.pool.engine, key) is None:
+                print(f"# derived: {site.prefix}engine.{key} = {getattr(site, key)}")
         for line in site.explain():
             print(f"#   {line}")
     print(resolved_toml(experiment), end="")
@@ -223,6 +223,7 @@ STUDIES = {
     "train": ("train_command", "train and cache the tables of the latency backend `forest`"),
     "report": ("report_command", "results as one page of charts, as pictures, or as plots in the terminal"),
     "export": ("export_command", "results in the files of Vidur, SimAI or BLIS, or as CSV or Parquet"),
+    "from": ("from_command", "the experiment of a server: its command line, or a file that starts it"),
     "collective": ("collective_command", "time the collectives of a training workload, layer by layer"),
     "profile-layers": ("profile_layers", "write tables of per-layer times for the latency backend `aicb`"),
     "profile-gpu": ("profile_gpu_command", "measure a model's operators on this machine, for the backend `operators`"),
@@ -307,8 +308,8 @@ def _report(error: BaseException) -> int:
         traceback.print_exception(error)
     if isinstance(error, OSError) and error.errno in OutputError.ERRNOS:
         _discard_output()
-        told = error if isinstance(error, OutputError) else OutputError(error.filename or "output", error)
-        print(told, file=sys.stderr)
+        fault = error if isinstance(error, OutputError) else OutputError(error.filename or "output", error)
+        print(fault, file=sys.stderr)
         return PROGRAM_FAULT
     if blamed := registry.blame(error):
         print(f"simulator: {blamed}\nSIM_TRACEBACK=1 shows the way there.", file=sys.stderr)

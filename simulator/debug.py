@@ -35,7 +35,7 @@ class Recording:
     complete : all requests had ended, or the horizon was reached.
     transfers, legs : structured arrays, as `Run` has them; None: there are none.
     speculation : counts of drafts, as `Run` has them; None: there is no drafter.
-    beats : engine.replica.lock_step.LockStep of each engine with ranks in lock step; with `details` its `log` and
+    lock_steps : engine.replica.lock_step.LockStep of each engine with ranks in lock step; with `details` its `log` and
         `waves.log` record the common steps of the ranks.
     """
 
@@ -50,7 +50,7 @@ class Recording:
     complete: bool
     transfers: np.ndarray | None = None
     legs: np.ndarray | None = None
-    beats: tuple = ()
+    lock_steps: tuple = ()
     speculation: dict | None = None
     executions: np.ndarray | None = None
 
@@ -65,10 +65,11 @@ def record(workload, plan: ClusterPlan, *, details=True, blocks=True, max_iterat
     tables, log = _Tables(), StepLog(max_iterations, blocks) if details else None
     hooks = Hooks(recorder=Recorder(tables, iterations=True, tokens=True), observer=log)
     cluster = build(workload, replace(plan, tracks_identity=True) if details else plan, hooks)
-    beats = tuple(dict.fromkeys(replica.beat for replica in cluster.replicas if replica.beat is not None))
+    found = dict.fromkeys(replica.lock_step for replica in cluster.replicas)
+    lock_steps = tuple(each for each in found if each is not None)
     if details:
-        for beat in beats:
-            beat.keep_log()
+        for lock_step in lock_steps:
+            lock_step.keep_log()
         for replica in cluster.replicas:
             replica.scheduler.kv.log_evictions()
             if replica.scheduler.encoder is not None:
@@ -86,7 +87,7 @@ def record(workload, plan: ClusterPlan, *, details=True, blocks=True, max_iterat
         iterations=_joined(tables.iteration_chunks, records.ITERATION),
         steps=log.steps if details else [], token_times=_token_times(_joined(tables.token_chunks, records.TOKEN)),
         itl_gap_ns=gap_ns, itl_count=count, diagnosis=run.diagnosis, complete=run.complete,
-        transfers=run.transfers, legs=run.legs, beats=beats, speculation=run.speculation,
+        transfers=run.transfers, legs=run.legs, lock_steps=lock_steps, speculation=run.speculation,
         executions=run.executions)
 
 

@@ -7,7 +7,7 @@ package adds names by entry points of the group `simulator.KIND`; `API_VERSION` 
 from collections.abc import Iterable
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -239,9 +239,43 @@ KINDS = {
 # Kind of study -> "module:Struct" of its table [study], which the parser, `validate`, `describe`, reference read.
 STUDIES = {
     "sweep": "simulator.study.sweep.study_file:SweepTable",
-    "capacity": "simulator.study.capacity.table:CapacityTable",
-    "tune": "simulator.study.tuning.table:TuneTable",
-    "calibrate": "simulator.study.calibration.table:CalibrateTable",
+    "capacity": "simulator.study.capacity.capacity_table:CapacityTable",
+    "tune": "simulator.study.tuning.tune_table:TuneTable",
+    "calibrate": "simulator.study.calibration.calibrate_table:CalibrateTable",
+}
+
+class PartKey(NamedTuple):
+    """A key of the experiment file that a part reads.
+
+    target : "module:Class" of the part, imported where an experiment gives the key.
+    when : the part is in use if the key has this value, and another Struct declares the key; None: if it has not its
+        default.
+    before : the next key of the same table, in resolved.toml and in `describe`; "": it is the last.
+    default : value without the key.
+    """
+
+    target: str
+    before: str = ""
+    default: Any = None
+    when: Any = None
+
+
+# Dotted key of the experiment file -> its part, see simulator/assembly/parts/base.py; operations are in this order.
+PARTS = {
+    "embeddings": PartKey("simulator.assembly.parts.encode:Encode", "workload"),
+    "cluster.encode": PartKey("simulator.assembly.parts.encode:Encode", "health"),
+    "pools[].role": PartKey("simulator.assembly.parts.encode:Encode", when="encode"),
+    "output.replica_samples_s": PartKey("simulator.assembly.parts.samples:Samples", "vidur_csv", 0.0),
+    "output.decisions": PartKey("simulator.assembly.parts.decisions:Decisions", "vidur_csv", 0),
+    "cluster.rescheduling": PartKey("simulator.assembly.parts.rescheduling:Migration", "disaggregation"),
+    "failures": PartKey("simulator.assembly.parts.upkeep:Upkeep", "workload", ()),
+    "autoscaling": PartKey("simulator.assembly.parts.upkeep:Upkeep", "workload"),
+    "engine.experts": PartKey("simulator.assembly.parts.expert_shifts:ExpertShifts", "data_parallel"),
+    "pools[].cost_per_hour": PartKey("simulator.assembly.parts.costs:Costs", "model", 0.0),
+    "prices": PartKey("simulator.assembly.parts.costs:Costs", "output"),
+    "power": PartKey("simulator.assembly.parts.costs:Costs", "output"),
+    "carbon": PartKey("simulator.assembly.parts.costs:Costs", "output"),
+    "electricity": PartKey("simulator.assembly.parts.costs:Costs", "output"),
 }
 
 # A user's module -> the classes that were loaded from it, "module:Class" -> the class.
@@ -251,6 +285,8 @@ _ASKING = {name: name for name in (
     "simulator.latency.python_model", "simulator.routing.python_router", "simulator.routing.scoring.python",
     "simulator.routing.disaggregation.python_decider", "simulator.admission.python_admission",
     "simulator.scheduling.python_scheduler")} | {"simulator.engine.operations.scaling": "simulator.scaling.base"}
+# Modules that have rows of the table of conflicts (simulator/config/conflicts.py), in an attribute CONFLICTS.
+CONFLICTS = tuple(f"simulator.config.{module}" for module in ("context", "engines", "hand_over", "ranks", "tiers"))
 
 
 class NoParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -290,6 +326,16 @@ def installed(kind: str) -> dict[str, str]:
 def study_table(kind: str) -> type[msgspec.Struct]:
     """Return the Struct of [study] of a kind of study."""
     return _import(STUDIES[kind])
+
+
+def part(key: str) -> type:
+    """Return the part that reads a key of `PARTS`."""
+    return _import(PARTS[key].target)
+
+
+def parts() -> list[type]:
+    """Return all parts."""
+    return list(dict.fromkeys(map(part, PARTS)))
 
 
 def parameters_of(chosen: type) -> type[msgspec.Struct]:

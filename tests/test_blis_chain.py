@@ -161,9 +161,9 @@ def test_runs_are_equal_with_and_without_fast_forward_and_again(tmp_path, change
 
 
 @pytest.mark.parametrize(("changes", "message"), [
-    ({"engine.scheduler": "vllm"}, 'goes with scheduler "blis", found "vllm"'),
-    ({"engine.upstream_compat": False}, r"engine\.upstream_compat: with kv_tiers.* expected true, found false"),
-    ({"engine.enable_prefix_caching": False}, r"engine\.enable_prefix_caching: with kv_tiers.* expected true"),
+    ({"engine.scheduler": "vllm"}, 'with engine.scheduler = "vllm", found .*: it goes with scheduler "blis"'),
+    ({"engine.upstream_compat": False}, r"engine\.upstream_compat: expected true with \[kv_tiers\], found false"),
+    ({"engine.enable_prefix_caching": False}, r"engine\.enable_prefix_caching: expected true with \[kv_tiers\]"),
     ({"kv_tiers.cpu_gib": 0.00001}, r"kv_tiers\.cpu_gib: .*hold 0 blocks of 16,000 bytes"),
     (level(full_depth=-1), r"kv_tiers\.secondary\[0\]\.full_depth"),
     (level(latency_jitter_stddev=0.1), r"latency_jitter_stddev"),

@@ -67,9 +67,10 @@ def test_runs_of_iterations_at_once_and_one_by_one_are_equal(tmp_path, changes):
 
 
 @pytest.mark.parametrize(("changes", "message"), [
-    ({"engine.scheduler": "vllm", "engine.upstream_compat": None}, 'goes with scheduler "blis", found "vllm"'),
-    ({"engine.upstream_compat": False}, r"engine\.upstream_compat: with kv_tiers.* expected true, found false"),
-    ({"engine.enable_prefix_caching": False}, r"engine\.enable_prefix_caching: with kv_tiers.* expected true"),
+    ({"engine.scheduler": "vllm", "engine.upstream_compat": None},
+     'with engine.scheduler = "vllm", found .*: it goes with scheduler "blis"'),
+    ({"engine.upstream_compat": False}, r"engine\.upstream_compat: expected true with \[kv_tiers\], found false"),
+    ({"engine.enable_prefix_caching": False}, r"engine\.enable_prefix_caching: expected true with \[kv_tiers\]"),
 ])
 def test_it_goes_with_blis_as_it_is_alone(tmp_path, changes, message):
     text = EXPERIMENT

@@ -9,11 +9,9 @@ import tomli_w
 
 import simulator
 from simulator import cli
-from simulator.assembly import assemble, parts
-from simulator.assembly.costs import ledger_of
+from simulator.assembly import assemble, split_run
 from simulator.config.load import load_experiment
 from simulator.errors import InputErrors
-from simulator.results.energy import energy_of
 from simulator.results.memory import MemoryRecorder
 from simulator.study.sweep.bench import leaves
 
@@ -158,13 +156,13 @@ def test_parts_of_a_run_draw_what_the_whole_does(tmp_path):
     trace = "".join(f"{0.05 * i},{10 + i % 7},{3 + i % 5}\n" for i in range(100))
     file = experiment(tmp_path, trace, topology={"replicas": 3})
     whole, prepared = simulator.run(file).summary, assemble.prepare(load_experiment(file))
-    ledger = ledger_of(prepared.experiment)
-    sink = MemoryRecorder(prepared.experiment.output, prepared.workload, (ledger.meter,))
+    costs = prepared.parts[0]
+    sink = MemoryRecorder(prepared.experiment.output, prepared.workload, (costs.listener(False),))
 
-    tasks = [pickle.loads(pickle.dumps(task)) for task in parts.tasks_of(prepared, sink, 2)]
-    run = parts.joined(map(parts.serve, tasks), prepared.workload, sink)
+    tasks = [pickle.loads(pickle.dumps(task)) for task in split_run.tasks_of(prepared, sink, 2)]
+    run = split_run.joined(map(split_run.serve, tasks), prepared, sink)
 
-    assert energy_of(run, ledger.power, ledger.meter, whole["total_output_tokens"]) == whole["energy"]
+    assert costs.summary(run, whole)["energy"] == whole["energy"]
 
 
 def test_encode_pools_are_refused_with_power():

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 import simulator
-from simulator.assembly import assemble
+from simulator.assembly.latency import latency_model
+from simulator.assembly.site import Site
 from simulator.config.load import load_experiment
 from simulator.domain.drafter_memory import of_draft_model, of_head
 from simulator.errors import InputErrors
@@ -42,7 +43,7 @@ def us(experiment, *batch):
 
 
 def model_of(experiment):
-    return assemble.latency_model(experiment, assemble.survey(experiment))
+    return latency_model(Site(experiment).check())
 
 
 def test_passes_are_those_of_the_draft_model_by_itself(load):
@@ -92,7 +93,7 @@ def test_runs_ahead_change_nothing(load, tmp_path):
 # ---- memory
 
 def test_blocks_are_what_weights_and_kv_of_both_leave(load):
-    alone, both = (assemble.survey(load(each)) for each in (None, DRAFT))
+    alone, both = (Site(load(each)).check() for each in (None, DRAFT))
     held = of_draft_model(both.draft)
     assert held.kv_bytes_per_token == 28 * 2 * 2 * 4 * 128          # half of 8 heads, in 16 bits
     assert both.memory.kv_bytes_per_token == alone.memory.kv_bytes_per_token + held.kv_bytes_per_token
@@ -104,7 +105,7 @@ def test_blocks_are_what_weights_and_kv_of_both_leave(load):
 
 
 def test_a_head_holds_memory_too(load):
-    alone, both = (assemble.survey(load(each)) for each in (None, {"method": "eagle3", "num_tokens": 3}))
+    alone, both = (Site(load(each)).check() for each in (None, {"method": "eagle3", "num_tokens": 3}))
     held = of_head(both.deployment, "eagle3")
     assert both.memory.drafter_bytes == held.weights_bytes
     assert both.num_gpu_blocks == floor((alone.memory.kv_cache_bytes - held.weights_bytes) / (
@@ -112,7 +113,7 @@ def test_a_head_holds_memory_too(load):
 
 
 def test_n_grams_hold_nothing(load):
-    alone, looked_up = (assemble.survey(load(each)) for each in (
+    alone, looked_up = (Site(load(each)).check() for each in (
         None, {"method": "ngram", "num_tokens": 3, "drafter_per_sequence_us": 5.0}))
     assert looked_up.num_gpu_blocks == alone.num_gpu_blocks
 
@@ -120,7 +121,7 @@ def test_n_grams_hold_nothing(load):
 def test_the_last_stage_has_the_drafter(load):
     # Of 64 layers each of two stages has 32; embedding and head are of the same size.
     stages = {"topology__pipeline_parallel": 2, "topology__tensor_parallel": 1}
-    alone, both = (assemble.survey(load(each, **stages)) for each in (None, DRAFT))
+    alone, both = (Site(load(each, **stages)).check() for each in (None, DRAFT))
     assert both.memory.drafter_bytes == of_draft_model(both.draft).weights_bytes
     assert both.num_gpu_blocks < alone.num_gpu_blocks
 
@@ -130,7 +131,8 @@ def test_the_last_stage_has_the_drafter(load):
 @pytest.mark.parametrize(("speculative", "overrides", "message"), [
     (DRAFT | {"model": "llama-3.2-1b"}, {}, "expected the vocabulary of qwen3-32b, 151936 tokens, found llama-3.2-1b"),
     (DRAFT | {"draft_tensor_parallel_size": 4}, {}, "expected 1 or topology.tensor_parallel = 2, found 4"),
-    (DRAFT, {"latency": {"backend": "linear"}}, '"linear" has no prices of another model: expected drafter_share'),
+    (DRAFT, {"latency": {"backend": "linear"}},
+     '"linear", found .*: it has no prices of another model: expected drafter_share'),
     (DRAFT, {"engine__max_model_len": 65536, "engine__allow_long_max_model_len": True},
      "qwen3-0.6b was made for 40960 tokens, engine.max_model_len is 65536"),
     (DRAFT | {"model": "gemma-3-1b"}, {}, "expected layers of full attention alone, found others in gemma-3-1b"),
@@ -162,8 +164,8 @@ def test_prices_that_are_given_go_with_any_backend(load, price):
 
 
 def test_draft_model_keeps_the_kv_cache_that_the_target_declares(load):
-    declared = assemble.survey(load(DRAFT | {"model": "llama-3.2-1b"}, model__name="llama-3.1-70b-fp8"))
-    plain = assemble.survey(load(DRAFT | {"model": "llama-3.2-1b"}, model__name="llama-3.1-70b",
-                                 topology__tensor_parallel=4))
+    declared = Site(load(DRAFT | {"model": "llama-3.2-1b"}, model__name="llama-3.1-70b-fp8")).check()
+    plain = Site(load(DRAFT | {"model": "llama-3.2-1b"}, model__name="llama-3.1-70b",
+                                 topology__tensor_parallel=4)).check()
 
     assert (declared.draft.kv_cache_bytes, plain.draft.kv_cache_bytes) == (1, 2)

@@ -7,10 +7,10 @@ import pytest
 from simulator import cli
 from simulator.config.load import load_experiment
 from simulator.shell import examples
-from simulator.study.capacity.table import CapacityTable
+from simulator.study.capacity.capacity_table import CapacityTable
 from simulator.study.compare_file import read_comparison
 from simulator.study.sweep.study_file import SweepTable, read_study
-from simulator.study.tuning.table import TuneTable
+from simulator.study.tuning.tune_table import TuneTable
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 NAMES = sorted(path.stem for path in CONFIGS.glob("*.toml"))

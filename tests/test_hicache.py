@@ -145,7 +145,7 @@ def test_a_replica_that_fails_forgets_what_its_host_held(tmp_path):
 
 
 @pytest.mark.parametrize(("changes", "message"), [
-    ({"engine.enable_prefix_caching": False}, r"engine\.enable_prefix_caching: .*expected true, found false"),
+    ({"engine.enable_prefix_caching": False}, r"engine\.enable_prefix_caching: .*expected true with .*, found false"),
     ({"kv_tiers.page_tokens": 64}, r"kv_tiers\.page_tokens: expected none, or engine\.block_size = 1.*found 64"),
     ({"kv_tiers.prefetch_policy": "best_effort"}, r"kv_tiers\.prefetch_policy: goes with \[\[kv_tiers\.secondary\]\]"),
     ({"kv_tiers.prefetch_threshold": 10}, r"kv_tiers\.prefetch_threshold: goes with \[\[kv_tiers\.secondary\]\]"),
@@ -153,7 +153,8 @@ def test_a_replica_that_fails_forgets_what_its_host_held(tmp_path):
     (STORE | {"kv_tiers.write_policy": "write_back"}, r"kv_tiers\.write_policy: expected another with .*write_back"),
     (STORE | {"kv_tiers.secondary": [{"name": "x"}, {"name": "y"}]}, r"kv_tiers\.secondary: expected one, found 2"),
     ({"kv_tiers.ratio": 0.0001}, r"kv_tiers\.ratio: 0\.0001 times the blocks hold 0 chunks"),
-    ({"kv_tiers": {"protocol": "vllm_offload", "cpu_gib": 1.0}}, r'"vllm_offload" goes with scheduler "vllm", found'),
+    ({"kv_tiers": {"protocol": "vllm_offload", "cpu_gib": 1.0}},
+     r'found "vllm_offload": it goes with scheduler "vllm"'),
     ({"topology.replicas": 2, "cluster.routing.policy": "dynamo"}, r"kv_tiers\.protocol: expected another.*hicache"),
 ])
 def test_what_does_not_go_together_is_refused(tmp_path, changes, message):

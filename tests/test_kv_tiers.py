@@ -167,10 +167,12 @@ def test_without_tiers_there_is_no_word_of_them(tmp_path):
 
 @pytest.mark.parametrize(("changes", "message"), [
     ({"kv_tiers.cpu_gib": 0.001}, r"kv_tiers\.cpu_gib: 0\.001 GiB hold 0 chunks of 2,097,152 bytes"),
-    ({"engine.scheduler": "blis"}, r'kv_tiers\.protocol: "vllm_offload" goes with scheduler "vllm", found "blis"'),
-    ({"engine.vllm_version": "0.10"}, r'engine\.vllm_version: with kv_tiers.* expected "0\.32"'),
-    ({"topology.pipeline_parallel": 2}, r"topology\.pipeline_parallel: with kv_tiers.* expected 1, found 2"),
-    ({"engine.speculative": {"num_tokens": 2, "acceptance": [1]}}, r"engine\.speculative: .* expected none"),
+    ({"engine.scheduler": "blis"},
+     r'kv_tiers\.protocol: .* "blis", found "vllm_offload": it goes with scheduler "vllm"'),
+    ({"engine.vllm_version": "0.10"}, r'engine\.vllm_version: expected "0\.32" with \[kv_tiers\]'),
+    ({"topology.pipeline_parallel": 2}, r"topology\.pipeline_parallel: expected 1 with \[kv_tiers\], found 2"),
+    ({"engine.speculative": {"num_tokens": 2, "acceptance": [1]}},
+     r"engine\.speculative: expected none with \[kv_tiers\]"),
     ({"cluster.rescheduling.policy": "rebalance"}, r"cluster\.rescheduling: expected none with \[kv_tiers\]"),
     ({"kv_tiers.eviction_policy": "lfu"}, r'no eviction policy of KV tiers "lfu"; did you mean lru'),
 ])

@@ -14,7 +14,7 @@ ADVICE = "not built: see README.md, its first command; "
 def unbuilt(tmp_path_factory):
     """A checkout as git gives it."""
     folder = tmp_path_factory.mktemp("unbuilt")
-    for name in ("simulator", "models", "hardware", "configs"):
+    for name in ("simulator", "models", "hardware", "configs", "engines"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("*.so", "*.c", "__pycache__"))
     return folder
 

@@ -65,7 +65,7 @@ def test_wheel_holds_every_module_header_and_fact(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     python_files = {str(path.relative_to(ROOT)) for path in (ROOT / "simulator").rglob("*.py")}
     headers = {str(path.relative_to(ROOT)) for path in (ROOT / "simulator").rglob("*.p[xy][di]")}
-    facts = {f"simulator/_facts/{path.relative_to(ROOT)}" for folder in ("models", "hardware", "configs")
+    facts = {f"simulator/_facts/{path.relative_to(ROOT)}" for folder in ("models", "hardware", "configs", "engines")
              for path in (ROOT / folder).rglob("*.toml") if "results" not in path.parts}
     compiled = {str(path.relative_to(ROOT).with_suffix("")) for path in (ROOT / "simulator").rglob("*.pyx")}
 

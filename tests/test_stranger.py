@@ -34,7 +34,7 @@ output_tokens = {distribution = "constant", tokens = 10}
 # Public declarations of the headers that other packages compile against, at API_VERSION 1.
 HEADERS = ("routing/base.pxd", "scheduling/base.pxd", "latency/base.pxd", "collective/base.pxd",
            "kv/tiers/eviction.pxd")
-DIGEST = (1, "cc490eaa048867b3")
+DIGEST = (1, "1da99860d41c414c")
 
 
 @pytest.fixture

@@ -116,11 +116,11 @@ def test_an_interval_holds_the_share_that_was_asked_for(write):
 
 
 def test_requests_that_a_caller_brings_are_served_again_untouched(write):
-    from simulator.assembly import assemble
+    from simulator.assembly.requests import requests_of
     from simulator.config.load import load_experiment
 
     file = write()
-    workload = assemble.requests_of(load_experiment(file))
+    workload = requests_of(load_experiment(file))
 
     assert simulator.run(file, workload=workload).summary == simulator.run(file).summary
 
@@ -134,9 +134,9 @@ def test_requests_that_do_not_count_are_in_no_interval(write):
 
 
 @pytest.mark.parametrize(("latency", "backend", "message"), [
-    ("uncertainty = true", '"linear"', 'uncertainty: expected false with backend = "linear", found true'),
+    ("uncertainty = true", '"linear"', 'uncertainty: expected false with latency.backend = "linear", found true'),
     ("uncertainty = false, uncertainty_replications = 8", '"linear"',
-     "uncertainty_replications: expected uncertainty = true beside it, found 8"),
+     "uncertainty_replications: expected none with latency.uncertainty = false, found 8"),
     ("uncertainty = true, uncertainty_replications = 3", '"linear"',
      "uncertainty_replications: expected an integer from 4 to 4096, found 3"),
     ("uncertainty = true, uncertainty_share = 1.0", '"linear"', "uncertainty_share: expected")])
@@ -146,9 +146,9 @@ def test_what_cannot_be_told_is_refused(write, latency, backend, message):
 
 
 @pytest.mark.parametrize(("key", "message"), [
-    ("uncertainty = false", "expected true, as in pool a, found false"),
-    ("uncertainty_replications = 8", "expected no such key, as in pool a, found 8"),
-    ("uncertainty_share = 0.5", "expected no such key, as in pool a, found 0.5")])
+    ("uncertainty = false", 'expected true, as in pool "a", found false'),
+    ("uncertainty_replications = 8", 'expected none, as in pool "a", found 8'),
+    ("uncertainty_share = 0.5", 'expected none, as in pool "a", found 0.5')])
 def test_pools_vary_together(write, key, message):
     more = f'[[pools]]\nname = "a"\n[[pools]]\nname = "b"\nlatency = {{{key}}}'
 

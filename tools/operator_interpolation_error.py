@@ -14,7 +14,7 @@ import numpy as np
 
 from simulator.domain.deployment import Deployment
 from simulator.domain.facts import load_accelerator, load_model
-from simulator.domain.layer_spec import GatedDeltaNet
+from simulator.domain.layers.gated_delta_net import GatedDeltaNet
 from simulator.domain.parallelism import Parallelism
 from simulator.latency.operators.curves import Curve, along, at_site
 from simulator.latency.operators.database import Database

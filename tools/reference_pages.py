@@ -1,23 +1,26 @@
-"""Writer of docs/reference, from the schema, the registry, the commands' parsers and the declared columns.
+"""Writer of docs/reference and docs/limitations.md, from the schema, the registry, the parsers, columns and conflicts.
 
 `python tools/reference_pages.py` writes all pages; a test fails while they differ from its output.
 """
 import argparse
 import inspect
 import re
+import tomllib
 import typing
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import simulator
 from simulator import cli, registry
-from simulator.config import describe
+from simulator.config import conflicts, describe
 from simulator.config.experiment import Experiment
 from simulator.config.fields import is_struct, table_of
 from simulator.domain import columns, facts
-from simulator.results.summary_keys import DISTRIBUTION, STATISTICS, SUMMARY
+from simulator.results.summary_keys import DISTRIBUTION, STATISTICS, all_keys
 
 FOLDER = Path(__file__).parents[1] / "docs/reference"
+LIMITATIONS = ("A key or command that is missing is refused by name. A missing column or file is absent. A setting of "
+               "a table below is refused beside the other one, with the reason.")
 MADE = "Made by `python tools/reference_pages.py`: change the code, not this page."
 KEYS = ("key", "allowed", "default", "unit", "meaning")
 TITLES = {                      # page -> its title and its first words
@@ -59,6 +62,40 @@ def pages() -> dict[str, str]:
             "commands": _commands, "api": _api, "results": _results} | {page: _of_kinds(page) for page in KINDS}
     return {f"{page}.md": "\n\n".join(filter(None, [f"# {title}", MADE, lead, *made[page]()])) + "\n"
             for page, (title, lead) in TITLES.items()}
+
+
+def limitations() -> str:
+    """Return docs/limitations.md: features that are missing, and the rows of the table of conflicts."""
+    missing = tomllib.loads((FOLDER.parent / "missing.toml").read_text(encoding="utf-8"))
+    by_section = {}
+    for row in conflicts.rows():
+        if isinstance(row, conflicts.Conflict) and not row.other.is_absent:
+            by_section.setdefault(_section(row.feature.key), []).append(_conflict(row))
+    parts = ["# Limitations", MADE, LIMITATIONS]
+    for section in map(_section, Experiment.__struct_fields__):
+        if section.strip("[]") not in missing and section not in by_section:
+            continue
+        parts.append(f"## {code(section)}")
+        parts += ["Missing:", "\n".join(f"- {each}" for each in missing[section.strip("[]")])
+                  ] if section.strip("[]") in missing else []
+        parts += [table(("setting", "not with", "reason"), dict.fromkeys(by_section[section]))
+                  ] if section in by_section else []
+    parts += ["## Pools that must agree", table(("keys", "of two pools", "reason"), (
+        (", ".join(map(code, row.keys)), row.title, text(row.text)) for row in conflicts.rows()
+        if isinstance(row, conflicts.Agreement)))]
+    return "\n\n".join(parts) + "\n"
+
+
+def _section(key: str) -> str:
+    first = key.partition(".")[0].removesuffix("[]")
+    return f"[[{first}]]" if first in ("pools", "failures") else "[[pools]]" if first == "role" else f"[{first}]"
+
+
+def _conflict(row) -> tuple[str, str, str]:
+    other = row.other.title if row.other.key.startswith(("pools", "engine.kv_cache_groups")) else (
+        f"{row.other.title} ({code(row.other.key)})")
+    reason = row.why if isinstance(row.why, str) else row.text
+    return f"{text(row.feature.title)}: {code(row.feature.key)}", text(other), text(reason)
 
 
 def _overview() -> Iterator[str]:
@@ -191,7 +228,7 @@ def _results() -> Iterator[str]:
     yield (f"A path leads to a value: `NAME` is a name from the experiment, `[]` an item of a list. A "
            f"{DISTRIBUTION.strip(': ')} is a table with {', '.join(code(each) for each in STATISTICS)}.")
     yield table(("path", "unit", "meaning"),
-                ((code(path), text(column.unit), text(column.text)) for path, column in SUMMARY.items()))
+                ((code(path), text(column.unit), text(column.text)) for path, column in all_keys().items()))
 
 
 def _api() -> Iterator[str]:
@@ -274,6 +311,7 @@ def main() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name, content in pages().items():
         (FOLDER / name).write_text(content, encoding="utf-8")
+    (FOLDER.parent / "limitations.md").write_text(limitations(), encoding="utf-8")
 
 
 if __name__ == "__main__":

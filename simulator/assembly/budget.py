@@ -110,26 +110,14 @@ def _due(rate, duration_s: float) -> float:
 
 
 def _most(pool) -> int:
-    replicas = pool.topology.replicas if pool.replicas is None else pool.replicas
-    return max(replicas, pool.max_replicas or 0)
+    return max(pool.at_start, pool.max_replicas or 0)
 
 
 def _repeated(experiment, span_s: float) -> Iterator[tuple[str, float, str]]:
     """Yield key, number and name of each repeated row or event, as a lower bound."""
-    replicas = sum(pool.topology.replicas if pool.replicas is None else pool.replicas
-                   for pool in experiment.all_pools())
-    period_s = experiment.output.replica_samples_s
-    if period_s > 0:
-        yield "output.replica_samples_s", replicas * span_s / max(period_s, 1e-9), "rows"
-    for i, failure in enumerate(experiment.failures):
-        if failure.mtbf_s is not None:
-            cycle_s = failure.mtbf_s + (failure.mttr_s or failure.duration_s or math.inf)
-            targets = replicas if (failure.which, failure.target) == ("each", "replica") else 1
-            yield f"failures[{i}].mtbf_s", 2 * targets * span_s / cycle_s, "failures and repairs"
-    moving = experiment.cluster.rescheduling
-    for key, table in (("autoscaling", experiment.autoscaling), ("cluster.rescheduling", moving)):
-        if table is not None and table.interval_s:
-            yield f"{key}.interval_s", span_s / table.interval_s, "decisions"
+    replicas = sum(pool.at_start for pool in experiment.all_pools())
+    for part in experiment.parts():
+        yield from part.repeated(replicas, span_s)
 
 
 def _arithmetic(count: float, what: str, each_bytes: int, limit: float) -> str:

@@ -2,10 +2,8 @@
 from msgspec.structs import replace
 
 from simulator import registry
-from simulator.config.experiment import Experiment
 from simulator.domain.deployment import Deployment
 from simulator.domain.efficiency import COLLECTIVE_LATENCY_US, LINK_EFFICIENCY
-from simulator.domain.layer_spec import LatentAttention
 from simulator.domain.parallelism import Parallelism
 from simulator.errors import InputErrors, KeyFault
 
@@ -27,32 +25,34 @@ def block_tokens(pool, layer_groups=None) -> int:
     return pool.engine.block_size * (1 if layer_groups is not None else degree)
 
 
-def with_context_parallel(experiment: Experiment, deployment: Deployment | None, model):
+def with_context_parallel(site, model):
     """Return a model of decodes in which ranks attend to shares of the context.
 
     Without decode context parallelism, `model` itself is returned.
+
+    site : assembly.site.Site of the pool, also in the functions below.
 
     Raises
     ------
     InputErrors
         The exchange between the ranks cannot be priced.
     """
-    topology, latency = experiment.topology, experiment.latency
+    topology, deployment, backend = site.pool.topology, site.deployment, site.pool.latency.backend
     degree = topology.decode_context_parallel
     if degree == 1:
         return model
-    from simulator.latency.around.context import ContextParallel  # imported only when needed
+    from simulator.latency.overheads.context import ContextParallel  # imported only when needed
 
     notes, exchanges, collective = [], (), None
     if topology.cp_kv_cache_interleave_size > 1:
         notes.append(SUMS_ALONE)
-    if deployment is None or not registry.load("latency", latency.backend).takes_collective:
-        notes.append(f"{latency.backend}: decode context parallelism: the exchange between ranks has no price of its "
+    if deployment is None or not site.backend.takes_collective:
+        notes.append(f"{backend}: decode context parallelism: the exchange between ranks has no price of its "
                      "own: the given prices include it")
     else:
-        exchanges, collective = _exchanges(experiment, deployment)
+        exchanges, collective = _exchanges(site)
         if collective is None:
-            notes.append(f"{latency.backend}: decode context parallelism: the exchange between ranks is priced as "
+            notes.append(f"{backend}: decode context parallelism: the exchange between ranks is priced as "
                          "bytes over the link and a latency")
     shared = ContextParallel(
         model, degree, topology.cp_kv_cache_interleave_size, exchanges,
@@ -71,11 +71,11 @@ def attention_of_stages(deployment: Deployment | None, num_stages: int) -> list[
             for stage in range(num_stages)]
 
 
-def _exchanges(experiment: Experiment, deployment: Deployment):
+def _exchanges(site):
     """Return the exchanges between ranks, and the model of their collectives; None: exchanges hold their times."""
-    from simulator.latency.around.context_costs import context_exchanges  # imported only when needed
+    from simulator.latency.overheads.context_costs import context_exchanges  # imported only when needed
 
-    topology, latency = experiment.topology, experiment.latency
+    topology, latency, deployment = site.pool.topology, site.pool.latency, site.deployment
     try:
         exchanges = context_exchanges(deployment, topology.dcp_comm_backend, *_link_terms(latency.parameters))
         if latency.collective is None:
@@ -89,7 +89,7 @@ def _exchanges(experiment: Experiment, deployment: Deployment):
         raise InputErrors([KeyFault(f"topology.decode_context_parallel: {error}")]) from None
 
 
-def with_prompt_parallel(experiment: Experiment, deployment: Deployment | None, model):
+def with_prompt_parallel(site, model):
     """Return a latency model of prompts that are divided among ranks.
 
     Without prefill context parallelism, `model` itself is returned.
@@ -99,19 +99,19 @@ def with_prompt_parallel(experiment: Experiment, deployment: Deployment | None, 
     InputErrors
         The gathers of the ranks cannot be priced.
     """
-    degree, latency = experiment.topology.prefill_context_parallel, experiment.latency
+    degree, deployment = site.pool.topology.prefill_context_parallel, site.deployment
     if degree == 1:
         return model
-    from simulator.latency.around.prompts import PromptParallel  # imported only when needed
+    from simulator.latency.overheads.prompts import PromptParallel  # imported only when needed
 
-    name, gathers, collective, notes = f"{latency.backend}: prefill context parallelism", (), None, []
-    if deployment is None or not registry.load("latency", latency.backend).takes_collective:
+    name, gathers, collective, notes = f"{site.pool.latency.backend}: prefill context parallelism", (), None, []
+    if deployment is None or not site.backend.takes_collective:
         notes.append(f"{name}: gathers of the ranks have no price of their own: the given prices include them")
     else:
-        gathers, collective = _gathers(experiment, deployment)
+        gathers, collective = _gathers(site)
         if collective is None:
             notes.append(f"{name}: gathers of the ranks are priced as bytes over the link and a latency")
-    if deployment is not None and not isinstance(deployment.model.attention, LatentAttention):
+    if deployment is not None and deployment.model.attention.backend != "mla":
         notes.append(LATENT_ALONE)
     if model.knows_kernels:
         notes.append(f"{name}: rows are not padded to the sizes of CUDA graphs")
@@ -120,11 +120,11 @@ def with_prompt_parallel(experiment: Experiment, deployment: Deployment | None, 
     return divided
 
 
-def _gathers(experiment: Experiment, deployment: Deployment):
+def _gathers(site):
     """Return the gathers of the ranks, and the model of their collectives; None: gathers hold their times."""
-    from simulator.latency.around.prompt_costs import prompt_gathers  # imported only when needed
+    from simulator.latency.overheads.prompt_costs import prompt_gathers  # imported only when needed
 
-    latency = experiment.latency
+    latency, deployment = site.pool.latency, site.deployment
     try:
         gathers = prompt_gathers(deployment, *_link_terms(latency.parameters))
         if latency.collective is None:

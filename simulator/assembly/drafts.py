@@ -3,12 +3,10 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from simulator import registry
 from simulator.assembly.model import model_of
 from simulator.config.experiment import Model
 from simulator.domain.deployment import Deployment
 from simulator.domain.drafter_memory import DrafterMemory, of_draft_model, of_head, of_medusa_heads, of_mtp_modules
-from simulator.domain.layer_groups import LayerGroups
 from simulator.domain.model_spec import ModelSpec
 from simulator.domain.parallelism import Parallelism
 from simulator.errors import InputErrors, KeyFault
@@ -16,25 +14,24 @@ from simulator.errors import InputErrors, KeyFault
 KEY = "engine.speculative"
 
 
-def draft_deployment(pool, target: Deployment | None, max_model_len: int) -> Deployment | None:
+def draft_deployment(site) -> Deployment | None:
     """Return the draft model on the accelerators of the engine; None: none is named.
 
-    pool : or an Experiment, also in the functions below.
-    target : the model that verifies the drafts. max_model_len : longest text, in tokens.
+    site : assembly.site.Site of a pool, also in the functions below.
 
     Raises
     ------
     InputErrors
         The draft model does not match the target, cannot be laid out as configured, or cannot be priced.
     """
-    given = _speculative(pool)
+    given, target = site.scheduler_facts.speculative, site.deployment
     if given is None or not given.names_model:
         return None
     if target is None:
         raise InputErrors([KeyFault(f"{KEY}.model: needs [model] and [hardware]")])
     ways, spec = target.parallelism, model_of(Model(name=given.model, config=given.config))
     size = given.draft_tensor_parallel_size or ways.tensor_parallel
-    faults = [*_model_faults(spec, target.model, max_model_len), *_pool_faults(pool, given)]
+    faults = _model_faults(spec, target.model, site.max_model_len)
     if size not in (1, ways.tensor_parallel):
         faults.append(f"draft_tensor_parallel_size: expected 1 or topology.tensor_parallel = {ways.tensor_parallel}, "
                       f"found {size}; vLLM refuses it too")
@@ -64,37 +61,21 @@ def _model_faults(spec: ModelSpec, target: ModelSpec, max_model_len: int) -> lis
     return faults
 
 
-def _pool_faults(pool, given) -> list[str]:
-    """Return the settings of a pool that do not support a draft model."""
-    faults, backend = [], pool.latency.backend
-    if pool.topology.decode_context_parallel > 1:
-        faults.append("model: expected none with topology.decode_context_parallel above 1: sharing of a draft model's "
-                      "KV is not supported")
-    if not given.has_price and not registry.load("latency", backend).prices_any_model:
-        faults.append(f'model: latency.backend = "{backend}" has no prices of another model: expected drafter_share or '
-                      'drafter_forward_us beside it, or one of the backends "roofline", "operators" and '
-                      '"step_roofline"')
-    return faults
-
-
-def drafter_memory(pool, target: Deployment, draft: Deployment | None,
-                   layers: LayerGroups | None) -> DrafterMemory | None:
+def drafter_memory(site) -> DrafterMemory | None:
     """Return the memory of a drafter on an accelerator; None: it holds nothing.
-
-    draft : from `draft_deployment`. layers : groups of the model's layers with separate block tables.
 
     Raises
     ------
     InputErrors
         The drafter's memory, or its place, is unknown, so that a memory plan cannot be made.
     """
-    given = _speculative(pool)
+    given, target, draft = site.scheduler_facts.speculative, site.deployment, site.draft
     if given is None or given.method in (None, "ngram"):
         return None
     if given.method == "draft_model" and draft is None:
         raise InputErrors([KeyFault(f"{KEY}.model: missing; expected the draft model, whose weights and KV the memory "
                                     "plan counts, or engine.num_gpu_blocks")])
-    if layers is not None:
+    if site.layer_groups is not None:
         raise InputErrors([KeyFault(
             f"engine.num_gpu_blocks: missing; expected a number: {target.model.name} has layers of several kinds, and "
             f'KV of a drafter ({KEY}.method = "{given.method}") beside them is not supported')])
@@ -109,7 +90,7 @@ def drafter_memory(pool, target: Deployment, draft: Deployment | None,
                            ]) from None
 
 
-def with_draft_model(pool, model, make: Callable):
+def with_draft_model(site, model, make: Callable):
     """Return a latency model that includes the time of a draft model.
 
     make : returns the latency model of the draft model.
@@ -119,17 +100,13 @@ def with_draft_model(pool, model, make: Callable):
     InputErrors
         The backend cannot price the draft model.
     """
-    from simulator.latency.around.drafter import Drafter  # imported only when needed
+    from simulator.latency.overheads.drafter import Drafter  # imported only when needed
 
-    given, drafter = _speculative(pool), None
-    if given.drafter_share is None and registry.load("latency", pool.latency.backend).prices_any_model:
+    given, drafter = site.scheduler_facts.speculative, None
+    if given.drafter_share is None and site.backend.prices_any_model:
         try:
             drafter = make()
         except InputErrors as errors:
             raise InputErrors([KeyFault(f"{KEY}.model: {fault}") for fault in errors.faults]) from None
     return Drafter(model, given.num_tokens, given.drafter_share or 0.0, given.drafter_forward_us or 0.0,
                    given.drafter_per_sequence_us or 0.0, given.notes, drafter)
-
-
-def _speculative(pool):
-    return registry.load("scheduler", pool.engine.scheduler).facts(pool.engine.parameters).speculative

@@ -1,8 +1,7 @@
 """Notes on kernels that a pool's engine chooses and no latency backend prices."""
-from simulator import registry
 from simulator.domain.deployment import Deployment
 from simulator.experts.tuned import untuned_note
-from simulator.latency.around.launches import LAUNCH_US, num_launches
+from simulator.latency.overheads.launches import LAUNCH_US, num_launches
 
 # Kernels without a CUDA graph. SGLang: in prompts, unless it captures them (--enable-piecewise-cuda-graph);
 # TensorRT-LLM's PyTorch backend: in prompts, since cuda_graph_config covers decodes.
@@ -11,17 +10,17 @@ UNPRICED = {"sglang": "kernels of iterations with prompts are launched one by on
 WITHOUT_SINKS = ("Volta", "Turing", "Ampere", "Ada")     # FlashAttention 3 has them, which begins at Hopper
 
 
-def kernel_notes(pool, deployment: Deployment | None) -> tuple[str, ...]:
+def kernel_notes(site) -> tuple[str, ...]:
     """Return the notes for readers of the predictions.
 
-    pool : of an experiment, or the experiment itself; no notes if its backend predicts whole iterations.
+    site : assembly.site.Site of a pool; no notes if its backend predicts whole iterations.
     """
-    backend = registry.load("latency", pool.latency.backend)
-    if deployment is None or deployment.accelerator is None or not (backend.takes_padding and backend.takes_collective):
+    deployment, engine = site.deployment, site.pool.engine
+    if deployment is None or not (site.backend.takes_padding and site.backend.takes_collective):
         return ()
-    version = getattr(pool.engine.parameters, "vllm_version", None)
-    notes = [sinks_note(deployment), launch_note(pool.engine.scheduler, deployment)]
-    if pool.engine.scheduler == "vllm" and version is not None:
+    version = getattr(engine.parameters, "vllm_version", None)
+    notes = [sinks_note(deployment), launch_note(engine.scheduler, deployment)]
+    if engine.scheduler == "vllm" and version is not None:
         notes.append(untuned_note(deployment, version))
     return tuple(filter(None, notes))
 
@@ -44,8 +43,7 @@ def sinks_note(deployment: Deployment) -> str:
     0.11.0, gpustack's performance lab; without sinks, and on H100, such runs agree.
     """
     model = deployment.model
-    attentions = (model.attention, model.windowed_attention)
-    if not any(getattr(each, "sinks", False) for each in attentions) or (
+    if not (model.attention.sinks or model.windowed_attention.sinks) or (
             deployment.accelerator.architecture not in WITHOUT_SINKS):
         return ""
     return (f"attention: {model.name} has sinks, for which engines take a Triton kernel on "

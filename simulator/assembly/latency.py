@@ -8,7 +8,6 @@ from simulator import registry
 from simulator.assembly.context import with_context_parallel, with_prompt_parallel
 from simulator.assembly.drafts import with_draft_model
 from simulator.assembly.experts import expert_pricing, with_exchange
-from simulator.config.experiment import Experiment
 from simulator.domain.deployment import Deployment
 from simulator.domain.host import HostParameters
 from simulator.domain.host_defaults import vllm_host_us
@@ -17,12 +16,10 @@ from simulator.experts.timeline import Arrangement
 from simulator.latency.readings import Made, Readings
 
 
-def latency_model(experiment: Experiment, site, readings: Readings | None = None,
-                  arrangement: Arrangement | None = None):
-    """Return the latency backend of an experiment, with its collective model.
+def latency_model(site, readings: Readings | None = None, arrangement: Arrangement | None = None):
+    """Return the latency backend of a pool, with its collective model.
 
-    experiment : or one of its pools, also in the functions below.
-    site : assemble.Site.
+    site : assembly.site.Site of the pool, also in the functions below.
     readings : files already read by latency backends; None: none.
     arrangement : of experts; None: the arrangement of the first iteration.
 
@@ -31,41 +28,35 @@ def latency_model(experiment: Experiment, site, readings: Readings | None = None
     InputErrors
         Profiles or facts that it needs are missing or wrong.
     """
-    latency, engine, stages = experiment.latency, experiment.engine, experiment.topology.pipeline_parallel
+    pool = site.pool
+    latency, engine, stages = pool.latency, pool.engine, pool.topology.pipeline_parallel
     parameters, pricing = latency.parameters, None
     if engine.experts is not None:
-        parameters = with_exchange(experiment, registry.load("latency", latency.backend))
-        pricing = expert_pricing(experiment, site.deployment, arrangement)
-    model = _backend_model(experiment, parameters, site.deployment, readings, pricing)
-    host = _host(experiment, model)
+        parameters = with_exchange(pool)
+        pricing = expert_pricing(pool, site.deployment, arrangement)
+    model = _backend_model(site, parameters, site.deployment, readings, pricing)
+    host = _host(site, model)
     model.set_host(host.iteration_us, latency.resolution_us, host.sequence_us)
     if stages > 1:
         model.set_stages(layers_of_stages(site.deployment, stages))
-    model = with_context_parallel(experiment, site.deployment, model)
-    model = with_prompt_parallel(experiment, site.deployment, model)
-    for go_around in registry.load("scheduler", engine.scheduler).around(engine.parameters, site.deployment):
+    model = with_prompt_parallel(site, with_context_parallel(site, model))
+    for go_around in site.scheduler.around(engine.parameters, site.deployment):
         model = _built(go_around, "engine", model)
     if site.draft is not None:
-        model = with_draft_model(experiment, model, partial(
-            _backend_model, experiment, latency.parameters, site.draft, readings))
+        model = with_draft_model(site, model, partial(
+            _backend_model, site, latency.parameters, site.draft, readings))
     if engine.data_parallel and engine.data_parallel.padding == "sglang":
         model.pad_gathered()
     return model
 
 
-def _backend_model(experiment: Experiment, parameters, deployment: Deployment | None, readings: Readings | None,
-                   pricing=None):
+def _backend_model(site, parameters, deployment: Deployment | None, readings: Readings | None, pricing=None):
     """Return the backend for a model on its accelerators.
 
     pricing : of experts, see `expert_pricing`; None: they are evenly loaded.
     """
-    latency, given = experiment.latency, {}
-    backend = registry.load("latency", latency.backend)
-    if latency.uncertainty and not backend.knows_errors:
-        raise InputErrors([KeyFault(unknown_errors(latency.backend))])
+    latency, backend, given = site.pool.latency, site.backend, {}
     if latency.collective is not None:
-        if not backend.takes_collective:
-            raise InputErrors([KeyFault(f"latency.collective: {latency.backend} has no collectives to replace")])
         model = registry.load("collective", latency.collective.backend)
         given["collective"] = _built(model, "latency.collective", latency.collective.parameters, deployment)
     asked = latency.backend, parameters, latency.collective, deployment
@@ -81,7 +72,7 @@ def _backend_model(experiment: Experiment, parameters, deployment: Deployment | 
         backend, "latency", parameters, deployment, **changed)))
 
 
-def errors_of(experiment: Experiment, site) -> dict:
+def operator_errors(site) -> dict:
     """Return OperatorError by operator, from the backend of a pool.
 
     Raises
@@ -90,7 +81,7 @@ def errors_of(experiment: Experiment, site) -> dict:
         The backend knows no errors.
     """
     kept = _LastMade()
-    latency_model(experiment, site, kept)
+    latency_model(site, kept)
     return errors_of_made(kept.made[0])[0]
 
 
@@ -98,14 +89,6 @@ def errors_of_made(made: Made) -> tuple[dict, dict]:
     """Return OperatorError by operator, and the tables used."""
     _, parameters, _, deployment = made.asked
     return _built(made.backend.errors, "latency", parameters, deployment, made.given.get("collective"))
-
-
-def unknown_errors(backend: str) -> str:
-    """Return the message for a backend without intervals."""
-    known = " or ".join(f'"{name}"' for name in registry.KINDS["latency"].entries
-                        if registry.load("latency", name).knows_errors)
-    return (f'latency.uncertainty: expected false with backend = "{backend}", found true: its times are given or '
-            f"fitted, with unknown errors of operators; {known} know errors")
 
 
 class _LastMade(Readings):
@@ -128,23 +111,23 @@ def layers_of_stages(deployment: Deployment | None, num_stages: int) -> list[int
     return [len(ways.layers_of_stage(model, stage)) for stage in range(num_stages)]
 
 
-def host_times(experiment: Experiment, model) -> HostParameters:
+def host_times(site, model) -> HostParameters:
     """Return [latency.host] with zero values filled in.
 
     Times after an iteration are truncated to resolution_us as iterations are; queue delays are truncated where summed.
     """
-    host, resolution_us = _host(experiment, model), experiment.latency.resolution_us
+    host, resolution_us = _host(site, model), site.pool.latency.resolution_us
     if resolution_us == 0.0:
         return host
     return replace(host, **{name: math.floor(getattr(host, name) / resolution_us) * resolution_us
                             for name in ("output_token_us", "completion_us")})
 
 
-def _host(experiment: Experiment, model) -> HostParameters:
+def _host(site, model) -> HostParameters:
     """Return [latency.host] with zeros filled in by a backend that was fitted with host terms, or from vLLM's."""
-    given, engine = experiment.latency.host, experiment.engine
+    given, engine = site.pool.latency.host, site.pool.engine
     terms = model.host_terms()
-    is_known = registry.load("latency", experiment.latency.backend).knows_kernels and engine.scheduler == "vllm"
+    is_known = site.backend.knows_kernels and engine.scheduler == "vllm"
     stands_in = given.defaults == "vllm" or (given.defaults is None and is_known)
     if stands_in:
         terms = vllm_host_us(bool(getattr(engine.parameters, "async_scheduling", False))) | terms

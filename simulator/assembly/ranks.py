@@ -1,42 +1,26 @@
 """Coordination of data-parallel ranks, from [topology] and [engine.data_parallel]."""
 from simulator import registry
-from simulator.assembly.model import model_of
 from simulator.config.experiment import Experiment
-from simulator.config.ranks import hand_over_faults_in_lock_step
 from simulator.domain.data_parallel import DataParallel
+from simulator.domain.model_spec import ModelSpec
 from simulator.domain.vllm_versions import NEWEST, behaviour_of
 from simulator.engine.plan import RankFront
 from simulator.errors import InputErrors, KeyFault
 
-STAGES = "expected 1, found {}: pipeline stages with ranks in lock step are not supported"
-TIERS = "expected none: KV tiers with ranks in lock step are not supported"
-MOVES = "expected none: migration between ranks in lock step is not supported"
 
-
-def lock_step(pool):
+def lock_step(site):
     """Return the rules of the pool's ranks in lock step; None: it has none.
 
-    Raises
-    ------
-    InputErrors
-        A setting that is not supported with ranks in lock step.
+    site : assembly.site.Site of the pool.
     """
-    if not is_in_lock_step(pool):
+    if not site.is_in_lock_step:
         return None
-    unsettled = {"topology.pipeline_parallel: " + STAGES.format(pool.topology.pipeline_parallel):
-                 pool.topology.pipeline_parallel > 1, f"kv_tiers: {TIERS}": pool.kv_tiers is not None}
-    if any(unsettled.values()):
-        raise InputErrors([KeyFault(fault) for fault, is_there in unsettled.items() if is_there])
+    pool = site.pool
     behaviour = behaviour_of(getattr(pool.engine.parameters, "vllm_version", None))
     return (pool.engine.data_parallel or DataParallel()).rules(behaviour)
 
 
-def is_in_lock_step(pool) -> bool:
-    """Return whether a pool has ranks in lock step."""
-    return pool.topology.data_parallel > 1 and marches(pool)
-
-
-def marches(pool) -> bool:
+def needs_lock_step(pool, model: ModelSpec | None) -> bool:
     """Return whether the ranks of a pool, if there are any, are in lock step.
 
     Source: vLLM 0.32.0, vllm/v1/engine/core.py: DPEngineCoreProc asserts that the model has experts; ranks of
@@ -48,9 +32,8 @@ def marches(pool) -> bool:
         The experiment contradicts the model.
     """
     asked = pool.engine.data_parallel and pool.engine.data_parallel.lockstep
-    if pool.model is None:
+    if model is None:
         return asked is not False
-    model = model_of(pool.model)
     if asked is not None and asked != (model.moe is not None):
         why = ("has no experts, and vLLM's ranks are engines by themselves then" if asked else
                "has experts, which the ranks share")
@@ -94,29 +77,3 @@ def rank_front(experiment: Experiment) -> RankFront | None:
     parameters = router.Parameters(vllm_version=getattr(engine.parameters, "vllm_version", NEWEST))
     interval_s = (engine.data_parallel or DataParallel()).stats_interval_s
     return RankFront(TwoRouters, router, parameters, round(interval_s * 1e9))
-
-
-def refuse_moves_in_lock_step(experiment: Experiment) -> None:
-    """Refuse [cluster.rescheduling] with ranks in lock step.
-
-    Raises
-    ------
-    InputErrors
-        A pool has ranks in lock step.
-    """
-    if any(is_in_lock_step(pool) for pool in experiment.all_pools()):
-        raise InputErrors([KeyFault(f"cluster.rescheduling: {MOVES}")])
-
-
-def settled_hand_over(experiment: Experiment) -> None:
-    """Refuse KV transfer settings that are not supported with ranks in lock step.
-
-    Raises
-    ------
-    InputErrors
-        One fault for each such key.
-    """
-    faults = [KeyFault(f"{key}: {message}") for pool in experiment.all_pools() if is_in_lock_step(pool)
-              for key, message in hand_over_faults_in_lock_step(pool, experiment.kv_transfer)]
-    if faults:
-        raise InputErrors(faults)

@@ -8,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from simulator.assembly import assemble
+from simulator.assembly.requests import requests_of
+from simulator.assembly.site import Site, sites_of
 from simulator.assembly.uncertainty import Deployed, Varied, Watching, draws
 from simulator.config.experiment import Experiment
 from simulator.latency.readings import Readings
@@ -37,7 +39,8 @@ def uncertainty(experiment: Experiment, nominal: dict, summarise: Callable, work
     """
     if not nominal["complete"]:
         return {"diagnosis": [*nominal["diagnosis"], "uncertainty: no intervals: the run is not complete"]}
-    again = partial(_summary, experiment, summarise, _fresh(experiment, workload), monitor)
+    sites = sites_of(experiment)
+    again = partial(_summary, experiment, sites, summarise, _fresh(experiment, sites, workload), monitor)
     settings = experiment.all_pools()[0].latency
     count, interval = settings.uncertainty_replications or REPLICATIONS, settings.uncertainty_share or INTERVAL
     watching = Watching()
@@ -48,19 +51,19 @@ def uncertainty(experiment: Experiment, nominal: dict, summarise: Callable, work
             replicated = list(pool.map(lambda readings: _metrics(again(readings)), drawn))
     except Interrupted:
         return {"diagnosis": [*nominal["diagnosis"], "uncertainty: no intervals: interrupted"]}
-    found = section(_metrics(nominal), replicated, interval, _operators(experiment, watching.deployed))
+    found = section(_metrics(nominal), replicated, interval, _operators(sites, watching.deployed))
     return {"uncertainty": found.part, "diagnosis": [*nominal["diagnosis"], *found.notes]}
 
 
-def _fresh(experiment: Experiment, workload: Workload | None) -> Workload | None:
+def _fresh(experiment: Experiment, sites: tuple[Site, ...], workload: Workload | None) -> Workload | None:
     """Return the requests to copy for each replication; None: open-ended load, each replication draws its own."""
-    workload = assemble.requests_of(experiment) if workload is None else workload
+    workload = requests_of(experiment, sites=sites) if workload is None else workload
     return None if workload.is_open_ended else workload
 
 
-def _summary(experiment: Experiment, summarise: Callable, workload: Workload | None, monitor,
+def _summary(experiment: Experiment, sites: tuple[Site, ...], summarise: Callable, workload: Workload | None, monitor,
              readings: Readings) -> dict:
-    prepared = assemble.prepare(experiment, workload and workload.untouched(), readings)
+    prepared = assemble.prepare(experiment, workload and workload.untouched(), readings, sites=sites)
     prepared = assemble.with_all_requests(prepared, monitor, readings)
     if prepared.workload.is_open_ended:
         raise Interrupted
@@ -76,11 +79,11 @@ def _metrics(summary: dict) -> dict[str, float | None]:
     return {metric: value_of(summary, metric) for metric in METRICS}
 
 
-def _operators(experiment: Experiment, deployed: list[Deployed]) -> list[Operator]:
-    names, found = _names(experiment, deployed), []
+def _operators(sites: tuple[Site, ...], deployed: list[Deployed]) -> list[Operator]:
+    names, found = _names(sites, deployed), []
     for name, each in zip(names, deployed, strict=True):
-        facts = {table: TableFacts(table, told["file"], told["version"], told["sha256"], told.get("measured", {}))
-                 for table, told in each.tables.items()}
+        facts = {table: TableFacts(table, row["file"], row["version"], row["sha256"], row.get("measured", {}))
+                 for table, row in each.tables.items()}
         for operator, (ns, beyond_ns) in each.times_ns().items():
             error = each.errors[operator]
             tables = tuple(facts[table] for joined in error.tables for table in joined.split("+") if table in facts)
@@ -89,12 +92,12 @@ def _operators(experiment: Experiment, deployed: list[Deployed]) -> list[Operato
     return found
 
 
-def _names(experiment: Experiment, deployed: list[Deployed]) -> list[str]:
+def _names(sites: tuple[Site, ...], deployed: list[Deployed]) -> list[str]:
     """Return a label per deployment: the names of its pools; for another model, e.g. a draft model, the model's."""
     found = []
     for each in deployed:
         backend, _, _, deployment = each.asked
-        pools = [pool.name for pool in experiment.all_pools()
-                 if pool.latency.backend == backend and assemble.deployment_of(pool) == deployment]
+        pools = [site.pool.name for site in sites
+                 if site.pool.latency.backend == backend and site.deployment == deployment]
         found.append(", ".join(pools) or deployment.model.name)
     return found

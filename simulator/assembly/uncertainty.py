@@ -10,7 +10,7 @@ import numpy as np
 
 from simulator.assembly.latency import errors_of_made
 from simulator.core.random_streams import RandomStreams
-from simulator.latency.around.attribution import Attribution
+from simulator.latency.overheads.attribution import Attribution
 from simulator.latency.readings import Made, Readings
 from simulator.latency.uncertainty.draws import positions
 from simulator.latency.uncertainty.spread import OperatorError

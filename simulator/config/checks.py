@@ -1,20 +1,17 @@
 """Contradictions between the tables of an experiment: faults that no single key shows."""
 from collections.abc import Callable, Iterator, Mapping
-from itertools import chain
+from types import SimpleNamespace
 from typing import Any
 
 from simulator import registry
-from simulator.config.context import conflicts_of_context, context_faults, prompt_faults
-from simulator.config.costs import cost_faults
-from simulator.config.encoders import encoder_faults, others_of
+from simulator.config import conflicts
+from simulator.config.context import size_faults
 from simulator.config.hand_over import SECTIONS as HAND_OVER_SECTIONS
-from simulator.config.hand_over import hand_over_faults, kv_of
+from simulator.config.hand_over import hand_over_faults
 from simulator.config.layers import Path
+from simulator.config.parts import completed, parts_in
 from simulator.config.pools import prefill_replicas
-from simulator.config.ranks import conflicts_of_ranks, rank_faults
-from simulator.config.scorers import scorer_faults
-from simulator.config.tiers import tier_faults
-from simulator.errors import did_you_mean
+from simulator.config.tiers import weight_faults
 
 Fault = tuple[Path, str]
 
@@ -30,13 +27,26 @@ def check_all(sections: Mapping[str, Any], missing: object, fault: Callable[[Pat
     pools = sections["pools"]
     if pools is missing:
         return
-    for path, message in chain(encoder_faults(sections, missing), cost_faults(sections, missing)):
-        fault(path, message)
-    if sections["failures"] is not missing:
-        for path, message in _failed_pools(sections["failures"], pools):
+    for part in parts_in(sections, missing):
+        for path, message in part.faults(sections, missing):
             fault(path, message)
     if not pools or any(pool.role != "encode" for pool in pools):
-        _check_pools(*others_of(sections, fault), missing)
+        _check_pools(*_others_of(sections, fault), missing)
+
+
+def _others_of(sections: Mapping[str, Any], fault: Callable) -> tuple[Mapping[str, Any], Callable]:
+    """Return the sections without encode pools, and a recorder of their faults.
+
+    sections : of an experiment. fault : as `checks.check_all` takes it, with indices of all pools.
+    """
+    kept = [i for i, pool in enumerate(sections["pools"]) if pool.role != "encode"]
+
+    def renumbered(path: Path, message: str) -> None:
+        if len(path) > 1 and path[0] == "pools":
+            path = ("pools", kept[path[1]], *path[2:])
+        fault(path, message)
+
+    return {**sections, "pools": tuple(sections["pools"][i] for i in kept)}, renumbered
 
 
 def _check_pools(sections: Mapping[str, Any], fault: Callable[[Path, str], None], missing: object) -> None:
@@ -44,18 +54,13 @@ def _check_pools(sections: Mapping[str, Any], fault: Callable[[Path, str], None]
     pools = sections["pools"]
     if not pools:
         _check(sections, missing, fault)
-        for path, message in _undivided(sections["engine"]) if sections["engine"] is not missing else ():
-            fault(path, message)
     for i, pool in enumerate(pools):
         fields = {name: getattr(pool, name) for name in pool.__struct_fields__}
         _check(fields, missing, lambda path, message, i=i: fault(("pools", i, *path), message))
-    scaling = sections["autoscaling"]
-    most = getattr(scaling, "max_replicas", None)           # None also if the table is absent or could not be read
-    for path, message in _names(pools, most):
+    known = SimpleNamespace(**{name: None if table is missing else table for name, table in sections.items()})
+    parts = [part(known) for part in parts_in(sections, missing)]
+    for path, message in _names(pools, completed(pools, parts)):
         fault(path, message)
-    if most is not None and sections["topology"] is not missing:
-        for path, message in _bounds(scaling, pools, sections["topology"]):
-            fault(path, message)
     if sections["topology"] is not missing:
         for path, message in _pd_node_ratio(sections["topology"], pools, sections["kv_transfer"]):
             fault(path, message)
@@ -67,17 +72,10 @@ def _check_pools(sections: Mapping[str, Any], fault: Callable[[Path, str], None]
         for path, message in hand_over_faults(pools, *(sections[name] for name in HAND_OVER_SECTIONS)):
             fault(path, message)
     if sections["cluster"] is not missing:
-        for path, message in chain(scorer_faults(sections["cluster"]), _shared_stores(pools),
-                                   _copied_blocks(sections["cluster"].rescheduling, pools)):
+        tiers = [pool.kv_tiers for pool in pools] or [sections["kv_tiers"]]
+        for path, message in () if any(tiers) else weight_faults(sections["cluster"]):
             fault(path, message)
-        tiers = {("pools", i, "kv_tiers"): pool.kv_tiers for i, pool in enumerate(pools)} or {
-            ("kv_tiers",): sections["kv_tiers"]}
-        engines = {("pools", i, "kv_tiers"): pool.engine for i, pool in enumerate(pools)} or {
-            ("kv_tiers",): sections["engine"]}
-        is_known = missing not in (*tiers.values(), *engines.values())
-        for path, message in tier_faults(sections["cluster"], tiers, engines) if is_known else ():
-            fault(path, message)
-    for path, message in chain.from_iterable(find(pools, sections, missing) for find in CONFLICTS):
+    for path, message in conflicts.faults(sections, missing):
         fault(path, message)
 
 
@@ -89,42 +87,18 @@ def _check(sections: Mapping[str, Any], missing: object, fault: Callable[[Path, 
                 fault(path, message)
 
 
-def _undivided(engine) -> Iterator[Fault]:
-    """Refuse a scheduler that needs prefill and decode pools if the experiment has no such pools."""
-    why = registry.load("scheduler", engine.scheduler).facts(engine.parameters).why_no_both
-    if why:
-        yield ("engine", "scheduler"), (
-            f'"{engine.scheduler}" takes [[pools]] with role = "prefill" and "decode", or topology.pd_node_ratio below '
-            f"1: {why}")
-
-
-def _names(pools, most_of_all) -> Iterator[Fault]:
+def _names(pools, as_completed) -> Iterator[Fault]:
     names = [pool.name for pool in pools]
     for i, name in enumerate(names):
         if name in names[:i]:
             yield ("pools", i, "name"), f'two pools are named "{name}"'
     for i, pool in enumerate(pools):
-        most, replicas = pool.max_replicas, _at_start(pool)
+        most, replicas = pool.max_replicas, pool.at_start
         if most is not None and most < replicas:
             yield ("pools", i, "max_replicas"), f"expected at least replicas = {replicas}, found {most}"
-        if not (most_of_all or any(each.replicas != 0 or each.max_replicas
-                                   for each in pools if each.serves == pool.serves)):
+        if not any(each.replicas != 0 or each.max_replicas for each in as_completed if each.serves == pool.serves):
             yield ("pools", i, "replicas"), (
                 "expected at least 1 here, or max_replicas, or in a pool that serves the same requests")
-
-
-def _bounds(scaling, pools, topology) -> Iterator[Fault]:
-    path, most = ("autoscaling", "max_replicas"), scaling.max_replicas
-    replicas = max((_at_start(pool) for pool in pools if pool.max_replicas is None), default=0) if pools else (
-        topology.replicas)
-    if most < scaling.min_replicas:
-        yield path, f"expected at least min_replicas = {scaling.min_replicas}, found {most}"
-    if most < replicas:
-        yield path, f"expected at least {replicas}, the replicas at time 0, found {most}"
-
-
-def _at_start(pool) -> int:
-    return pool.topology.replicas if pool.replicas is None else pool.replicas
 
 
 def _expected_lengths(workload, cluster, engines) -> Iterator[Fault]:
@@ -148,54 +122,6 @@ def _expected_lengths(workload, cluster, engines) -> Iterator[Fault]:
             'schedulers lightllm and sjf_aging do, blis with policy = "shortest-output", orca, faster_transformer and '
             'split_wise with reservation = "expected_tokens", the routers least_loaded and power_of_two with metric = '
             '"expected_tokens", and a class of your own may')
-
-
-def _copied_blocks(rescheduling, pools) -> Iterator[Fault]:
-    """Refuse rescheduling that copies KV blocks between pools with different block layouts."""
-    if rescheduling is None or rescheduling.mode == "recompute":
-        return
-    pairs = ((one, two) for i, one in enumerate(pools) for two in pools[i + 1:] if one.serves == two.serves)
-    for one, two in pairs:
-        for key, (first, second) in (("engine.block_size", (one.engine.block_size, two.engine.block_size)),
-                                     ("model", (kv_of(one.model), kv_of(two.model)))):
-            if first != second:
-                yield ("cluster", "rescheduling", "mode"), (
-                    f'"{rescheduling.mode}" copies KV blocks, but {key} is {first} in pool "{one.name}" and {second} '
-                    f'in pool "{two.name}": expected "recompute", or one {key} in all pools that serve the same '
-                    "requests")
-                return
-
-
-def _shared_stores(pools) -> Iterator[Fault]:
-    """Refuse a secondary store shared by pools with different KV layouts."""
-    for i, pool in enumerate(pools):
-        for other in pools[:i]:
-            for name in sorted({*_stores(pool)} & {*_stores(other)}):
-                for key, (one, two) in {"kv_tiers": (other.kv_tiers, pool.kv_tiers),
-                                        "engine.block_size": (other.engine.block_size, pool.engine.block_size),
-                                        "model": (kv_of(other.model), kv_of(pool.model)),
-                                        "topology.tensor_parallel": (other.topology.tensor_parallel,
-                                                                     pool.topology.tensor_parallel)}.items():
-                    if one != two:
-                        yield ("pools", i, "kv_tiers", "secondary"), (
-                            f'pools "{other.name}" and "{pool.name}" share "{name}", but not {key}')
-
-
-def _stores(pool) -> list[str]:
-    if pool.kv_tiers is None:
-        return []
-    return registry.load("kv_tier", pool.kv_tiers.protocol).stores(pool.kv_tiers.parameters)
-
-
-def _failed_pools(failures, pools) -> Iterator[Fault]:
-    names, encode = [pool.name for pool in pools], {pool.name for pool in pools if pool.role == "encode"}
-    for i, failure in enumerate(failures):
-        if failure.pool in encode:
-            yield ("failures", i, "pool"), (
-                f'replicas of "{failure.pool}", an encode pool, do not fail: failures with items at a replica are not '
-                "supported")
-        elif failure.pool is not None and failure.pool not in names:
-            yield ("failures", i, "pool"), f'there is no pool "{failure.pool}"{did_you_mean(failure.pool, names)}'
 
 
 def _model_source(model) -> Iterator[Fault]:
@@ -230,69 +156,15 @@ def _pd_node_ratio(topology, pools, kv_transfer) -> Iterator[Fault]:
             f"expected a share that leaves replicas for both, found {ratio} of {topology.replicas}: none for {leg}")
 
 
-def _pipeline(topology, engine) -> Iterator[Fault]:
-    facts = registry.load("scheduler", engine.scheduler).facts(engine.parameters)
-    if topology.pipeline_parallel > 1 and not facts.takes_stages:
-        yield ("topology", "pipeline_parallel"), (
-            f'scheduler "{engine.scheduler}" knows no stages: expected 1, found {topology.pipeline_parallel}')
-    elif topology.pipeline_parallel > 1 and facts.is_async and facts.why_no_async_stages:
-        yield ("engine", "async_scheduling"), (
-            f"expected false with topology.pipeline_parallel = {topology.pipeline_parallel}, found true: "
-            f"{facts.why_no_async_stages}")
-
-
-def _tiers(kv_tiers, engine, topology) -> Iterator[Fault]:
-    """Refuse combinations of KV tiers, scheduler and topology that are not supported."""
-    if kv_tiers is None:
-        return
-    protocol, name = registry.load("kv_tier", kv_tiers.protocol), kv_tiers.protocol
-    if engine.scheduler not in (protocol.scheduler, *protocol.others):
-        with_these = '" and "'.join((protocol.scheduler, *protocol.others))
-        yield ("kv_tiers", "protocol"), (
-            f'"{name}" goes with scheduler "{with_these}", found "{engine.scheduler}"'
-            + (f": {why}" if (why := protocol.why_not.get(engine.scheduler)) else ""))
-        return
-    for key, message in protocol.conflicts(engine, topology):
-        yield tuple(key.split(".")), f'with kv_tiers.protocol = "{name}": {message}'
-
-
 def _scheduler_rules(engine) -> Iterator[Fault]:
     """Refuse settings that the scheduler refuses at start-up."""
     for key, message in registry.load("scheduler", engine.scheduler).faults(engine.parameters, engine):
         yield ("engine", key), message
 
 
-def _uncertainty(latency) -> Iterator[Fault]:
-    for key in OF_UNCERTAINTY:
-        if not latency.uncertainty and getattr(latency, key) is not None:
-            yield ("latency", key), f"expected uncertainty = true beside it, found {getattr(latency, key)}"
-
-
-def _one_uncertainty(pools, sections, missing) -> Iterator[Fault]:
-    """Refuse pools with different uncertainty settings: a replication is of the whole run."""
-    for i, pool in enumerate(pools[1:], 1):
-        for key in ("uncertainty", *OF_UNCERTAINTY):
-            first, own = getattr(pools[0].latency, key), getattr(pool.latency, key)
-            if own != first:
-                yield ("pools", i, "latency", key), (
-                    f"expected {_toml(first)}, as in pool {pools[0].name}, found {_toml(own)}: all pools of a run vary "
-                    f"together")
-
-
-def _toml(value) -> str:
-    return "no such key" if value is None else str(value).lower()
-
-
-OF_UNCERTAINTY = ("uncertainty_replications", "uncertainty_share")
-CONFLICTS = (_one_uncertainty, conflicts_of_ranks, conflicts_of_context)
 CHECKS = (
     (_model_source, ("model",)),
-    (_uncertainty, ("latency",)),
     (_presence, ("model", "hardware", "engine", "latency")),
-    (rank_faults, ("topology", "engine", "kv_tiers", "latency")),
-    (context_faults, ("topology", "engine", "kv_tiers", "latency")),
-    (prompt_faults, ("topology", "engine", "kv_tiers", "latency")),
-    (_pipeline, ("topology", "engine")),
+    (size_faults, ("topology", "engine")),
     (_scheduler_rules, ("engine",)),
-    (_tiers, ("kv_tiers", "engine", "topology")),
 )

@@ -24,8 +24,8 @@ def forget(struct: type[msgspec.Struct], below: dict, above: Mapping, search: tu
         return
     table = table_of(struct)
     for field in table.fields:
-        inner = _struct_of(field)
-        if inner and isinstance(below.get(field.name), dict) and isinstance(above.get(field.name), Mapping):
+        is_in_both = isinstance(below.get(field.name), dict) and isinstance(above.get(field.name), Mapping)
+        if is_in_both and (inner := _struct_of(field)):
             forget(inner, below[field.name], above[field.name], search)
     if table.kind is None:
         return

@@ -161,8 +161,9 @@ def _results_table(name: str) -> str:
 def column_rows(table: str) -> list[tuple[str, str, str]]:
     """Return column, unit and meaning of each column of a results table."""
     labels = {field: ": " + ", ".join(filter(None, names)) for field, names in columns.CODES.get(table, {}).items()}
+    further = {name: column for part in registry.parts() for name, column in part.columns.items()}
     return [(field, column.unit, column.text + labels.get(field, ""))
-            for field, column in columns.TABLES[table].items()]
+            for field, column in (columns.TABLES[table] | (further if table == "requests" else {})).items()]
 
 
 def _key(name: str) -> str:

@@ -8,15 +8,11 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
-from msgspec.structs import replace
 
-from simulator.domain.autoscaling import Autoscaling
-from simulator.domain.costs import Carbon, Electricity, Power, Price
+from simulator.config.parts import completed, parts_in, with_parts
 from simulator.domain.data_parallel import DataParallel
 from simulator.domain.dtypes import KvCacheDtype, WeightFormat
-from simulator.domain.embeddings import Embeddings
-from simulator.domain.experts import Experts
-from simulator.domain.failures import Failure, Health
+from simulator.domain.failures import Health
 from simulator.domain.gateway import GatewayQueueParameters
 from simulator.domain.host import HostParameters
 from simulator.domain.kv_transfer import KvTransfer
@@ -93,7 +89,7 @@ class Topology(Section, kw_only=True):
         return self.tensor_parallel * self.pipeline_parallel * self.data_parallel * self.prefill_context_parallel
 
 
-class Engine(Section, kw_only=True):
+class Engine(with_parts(Section, "engine"), kw_only=True):
     """The serving engine, [engine], with the keys of its scheduler."""
 
     scheduler: Annotated[str, Meta(description="scheduler that forms the batches")] = "vllm"
@@ -112,8 +108,6 @@ class Engine(Section, kw_only=True):
     enable_prefix_caching: Annotated[bool, Meta(description="requests share the KV blocks of equal prefixes")] = True
     fast_forward: Annotated[bool, Meta(description=(
         "simulate runs of equal iterations in one step; the results do not change"))] = True
-    experts: Annotated[Experts | None, Meta(description=(
-        "placement, choice and dispatch of a mixture's experts; absent: evenly loaded, one copy of each"))] = None
     data_parallel: Annotated[DataParallel | None, Meta(description=(
         "coordination of the ranks of a replica, if topology.data_parallel is above 1; absent: as in vLLM"
     ))] = None
@@ -160,7 +154,7 @@ class KvTiers(Section, kw_only=True):
     parameters: Annotated[Any, Meta(extra={"kind": "kv_tier"})]
 
 
-class Pool(Section, kw_only=True):
+class Pool(with_parts(Section, "pools[]"), kw_only=True):
     """Equal replicas, [[pools]]; keys of its tables override the experiment's."""
 
     name: Annotated[str, Meta(min_length=1, description="name of the pool in results and messages")]
@@ -176,7 +170,6 @@ class Pool(Section, kw_only=True):
     infer_type: Annotated[Literal["neutral", "prefill", "decode"] | None, Meta(description=(
         "Llumnix's name of role; neutral means both"))] = None
     nodes_per_unit: Annotated[Count, Meta(description="number of nodes that fail together, for instance of a rack")] = 1
-    cost_per_hour: Annotated[float, Meta(ge=0, le=1e9, description="cost of a replica per hour, in any currency")] = 0.0
     model: Annotated[Model | None, Meta(description="overrides keys of [model]")] = None
     hardware: Annotated[Hardware | None, Meta(description="overrides keys of [hardware]")] = None
     topology: Annotated[Topology, Meta(description="overrides keys of [topology]")]
@@ -191,6 +184,16 @@ class Pool(Section, kw_only=True):
                              f'"{self.name}": give one of them')
         msgspec.structs.force_setattr(self, "role", meant or "both")
         msgspec.structs.force_setattr(self, "infer_type", None)
+
+    @property
+    def at_start(self) -> int:
+        """Number of replicas at time 0."""
+        return self.topology.replicas if self.replicas is None else self.replicas
+
+    @property
+    def places(self) -> int:
+        """Number of rows in `Run.replicas`."""
+        return max(self.at_start, self.max_replicas or 0) * self.topology.data_parallel
 
 
 class Admission(Section, kw_only=True):
@@ -231,39 +234,6 @@ class Routing(LegRouting, kw_only=True):
     retry_interval_s: Annotated[float, Meta(gt=1e-6, le=1e6, description="time between two retries")] = 1.0
 
 
-class EncodeRouting(Section, kw_only=True):
-    """Choice of an item's encode replica, [cluster.encode], with the router's keys."""
-
-    policy: Annotated[str, Meta(description=(
-        "router of items to encode replicas: round_robin, random, least_loaded, power_of_two, or consistent_hash by "
-        "the content of the item"))] = "round_robin"
-    parameters: Annotated[Any, Meta(extra={"kind": "router"})]
-
-
-class Rescheduling(Section, kw_only=True):
-    """Migration of requests, [cluster.rescheduling], with the rescheduler's keys."""
-
-    policy: Annotated[str, Meta(description="rescheduler that chooses requests and their new replicas")] = "rebalance"
-    interval_s: Annotated[Annotated[float, Meta(ge=1e-6, le=1e6)] | None, Meta(description=(
-        "time between two plans of the rescheduler; default: the rescheduler's"))] = None
-    mode: Annotated[Literal["live", "blocking", "recompute"], Meta(description=(
-        "live: KV is copied while the request runs; blocking: while it is paused; recompute: no copy"))] = "live"
-    max_migrations_in: Annotated[Count, Meta(extra={"unit": "requests"}, description=(
-        "maximum requests in migration to a replica"))] = 1
-    max_migrations_out: Annotated[Count, Meta(extra={"unit": "requests"}, description=(
-        "maximum requests in migration from a replica"))] = 1
-    max_stages: Annotated[Count, Meta(description="live: maximum copy stages, including the final one")] = 3
-    last_stage_blocks: Annotated[Count, Meta(description=(
-        "live: the request pauses for the final copy when at most this many blocks remain"))] = 16
-    bandwidth_gb_per_s: Annotated[Annotated[float, Meta(gt=0, le=1e9)] | None, Meta(description=(
-        "bandwidth of a replica's link in each direction; default: of its accelerators, in and between link domains"
-    ))] = None
-    latency_s: Annotated[float, Meta(ge=0, le=1e6, description="added latency of each copy")] = 0.0
-    kv_bytes_per_token: Annotated[Annotated[float, Meta(gt=0, le=1e12)] | None, Meta(description=(
-        "KV bytes per token over all accelerators of a replica; default: the model's"))] = None
-    parameters: Annotated[Any, Meta(extra={"kind": "rescheduler"})]
-
-
 class Disaggregation(Section, kw_only=True):
     """Choice of the requests to split, [cluster.disaggregation], with decider keys."""
 
@@ -282,7 +252,7 @@ class Disaggregation(Section, kw_only=True):
     parameters: Annotated[Any, Meta(extra={"kind": "decider"})]
 
 
-class Cluster(Section, kw_only=True):
+class Cluster(with_parts(Section, "cluster"), kw_only=True):
     """Admission, gateway and routing in front of the replicas, [cluster]."""
 
     give_up_after_s: Annotated[Patience, Meta(description=(
@@ -294,12 +264,8 @@ class Cluster(Section, kw_only=True):
     gateway_queue: Annotated[GatewayQueueParameters | None, Meta(description=(
         "queue in which requests wait until replicas have capacity; absent: requests are routed at once"))] = None
     routing: Annotated[Routing, Meta(description="choice of the replica of a request, with the keys of its router")]
-    rescheduling: Annotated[Rescheduling | None, Meta(description=(
-        "migration of requests between replicas; absent: none"))] = None
     disaggregation: Annotated[Disaggregation | None, Meta(description=(
         "choice of the requests to split between prefill and decode pools; absent: all are split"))] = None
-    encode: Annotated[EncodeRouting | None, Meta(description=(
-        "choice of the encode replica of an item, with the keys of its router; absent: round robin"))] = None
     health: Annotated[Health, Meta(description="health checks of replicas by the gateway")]
 
 
@@ -343,7 +309,7 @@ class Slo(Section, kw_only=True):
         by_name(self.classes)       # refuses duplicate names
 
 
-class Output(Section, kw_only=True):
+class Output(with_parts(Section, "output"), kw_only=True):
     """Result files, [output]."""
 
     directory: Annotated[str | None, Meta(extra={"path": True}, description=(
@@ -356,10 +322,6 @@ class Output(Section, kw_only=True):
     chrome_trace_max_events: Annotated[int, Meta(ge=0, le=2**40, description=(
         "limit of events in trace.json, half of it for iterations (10^6: about 110 MB); 0: no limit"))] = MAX_EVENTS
     token_times: Annotated[bool, Meta(description="write the time of every token of each request")] = False
-    replica_samples_s: Annotated[float, Meta(ge=0, le=1e6, description=(
-        "time between two samples of queue, KV blocks and requests of every replica; 0: no samples"))] = 0.0
-    decisions: Annotated[int, Meta(ge=0, le=2**20, description=(
-        "number of replicas, best first, to record for each routing decision; 0: no decisions are recorded"))] = 0
     vidur_csv: Annotated[bool, Meta(description=(
         "write request_metrics.csv and batch_metrics.csv with Vidur's columns; `export` writes Vidur's other files"
     ))] = False
@@ -392,7 +354,7 @@ class Fitness(Section, kw_only=True):
     tokens_per_sec: Annotated[Weight, Meta(description="output tokens per second")] = 0.0
 
 
-class Experiment(Section, kw_only=True):
+class Experiment(with_parts(Section, ""), kw_only=True):
     """One complete experiment: equal experiments give equal results."""
 
     name: Annotated[str, Meta(pattern=r"^\w[\w.+ -]{0,199}$", description=(
@@ -412,42 +374,26 @@ class Experiment(Section, kw_only=True):
     cluster: Annotated[Cluster, Meta(description="admission, gateway and routing in front of the replicas")]
     kv_transfer: Annotated[KvTransfer | None, Meta(description=(
         "transfer of KV from prefill to decode pools; required with such pools"))] = None
-    embeddings: Annotated[Embeddings | None, Meta(description=(
-        "transfer of embeddings from encode pools to the replicas of prompts; required with encode pools"))] = None
-    failures: Annotated[tuple[Failure, ...], Meta(description="failures of replicas")] = ()
-    autoscaling: Annotated[Autoscaling | None, Meta(description=(
-        "starting and stopping of replicas, with the keys of the policy; absent: their number is fixed"))] = None
     workload: Annotated[Workload, Meta(description="the requests, with the keys of their type")]
     slo: Annotated[Slo, Meta(description="bounds for goodput")]
     fitness: Annotated[Fitness | None, Meta(description="weights of a single number for comparing runs")] = None
-    prices: Annotated[dict[str, Price] | None, Meta(extra={"facts": "hardware"}, description=(
-        "prices of accelerators by name, or a TOML file of prices; pools.cost_per_hour overrides them"))] = None
-    power: Annotated[dict[str, Power] | None, Meta(extra={"facts": "hardware"}, description=(
-        "power draw of accelerators by name, or a TOML file of it; absent: energy is not computed"))] = None
-    carbon: Annotated[Carbon | None, Meta(description="emissions per kilowatt-hour")] = None
-    electricity: Annotated[Electricity | None, Meta(description="price of a kilowatt-hour")] = None
     output: Annotated[Output, Meta(description="result files")]
 
     def __post_init__(self):
         if self.horizon_s > LAST_SECOND:
             msgspec.structs.force_setattr(self, "horizon_s", math.inf)
 
+    def parts(self) -> tuple:
+        """Return the parts that the experiment uses, `assembly.parts.base.Part`."""
+        return tuple(part(self) for part in parts_in(self))
+
     def all_pools(self) -> tuple[Pool, ...]:
         """Return the pools that compute tokens; without [[pools]], a single default pool."""
         pools = tuple(pool for pool in self.pools if pool.role != "encode") or (Pool(
             name="default", replicas=self.topology.replicas, model=self.model, hardware=self.hardware,
             topology=self.topology, engine=self.engine, latency=self.latency, kv_tiers=self.kv_tiers),)
-        most = self.autoscaling and self.autoscaling.max_replicas
-        return tuple(replace(pool, max_replicas=pool.max_replicas or most, cost_per_hour=self._cost_per_hour(pool))
-                     for pool in pools)
+        return completed(pools, self.parts())
 
     def encode_pools(self) -> tuple[Pool, ...]:
         """Return the pools with role encode."""
-        return tuple(replace(pool, cost_per_hour=self._cost_per_hour(pool)) for pool in self.pools
-                     if pool.role == "encode")
-
-    def _cost_per_hour(self, pool: Pool) -> float:
-        """Return the cost of a replica per hour: the pool's cost_per_hour, else by [prices]."""
-        if pool.cost_per_hour or not self.prices or pool.hardware is None:
-            return pool.cost_per_hour
-        return self.prices[pool.hardware.name].per_gpu_hour * pool.topology.accelerators
+        return completed((pool for pool in self.pools if pool.role == "encode"), self.parts())

@@ -10,6 +10,7 @@ beyond those of msgspec:
   table of tables: the keys are such names;
 - `{"under": STRUCT}`: the keys of the table are user-chosen dotted names, as in [study.axes]; each holds STRUCT;
 - `{"own": STRUCT}`: fixed keys of a table that also has "under";
+- `{"part": KEY}`: a part reads the key, and has its annotation, see simulator/assembly/parts/base.py;
 - `{"kind": KIND}`, on the field `parameters`: the table chooses a class of that registry kind by name; keys that are
   not fields of the table's Struct are read by the `Parameters` of the chosen class.
 """
@@ -20,7 +21,7 @@ from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 import msgspec
 from msgspec import NODEFAULT, inspect
 
-from simulator.registry import KINDS
+from simulator.registry import KINDS, PARTS, part
 
 NAME = "NAME"                   # placeholder for a name that the user chooses
 
@@ -34,6 +35,23 @@ class Field(NamedTuple):
     default: Any                # NODEFAULT if there is none
     description: str
     names_kind: str | None      # registry kind of which this key holds a name
+
+
+class PartField(Field):
+    """A key that a part reads; the part is imported when the annotation is read."""
+
+    __slots__ = ()
+
+    @property
+    def hint(self) -> Any:
+        """The annotation, by the part."""
+        key = extra_of(self[1])["part"]
+        return part(key).keys[key]
+
+    @property
+    def description(self) -> str:
+        """The description in the annotation."""
+        return description_of(self.hint)
 
 
 class Table(NamedTuple):
@@ -51,12 +69,17 @@ def table_of(struct: type[msgspec.Struct]) -> Table:
     chooser = next((each for each in declared if "kind" in extra_of(each.type)), None)
     kind = extra_of(chooser.type)["kind"] if chooser else None
     key = KINDS[kind].key if kind else None
-    fields = tuple(
+    fields = [
         Field(each.encode_name, each.type, each.required, _default(each), description_of(each.type),
               kind if each.encode_name == key else None)
-        for each in declared if each is not chooser
-    )
-    return Table(fields, kind, chooser.name if chooser else None)
+        for each in declared if each is not chooser and "part" not in extra_of(each.type)
+    ]
+    for each in declared:
+        if owner := PARTS.get(extra_of(each.type).get("part")):
+            names = [field.name for field in fields]
+            place = names.index(owner.before) if owner.before else len(fields)
+            fields.insert(place, PartField(each.encode_name, each.type, False, owner.default, "", None))
+    return Table(tuple(fields), kind, chooser.name if chooser else None)
 
 
 def bare(hint: Any) -> Any:

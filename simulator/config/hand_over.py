@@ -1,44 +1,21 @@
-"""Contradictions between prefill pools, decode pools, and the KV transfer between them."""
+"""Prefill and decode pools and KV transfer: rows of the table of conflicts, and missing partners."""
 from collections.abc import Iterator, Sequence
+from functools import reduce
 
 from simulator import registry
+from simulator.config import features as has
+from simulator.config.conflicts import Agreement, Conflict, Feature, Place, without
 from simulator.config.layers import Path
 from simulator.config.words import show
 
 Fault = tuple[Path, str]
+SECTIONS = ("kv_transfer", "cluster")
+LEGS = ("prefill", "decode")
 NOBODY_ASKS = "a decode replica does not request KV: KV is sent to it"
-WHY_NO_PIECES = (NOBODY_ASKS + " when the whole prompt has been computed",
-                 "a decode replica gets a request only when its whole prompt has been computed")
-WHY_ONLY_ARRIVED = ('it allocates no blocks for KV in transit: expected kv_transfer.protocol = "simai", which '
-                    "delivers a request together with its KV")
-SECTIONS = ("kv_transfer", "cluster", "failures", "autoscaling")
-
-
-def hand_over_faults(pools: Sequence, kv_transfer, cluster, failures, autoscaling) -> Iterator[Fault]:
-    """Yield the faults of an experiment with prefill and decode pools.
-
-    pools : of the experiment; the other parameters are its sections, None for an absent table.
-    """
-    roles = [pool.role for pool in pools]
-    yield from _undivided(pools, cluster)
-    if all(role == "both" for role in roles):
-        yield from _without_pools(kv_transfer, cluster)
-        yield from _autoscaler(autoscaling, roles)
-        return
-    if kv_transfer is None:
-        apart = " and ".join(f'"{pool.name}"' for pool in pools if pool.role != "both")
-        yield ("kv_transfer",), (f"missing table; the role of pool {apart} needs it for the transfer of KV from "
-                                 'prefill to decode replicas: for instance [kv_transfer] protocol = "nixl"')
-        return
-    yield from _partners(pools)
-    yield from _layouts(pools)
-    yield from _protocol(kv_transfer)
-    yield from _schedulers(pools, kv_transfer)
-    yield from _decisions(cluster, pools, kv_transfer)
-    yield from _only_nixl(kv_transfer, failures, autoscaling)
-    yield from _autoscaler(autoscaling, roles)
-    yield from _not_yet(cluster, roles)
-    yield from _either_leg(pools, kv_transfer, cluster, failures, autoscaling)
+NO_SUCH_POOL = 'there is no pool with role = "prefill" or "decode"'
+STOPS = 'KV transfer from or to a replica that stops is supported for protocol = "nixl" alone'
+HOST_KEYS = {"queue": "queue_base_us", "queue per token": "queue_per_prompt_token_us", "front end": "front_end_us",
+             "front end per token": "front_end_per_prompt_token_us"}
 
 
 def does_either_leg(cluster) -> bool:
@@ -51,44 +28,250 @@ def kv_of(model) -> str:
     return "none" if model is None else f"{model.name or model.config} with kv_cache_dtype {model.kv_cache_dtype}"
 
 
-def _undivided(pools: Sequence, cluster) -> Iterator[Fault]:
-    """Refuse pools with role both if the scheduler supports prefill or decode alone."""
-    for i, pool in enumerate(pools):
-        why, name = _facts(pool).why_no_both, pool.engine.scheduler
-        if why and pool.role == "both":
-            yield ("pools", i, "role"), (
-                f'expected "prefill" or "decode" with scheduler = "{name}", found "both": {why}')
-        chosen = cluster.disaggregation
-        if why and pool.role == "decode" and chosen is not None and chosen.decider != "always":
-            yield ("cluster", "disaggregation", "decider"), (
-                f'expected "always", found "{chosen.decider}": replicas of pool "{pool.name}" would serve whole '
-                f'requests, and their scheduler is "{name}": {why}')
+def _of_transfer(title: str, key: str, off=None) -> Feature:
+    return Feature(title, f"kv_transfer.{key}", off)
 
 
-def _facts(pool):
-    """Return the facts of a pool's scheduler."""
-    scheduler = registry.load("scheduler", pool.engine.scheduler)
-    return scheduler.facts(scheduler.completed(pool.engine.parameters, pool.topology))
+def _pieces(title: str, key: str, kind: str) -> Feature:
+    """Return the feature of a value of [kv_transfer] that the protocol does not have."""
+    return _of_transfer(title, key, lambda place: getattr(place.kv_transfer.habits, kind))
 
 
-def _without_pools(kv_transfer, cluster) -> Iterator[Fault]:
-    why = 'there is no pool with role = "prefill" or "decode"'
-    if cluster.routing.policy == "split_wise":
-        yield ("cluster", "routing", "policy"), (
-            f'"split_wise" takes turns among prefill replicas and among decode replicas: {why}; '
-            '"round_robin" takes turns among all')
-    if kv_transfer is not None:
-        yield ("kv_transfer",), f"nothing would be moved: {why}"
-    if cluster.disaggregation is not None:
-        yield ("cluster", "disaggregation"), f"there would be nothing to decide: {why}"
-    for i, composed in enumerate(getattr(cluster.routing.parameters, "infer_types", ())):
-        if composed.infer_type != "neutral":
-            yield ("cluster", "routing", "infer_types", i, "infer_type"), (
-                f'expected "neutral", found "{composed.infer_type}": {why}')
-    yield from _for_one_phase(cluster, why)
+def _why_no_pieces(place: Place) -> str:
+    return ("a decode replica gets a request only when its whole prompt has been computed"
+            if place.kv_transfer.habits.place == "asked" else
+            NOBODY_ASKS + " when the whole prompt has been computed")
 
 
-def _for_one_phase(cluster, why: str) -> Iterator[Fault]:
+def _why_no_takeover(place: Place) -> str:
+    """Return the reason why a scheduler cannot continue prompts of another pool; empty: it can."""
+    facts = place.facts
+    if facts.takes_reserved or (facts.takes_arrived and place.kv_transfer.habits.place == "afterwards"):
+        return ""
+    why = ('it allocates no blocks for KV in transit: expected kv_transfer.protocol = "simai", which delivers a '
+           "request together with its KV" if facts.takes_arrived else facts.why_no_tier)
+    return facts.why_no_tier and f"it cannot take over what another replica has computed: {why}"
+
+
+def _why_no_whole(place: Place) -> str:
+    """Return the reason why a replica of the pool cannot serve a request alone; empty: it can."""
+    if place.role == "decode" and place.facts.why_no_both:
+        return f"decode replicas would serve whole requests: {place.facts.why_no_both}"
+    return "" if place.role == "both" or place.facts.does_whole else "it computes no prompts in decode replicas"
+
+
+def _move_blocks(one: Place, two: Place) -> str:
+    if one.serves != two.serves or one.role == two.role != "both" or not has.moves_of(one):
+        return ""
+    return "KV blocks are moved unchanged between pools that serve the same requests"
+
+
+def _copy_blocks(one: Place, two: Place) -> str:
+    moving = one.cluster.rescheduling
+    if one.serves != two.serves or moving is None or moving.mode == "recompute":
+        return ""
+    return (f'cluster.rescheduling.mode = "{moving.mode}" copies KV blocks unchanged between pools that serve the same '
+            "requests")
+
+
+def _autoscaler(place: Place) -> type | None:
+    return place.autoscaling and registry.load("autoscaler", place.autoscaling.policy)
+
+
+def _table(place: Place, path: str):
+    """Return a table of [cluster]; None: it is absent."""
+    return reduce(lambda outer, name: outer and getattr(outer, name), path.split("."), place)
+
+
+def _chooses_decode(place: Place, table: str) -> bool:
+    """Return whether a routing table chooses the replica for the output of requests."""
+    own = place.cluster.disaggregation and place.cluster.disaggregation.decode
+    return table.endswith("decode") or (table.endswith("routing") and own is None)
+
+
+def _llumnix(table: str, *, chooses_decode: bool = False) -> Feature:
+    """Return the feature of Llumnix's router in a table."""
+    def policy(place: Place) -> str | None:
+        section = _table(place, table)
+        is_used = section is not None and section.policy == "llumnix" and has.moves_of(place) is not None
+        return is_used and (not chooses_decode or _chooses_decode(place, table)) and "llumnix"
+
+    return Feature(f"Llumnix's router in [{table}]", f"{table}.policy", value=policy)
+
+
+ROUTERS = ("cluster.routing", *(f"cluster.disaggregation.{leg}" for leg in LEGS))
+BLOCKS = {"engine.block_size": lambda place: place.engine.block_size, "model": lambda place: kv_of(place.model)}
+RULE = 'decode replicas admit by their scheduler\'s own rule; SGLang\'s is "sglang"'
+AT_DECODE = "a request is in the queue of its decode replica when its prompt is done"
+LAUNCHED = "an iteration is launched, and looks for KV, before the previous one has ended"
+COPIES = "an iteration starts copies, and looks for KV, when it is launched"
+NOT_SIMAI = has.protocols('protocols of KV transfer but "simai"', lambda habits: True)._replace(off="simai")
+COMPAT = _of_transfer("faults of vidur-alibabacloud", "upstream_compat", False)
+DECODE_FIRST = Feature("decode replicas chosen before the prompt", "cluster.disaggregation.stage_order",
+                       "prefill_first", value=lambda place: getattr(
+                           place.cluster.disaggregation, "stage_order", "decode_first"))
+SGLANG = Feature('scheduler "sglang"', "engine.scheduler", value=lambda place: (
+    place.engine.scheduler == "sglang" and "sglang"))
+WHY_NO_BOTH = "a server of SGLang computes prompts for others, or continues theirs"
+NEVER_BOTH = "prompts and decodes are never in the same replica"
+NO_ANSWER = "no answer of a prefill replica sends a request to its decode replica"
+
+OF_PROTOCOLS = (
+    Conflict(_pieces("pieces of a prompt in KV transfer", "granularity", "granularities"), has.PROTOCOL, _why_no_pieces,
+             "only some protocols move pieces of a prompt"),
+    Conflict(_pieces("first tokens of the other replica", "first_token", "first_tokens"), has.PROTOCOL,
+             "its decode replicas continue after the token sent with the KV"),
+    Conflict(_pieces("KV that is missing alone", "volume", "volumes"), has.PROTOCOL,
+             "it sends whole prompts, also blocks that are present already"),
+    Conflict(_of_transfer("a hop of the answer", "answer_hop_us", 0.0), has.NOT_READ, NO_ANSWER),
+    Conflict(_of_transfer("handshakes", "handshake_ms", 0.0), has.UNASKED, NOBODY_ASKS),
+    Conflict(_of_transfer("delays of notices", "notice_us", 0.0), has.UNASKED, NOBODY_ASKS),
+    Conflict(has.NOTICED_AT, has.UNASKED, NOBODY_ASKS),
+    Conflict(COMPAT, NOT_SIMAI, "it reproduces faults of vidur-alibabacloud"),
+    Conflict(_of_transfer("reserved tokens of decode replicas", "num_reserved_decode_tokens"),
+             has.protocols("protocols of KV transfer without such tokens", lambda habits: habits.reserved_tokens < 0),
+             RULE),
+    *(Conflict(_of_transfer("leases", key), has.NOT_NIXL, "it has no leases")
+      for key in ("lease_s", "heartbeats", "failure_policy")),
+    Conflict(has.FAILURES, has.NOT_NIXL, STOPS),
+    Conflict(has.AUTOSCALING, has.NOT_NIXL, STOPS),
+    Conflict(has.KV_TIERS, has.PROTOCOL, lambda place: place.kv_transfer.habits.why_no_tiers,
+             '"blis" and "simai" have no KV tiers beside them'),
+    *(Conflict(Feature(f"host time of the {title}", f"latency.host.{key}", 0.0), COMPAT, lambda place: (
+        "" if place.role == "prefill" else AT_DECODE), AT_DECODE) for title, key in HOST_KEYS.items()),
+)
+OF_SCHEDULERS = (
+    Conflict(Feature("schedulers of prefill or decode pools", "engine.scheduler", value=lambda place: (
+        not place.path and place.facts.why_no_both and place.engine.scheduler)), without(has.ROLES),
+        lambda place: place.facts.why_no_both, '"split_wise" has replicas for prompts and replicas for decodes'),
+    Conflict(has.WHOLE_POOL, has.SCHEDULER, lambda place: place.facts.why_no_both,
+             '"split_wise" has replicas for prompts and replicas for decodes'),
+    Conflict(has.DECIDER, has.SCHEDULER, _why_no_whole,
+             'decode replicas of "split_wise" and "sglang" compute no prompts'),
+    Conflict(Feature("schedulers of reserved blocks", "engine.scheduler", value=lambda place: (
+        place.facts.takes_reserved and place.engine.scheduler)), has.UNRESERVING,
+        'it continues prompts of another replica only with kv_transfer.protocol = "blis"'),
+    Conflict(Feature("schedulers without reserved blocks", "engine.scheduler", "blis", value=lambda place: (
+        not place.facts.takes_reserved and place.engine.scheduler)), has.RESERVING,
+        "it does not support blocks that are filled before a request arrives"),
+    Conflict(SGLANG, has.protocols('protocols of KV transfer but "sglang"', lambda habits: True)._replace(off="sglang"),
+             "its decode replicas give pages to a request before its prompt is computed"),
+    Conflict(has.WHOLE_POOL, SGLANG, lambda place: has.moves_of(place) and WHY_NO_BOTH, WHY_NO_BOTH),
+    *(Conflict(Feature(f"{title} of SGLang", f"engine.{key}", (False, 0)), has.ROLES, why) for title, key, why in (
+        ("bounds of the queue", "max_queued_requests", "SGLang bounds the queue of servers for whole requests alone"),
+        ("mixed chunks", "enable_mixed_chunk", NEVER_BOTH), ("turns", "prefill_decode_interval", NEVER_BOTH))),
+    Conflict(has.SCHEDULER, has.UNRESERVING, _why_no_takeover, "an engine has no KV transfer, or another one"),
+    Conflict(has.PIPELINE, has.ROLES, "KV transfer with pipeline stages is not supported"),
+    Conflict(has.KV_TIERS, has.ROLES,
+             lambda place: has.protocol_of(place).refuses_disaggregated.get(place.engine.scheduler, ""),
+             "HiCache of SGLang with disaggregated prefill is not built"),
+    Conflict(has.NOTICED_AT, Feature("schedulers that look for KV when they form a batch", "engine.scheduler",
+                                     value=lambda place: place.facts.notices_when_forming and place.engine.scheduler),
+             "it looks for KV each time that it forms a batch"),
+    *(Conflict(has.NOTICED_AT_END, other, lambda place, why=why: "" if place.facts.notices_when_forming else why, why)
+      for other, why in ((has.ASYNC, LAUNCHED), (has.KV_TIERS, COPIES))),
+)
+OF_ROUTING = (
+    Conflict(has.KV_TRANSFER, without(has.ROLES), "nothing would be moved"),
+    Conflict(has.DISAGGREGATION, without(has.ROLES), "there would be nothing to decide"),
+    Conflict(has.SPLIT_WISE, without(has.ROLES), "it takes turns among prefill replicas and among decode replicas; "
+             '"round_robin" takes turns among all'),
+    Conflict(Feature("Llumnix's types of replicas", "cluster.routing.infer_types[].infer_type", "neutral"),
+             without(has.ROLES), "no replica is of another type"),
+    Conflict(has.PREFILL_FIRST, has.SPLIT_WISE, "it chooses both replicas when a request arrives"),
+    Conflict(has.PREFILL_FIRST, Feature("deciders that look at decode replicas", "cluster.disaggregation.decider",
+                                        value=lambda place: (chosen := place.cluster.disaggregation) and getattr(
+                                            registry.load("decider", chosen.decider), "needs_decode", False) and
+                                        chosen.decider), "it needs the decode replica of a request"),
+    Conflict(has.PREFILL_FIRST, has.NOT_READ, "it needs the decode replica when a request arrives"),
+    Conflict(has.PREFILL_FIRST, has.WHOLE_BESIDE, "a replica might hand over to itself"),
+    Conflict(has.MOVES, has.ROLES, "a migrating request would leave its lease and the KV that it reads behind"),
+    Conflict(Feature("autoscalers of whole requests", "autoscaling.policy", value=lambda place: (
+        getattr(_autoscaler(place), "why_no_roles", "") and place.autoscaling.policy)), has.ROLES,
+        lambda place: _autoscaler(place).why_no_roles, "they decide on replicas that serve whole requests"),
+    Conflict(Feature('autoscaler "planner"', "autoscaling.policy", value=lambda place: (
+        getattr(_autoscaler(place), "needs_roles", False) and place.autoscaling.policy)), Feature(
+            "other pools than for prefill and decode", "pools",
+            phrase='other pools than of role "prefill" and "decode"',
+            value=lambda place: {pool.role for pool in place.pools} != {*LEGS}),
+        "it balances these two"),
+    *(Conflict(_llumnix(table), has.WHOLE_BESIDE, "it sends a request to one replica, or to one for its prompt and "
+               "another for its output") for table in ROUTERS),
+    *(Conflict(_llumnix(table, chooses_decode=True), DECODE_FIRST,
+               "its account needs each choice before the next one, but gets a decode replica that is chosen in advance "
+               "only when the prompt has been computed") for table in ROUTERS if not table.endswith("prefill")),
+    *(Conflict(Feature(f"adaptive choice of Llumnix in [{table}]", f"{table}.enable_adaptive_pd", False), has.ROLES,
+               "with it one scheduler chooses the replicas for both parts of a request; give it in [cluster.routing], "
+               "without this table") for table in ROUTERS[1:]),
+)
+OF_SCORERS = tuple(Conflict(Feature(f"scorers in [{table}]", f"{table}.scorers"), Feature(
+    f"routers without scorers in [{table}]", f"{table}.policy", value=lambda place, table=table: (
+        (chosen := _table(place, table)) and ":" not in chosen.policy
+        and not registry.load("router", chosen.policy).takes_scorers and chosen.policy)), '"weighted" adds up scores')
+    for table in ROUTERS)
+OF_ADAPTIVE = (
+    (Feature("other policies of Llumnix than slo", "cluster.routing.scheduling_policy", "slo"),
+     "other policies do not support it"),
+    (Feature("an age of the router's view", "cluster.routing.snapshot_refresh_interval_s", 0.0),
+     "status_push_interval_s and status_poll_interval_s set the age of its statuses"),
+    *((Feature(f"a router for {leg}", f"cluster.disaggregation.{leg}"), "one scheduler chooses for both parts")
+      for leg in LEGS),
+    (has.DECIDER, "Llumnix splits every request, also one that stays at the replica of its prompt"),
+    (has.NOT_NIXL, 'only "nixl" supports a replica that continues its own prompt'),
+    (has.FAILURES, "failures with reservations and both parts of a request at a replica are not supported"),
+    (has.AUTOSCALING, "scaling of pools of which any replica may compute either part is not supported"),
+    (has.UNCACHED, "a request that stays at the replica of its prompt finds the prompt in the prefix cache"),
+    (Feature("data-parallel ranks with a router of their own", "topology.data_parallel", 1, value=lambda place: (
+        has.ranks_of(place).load_balancing != "external" and place.topology.data_parallel)),
+     "Llumnix's statuses are of single engines, and not of a group that chooses a rank itself; or give "
+     'engine.data_parallel.load_balancing = "external"'),
+    (has.KV_TIERS, "a status does not separate prompts from other requests that wait for KV of the host"),
+)
+OF_LAYER_GROUPS = (
+    Conflict(has.COPIED_MOVES, has.LAYER_GROUPS, "it copies the blocks of one block table; "
+             "engine.disable_hybrid_kv_cache_manager = true gives one where the model allows it"),
+    *(Conflict(_of_transfer(title, key, built)._replace(value=lambda place, key=key, kind=kind: (
+        has.moves_of(place) and place.kv_transfer.chosen(key, kind))), has.MOVED_GROUPS, why)
+      for title, key, kind, built, why in (
+          ("pieces of a prompt in KV transfer", "granularity", "granularities", "prompt", "nothing else is built"),
+          ("first tokens of the prefill replica", "first_token", "first_tokens", "recompute", "nothing else is built"),
+          ("KV transfer of full prompts", "volume", "volumes", "missing",
+           "of layers with windows the decode replica has no blocks for all of a prompt"))),
+    Conflict(has.KV_TIERS, has.MOVED_GROUPS,
+             "KV transfer together with a KV tier is not built for layers of several kinds"),
+)
+CONFLICTS = (
+    *OF_ROUTING, *OF_SCORERS, *OF_PROTOCOLS, *OF_SCHEDULERS,
+    *(Conflict(feature, has.ADAPTIVE, why) for feature, why in OF_ADAPTIVE), *OF_LAYER_GROUPS,
+    Agreement(BLOCKS, _move_blocks, "pools between which KV is transferred", "blocks are moved unchanged"),
+    Agreement(BLOCKS, _copy_blocks, "pools between which requests are migrated with their KV",
+              "blocks are copied unchanged"))
+
+
+def hand_over_faults(pools: Sequence, kv_transfer, cluster) -> Iterator[Fault]:
+    """Yield the faults of prefill and decode pools that no pair of features has.
+
+    pools : of the experiment; the other parameters are its sections, None for an absent table.
+    """
+    disaggregated = [pool for pool in pools if pool.role != "both"]
+    if not disaggregated:
+        yield from _for_one_phase(cluster)
+    elif kv_transfer is None:
+        names = " and ".join(f'"{pool.name}"' for pool in disaggregated)
+        yield ("kv_transfer",), (f"missing table; the role of pool {names} needs it for the transfer of KV from "
+                                 'prefill to decode replicas: for instance [kv_transfer] protocol = "nixl"')
+    else:
+        for i, pool in enumerate(pools):
+            others = {each.role for each in pools if each.serves == pool.serves}
+            for role, other, task in (("prefill", "decode", "continue"), ("decode", "prefill", "compute")):
+                if pool.role == role and others == {role}:
+                    yield ("pools", i, "role"), (
+                        f'"{role}" needs a pool with role = "{other}" or "both" that serves the same requests: no pool '
+                        f"would {task} its prompts")
+
+
+def _for_one_phase(cluster) -> Iterator[Fault]:
+    """Refuse keys of a policy that only prefill and decode pools use."""
     for table in ("routing", "rescheduling"):
         parameters = getattr(getattr(cluster, table), "parameters", None)
         for name in getattr(parameters, "FOR_ONE_PHASE", ()):
@@ -96,278 +279,5 @@ def _for_one_phase(cluster, why: str) -> Iterator[Fault]:
             usual, given = getattr(type(parameters)(**mode), name), getattr(parameters, name)
             if given != usual:
                 yield ("cluster", table, name), (
-                    f"expected its default, {show(usual)}, found {show(given)}: {why}, and nothing else uses it")
-
-
-def _partners(pools: Sequence) -> Iterator[Fault]:
-    """Refuse a prefill or decode pool without a pool for the other part of its requests."""
-    for i, pool in enumerate(pools):
-        others = {each.role for each in pools if each.serves == pool.serves}
-        if pool.role == "prefill" and others == {"prefill"}:
-            yield ("pools", i, "role"), ('"prefill" needs a pool with role = "decode" or "both" that serves the same '
-                                         "requests: no pool would continue its prompts")
-        if pool.role == "decode" and others == {"decode"}:
-            yield ("pools", i, "role"), ('"decode" needs a pool with role = "prefill" or "both" that serves the same '
-                                         "requests: no pool would compute its prompts")
-
-
-def _layouts(pools: Sequence) -> Iterator[Fault]:
-    """Refuse KV transfer between pools with different block layouts."""
-    for i, one in enumerate(pools):
-        for k, two in enumerate(pools[:i]):
-            if one.serves != two.serves or one.role == two.role != "both":
-                continue
-            for key, *found in (
-                    (("engine", "block_size"), one.engine.block_size, two.engine.block_size),
-                    (("model",), kv_of(one.model), kv_of(two.model))):
-                if found[0] != found[1]:
-                    yield ("pools", i, *key), (
-                        f'expected {found[1]}, as in pool "{pools[k].name}", found {found[0]}: KV blocks are moved '
-                        "unchanged between pools that serve the same requests")
-
-
-def _protocol(kv_transfer) -> Iterator[Fault]:
-    """Refuse values that a protocol does not support."""
-    protocol, habits = kv_transfer.protocol, kv_transfer.habits
-    for key, possible, why in (
-            ("granularity", habits.granularities, WHY_NO_PIECES[habits.place == "asked"]),
-            ("first_token", habits.first_tokens, "its decode replicas continue after the token sent with the KV"),
-            ("volume", habits.volumes, "it sends whole prompts, also blocks that are present already")):
-        given = getattr(kv_transfer, key)
-        if given is not None and given not in possible:
-            yield ("kv_transfer", key), (
-                f'expected {" or ".join(map(show, possible))}, found "{given}": protocol = "{protocol}": {why}')
-    idle = {}
-    if habits.order != "source" or habits.place != "asked":
-        idle["answer_hop_us"] = "no answer of a prefill replica sends a request to its decode replica"
-    if habits.place != "asked":
-        idle |= {"handshake_ms": NOBODY_ASKS, "notice_us": NOBODY_ASKS, "noticed_at": NOBODY_ASKS}
-    if protocol != "simai":
-        idle["upstream_compat"] = "it reproduces faults of vidur-alibabacloud"
-    if habits.reserved_tokens < 0:
-        idle["num_reserved_decode_tokens"] = (
-            'decode replicas admit by their scheduler\'s own rule; SGLang\'s is "sglang"')
-    for key, why in idle.items():
-        if getattr(kv_transfer, key):
-            yield ("kv_transfer", key), (
-                f'expected none, found {show(getattr(kv_transfer, key))}: protocol = "{protocol}": {why}')
-
-
-def _facts(pool):
-    scheduler = registry.load("scheduler", pool.engine.scheduler)
-    return scheduler.facts(scheduler.completed(pool.engine.parameters, pool.topology))
-
-
-def _schedulers(pools: Sequence, kv_transfer) -> Iterator[Fault]:
-    for i, pool in enumerate(pools):
-        yield from _taking_over(i, pool, kv_transfer)
-        yield from _noticing(pool, kv_transfer)
-        if pool.kv_tiers is not None and kv_transfer.habits.why_no_tiers:
-            yield ("pools", i, "kv_tiers"), (
-                f'expected none with kv_transfer.protocol = "{kv_transfer.protocol}": '
-                f"{kv_transfer.habits.why_no_tiers}")
-        yield from _tiers_beside(i, pool)
-        host = pool.latency.host
-        if kv_transfer.upstream_compat and pool.role != "prefill" and (
-                host.queue_base_us + host.queue_per_prompt_token_us + host.front_end_us
-                + host.front_end_per_prompt_token_us > 0):
-            yield ("pools", i, "latency", "host"), (
-                "expected no queue_base_us, queue_per_prompt_token_us, front_end_us nor front_end_per_prompt_token_us "
-                "with kv_transfer.upstream_compat = true: a request is in the queue of its decode replica when its "
-                "prompt is done")
-        if pool.topology.pipeline_parallel > 1:
-            yield ("pools", i, "topology", "pipeline_parallel"), (
-                f"expected 1, found {pool.topology.pipeline_parallel}: KV transfer with pipeline stages is not "
-                "supported")
-
-
-def _tiers_beside(i: int, pool) -> Iterator[Fault]:
-    """Yield a fault if the KV tier of the i-th pool does not support KV transfer."""
-    if pool.kv_tiers is None:
-        return
-    why = registry.load("kv_tier", pool.kv_tiers.protocol).apart_with.get(pool.engine.scheduler)
-    if why:
-        yield ("pools", i, "kv_tiers"), (
-            f'expected none with role = "{pool.role}" and scheduler "{pool.engine.scheduler}", found '
-            f'"{pool.kv_tiers.protocol}": {why}')
-
-
-def _taking_over(i: int, pool, kv_transfer) -> Iterator[Fault]:
-    """Yield faults of the i-th pool's scheduler for prompts that were computed by another pool."""
-    scheduler, facts = registry.load("scheduler", pool.engine.scheduler), _facts(pool)
-    reserves = kv_transfer.habits.place == "reserved"
-    if facts.takes_reserved and not reserves:
-        yield ("pools", i, "engine", "scheduler"), (
-            f'"{pool.engine.scheduler}" continues prompts of another replica only with kv_transfer.protocol = '
-            f'"blis", found "{kv_transfer.protocol}"')
-    elif reserves and not facts.takes_reserved:
-        yield ("pools", i, "engine", "scheduler"), (
-            f'"{pool.engine.scheduler}" does not support blocks that are filled before a request arrives: '
-            f'kv_transfer.protocol = "{kv_transfer.protocol}" needs scheduler = "blis"')
-    elif facts.why_no_tier and not reserves and not (
-            facts.takes_arrived and kv_transfer.habits.place == "afterwards"):
-        why = WHY_ONLY_ARRIVED if facts.takes_arrived else facts.why_no_tier
-        yield ("pools", i, "engine", "scheduler"), (
-            f'"{pool.engine.scheduler}" cannot take over what another replica has computed: {why}')
-    else:
-        for key, why in scheduler.role_faults(pool.engine.parameters, pool.role, kv_transfer.protocol):
-            yield ("pools", i, "engine", key), why
-
-
-def _noticing(pool, kv_transfer) -> Iterator[Fault]:
-    """Yield contradictions with the instant at which the scheduler notices arrived KV."""
-    facts = _facts(pool)
-    if facts.notices_when_forming:
-        if kv_transfer.noticed_at is not None:
-            yield ("kv_transfer", "noticed_at"), (
-                f'expected none, found "{kv_transfer.noticed_at}": "{pool.engine.scheduler}", as in pool '
-                f'"{pool.name}", looks for KV each time that it forms a batch')
-    elif facts.is_async and kv_transfer.noticed_at == "end":
-        yield ("kv_transfer", "noticed_at"), (
-            f'expected "start", found "end": with async_scheduling, as in pool "{pool.name}", an iteration is '
-            "launched, and looks for KV, before the previous one has ended")
-    elif pool.kv_tiers is not None and kv_transfer.noticed_at == "end":
-        yield ("kv_transfer", "noticed_at"), (
-            f'expected "start", found "end": with [kv_tiers], as in pool "{pool.name}", an iteration starts copies, '
-            "and looks for KV, when it is launched")
-
-
-def _decisions(cluster, pools: Sequence, kv_transfer) -> Iterator[Fault]:
-    chosen, roles = cluster.disaggregation, [pool.role for pool in pools]
-    apart = [pool for pool in pools if pool.role != "both" and not _facts(pool).does_whole]
-    if chosen is not None and chosen.decider != "always" and apart:
-        yield ("cluster", "disaggregation", "decider"), (
-            f'expected "always", found "{chosen.decider}": "{apart[0].engine.scheduler}", as in pool '
-            f'"{apart[0].name}", computes no prompts in decode replicas')
-    if chosen is None or chosen.stage_order == "decode_first":
-        return
-    path = ("cluster", "disaggregation", "stage_order")
-    if cluster.routing.policy == "split_wise":
-        yield path, ('expected "decode_first", found "prefill_first": cluster.routing.policy = "split_wise" chooses '
-                     "both replicas when a request arrives")
-    decider = registry.load("decider", chosen.decider)
-    if getattr(decider, "needs_decode", False):
-        yield path, (f'expected "decode_first", found "prefill_first": decider = "{chosen.decider}" needs the decode '
-                     "replica of a request")
-    if kv_transfer.habits.order != "source" or kv_transfer.habits.place != "asked":
-        yield path, (f'expected "decode_first", found "prefill_first": protocol = "{kv_transfer.protocol}" needs the '
-                     "decode replica when a request arrives")
-    if "both" in roles:
-        yield path, ('expected "decode_first", found "prefill_first": with a pool of role "both" a replica might hand '
-                     "over to itself")
-
-
-def _only_nixl(kv_transfer, failures, autoscaling) -> Iterator[Fault]:
-    """Refuse lease settings for a protocol without leases."""
-    if kv_transfer.protocol == "nixl":
-        return
-    for key in ("lease_s", "heartbeats", "failure_policy"):
-        if getattr(kv_transfer, key) is not None:
-            yield ("kv_transfer", key), f'leases are those of protocol = "nixl"; "{kv_transfer.protocol}" has none here'
-    why = (f'KV transfer from or to a replica that stops is supported for protocol = "nixl", not for '
-           f'"{kv_transfer.protocol}"')
-    if failures:
-        yield ("failures",), why
-    if autoscaling is not None:
-        yield ("autoscaling",), why
-
-
-def _autoscaler(autoscaling, roles: Sequence[str]) -> Iterator[Fault]:
-    """Refuse autoscalers that do not support prefill and decode pools, or require them where absent."""
-    policy = autoscaling and registry.load("autoscaler", autoscaling.policy)
-    why = getattr(policy, "why_no_roles", "")
-    if getattr(policy, "needs_roles", False) and set(roles) != {"prefill", "decode"}:
-        yield ("autoscaling", "policy"), (
-            f'"{autoscaling.policy}" needs pools with role = "prefill" and "decode" and no others: it balances them')
-    if why and set(roles) - {"both"}:
-        yield ("autoscaling", "policy"), (
-            f'"{autoscaling.policy}" does not decide on pools for prefill and decode: {why}')
-
-
-def _not_yet(cluster, roles: Sequence[str]) -> Iterator[Fault]:
-    if cluster.rescheduling is not None:
-        yield ("cluster", "rescheduling"), (
-            "migration with prefill and decode pools is not supported: a migrating request would leave its lease and "
-            "the KV that it reads behind")
-    for table, section in _routers(cluster):
-        if section.policy != "llumnix":
-            continue
-        if "both" in roles:
-            yield (*table, "policy"), (
-                '"llumnix" sends a request to one replica, or to one for its prompt and another for its output: '
-                'with prefill and decode pools it supports no pool with role = "both"')
-        if table[-1] != "prefill" and (cluster.disaggregation is None or (
-                cluster.disaggregation.stage_order == "decode_first")) and _routes(cluster, table, "decode"):
-            yield (*table, "policy"), (
-                '"llumnix" needs [cluster.disaggregation] stage_order = "prefill_first", its separate scheduling of '
-                "prefill and decode: its account needs each choice before the next one, but gets a decode replica "
-                "that is chosen in advance only when the prompt has been computed")
-        if table[-1] != "routing" and section.parameters.enable_adaptive_pd:
-            yield (*table, "enable_adaptive_pd"), (
-                "expected false, found true: with it one scheduler chooses the replicas for both parts of a request; "
-                "give it in [cluster.routing], without this table")
-
-
-def _either_leg(pools: Sequence, kv_transfer, cluster, failures, autoscaling) -> Iterator[Fault]:
-    """Refuse settings that do not support replicas that may compute either part of a request."""
-    if not does_either_leg(cluster):
-        return
-    routing, chosen, because = cluster.routing.parameters, cluster.disaggregation, "enable_adaptive_pd = true"
-    if routing.scheduling_policy != "slo":
-        yield ("cluster", "routing", "scheduling_policy"), (
-            f'expected "slo" with {because}, found "{routing.scheduling_policy}": other policies do not support it')
-    if cluster.routing.snapshot_refresh_interval_s > 0:
-        yield ("cluster", "routing", "snapshot_refresh_interval_s"), (
-            f"expected 0 with {because}, found {show(cluster.routing.snapshot_refresh_interval_s)}: "
-            "status_push_interval_s and status_poll_interval_s set the age of its statuses")
-    for leg in ("prefill", "decode"):
-        if chosen is not None and getattr(chosen, leg) is not None:
-            yield ("cluster", "disaggregation", leg), (
-                f"expected none with {because} of [cluster.routing]: one scheduler chooses for both parts")
-    if chosen is not None and chosen.decider != "always":
-        yield ("cluster", "disaggregation", "decider"), (
-            f'expected "always" with {because}, found "{chosen.decider}": Llumnix splits every request, also one that '
-            "stays at the replica of its prompt")
-    if kv_transfer.protocol != "nixl":
-        yield ("kv_transfer", "protocol"), (
-            f'expected "nixl" with {because}, found "{kv_transfer.protocol}": only "nixl" supports a replica that '
-            "continues its own prompt")
-    for path, section, why in (
-            (("failures",), failures, "failures with reservations and both parts of a request at a replica"),
-            (("autoscaling",), autoscaling, "scaling of pools of which any replica may compute either part")):
-        if section:
-            yield path, f"expected none with {because}: not supported: {why}"
-    for i, pool in enumerate(pools):
-        yield from _either_leg_of(i, pool, because)
-
-
-def _either_leg_of(i: int, pool, because: str) -> Iterator[Fault]:
-    if not pool.engine.enable_prefix_caching:
-        yield ("pools", i, "engine", "enable_prefix_caching"), (
-            f"expected true with {because}, found false: a request that stays at the replica of its prompt finds "
-            "the prompt in the prefix cache")
-    ranks = pool.engine.data_parallel
-    if pool.topology.data_parallel > 1 and (ranks is None or ranks.load_balancing != "external"):
-        yield ("pools", i, "topology", "data_parallel"), (
-            f"expected 1 with {because}, found {pool.topology.data_parallel}: Llumnix's statuses are of single "
-            "engines, and not of a group that chooses a rank itself; or give "
-            'engine.data_parallel.load_balancing = "external"')
-    if pool.kv_tiers is not None:
-        yield ("pools", i, "kv_tiers"), (
-            f"expected none with {because}: a status does not separate prompts from other requests that wait for KV "
-            "of the host")
-
-
-def _routes(cluster, table: Path, leg: str) -> bool:
-    """Return whether a routing table chooses the replica for the part `leg` of requests."""
-    own = cluster.disaggregation and getattr(cluster.disaggregation, leg)
-    return table[-1] == leg or (table[-1] == "routing" and own is None)
-
-
-def _routers(cluster) -> Iterator[tuple[Path, object]]:
-    """Yield the tables that choose routers."""
-    yield ("cluster", "routing"), cluster.routing
-    for leg in ("prefill", "decode"):
-        section = cluster.disaggregation and getattr(cluster.disaggregation, leg)
-        if section is not None:
-            yield ("cluster", "disaggregation", leg), section
+                    f"expected its default, {show(usual)}, found {show(given)}: {NO_SUCH_POOL}, and nothing else uses "
+                    "it")

@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from simulator import registry
 from simulator.config.checks import check_all
-from simulator.config.costs import unfold
 from simulator.config.experiment import Experiment, Latency
 from simulator.config.fields import table_of
 from simulator.config.layers import Layers, read_layers
 from simulator.config.nodes import with_node
+from simulator.config.parts import parts_in
 from simulator.config.pools import overlay
 from simulator.config.reader import MISSING, Reader
 from simulator.config.scorers import fill_in_scorers
@@ -96,7 +96,7 @@ def resolve(layers: Layers) -> Experiment:
     InputErrors
         Every fault of the table, one line each.
     """
-    of_files = unfold(layers)
+    of_files = [fault for part in parts_in(layers.data) for fault in part.unfold(layers)]
     overlay(layers.data, layers.folders)
     reader = Reader(layers.source_of)
     sections = reader.values(Experiment, layers.data)

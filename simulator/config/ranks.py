@@ -1,83 +1,50 @@
-"""Faults of data-parallel ranks: unsupported combinations, and keys that have no effect without ranks."""
-from collections.abc import Iterator, Mapping
-from typing import Any
-
-from simulator import registry
-from simulator.config.layers import Path
+"""Data-parallel ranks: rows of the table of conflicts."""
+from simulator.config import features as has
+from simulator.config.conflicts import Agreement, Conflict, Feature, Place, without
 from simulator.domain.data_parallel import DataParallel
-from simulator.domain.vllm_versions import behaviour_of, versions_that
-
-Fault = tuple[Path, str]
-SECTION = ("engine", "data_parallel")
-OF_LOCK_STEP = ("dp_sync_interval", "prefill_schedule_interval", "hop_us", "padding")
+from simulator.domain.vllm_versions import versions_that
 
 
-def rank_faults(topology, engine, kv_tiers, latency) -> Iterator[Fault]:
-    """Yield the settings of a pool that its data-parallel ranks do not support."""
-    ranks, ways = engine.data_parallel, topology.tensor_parallel * topology.data_parallel
-    if topology.data_parallel == 1:
-        if ranks is not None:
-            yield SECTION, "expected none with topology.data_parallel = 1: there are no ranks"
-        return
-    if topology.expert_parallel not in (1, ways):
-        yield ("topology", "expert_parallel"), (
-            f"expected 1, or tensor_parallel x data_parallel = {ways}, found {topology.expert_parallel}")
-    if ranks is not None:
-        yield from _keys(ranks, topology, engine, latency)
+def _of_ranks(title: str, key: str) -> Feature:
+    return Feature(title, f"engine.data_parallel.{key}", getattr(DataParallel(), key))
 
 
-def _keys(ranks: DataParallel, topology, engine, latency) -> Iterator[Fault]:
-    scheduler, version = engine.scheduler, getattr(engine.parameters, "vllm_version", None)
-    if ranks.prefill_schedule_interval > 1 and not (
-            scheduler == "vllm" and behaviour_of(version).has_prefill_interval):
-        yield (*SECTION, "prefill_schedule_interval"), (
-            f'only vLLM {versions_that("has_prefill_interval")} has it: expected 1 with scheduler "{scheduler}"'
-            + (f' and vllm_version = "{version}"' if scheduler == "vllm" else ""))
-    if ranks.padding == "sglang" and not registry.load("latency", latency.backend).prices_gathered:
-        yield (*SECTION, "padding"), (
-            f'expected "none", found "sglang": latency.backend = "{latency.backend}" prices each rank by its own '
-            "tokens")
-    if ranks.lockstep is False:
-        for name in OF_LOCK_STEP:
-            if getattr(ranks, name) != getattr(DataParallel(), name):
-                yield (*SECTION, name), "expected none with lockstep = false: it concerns ranks in lock step alone"
-    if ranks.load_balancing == "external" and ranks.stats_interval_s != DataParallel().stats_interval_s:
-        yield (*SECTION, "stats_interval_s"), (
-            'expected none with load_balancing = "external": [cluster.routing] alone chooses, see its '
-            "snapshot_refresh_interval_s")
-    if ranks.load_balancing == "hybrid" and topology.node is None:
-        yield (*SECTION, "load_balancing"), '"hybrid" chooses among nodes: expected topology.node with it'
+def _share_front_end(one: Place, two: Place) -> str:
+    is_shared = all(place.topology.data_parallel > 1 and has.ranks_of(place).load_balancing != "external"
+                    for place in (one, two))
+    return "one front end chooses among the ranks of both" if is_shared else ""
 
 
-def conflicts_of_ranks(pools, sections: Mapping[str, Any], missing: object) -> Iterator[Fault]:
-    """Yield the settings of an experiment that ranks in a pool do not support.
+INTERVAL = _of_ranks("intervals of prefills on ranks", "prefill_schedule_interval")
+VERSIONS = f'only vLLM {versions_that("has_prefill_interval")} has it'
+INDEPENDENT = Feature("ranks that are independent engines", "engine.data_parallel.lockstep", True)
+LOCK_STEP_KEYS = {"synchronisation interval": "dp_sync_interval", "interval of prefills": "prefill_schedule_interval",
+                  "hop": "hop_us", "padding": "padding"}
+WITHOUT_LOCK_STEP = "it concerns ranks in lock step alone"
 
-    missing : marks a section that could not be read.
-    """
-    intervals = {(ranks.stats_interval_s, getattr(pool.engine.parameters, "vllm_version", None)) for pool in pools
-                 if pool.topology.data_parallel > 1 and (ranks := pool.engine.data_parallel or DataParallel())
-                 and ranks.load_balancing != "external"}
-    if len(intervals) > 1:
-        yield ("pools",), ("expected one stats_interval_s and vllm_version in all pools with ranks: one front end "
-                           "chooses among them")
-
-
-def hand_over_faults_in_lock_step(pool, kv_transfer) -> Iterator[tuple[str, str]]:
-    """Yield (key, message) of settings that KV transfer in lock step excludes.
-
-    A rank that waits for KV has unfinished requests: it executes dummy batches with the other ranks, and at the end
-    of each step looks for arrived KV. Other combinations are refused.
-    """
-    name = f"pools.{pool.name}."
-    facts = registry.load("scheduler", pool.engine.scheduler).facts(pool.engine.parameters)
-    if kv_transfer.habits.place != "asked" or kv_transfer.habits.order != "source":
-        yield "kv_transfer.protocol", (
-            f'expected "nixl" or "nixl_push", found "{kv_transfer.protocol}": other protocols are not supported with '
-            f"the ranks of pool {pool.name} in lock step")
-    if facts.is_async:
-        yield name + "engine.async_scheduling", (
-            "expected false, found true: kv_transfer with data_parallel ranks in lock step is not supported with "
-            "async_scheduling")
-    elif kv_transfer.noticed_at == "start":
-        yield "kv_transfer.noticed_at", (
-            f'expected "end", found "start": ranks of pool {pool.name}, in lock step, look for KV at the end of a step')
+# A rank that waits for KV has unfinished requests: it executes dummy batches with the other ranks, and at the end of
+# each step looks for arrived KV. Other combinations are refused.
+CONFLICTS = (
+    Conflict(Feature("coordination of ranks", "engine.data_parallel"), without(has.RANKS), "there are no ranks"),
+    Conflict(INTERVAL, Feature("schedulers but vllm", "engine.scheduler", "vllm"), VERSIONS),
+    Conflict(INTERVAL, has.versions_without("has_prefill_interval"), VERSIONS),
+    Conflict(Feature("SGLang's padding of ranks", "engine.data_parallel.padding", ("vllm", "none")),
+             has.backends_without("prices of all ranks together", "prices_gathered"),
+             "it prices each rank by its own tokens"),
+    *(Conflict(_of_ranks(f"{title} of ranks", key), INDEPENDENT, WITHOUT_LOCK_STEP)
+      for title, key in LOCK_STEP_KEYS.items()),
+    Conflict(_of_ranks("age of the counts of ranks", "stats_interval_s"),
+             Feature("external load balancing", "engine.data_parallel.load_balancing", ("internal", "hybrid")),
+             "[cluster.routing] alone chooses, see its snapshot_refresh_interval_s"),
+    Conflict(Feature("hybrid load balancing", "engine.data_parallel.load_balancing", ("internal", "external")),
+             without(has.NODE, "topology.node"), "it chooses among nodes"),
+    Agreement({"engine.data_parallel.stats_interval_s": lambda place: has.ranks_of(place).stats_interval_s,
+               "engine.vllm_version": lambda place: getattr(place.engine.parameters, "vllm_version", None)},
+              _share_front_end, "pools with ranks", "one front end chooses among the ranks"),
+    Conflict(has.PIPELINE, has.LOCK_STEP, "pipeline stages with ranks in lock step are not supported"),
+    Conflict(has.KV_TIERS, has.LOCK_STEP, "KV tiers with ranks in lock step are not supported"),
+    Conflict(has.MOVES, has.LOCK_STEP, "migration between ranks in lock step is not supported"),
+    Conflict(has.NOT_READ, has.LOCK_STEP, "other protocols are not supported with ranks in lock step"),
+    Conflict(has.ASYNC, has.LOCK_STEP_TRANSFER, "KV transfer between such ranks is not supported with it"),
+    Conflict(has.NOTICED_AT_START, has.LOCK_STEP_TRANSFER, "ranks in lock step look for KV at the end of a step"),
+)

@@ -98,9 +98,9 @@ class Reader:
             reasons = getattr(struct, "WHY_NOT", {})
             for key in rest:
                 why = reasons.get(key)
-                told = "" if chosen is None or nearest(key, keys) else _who_has(key, *chosen)
+                hint = "" if chosen is None or nearest(key, keys) else _who_has(key, *chosen)
                 self.fault((*path, key), f'expected none with "{chosen[1]}": {why}' if why and chosen else
-                           f"unknown key{did_you_mean(key, keys)}{told}")
+                           f"unknown key{did_you_mean(key, keys)}{hint}")
         return values
 
     def _field(self, field: Field, data: dict, path: Path) -> Any:

@@ -1,4 +1,4 @@
-"""Scorers of routers: the policies that use them, and the default scorers of a profile."""
+"""Scorers of routers: the default scorers of a profile."""
 from collections.abc import Iterator
 
 import msgspec
@@ -6,8 +6,6 @@ import msgspec
 from simulator import registry
 from simulator.config.experiment import LegRouting, Scorer
 from simulator.config.layers import Path
-
-Fault = tuple[Path, str]
 
 
 def routing_tables(cluster) -> Iterator[tuple[Path, LegRouting]]:
@@ -17,17 +15,6 @@ def routing_tables(cluster) -> Iterator[tuple[Path, LegRouting]]:
               ("cluster", "disaggregation", "prefill"): chosen and chosen.prefill,
               ("cluster", "disaggregation", "decode"): chosen and chosen.decode}
     yield from ((path, table) for path, table in tables.items() if table is not None)
-
-
-def scorer_faults(cluster) -> Iterator[Fault]:
-    """Refuse scorers for a router that does not use them.
-
-    A user's class may use scorers.
-    """
-    for path, table in routing_tables(cluster):
-        if table.scorers and ":" not in table.policy and not registry.load("router", table.policy).takes_scorers:
-            yield (*path, "scorers"), (
-                f'expected none with policy = "{table.policy}", found {len(table.scorers)}: "weighted" adds up scores')
 
 
 def fill_in_scorers(cluster) -> None:

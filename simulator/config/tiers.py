@@ -1,15 +1,97 @@
-"""Contradictions between KV tiers and the routers that look up their content."""
-from collections.abc import Iterator, Mapping
+"""KV tiers: rows of the table of conflicts, and weights of tiers that do not exist."""
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import msgspec
 
 from simulator import registry
+from simulator.config import features as has
+from simulator.config.conflicts import Agreement, Conflict, Feature, Place
+from simulator.config.hand_over import kv_of
 from simulator.config.layers import Path
 from simulator.config.scorers import routing_tables
 from simulator.config.words import show
 
 Fault = tuple[Path, str]
+
+
+class _Looker(NamedTuple):
+    """Table of the first policy that looks up tiers, and the keys with which it would not; may be empty."""
+
+    name: str
+    alternative: str
+
+
+def _looker(place: Place) -> _Looker | None:
+    for path, kind, parameters in lookers(place.cluster):
+        if kind.sees_tiers(parameters):
+            return _Looker(".".join(map(str, path)), " = ".join(kind.tier_keys) + " = 0" if kind.tier_keys else "")
+    return None
+
+
+def _why_no_scheduler(place: Place) -> str:
+    protocol, scheduler = has.protocol_of(place), place.engine.scheduler
+    if scheduler in (protocol.scheduler, *protocol.others):
+        return ""
+    with_these = '" and "'.join((protocol.scheduler, *protocol.others))
+    why = protocol.why_not.get(scheduler)
+    return f'it goes with scheduler "{with_these}"{f": {why}" if why else ""}'
+
+
+def _why_unseen(place: Place) -> str:
+    protocol, looker = has.protocol_of(place), _looker(place)
+    why = protocol.why_unseen or protocol.unseen_with.get(place.engine.scheduler, "")
+    unless = f" (unless {looker.alternative})" if looker.alternative else ""
+    return why and f"{looker.name} chooses by the content of tiers{unless}, but cannot see this one: {why}"
+
+
+def _why_unseen_groups(place: Place) -> str:
+    return "" if place.layer_groups.is_even else (
+        f"{_looker(place).name} chooses by the content of tiers: for layers with separate block tables it is known "
+        "only if blocks have one size and some layers have full attention")
+
+
+def _why_no_groups(place: Place) -> str:
+    unknown = [group.words for group in place.layer_groups.groups if group.kind not in has.protocol_of(place).kinds]
+    return unknown and (f"it is not built for layers that have a block table of their own for {unknown[0]}; "
+                        '"vllm_offload" knows windows and states')
+
+
+def _why_one_store(one: Place, two: Place) -> str:
+    shared = sorted({*_stores(one)} & {*_stores(two)})
+    return f'both share the store "{shared[0]}"' if shared else ""
+
+
+def _stores(place: Place) -> list[str]:
+    return has.protocol_of(place).stores(place.kv_tiers.parameters) if place.kv_tiers else []
+
+
+LOOKERS = Feature("routers that look at tiers", "cluster.routing", value=_looker,
+                  phrase="a router that looks at tiers")
+SEEN_GROUPS = Feature("layers of several kinds, and routers that look at tiers", "engine.kv_cache_groups",
+                      phrase="layers of several kinds and a router that looks at tiers",
+                      value=lambda place: _looker(place) and place.layer_groups)
+CONFLICTS = (
+    Conflict(has.TIER_PROTOCOL, has.SCHEDULER, _why_no_scheduler, "each protocol goes with the engine that has it"),
+    Conflict(has.versions_without("has_connectors"), has.VLLM_TIERS, "it has no connectors of KV tiers"),
+    Conflict(has.DRAFTS, has.VLLM_TIERS, "rules of tiers are not settled with drafts"),
+    Conflict(has.UNIT, has.VLLM_TIERS, "rules of tiers are not settled with hits inside blocks"),
+    Conflict(has.PIPELINE, has.VLLM_TIERS, "tiers are not supported with pipeline stages"),
+    Conflict(has.UNCACHED, has.KV_TIERS,
+             lambda place: has.protocol_of(place).why_cached.get(place.engine.scheduler, ""),
+             "tiers of BLIS and SGLang copy cached blocks alone"),
+    Conflict(Feature("BLIS without its faults", "engine.upstream_compat", True), has.KV_TIERS,
+             lambda place: has.protocol_of(place).why_compat, "no real engine reloads blocks as BLIS does"),
+    Conflict(has.MOVES, has.KV_TIERS, "the KV in a replica's tier does not follow a migrating request"),
+    Conflict(has.TIER_PROTOCOL, LOOKERS, _why_unseen, "the content of some protocols cannot be seen from outside"),
+    Conflict(has.TIER_PROTOCOL, has.LAYER_GROUPS, _why_no_groups, 'only "vllm_offload" is built for them'),
+    Conflict(has.KV_TIERS, SEEN_GROUPS, _why_unseen_groups,
+             "content is known only if blocks have one size and some layers have full attention"),
+    Agreement({"kv_tiers": lambda place: place.kv_tiers, "engine.block_size": lambda place: place.engine.block_size,
+               "model": lambda place: kv_of(place.model),
+               "topology.tensor_parallel": lambda place: place.topology.tensor_parallel}, _why_one_store,
+              "pools that share a store", "a store holds KV of one layout"),
+)
 
 
 def lookers(cluster) -> Iterator[tuple[Path, type, Any]]:
@@ -20,26 +102,8 @@ def lookers(cluster) -> Iterator[tuple[Path, type, Any]]:
             yield (*path, "scorers", i), registry.load("scorer", scorer.name), scorer.parameters
 
 
-def tier_faults(cluster, tiers: Mapping[Path, Any], engines: Mapping[Path, Any]) -> Iterator[Fault]:
-    """Refuse routers that look up absent tiers, and migration that leaves KV behind.
-
-    tiers : [kv_tiers] of the experiment, or of each pool, by its path; None: there is none.
-    engines : [engine] of the experiment, or of each pool, by the path of its tiers.
-    """
-    tiers = {path: tier for path, tier in tiers.items() if tier is not None}
-    if tiers and cluster.rescheduling is not None:
-        yield ("cluster", "rescheduling"), ("expected none with [kv_tiers]: the KV in a replica's tier does not "
-                                            "follow a migrating request")
-    for path, tier in tiers.items():
-        protocol = registry.load("kv_tier", tier.protocol)
-        why = protocol.why_unseen or protocol.unseen_with.get(engines[path].scheduler)
-        looker = _first_looker(cluster)
-        if why and looker:
-            yield (*path, "protocol"), (
-                f'expected another{looker.way}, found "{tier.protocol}": {looker.name} chooses by the content of '
-                f"tiers, but cannot see this one: {why}")
-    if tiers:
-        return
+def weight_faults(cluster) -> Iterator[Fault]:
+    """Refuse weights of the content of tiers in an experiment without tiers."""
     for path, kind, parameters in lookers(cluster):
         for field in msgspec.structs.fields(parameters) if kind.tier_keys else ():
             found = getattr(parameters, field.name)
@@ -47,30 +111,3 @@ def tier_faults(cluster, tiers: Mapping[Path, Any], engines: Mapping[Path, Any])
                 yield (*path, field.name), (
                     f"expected none without [kv_tiers], found {show(found)}: it weighs the content of tiers, and there "
                     "are none")
-
-
-def group_faults(cluster, pool, layers) -> Iterator[str]:
-    """Refuse a pool with a KV tier that a router needs to look up but cannot.
-
-    layers : LayerGroups of the pool, once they are known; None: its layers share one block table.
-    """
-    looker = _first_looker(cluster)
-    if looker and not (pool.kv_tiers is None or layers is None or layers.is_even):
-        yield (f"kv_tiers: expected none{looker.way}, since {looker.name} chooses by the content of tiers: for layers "
-               "with separate block tables it is known only if blocks have one size and some layers have full "
-               "attention")
-
-
-class _Looker(NamedTuple):
-    """name : of the first policy that looks up tiers. way : the alternative, for the message."""
-
-    name: str
-    way: str
-
-
-def _first_looker(cluster) -> _Looker | None:
-    for path, kind, parameters in lookers(cluster):
-        if kind.sees_tiers(parameters):
-            way = f", or {' = '.join(kind.tier_keys)} = 0" if kind.tier_keys else ""
-            return _Looker(".".join(map(str, path)), way)
-    return None

@@ -62,8 +62,8 @@ class ProfileCsv:
         wrong = [i for i, value in enumerate(values) if value is None or (value != value and not may_be_empty)
                  or (value < 0 and not may_be_negative)]
         if wrong:
-            wanted = "a finite number" if may_be_negative else "a finite number >= 0"
-            listed = [f'{self.path}:{self._lines[i]}: {column}: expected {wanted}, found "{cells[i][:60]}"'
+            expected = "a finite number" if may_be_negative else "a finite number >= 0"
+            listed = [f'{self.path}:{self._lines[i]}: {column}: expected {expected}, found "{cells[i][:60]}"'
                       for i in wrong[:MAX_LISTED]]
             rest = len(wrong) - len(listed)
             raise InputErrors(listed + [f"{self.path}: {column}: {rest} more faults like these"] * (rest > 0))
@@ -73,7 +73,7 @@ class ProfileCsv:
         """Return a column as it is written."""
         return self._cells(column)
 
-    def where(self, **wanted: float | bool | str) -> "ProfileCsv":
+    def where(self, **values: float | bool | str) -> "ProfileCsv":
         """Return the rows with the given values in the given columns.
 
         Raises
@@ -82,12 +82,12 @@ class ProfileCsv:
             No row has them: the first column that leaves none, and its values.
         """
         part = self
-        for column, value in wanted.items():
+        for column, value in values.items():
             kept = part._holding(column, value)
             if not any(kept):
                 found = list(dict.fromkeys(part._cells(column)))
                 more = ", ..." if len(found) > MAX_SHOWN else ""
-                so_far = ", ".join(f"{name} = {given}" for name, given in wanted.items() if name != column)
+                so_far = ", ".join(f"{name} = {given}" for name, given in values.items() if name != column)
                 raise InputErrors([f"{self.path}: {column}: no row holds {value}; found "
                                    f"{', '.join(found[:MAX_SHOWN])}{more} (wanted beside it: {so_far or 'nothing'})"])
             part = part.rows(kept)

@@ -2,25 +2,13 @@
 cimport cython
 from libc.stdint cimport int32_t, int64_t
 
-from simulator.core.arithmetic cimport pair_before
 from simulator.core.clock cimport NEVER_NS
-
-
-cdef struct Event:
-    int64_t time_ns         # when it happens, >= 0
-    int64_t order           # priority << 48 | sequence: settles equal times, no two events share one
-    int32_t kind            # the owner's enum
-    int32_t replica         # the replica of the event; the owner defines its meaning
-    int64_t payload         # an index, never an object; the owner defines its meaning
-
-
-cdef inline bint event_before(const Event* a, const Event* b) noexcept nogil:
-    return pair_before(a.time_ns, a.order, b.time_ns, b.order)
+from simulator.core.heap cimport Event
 
 
 @cython.final
 cdef class EventQueue:
-    cdef Event* _heap           # children of i: 4i + 1 .. 4i + 4; no event is before its parent
+    cdef Event* _heap
     cdef readonly int64_t size  # events in it
     cdef int64_t _room          # events that fit before it must grow
     cdef int64_t _sequence      # events pushed so far
@@ -44,9 +32,6 @@ cdef class EventQueue:
 
     # Forget every event and start the sequence again; keeps the memory.
     cdef void clear(self) noexcept nogil
-
-    cdef void _sift_down(self, const Event* event) noexcept nogil
-    cdef int _grow(self) except -1 nogil
 
     # Raise RuntimeError if an event is ordered before its parent.
     cpdef int check(self) except -1 nogil

@@ -1,12 +1,9 @@
 """In which iteration each decoding sequence ends."""
-from libc.stdint cimport int32_t
+from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 
 from simulator.core.errors cimport broken
-from simulator.core.memory cimport resize
-
-cdef enum:
-    FIRST_ROOM = 64
+from simulator.core.heap cimport Keyed, RowHeap, in_order, sift
 
 
 cdef class FinishHeap:
@@ -16,37 +13,37 @@ cdef class FinishHeap:
         cdef int32_t i
         for i in range(self._num_shelves):
             if i != self._at_hand:
-                free(self._shelves[i].heap)
+                free(self._shelves[i].entries)
         free(self._shelves)
-        free(self._heap)
+        free(self._heap.entries)
 
     cdef int divide(self, int32_t count) except -1:
-        self._shelves = <Shelf*>calloc(count, sizeof(Shelf))
+        self._shelves = <RowHeap*>calloc(count, sizeof(RowHeap))
         if self._shelves == NULL:
             raise MemoryError()
         self._num_shelves = count
         return 0
 
     cdef void turn_to(self, int32_t index) noexcept nogil:
-        cdef Shelf* shelf = &self._shelves[self._at_hand]
-        shelf.heap, shelf.size, shelf.room = self._heap, self.size, self._room
-        shelf = &self._shelves[index]
-        self._heap, self.size, self._room = shelf.heap, shelf.size, shelf.room
+        self._shelves[self._at_hand] = self._heap
+        self._heap = self._shelves[index]
         self._at_hand = index
 
-    cdef int32_t total_size(self) noexcept nogil:
-        cdef int32_t total = self.size, i
+    cdef int64_t total_size(self) noexcept nogil:
+        cdef int64_t total = self._heap.size
+        cdef int32_t i
         for i in range(self._num_shelves):
             total += self._shelves[i].size if i != self._at_hand else 0
         return total
 
-    cdef int32_t _find(self, int32_t slot) noexcept nogil:
-        cdef const Finish* heap = self._heap
-        cdef int32_t i = 0
-        while i + 4 <= self.size and not ((finish_slot(&heap[i]) == slot) | (finish_slot(&heap[i + 1]) == slot) |
-                                          (finish_slot(&heap[i + 2]) == slot) | (finish_slot(&heap[i + 3]) == slot)):
+    cdef int64_t _find(self, int32_t slot) noexcept nogil:
+        cdef const Keyed* heap = self._heap.entries
+        cdef int64_t i = 0
+        while i + 4 <= self._heap.size and not (
+                (finish_slot(&heap[i]) == slot) | (finish_slot(&heap[i + 1]) == slot) |
+                (finish_slot(&heap[i + 2]) == slot) | (finish_slot(&heap[i + 3]) == slot)):
             i += 4
-        while i < self.size:
+        while i < self._heap.size:
             if finish_slot(&heap[i]) == slot:
                 return i
             i += 1
@@ -64,54 +61,36 @@ cdef class FinishHeap:
         return missing
 
     cdef int _remove_here(self, int32_t slot) noexcept nogil:
-        cdef int32_t hole = self._find(slot)
+        cdef int64_t hole = self._find(slot)
         if hole < 0:
             return -1
-        self.size -= 1
-        if hole == self.size:
-            return 0
-        cdef Finish last = self._heap[self.size]
-        if finish_before(&last, &self._heap[hole]):
-            self._sift_up(hole, &last)
-        else:
-            self._sift_down(hole, &last)
+        self._heap.size -= 1
+        if hole < self._heap.size:
+            sift(self._heap.entries, NULL, self._heap.size, hole, self._heap.entries[self._heap.size])
         return 0
-
-    cdef bint contains(self, int32_t slot) noexcept nogil:
-        return self._find(slot) >= 0
 
     cdef void clear(self) noexcept nogil:
         cdef int32_t i
-        self.size = 0
+        self._heap.size = 0
         for i in range(self._num_shelves):
             self._shelves[i].size = 0
 
-    cdef int reserve(self, int32_t room) except -1 nogil:
-        if room <= self._room:
-            return 0
-        resize(&self._heap, room * sizeof(Finish))
-        self._room = room
-        return 0
-
-    cdef int _grow(self) except -1 nogil:
-        return self.reserve(max(<int32_t>FIRST_ROOM, 2 * self._room))
-
     cpdef int check(self) except -1 nogil:
-        cdef int32_t i
-        for i in range(self.size):
-            if i > 0 and finish_before(&self._heap[i], &self._heap[(i - 1) >> 2]):
-                return broken("FinishHeap: an entry stands before its parent")
-            if self._find(finish_slot(&self._heap[i])) != i:
+        cdef int64_t i
+        if not in_order(self._heap.entries, self._heap.size):
+            return broken("FinishHeap: an entry stands before its parent")
+        for i in range(self._heap.size):
+            if self._find(finish_slot(&self._heap.entries[i])) != i:
                 return broken("FinishHeap: a slot is in it twice")
         return 0
 
     # The face for tests and exploration.
 
     def __len__(self):
-        return self.size
+        return self._heap.size
 
     def __contains__(self, slot):
-        return self.contains(slot)
+        return self._find(slot) >= 0
 
     def push_slot(self, iteration, order, slot):
         """Add a slot that is not in it."""
@@ -119,13 +98,13 @@ cdef class FinishHeap:
 
     def pop_slot(self):
         """Remove and return the slot that ends first."""
-        if self.size == 0:
+        if self._heap.size == 0:
             raise IndexError("pop from an empty FinishHeap")
         return self.pop()
 
     def top(self):
         """Return (iteration, slot) of the slot that ends first."""
-        if self.size == 0:
+        if self._heap.size == 0:
             raise IndexError("top of an empty FinishHeap")
         return self.top_iteration(), self.top_slot()
 

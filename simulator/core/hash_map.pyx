@@ -84,16 +84,6 @@ cdef class HashMap:
             return broken("HashMap: size is not the number of keys")
         return 0
 
-    # The face for tests and exploration.
-
-    def __len__(self):
-        return self.size
-
-    @property
-    def num_slots(self):
-        """Return the size of the table: at least twice the number of keys; 1 before the first."""
-        return self._mask + 1
-
     def keys(self):
         """Return the keys, in no special order."""
         cdef uint64_t i
@@ -103,25 +93,3 @@ cdef class HashMap:
         """Return the values, in no special order."""
         cdef uint64_t i
         return [self._slots[i].value for i in range(self._mask + 1) if self._slots[i].value >= 0]
-
-    def get_value(self, key):
-        """Return the value of a key, -1 if it is absent."""
-        return self.get(key)
-
-    def put_value(self, key, value):
-        """Give a key a value >= 0."""
-        if value < 0:
-            raise ValueError(f"value must be >= 0, found {value}")
-        self.put(key, value)
-
-    def remove_key(self, key):
-        """Remove a key and return the value it had, -1 if it is absent."""
-        return self.remove(key)
-
-    def reserve_keys(self, num_keys):
-        """Make room for that many keys."""
-        self.reserve(num_keys)
-
-    def empty(self):
-        """Forget every key."""
-        self.clear()

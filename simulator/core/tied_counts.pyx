@@ -62,24 +62,3 @@ cdef class TiedCounts:
             if self._level[self._order[i]] != level - 1:
                 return broken("TiedCounts: an index stands among others of another count")
         return 0
-
-    # The face for tests and exploration.
-
-    def set_count(self, index, count):
-        """Give an index another count; None takes it out."""
-        if not 0 <= index < self.size or not 0 <= (count or 0) < MOST:
-            raise ValueError(f"index {index} of {self.size}, count {count}")
-        self.set(index, OUT if count is None else count)
-
-    def add_one(self, index):
-        """Count one more; nothing happens to an index that is out."""
-        self.increase(index)
-
-    def take_one(self, index):
-        """Count one less, if there is one."""
-        self.decrease(index)
-
-    def all_tied(self):
-        """Return (least count, indices that have it); (None, []): all are out."""
-        tied = [self.tied(k) for k in range(self.ties())]
-        return (self.get(tied[0]) if tied else None), tied

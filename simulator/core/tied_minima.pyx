@@ -40,19 +40,3 @@ cdef class TiedMinima:
             if self._node[i].key != min(left, right) or self._node[i].count != count:
                 return broken("TiedMinima: a node is not the minimum of its children, or miscounts")
         return 0
-
-    # The face for tests and exploration.
-
-    def set_key(self, index, key):
-        """Give an index another key."""
-        if not 0 <= index < self.size or key != key:
-            raise ValueError(f"index {index} of {self.size}, key {key}")
-        self.set(index, key)
-
-    def next_tied(self, index):
-        """Return the first index that has the least key from `index` on, going round."""
-        return self.tied_from(index)
-
-    def all_tied(self):
-        """Return (least key, indices that have it)."""
-        return self.least(), [self.tied(k) for k in range(self.ties())]

@@ -19,7 +19,7 @@ cdef class Acceptance:
     cdef int32_t* _profiles         # [row] profile of each request, selects its bounds; NULL: one profile for all
     cdef uint64_t _key              # of the random stream
     cdef uint64_t* _numbers         # [row] number that identifies a request wherever it is served; NULL: its row
-    cdef int32_t* steps             # [row] verify steps so far; of a member that strides: as of when it joined
+    cdef int32_t* steps             # [row] verify steps so far; of a multi-token member: as of when it joined
 
     # Return the random stream of a request: it depends on the request's number alone.
     cdef inline uint64_t stream(self, int32_t row) noexcept nogil:

@@ -45,7 +45,7 @@ def _widest_part(deployment: Deployment, reserve: MemoryReserve, mixer: str, net
     """
     model, ways = deployment.model, deployment.parallelism
     width = model.hidden_size
-    parts = [_alive(part.shard(ways.tensor_parallel), width) for part in dense_parts(model, mixer, network)]
+    parts = [part.shard(ways.tensor_parallel).inner_elements(width) for part in dense_parts(model, mixer, network)]
     if moe := moe_of(model, network):
         seen = 1 if _backend(deployment) else ways.token_ranks
         parts.append((2 * seen if seen > 1 else 1) * width)
@@ -54,11 +54,6 @@ def _widest_part(deployment: Deployment, reserve: MemoryReserve, mixer: str, net
             buffers = max((moe.expert.num_matrices - 1) * local, width) + local
             parts[-1] += moe.experts_per_token * ways.token_ranks * buffers / ways.expert_parallel
     return max(parts)
-
-
-def _alive(part, width: int) -> float:
-    is_network = hasattr(part, "intermediate_size")
-    return part.num_matrices * part.intermediate_size if is_network else part.matrix_parameters(width) / width
 
 
 def _workspace_bytes(deployment: Deployment, layers: range, tokens: int, reserve: MemoryReserve) -> float:

@@ -35,7 +35,7 @@ cdef struct BatchShape:                 # sums over the batch; kept incrementall
     int32_t pad_tokens                  # rows without a token that are computed, too, attention aside: padding to the
                                         # size of a CUDA graph
     int8_t graph                        # the Graph that executes it
-    # Work of engine features around the iteration, 0 without the feature: see simulator/latency/around.
+    # Work of engine features around the iteration, 0 without the feature: see simulator/latency/overheads.
     int32_t num_masks                   # rows of logits that a grammar restricts
     int32_t num_adapters                # LoRA adapters, each counted once
     int32_t largest_rank                # largest rank of the num_adapters adapters, where ranks are known

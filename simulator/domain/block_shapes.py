@@ -4,11 +4,9 @@ Source: vLLM 0.33, vllm/model_executor/layers/quantization/utils/fp8_utils.py (v
 layers, vllm/model_executor/layers/quantization/fp8.py (Fp8MoEMethod.create_weights) for experts. Projections to
 queries, keys and values that are one product are left out: vLLM lets them pass (its pull request 30836).
 """
-from collections.abc import Iterator
 from math import isqrt
 
 from simulator.domain.deployment import Deployment
-from simulator.domain.layer_spec import LatentAttention, Mlp, MultiHeadAttention
 
 
 def block_faults(deployment: Deployment) -> list[str]:
@@ -17,10 +15,10 @@ def block_faults(deployment: Deployment) -> list[str]:
     if block < 2 or ways.faults(model):
         return []
     faults = []
-    if deployment.quantization.scope == "linear":
+    if deployment.quantization.scope == "linear" and ways.tensor_parallel > 1:
         parts = [model.attention, model.windowed_attention, model.mlp, model.moe and model.moe.shared_expert]
         faults = [_fault(deployment, name, width, ways.tensor_parallel, block) for part in dict.fromkeys(parts) if part
-                  for name, width in _split_widths(part, ways.tensor_parallel) if width % block]
+                  for name, width in part.shard(ways.tensor_parallel).split_widths() if width % block]
     if model.moe and model.moe.intermediate_size % (ways.expert_cuts * block):
         width = model.moe.intermediate_size // ways.expert_cuts
         faults.append(_fault(deployment, "intermediate_size of an expert", width, ways.expert_cuts, block))
@@ -34,21 +32,6 @@ def block_edge(deployment: Deployment) -> int:
         return 0
     edge = isqrt(quantization.group_size)
     return edge if edge**2 == quantization.group_size else 0
-
-
-def _split_widths(part, ranks: int) -> Iterator[tuple[str, int]]:
-    """Yield the name and the width of each split dimension, in a rank's share of a part."""
-    if ranks == 1:
-        return
-    mine = part.shard(ranks)
-    if isinstance(part, Mlp):
-        yield "intermediate_size", mine.intermediate_size
-    elif isinstance(part, LatentAttention):
-        yield "queries", mine.num_heads * part.head_dim
-        yield "keys and values", mine.num_heads * (part.nope_head_dim + part.value_head_dim)
-        yield "attention's output", mine.num_heads * part.value_head_dim
-    elif isinstance(part, MultiHeadAttention):
-        yield "attention's output", mine.num_heads * part.value_dim
 
 
 def _fault(deployment: Deployment, name: str, width: int, parts: int, block: int) -> str:

@@ -5,6 +5,8 @@ no unit. The labels of codes are in `CODES`.
 """
 from typing import NamedTuple
 
+import numpy as np
+
 from simulator.domain import records
 
 
@@ -13,10 +15,23 @@ class Column(NamedTuple):
 
     unit: str           # "ns", "tokens", "blocks"; "": a count, a code or an index
     text: str           # meaning
+    merge: str = "last"     # value of a request with a prefill leg, see `folded`
 
 
 def _columns(**given: tuple[str, str]) -> dict[str, Column]:
     return {name: Column(*column) for name, column in given.items()}
+
+
+def folded(values: np.ndarray, num_requests: int, merge: str) -> np.ndarray:
+    """Return one value for each request, given further ones for prefill legs.
+
+    values : of each request; then of its prefill leg, if there are such.
+    merge : "sum" or "max" of the two legs, or "last": that of the decode leg.
+    """
+    own, legs = values[:num_requests], values[num_requests:]
+    if not len(legs) or merge == "last":
+        return own
+    return {"sum": np.add, "max": np.maximum}[merge](own, legs)
 
 
 REQUESTS = _columns(
@@ -57,9 +72,10 @@ REQUESTS = _columns(
     first_answer_ns=("ns", "its client saw the first token of the answer"),
     num_images=("", "images in its prompt; -1: not known"),
     image_tokens=("tokens", "prompt tokens that are images; -1: not known"),
-    encoded_tokens=("tokens", "image tokens encoded for it, again after a preemption; with [engine.encoder]"),
-    loaded_tokens=("tokens", "tokens of its text read from KV tiers, again after a preemption; with [kv_tiers]"),
-    stored_tokens=("tokens", "tokens of its text written to KV tiers for it; with [kv_tiers]"),
+    encoded_tokens=("tokens", "image tokens encoded for it, again after a preemption; with [engine.encoder]",
+                    "sum"),
+    loaded_tokens=("tokens", "tokens of its text read from KV tiers, again after a preemption; with [kv_tiers]", "sum"),
+    stored_tokens=("tokens", "tokens of its text written to KV tiers for it; with [kv_tiers]", "sum"),
     execution_ns=("ns", "duration: the stages of its batches executed; with output.vidur_csv"),
     preempted_ns=("ns", "duration: between the end of one stage of its batches and the start of the next: restarts, "
                   "hand-overs, busy stages; with output.vidur_csv"),

@@ -16,6 +16,7 @@ class LockStepRules(msgspec.Struct, frozen=True, kw_only=True):
     agrees_at_first : they agree after their first step, too.
     prefill_interval : while others decode, prompts are computed only in steps at this interval; 1: in all.
     hop_ns : latency of each message between front end, coordinator and ranks.
+    engines_start : the rank with the first request starts a wave, as in vLLM 0.33; else the front end does.
     pads_alike : where batches are padded to sizes of CUDA graphs, all ranks use one size.
     """
 
@@ -23,6 +24,7 @@ class LockStepRules(msgspec.Struct, frozen=True, kw_only=True):
     agrees_at_first: bool = True
     prefill_interval: int = 1
     hop_ns: int = 0
+    engines_start: bool = VERSIONS[NEWEST].engines_start_waves
     pads_alike: bool = True
 
 
@@ -58,4 +60,4 @@ class DataParallel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         interval = self.dp_sync_interval or behaviour.sync_interval
         return LockStepRules(sync_interval=interval, agrees_at_first=behaviour.agrees_at_first,
                              pads_alike=self.padding == "vllm", prefill_interval=self.prefill_schedule_interval,
-                             hop_ns=round(self.hop_us * 1e3))
+                             hop_ns=round(self.hop_us * 1e3), engines_start=behaviour.engines_start_waves)

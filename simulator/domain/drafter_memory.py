@@ -7,8 +7,7 @@ Source: vllm-project/vllm, vllm/model_executor/models/{llama_eagle,llama_eagle3,
 import msgspec
 
 from simulator.domain.deployment import Deployment
-from simulator.domain.kv_layout import kv_layout, token_bytes
-from simulator.domain.layer_spec import LatentAttention
+from simulator.domain.kv_layout import kv_layout
 from simulator.domain.rank_weights import dense_parts, layer_bytes, moe_of, rank_weights
 
 # Words of the output head of EAGLE-3: `draft_vocab_size` of the heads that are published for Llama-3.1-8B, Qwen3 and
@@ -49,9 +48,9 @@ def of_mtp_modules(deployment: Deployment) -> DrafterMemory:
     if not model.num_mtp_layers:
         raise ValueError(f"{model.name} has no MTP modules that its file knows of (num_mtp_layers)")
     beside = 2 * model.hidden_size**2 + 3 * model.norm_parameters
-    last = layer_bytes(deployment, model.num_layers - 1)
+    last, mixer = layer_bytes(deployment, model.num_layers - 1), deployment.mixer(model.layer_types[-1])
     return DrafterMemory(weights_bytes=model.num_mtp_layers * (last + beside * deployment.activation_bytes),
-                         kv_bytes_per_token=model.num_mtp_layers * _last_token_bytes(deployment))
+                         kv_bytes_per_token=model.num_mtp_layers * mixer.token_bytes(deployment.kv_cache_bytes))
 
 
 def of_head(deployment: Deployment, method: str) -> DrafterMemory:
@@ -63,16 +62,16 @@ def of_head(deployment: Deployment, method: str) -> DrafterMemory:
     """
     model, ways = deployment.model, deployment.parallelism
     width, kind = model.hidden_size, (model.layer_types[-1], model.feed_forward_types[-1])
-    parts = [part.shard(ways.tensor_parallel) for part in dense_parts(model, *kind)]
+    parts, mixer = [part.shard(ways.tensor_parallel) for part in dense_parts(model, *kind)], deployment.mixer(kind[0])
     count = sum(part.num_parameters(width) for part in parts) + model.norms_per_layer * model.norm_parameters
     if moe := moe_of(model, kind[1]):
         count += moe.experts_per_token * moe.expert.num_parameters(width) / ways.tensor_parallel
     count += STATES[method] * width**2
     if method == "eagle3":
         count += min(EAGLE3_VOCABULARY, model.vocab_size) * width / ways.tensor_parallel
-        count += _input_parameters(model.mixer(kind[0]).shard(ways.tensor_parallel), width)
+        count += mixer.input_parameters(width)
     return DrafterMemory(weights_bytes=count * deployment.activation_bytes,
-                         kv_bytes_per_token=_last_token_bytes(deployment))
+                         kv_bytes_per_token=mixer.token_bytes(deployment.kv_cache_bytes))
 
 
 def of_medusa_heads(deployment: Deployment, num_heads: int) -> DrafterMemory:
@@ -88,16 +87,3 @@ def medusa_head_bytes(deployment: Deployment) -> float:
     model, ranks = deployment.model, deployment.parallelism.tensor_parallel
     count = model.hidden_size**2 + model.hidden_size * model.vocab_size / ranks
     return count * deployment.activation_bytes
-
-
-def _last_token_bytes(deployment: Deployment) -> float:
-    model = deployment.model
-    return token_bytes(deployment, model.mixer(model.layer_types[-1]))
-
-
-def _input_parameters(attention, width: int) -> int:
-    """Return the weights of the projections of queries, keys and values, which read the hidden state."""
-    if isinstance(attention, LatentAttention):
-        return attention.replicated_parameters(width)
-    return width * (attention.num_heads * attention.head_dim
-                    + attention.num_kv_heads * (attention.head_dim + attention.value_dim))

@@ -164,9 +164,9 @@ def missing(kind: str, name: str, path: Path) -> str:
     name : as it was given. path : where that is.
     """
     close = near_file(path)
-    told = f"; did you mean {path.with_name(close)}?" if close else end_of(name, names(kind))
+    hint = f"; did you mean {path.with_name(close)}?" if close else end_of(name, names(kind))
     or_repository = ", nor a repository on the hub that is known" if kind == "model" and path.suffix != ".toml" else ""
-    return f'no file "{path}"{or_repository}{told}'
+    return f'no file "{path}"{or_repository}{hint}'
 
 
 def read_table(table: dict, struct: type, file: str | Path):

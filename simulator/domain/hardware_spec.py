@@ -5,7 +5,7 @@ import msgspec
 from msgspec import Meta
 
 from simulator.domain.dtypes import DTYPE_BITS
-from simulator.domain.layer_spec import Count, Positive
+from simulator.domain.layers.base import Count, Positive
 
 FASTEST = 1e18                                  # bound of every rate, which keeps infinity out
 Rate = Annotated[float, Meta(gt=0, le=FASTEST)]

@@ -4,7 +4,6 @@ import msgspec
 from simulator.domain.deployment import Deployment
 from simulator.domain.kv_groups import GroupPlan
 from simulator.domain.kv_layout import kv_layout
-from simulator.domain.layer_spec import LatentAttention
 
 
 class HostKv(msgspec.Struct, frozen=True, kw_only=True):
@@ -16,27 +15,20 @@ class HostKv(msgspec.Struct, frozen=True, kw_only=True):
     num_layers: int
 
 
-def host_kv(deployment: Deployment, block_size: int) -> HostKv:
+def host_kv(deployment: Deployment, block_size: int, groups: GroupPlan | None = None) -> HostKv:
     """Return the size of a deployment's KV blocks on its hosts.
 
-    The latent of multi-head latent attention is equal on all tensor-parallel ranks, and kept once. Source: vLLM
-    0.32.0, vllm/v1/kv_offload/cpu/spec.py, which does so on one node.
-    """
-    ways, model = deployment.parallelism, deployment.model
-    rank_bytes = kv_layout(deployment).bytes_per_token * block_size
-    copies = 1 if isinstance(model.attention, LatentAttention) else ways.tensor_parallel
-    return HostKv(block_bytes=rank_bytes * copies, rank_block_bytes=rank_bytes,
-                  link_bytes_per_s=deployment.accelerator.pcie_bytes_per_s, num_layers=model.num_layers)
-
-
-def host_kv_of_groups(deployment: Deployment, groups: GroupPlan) -> HostKv:
-    """Return the size of KV blocks on the hosts where layers are in groups.
-
     A block has a page for a layer of each group: one group owns the block, and uses the pages of its own layers.
+
+    groups : of layers with block tables of their own; None: all layers share one.
     """
-    ways, num_layers = deployment.parallelism, deployment.model.num_layers
-    rank_bytes = groups.block_bytes(range(num_layers))
-    return HostKv(block_bytes=rank_bytes * ways.tensor_parallel, rank_block_bytes=rank_bytes,
+    ranks, num_layers = deployment.parallelism.tensor_parallel, deployment.model.num_layers
+    if groups is None:
+        rank_bytes = kv_layout(deployment).bytes_per_token * block_size
+        ranks = 1 if deployment.model.attention.kv_is_whole else ranks
+    else:
+        rank_bytes = groups.block_bytes(range(num_layers))
+    return HostKv(block_bytes=rank_bytes * ranks, rank_block_bytes=rank_bytes,
                   link_bytes_per_s=deployment.accelerator.pcie_bytes_per_s, num_layers=num_layers)
 
 

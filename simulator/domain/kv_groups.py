@@ -8,7 +8,7 @@ import math
 import msgspec
 
 from simulator.domain.deployment import Deployment
-from simulator.domain.kv_layout import state_bytes, token_bytes
+from simulator.domain.kv_layout import page_bytes
 from simulator.domain.layer_groups import GroupRules, LayerGroup, LayerGroups, counted
 
 # Kinds with numbers of layers that differ by less than this factor have groups of the larger one, and one is padded;
@@ -37,7 +37,8 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     def moved_bytes(self, deployment: Deployment) -> tuple[float, ...]:
         """Return the bytes of a block of each group on all ranks, unpadded."""
-        return tuple(deployment.parallelism.tensor_parallel * _block_bytes(deployment, group, layers)
+        kinds, ranks = deployment.model.layer_types, deployment.parallelism.tensor_parallel
+        return tuple(ranks * sum(page_bytes(deployment, kinds[layer], group.block_size) for layer in layers)
                      for group, layers in zip(self.layers.groups, self.members, strict=True))
 
     def blocks_of_request(self, num_tokens: int, max_num_batched_tokens: int) -> int:
@@ -53,14 +54,6 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
         layers = counted(self.size, "layer")
         return [f"a block has pages of {self.page_bytes:.0f} bytes for {layers}, those of any group:",
                 *self.layers.explain(tuple(map(len, self.members)))]
-
-
-def _block_bytes(deployment: Deployment, group: LayerGroup, layers: tuple[int, ...]) -> float:
-    """Return the bytes of a block of a group on one rank, unpadded."""
-    if group.kind == "linear_attention":
-        return len(layers) * state_bytes(deployment)
-    model = deployment.model
-    return group.block_size * sum(token_bytes(deployment, model.mixer(model.layer_types[layer])) for layer in layers)
 
 
 def _blocks_of_request(group: LayerGroup, num_tokens: int, max_num_batched_tokens: int) -> int:
@@ -86,7 +79,9 @@ def plan_groups(deployment: Deployment, block_size: int, max_model_len: int,
         States of linear attention cannot share a block table with anything else.
     """
     model = deployment.model
-    kinds = {kind for kind in model.layer_types if kind != "feed_forward"}
+    layers_of = {kind: tuple(i for i, each in enumerate(model.layer_types) if each == kind)
+                 for kind in dict.fromkeys(model.layer_types) if kind != "feed_forward"}
+    kinds = layers_of.keys()
     if rules.is_disabled and "linear_attention" in kinds:
         raise ValueError(f"{model.name} has layers of linear attention, which cannot be kept as if they attended to "
                          "the whole context; vLLM refuses it too")
@@ -94,24 +89,22 @@ def plan_groups(deployment: Deployment, block_size: int, max_model_len: int,
         return None
     if "linear_attention" in kinds:
         block_size = _block_size(deployment, block_size)
-    layers_of = {kind: tuple(i for i, each in enumerate(model.layer_types) if each == kind)
-                 for kind in dict.fromkeys(model.layer_types) if kind != "feed_forward"}
-    pages = {kind: _page_bytes(deployment, kind, block_size) for kind in layers_of}
-    page_bytes = max(pages.values())
+    pages = {kind: page_bytes(deployment, kind, block_size) for kind in layers_of}
+    largest = max(pages.values())
     size = _group_size([len(layers) for layers in layers_of.values()])
     state_size = block_size if rules.enable_prefix_caching else max_model_len
     sliding, shared = model.sliding_attention, deployment.parallelism.decode_context_parallel
     groups, members = [], []
     for kind, layers in layers_of.items():
         count = -(-len(layers) // size)
-        stretched = _stretched(block_size, page_bytes, pages[kind])
-        groups += [LayerGroup(kind="chunked_attention" if kind == "sliding_attention" and sliding.chunked else kind,
+        stretched = _stretched(block_size, largest, pages[kind])
+        change = sliding if kind == "sliding_attention" else None
+        groups += [LayerGroup(kind=model.mixer(kind).group_kind(change), window=change.window if change else 0,
                               block_size=state_size if kind == "linear_attention" else stretched * shared,
-                              window=sliding.window if kind == "sliding_attention" else 0,
                               aligned=kind == "linear_attention" and rules.enable_prefix_caching)] * count
         members += [layers[i::count] for i in range(count)]
     return GroupPlan(
-        layers=rules.layers(tuple(groups), block_size, shared), members=tuple(members), page_bytes=page_bytes)
+        layers=rules.layers(tuple(groups), block_size, shared), members=tuple(members), page_bytes=largest)
 
 
 def _block_size(deployment: Deployment, block_size: int) -> int:
@@ -120,14 +113,8 @@ def _block_size(deployment: Deployment, block_size: int) -> int:
     The page of a state is padded to that of such a block.
     """
     multiple = max(block_size, KERNEL_BLOCK_TOKENS)
-    token = token_bytes(deployment, deployment.model.attention)
-    return max(block_size, multiple * math.ceil(state_bytes(deployment) / (multiple * token)))
-
-
-def _page_bytes(deployment: Deployment, kind: str, block_size: int) -> float:
-    if kind == "linear_attention":
-        return state_bytes(deployment)
-    return token_bytes(deployment, deployment.model.mixer(kind)) * block_size
+    block, state = page_bytes(deployment, "full_attention", multiple), page_bytes(deployment, "linear_attention", 0)
+    return max(block_size, multiple * math.ceil(state / block))
 
 
 def _stretched(block_size: int, page_bytes: float, own_bytes: float) -> int:

@@ -3,7 +3,6 @@ import msgspec
 
 from simulator.domain.deployment import Deployment
 from simulator.domain.kv_layout import kv_layout
-from simulator.domain.layer_spec import LatentAttention
 
 
 class KvLink(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,9 +45,8 @@ def kv_wire(source: Deployment, destination: Deployment) -> KvWire:
     vllm/distributed/kv_transfer/kv_connector/v1/nixl/tp_mapping.py; the factor as measured: 385,024 instead of 192,512
     bytes a token for Qwen3-235B at TP 8, Mooncake, docs/source/performance/sglang/sglang-benchmark-results-v1.md.
     """
-    layout, attention = kv_layout(destination), destination.model.attention
+    layout, heads = kv_layout(destination), destination.model.attention.num_kv_heads
     from_ranks, to_ranks = source.parallelism.tensor_parallel, destination.parallelism.tensor_parallel
-    heads = 1 if isinstance(attention, LatentAttention) else attention.num_kv_heads
     senders = from_ranks
     if from_ranks > to_ranks:
         senders = min(to_ranks * max(min(from_ranks, heads) // to_ranks, 1), from_ranks)

@@ -23,12 +23,15 @@ class LayerGroup(msgspec.Struct, frozen=True, kw_only=True):
     block_size : tokens of a block; of states that are not kept for others, the longest text.
     window : tokens of the window or chunk; 0: there is none.
     aligned : of linear attention, states are kept where blocks end (mamba_cache_mode "align"); else a sequence has one.
+    checkpoint : of aligned states: a kernel also writes the state where a block ends inside a chunk, that many tokens,
+        or a multiple, behind the beginning of the chunk; 0: it does not.
     """
 
     kind: Kind
     block_size: int
     window: int = 0
     aligned: bool = False
+    checkpoint: int = 0
 
     @property
     def is_endless(self) -> bool:
@@ -99,6 +102,12 @@ class LayerGroups(msgspec.Struct, frozen=True, kw_only=True):
     def has_states(self) -> bool:
         """Some layers keep a state of all text before, and no KV of each token."""
         return any(group.kind == "linear_attention" for group in self.groups)
+
+    @property
+    def checkpoint(self) -> int:
+        """Tokens that checkpoints of all states lie apart; 0: some layers with states write none inside a chunk."""
+        steps = [group.checkpoint for group in self.groups if group.kind == "linear_attention"]
+        return lcm(*steps) if steps else 0
 
     @property
     def is_even(self) -> bool:

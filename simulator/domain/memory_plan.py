@@ -154,13 +154,22 @@ def plan(deployment: Deployment, block_size: int, max_model_len: int, max_num_ba
     """
     limits = EngineLimits(block_size=block_size, max_model_len=max_model_len,
                           max_num_batched_tokens=max_num_batched_tokens, max_num_seqs=max_num_seqs, grouping=grouping)
-    return plan_within(deployment, limits, reserve)
+    return plan_within(deployment, limits, groups_of(deployment, limits), reserve)
 
 
-def plan_within(deployment: Deployment, limits: EngineLimits, reserve: MemoryReserve | None = None) -> MemoryPlan:
-    """Plan the memory of one replica as `plan` does, by the engine's settings."""
+def groups_of(deployment: Deployment, limits: EngineLimits) -> GroupPlan | None:
+    """Return the groups of layers; None: all layers share one block table."""
+    return limits.grouping and plan_groups(deployment, limits.block_size, limits.max_model_len, limits.grouping)
+
+
+def plan_within(deployment: Deployment, limits: EngineLimits, groups: GroupPlan | None,
+                reserve: MemoryReserve | None = None) -> MemoryPlan:
+    """Plan the memory of one replica by the settings of its engine.
+
+    groups : from `groups_of`.
+    """
     reserve = reserve or reserve_of(deployment.model)
-    result = _plan(deployment, limits, reserve)
+    result = _plan(deployment, limits, groups, reserve)
     if result.num_gpu_blocks < 1:
         raise DoesNotFit(_no_block(deployment, result) + _advice(deployment, limits, reserve))
     if result.request_bytes > result.kv_cache_bytes:
@@ -170,21 +179,21 @@ def plan_within(deployment: Deployment, limits: EngineLimits, reserve: MemoryRes
     return result
 
 
-def _plan(deployment: Deployment, limits: EngineLimits, reserve: MemoryReserve) -> MemoryPlan:
+def _plan(deployment: Deployment, limits: EngineLimits, groups: GroupPlan | None, reserve: MemoryReserve) -> MemoryPlan:
     """Return the plan of the fullest stage, whether it fits or not."""
     ways = deployment.parallelism
-    stages = [_stage(deployment, ways.layers_of_stage(deployment.model, stage), limits, reserve)
+    stages = [_stage(deployment, ways.layers_of_stage(deployment.model, stage), limits, groups, reserve)
               for stage in range(ways.pipeline_parallel)]
     return min(stages, key=lambda stage: stage.num_gpu_blocks)
 
 
-def _stage(deployment: Deployment, layers: range, limits: EngineLimits, reserve: MemoryReserve) -> MemoryPlan:
+def _stage(deployment: Deployment, layers: range, limits: EngineLimits, groups: GroupPlan | None,
+           reserve: MemoryReserve) -> MemoryPlan:
     ways, shared = deployment.parallelism, deployment.parallelism.decode_context_parallel
     weights, padding, kernel = _weights(deployment, layers, limits)
     layout, drafter = kv_layout(deployment, layers), NO_DRAFTER
     if limits.drafter is not None and layers.stop == deployment.model.num_layers:
         drafter = limits.drafter
-    groups = limits.grouping and plan_groups(deployment, limits.block_size, limits.max_model_len, limits.grouping)
     if groups is None:
         state = layout.state_bytes_per_sequence * limits.max_num_seqs
         block = (layout.bytes_per_token + drafter.kv_bytes_per_token) * limits.block_size
@@ -285,5 +294,5 @@ def _advice(deployment: Deployment, limits: EngineLimits, reserve: MemoryReserve
 
 
 def _fits(deployment: Deployment, limits: EngineLimits, reserve: MemoryReserve) -> bool:
-    result = _plan(deployment, limits, reserve)
+    result = _plan(deployment, limits, groups_of(deployment, limits), reserve)
     return result.num_gpu_blocks >= 1 and result.request_bytes <= result.kv_cache_bytes

@@ -7,20 +7,12 @@ from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
-from msgspec.structs import replace
 
 from simulator.domain.dtypes import DTYPE_BITS, WeightDtype
-from simulator.domain.layer_spec import (
-    MAX_LAYERS,
-    Attention,
-    Count,
-    LatentAttention,
-    LinearAttention,
-    Mlp,
-    Moe,
-    Part,
-    Positive,
-)
+from simulator.domain.layer_spec import Attention, LinearAttention
+from simulator.domain.layers.base import MAX_LAYERS, Count, Part, Positive
+from simulator.domain.layers.networks import Mlp, Moe
+from simulator.errors import InputErrors, KeyFault
 
 LAYER_LETTERS = {"F": "full_attention", "S": "sliding_attention", "L": "linear_attention", "-": "feed_forward"}
 
@@ -184,43 +176,19 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             return "dense"
         return "both" if self.dense_mlp_beside_moe else "moe"
 
-    @property
-    def num_full_attention_layers(self) -> int:
-        """Number of layers that keep the KV of the whole context."""
-        return self.layer_types.count("full_attention")
+    # Layers that keep the KV of the whole context, of the last `sliding_attention.window` tokens, or a fixed state.
+    num_full_attention_layers = property(lambda self: self.layer_types.count("full_attention"))
+    num_sliding_attention_layers = property(lambda self: self.layer_types.count("sliding_attention"))
+    num_linear_attention_layers = property(lambda self: self.layer_types.count("linear_attention"))
 
-    @property
-    def num_sliding_attention_layers(self) -> int:
-        """Layers that need only the last `sliding_attention.window` tokens."""
-        return self.layer_types.count("sliding_attention")
-
-    @property
-    def num_linear_attention_layers(self) -> int:
-        """Layers with a fixed state per sequence in place of a KV cache."""
-        return self.layer_types.count("linear_attention")
-
-    @property
-    def num_moe_layers(self) -> int:
-        """Layers with routed experts."""
-        return sum(kind in ("moe", "both") for kind in self.feed_forward_types)
-
-    @property
-    def num_dense_layers(self) -> int:
-        """Layers with the dense MLP and no experts."""
-        return self.feed_forward_types.count("dense")
+    # Layers with routed experts, and with the dense MLP alone.
+    num_moe_layers = property(lambda self: sum(kind in ("moe", "both") for kind in self.feed_forward_types))
+    num_dense_layers = property(lambda self: self.feed_forward_types.count("dense"))
 
     @property
     def windowed_attention(self) -> Attention:
         """The attention of sliding layers: [attention] as changed for them."""
-        change = self.sliding_attention
-        if change is None or isinstance(self.attention, LatentAttention):
-            return self.attention
-        return replace(
-            self.attention,
-            num_kv_heads=change.num_kv_heads or self.attention.num_kv_heads,
-            head_dim=change.head_dim or self.attention.head_dim,
-            key_is_value=change.key_is_value,
-            sinks=change.sinks or self.attention.sinks)
+        return self.attention.windowed(self.sliding_attention) if self.sliding_attention else self.attention
 
     def mixer(self, layer_type: str):
         """Return the part that mixes tokens in layers of this type, None for feed_forward."""
@@ -228,25 +196,34 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
                 "linear_attention": self.linear_attention, "feed_forward": None}[layer_type]
 
     @property
+    def attentions(self) -> list[tuple[Attention, int, int]]:
+        """Attention, number of layers and window (0: none), of full and sliding layers."""
+        window = self.sliding_attention.window if self.sliding_attention else 0
+        kinds = ((self.attention, self.num_full_attention_layers, 0),
+                 (self.windowed_attention, self.num_sliding_attention_layers, window))
+        return [kind for kind in kinds if kind[1]]
+
+    @property
+    def mixers(self) -> list[tuple]:
+        """Each token mixer and the number of its layers."""
+        linear = self.num_linear_attention_layers
+        return [kind[:2] for kind in self.attentions] + ([(self.linear_attention, linear)] if linear else [])
+
+    def refuse_unpriced(self, backend: str, priced: tuple[str, ...]) -> None:
+        """Raise InputErrors for token mixers with price keys that a latency backend lacks."""
+        if unknown := {mixer.kind: mixer.title for mixer, _ in self.mixers if mixer.price_key not in priced}:
+            raise InputErrors([KeyFault(f'latency.backend: "{backend}" has no price of {title}, kind = "{kind}", of '
+                                        f"{self.name}; it has prices of {', '.join(priced)}")
+                               for kind, title in unknown.items()])
+
+    @property
     def kv_elements_per_token(self) -> int:
         """Elements a token adds to all layers' KV caches while windows cover it."""
-        full, sliding = self.num_full_attention_layers, self.num_sliding_attention_layers
-        return full * self.attention.kv_elements_per_token + sliding * self.windowed_attention.kv_elements_per_token
+        return sum(layers * mixer.kv_elements_per_token for mixer, layers in self.mixers)
 
-    @property
-    def state_elements_per_sequence(self) -> int:
-        """Elements of recurrent state a sequence keeps in all linear-attention layers."""
-        return self.num_linear_attention_layers * self.linear_attention.state_elements if self.linear_attention else 0
-
-    @property
-    def norm_parameters(self) -> int:
-        """Weights of one norm over the hidden size."""
-        return self.hidden_size * (2 if self.norm_bias else 1)
-
-    @property
-    def embedding_parameters(self) -> int:
-        """Weights of the input embedding."""
-        return self.vocab_size * self.hidden_size
+    # Weights of one norm over the hidden size, and of the input embedding.
+    norm_parameters = property(lambda self: self.hidden_size * (2 if self.norm_bias else 1))
+    embedding_parameters = property(lambda self: self.vocab_size * self.hidden_size)
 
     @property
     def lm_head_parameters(self) -> int:
@@ -256,17 +233,17 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     def layer_parameters(self, layer: int) -> int:
         """Count the weights of one layer."""
-        return self._layers([layer], "num_parameters") + self.norms_per_layer * self.norm_parameters
+        return self._layers([layer]) + self.norms_per_layer * self.norm_parameters
 
-    def _layers(self, layers, of_moe: str, of_part: str = "num_parameters") -> int:
+    def _layers(self, layers) -> int:
         # One layer of each kind is counted once: models have few kinds and many layers.
         layer_types, feed_forward_types = self.layer_types, self.feed_forward_types
         kinds = Counter((layer_types[i], feed_forward_types[i]) for i in layers)
         total = 0
         for (layer_type, feed_forward_type), count in kinds.items():
             has_mlp, has_moe = feed_forward_type in ("dense", "both"), feed_forward_type in ("moe", "both")
-            parts = ((self.mixer(layer_type), of_part), (has_mlp and self.mlp, of_part), (has_moe and self.moe, of_moe))
-            total += count * sum(getattr(part, counter)(self.hidden_size) for part, counter in parts if part)
+            parts = self.mixer(layer_type), has_mlp and self.mlp, has_moe and self.moe
+            total += count * sum(part.num_parameters(self.hidden_size) for part in parts if part)
         return total
 
     @property
@@ -277,34 +254,10 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     @property
     def num_parameters(self) -> int:
         """Weights of the decoder, without vision tower and MTP modules."""
-        return self._norms_and_vocabulary + self._layers(range(self.num_layers), "num_parameters")
-
-    @property
-    def num_active_parameters(self) -> int:
-        """Weights that one token uses; the input embedding is counted whole."""
-        return self._norms_and_vocabulary + self._layers(range(self.num_layers), "active_parameters")
-
-    @property
-    def num_matrix_parameters(self) -> int:
-        """Weights of all projections in the layers, subject to quantisation."""
-        return self._layers(range(self.num_layers), "matrix_parameters", "matrix_parameters")
-
-    @property
-    def num_expert_parameters(self) -> int:
-        """Weights of the projections of all routed experts."""
-        if self.moe is None:
-            return 0
-        return self.num_moe_layers * self.moe.num_experts * self.moe.expert.matrix_parameters(self.hidden_size)
+        return self._norms_and_vocabulary + self._layers(range(self.num_layers))
 
     @property
     def mtp_parameters(self) -> int:
         """Weights of MTP modules: each a last layer, a 2-to-1 projection, 3 norms."""
         return self.num_mtp_layers * (
             self.layer_parameters(self.num_layers - 1) + 2 * self.hidden_size ** 2 + 3 * self.norm_parameters)
-
-    @property
-    def published_scope_parameters(self) -> int:
-        """Weights counted the way `published.parameters` counts them."""
-        extra = {"vision": self.vision_parameters, "mtp": self.mtp_parameters}
-        includes = self.published.includes if self.published else ()
-        return self.num_parameters + sum(extra[what] for what in includes)

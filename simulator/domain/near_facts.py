@@ -63,9 +63,9 @@ def _words(name: str) -> list[str]:
 def _are_kin(asked: list[str], other: list[str]) -> bool:
     """Return whether two names share the number that identifies a generation, such as "h100", "v3.1", "4090"."""
     own = [each for each in asked if not _COMMON.fullmatch(each)]
-    told = [each for each in own if _NUMBERED.fullmatch(each)] or own
+    numbered = [each for each in own if _NUMBERED.fullmatch(each)] or own
     return any(SequenceMatcher(None, one, two).ratio() >= ALIKE and _digits(one, two)
-               for one in told for two in other if not _COMMON.fullmatch(two))
+               for one in numbered for two in other if not _COMMON.fullmatch(two))
 
 
 def _digits(one: str, two: str) -> bool:

@@ -4,7 +4,6 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from simulator.domain.layer_spec import LatentAttention
 from simulator.domain.model_spec import ModelSpec
 
 Ways = Annotated[int, Meta(ge=1)]
@@ -80,13 +79,11 @@ class Parallelism(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             return [f"{found}, but {model.name} has no layers of full attention, whose KV could be shared"]
         if model.num_sliding_attention_layers:
             return [f"{found}, but {model.name} has layers with windows, which vLLM does not share"]
-        if getattr(attention, "indexer", None):
+        if attention.indexer:
             return [f"{found}, but {model.name} attends to the tokens that an indexer picks: on which ranks these lie "
                     "is not settled"]
         if tensor % degree:
             return [f"{found} does not divide tensor_parallel = {tensor}"]
-        if isinstance(attention, LatentAttention):
-            return []
         heads = attention.num_kv_heads
         if degree > tensor // heads:
             return [f"{found} is above tensor_parallel / KV heads = {tensor} / {heads} = {tensor // heads} of "

@@ -4,12 +4,19 @@ from collections import Counter
 import msgspec
 
 from simulator.domain.deployment import Deployment
-from simulator.domain.layer_spec import Moe
+from simulator.domain.layers.base import Product
+from simulator.domain.layers.networks import Moe
 from simulator.domain.model_spec import ModelSpec
 
 # vLLM pads the rows of embedding and output head to a multiple of 64 before it splits them over ranks
 # (DEFAULT_VOCAB_PADDING_SIZE in vllm/model_executor/layers/vocab_parallel_embedding.py).
 VOCAB_PADDING = 64
+
+
+def head_product(model: ModelSpec, tensor_parallel: int) -> Product:
+    """Return the output head's product, the vocabulary padded as vLLM does."""
+    rows = -(-model.vocab_size // VOCAB_PADDING) * VOCAB_PADDING / tensor_parallel
+    return Product("lm_head", rows, model.hidden_size, is_quantized=False)
 
 
 class RankWeights(msgspec.Struct, frozen=True, kw_only=True):

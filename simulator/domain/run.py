@@ -3,7 +3,6 @@ import msgspec
 import numpy as np
 
 from simulator.core.weighted_samples import WeightedSamples
-from simulator.domain.encoding import Encoding
 from simulator.domain.window import Window
 
 
@@ -41,15 +40,15 @@ class Run(msgspec.Struct):
         grammars, where any may; number of verify steps with 0, 1, 2, ... accepted drafts, at all replicas; None: there
         is no drafter.
     kv_tiers : structured array (levels,), `records.KV_TIER`, each level of each replica; None: there are no KV tiers.
-    tier_use : structured array (requests,), `records.TIER_USE`; None: there are no KV tiers.
-    encoded_tokens : int64 (requests,), embeddings that encoders computed for each; None: there are no encoders.
     executions : structured array (requests,), `records.EXECUTION`; None: they are not recorded.
-    encoding : domain.encoding.Encoding, results of encode pools; None: there are none.
     first_answer_ns : int64 (requests,), when the first token after each request's reasoning was seen, -1: there is
         none; None: no workload column marks reasoning. The results fill it in.
-    decisions : record of the routers' decisions; None: they were not recorded.
     limits : of each replica, why its scheduler rejects requests, as `Scheduler.limits` says, and why it drops them;
         empty: not reported.
+    parts : features of the experiment, assembly.parts.base.Part, which add to the results.
+    columns : further columns of /requests, recorded by replicas and operations: name -> array (requests,).
+    tables : tables of results.h5, recorded by operations: name -> structured array.
+    records : further facts that operations recorded for their part, by name.
     diagnosis : notes for a reader of the results, one sentence each: a livelock, for instance.
     """
 
@@ -74,11 +73,11 @@ class Run(msgspec.Struct):
     given_way: int | None = None
     kv_allocation_failures: int = 0
     speculation: dict | None = None
-    tier_use: np.ndarray | None = None
-    encoded_tokens: np.ndarray | None = None
     executions: np.ndarray | None = None
-    encoding: Encoding | None = None
     first_answer_ns: np.ndarray | None = None
-    decisions: dict | None = None
     limits: list[tuple] = []
+    parts: tuple = ()
+    columns: dict[str, np.ndarray] = {}
+    tables: dict[str, np.ndarray] = {}
+    records: dict[str, object] = {}
     diagnosis: list[str] = []

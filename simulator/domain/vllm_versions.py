@@ -31,8 +31,16 @@ class VllmBehaviour(NamedTuple):
     avoids_extra_step: bool             # with async_scheduling, no step is scheduled beyond a request's last token
     looks_ahead_at_admission: bool      # slots of drafts are reserved at admission, too
     pads_admissions: bool               # an admission of one token is padded with dummy drafts
+    goes_on_after_own_victim: bool      # by priority: a sequence that preempts itself takes no one's turn
+    counts_idle_adapters: bool          # adapters of running sequences without tokens in the batch count as used, too
+    holds_prompts_alone: bool           # prefill_schedule_interval also holds for an engine without ranks
+    passes_over_items: bool             # a request whose first item does not fit lets others overtake it
+    cuts_at_items: bool                 # disable_chunked_mm_input: a chunk that begins at an item waits for all of it
     # ---- KV cache, encoders
     appends_unhashed: bool              # freed blocks without a hash go to the tail of the free queue
+    caches_at_end: bool                 # with drafts blocks are hashed when an iteration ends, also of the last one
+    hashes_ahead: bool                  # with a drafter of the model a block's hash covers the next token, too
+    repeats_last_states: bool           # the last state of a prompt cannot be hit while its sequence holds it
     has_layer_groups: bool              # block tables by kind of layer, as modelled
     has_encoder: bool                   # an encoder cache by item, as modelled
     has_connectors: bool                # KV from elsewhere, as modelled
@@ -48,6 +56,7 @@ class VllmBehaviour(NamedTuple):
     agrees_at_first: bool               # ranks agree after the first step of a wave, too
     has_prefill_interval: bool          # prefill_schedule_interval
     router_sees_kv: bool                # the front end weighs KV usage and requests in flight, and its scan rotates
+    engines_start_waves: bool           # an engine starts a wave with its first request; front ends send no message
 
 
 # Keys that not each version has a flag for.
@@ -63,17 +72,29 @@ VERSIONS = {
         reserves_full_text=False,
         flags=frozenset(), adapts_threshold=False, cuts_lone_prompts=True, skips_long_prompts=True,
         mends_victims=False, avoids_extra_step=False, looks_ahead_at_admission=False, pads_admissions=False,
-        appends_unhashed=True, has_layer_groups=False, has_encoder=False, has_connectors=False, has_old_kernels=True,
+        goes_on_after_own_victim=False, counts_idle_adapters=False, holds_prompts_alone=False,
+        passes_over_items=False, cuts_at_items=False,
+        appends_unhashed=True, caches_at_end=False, hashes_ahead=False, repeats_last_states=False,
+        has_layer_groups=False, has_encoder=False, has_connectors=False, has_old_kernels=True,
         graph_mode="piecewise", graphs_count_drafts=False, largest_graph=512, largest_graph_newest=512, graph_step=8,
-        sync_interval=32, agrees_at_first=False, has_prefill_interval=False, router_sees_kv=False),
+        sync_interval=32, agrees_at_first=False, has_prefill_interval=False, router_sees_kv=False,
+        engines_start_waves=False),
     "0.32": VllmBehaviour(
         release="0.32.0", facts_of="", is_async_by_default=True, takes_async_stages=True,
         reserves_full_text=True,
         flags=FLAGS, adapts_threshold=True, cuts_lone_prompts=False, skips_long_prompts=False,
         mends_victims=True, avoids_extra_step=True, looks_ahead_at_admission=True, pads_admissions=True,
-        appends_unhashed=False, has_layer_groups=True, has_encoder=True, has_connectors=True, has_old_kernels=False,
+        goes_on_after_own_victim=False, counts_idle_adapters=False, holds_prompts_alone=False,
+        passes_over_items=False, cuts_at_items=False,
+        appends_unhashed=False, caches_at_end=False, hashes_ahead=False, repeats_last_states=True,
+        has_layer_groups=True, has_encoder=True, has_connectors=True, has_old_kernels=False,
         graph_mode="full_and_piecewise", graphs_count_drafts=True, largest_graph=512, largest_graph_newest=1024,
-        graph_step=16, sync_interval=16, agrees_at_first=True, has_prefill_interval=True, router_sees_kv=True)}
+        graph_step=16, sync_interval=16, agrees_at_first=True, has_prefill_interval=True, router_sees_kv=True,
+        engines_start_waves=False)}
+VERSIONS["0.33"] = VERSIONS["0.32"]._replace(
+    release="0.33.0", facts_of="0.32", goes_on_after_own_victim=True, counts_idle_adapters=True,
+    holds_prompts_alone=True, passes_over_items=True, cuts_at_items=True, caches_at_end=True, hashes_ahead=True,
+    repeats_last_states=False, engines_start_waves=True)
 NEWEST = "0.32"
 VllmVersion = Literal[tuple(VERSIONS)]
 

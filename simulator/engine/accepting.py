@@ -15,7 +15,7 @@ def new_acceptance(speculative, workload, seed: int) -> Acceptance | None:
         return None
     weights, count = speculative.weights, len(workload)
     key = int(RandomStreams(seed).generator("acceptance").integers(0, 2**64, dtype=np.uint64))
-    if speculative.tells_requests_apart:
+    if speculative.differs_by_request:
         return Acceptance(None, *_profiles(speculative, workload, seed, key))
     if weights is None:
         return Acceptance(speculative.acceptance, None, count, key)

@@ -12,13 +12,14 @@ from simulator.domain import records
 from simulator.domain.acceptance import Acceptance
 from simulator.engine.accepting import grammar_drafts_of, new_acceptance
 from simulator.engine.cluster import Cluster
-from simulator.engine.encoders.build import encoders_before
 from simulator.engine.fleet.fleet import Fleet
 from simulator.engine.fleet.live_view import LiveView
 from simulator.engine.gateway.gateway import Gateway
 from simulator.engine.hand_over.build import hand_over_between, new_transfers, with_prefill_legs
 from simulator.engine.hand_over.plan import Ways
 from simulator.engine.hand_over.tier import RemoteTier
+from simulator.engine.operations.base import Operation
+from simulator.engine.operations.python_calls import PythonCalls
 from simulator.engine.output.legs import LegBook
 from simulator.engine.output.recorder import Recorder
 from simulator.engine.plan import ClusterPlan, GatewayPlan, Hooks, Pool
@@ -32,7 +33,7 @@ from simulator.engine.sources.trace import Trace
 from simulator.kv.content import Content
 from simulator.kv.tiers.multi import MultiTier
 from simulator.routing.base import RoutingContext
-from simulator.scheduling.questions import KVPlan, ReplicaContext, SchedulerFacts
+from simulator.scheduling.contract import KVPlan, ReplicaContext, SchedulerFacts
 
 REQUESTS_BETWEEN_LOOKS = 1.5        # per replica; with at least that many, lagging replicas pay off
 INFER_TYPES = {"both": 0, "prefill": 1, "decode": 2}        # domain/replica_state.pxd
@@ -95,7 +96,7 @@ class ReplicaSetup(msgspec.Struct, frozen=True):
     legs: LegBook | None
 
 
-class PoolSeat(NamedTuple):
+class PoolEntry(NamedTuple):
     """Position of a place for a replica."""
 
     pool: int           # index of its pool
@@ -119,7 +120,7 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
         workload=workload, content=Content(legs, _prompts_return(plan)), recorder=hooks.recorder,
         observer=hooks.observer, monitor=hooks.monitor, departures=departures, gate=gates[0], plan=plan,
         horizon_ns=plan.horizon_ns,
-        journeys=_journeys(len(legs)) if plan.keeps_journeys or plan.hand_over or plan.encode else None,
+        journeys=_journeys(len(legs)) if plan.keeps_journeys or plan.hand_over else None,
         legs=LegBook(len(legs)) if plan.keeps_legs or plan.hand_over else None,
         tier_use=np.zeros(len(legs), records.TIER_USE) if any(pool.tier for pool in plan.pools) else None,
         encoded_tokens=_encoded_tokens(plan, len(legs)),
@@ -135,13 +136,13 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
     operations = []
     if plan.hand_over:
         gateways, hand_over = hand_over_between(
-            fleet, gateways, plan, [*_seats(plan.pools)], partial(_gateway, fleet=fleet, plan=plan, shared=shared))
+            fleet, gateways, plan, [*_entries(plan.pools)], partial(_gateway, fleet=fleet, plan=plan, shared=shared))
         operations.append(hand_over)
-    operations += encoders_before(gateways[:plan.num_models], fleet, plan)
-    operations += [make(fleet, gateways, plan) for make in plan.operations]
+    operations += _operations(fleet, gateways, plan)
     source = Trace(workload) if workload.script is None else Scripted(
         workload, hooks.recorder, gates[0].last_tokens)
-    coupled = plan.coupled or not source.is_fixed or bool(shared.stores) or any(pool.marches for pool in plan.pools)
+    coupled = (plan.coupled or not source.is_fixed or bool(shared.stores)
+               or any(pool.is_in_lock_step for pool in plan.pools))
     if coupled or operations or not all(gateway.is_blind for gateway in gateways):
         is_watched = coupled or operations or plan.tracer or hooks.observer
         fleet.couple(may_lag=not is_watched and all(
@@ -149,6 +150,13 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
     if plan.hand_over or not source.is_fixed:
         fleet.act_in_halves()
     return Cluster(fleet, gateways, gateway_of, operations, source, shared)
+
+
+def _operations(fleet: Fleet, gateways: list[Gateway], plan: ClusterPlan) -> list[Operation]:
+    """Return the operations of a plan; those that are written in Python are the last, as a single one."""
+    made = [make(fleet, gateways, plan) for make in plan.operations]
+    called = [each for each in made if not isinstance(each, Operation)]
+    return [each for each in made if isinstance(each, Operation)] + ([PythonCalls(fleet, called)] if called else [])
 
 
 def _open_front_ends(fleet: Fleet, plan: ClusterPlan) -> None:
@@ -172,13 +180,8 @@ def _delivery(pool: Pool, workload, recorder: Recorder, departures: Departures, 
 
 def _encoded_tokens(plan: ClusterPlan, num_requests: int) -> np.ndarray | None:
     """Return the array that counts embeddings of each request; None: no pool encodes."""
-    encodes = plan.encode is not None or any(pool.scheduler.facts(pool.parameters).encodes for pool in plan.pools)
+    encodes = plan.models_with_embeddings or any(pool.scheduler.facts(pool.parameters).encodes for pool in plan.pools)
     return np.zeros(num_requests, np.int64) if encodes else None
-
-
-def _fetches_items(pool: Pool, plan: ClusterPlan) -> bool:
-    """Return whether encoder replicas encode the items of the prompts that a pool computes."""
-    return plan.encode is not None and any(each.model == pool.model for each in plan.encode.pools)
 
 
 def _prepare(recorder: Recorder, plan: ClusterPlan, num_requests: int) -> None:
@@ -244,11 +247,11 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, workload, delivery:
             num_stages=pool.latency.num_stages, tier=tier,
             request_ids=workload.request_ids, labels=workload.labels, seed=plan.seed, items=workload.items,
             encoded_tokens=shared.encoded_tokens, grammar_drafts=new_grammar_drafts(),
-            fetches_items=_fetches_items(pool, plan), behind_server=pool.behind_server)
+            fetches_items=pool.model in plan.models_with_embeddings, behind_server=pool.behind_server)
         rank = Rank(index, _scheduler(pool, context), setup, (index - first) % pool.ranks)
         replicas.append(Replica(index, rank, pool.latency, setup))
-    if pool.marches:
-        _march(replicas, pool, facts, plan)
+    if pool.is_in_lock_step:
+        _join_lock_step(replicas, pool, facts, plan)
     return replicas
 
 
@@ -259,7 +262,7 @@ def _tier_of(pool: Pool, plan: ClusterPlan, shared: Shared):
     facts = pool.scheduler.facts(pool.parameters)
     polls = not facts.notices_when_forming and (
         plan.hand_over.notices_at_start or pool.tier is not None or facts.is_async)
-    if pool.marches and polls:
+    if pool.is_in_lock_step and polls:
         raise ValueError("ranks in lock step look for KV from other replicas at the end of a step, not while one "
                          "executes")
     ways = Ways(polls, reads=pool.role != "prefill" or plan.hand_over.either_leg,
@@ -272,7 +275,7 @@ def _tier_of(pool: Pool, plan: ClusterPlan, shared: Shared):
     return lambda workload: MultiTier(remote(workload.requests), pool.tier(workload), asks_both)
 
 
-def _march(replicas: list[Replica], pool: Pool, facts: SchedulerFacts, plan: ClusterPlan) -> None:
+def _join_lock_step(replicas: list[Replica], pool: Pool, facts: SchedulerFacts, plan: ClusterPlan) -> None:
     """Give each `pool.ranks` consecutive replicas of a pool one LockStep."""
     unsettled = {"pipeline stages": pool.latency.num_stages > 1,
                  "a KV tier": pool.tier is not None, "migration": plan.moves_requests,
@@ -342,21 +345,21 @@ def _gateway(index: int, model: str | None, fleet: Fleet, plan: ClusterPlan, sha
     """
     splits = model in plan.split_models
     idle = () if not splits or plan.hand_over.either_leg else ("prefill",) if index >= plan.num_models else ("decode",)
-    seats = [seat for seat in _seats(plan.pools)
-             if plan.pools[seat.pool].model == model and plan.pools[seat.pool].role not in idle]
-    view = LiveView(len(seats), [fleet.replicas[seat.replica] for seat in seats], shared,
+    entries = [entry for entry in _entries(plan.pools)
+               if plan.pools[entry.pool].model == model and plan.pools[entry.pool].role not in idle]
+    view = LiveView(len(entries), [fleet.replicas[entry.replica] for entry in entries], shared,
                     (front.snapshot_interval_ns, front.cache_delay_ns))
-    for i, seat in enumerate(seats):
-        account, pool = view.account_array[i], plan.pools[seat.pool]
-        account["pool"], account["node"], account["unit"] = seat.pool, seat.node, seat.unit
-        account["infer_type"], account["is_routable"] = INFER_TYPES[pool.role], seat.place < pool.replicas
+    for i, entry in enumerate(entries):
+        account, pool = view.account_array[i], plan.pools[entry.pool]
+        account["pool"], account["node"], account["unit"] = entry.pool, entry.node, entry.unit
+        account["infer_type"], account["is_routable"] = INFER_TYPES[pool.role], entry.place < pool.replicas
         view.state_array["max_batched_tokens"][i] = pool.scheduler.facts(pool.parameters).max_batched_tokens
     legs = fleet.workload.requests[len(shared.workload):] if splits and index < plan.num_models else None
     context = RoutingContext(view, shared.workload, shared.content, view.block_size, plan.seed,
                              _stream(index, model, plan), front.scorers, prefill_legs=legs)
     reports = None
     if router is None:
-        router, reports = _router(seats, context, fleet, plan, front)
+        router, reports = _router(entries, context, fleet, plan, front)
     if view.wants_caches:
         view.watch_caches()
     if view.wants_tiers:
@@ -371,26 +374,26 @@ def _gateway(index: int, model: str | None, fleet: Fleet, plan: ClusterPlan, sha
     gateway = Gateway(index, fleet, view, (admission, queue, router, tracer),
                       (front.admission_latency_ns, front.routing_latency_ns, front.retry_ns, front.patience_ns))
     if reports is not None:
-        fleet.seat(reports, index)
+        fleet.add_view(reports, index)
     return gateway
 
 
-def _router(seats: list[PoolSeat], context: RoutingContext, fleet: Fleet, plan: ClusterPlan, front: GatewayPlan):
+def _router(entries: list[PoolEntry], context: RoutingContext, fleet: Fleet, plan: ClusterPlan, front: GatewayPlan):
     """Return the router of a front, with data-parallel ranks two in a row, and the view of the second, or None."""
-    sizes = _choices(seats, plan.pools)
+    sizes = _choices(entries, plan.pools)
     if max(sizes) == 1:
         return front.router(front.router_parameters, context), None
     ranks = front.ranks
-    reports = LiveView(len(seats), [fleet.replicas[seat.replica] for seat in seats], fleet.shared,
+    reports = LiveView(len(entries), [fleet.replicas[entry.replica] for entry in entries], fleet.shared,
                        (ranks.snapshot_interval_ns, 0))
     return ranks.both((sizes, (front.router, front.router_parameters), (ranks.router, ranks.parameters), reports),
                       context), reports
 
 
-def _choices(seats: list[PoolSeat], pools: tuple[Pool, ...]) -> list[int]:
-    """Return how many ranks each choice of the first router leaves to the second, in order of seats."""
+def _choices(entries: list[PoolEntry], pools: tuple[Pool, ...]) -> list[int]:
+    """Return how many ranks each choice of the first router leaves to the second, in order of entries."""
     return [len(list(group)) for _, group in groupby(
-        seats, lambda seat: (seat.pool, seat.place // pools[seat.pool].ranks_per_choice))]
+        entries, lambda entry: (entry.pool, entry.place // pools[entry.pool].ranks_per_choice))]
 
 
 def _stream(index: int, model: str | None, plan: ClusterPlan) -> str:
@@ -399,13 +402,13 @@ def _stream(index: int, model: str | None, plan: ClusterPlan) -> str:
     return name if plan.num_models == 1 else f"{name} {model}"
 
 
-def _seats(pools: tuple[Pool, ...]) -> Iterator[PoolSeat]:
+def _entries(pools: tuple[Pool, ...]) -> Iterator[PoolEntry]:
     """Yield all places with their numbers; no two pools share a node, or a unit."""
     replica = node = unit = 0
     for number, pool in enumerate(pools):
         for place in range(pool.places):
             own_node = place // pool.replicas_per_node
-            yield PoolSeat(number, place, replica + place, node + own_node, unit + own_node // pool.nodes_per_unit)
+            yield PoolEntry(number, place, replica + place, node + own_node, unit + own_node // pool.nodes_per_unit)
         num_nodes = -(-pool.places // pool.replicas_per_node)
         replica, node = replica + pool.places, node + num_nodes
         unit += -(-num_nodes // pool.nodes_per_unit)

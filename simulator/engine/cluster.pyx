@@ -30,6 +30,7 @@ from itertools import zip_longest
 import numpy as np
 
 from simulator.domain import records
+from simulator.domain.columns import REQUESTS, folded
 from simulator.domain.run import Run
 from simulator.engine.diagnosis import describe_standstill, diagnose, diagnose_gateways, pool_cuts
 from simulator.engine.lanes import lanes_for, why_no_lanes
@@ -150,7 +151,7 @@ cdef class Cluster:
 
     def _delays_queue(self):
         return bool(self.fleet.front_ends) or any(
-            self.fleet.seats[i].queue_base_ns > 0 or self.fleet.seats[i].queue_token_ns > 0
+            self.fleet.entries[i].queue_base_ns > 0 or self.fleet.entries[i].queue_token_ns > 0
             for i in range(self.fleet.num_replicas))
 
     def stop(self):
@@ -191,10 +192,12 @@ cdef class Cluster:
                   kv_allocation_failures=sum(
                       replica.scheduler.allocation_failures() for replica in self.replicas),
                   executions=self._recorder.executions and self._recorder.executions.table,
-                  tier_use=self._tier_use, encoded_tokens=self._encoded_tokens,
-                  limits=self._limits())
+                  columns=self._columns(), limits=self._limits(), parts=self._plan.parts)
         for operation in self.operations:
             operation.report(run)
+        described = REQUESTS | {name: column for part in run.parts for name, column in part.columns.items()}
+        run.columns = {name: folded(values, len(self.workload), described[name].merge)
+                       for name, values in run.columns.items()}
         return run
 
     def _forget_behind_horizon(self):
@@ -474,7 +477,7 @@ cdef class Cluster:
         while not self._stopped:
             first_ns = NEVER_NS
             for index in range(self.fleet.num_replicas):
-                first_ns = min(first_ns, (<Replica>self.fleet.seats[index].replica).wake_ns)
+                first_ns = min(first_ns, (<Replica>self.fleet.entries[index].replica).wake_ns)
             if first_ns >= end_ns or first_ns == NEVER_NS:
                 break
             before = self._recorder.iterations
@@ -494,14 +497,14 @@ cdef class Cluster:
         if self._recorder.wants_iterations:
             self._advance_all(now_ns)
             for index in range(self.fleet.num_replicas):
-                open_ns = min(open_ns, (<Replica>self.fleet.seats[index].replica).first_open_ns())
+                open_ns = min(open_ns, (<Replica>self.fleet.entries[index].replica).first_open_ns())
         with gil:
             if self._recorder.wants_iterations:
                 self._recorder.flush(open_ns, self.fleet.num_replicas == 1)
             if self._monitor is not None and self._monitor(now_ns, self._recorder.finished):
                 self._stopped = True
         for index in range(self.fleet.num_replicas):
-            if (<Replica>self.fleet.seats[index].replica).rank.is_livelocked:
+            if (<Replica>self.fleet.entries[index].replica).rank.is_livelocked:
                 self._stopped = True
         self._next_poll = self._recorder.iterations + self._poll_iterations
         return 0
@@ -552,6 +555,12 @@ cdef class Cluster:
             for name, value in ({"replica": index} | row).items():
                 table[i][name] = value
         return table
+
+    def _columns(self):
+        """Return the columns of /requests that replicas filled in, with values for prefill legs."""
+        names = () if self._tier_use is None else self._tier_use.dtype.names
+        encoded = {} if self._encoded_tokens is None else {"encoded_tokens": self._encoded_tokens}
+        return {name: self._tier_use[name] for name in names} | encoded
 
     def _adapters(self):
         """Return how often LoRA adapters were loaded, by all replicas; None: no scheduler tracks them."""

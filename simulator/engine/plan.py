@@ -65,7 +65,7 @@ class Pool(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
     @property
-    def marches(self) -> bool:
+    def is_in_lock_step(self) -> bool:
         """Whether some of the replicas are in lock step."""
         return self.ranks > 1 and self.lock_step is not None
 
@@ -148,8 +148,9 @@ class ClusterPlan(msgspec.Struct, frozen=True):
     moves_requests : an operation moves requests between replicas.
     hand_over : simulator.engine.hand_over.plan.HandOverPlan, for disaggregated prefill and decode; None: each replica
         serves whole requests.
-    encode : simulator.engine.encoders.plan.EncodePlan, replicas besides `pools` that encode items before requests are
-        routed; None: items are encoded where prompts are computed, if anywhere.
+    parts : features of the experiment, assembly.parts.base.Part; the engine passes them on to the Run.
+    models_with_embeddings : models with items that are encoded before requests are routed, by an operation; items of
+        other models are encoded where prompts are computed, if anywhere.
     """
 
     pools: tuple[Pool, ...]
@@ -170,7 +171,8 @@ class ClusterPlan(msgspec.Struct, frozen=True):
     adds_up: bool = False
     moves_requests: bool = False
     hand_over: Any = None
-    encode: Any = None
+    models_with_embeddings: frozenset = frozenset()
+    parts: tuple = ()
 
     @property
     def models(self) -> list[str | None]:

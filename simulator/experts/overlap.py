@@ -12,12 +12,6 @@ no published check. Weights are read twice, as c(T/2) > c(T)/2 where they are wh
 from simulator.domain.experts import Dbo
 
 
-def overlapped_ns(half_compute_ns: float, half_exchange_ns: float, layers: int, dbo: Dbo) -> float:
-    """Return the time of all layers, given the times of half a batch."""
-    slowed_ns = half_compute_ns * dbo.num_sms / (dbo.num_sms - dbo.comm_sms)
-    return 2 * max(slowed_ns, half_exchange_ns) + (half_compute_ns + half_exchange_ns) / layers
-
-
 def is_split(fewest_tokens: int, has_prompts: bool, dbo: Dbo, padded_tokens: int | None = None) -> bool:
     """Return whether a batch is split.
 

@@ -39,11 +39,6 @@ def of_slots(slots: np.ndarray, values: np.ndarray) -> np.ndarray:
     return np.take_along_axis(each, slots, axis=1)
 
 
-def of_ranks(slots: np.ndarray, values: np.ndarray, ranks: int) -> np.ndarray:
-    """Return the shares by rank, (layers, ranks)."""
-    return of_slots(slots, values).reshape(len(slots), ranks, -1).sum(axis=2)
-
-
 def num_moved(before: np.ndarray, after: np.ndarray, ranks: int) -> np.ndarray:
     """Return how many experts, of all layers, each rank gets that it did not hold."""
     moved = np.zeros(ranks, dtype=int)

@@ -33,16 +33,16 @@ class ExpertPricing(msgspec.Struct, frozen=True, kw_only=True):
 
     def warnings(self, deployment: Deployment, name: str) -> list[str]:
         """Return the assumptions made; `name` : of the backend."""
-        told = []
+        notes = []
         if deployment.experts.popularity.distribution != "uniform" or deployment.parallelism.expert_parallel > 1:
-            told.append(f"{name}: experts: imbalance is expected from popularity, placement and the noise of a "
-                        "multinomial by a formula of our own, which no published measurement checks")
+            notes.append(f"{name}: experts: imbalance is expected from popularity, placement and the noise of a "
+                         "multinomial by a formula of our own, which no published measurement checks")
         if deployment.experts.eplb is not None and deployment.model.moe.num_groups > 1:
-            told += [f"{name}: experts: {note}" for note in _group_notes(deployment)]
+            notes += [f"{name}: experts: {note}" for note in _group_notes(deployment)]
         if self.dbo.enabled:
-            told.append(f"{name}: experts: two-batch overlap takes what a formula of our own says, which no published "
-                        "measurement checks")
-        return told
+            notes.append(f"{name}: experts: two-batch overlap takes what a formula of our own says, which no published "
+                         "measurement checks")
+        return notes
 
 
 def _group_notes(deployment: Deployment) -> list[str]:
@@ -126,9 +126,9 @@ def exchange_notes(deployment: Deployment, backend: str) -> list[str]:
     ranks = ways.expert_ranks
     if backend == GATHER or ways.token_ranks == 1:
         return []
-    told = [f"experts: dispatch and combine are DeepEP's published times on H800, its bytes over links of "
-            f"{links.scaleup_bytes_per_ns:g} and {links.scaleout_bytes_per_ns:g} GB/s instead of 200 and 50"]
+    notes = [f"experts: dispatch and combine are DeepEP's published times on H800, its bytes over links of "
+             f"{links.scaleup_bytes_per_ns:g} and {links.scaleout_bytes_per_ns:g} GB/s instead of 200 and 50"]
     if is_beyond(backend, ranks, links):
-        told.append(f"experts: {backend} over {ranks} ranks in domains of {links.domain_size} was not published: the "
-                    "nearest number of ranks speaks")
-    return told
+        notes.append(f"experts: {backend} over {ranks} ranks in domains of {links.domain_size} was not published: the "
+                     "nearest number of ranks speaks")
+    return notes

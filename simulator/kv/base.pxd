@@ -9,8 +9,8 @@ A sequence is identified by its slot, a small index from its scheduler. Sequence
 may join the *bulk-decode cohort*: `step_*` takes the blocks of all members at once, and costs time only when a block is
 due. A member needs a block when the iteration's number is congruent to its *phase* modulo block_size. With several
 cohorts (`groups` in names) `turn_to` selects the one that all functions use. Members of a multi-token cohort
-(speculative decoding, scheduling/strides) do not join here: the blocks that they will need are added by `expect`, with
-another number of phases.
+(speculative decoding, scheduling/multi_token_cohort) do not join here: the blocks that they will need are added by
+`expect`, with another number of phases.
 """
 from libc.stdint cimport int32_t, int64_t
 cimport cython
@@ -33,6 +33,7 @@ cdef class KVCache:
     cdef readonly bint tracks_identity      # this is a BlockPool
     cdef readonly bint caches               # it has a prefix cache
     cdef readonly Fences fences             # blocks that a tier still reads; None: there are no fences
+    cdef readonly int32_t hashes_ahead      # the hash of a block covers that many tokens behind it
     cdef readonly bint finds_outputs        # blocks that decoding fills enter the prefix cache, for other requests
     cdef readonly bint is_hybrid            # this is a HybridKV: functions marked `Hybrid` have an effect
     cdef readonly int32_t chunk_alignment   # Hybrid: prompts are computed in chunks that end at multiples of that many
@@ -85,7 +86,7 @@ cdef class KVCache:
         self._due[phase] = 0
 
     # May the sequence join a multi-token cohort? Only if no other request can find blocks that it takes from now on.
-    cdef bint may_stride(self, int32_t slot) noexcept nogil
+    cdef bint may_join_multi_token(self, int32_t slot) noexcept nogil
 
     # Make room for slots 0 .. num_slots - 1.
     cdef int reserve_slots(self, int32_t num_slots) except -1 nogil

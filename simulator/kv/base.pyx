@@ -54,7 +54,7 @@ cdef class KVCache:
         self.num_phases = num_phases
         return KVCache.reserve_groups(self, 1)
 
-    cdef bint may_stride(self, int32_t slot) noexcept nogil:
+    cdef bint may_join_multi_token(self, int32_t slot) noexcept nogil:
         return False
 
     cdef void turn_to(self, int32_t group) noexcept nogil:

@@ -69,9 +69,9 @@ cdef class BlockPool(KVCache):
         return 0
 
     cdef int _grow_records(self, int32_t count) except -1 nogil:
-        cdef int64_t wanted = max(max(2 * <int64_t>self._num_records, <int64_t>self._unused + count + 1),
+        cdef int64_t needed = max(max(2 * <int64_t>self._num_records, <int64_t>self._unused + count + 1),
                                   <int64_t>FIRST_RECORDS)
-        cdef int32_t before = self._num_records, after = <int32_t>min(wanted, <int64_t>self.num_blocks + 1)
+        cdef int32_t before = self._num_records, after = <int32_t>min(needed, <int64_t>self.num_blocks + 1)
         cdef int32_t last = before - 1, following, block    # the old last record; its successor in the queue
         cdef Block* blocks
         resize(&self._blocks, after * sizeof(Block))

@@ -88,6 +88,10 @@ cdef class Content:
     # Move the cursor over the next `num_tokens` tokens of a request's text and return its hash, never 0.
     cdef uint64_t advance(self, int32_t row, int32_t num_tokens, Cursor* cursor) noexcept nogil
 
+    # Move it over the next block; hashes cover `ahead` tokens behind their blocks, too, the cursor is as far ahead.
+    cdef inline uint64_t next_hash(self, int32_t row, int32_t block_size, int32_t ahead, Cursor* cursor) noexcept nogil:
+        return self.advance(row, block_size + (ahead if cursor.hash == 0 else 0), cursor)
+
     # Hashes and number of the whole blocks in the first segment of a prompt. Valid until the next call.
     cdef const uint64_t* first_hashes(self, int32_t row, int32_t block_size, int32_t* count) except? NULL nogil
 

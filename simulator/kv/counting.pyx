@@ -30,7 +30,7 @@ cdef class CountingKV(KVCache):
         self._owned[slot] = 0
         return 0
 
-    cdef bint may_stride(self, int32_t slot) noexcept nogil:
+    cdef bint may_join_multi_token(self, int32_t slot) noexcept nogil:
         return True
 
     cdef void settle(self, int32_t slot, int64_t num_computed) noexcept nogil:

@@ -27,6 +27,7 @@ cdef class EncoderCache:
     cdef readonly int64_t budget            # embeddings that the batch being formed may still encode
     cdef readonly int64_t batch_tokens      # embeddings that the batch being formed encodes
     cdef bint _keeps_whole                  # disable_chunked_mm_input: a chunk does not end inside of an item
+    cdef bint _waits_at_items               # then a chunk that begins at an item waits for all of it, as in vLLM 0.33
     cdef bint _fetches                      # another replica encodes: missing items are fetched, not computed
     cdef const int64_t* _begins             # [requests + 1] index of a request's first item; borrowed from Items, like
     cdef const Item* _items

@@ -25,10 +25,11 @@ cdef class EncoderCache:
     keeps_whole : vLLM's disable_chunked_mm_input.
     encoded_tokens : int64 (requests,), counts the embeddings encoded for each request; None: not counted.
     fetches : another replica encodes, see encoder_cache.pxd.
+    waits_at_items : with keeps_whole, a chunk that begins at an item waits until it holds all of it.
     """
 
     def __init__(self, items, int64_t limit, int64_t size, bint keeps_whole=False, encoded_tokens=None,
-                 bint fetches=False):
+                 bint fetches=False, bint waits_at_items=False):
         cdef int64_t[::1] counts
         cdef const int64_t[::1] begins = items.begins
         cdef const Item[::1] table = items.table
@@ -41,7 +42,7 @@ cdef class EncoderCache:
         self._items = &table[0] if len(items.table) else NULL
         self.limit, self.size = max(limit, largest), max(size, largest)
         self.free = self.reclaimable = self.size
-        self._keeps_whole, self._fetches = keeps_whole, fetches
+        self._keeps_whole, self._fetches, self._waits_at_items = keeps_whole, fetches, waits_at_items
         self._links, self._unused = IndexLinks(), new_list()
         self._links.grow(items.num_contents)
         self._num_contents, self._num_items = items.num_contents, len(items.table)
@@ -68,7 +69,7 @@ cdef class EncoderCache:
                 continue
             if item.offset >= computed + tokens:
                 break
-            if self._keeps_whole and computed < item.offset and (
+            if self._keeps_whole and computed < item.offset + self._waits_at_items and (
                     computed + tokens < <int64_t>item.offset + item.tokens):
                 return item.offset - computed
             if self._is_planned(item.content):

@@ -13,6 +13,7 @@ cdef class PagedKV(BlockPool):
     cdef PrefixCache _prefixes  # of public text
     cdef ReturningBlocks _returning     # private blocks of preempted requests
     cdef bint _append_unhashed  # vLLM 0.10: blocks without a hash go to the back of the free queue too
+    cdef int32_t _shared_blocks(self, int32_t row) noexcept nogil
     cdef bint _drops_last_hit   # as EAGLE has it: the last block found is computed again
     cdef Members _members       # bulk-decode cohort by the phase in which a member needs a block
     cdef int32_t _due_member    # slot: the next member that step_before gives a block; -1: none

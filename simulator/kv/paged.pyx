@@ -30,16 +30,18 @@ cdef class PagedKV(BlockPool):
     content : the texts of the requests.
     enable_prefix_caching : full blocks are cached.
     append_unhashed : vLLM 0.10: freed blocks without a hash go to the back of the free queue like the others.
+    hashes_ahead : tokens behind a block that its hash covers.
     drops_last_hit : a drafter needs the model's output for the last block found, which is thus computed again.
     """
 
     def __cinit__(self, int32_t num_blocks, int32_t block_size, Content content, bint enable_prefix_caching=True,
-                  bint append_unhashed=False, bint drops_last_hit=False):
+                  bint append_unhashed=False, bint drops_last_hit=False, int32_t hashes_ahead=0):
         self._append_unhashed, self._drops_last_hit = append_unhashed, drops_last_hit
         self.caches = enable_prefix_caching
         self.finds_outputs = enable_prefix_caching and content.has_public_outputs
         self._returning = ReturningBlocks()
         self._prefixes = PrefixCache()
+        self.hashes_ahead = self._prefixes.ahead = hashes_ahead
         self._members = Members(block_size)
 
     cdef int reserve_groups(self, int32_t count) except -1:
@@ -71,7 +73,7 @@ cdef class PagedKV(BlockPool):
             return 0
         if most > self._room_hits:
             self._grow_hits(most)
-        num_public = min(self._content.public_tokens(row) // self.block_size, most)
+        num_public = min(self._shared_blocks(row), most)
         if num_public > 0:
             found = self._prefixes.find_text(self._content, row, self.block_size, num_public, self._hits,
                                              &self._hits_cursor)
@@ -81,12 +83,15 @@ cdef class PagedKV(BlockPool):
             self._free_hits += self._blocks[self._hits[i]].references == 0
         return found
 
+    cdef int32_t _shared_blocks(self, int32_t row) noexcept nogil:
+        return max(self._content.public_tokens(row) - self.hashes_ahead, 0) // self.block_size
+
     cdef int32_t most_hits(self, int32_t row, int32_t num_tokens) noexcept nogil:
         cdef int32_t most = (num_tokens - 1) // self.block_size
         if not self._caching:
             return 0
         if not self._content.has_been_preempted(row):
-            most = min(most, self._content.public_tokens(row) // self.block_size)
+            most = min(most, self._shared_blocks(row))
         return max(most - self._drops_last_hit, 0)
 
     cdef int cache(self, int32_t slot, int64_t known_tokens) except -1 nogil:
@@ -120,7 +125,7 @@ cdef class PagedKV(BlockPool):
         if owned == 0:
             table.row = row
             table.num_hashed = hits
-            table.num_public = self._content.public_tokens(row) // self.block_size
+            table.num_public = self._shared_blocks(row)
             if hits > 0:
                 table.cursor = self._hits_cursor
                 memcpy(table.blocks, self._hits, hits * sizeof(int32_t))

@@ -25,6 +25,7 @@ cdef class PrefixCache:
     cdef Block* blocks          # borrowed from the pool: all its records
     cdef int32_t* _buckets      # low bits of the hash -> first block of a chain; 0: none
     cdef bint drops_hashes      # of several blocks with one hash the last is found, and none once one is reused
+    cdef int32_t ahead          # tokens behind a block that its hash covers
     cdef CacheLog log           # hashes that enter and leave; None: there is no follower
     cdef uint64_t _mask         # number of buckets - 1; at least as many buckets as blocks
 

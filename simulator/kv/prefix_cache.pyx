@@ -82,7 +82,7 @@ cdef class PrefixCache:
         cdef const uint64_t* first = content.first_hashes(row, block_size, &num_first)
         cdef Cursor ahead
         memset(cursor, 0, sizeof(Cursor))
-        num_first = min(num_first, count)
+        num_first = min(num_first, count) if self.ahead == 0 else 0
         while i < num_first:
             found[i] = self.find(first[i])
             if found[i] == 0:
@@ -94,7 +94,7 @@ cdef class PrefixCache:
             return i
         ahead = cursor[0]
         while i < count:
-            found[i] = self.find(content.advance(row, block_size, &ahead))
+            found[i] = self.find(content.next_hash(row, block_size, self.ahead, &ahead))
             if found[i] == 0:
                 break
             cursor[0] = ahead
@@ -105,13 +105,13 @@ cdef class PrefixCache:
                          int32_t end, Cursor* cursor) except -1 nogil:
         cdef int32_t num_first, i
         cdef const uint64_t* first = content.first_hashes(row, block_size, &num_first)
-        num_first = min(num_first, end)
+        num_first = min(num_first, end) if self.ahead == 0 else 0
         for i in range(begin, num_first):
             self.insert(blocks[i], first[i])
         if num_first > begin:
             cursor[0] = content.behind(row, block_size, first, num_first)
         for i in range(max(begin, num_first), end):
-            self.insert(blocks[i], content.advance(row, block_size, cursor))
+            self.insert(blocks[i], content.next_hash(row, block_size, self.ahead, cursor))
         return 0
 
     cdef void _unlist(self, int32_t block) noexcept nogil:

@@ -5,8 +5,8 @@ from libc.string cimport memcpy
 from simulator.kv.content cimport Content, Cursor
 
 
-cdef int read_hashes(Content content, int32_t row, int32_t block_size, int32_t num_blocks,
-                     uint64_t* hashes) except -1 nogil:
+cdef int read_hashes(Content content, int32_t row, int32_t block_size, int32_t num_blocks, uint64_t* hashes,
+                     int32_t ahead=0) except -1 nogil:
     cdef int32_t known = 0, i
     cdef const uint64_t* first
     cdef Cursor cursor
@@ -14,10 +14,10 @@ cdef int read_hashes(Content content, int32_t row, int32_t block_size, int32_t n
         return 0
     cursor.hash, cursor.offset, cursor.piece = 0, 0, 0
     first = content.first_hashes(row, block_size, &known)
-    known = min(known, num_blocks)
+    known = min(known, num_blocks) if ahead == 0 else 0
     if known > 0:
         memcpy(hashes, first, known * sizeof(uint64_t))
         cursor = content.behind(row, block_size, hashes, known)
     for i in range(known, num_blocks):
-        hashes[i] = content.advance(row, block_size, &cursor)
+        hashes[i] = content.next_hash(row, block_size, ahead, &cursor)
     return 0

@@ -22,11 +22,12 @@ cdef class SparseKV(KVCache):
     """
 
     def __cinit__(self, int32_t num_blocks, int32_t block_size, Content content, bint append_unhashed=False,
-                  bint drops_last_hit=False):
+                  bint drops_last_hit=False, int32_t hashes_ahead=0):
         self._content, self.caches = content, True
         self.finds_outputs = content.has_public_outputs
         self._append_unhashed, self._drops_last_hit = append_unhashed, drops_last_hit
         self._cached = Stretches()
+        self.hashes_ahead = self._cached.prefixes.ahead = hashes_ahead
         self._members = Members(block_size)
         self._full_member = -1
 
@@ -102,7 +103,7 @@ cdef class SparseKV(KVCache):
         return max(most - self._drops_last_hit, 0)
 
     cdef int32_t _shared_blocks(self, int32_t row) noexcept nogil:
-        return self._content.public_tokens(row) // self.block_size
+        return max(self._content.public_tokens(row) - self.hashes_ahead, 0) // self.block_size
 
     cdef int cache(self, int32_t slot, int64_t known_tokens) except -1 nogil:
         return self._cache(&self._holdings[slot], known_tokens)
@@ -267,7 +268,7 @@ cdef class SparseKV(KVCache):
         if self._holdings[slot].num_hashed < self._holdings[slot].num_public:
             self._members.leave(slot, phase)
 
-    cdef bint may_stride(self, int32_t slot) noexcept nogil:
+    cdef bint may_join_multi_token(self, int32_t slot) noexcept nogil:
         return self._holdings[slot].num_hashed >= self._holdings[slot].num_public
 
     cdef void settle(self, int32_t slot, int64_t num_computed) noexcept nogil:

@@ -27,7 +27,7 @@ cdef struct External:           # tokens of a text that a tier has, behind the t
     int64_t tokens              # 0: none; or UNDECIDED
     bint comes_later            # the request waits, with its blocks, until they are loaded; else they are loaded within
                                 # the iteration that admits it
-    bint brings_token           # the first token from prefill may arrive with them, and gets room, too
+    bint has_first_token        # the first token from prefill may arrive with them, and gets room, too
 
 
 cdef class KVTier:
@@ -64,7 +64,7 @@ cdef class KVTier:
     cdef readonly int64_t reserved_tokens   # tokens left free for each sequence, SGLang's rule; -1: vLLM's rule holds
 
     # The KV of a text has arrived: did the first token from prefill arrive with it?
-    cdef bint brings_token(self, int32_t row) noexcept nogil
+    cdef bint has_first_token(self, int32_t row) noexcept nogil
 
     # The slot of a migrated request that already has blocks and KV; -1: there is none. The request runs.
     cdef int32_t slot_of(self, int32_t row) noexcept nogil

@@ -28,7 +28,7 @@ cdef class KVTier:
 
     # ---- tiers with KV that other replicas compute
 
-    cdef bint brings_token(self, int32_t row) noexcept nogil:
+    cdef bint has_first_token(self, int32_t row) noexcept nogil:
         return False
 
     cdef int32_t slot_of(self, int32_t row) noexcept nogil:

@@ -141,19 +141,19 @@ def serve(pipe, rank: int, ranks: int, device: str, meeting: str, effort: Effort
         member = Member(torch, rank, ranks, device, meeting, effort)
         pipe.send((True, None))
     except Exception as error:                  # of any kind: the parent waits for an answer
-        pipe.send((False, _told(error)))
+        pipe.send((False, _error_text(error)))
         return
     with suppress(EOFError, OSError):
         while (request := pipe.recv()) is not None:
             try:
                 pipe.send((True, tuple(member.measure(*request))))
             except Exception as error:          # as above; the group is out of step, and the parent ends it
-                pipe.send((False, _told(error)))
+                pipe.send((False, _error_text(error)))
                 return
         member.leave()
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 

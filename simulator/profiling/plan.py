@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from simulator.domain.layer_spec import MultiHeadAttention
 from simulator.domain.model_spec import ModelSpec
 
 ATTENTION = ("batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim", "attn_dtype", "kv_cache_dtype",
@@ -24,6 +23,7 @@ KEYS = {
             "distribution"),
     "nccl": ("collective", "nccl_dtype", "num_gpus", "message_size")}
 NO_KERNEL = "no kernel of this package"
+MEASURED_KIND = "multi_head"                # profile key of the attention that kernels here compute
 MEASURED_FORMATS = ("bfloat16", "fp8")      # of products; there is no kernel for others in this package
 EXPERT_FORMATS = {"torch": ("bfloat16",), "vllm": ("bfloat16", "fp8")}      # source of kernels -> formats of experts
 # Names in `operators` -> names in tables of NCCL.
@@ -96,11 +96,8 @@ def make_plan(model: ModelSpec, asked: Iterable, tables: Iterable[str], sizes: S
     """
     longest = model.max_position_embeddings
     sizes = sizes._replace(contexts=_up_to(sizes.contexts, longest), lengths=_up_to(sizes.lengths, longest))
-    shapes, left_out, points = {}, {}, [Point("host", each) for each in HOST]
-    if not isinstance(model.attention, MultiHeadAttention):
-        left_out["latent attention"] = NO_KERNEL
-    if model.num_linear_attention_layers:
-        left_out["linear attention"] = NO_KERNEL
+    shapes, points = {}, [Point("host", each) for each in HOST]
+    left_out = {mixer.title: NO_KERNEL for mixer, _ in model.mixers if mixer.profile_key != MEASURED_KIND}
     for questions in asked:
         left_out |= dict.fromkeys(questions.others, NO_KERNEL)
         points += _small(model, questions, sizes, shapes, left_out)
@@ -124,7 +121,7 @@ def make_plan(model: ModelSpec, asked: Iterable, tables: Iterable[str], sizes: S
 def rotary_elements(heads: int, kv_heads: int, head_dim: int) -> int:
     """Return the elements that rotary embedding and KV write move for a token.
 
-    They count as in domain/products.py.
+    They count as in domain/layers/mixers.py.
     """
     return 2 * (heads + kv_heads) * head_dim + 4 * kv_heads * head_dim
 

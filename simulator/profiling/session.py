@@ -76,14 +76,14 @@ class Bench:
         try:
             return source, self._timer.measure(make)
         except (RuntimeError, ValueError, MemoryError) as error:
-            raise self._told(point, error) from error
+            raise self._not_measured(point, error) from error
 
     def _fits(self, needed: int) -> None:
         free = self._free_bytes()
         if needed > free:
             raise NotMeasured(f"out of memory: needs {needed / 1e9:.3g} GB, {free / 1e9:.3g} GB are free")
 
-    def _told(self, point: Point, error: Exception) -> Exception:
+    def _not_measured(self, point: Point, error: Exception) -> Exception:
         out_of_memory = isinstance(error, self._torch.OutOfMemoryError | MemoryError)
         if self._torch.cuda.is_available():
             try:

@@ -17,7 +17,6 @@ import numpy as np
 from simulator.domain import records
 from simulator.domain.run import Run
 from simulator.results import tables
-from simulator.results.encoding import encode_events
 from simulator.results.event_text import EventText
 from simulator.results.gateway_trace import GATEWAY, STAY_EVENTS, STAY_TEXT, GatewayStays, incident_events, move_events
 from simulator.results.hand_over import transfer_events
@@ -116,7 +115,8 @@ class ChromeTrace:
         self._write_texts(incident_events(incidents_of(run), self._window))
         self._write_texts(move_events(run, self._window))
         self._write_texts(transfer_events(run, self._window))
-        self._write_texts(encode_events(run, self._window))
+        for part in run.parts:
+            self._write_texts(part.events(run, self._window))
         outside = "" if (requests["replica"] >= 0).all() else "not routed"
         self._write_texts(self._names(len(run.replicas), outside if journeys is None else "gateway"))
         self._file.write(b"\n]}\n")

@@ -155,8 +155,8 @@ def _visits(run: Run) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         sent = requests["replica"], np.where(requests["enqueued_ns"] >= 0, requests["enqueued_ns"],
                                              requests["arrival_ns"])
     if moved is not None and legs is None:
-        apart = moved["is_local"] == 0
-        prefill = np.where(apart, moved["prefill_replica"], -1)
+        is_remote = moved["is_local"] == 0
+        prefill = np.where(is_remote, moved["prefill_replica"], -1)
         sent = np.append(sent[0], prefill), np.append(sent[1], requests["arrival_ns"])
         completed = np.append(completed[0], prefill), np.append(ended_ns, moved["prefill_done_ns"])
     return {"requests": sent, "completed": completed}

@@ -21,13 +21,13 @@ def cut_notes(run: Run) -> list[str]:
     if not (ran or waited or pending or goes_on):
         return []
     lead = "the run stopped" if not run.complete else "horizon_s cut the run"
-    told = f"{lead} at {run.clock_ns / 1e9:g} s: of {len(status):,} requests {ran:,} ran, {waited:,} waited and " \
+    text = f"{lead} at {run.clock_ns / 1e9:g} s: of {len(status):,} requests {ran:,} ran, {waited:,} waited and " \
            f"{pending:,} had not come"
     if goes_on:
-        told += "; clients would have sent more"
+        text += "; clients would have sent more"
     if not (status == records.COMPLETED).any():
-        told += "; none is complete, so that latencies are blank and rates 0"
-    return [told]
+        text += "; none is complete, so that latencies are blank and rates 0"
+    return [text]
 
 
 def unsent_notes(run: Run) -> list[str]:

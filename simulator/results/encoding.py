@@ -21,10 +21,10 @@ _NAMES = ('{"ph":"M","name":"process_name","pid":%d,"args":{"name":"encode repli
           '{"ph":"M","name":"thread_name","pid":%d,"tid":1,"args":{"name":"transfers"}}')
 
 
-def metrics_of(run: Run, whole: Run) -> dict:
-    """Return the part of the summary about encode pools; empty where there are none.
+def metrics_of(done: Encoding, run: Run, whole: Run) -> dict:
+    """Return the part of the summary about encode pools.
 
-    run : the measured part of the `whole` run.
+    done : their results for the requests of `run`, the measured part of the `whole` run.
 
     jobs : items of measured requests that reached a replica; completed : those with embeddings at the replica of the
         prompt; hits : encoded items found in the cache, or computed for another item of the batch; embeddings : number
@@ -36,9 +36,6 @@ def metrics_of(run: Run, whole: Run) -> dict:
     by_pool, replicas : over the whole run, or the measured window, of all requests; a replica costs from its
         beginning to its end.
     """
-    done = run.encoding
-    if done is None:
-        return {}
     jobs, pool_of, busy_ns, lasts_ns = done.jobs, _pool_of(done), _busy_ns(whole), measured_ns(whole)
     started, came = jobs["start_ns"] >= 0, jobs["transferred_ns"] >= 0
     sizes = np.array([pool.embedding_bytes for pool in done.pools])
@@ -62,7 +59,8 @@ def metrics_of(run: Run, whole: Run) -> dict:
 
 def with_costs(costs: dict[str, dict[str, float]], run: Run) -> dict[str, dict[str, float]]:
     """Return the cost of all pools by type of node; `costs` : of all but encode pools."""
-    for pool in run.encoding.pools if run.encoding is not None else ():
+    costs = {node: dict(cost) for node, cost in costs.items()}
+    for pool in run.records["encode"].pools:
         total = costs.setdefault(pool.node, {"cost_per_hour": 0.0, "cost": 0.0})
         total["cost_per_hour"] += pool.cost_per_hour * pool.replicas
         total["cost"] += pool.cost_per_hour * pool.replicas * measured_ns(run) / NS_PER_HOUR
@@ -75,9 +73,8 @@ def encode_events(run: Run, window: TraceWindow) -> Iterable[str]:
     A replica is a process behind those that compute tokens. A transfer is shown from its first byte until it has
     arrived: on a link with latency the next one begins before that.
     """
-    if run.encoding is None:
-        return
-    jobs, first = run.encoding.jobs, len(run.replicas)
+    done, first = run.records["encode"], len(run.replicas)
+    jobs = done.jobs
     encoded = jobs[jobs["end_ns"] >= 0]
     order = np.lexsort((encoded["start_ns"], encoded["replica"]))
     keys = encoded[["replica", "start_ns", "end_ns"]][order]
@@ -93,7 +90,7 @@ def encode_events(run: Run, window: TraceWindow) -> Iterable[str]:
             name = json.dumps(f"request {run.workload.request_ids[job['request']]}, item {job['item']}")
             yield _SENT % (name, first + job["replica"], *divmod(sent_ns, 1000), *divmod(took_ns, 1000),
                            job["embeddings"])
-    for i in range(len(run.encoding.busy_ns)):
+    for i in range(len(done.busy_ns)):
         yield _NAMES % (first + i, i, *[first + i] * 4)
 
 
@@ -114,7 +111,7 @@ def _waits_ns(jobs: np.ndarray, num_requests: int) -> np.ndarray:
 
 def _busy_ns(run: Run) -> np.ndarray:
     """Return how long each replica encoded, int64, within the window where there is one."""
-    done = run.encoding
+    done = run.records["encode"]
     if run.window is None:
         return done.busy_ns
     jobs = done.jobs[done.jobs["end_ns"] >= 0]

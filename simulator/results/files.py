@@ -1,6 +1,6 @@
 """Write the tables of a run to files, while the simulation runs."""
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -8,7 +8,6 @@ import numpy as np
 
 from simulator.domain.run import Run
 from simulator.results.chrome_trace import ChromeTrace
-from simulator.results.decisions import DecisionTotals
 from simulator.results.hdf5 import Writer
 from simulator.results.token_times import TokenTimes, most_tokens
 from simulator.results.trace_window import TraceWindow
@@ -19,7 +18,8 @@ from simulator.workload.base import Workload
 class FileRecorder:
     """Receives the engine's calls during a run, and writes files; reuses its memory.
 
-    wants_iterations, wants_tokens, wants_samples, wants_decisions : whether the engine must call.
+    wants_iterations, wants_tokens : whether the engine must call.
+    streams : further tables that grow row by row: name -> type of a row.
     pending : functions called first at the end: they pass on the rows that the engine still holds.
     spent_s : duration of the calls.
 
@@ -29,17 +29,17 @@ class FileRecorder:
     workload : of the run.
     attributes : of the root of results.h5.
     listeners : further receivers of iterations.
+    streams : see above.
     """
 
-    def __init__(self, output, workload: Workload, attributes: dict, listeners: tuple = ()):
+    def __init__(self, output, workload: Workload, attributes: dict, listeners: tuple = (),
+                 streams: Mapping[str, np.dtype] | None = None):
         self.wants_iterations = output.iterations or output.chrome_trace or bool(listeners)
         self._listeners = listeners
         self.wants_tokens = output.token_times or has_reasoning(workload)
-        self.wants_samples = output.replica_samples_s > 0
-        self.wants_decisions = output.decisions > 0
+        self.streams = streams or {}
         self.pending = []
         self.spent_s = 0.0
-        self._totals = DecisionTotals()
         self._output = output
         self._workload = workload
         self._attributes = attributes
@@ -52,8 +52,7 @@ class FileRecorder:
         The engine runs, and `finish` is called, inside it.
         """
         with ExitStack() as files:
-            streams = ["replica_samples"] * self.wants_samples + ["decisions", "candidates"] * self.wants_decisions
-            writer = Writer(directory / "results.h5", self._attributes, self._output.iterations, streams)
+            writer = Writer(directory / "results.h5", self._attributes, self._output.iterations, self.streams)
             self._writer = files.enter_context(writer)
             if self._output.chrome_trace:
                 window = TraceWindow(self._output.chrome_trace_window_s, self._output.chrome_trace_max_events)
@@ -80,30 +79,16 @@ class FileRecorder:
         self._tokens.append(rows)
         self.spent_s += time.perf_counter() - began_s
 
-    def samples(self, rows: np.ndarray) -> None:
-        """Take rows of `records.SAMPLE`."""
-        self._append("replica_samples", rows)
-
-    def decisions(self, rows: np.ndarray) -> None:
-        """Take rows of `records.DECISION`."""
-        self._totals.append(rows)
-        self._append("decisions", rows)
-
-    def candidates(self, rows: np.ndarray) -> None:
-        """Take rows of `records.CANDIDATE`."""
-        self._append("candidates", rows)
-
-    def _append(self, name: str, rows: np.ndarray) -> None:
+    def append(self, name: str, rows: np.ndarray) -> None:
+        """Take rows of one of the streams."""
         began_s = time.perf_counter()
         self._writer.append(name, rows)
         self.spent_s += time.perf_counter() - began_s
 
     def finish(self, run: Run) -> None:
-        """Write the tables known only at the end; set the run's totals of decisions."""
+        """Write the tables known only at the end."""
         for hand_on in self.pending:
             hand_on()
-        if self.wants_decisions:
-            run.decisions = self._totals.summary(len(run.replicas))
         if has_reasoning(run.workload):
             run.first_answer_ns = first_answers(run.workload, self._tokens)
         self._writer.finish(run, self._output.requests, self._tokens if self._output.token_times else None)

@@ -5,7 +5,7 @@ Its attribute `fields` describes its columns; columns of codes are HDF5 enums, a
 the labels as JSON.
 """
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import h5py
@@ -32,20 +32,18 @@ class Writer:
     path : the file, replaced if it exists.
     attributes : of the root.
     iterations : whether to write their table.
-    streams : which of `tables.STREAMS` to write.
+    streams : further tables that grow row by row: name -> type of a row.
     """
 
-    def __init__(self, path: Path, attributes: dict, iterations: bool, streams: Iterable[str] = ()):
+    def __init__(self, path: Path, attributes: dict, iterations: bool, streams: Mapping[str, np.dtype]):
         self._target = Target(path)
         self._file = h5py.File(self._target, "w", libver=FORMAT, track_order=True)
         self._attributes = attributes
-        self._names = [*["iterations"] * iterations, *streams]
-        self._growing = {}
+        self._growing, self._streams = {}, ({"iterations": tables.ITERATION} if iterations else {}) | streams
 
     def __enter__(self):
         self._file.attrs.update(self._attributes)
-        for name in self._names:
-            dtype = tables.STREAMS.get(name, tables.ITERATION)
+        for name, dtype in self._streams.items():
             self._growing[name] = PackedTable(_create(self._file, name, None, dtype), dtype)
         return self
 
@@ -68,14 +66,8 @@ class Writer:
         if requests:
             self._write_requests(run)
         self._write("replicas", tables.replica_rows(run.replicas))
-        if run.lifecycle is not None:
-            self._write("lifecycle", tables.lifecycle_rows(run.lifecycle))
-        if run.legs is not None:
-            self._write("legs", tables.leg_rows(run.legs))
-        if run.kv_tiers is not None:
-            self._write("kv_tiers", run.kv_tiers)
-        if run.encoding is not None:
-            self._write("encode_jobs", tables.encode_rows(run.encoding.jobs))
+        for name, rows in tables.further(run).items():
+            self._write(name, rows)
         self._write_labels(run.workload.labels)
         if token_times:
             self._write_token_times(token_times)
@@ -83,8 +75,9 @@ class Writer:
     def _write(self, name: str, rows: np.ndarray) -> None:
         self._write_blocks(self._file, name, rows.dtype, len(rows), [rows])
 
-    def _write_blocks(self, group: h5py.Group, name: str, dtype: np.dtype, length: int, blocks: Iterable) -> None:
-        table = PackedTable(_create(group, name, length, dtype), dtype)
+    def _write_blocks(self, group: h5py.Group, name: str, dtype: np.dtype, length: int, blocks: Iterable,
+                      further: Mapping[str, columns.Column] | None = None) -> None:
+        table = PackedTable(_create(group, name, length, dtype, further), dtype)
         for rows in blocks:
             table.append(rows)
         table.flush()
@@ -95,7 +88,8 @@ class Writer:
         dtype = tables.request_dtype(workload, journeys, traits)
         self._write_blocks(self._file, "requests", dtype, len(workload), (
             tables.request_rows(workload, dtype, journeys, slice(first, first + tables.BLOCK_ROWS), traits)
-            for first in range(0, len(workload), tables.BLOCK_ROWS)))
+            for first in range(0, len(workload), tables.BLOCK_ROWS)),
+            {name: column for part in run.parts for name, column in part.columns.items()})
 
     def _write_labels(self, labels: dict) -> None:
         """Write the names behind the codes of /requests, one dataset for each column that has any."""
@@ -113,14 +107,16 @@ class Writer:
         self._write_blocks(group, "times_ns", np.dtype(np.int64), int(offsets[-1]), token_times.slices())
 
 
-def _create(group: h5py.Group, name: str, length: int | None, dtype: np.dtype) -> h5py.Dataset:
-    """Create a table; `length`: of rows, None: it grows."""
+def _create(group: h5py.Group, name: str, length: int | None, dtype: np.dtype,
+            further: Mapping[str, columns.Column] | None = None) -> h5py.Dataset:
+    """Create a table; `length`: of rows, None: it grows. `further`: columns that `columns.TABLES` does not have."""
     stored = _stored(dtype, columns.CODES.get(name, {}))
     table = group.create_dataset(name, (length or 0,), stored, maxshape=(length or None,),
                                  chunks=(chunk_rows(dtype, length),), track_times=False, **FILTERS)
-    described = columns.TABLES.get(name)
+    described = columns.TABLES.get(name, {}) | (further or {})
     if described and dtype.names:
-        table.attrs["fields"] = json.dumps({field: described[field]._asdict() for field in dtype.names})
+        table.attrs["fields"] = json.dumps({
+            field: {"unit": described[field].unit, "text": described[field].text} for field in dtype.names})
         for field, labels in columns.CODES.get(name, {}).items():
             if field in dtype.names:
                 table.attrs[field] = json.dumps(dict(enumerate(labels)))

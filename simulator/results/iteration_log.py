@@ -38,7 +38,7 @@ class LogSink:
     log : None: nothing is kept.
     """
 
-    wants_tokens = wants_samples = wants_decisions = False
+    wants_tokens, streams = False, ()
 
     def __init__(self, log: IterationLog | None):
         self.wants_iterations, self.log = log is not None, log

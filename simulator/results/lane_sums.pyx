@@ -5,7 +5,7 @@ from libc.stdlib cimport free
 cimport cython
 
 from simulator.core.memory cimport resize
-from simulator.core.row_heap cimport RowHeap, first_ns, pop_row, push_row
+from simulator.core.heap cimport RowHeap, first_ns, pop_row, push_row
 
 import numpy as np
 
@@ -212,7 +212,7 @@ cdef class Totals:
         return 0
 
     cdef void _end_first(self) noexcept nogil:
-        cdef int64_t time_ns = first_ns(&self._ends), row = pop_row(&self._ends).row
+        cdef int64_t time_ns = first_ns(&self._ends), row = pop_row(&self._ends).number
         cdef int64_t replica = row >> REPLICA_SHIFT
         cdef int32_t place = <int32_t>(row & ((<int64_t>1 << REPLICA_SHIFT) - 1)), value
         if self._current[replica] == place:

@@ -110,7 +110,7 @@ def measured_part(run: Run) -> Run:
     journeys, transfers, first_answer_ns = (
         None if each is None else each[counts] for each in (run.journeys, run.transfers, run.first_answer_ns))
     return replace(run, workload=part, journeys=journeys, transfers=transfers, first_answer_ns=first_answer_ns,
-                   encoding=run.encoding and run.encoding.of(counts), diagnosis=[*run.diagnosis, *_notes(run)])
+                   diagnosis=[*run.diagnosis, *_notes(run)])
 
 
 def _notes(run: Run) -> list[str]:

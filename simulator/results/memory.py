@@ -1,5 +1,5 @@
 """Tables of a run in memory, for a caller that wants no files."""
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,7 +8,6 @@ from msgspec.structs import replace
 from simulator.domain.run import Run
 from simulator.results import tables
 from simulator.results.blocks import BLOCK_ROWS, Columns
-from simulator.results.decisions import DecisionTotals
 from simulator.results.growing_table import GrowingTable
 from simulator.results.journeys import journeys_of
 from simulator.results.token_times import TokenTimes, most_tokens
@@ -24,19 +23,17 @@ class MemoryRecorder:
     output : the Struct of [output], or an object with the same fields.
     workload : of the run.
     listeners : further receivers of iterations.
+    streams : further tables that grow row by row: name -> type of a row.
     """
 
-    def __init__(self, output, workload: Workload, listeners: tuple = ()):
+    def __init__(self, output, workload: Workload, listeners: tuple = (),
+                 streams: Mapping[str, np.dtype] | None = None):
         self.wants_iterations = output.iterations or bool(listeners)
         self._listeners = listeners
         self._keeps_tokens = output.token_times
         self.wants_tokens = output.token_times or has_reasoning(workload)
-        self.wants_samples = output.replica_samples_s > 0
-        self.wants_decisions = output.decisions > 0
         self.pending = []
-        self._totals = DecisionTotals()
-        names = ["replica_samples"] * self.wants_samples + ["decisions", "candidates"] * self.wants_decisions
-        self._streams = {name: GrowingTable(tables.STREAMS[name]) for name in names}
+        self.streams = {name: GrowingTable(dtype) for name, dtype in (streams or {}).items()}
         self._iterations = GrowingTable(tables.ITERATION) if output.iterations else None
         self._tokens = TokenTimes(most_tokens(workload)) if self.wants_tokens else None
 
@@ -51,28 +48,14 @@ class MemoryRecorder:
         """Take rows of `records.TOKEN`."""
         self._tokens.append(rows)
 
-    def samples(self, rows: np.ndarray) -> None:
-        """Take rows of `records.SAMPLE`."""
-        self._append("replica_samples", rows)
-
-    def decisions(self, rows: np.ndarray) -> None:
-        """Take rows of `records.DECISION`."""
-        self._totals.append(rows)
-        self._append("decisions", rows)
-
-    def candidates(self, rows: np.ndarray) -> None:
-        """Take rows of `records.CANDIDATE`."""
-        self._append("candidates", rows)
-
-    def _append(self, name: str, rows: np.ndarray) -> None:
-        self._streams[name].append(rows)
+    def append(self, name: str, rows: np.ndarray) -> None:
+        """Take rows of one of the streams."""
+        self.streams[name].append(rows)
 
     def finish(self, run: Run) -> "MemoryTables":
-        """Return the tables of the finished run; set the run's totals of decisions."""
+        """Return the tables of the finished run."""
         for hand_on in self.pending:
             hand_on()
-        if self.wants_decisions:
-            run.decisions = self._totals.summary(len(run.replicas))
         iterations = token_times = None
         if self._iterations is not None:
             iterations = self._iterations.rows()
@@ -82,7 +65,7 @@ class MemoryRecorder:
             token_times = self._tokens.offsets(), joined(list(self._tokens.slices()))
         if self.wants_tokens:
             self._tokens.close()
-        streams = {name: table.rows() for name, table in self._streams.items()}
+        streams = {name: table.rows() for name, table in self.streams.items()}
         return MemoryTables(run, iterations, token_times, streams)
 
 
@@ -95,9 +78,13 @@ class MemoryTables:
         self._token_times = token_times
         self._streams = streams
 
-    def requests(self) -> np.ndarray:
-        """Return the request table."""
-        return tables.with_text_ids(next(self._request_blocks(len(self._run.workload))))
+    def table(self, name: str) -> np.ndarray:
+        """Return a table by its name in results.h5."""
+        if name == "requests":
+            return tables.with_text_ids(next(self._request_blocks(len(self._run.workload))))
+        known = {"iterations": self._iterations, "replicas": tables.replica_rows(self._run.replicas),
+                 "token_times": self._token_times}
+        return _asked_for((known | self._streams | tables.further(self._run)).get(name), name)
 
     def request(self, row: int) -> np.ndarray:
         """Return one row of the request table."""
@@ -105,30 +92,22 @@ class MemoryTables:
 
     def __getstate__(self):
         """Leave out of a pickle the parts that tables do not need and that cannot be pickled."""
-        return self.__dict__ | {"_run": replace(self._run, itl_ns=None)}
+        return self.__dict__ | {"_run": replace(self._run, itl_ns=None, parts=())}
 
-    def replicas(self) -> np.ndarray:
-        """Return the replica table."""
-        return tables.replica_rows(self._run.replicas)
-
-    def iterations(self) -> np.ndarray:
-        """Return the iteration table."""
-        return _asked_for(self._iterations, "iterations")
-
-    def columns(self, name: str, wanted: Iterable[str]) -> dict[str, np.ndarray]:
+    def columns(self, name: str, names: Iterable[str]) -> dict[str, np.ndarray]:
         """Return columns of a table by name; missing columns are left out."""
-        rows = getattr(self, name)()
-        return {each: rows[each] for each in wanted if each in rows.dtype.names}
+        rows = self.table(name)
+        return {each: rows[each] for each in names if each in rows.dtype.names}
 
-    def column_blocks(self, name: str, wanted: Iterable[str]) -> Iterator[Columns]:
+    def column_blocks(self, name: str, names: Iterable[str]) -> Iterator[Columns]:
         """Yield columns in blocks; for a table without rows, no block."""
         if name == "requests":      # made on use: a block at a time takes less memory
             pieces = self._request_blocks(BLOCK_ROWS)
         else:
-            table = getattr(self, name)()
+            table = self.table(name)
             pieces = (table[first:first + BLOCK_ROWS] for first in range(0, len(table), BLOCK_ROWS))
         for rows in pieces:
-            yield {each: rows[each] for each in wanted if each in rows.dtype.names}
+            yield {each: rows[each] for each in names if each in rows.dtype.names}
 
     def _request_blocks(self, num_rows: int, first: int = 0) -> Iterator[np.ndarray]:
         """Yield the request table from a row on, as HDF5 has it; at least one block."""
@@ -142,7 +121,7 @@ class MemoryTables:
         if name == "requests":
             return len(self._run.workload)
         try:
-            return len(getattr(self, name)())
+            return len(self.table(name))
         except LookupError:
             return None
 
@@ -159,27 +138,6 @@ class MemoryTables:
     def token_times(self) -> tuple[np.ndarray, np.ndarray]:
         """Return offsets and times in ns."""
         return _asked_for(self._token_times, "token_times")
-
-    def stream(self, name: str) -> np.ndarray:
-        """Return one of `tables.STREAMS`."""
-        return _asked_for(self._streams.get(name), name)
-
-    def lifecycle(self) -> np.ndarray:
-        """Return the changes of stage of replicas."""
-        rows = self._run.lifecycle
-        return tables.lifecycle_rows(_asked_for(rows, "lifecycle"))
-
-    def legs(self) -> np.ndarray:
-        """Return the stays of requests at replicas."""
-        return tables.leg_rows(_asked_for(self._run.legs, "legs"))
-
-    def kv_tiers(self) -> np.ndarray:
-        """Return the levels of the KV tiers."""
-        return _asked_for(self._run.kv_tiers, "kv_tiers")
-
-    def encode_jobs(self) -> np.ndarray:
-        """Return the items that encode pools had to encode."""
-        return tables.encode_rows(_asked_for(self._run.encoding, "encode_jobs").jobs)
 
     def labels(self) -> dict[str, list[str]]:
         """Return the names behind the codes of the request table, by column."""
@@ -198,4 +156,4 @@ def _asked_for(table, key: str):
 
 
 # For a cluster that is built and not run.
-NO_SINK = SimpleNamespace(wants_iterations=False, wants_tokens=False, wants_samples=False, wants_decisions=False)
+NO_SINK = SimpleNamespace(wants_iterations=False, wants_tokens=False, streams=())

@@ -13,7 +13,7 @@ import numpy as np
 
 from simulator.domain import records
 from simulator.domain.run import Run
-from simulator.results import cluster, encoding, hand_over, speculation
+from simulator.results import cluster, hand_over, speculation
 from simulator.results.cut import cut_notes, unsent_notes
 from simulator.results.distributions import distribution, weighted_distribution_ms
 from simulator.results.finish import cut_short
@@ -62,7 +62,6 @@ def summarise(run: Run, bounds, pools: tuple[cluster.PoolFacts, ...] = ()) -> di
         **latencies(completed_of(requests)),
         **metrics_of(run),
         **hand_over.metrics_of(run),
-        **encoding.metrics_of(run, whole),
         "itl_ms": weighted_distribution_ms(run.itl_ns),
         "not_completed": not_completed(requests),
         **cluster.gateway(journeys),
@@ -76,7 +75,6 @@ def summarise(run: Run, bounds, pools: tuple[cluster.PoolFacts, ...] = ()) -> di
         **{f"by_{each}": breakdown(run, whole, each, verdicts, is_cut, rates) for each in LABELS},
         "fairness": cluster.fairness(whole, rates.events),
         **_by_machine(whole, pools),
-        **({} if run.decisions is None else {"decisions": run.decisions}),
         "latency": dict(run.latency),
         "diagnosis": [*([lost] if lost else turned_away(run)), *cut_notes(whole), *run.diagnosis, *rates.notes(),
                       *unsent_notes(whole), *remarks(run.workload, is_cut)],
@@ -86,7 +84,7 @@ def summarise(run: Run, bounds, pools: tuple[cluster.PoolFacts, ...] = ()) -> di
 def _by_machine(run: Run, pools: tuple[cluster.PoolFacts, ...]) -> dict:
     """Return time, requests and cost of pools, types of nodes and replicas."""
     parts = cluster.by_pool(run, pools)
-    return {"by_pool": parts, "cost_by_node": encoding.with_costs(cluster.cost_by_node(pools, parts), run),
+    return {"by_pool": parts, "cost_by_node": cluster.cost_by_node(pools, parts),
             "replicas": _replicas(run, cluster.replica_shares(run, pools))}
 
 

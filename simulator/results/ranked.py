@@ -58,7 +58,7 @@ class Ranked:
 
     Parameters
     ----------
-    ranks_of : returns the wanted ranks for a count: 0 is the least.
+    ranks_of : returns the requested ranks for a count: 0 is the least.
     """
 
     def __init__(self, ranks_of: Callable[[int], np.ndarray]):
@@ -66,10 +66,10 @@ class Ranked:
         self.count, self.is_done = 0, False
         self._bins = Runs()
         self._kept: list[np.ndarray] | None = None      # None: bins are counted in this pass
-        self._wanted = self._found = None               # ranks, and keys at them
+        self._ranks = self._found = None               # ranks, and keys at them
         self._open = self._within = None                # places in both that are not found yet; ranks in the bins
         self._lows = self._highs = self._widths = None  # of the bins that a pass divides; None: it is the first pass
-        self._is_near: _Table | None = None             # first bins that hold any of the wanted ranks; None: not known
+        self._is_near: _Table | None = None             # first bins that hold any requested rank; None: not known
         self._per_bin = 1                               # bins that each open bin is divided into
 
     def take(self, values: np.ndarray) -> None:
@@ -102,9 +102,9 @@ class Ranked:
             self.is_done = True
             return
         if self._lows is None:
-            self._within = self._wanted = np.unique(self._ranks_of(self.count))
-            self._found = np.zeros(len(self._wanted), np.int64)
-            self._open = np.arange(len(self._wanted))
+            self._within = self._ranks = np.unique(self._ranks_of(self.count))
+            self._found = np.zeros(len(self._ranks), np.int64)
+            self._open = np.arange(len(self._ranks))
         if self._kept is not None:
             self._found[self._open] = np.sort(np.concatenate(self._kept))[self._within]
             self._open, self._kept = self._open[:0], None
@@ -113,8 +113,8 @@ class Ranked:
         self.is_done = not len(self._open)
 
     def at(self, ranks: np.ndarray) -> np.ndarray:
-        """Return the values at some of the wanted ranks; to be called when done."""
-        return _values(self._found[np.searchsorted(self._wanted, ranks)])
+        """Return the values at some of the requested ranks; to be called when done."""
+        return _values(self._found[np.searchsorted(self._ranks, ranks)])
 
     def _narrow(self) -> None:
         """Keep the bins that hold a wanted rank; a bin of equal values is a result."""

@@ -7,6 +7,7 @@ import h5py
 import numpy as np
 import tomli
 
+from simulator import registry
 from simulator.domain import columns
 from simulator.errors import InputErrors
 from simulator.results import tables, traits
@@ -56,23 +57,20 @@ class Reader:
         with self._open() as file:
             return dict(file.attrs)
 
-    def requests(self) -> np.ndarray:
-        """Return /requests; ids that are text are returned as text."""
-        return tables.with_text_ids(self._table("requests"))
+    def table(self, name: str) -> np.ndarray:
+        """Return a table; ids of /requests that are text are returned as text."""
+        rows = self._table(name)
+        return tables.with_text_ids(rows) if name == "requests" else rows
 
     def request(self, row: int) -> np.ndarray:
         """Return one row of /requests."""
         with self._dataset("requests") as table:
             return tables.with_text_ids(table[row:row + 1])[0]
 
-    def iterations(self) -> np.ndarray:
-        """Return /iterations."""
-        return self._table("iterations")
-
-    def columns(self, name: str, wanted: Iterable[str]) -> Columns:
+    def columns(self, name: str, names: Iterable[str]) -> Columns:
         """Return columns of a table by name; missing columns are left out."""
         with self._table_of_columns(name) as table:
-            dtypes = {each: table.dtype[each] for each in wanted if each in table.dtype.names}
+            dtypes = {each: table.dtype[each] for each in names if each in table.dtype.names}
             found = {each: np.empty(len(table), dtype) for each, dtype in dtypes.items()}
             first = 0
             for block in column_blocks(table, dtypes):
@@ -81,10 +79,10 @@ class Reader:
                 first += len(next(iter(block.values())))
         return found
 
-    def column_blocks(self, name: str, wanted: Iterable[str], num_rows: int = BLOCK_ROWS) -> Iterator[Columns]:
+    def column_blocks(self, name: str, names: Iterable[str], num_rows: int = BLOCK_ROWS) -> Iterator[Columns]:
         """Yield columns in blocks of about `num_rows` rows; without rows, no block."""
         with self._table_of_columns(name) as table:
-            yield from column_blocks(table, [each for each in wanted if each in table.dtype.names], num_rows)
+            yield from column_blocks(table, [each for each in names if each in table.dtype.names], num_rows)
 
     def num_rows(self, name: str) -> int | None:
         """Return how many rows a table has; None: it was not written."""
@@ -97,30 +95,6 @@ class Reader:
             if not isinstance(table, h5py.Dataset) or table.dtype.names is None:
                 raise self._fault(f"/{name} is no table of named columns")
             yield table
-
-    def replicas(self) -> np.ndarray:
-        """Return /replicas."""
-        return self._table("replicas")
-
-    def stream(self, name: str) -> np.ndarray:
-        """Return one of `tables.STREAMS`."""
-        return self._table(name)
-
-    def lifecycle(self) -> np.ndarray:
-        """Return /lifecycle."""
-        return self._table("lifecycle")
-
-    def legs(self) -> np.ndarray:
-        """Return /legs."""
-        return self._table("legs")
-
-    def kv_tiers(self) -> np.ndarray:
-        """Return /kv_tiers."""
-        return self._table("kv_tiers")
-
-    def encode_jobs(self) -> np.ndarray:
-        """Return /encode_jobs."""
-        return self._table("encode_jobs")
 
     def token_times(self) -> tuple[np.ndarray, np.ndarray]:
         """Return offsets and times_ns of /token_times."""
@@ -206,9 +180,9 @@ def _asked(resolved_toml: str) -> list[str]:
         output = tomli.loads(resolved_toml).get("output", {})
     except (tomli.TOMLDecodeError, TypeError):
         return []
-    keys = {"requests": "requests", "iterations": "iterations", "token_times": "token_times",
-            "replica_samples": "replica_samples_s", "decisions": "decisions", "candidates": "decisions"}
-    return [table for table, key in keys.items() if output.get(key)]
+    asked = [table for table in ("requests", "iterations", "token_times") if output.get(table)]
+    return asked + [table for key in registry.PARTS if key.startswith("output.") and output.get(key.partition(".")[2])
+                    for table in registry.part(key).tables]
 
 
 def _words(error: Exception) -> str:

@@ -79,8 +79,8 @@ def facts(summary: dict) -> list[tuple[str, str]]:
                                  "prompts have"))
     if drafts := summary.get("speculation"):
         found.append(("speculation", _speculation(drafts)))
-    if apart := summary.get("encode"):
-        found.append(("encode pools", _encode_pools(apart)))
+    if pools := summary.get("encode"):
+        found.append(("encode pools", _encode_pools(pools)))
     if moved := summary.get("kv_transfer"):
         found.append(("KV transfers", _transfers(moved)))
     if cost := summary.get("cost"):
@@ -142,11 +142,11 @@ def _speculation(drafts: dict) -> str:
             f"{drafts['mean_acceptance_length']:.2f} tokens a step")
 
 
-def _encode_pools(apart: dict) -> str:
+def _encode_pools(pools: dict) -> str:
     """Return the number of items encoded ahead of prompts, and their share of the TTFT."""
-    share = "" if apart["ttft_share"] is None else f", {apart['ttft_share']:.1%} of the TTFT of their requests"
-    busy = ", ".join(f"{name} {pool['utilisation']:.1%} busy" for name, pool in apart["by_pool"].items())
-    return f"{_plural(apart['jobs'], 'item')}, {apart['hits']:,} of them found{share}; {busy}"
+    share = "" if pools["ttft_share"] is None else f", {pools['ttft_share']:.1%} of the TTFT of their requests"
+    busy = ", ".join(f"{name} {pool['utilisation']:.1%} busy" for name, pool in pools["by_pool"].items())
+    return f"{_plural(pools['jobs'], 'item')}, {pools['hits']:,} of them found{share}; {busy}"
 
 
 def _load(summary: dict) -> str:

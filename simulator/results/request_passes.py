@@ -72,15 +72,15 @@ class Requests:
     blocks : `COLUMNS` of the table /requests from its first row to its last, each time that it is called.
     bounds : of latencies, in ms.
     until_ns : completions are counted until then, or longer.
-    wanted : keys of latencies.
+    keys : keys of latencies.
     """
 
     def __init__(self, blocks: Callable[[], Iterable[Columns]], bounds: Bounds, until_ns: int = 0,
-                 wanted: Iterable[str] = tuple(MEASURES)):
+                 keys: Iterable[str] = tuple(MEASURES)):
         self.statuses = np.zeros(len(records.STATUS_NAMES), np.int64)
         self.causes = np.zeros(len(records.CAUSE_NAMES), np.int64)
         self.longest_wait_ns = 0
-        self.samples = {key: Sample(bounds.get(key)) for key in wanted}
+        self.samples = {key: Sample(bounds.get(key)) for key in keys}
         self.is_done = False
         self._until_ns, self._num_passes = until_ns, 0
         self._edges_s = self._completions = None        # bins of completions, known after the first pass
@@ -99,9 +99,9 @@ class Requests:
             self._until_ns = max(self._until_ns, int(block["completed_ns"][is_done].max(initial=0)))
         elif self._num_passes == 1:
             self._completions += np.histogram(block["completed_ns"][is_done] / 1e9, self._edges_s)[0]
-        wanted = {key: sample for key, sample in self.samples.items() if not sample.is_done}
-        completed = {name: column[is_done] for name, column in block.items()} if wanted else {}
-        for key, sample in wanted.items():
+        due = {key: sample for key, sample in self.samples.items() if not sample.is_done}
+        completed = {name: column[is_done] for name, column in block.items()} if due else {}
+        for key, sample in due.items():
             sample.take(MEASURES[key](completed)[completed["output_tokens"] >= LEAST_TOKENS.get(key, 0)])
 
     def end_pass(self) -> None:

@@ -50,7 +50,7 @@ class Result:
 
         Fields are those of /requests in results.h5.
         """
-        return self._tables.requests()
+        return self._tables.table("requests")
 
     def request(self, row: int) -> np.ndarray:
         """Return one row of `requests`."""
@@ -62,7 +62,7 @@ class Result:
 
         Fields are those of /iterations in results.h5. LookupError where [output] iterations was false.
         """
-        return self._tables.iterations()
+        return self._tables.table("iterations")
 
     def columns(self, table: str, names: Iterable[str]) -> dict[str, np.ndarray]:
         """Return columns of `requests` or `iterations` alone.
@@ -98,7 +98,7 @@ class Result:
 
         Fields are those of /replicas in results.h5.
         """
-        return self._tables.replicas()
+        return self._tables.table("replicas")
 
     @cached_property
     def token_times(self) -> tuple[np.ndarray, np.ndarray]:
@@ -115,7 +115,7 @@ class Result:
 
         Fields are those of /replica_samples. LookupError where [output] replica_samples_s was 0.
         """
-        return self._tables.stream("replica_samples")
+        return self._tables.table("replica_samples")
 
     @cached_property
     def decisions(self) -> np.ndarray:
@@ -123,7 +123,7 @@ class Result:
 
         Fields are those of /decisions. LookupError where [output] decisions was 0.
         """
-        return self._tables.stream("decisions")
+        return self._tables.table("decisions")
 
     @cached_property
     def candidates(self) -> np.ndarray:
@@ -131,7 +131,7 @@ class Result:
 
         Fields are those of /candidates; `decision` is a row of `decisions`. LookupError where [output] decisions was 0.
         """
-        return self._tables.stream("candidates")
+        return self._tables.table("candidates")
 
     @cached_property
     def lifecycle(self) -> np.ndarray:
@@ -139,7 +139,7 @@ class Result:
 
         Fields are those of /lifecycle. LookupError where all replicas were up all the time.
         """
-        return self._tables.lifecycle()
+        return self._tables.table("lifecycle")
 
     @cached_property
     def legs(self) -> np.ndarray:
@@ -148,7 +148,7 @@ class Result:
         In the order in which they began; fields are those of /legs, `request` is a row of `requests`. LookupError where
         nothing takes a request from a replica before it is done: no failures, autoscaling or migration.
         """
-        return self._tables.legs()
+        return self._tables.table("legs")
 
     @cached_property
     def kv_tiers(self) -> np.ndarray:
@@ -156,7 +156,7 @@ class Result:
 
         Fields are those of /kv_tiers. LookupError where there is no [kv_tiers].
         """
-        return self._tables.kv_tiers()
+        return self._tables.table("kv_tiers")
 
     @cached_property
     def encode_jobs(self) -> np.ndarray:
@@ -165,7 +165,7 @@ class Result:
         By request and item; fields are those of /encode_jobs, `request` is a row of `requests`. LookupError where no
         pool encodes for others.
         """
-        return self._tables.encode_jobs()
+        return self._tables.table("encode_jobs")
 
     @cached_property
     def labels(self) -> dict[str, list[str]]:

@@ -1,29 +1,13 @@
 """summary.json: identity and metrics of a run."""
 import json
-from typing import NamedTuple
 
 from simulator.domain.run import Run
 from simulator.results.cluster import PoolFacts
-from simulator.results.energy import PowerFacts, energy_of, remarks
 from simulator.results.fitness import fitness
 from simulator.results.metrics import SCHEMA, summarise
-from simulator.results.money import Bill, cost_of
-from simulator.results.power_meter import PowerMeter
 
 
-class Ledger(NamedTuple):
-    """The parts of a summary about money and energy; each None if not configured."""
-
-    bill: Bill | None = None
-    power: PowerFacts | None = None
-    meter: PowerMeter | None = None
-
-
-UNASKED = Ledger()
-
-
-def summary_of(run: Run, name: str, seed: int, bounds, pools: tuple[PoolFacts, ...] = (), weights=None,
-               ledger: Ledger = UNASKED) -> dict:
+def summary_of(run: Run, name: str, seed: int, bounds, pools: tuple[PoolFacts, ...] = (), weights=None) -> dict:
     """Return the content of summary.json.
 
     Parameters
@@ -33,12 +17,21 @@ def summary_of(run: Run, name: str, seed: int, bounds, pools: tuple[PoolFacts, .
     weights : object with the keys of [fitness]; None: no fitness.
     """
     summary = {"schema": SCHEMA, "name": name, "seed": seed, **summarise(run, bounds, pools)}
-    if ledger.bill is not None:
-        summary["cost"] = cost_of(run, ledger.bill, summary)
-    if ledger.meter is not None:
-        summary["energy"] = energy_of(run, ledger.power, ledger.meter, summary["total_output_tokens"])
-        summary["diagnosis"] = [*summary["diagnosis"], *remarks(summary["energy"])]
+    for part in run.parts:
+        summary = _with_entries(summary, part.summary(run, summary), part.summary_before)
     return summary if weights is None else summary | {"fitness": fitness(summary, weights)}
+
+
+def _with_entries(summary: dict, entries: dict, before: str) -> dict:
+    """Return a summary with more entries in front of one of its keys; "": at its end.
+
+    Remarks are appended; other entries that the summary has are replaced.
+    """
+    if not entries:
+        return summary
+    place, keys = list(summary).index(before) if before else len(summary), list(summary)
+    order = dict.fromkeys([*keys[:place], *(key for key in entries if key not in summary), *keys[place:]])
+    return order | summary | entries | {"diagnosis": [*summary["diagnosis"], *entries.get("diagnosis", ())]}
 
 
 def json_text(content: dict) -> str:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 
+from simulator import registry
 from simulator.domain.columns import TABLES, Column
 from simulator.errors import nearest
 
@@ -17,121 +18,109 @@ EXAMPLES = ("ttft_ms.p99", "tpot_ms.mean", "request_throughput")       # of numb
 WORDS = ("name", "complete", "verdict", "unserved", "diagnosis")        # values at the top that are not numbers
 
 
-def _keys(unit: str = "", /, **given: str) -> dict[str, Column]:
+def keys_of(unit: str = "", /, **given: str) -> dict[str, Column]:
     """Return keys of one unit; `__` in a name is replaced by a point."""
     return {name.replace("__", "."): Column(unit, text) for name, text in given.items()}
 
 
-def _below(prefix: str, keys: dict[str, Column]) -> dict[str, Column]:
+def below(prefix: str, keys: dict[str, Column]) -> dict[str, Column]:
+    """Return keys of a table of the summary."""
     return {f"{prefix}.{name}": column for name, column in keys.items()}
 
 
-_COUNTS = _keys(
+_COUNTS = keys_of(
     injected="requests that arrived", completed="requests with all their tokens",
     rejected="refused by the admission policy or the gateway queue", dropped="given up by the engine",
     timed_out="given up by their clients", failed="streamed and lost, or with a grammar that did not compile",
     waiting="waiting at the end of the run", running="running at the end of the run",
     length_capped="completed requests with an output cut by max_model_len")
 _RATES = {
-    **_keys("tokens", total_input_tokens="prompt tokens of completed requests; with a measured window, of all "
+    **keys_of("tokens", total_input_tokens="prompt tokens of completed requests; with a measured window, of all "
             "prompts with their first token in it",
             total_output_tokens="output tokens of completed requests; with a window, all generated in it"),
-    **_keys("requests/s", request_throughput="completed requests over duration_s; with a window, all that ended in "
+    **keys_of("requests/s", request_throughput="completed requests over duration_s; with a window, all that ended in "
                                              "it, measured or not"),
-    **_keys("tokens/s", output_throughput="total_output_tokens over duration_s",
+    **keys_of("tokens/s", output_throughput="total_output_tokens over duration_s",
             total_token_throughput="total_input_tokens and total_output_tokens over duration_s"),
-    **_keys("requests/s", request_goodput="requests of request_throughput that kept every bound of [slo]; "
+    **keys_of("requests/s", request_goodput="requests of request_throughput that kept every bound of [slo]; "
                                           "null without bounds")}
-_ATTAINMENT = _keys(slo_attainment="share of the injected requests that completed within their bounds; null without "
+_ATTAINMENT = keys_of(slo_attainment="share of the injected requests that completed within their bounds; null without "
                                    "bounds")
-_LATENCIES = _keys(
+_LATENCIES = keys_of(
     "ms", ttft_ms=DISTRIBUTION + "arrival to first token, of completed requests with an output token",
     tpot_ms=DISTRIBUTION + "(E2EL - TTFT) / (output tokens - 1), of completed requests of more than one token",
     e2el_ms=DISTRIBUTION + "arrival to last token, of completed requests",
     queue_ms=DISTRIBUTION + "entry into the waiting queue to first scheduled, of completed requests")
 _KV_CACHE = {
-    **_keys("blocks", kv_cache__num_blocks="KV blocks, null blocks not counted",
+    **keys_of("blocks", kv_cache__num_blocks="KV blocks, null blocks not counted",
             kv_cache__peak_used_blocks="the most in use; of several replicas the sum of their peaks"),
-    **_keys(kv_cache__mean_usage="share of the blocks in use, mean over the time in which iterations ran; of several "
+    **keys_of(kv_cache__mean_usage="share of the blocks in use, mean over the time in which iterations ran; of several "
             "replicas the sum of their means over all blocks; one that runs none counts, as 0, here and in the peak"),
-    **_keys("tokens", prefix_cache__query_tokens="prompt tokens looked up at first admissions",
+    **keys_of("tokens", prefix_cache__query_tokens="prompt tokens looked up at first admissions",
             prefix_cache__hit_tokens="tokens of query_tokens found in the prefix cache"),
-    **_keys(prefix_cache__hit_rate="hit_tokens / query_tokens")}
+    **keys_of(prefix_cache__hit_rate="hit_tokens / query_tokens")}
 _OF_A_LABEL = {
-    **_below("requests", _COUNTS), **_RATES,
+    **below("requests", _COUNTS), **_RATES,
     **_ATTAINMENT,
     **_LATENCIES}
 _SHARE = {
-    **_keys("s", up_s="time that the replica was up; within the measured window, as the keys beside it"),
-    **_keys(utilisation="busy time over up_s"),
-    **_keys("requests", mean_waiting="in its waiting queue, mean over up_s", peak_waiting="most in its waiting queue"),
-    **_keys(pool="the pool that it belongs to"),
-    **_keys("currency", cost="cost of the replica: the pool's cost_per_hour x time")}
+    **keys_of("s", up_s="time that the replica was up; within the measured window, as the keys beside it"),
+    **keys_of(utilisation="busy time over up_s"),
+    **keys_of("requests", mean_waiting="in its waiting queue, mean over up_s",
+              peak_waiting="most in its waiting queue"),
+    **keys_of(pool="the pool that it belongs to"),
+    **keys_of("currency", cost="cost of the replica: the pool's cost_per_hour x time")}
 _REPLICA = {
-    **_keys(replica="row in /replicas", requests="sent to it", completed="by it; with a measured "
+    **keys_of(replica="row in /replicas", requests="sent to it", completed="by it; with a measured "
             "window requests, completed and busy_s are of it", iterations="forward passes",
             preemptions="preemptions of its requests"),
-    **_keys("tokens", prefill_tokens="prompt tokens computed", decode_tokens="tokens generated after the first"),
-    **_keys("s", busy_s="time during which iterations ran"), **_KV_CACHE, **_SHARE}
-_COSTS = _keys("currency", cost_per_hour="of the whole pool or type", cost="over the run")
-_POOL = {**_keys(replicas="of the pool", requests="sent to it", completed="completed by it"),
-         **_keys("s", up_s="of all its replicas"), **_keys(utilisation="busy time over up_s"), **_COSTS}
+    **keys_of("tokens", prefill_tokens="prompt tokens computed", decode_tokens="tokens generated after the first"),
+    **keys_of("s", busy_s="time during which iterations ran"), **_KV_CACHE, **_SHARE}
+COSTS = keys_of("currency", cost_per_hour="of the whole pool or type", cost="over the run")
+_POOL = {**keys_of(replicas="of the pool", requests="sent to it", completed="completed by it"),
+         **keys_of("s", up_s="of all its replicas"), **keys_of(utilisation="busy time over up_s"), **COSTS}
 _TIERS = {name: column for name, column in TABLES["kv_tiers"].items() if name not in ("replica", "waited_ns")}
 
 SUMMARY: dict[str, Column] = {
-    **_keys(schema="version of this layout", name="of the experiment", seed="of the experiment",
+    **keys_of(schema="version of this layout", name="of the experiment", seed="of the experiment",
             complete="false: the run was interrupted, or could not go on"),
-    **_below("requests", {**_COUNTS, **_keys(not_sent="that never came; where requests wait for others",
+    **below("requests", {**_COUNTS, **keys_of(not_sent="that never came; where requests wait for others",
                                              pool_capped="completed, cut where the KV pool ends; some engines")}),
-    **_keys(by_cause__NAME__NAME="requests that were not completed, by status and cause"),
-    **_keys(unserved="why fewer than half of the measured requests were served, or that none arrived; else null"),
-    **_keys("s", duration_s="from 0 to the last completion; with [workload.measure], of the measured window",
+    **keys_of(by_cause__NAME__NAME="requests that were not completed, by status and cause"),
+    **keys_of(unserved="why fewer than half of the measured requests were served, or that none arrived; else null"),
+    **keys_of("s", duration_s="from 0 to the last completion; with [workload.measure], of the measured window",
             clock_s="simulated time at the end"),
     **_RATES, **_ATTAINMENT,
-    **_keys("requests/s", offered_throughput="requests that arrived, (n - 1) / (last arrival - first)"),
-    **_keys(verdict="stable, growing or overloaded: does the backlog grow; too short to tell: it does, in a run less "
+    **keys_of("requests/s", offered_throughput="requests that arrived, (n - 1) / (last arrival - first)"),
+    **keys_of(verdict="stable, growing or overloaded: does the backlog grow; too short to tell: it does, in a run less "
             "than five times as long as its first requests stayed, fewer than 40 requests came, or none is complete; "
             "unserved: fewer than half of the requests were served, and the load does not say why"),
-    **_keys("requests", in_system__mean="requests in the system at an arrival, mean",
+    **keys_of("requests", in_system__mean="requests in the system at an arrival, mean",
             in_system__peak="most in the system at an arrival"),
-    **_keys("requests/s", in_system__growth_per_s="slope of the regression of in_system; null: too few"),
-    **_keys(served_share="completions over arrivals while requests arrived"),
+    **keys_of("requests/s", in_system__growth_per_s="slope of the regression of in_system; null: too few"),
+    **keys_of(served_share="completions over arrivals while requests arrived"),
     **_LATENCIES,
-    **_keys("ms", itl_ms=DISTRIBUTION + "gaps between tokens that follow each other, of all requests, weighted by gap",
+    **keys_of("ms", itl_ms=DISTRIBUTION + "gaps between tokens that follow each other, of all requests, by gap",
             ttfat_ms=DISTRIBUTION + "arrival to the first token behind the reasoning"),
-    **_keys(deadlines__given="requests with a deadline", deadlines__missed="not completed by their deadline"),
-    **_keys("tokens", encoder__item_tokens="of images of scheduled requests",
+    **keys_of(deadlines__given="requests with a deadline", deadlines__missed="not completed by their deadline"),
+    **keys_of("tokens", encoder__item_tokens="of images of scheduled requests",
             encoder__encoded_tokens="computed ones of item_tokens"),
-    **_keys(kv_transfer__count="hand-overs that ended", kv_transfer__failed="hand-overs that failed",
+    **keys_of(kv_transfer__count="hand-overs that ended", kv_transfer__failed="hand-overs that failed",
             kv_transfer__cancelled="hand-overs of requests that were gone", kv_transfer__expired="leases that ran out",
             kv_transfer__local="requests that one replica did whole",
             kv_transfer__peak_concurrent="hand-overs under way at once, at most",
             kv_transfer__mean_depth_at_start="under way when one begins, itself included, on average"),
-    **_keys("B", kv_transfer__bytes="moved"),
-    **_keys("ms", kv_transfer__wait_ms=DISTRIBUTION + "prompt computed to start of the hand-over",
+    **keys_of("B", kv_transfer__bytes="moved"),
+    **keys_of("ms", kv_transfer__wait_ms=DISTRIBUTION + "prompt computed to start of the hand-over",
             kv_transfer__duration_ms=DISTRIBUTION + "start of the hand-over to its end"),
-    **_keys(encode__jobs="images that reached an encode pool", encode__completed="images with embeddings delivered",
-            encode__hits="images found in the cache, or computed for another of the batch",
-            encode__embeddings="embeddings computed", encode__ttft_share="share of the TTFT of requests with images"),
-    **_keys("B", encode__bytes="of embeddings that were moved"),
-    **_keys("ms", encode__wait_ms=DISTRIBUTION + "first image at a replica to the last one's embeddings, of a request",
-            encode__queue_ms=DISTRIBUTION + "image at a replica to the start of its batch",
-            encode__transfer_ms=DISTRIBUTION + "end of the batch to the arrival of the embeddings"),
-    **_below("encode.by_pool.NAME", {**_keys(replicas="of the pool", batches="encoded"),
-                                     **_keys("s", busy_s="of all its replicas"),
-                                     **_keys(utilisation="busy time over the whole"), **_COSTS}),
-    **_below("encode.replicas[]", {**_keys(replica="number among those that encode", pool="its pool",
-                                          batches="encoded"),
-                                   **_keys("s", busy_s="time that it encoded"),
-                                   **_keys(utilisation="of the whole run")}),
-    **_keys(not_completed__requests="arrived and not completed", not_completed__streamed="with a first token",
+    **keys_of(not_completed__requests="arrived and not completed", not_completed__streamed="with a first token",
             not_completed__in_itl="with a second token, so with gaps in itl_ms"),
-    **_keys("tokens", not_completed__output_tokens="output tokens of uncompleted requests"),
-    **_keys("ms", not_completed__ttft_ms=DISTRIBUTION + "of those with a first token",
+    **keys_of("tokens", not_completed__output_tokens="output tokens of uncompleted requests"),
+    **keys_of("ms", not_completed__ttft_ms=DISTRIBUTION + "of those with a first token",
             not_completed__queue_ms=DISTRIBUTION + "of those that were scheduled",
             gateway_ms=DISTRIBUTION + "admitted to dispatched; of a cluster",
             downtime_ms=DISTRIBUTION + "without progress, for failures and migrations"),
-    **_keys(retries="times that requests were sent elsewhere after a failure",
+    **keys_of(retries="times that requests were sent elsewhere after a failure",
             migrations="times that requests moved without a failure",
             iterations="forward passes of all replicas", preemptions="times that a request lost its place",
             kv_allocation_failures="times that a request that ran asked for KV blocks in vain, and one was preempted; "
@@ -139,56 +128,38 @@ SUMMARY: dict[str, Column] = {
             preemptions_by_cause__places="for places of waiting requests",
             preemptions_by_cause__blocks="since KV blocks ran out"),
     **_KV_CACHE,
-    **_below("kv_tiers[]", {**_TIERS, **_keys("s", waited_s="requests waited for loads, summed")}),
-    **_keys(adapters__loads="LoRA adapters put into the worker", adapters__reads="loads that read from disk",
+    **below("kv_tiers[]", {**_TIERS, **keys_of("s", waited_s="requests waited for loads, summed")}),
+    **keys_of(adapters__loads="LoRA adapters put into the worker", adapters__reads="loads that read from disk",
             adapters__evictions="adapters that made room"),
-    **_keys(speculation__num_drafts="verify steps"),
-    **_keys("tokens", speculation__num_draft_tokens="verified", speculation__num_invalid_spec_tokens="drafted and "
+    **keys_of(speculation__num_drafts="verify steps"),
+    **keys_of("tokens", speculation__num_draft_tokens="verified", speculation__num_invalid_spec_tokens="drafted and "
             "not verified, since a grammar rejects them", speculation__num_accepted_tokens="accepted",
             speculation__mean_acceptance_length="tokens per draft, with the token behind it"),
-    **_keys(speculation__acceptance_rate="accepted over verified",
+    **keys_of(speculation__acceptance_rate="accepted over verified",
             speculation__num_accepted_tokens_per_pos="accepted, by position in the draft",
             speculation__per_position_acceptance_rates="accepted share of the drafts, by position"),
     **{f"by_{label}.NAME.{name}": column for label in ("slo_class", "tenant", "model")
        for name, column in _OF_A_LABEL.items()},
-    **_keys(fairness="Jain's index of the output tokens of tenants; null: no tenants"),
-    **_below("by_pool.NAME", _POOL), **_below("cost_by_node.NAME", _COSTS),
-    **_below("replicas[]", _REPLICA),
-    **_below("replicas[].ranks[]", {**_keys(rank="data-parallel rank"), **_REPLICA}),
-    **_keys(decisions__total="routing decisions", decisions__routed="decisions that found a replica",
-            decisions__refused="decisions that found none", decisions__unique_targets="replicas chosen at least once",
-            decisions__targets="decisions for each replica", decisions__mean_regret="score of the best less that of "
-            "the chosen, mean", decisions__max_regret="largest regret"),
+    **keys_of(fairness="Jain's index of the output tokens of tenants; null: no tenants"),
+    **below("by_pool.NAME", _POOL), **below("cost_by_node.NAME", COSTS),
+    **below("replicas[]", _REPLICA),
+    **below("replicas[].ranks[]", {**keys_of(rank="data-parallel rank"), **_REPLICA}),
     "latency.*": Column("", "the latency backend's report about itself: files with version and SHA-256, measured "
                                "ranges, predictions inside and outside them"),
-    **_keys(diagnosis="remarks on the numbers for the reader"),
-    **_keys(cost__currency="of [prices]"),
-    **_keys("currency", cost__total="of the run, or of the measured window, as all of cost and energy",
-            cost__per_hour="of what was there",
-            cost__cost_per_million_output_tokens="at output_throughput",
-            cost__cost_per_million_tokens="at total_token_throughput",
-            cost__cost_per_thousand_requests="at request_throughput", cost__cost_per_good_request="at request_goodput"),
-    **_below("cost.prices[]", {**_keys(accelerator="name", source="of the price", date="of the price"),
-                               **_keys("currency/h", per_gpu_hour="as given")}),
-    **_keys("J", energy__energy_j__accelerator_active="computing accelerators; null: power not known for enough of it",
-            energy__energy_j__accelerator_idle="idle accelerators", energy__energy_j__host="of hosts",
-            energy__energy_j__total="of all", energy__joules_per_output_token="of all"),
-    **_keys(energy__coverage="share of the active time with a known power", energy__idle_coverage="of the idle time"),
-    **_keys("W", energy__average_w="over the run", energy__active_w_per_accelerator="while it computed"),
-    **_keys("kWh", energy__kwh="of all", energy__facility_kwh="with pue"),
-    **_keys("g", energy__carbon_g="CO2, by [carbon]"), **_keys("currency", energy__electricity_cost="by [electricity]"),
-    **_keys(energy__electricity_currency="of [electricity]", energy__carbon_source="as given",
-            energy__electricity_source="as given"),
-    **_below("energy.powers[]", _keys(accelerator="name", source="of its power", host_source="of the host's power",
-                                      pue_source="of the pue")),
-    **_keys(fitness__total="by [fitness], one number to compare runs by", fitness__parts__NAME__weight="as given",
+    **keys_of(diagnosis="remarks on the numbers for the reader"),
+    **keys_of(fitness__total="by [fitness], one number to compare runs by", fitness__parts__NAME__weight="as given",
             fitness__parts__NAME__value="0 to 1"),
-    **_below("uncertainty", {
-        **_keys(interval_frac="share of replications that an interval holds", replications="runs"),
-        **_below("metrics.NAME", _keys(low="end of the interval", high="end of the interval",
+    **below("uncertainty", {
+        **keys_of(interval_frac="share of replications that an interval holds", replications="runs"),
+        **below("metrics.NAME", keys_of(low="end of the interval", high="end of the interval",
                                        nominal="of the run itself")),
         "*": Column("", "by operator: its error, its share of the time and of the variance, its tables")}),
 }
+
+
+def all_keys() -> dict[str, Column]:
+    """Return the keys of `SUMMARY`, and those of parts."""
+    return SUMMARY | {key: column for part in registry.parts() for key, column in part.summary_keys.items()}
 
 
 def described(path: str) -> Column | None:
@@ -198,7 +169,8 @@ def described(path: str) -> Column | None:
     ----------
     path : keys of the value joined by points, `[]` behind the key of a list.
     """
-    return next((column for known, column in SUMMARY.items() if _stands_for(known.split("."), path.split("."))), None)
+    return next((column for known, column in all_keys().items()
+                 if _stands_for(known.split("."), path.split("."))), None)
 
 
 def _stands_for(known: list[str], path: list[str]) -> bool:
@@ -226,10 +198,10 @@ def check_numbers(keys: Iterable[str], place: str, others: tuple[str, ...] = ())
 def number_names() -> tuple[str, ...]:
     """Return the dotted names of the numbers of summary.json, lists aside.
 
-    `NAME` and `*` are placeholders as in SUMMARY.
+    `NAME` and `*` are placeholders as in `SUMMARY`.
     """
     names = []
-    for path, column in SUMMARY.items():
+    for path, column in all_keys().items():
         if "[]" not in path and path not in WORDS:
             names += [f"{path}.{each}" for each in STATISTICS] if column.text.startswith(DISTRIBUTION) else [path]
     return tuple(names)

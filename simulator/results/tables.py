@@ -2,10 +2,11 @@
 
 A field of a record that the results do not show (`spare`) is zeroed, so that equal runs give equal bytes.
 """
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
+from simulator import registry
 from simulator.domain import columns, records
 from simulator.results.finish import finish_codes
 from simulator.results.traits import COLUMNS
@@ -25,16 +26,12 @@ NO_REPLICA = -1
 
 def why_absent(name: str) -> str:
     """Say why there is no table of that name."""
-    if name == "lifecycle":
-        return "all replicas were up all the time"
     if name == "kv_tiers":
         return "there is no [kv_tiers]"
-    if name == "encode_jobs":
-        return 'there is no pool with role = "encode"'
     if name == "legs":
         return "each request stayed at one replica, see /requests"
-    key = {"replica_samples": "replica_samples_s", "candidates": "decisions"}.get(name, name)
-    return f"[output] {key} was {'0' if name in STREAMS else 'false'}"
+    owner = next((part for part in registry.parts() if name in part.tables), None)
+    return owner.tables[name].why_absent if owner else f"[output] {name} was false"
 
 
 def _shown(record: np.dtype, fields: tuple[str, ...]) -> np.dtype:
@@ -47,20 +44,17 @@ def _shown(record: np.dtype, fields: tuple[str, ...]) -> np.dtype:
     })
 
 
-def _without_spare(record: np.dtype) -> np.dtype:
+def without_spare(record: np.dtype) -> np.dtype:
+    """Return the layout of a record as results have it."""
     return _shown(record, tuple(name for name in record.names if name != "spare"))
 
 
 ITERATION = _shown(records.ITERATION, ITERATION_FIELDS)
-REPLICA = _without_spare(records.REPLICA)
-SAMPLE, DECISION, CANDIDATE = map(_without_spare, (records.SAMPLE, records.DECISION, records.CANDIDATE))
-LIFECYCLE, LEG = _without_spare(records.LIFECYCLE), _without_spare(records.LEG)
-ENCODE_JOB = _without_spare(records.ENCODE_JOB)
-KV_TIER = records.KV_TIER
-STREAMS = {"replica_samples": SAMPLE, "decisions": DECISION, "candidates": CANDIDATE}      # tables that grow row by row
+REPLICA = without_spare(records.REPLICA)
 
 
-def request_dtype(workload, journeys: np.ndarray | None = None, traits: Iterable[str] = ()) -> np.dtype:
+def request_dtype(workload, journeys: np.ndarray | None = None,
+                  traits: Mapping[str, np.ndarray] | None = None) -> np.dtype:
     """Return the type of a row of /requests.
 
     Ids are int64, or UTF-8 as long as the longest id.
@@ -69,7 +63,7 @@ def request_dtype(workload, journeys: np.ndarray | None = None, traits: Iterable
     ----------
     workload : simulator.workload.base.Workload
     journeys : from `journeys_of`; without them there are no columns for them. Also in the functions below.
-    traits : columns of `traits.COLUMNS` that there are.
+    traits : from `traits_of`.
     """
     request_ids = workload.request_ids
     is_text = len(request_ids) > 0 and isinstance(request_ids[0], str)
@@ -86,7 +80,8 @@ def request_dtype(workload, journeys: np.ndarray | None = None, traits: Iterable
         fields += [(name, "i8") for name in SCRIPT_FIELDS]
     if workload.measured is not None:
         fields += [(MEASURED, "i1")]
-    fields += [(name, COLUMNS[name]) for name in traits if name != "prefill_replica"]      # which is always there
+    fields += [(name, COLUMNS.get(name) or values.dtype) for name, values in (traits or {}).items()
+               if name != "prefill_replica"]       # which is always there
     return np.dtype(fields)
 
 
@@ -143,22 +138,17 @@ def replica_rows(replicas: np.ndarray) -> np.ndarray:
     return replicas.view(REPLICA)
 
 
-def lifecycle_rows(lifecycle: np.ndarray) -> np.ndarray:
-    """Return /lifecycle."""
-    rows = lifecycle.copy()
+def shown(rows: np.ndarray) -> np.ndarray:
+    """Return rows of a table as results have them."""
+    if "spare" not in rows.dtype.names:
+        return rows
+    rows = rows.copy()
     rows["spare"] = 0
-    return rows.view(LIFECYCLE)
+    return rows.view(without_spare(rows.dtype))
 
 
-def leg_rows(legs: np.ndarray) -> np.ndarray:
-    """Return /legs."""
-    rows = legs.copy()
-    rows["spare"] = 0
-    return rows.view(LEG)
-
-
-def encode_rows(jobs: np.ndarray) -> np.ndarray:
-    """Return /encode_jobs."""
-    rows = jobs.copy()
-    rows["spare"] = 0
-    return rows.view(ENCODE_JOB)
+def further(run) -> dict[str, np.ndarray]:
+    """Return the tables that are complete at the end of a run, and optional."""
+    found = {"lifecycle": run.lifecycle, "legs": run.legs, "kv_tiers": run.kv_tiers} | run.tables
+    found = {name: shown(rows) for name, rows in found.items() if rows is not None}
+    return {name: found[name] for name in (*columns.TABLES, *found) if name in found}

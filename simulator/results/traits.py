@@ -23,17 +23,17 @@ def ranks(run: Run) -> np.ndarray | None:
 DERIVED = {
     "rank": ("i4", ranks),
     "first_answer_ns": ("i8", lambda run: run.first_answer_ns),
-    "encoded_tokens": ("i8", lambda run: run.encoded_tokens),
 }
 # Columns of /requests that depend on the run, with their types; a new one of DERIVED is the last.
 COLUMNS = dict.fromkeys(("rank", "due_ns", "expected_tokens", "reasoning_tokens", "first_answer_ns", "num_images",
                          "image_tokens", "encoded_tokens", "loaded_tokens", "stored_tokens"), "i4") | {
-    "execution_ns": "i8", "preempted_ns": "i8", "prefill_replica": "i4", **dict.fromkeys(hand_over.COLUMNS, "i8"),
+    "encoded_tokens": "i8", "execution_ns": "i8", "preempted_ns": "i8", "prefill_replica": "i4",
+    **dict.fromkeys(hand_over.COLUMNS, "i8"),
     "due_ns": "i8"} | {name: kind for name, (kind, _) in DERIVED.items()}
 
 
 def traits_of(run: Run) -> dict[str, np.ndarray]:
-    """Return the columns of `COLUMNS` that this run has, each (n,).
+    """Return the columns of `COLUMNS` and of parts that this run has, each (n,).
 
     -1: not known.
     """
@@ -42,12 +42,11 @@ def traits_of(run: Run) -> dict[str, np.ndarray]:
              if (workload.demands[name] != UNKNOWN).any()}
     found |= {name: np.where(values == MISSING, UNKNOWN, values) for name, values in workload.facts.items()}
     found |= {name: values for name, (_, values_of) in DERIVED.items() if (values := values_of(run)) is not None}
-    if run.tier_use is not None:
-        found |= {name: run.tier_use[name] for name in run.tier_use.dtype.names}
     if run.executions is not None:
         found |= {name: run.executions[name] for name in ("execution_ns", "preempted_ns")}
     found |= hand_over.columns_of(run)
-    return {name: found[name] for name in COLUMNS if name in found}
+    found |= run.columns
+    return {name: found[name] for name in (*COLUMNS, *run.columns) if name in found}
 
 
 def metrics_of(run: Run) -> dict:
@@ -58,23 +57,23 @@ def metrics_of(run: Run) -> dict:
     counts the requests that had not completed at their deadline; later deadlines count as `given` alone.
     `ttfat_ms` is arrival to the first token behind the reasoning, of completed requests that have one.
     """
-    told, requests = {}, run.workload.requests
+    facts, requests = {}, run.workload.requests
     due_ns = run.workload.demands["due_ns"]
     came = records.has_come(requests["status"])
     if np.any(has_one := came & (due_ns >= 0)):
         is_kept = (requests["status"] == records.COMPLETED) & (requests["completed_ns"] <= due_ns)
         is_open = (requests["status"] < records.COMPLETED) & (due_ns >= run.clock_ns)
         missed = int((has_one & ~is_kept & ~is_open).sum())
-        told["deadlines"] = {"given": int(has_one.sum()), "missed": missed}
+        facts["deadlines"] = {"given": int(has_one.sum()), "missed": missed}
     if run.first_answer_ns is not None:
         chosen = (requests["status"] == records.COMPLETED) & (run.first_answer_ns >= 0)
         since_ns = run.first_answer_ns[chosen] - requests["arrival_ns"][chosen]
-        told["ttfat_ms"] = distribution(since_ns / 1e6)
-    if run.encoded_tokens is not None and run.workload.items is not None:
+        facts["ttfat_ms"] = distribution(since_ns / 1e6)
+    if "encoded_tokens" in run.columns and run.workload.items is not None:
         items, began = run.workload.items, requests["scheduled_ns"] >= 0
-        told["encoder"] = {"item_tokens": int(items.tokens_of(len(requests))[began].sum()),
-                           "encoded_tokens": int(run.encoded_tokens.sum())}
-    return told
+        facts["encoder"] = {"item_tokens": int(items.tokens_of(len(requests))[began].sum()),
+                            "encoded_tokens": int(run.columns["encoded_tokens"].sum())}
+    return facts
 
 
 def has_reasoning(workload: Workload) -> bool:

@@ -37,7 +37,7 @@ def first_wild(path: Path) -> str | None:
     """Return the place of the first value that no run writes; None: there is none."""
     reader = Reader(path)
     names = reader.names()
-    num_replicas = len(reader.replicas()) if "replicas" in names else None
+    num_replicas = len(reader.table("replicas")) if "replicas" in names else None
     labels = {column: len(known) for column, known in reader.labels().items()}
     for name in names:
         if name not in columns.TABLES:

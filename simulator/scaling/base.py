@@ -131,6 +131,6 @@ def in_proportion(observation: Observation, ratio: float, tolerance: float) -> d
         return spread(observation, int(observation.starting == 0 and observation.queued > 0))
     if abs(ratio - 1) <= tolerance:
         return {}
-    wanted = math.ceil(observation.serving * ratio)
-    change = wanted - observation.serving
+    needed = math.ceil(observation.serving * ratio)
+    change = needed - observation.serving
     return spread(observation, max(change - observation.starting, 0) if change > 0 else change)

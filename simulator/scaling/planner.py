@@ -112,19 +112,19 @@ class Planner(Autoscaler):
         if interval_s <= 0:
             return {}
         if len(done):
-            wanted = self._wanted(done, interval_s, sides)
+            needed = self._needed(done, interval_s, sides)
         elif are_there:
             to_prefill = max(came, observation.queued + waiting(sides["prefill"]))
-            wanted = self._wanted_in_flight(to_prefill, interval_s, sides)
+            needed = self._needed_in_flight(to_prefill, interval_s, sides)
         else:
-            wanted = dict.fromkeys(sides, 0)
-        wanted = self._within_budget(wanted, sides)
+            needed = dict.fromkeys(sides, 0)
+        needed = self._within_budget(needed, sides)
         changes = {}
         for role, side in sides.items():
-            changes |= spread(side, wanted[role] - side.serving - side.starting)
+            changes |= spread(side, needed[role] - side.serving - side.starting)
         return changes
 
-    def _wanted(self, done, interval_s, sides):
+    def _needed(self, done, interval_s, sides):
         isl, osl = float(done["prompt_tokens"].mean()), float(done["output_tokens"].mean())
         shape, rate = Shape(isl, osl), len(done) / interval_s
         if self.parameters.corrects:
@@ -135,7 +135,7 @@ class Planner(Autoscaler):
         return {"prefill": self._prefill_replicas(rate, shape, sides["prefill"]),
                 "decode": self._decode_replicas(rate * osl, shape, sides["decode"])}
 
-    def _wanted_in_flight(self, requests, interval_s, sides):
+    def _needed_in_flight(self, requests, interval_s, sides):
         """Return the replicas for requests of which none completed; `requests` are to be prefilled."""
         per_s = in_flight(sides["decode"]) * 1e3 / self.parameters.itl_ms
         shape = self._shape or Shape(held_tokens(sides["decode"]), 0.0)
@@ -162,13 +162,13 @@ class Planner(Autoscaler):
         held_s = float((done["completed_ns"] - done["first_token_ns"]).mean()) / 1e9
         return itl_ms / self.expected_itl_ms(rate * held_s / side.serving, context) if itl_ms > 0 else 1.0
 
-    def _within_budget(self, wanted, sides):
+    def _within_budget(self, needed, sides):
         """Cut both sides in proportion where they take more accelerators than there may be."""
         most, costs = self.parameters.max_accelerators, {role: _accelerators(side) for role, side in sides.items()}
-        total = sum(wanted[role] * costs[role] for role in wanted)
+        total = sum(needed[role] * costs[role] for role in needed)
         if most is None or total <= most:
-            return wanted
-        prefill = max(round(wanted["prefill"] * most / total), 1)
+            return needed
+        prefill = max(round(needed["prefill"] * most / total), 1)
         return {"prefill": prefill, "decode": max((most - prefill * costs["prefill"]) // costs["decode"], 1)}
 
     # ---- the profiles

@@ -10,6 +10,8 @@ cdef struct AlignedText:        # in tokens
     int64_t text                # prompt and outputs so far
     int64_t junction            # see KVCache
     int64_t alignment           # chunks end at multiples of it
+    int64_t checkpoint          # states are also written inside chunks, in multiples of it behind their begin; 0: not
+    int64_t grid                # such a chunk begins at a multiple of it
     int64_t tail                # a further end behind the last multiple: lookups find its state as well; 0: none
     int64_t largest             # chunk that the scheduler's limits allow
 

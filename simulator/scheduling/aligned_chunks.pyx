@@ -2,21 +2,30 @@
 from libc.stdint cimport int64_t
 
 
+cdef bint _writes_inside(const AlignedText* it, int64_t start, int64_t end, int64_t state) noexcept nogil:
+    """Return whether the chunk can write the state at `state` tokens itself, and need not end there."""
+    cdef int64_t size = it.alignment
+    return (it.checkpoint > 0 and start % it.grid == 0 and (end + size - 1) // size - 2 > (start + size - 1) // size - 1
+            and start + it.grid <= state < end and (state - start) % it.checkpoint == 0)
+
+
 cdef int64_t aligned_chunk(const AlignedText* it, int64_t start, int64_t tokens) noexcept nogil:
     cdef int64_t behind = max(it.prompt, it.text - 1), end = start + tokens, stop, cut
+    cdef bint is_inside
     if start >= behind:
         return tokens
+    is_inside = end >= behind and _writes_inside(it, start, end, (behind - 1) // it.alignment * it.alignment)
     if end < behind:
         cut = end // it.alignment * it.alignment
         if cut > start or it.alignment <= it.largest:
             end = cut
     cut = end
     stop = (it.text - 1) // it.alignment * it.alignment         # the last state that a repeated text can use
-    if start < stop < cut:
+    if start < stop < cut and not is_inside:
         cut = stop
     if stop < it.tail < it.prompt and start < it.tail < cut:
         cut = it.tail
-    if start % it.alignment != 0:
+    if start % it.alignment != 0 and not is_inside:
         cut = min(cut, (start // it.alignment + 1) * it.alignment)
     if start < it.junction < end:
         stop = start + (it.junction - start) // it.alignment * it.alignment

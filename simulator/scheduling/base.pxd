@@ -13,9 +13,9 @@ parts when its last token is in flight, which the policy may not know. Pipeline 
 of a group are together in a batch, and again in the next one after that batch returns. One group is active, the one
 with the batch that is being formed or has just ended; the fields of the group below are those of the active one, and a
 member of another group parts before it leaves. With async scheduling and pipeline stages, sequences have a turn every
-`stride` batches, `lead` holds for each group, and the number of a batch determines its group.
+`turn_interval` batches, `lead` holds for each group, and the number of a batch determines its group.
 
-Members that verify drafts *stride*: they gain several tokens a turn, see strides.pxd. If a member cannot have a regular
+Members that verify drafts gain several tokens a turn, see multi_token_cohort.pxd. If a member cannot have a regular
 turn, the group dissolves, and each sequence is scheduled individually until its next regular turn has ended.
 """
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
@@ -34,7 +34,7 @@ from simulator.kv.encoder_cache cimport EncoderCache
 from simulator.kv.tier cimport External, KVTier
 from simulator.domain.iteration cimport Batch, Entry, grow_batch
 from simulator.scheduling.tally cimport Tally
-from simulator.scheduling.strides cimport Strides, Turn
+from simulator.scheduling.multi_token_cohort cimport MultiTokenCohort, Turn
 from simulator.scheduling.transfers cimport KEEP, LOAD, Transfers
 from simulator.scheduling.waiting_queue cimport WaitingQueue
 
@@ -48,7 +48,7 @@ cdef enum HoldState:            # state of a sequence that owns blocks for KV fr
 
 cdef struct Sequence:           # 64 bytes, one cache line: with many replicas, most are out of cache at their turn
     int64_t order               # admission stamp: increases along the running list
-    int64_t offset              # of a member that does not stride: tokens in KV when iteration i is scheduled, less i
+    int64_t offset              # of a member without drafts: tokens in KV when iteration i is scheduled, less i
     int64_t late_ns             # of a member: age of its last token, less that of the group's last token; see Rank
     int32_t row                 # row of the request; -1: the slot is free
     int32_t prompt_tokens
@@ -131,10 +131,10 @@ cdef class Scheduler:
     cdef bint overlaps                  # with grouping: a batch may be formed while others are in flight
     cdef int32_t group                  # the active group
     cdef int32_t num_groups             # 1, or one for each pipeline stage
-    cdef int32_t stride                 # async scheduling with pipeline stages: batches from one turn of a sequence to
+    cdef int32_t turn_interval          # async scheduling with pipeline stages: batches from one turn of a sequence to
                                         # its next, the number of stages; 0: it may have a turn in each batch
-    cdef int64_t step                   # with stride: batches formed so far, empty ones included
-    cdef int64_t* _eligible             # [row] with stride: first batch in which it may have a turn; NULL: no stride
+    cdef int64_t step                   # with turn_interval: batches formed so far, empty ones included
+    cdef int64_t* _eligible             # [row] with turn_interval: first batch in which it may have a turn; else NULL
     cdef int64_t ended_ns               # of several groups: end of the last batch of the active group that has ended
     cdef int64_t before_ns              # time of its members' tokens before that
     cdef Group* _groups                 # [num_groups]; NULL: there is one group
@@ -145,9 +145,10 @@ cdef class Scheduler:
     cdef int32_t* _prefilling           # [_num_prefilling] with grouping: running slots that are no members, in order
     cdef int32_t _num_prefilling
     cdef int32_t turn_tokens            # tokens of a member in an iteration: 1, plus drafts
-    cdef readonly Strides strides       # progress of members that verify drafts; None: they gain one token a turn
+    cdef readonly MultiTokenCohort multi_token  # progress of members that verify drafts; None: one token a turn
     cdef RowList dissolved              # rows that were members before the batch was formed; emptied by the rank
 
+    cdef int32_t prefill_interval       # lockstep ranks compute prompts in each so many-th step; 1: in all
     cdef bint holds_prefills            # the batch formed next computes no prompts while sequences decode, as lockstep
                                         # data-parallel ranks require in some steps; only of `vllm`
     cdef readonly bint ends_at_start    # an iteration's results take effect when it begins; without a group, and with
@@ -188,7 +189,7 @@ cdef class Scheduler:
     # sequence is preempted?
     cdef bint keeps_turns(self) noexcept nogil
 
-    # With stride: does any sequence go on with a token of the batch just formed?
+    # With turn_interval: does any sequence go on with a token of the batch just formed?
     cdef bint feeds(self, const Batch* batch) noexcept nogil
 
     # Requests that do not run: in the waiting queue, or held.
@@ -235,8 +236,8 @@ cdef class Scheduler:
     # Make a group the active one.
     cdef void turn_to(self, int32_t group) noexcept nogil
 
-    # The group of the next batch: with stride the one of the batch's number, else one without a batch in flight (other
-    # such groups have no members). `group_at` returns the state of any group.
+    # The group of the next batch: with turn_interval the one of the batch's number, else one without a batch in flight
+    # (other such groups have no members). `group_at` returns the state of any group.
     cdef int32_t group_in_turn(self) noexcept nogil
     cdef Group group_at(self, int32_t index) noexcept nogil
 
@@ -283,7 +284,7 @@ cdef class Scheduler:
 
     # ---- shared by all: when an iteration begins and ends
 
-    # An iteration begins (also where batches overlap; also where members stride); an iteration has ended.
+    # An iteration begins (also where batches overlap; also of a multi-token cohort); an iteration has ended.
     @cython.final
     cdef inline void begin(self) noexcept nogil:
         self.iteration += 1
@@ -309,8 +310,8 @@ cdef class Scheduler:
         self.num_standing -= self.overlaps
 
     @cython.final
-    cdef inline void begin_striding(self) noexcept nogil:
-        self.member_tokens += self.strides.begin(self.phase) - self.num_members
+    cdef inline void begin_multi_token(self) noexcept nogil:
+        self.member_tokens += self.multi_token.begin(self.phase) - self.num_members
         self.begin()
 
     # Discard the iterations in flight.
@@ -345,16 +346,16 @@ cdef class Scheduler:
 
     # With drafts: make a sequence a member if its last turn, which brought `sampled` tokens, was regular and the next
     # one is; `left`: tokens until it is complete. Return the first iteration in which it is no member; -1: it is none.
-    cdef int64_t join_striding(self, const Entry* entry, int32_t sampled, int32_t left) except -2 nogil
+    cdef int64_t join_multi_token(self, const Entry* entry, int32_t sampled, int32_t left) except -2 nogil
 
     # With drafts, in place of `computed`, `repeat` and `leave`. `fall_out`: a member leaves the group, and runs on.
-    cdef int64_t computed_striding(self, int32_t slot) noexcept nogil
-    cdef int repeat_striding(self, int32_t count) except -1 nogil
-    cdef void leave_striding(self, int32_t slot) noexcept nogil
+    cdef int64_t computed_multi_token(self, int32_t slot) noexcept nogil
+    cdef int repeat_multi_token(self, int32_t count) except -1 nogil
+    cdef void leave_multi_token(self, int32_t slot) noexcept nogil
     cdef int fall_out(self, int32_t slot) except -1 nogil
 
     # The run is over: count the accepted drafts of a member up to now.
-    cdef void count_striding(self, int32_t slot) noexcept nogil
+    cdef void count_multi_token(self, int32_t slot) noexcept nogil
 
     # A sequence is complete: free its blocks and its slot. `sort_finished`: order in which several are finished.
     cdef int finish(self, int32_t slot) except -1 nogil
@@ -582,7 +583,7 @@ cdef class Scheduler:
     # Where batches overlap: the time of a member's last token, if the last iteration ended at `last_end_ns`.
     cdef int64_t last_token_ns(self, int32_t slot, int64_t last_end_ns) noexcept nogil
 
-    # The time of the tokens of a batch's members before it, without stride.
+    # The time of the tokens of a batch's members before it, without turn_interval.
     @cython.final
     cdef inline int64_t token_before_ns(self, const Batch* batch) noexcept nogil:
         return batch.end_ns - batch.duration_ns if self.lead > 0 else batch.start_ns
@@ -590,7 +591,7 @@ cdef class Scheduler:
     # Of several groups: the oldest batch of the active group has ended.
     @cython.final
     cdef inline void note_end(self, const Batch* batch) noexcept nogil:
-        self.before_ns = self.ended_ns if self.stride > 0 else batch.start_ns
+        self.before_ns = self.ended_ns if self.turn_interval > 0 else batch.start_ns
         self.ended_ns = batch.end_ns
 
     # The slot of a request; -1: it is not running. O(running).

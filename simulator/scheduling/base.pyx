@@ -18,7 +18,7 @@ from simulator.scheduling.transfers cimport KEEP, LOAD, Transfers
 from simulator.kv.counting import CountingKV
 from simulator.kv.paged import PagedKV
 from simulator.kv.sparse import SparseKV
-from simulator.scheduling.questions import MemoryNeeds, SchedulerFacts
+from simulator.scheduling.contract import MemoryNeeds, SchedulerFacts
 
 
 cdef inline void count_chunk(BatchShape* shape, const Chunk* chunk) noexcept nogil:
@@ -91,7 +91,7 @@ cdef class Scheduler:
             if self._groups == NULL:
                 raise MemoryError()
         if lead > 0 and num_groups > 1:
-            self.stride = num_groups
+            self.turn_interval = num_groups
             self._eligible = <int64_t*>calloc(len(self._owners[0]) + 1, sizeof(int64_t))
             if self._eligible == NULL:
                 raise MemoryError()
@@ -118,8 +118,8 @@ cdef class Scheduler:
 
     cdef int32_t group_in_turn(self) noexcept nogil:
         cdef int32_t group = 0
-        if self.stride > 0:
-            return <int32_t>(self.step % self.stride)
+        if self.turn_interval > 0:
+            return <int32_t>(self.step % self.turn_interval)
         if self.num_in_flight == 0:
             return self.group
         while group == self.group or self._groups[group].num_in_flight > 0:
@@ -156,7 +156,7 @@ cdef class Scheduler:
     def around(parameters, deployment):
         """Return additions of the engine to the time of its batches: functions from LatencyModel to LatencyModel.
 
-        The first wraps the latency model, and each further one wraps the one before; see simulator/latency/around.
+        The first wraps the latency model, and each further one wraps the one before; see simulator/latency/overheads.
 
         deployment : None where the experiment has no [model] or no [hardware].
         """
@@ -191,15 +191,6 @@ cdef class Scheduler:
     @staticmethod
     def layer_faults(parameters, layers, enable_prefix_caching):
         """Return (key of [engine], fault) for conflicts with these LayerGroups; None: none."""
-        return ()
-
-    @staticmethod
-    def role_faults(parameters, role, protocol):
-        """Return (key of [engine], fault) for conflicts with disaggregation.
-
-        role : role of the pool, "prefill", "decode" or "both".
-        protocol : kv_transfer.protocol.
-        """
         return ()
 
     @staticmethod
@@ -269,7 +260,7 @@ cdef class Scheduler:
         if not sequence.is_member:
             return sequence.num_computed
         if self.turn_tokens > 1:
-            return self.computed_striding(slot)
+            return self.computed_multi_token(slot)
         if sequence.group == self.group:
             return self.iteration + sequence.offset
         return self._groups[sequence.group].iteration + sequence.offset
@@ -279,7 +270,7 @@ cdef class Scheduler:
         cdef const Sequence* sequence = &self._sequences[slot]
         if turns == 0 or self.num_standing > 0:
             return last_end_ns
-        if self.stride > 0:                     # it is in each batch of its group that is in flight
+        if self.turn_interval > 0:              # it is in each batch of its group that is in flight
             return self.ended_ns if sequence.group == self.group else self._groups[sequence.group].ended_ns
         if sequence.group != self.group:
             return self.token_before_ns(self._groups[sequence.group].in_flight[0])
@@ -298,8 +289,8 @@ cdef class Scheduler:
         resize(&self._prefilling, after * sizeof(int32_t))
         self._links.grow(after)
         self.kv.reserve_slots(after)
-        if self.strides is not None:
-            self.strides.reserve(after)
+        if self.multi_token is not None:
+            self.multi_token.reserve(after)
         memset(self._sequences + before, 0, (after - before) * sizeof(Sequence))
         for i in range(before, after):
             self._sequences[i].row = -1
@@ -337,7 +328,7 @@ cdef class Scheduler:
         cdef int64_t computed = self._sequences[entry.slot].num_computed
         if self.copies and not self.tier.is_through_with(entry.slot, self._sequences[entry.slot].row):
             return False
-        if (self.tier is not None and self.strides is None and not self.kv.is_hybrid    # for a missing token
+        if (self.tier is not None and self.multi_token is None and not self.kv.is_hybrid  # for a missing token
                 and self.kv.owned(entry.slot) > blocks_for(computed + self.kv.ahead_tokens, self.kv.block_size)):
             return False
         return not self.kv.is_hybrid or ((self.lead == 0 or entry.tokens == 1) and self.kv.may_join(
@@ -446,8 +437,8 @@ cdef class Scheduler:
                 if drafts >= 0:
                     sequence.num_placeholders += 1 + entry.drafts
                     sequence.num_drafts = drafts
-                    if self.stride > 0:
-                        self._eligible[entry.row] = self.step + self.stride
+                    if self.turn_interval > 0:
+                        self._eligible[entry.row] = self.step + self.turn_interval
         shape.num_sequences, shape.chunks = batch.num_members + batch.num_entries, batch.chunks
         if self.tally is not None:
             self._take_tally(batch)
@@ -521,7 +512,7 @@ cdef class Scheduler:
         cdef Sequence* sequence = &self._sequences[slot]
         cdef int64_t computed = self.iteration + sequence.offset
         if self.turn_tokens > 1:
-            self.leave_striding(slot)
+            self.leave_multi_token(slot)
             return
         sequence.is_member = False
         self.num_members -= 1
@@ -544,8 +535,8 @@ cdef class Scheduler:
         for i in range(turns):
             insert_entry(self._in_flight[i], &entry)
             self._in_flight[i].num_members -= 1
-        if self.stride > 0 and turns > 0:
-            self._eligible[sequence.row] = self._in_flight[0].step + self.stride
+        if self.turn_interval > 0 and turns > 0:
+            self._eligible[sequence.row] = self._in_flight[0].step + self.turn_interval
         self._requests[sequence.row].output_tokens = outputs
         sequence.num_tokens = sequence.prompt_tokens + outputs
         sequence.num_computed = <int32_t>(self.iteration + sequence.offset)
@@ -596,24 +587,24 @@ cdef class Scheduler:
         if self.tally is not None:
             self.tally.repeat(batch.group)
 
-    # ---- striding members: none, unless the policy is a StridingScheduler
+    # ---- multi-token members: none, unless the policy is a MultiTokenScheduler
 
     cdef int verify_by(self, Acceptance acceptance, DraftCounts counts) except -1:
         return 0
 
-    cdef int64_t join_striding(self, const Entry* entry, int32_t sampled, int32_t left) except -2 nogil:
+    cdef int64_t join_multi_token(self, const Entry* entry, int32_t sampled, int32_t left) except -2 nogil:
         return -1
 
-    cdef int64_t computed_striding(self, int32_t slot) noexcept nogil:
+    cdef int64_t computed_multi_token(self, int32_t slot) noexcept nogil:
         return 0
 
-    cdef int repeat_striding(self, int32_t count) except -1 nogil:
+    cdef int repeat_multi_token(self, int32_t count) except -1 nogil:
         return 0
 
-    cdef void leave_striding(self, int32_t slot) noexcept nogil:
+    cdef void leave_multi_token(self, int32_t slot) noexcept nogil:
         pass
 
-    cdef void count_striding(self, int32_t slot) noexcept nogil:
+    cdef void count_multi_token(self, int32_t slot) noexcept nogil:
         pass
 
     cdef int fall_out(self, int32_t slot) except -1 nogil:
@@ -759,7 +750,7 @@ cdef class Scheduler:
             request.cached_tokens = min(sequence.num_computed, request.prompt_tokens)
         self.transfers.tell(b"now", sequence.row, found.tokens)
         self.tier.load(sequence.row, slot, found, now_ns)
-        sequence.is_decoding = self.tier.brings_token(sequence.row)
+        sequence.is_decoding = self.tier.has_first_token(sequence.row)
         return 0
 
     cdef int settle_held(self, int32_t slot) except -1 nogil:
@@ -854,7 +845,7 @@ cdef class Scheduler:
         cdef int64_t tokens = self.tier.loaded_tokens(row)
         cdef LoadEnd end = self.tier.load_end(row)
         sequence.hold = FAILED_LOAD if end == LOAD_FATAL else LOADED
-        if end == LOAD_CAME and self.tier.brings_token(row):
+        if end == LOAD_CAME and self.tier.has_first_token(row):
             return add_row(&self.seeded, slot)
         if end != LOAD_LOST:
             return 0
@@ -941,14 +932,14 @@ cdef class Scheduler:
         """Return the number of failed allocations for running requests so far: each one preempted a request."""
         return self.preemptions - (self.given_way() or 0)
 
-    def advice(self, plight):
+    def advice(self, stall_reason):
         """Return advice for a replica that cannot go on, as the end of a sentence.
 
-        plight : "livelock": requests preempt each other for ever; "too large": the head of the queue needs more KV
+        stall_reason : "livelock": requests preempt each other for ever; "too large": the queue's head needs more KV
             blocks than there are; "passed over": it needs no more, but is not admitted; "left alone": running requests
             get no tokens.
         """
-        return ADVICE[plight]
+        return ADVICE[stall_reason]
 
     def limits(self):
         """Return why requests are rejected: limits of prompts in tokens, with ends of a sentence; the first counts.
@@ -979,8 +970,8 @@ cdef class Scheduler:
                 members += 1
                 tokens += self.computed(slot) + self.turn_tokens
             known = self.computed(slot)
-            if self.strides is not None and self._sequences[slot].is_member:
-                known = self.strides.before(slot, self.iteration).computed + 1
+            if self.multi_token is not None and self._sequences[slot].is_member:
+                known = self.multi_token.before(slot, self.iteration).computed + 1
             owned += self.kv.owned_blocks(slot, self._sequences[slot].is_member, known)
         for index in range(self.num_groups):
             counted_members += self.group_at(index).num_members
@@ -988,8 +979,8 @@ cdef class Scheduler:
         if (members, tokens) != (counted_members, counted_tokens):
             raise RuntimeError(
                 f"{members} members hold {tokens} tokens, {counted_members} and {counted_tokens} counted")
-        if self.strides is not None:
-            self.strides.check([(slot, self.iteration) for slot in slots if self._sequences[slot].is_member])
+        if self.multi_token is not None:
+            self.multi_token.check([(slot, self.iteration) for slot in slots if self._sequences[slot].is_member])
         if self.encoder is not None:
             self.encoder.check([self._sequences[slot].row for slot in self.slots()
                                 if not self._sequences[slot].is_member])

@@ -205,9 +205,9 @@ cdef class Blis(InOrder):
         """See Scheduler: BLIS counts failures for the last token of complete requests, which needs no KV."""
         return self._failures
 
-    def advice(self, plight):
+    def advice(self, stall_reason):
         """See Scheduler."""
-        return ADVICE.get(plight) or InOrder.advice(self, plight)
+        return ADVICE.get(stall_reason) or InOrder.advice(self, stall_reason)
 
     @staticmethod
     def kv_cache(parameters, plan):
@@ -319,7 +319,7 @@ cdef class Blis(InOrder):
         slot = self._running.head
         while slot >= 0 and self._budget > 0:
             sequence = &self._sequences[slot]
-            tokens = min(self._wanted(sequence, self._threshold), self._budget)
+            tokens = min(self._needed_tokens(sequence, self._threshold), self._budget)
             if tokens > 0:
                 if sequence.is_member:
                     self.kv.settle(slot, self.computed(slot))
@@ -330,7 +330,7 @@ cdef class Blis(InOrder):
             slot = self._links.next(slot)
         return self._gather(batch)
 
-    cdef int64_t _wanted(self, const Sequence* sequence, int64_t threshold) noexcept nogil:
+    cdef int64_t _needed_tokens(self, const Sequence* sequence, int64_t threshold) noexcept nogil:
         if sequence.is_member:
             return 1
         return self._chunk(sequence.num_tokens, sequence.num_computed, threshold)

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from simulator.latency.around.overhead import Overhead
+from simulator.latency.overheads.overhead import Overhead
 from simulator.scheduling.adapter_loads import AdapterLoads
 from simulator.scheduling.tally import Tally
 

@@ -8,7 +8,7 @@ A policy sets `_running_weight` and, before each batch, `_is_tight`; it override
 """
 from libc.stdint cimport int32_t, int64_t
 
-from simulator.core.index_heap cimport Waiting
+from simulator.core.heap cimport Placed
 from simulator.scheduling.base cimport Sequence
 from simulator.scheduling.lane cimport came_before
 from simulator.scheduling.ranked cimport Ranked
@@ -129,7 +129,7 @@ cdef class ByGain(Ranked):
         cdef int32_t k
         for k in range(self._texts.shelves[i].num_parts):
             part = self._texts.part(i, k)
-            if part.size > 0 and self._may_be_best(-self._most[i] / <double>part.heap[0].priority):
+            if part.size > 0 and self._may_be_best(-self._most[i] / <double>part.heap[0].key):
                 self._look_at(part, self._most_of(part.least_tokens, part.earliest_ns, part.latest_ns)
                               + (0.0 if part.is_alike else ROUNDING))
 
@@ -140,17 +140,17 @@ cdef class ByGain(Ranked):
         """
         cdef int32_t place = 0, last = MOST_BEST - 1
         cdef double standing
-        cdef const Waiting* it
+        cdef const Placed* it
         while True:
             it = &part.heap[place]
-            standing = -most / <double>it.priority if place < part.size else 0.0
+            standing = -most / <double>it.key if place < part.size else 0.0
             if place < part.size and self._may_be_best(standing) and not (
                     part.is_alike and most > 0 and self._num_best == MOST_BEST
                     and standing == self._best[last].standing
-                    and came_before(self._requests, self._demands, self._best[last].row, it.row)):
+                    and came_before(self._requests, self._demands, self._best[last].row, it.index)):
                 if not part.is_alike or self._stale != NULL:    # else tokens are unchanged
-                    standing = self._standing(it.row, -1)
-                self._offer(it.row, standing)
+                    standing = self._standing(it.index, -1)
+                self._offer(it.index, standing)
                 place = 2 * place + 1                           # its first child
                 continue
             while place > 0 and place % 2 == 0:                 # a second child: its parent is done

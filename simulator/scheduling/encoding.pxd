@@ -4,10 +4,10 @@ cimport cython
 
 from simulator.kv.encoder_cache cimport EncoderCache
 from simulator.scheduling.base cimport Sequence
-from simulator.scheduling.striding cimport StridingScheduler
+from simulator.scheduling.multi_token_scheduler cimport MultiTokenScheduler
 
 
-cdef class EncodingScheduler(StridingScheduler):
+cdef class EncodingScheduler(MultiTokenScheduler):
     # Called while the policy is built. None: encoding items costs nothing.
     cdef int encode_by(self, EncoderCache encoder) except -1
 

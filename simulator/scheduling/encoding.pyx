@@ -4,10 +4,10 @@ from libc.stdint cimport int32_t, int64_t
 from simulator.domain.iteration cimport Entry
 from simulator.kv.encoder_cache cimport EncoderCache
 from simulator.scheduling.base cimport Sequence
-from simulator.scheduling.striding cimport StridingScheduler
+from simulator.scheduling.multi_token_scheduler cimport MultiTokenScheduler
 
 
-cdef class EncodingScheduler(StridingScheduler):
+cdef class EncodingScheduler(MultiTokenScheduler):
     """Base of schedulers with encoders; see encoding.pxd.
 
     A policy visits running sequences one by one while `needs_no_encoder` is false.
@@ -28,7 +28,8 @@ cdef class EncodingScheduler(StridingScheduler):
 
     cdef bint _may_join(self, const Entry* entry) noexcept nogil:
         # A sequence releases its items while it is an entry: with async scheduling a batch later than joining.
-        return (self.encoder is None or not self.encoder.holds(entry.row)) and StridingScheduler._may_join(self, entry)
+        return ((self.encoder is None or not self.encoder.holds(entry.row))
+                and MultiTokenScheduler._may_join(self, entry))
 
     cdef void pass_items(self, const Sequence* sequence, int32_t unsettled, bint has_ended) noexcept nogil:
         if has_ended:

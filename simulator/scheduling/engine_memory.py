@@ -1,11 +1,10 @@
 """Facts of engines for the memory plan: rule for KV, reserves, and the largest batch of the profile run."""
-from simulator.domain.adapter_size import slot_bytes
+from simulator.domain.adapter_size import adapter_bytes
 from simulator.domain.deployment import Deployment
 from simulator.domain.kv_share import KvShare
-from simulator.domain.layer_spec import LatentAttention
 from simulator.domain.memory_reserve import RESERVES, reserve_of
 from simulator.domain.vllm_versions import behaviour_of
-from simulator.scheduling.questions import MemoryNeeds
+from simulator.scheduling.contract import MemoryNeeds
 
 OF_VLLM = 'expected none, it is vLLM\'s; "{}" has {}'
 MIB = 2**20
@@ -39,7 +38,7 @@ def _slots(lora, deployment: Deployment) -> float:
     ranks = deployment.parallelism.tensor_parallel
     if lora.adapter_mb is not None:             # which matrices are split is unknown: assume all
         return lora.max_loras * lora.adapter_mb * 1e6 / ranks
-    return lora.max_loras * slot_bytes(deployment.model, lora.rank, ranks)
+    return lora.max_loras * adapter_bytes(deployment.model, lora.rank, ranks)
 
 
 def tensorrt_llm_needs(parameters) -> MemoryNeeds:
@@ -67,8 +66,7 @@ def static_frac(parameters, deployment: Deployment) -> float:
     chunk = parameters.chunked_prefill_size if parameters.chunked_prefill_size > 0 else parameters.max_prefill_tokens
     few, many = next(row[1:] for row in GRAPH_SEQUENCES if memory / 1024 < row[0])
     sequences = min(few if ways.tensor_parallel * ways.data_parallel < 4 else many, parameters.max_running_requests)
-    is_latent = isinstance(deployment.model.attention, LatentAttention)
-    graphs = 1536 if is_latent else 8 * _graph_sizes(chunk)
+    graphs = 1536 if deployment.model.attention.backend == "mla" else 8 * _graph_sizes(chunk)
     reserved = (512 + 1.5 * max(chunk, 2048) + 128 * ways.tensor_parallel * ways.data_parallel * ways.pipeline_parallel
                 + 2 * sequences + graphs)
     if memory / 1024 > LARGE_CARD_GIB:

@@ -19,7 +19,7 @@ cdef class InOrder(Scheduler):
 
     # The tokens that a running sequence gets if the budget lasts; of a prompt at most `threshold`. The policy overrides
     # it; a member of the active group gets one.
-    cdef int64_t _wanted(self, const Sequence* sequence, int64_t threshold) noexcept nogil
+    cdef int64_t _needed_tokens(self, const Sequence* sequence, int64_t threshold) noexcept nogil
 
     # The part of `tokens` that a prompt computes at once. Called where the KV cache aligns chunks of prompts.
     cdef int64_t _cut(self, int32_t slot, int64_t tokens) noexcept nogil

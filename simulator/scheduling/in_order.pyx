@@ -19,7 +19,7 @@ cdef class InOrder(Scheduler):
         return self.num_members + self._num_prefilling <= self._token_budget and (
             self._num_prefilling == 0 or self._sequences[self._prefilling[0]].order > self._last_member_order)
 
-    cdef int64_t _wanted(self, const Sequence* sequence, int64_t threshold) noexcept nogil:
+    cdef int64_t _needed_tokens(self, const Sequence* sequence, int64_t threshold) noexcept nogil:
         return 0
 
     cdef int64_t _cut(self, int32_t slot, int64_t tokens) noexcept nogil:
@@ -29,7 +29,7 @@ cdef class InOrder(Scheduler):
         pass
 
     cdef int _continue_at_once(self, Batch* batch, int64_t threshold) except -1 nogil:
-        cdef int64_t budget = self._budget - <int64_t>self.num_members * self.turn_tokens, wanted, tokens
+        cdef int64_t budget = self._budget - <int64_t>self.num_members * self.turn_tokens, needed, tokens
         cdef int64_t need = self.kv.due_at_most(self.phase)
         cdef int32_t i, slot
         cdef Sequence* sequence
@@ -38,9 +38,9 @@ cdef class InOrder(Scheduler):
         for i in range(self._num_prefilling):
             slot = self._prefilling[i]
             sequence = &self._sequences[slot]
-            wanted = self._wanted(sequence, threshold)
-            tokens = min(wanted, budget)
-            if tokens < wanted and self.num_members > 0 and sequence.order < self._last_member_order:
+            needed = self._needed_tokens(sequence, threshold)
+            tokens = min(needed, budget)
+            if tokens < needed and self.num_members > 0 and sequence.order < self._last_member_order:
                 return 0
             if self.kv.chunk_alignment > 0 and tokens > 0:
                 tokens = self._cut(slot, tokens)

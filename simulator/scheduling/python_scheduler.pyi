@@ -3,7 +3,7 @@ from typing import Any, Literal
 import msgspec
 
 from simulator.scheduling.base import Scheduler
-from simulator.scheduling.questions import KVPlan, ReplicaContext, SchedulerFacts
+from simulator.scheduling.contract import KVPlan, ReplicaContext, SchedulerFacts
 from simulator.signals.request_view import RequestView
 
 class PythonSchedulerParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -20,7 +20,7 @@ class PythonScheduler(Scheduler):
     def facts(parameters: Any) -> SchedulerFacts: ...
     @staticmethod
     def kv_cache(parameters: Any, plan: KVPlan) -> Any: ...
-    def advice(self, plight: Literal["livelock", "too large", "passed over", "left alone"]) -> str: ...
+    def advice(self, stall_reason: Literal["livelock", "too large", "passed over", "left alone"]) -> str: ...
     def form_batch(self, batch: NextBatch, now_ns: int) -> None: ...
 
 class NextBatch:

@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
-from simulator.scheduling.questions import SchedulerFacts
+from simulator.scheduling.contract import SchedulerFacts
 
 
 class PythonSchedulerParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -86,11 +86,11 @@ cdef class PythonScheduler(Scheduler):
         with_identity = plan.with_identity or plan.enable_prefix_caching        # preempted ones may find their blocks
         return Scheduler.kv_cache(parameters, replace(plan, with_identity=with_identity))
 
-    def advice(self, plight):
+    def advice(self, stall_reason):
         """See Scheduler."""
-        if plight in ("passed over", "left alone"):
+        if stall_reason in ("passed over", "left alone"):
             return f"{type(self).__name__}.form_batch schedules nothing while nothing else happens"
-        return Scheduler.advice(self, plight)
+        return Scheduler.advice(self, stall_reason)
 
     def form_batch(self, batch, now_ns):
         """Schedule the iteration that begins now, by calls to `batch`, a `NextBatch`.
@@ -188,20 +188,20 @@ cdef class PythonScheduler(Scheduler):
 
     cdef int64_t _granted(self, LocalRequest request, str deed, object tokens, int64_t cached) except -1:
         """Return the tokens that a request gets; 0: the budget is used up."""
-        cdef int64_t wanted, remaining = request.remaining_tokens - cached
+        cdef int64_t asked, remaining = request.remaining_tokens - cached
         if tokens is None:
             return min(remaining, self._budget)
         try:
-            wanted = operator.index(tokens)
+            asked = operator.index(tokens)
         except TypeError:
             raise self._fault(request, deed, f"expected a whole number of tokens, found {tokens!r}") from None
-        if not 1 <= wanted <= remaining + cached:
+        if not 1 <= asked <= remaining + cached:
             raise self._fault(request, deed, f"expected 1 to {remaining + cached} tokens, what remains of its text, "
-                                             f"found {wanted}")
-        if wanted > self._budget:
-            raise self._fault(request, deed, f"{wanted} tokens are more than the {self._budget} left of "
+                                             f"found {asked}")
+        if asked > self._budget:
+            raise self._fault(request, deed, f"{asked} tokens are more than the {self._budget} left of "
                                              f"max_num_batched_tokens = {self.max_batched_tokens}")
-        return min(wanted, remaining)
+        return min(asked, remaining)
 
     cdef bint _admit(self, object given, object tokens, bint whole) except -1:
         cdef LocalRequest request = self._checked(given, "admit", WAITS)

@@ -301,21 +301,21 @@ cdef class Ranked(InOrder):
 
     cdef int64_t _spoken_for(self, int64_t* blocks) noexcept nogil:
         """Return the tokens that running requests want; subtract the blocks that they lack from `blocks`."""
-        cdef int64_t tokens = self.num_members, wanted
+        cdef int64_t tokens = self.num_members, needed
         cdef int32_t slot = self._running.head, i
         if self.grouping:
             blocks[0] -= self.kv.due_at_most(self.phase)
         for i in range(self._num_prefilling if self.grouping else self._running.size):
             slot = self._prefilling[i] if self.grouping else slot
-            wanted = self._wanted(&self._sequences[slot], self._threshold)
-            tokens += wanted
-            blocks[0] -= self.kv.lacking(slot, self.computed(slot) + wanted)
+            needed = self._needed_tokens(&self._sequences[slot], self._threshold)
+            tokens += needed
+            blocks[0] -= self.kv.lacking(slot, self.computed(slot) + needed)
             slot = self._links.next(slot)
         return tokens
 
     # ---- running requests
 
-    cdef int64_t _wanted(self, const Sequence* sequence, int64_t threshold) noexcept nogil:
+    cdef int64_t _needed_tokens(self, const Sequence* sequence, int64_t threshold) noexcept nogil:
         if sequence.is_member:
             return 1
         return min(min(<int64_t>sequence.num_tokens - sequence.num_computed, threshold),
@@ -330,7 +330,7 @@ cdef class Ranked(InOrder):
             slot = self._links.next(slot)
         slot = self._running.head
         while slot >= 0 and self._budget > 0:
-            tokens = min(self._wanted(&self._sequences[slot], self._threshold), self._budget)
+            tokens = min(self._needed_tokens(&self._sequences[slot], self._threshold), self._budget)
             if tokens > 0:
                 if self._sequences[slot].is_member:
                     self.kv.settle(slot, self.computed(slot))
@@ -396,7 +396,7 @@ cdef class Ranked(InOrder):
         cdef int32_t hits = self.kv.lookup(row, <int32_t>text), slot = self.top_slot()
         cdef int64_t computed = <int64_t>hits * self.kv.block_size, tokens
         cdef External external
-        external.tokens, external.comes_later, external.brings_token = 0, False, False
+        external.tokens, external.comes_later, external.has_first_token = 0, False, False
         if self.tier is not None:
             self.tier.match(row, computed, &external)
         if external.tokens > 0 and external.comes_later:
@@ -414,7 +414,7 @@ cdef class Ranked(InOrder):
 
     cdef bint _hold_next(self, Batch* batch, int32_t row, int32_t hits, External found) except -1 nogil:
         cdef int64_t text = <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens
-        cdef int64_t tokens = min(<int64_t>hits * self.kv.block_size + found.tokens + found.brings_token,
+        cdef int64_t tokens = min(<int64_t>hits * self.kv.block_size + found.tokens + found.has_first_token,
                                   self._max_model_len)
         cdef int32_t slot = self.top_slot()
         if not self._has_room(row, slot, hits, tokens, 0) or not self.kv.allocate(slot, row, hits, tokens, text, 0, 0):

@@ -53,7 +53,7 @@ from simulator.domain.iteration cimport Batch
 from simulator.domain.request cimport DROPPED, PENDING, REJECTED
 from simulator.kv.tiers.hicache cimport HicacheTier
 from simulator.scheduling.base cimport Scheduler, Sequence
-from simulator.scheduling.sglang_apart cimport DECODE, PREFILL, WHOLE, SglangApart
+from simulator.scheduling.sglang_disaggregated cimport DECODE, PREFILL, WHOLE, SglangDisaggregated
 from simulator.scheduling.sglang_owed cimport MOST_RESERVED, Owed
 from simulator.scheduling.sglang_queue cimport HRRN, ROUTING_KEY, SHORTEST_PREFILL, Candidate, SglangQueue
 from simulator.scheduling.sglang_running cimport slack_of
@@ -65,7 +65,7 @@ from simulator.kv.radix import RadixKV as RadixCache
 from simulator.scheduling.base import SchedulerFacts
 from simulator.scheduling.engine_memory import sglang_needs
 from simulator.scheduling.sglang_arguments import (
-    ADVICE, SglangParameters, faults, ignores_eos, label_faults, role_faults)
+    ADVICE, SglangParameters, faults, ignores_eos, label_faults)
 
 cdef enum:
     NOT_SCHEDULED = -1          # records.NEVER_NS
@@ -101,7 +101,7 @@ cdef struct Need:               # of a request that ignores the end token, witho
 
 
 @cython.final
-cdef class Sglang(SglangApart):
+cdef class Sglang(SglangDisaggregated):
     """Prompts first, admitted by estimates; see `SglangParameters`."""
 
     Parameters = SglangParameters
@@ -215,11 +215,6 @@ cdef class Sglang(SglangApart):
         return label_faults(parameters, labels)
 
     @staticmethod
-    def role_faults(parameters, role, protocol):
-        """See Scheduler."""
-        return role_faults(parameters, role, protocol)
-
-    @staticmethod
     def item_faults(parameters, items):
         """See Scheduler."""
         return () if items is None else [("scheduler", NO_IMAGES)]
@@ -242,9 +237,10 @@ cdef class Sglang(SglangApart):
                           parameters.radix_eviction_policy,
                           plan.tier.host if isinstance(plan.tier, HicacheTier) else None)
 
-    def advice(self, plight):
+    def advice(self, stall_reason):
         """See Scheduler."""
-        return ADVICE.get((plight, "decode") if self._role == DECODE else plight) or Scheduler.advice(self, plight)
+        key = (stall_reason, "decode") if self._role == DECODE else stall_reason
+        return ADVICE.get(key) or Scheduler.advice(self, stall_reason)
 
     # ---- requests arrive and leave
 

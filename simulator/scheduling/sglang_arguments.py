@@ -15,9 +15,6 @@ ADVICE = {"passed over": "give more blocks, or lower max_tokens (with enable_pre
                                      "each request, or a retracted request waits for them: give more blocks, or "
                                      "lower it",
           "left alone": "an unfinished prompt holds the KV that decoding requests need: give more blocks"}
-IN_NO_ROLE = {"max_queued_requests": "SGLang bounds the queue of servers that compute whole requests alone",
-              "enable_mixed_chunk": "prompts and decodes are never in the same replica",
-              "prefill_decode_interval": "prompts and decodes are never in the same replica"}
 
 
 class SglangParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -112,21 +109,6 @@ def faults(parameters, engine):
                       f"{parameters.chunked_prefill_size}: chunks end at whole pages"))
     if parameters.prefill_decode_interval_min_bs and not parameters.prefill_decode_interval:
         found.append(("prefill_decode_interval_min_bs", "goes with prefill_decode_interval"))
-    return found
-
-
-def role_faults(parameters, role, protocol):
-    """Return (key of [engine], fault) for pools with roles."""
-    found = []
-    if protocol != "sglang":
-        found.append(("scheduler", '"sglang" hands over with kv_transfer.protocol = "sglang" alone, found '
-                      f'"{protocol}": its decode replicas give pages to a request before its prompt is computed'))
-    if role == "both":
-        found.append(("scheduler", '"sglang" takes pools with role = "prefill" and "decode", found "both": a server of '
-                      "SGLang computes prompts for others, or goes on with theirs"))
-    for key, why in IN_NO_ROLE.items():
-        if getattr(parameters, key):
-            found.append((key, f"expected none in pools with roles: {why}"))
     return found
 
 

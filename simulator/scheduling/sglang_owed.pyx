@@ -55,7 +55,7 @@ cdef class Owed:
     cdef void _bring_near(self, int64_t iteration) noexcept nogil:
         cdef int32_t slot
         cdef Sum* total
-        while self._far.size > 0 and self._far.top_iteration() <= iteration:
+        while self._far.size() > 0 and self._far.top_iteration() <= iteration:
             slot = self._far.pop()
             total = self._sum_of(slot)
             total.num_far -= 1

@@ -134,7 +134,7 @@ class SpeculativeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_un
         return others, *(text.acceptance for text in self.by_text)
 
     @property
-    def tells_requests_apart(self) -> bool:
+    def differs_by_request(self) -> bool:
         """Return whether requests differ in more than the draws of their steps."""
         return bool(self.by_text) or (self.weights is not None and self.acceptance.length_std > 0)
 

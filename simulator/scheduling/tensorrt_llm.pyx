@@ -323,7 +323,7 @@ cdef class TensorrtLlm(InOrder):
 
     # ---- running requests
 
-    cdef int64_t _wanted(self, const Sequence* sequence, int64_t threshold) noexcept nogil:
+    cdef int64_t _needed_tokens(self, const Sequence* sequence, int64_t threshold) noexcept nogil:
         cdef int32_t i = 0
         if sequence.is_member or sequence.is_decoding:
             return 1
@@ -340,7 +340,7 @@ cdef class TensorrtLlm(InOrder):
             slot = self._links.next(slot)
         slot = self._running.head
         while slot >= 0 and self._budget > 0:
-            tokens = min(self._wanted(&self._sequences[slot], self._token_budget), self._budget)
+            tokens = min(self._needed_tokens(&self._sequences[slot], self._token_budget), self._budget)
             if tokens > 0:
                 if self._sequences[slot].is_member:
                     self.kv.settle(slot, self.computed(slot))

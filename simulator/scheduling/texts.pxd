@@ -1,7 +1,7 @@
 """Waiting requests by tokens so far and length of text, for a search of the greatest gain; see texts.pyx."""
 from libc.stdint cimport int16_t, int32_t, int64_t
 
-from simulator.core.index_heap cimport Waiting
+from simulator.core.heap cimport Placed
 from simulator.scheduling.ranked cimport RequestRanking
 
 cdef enum:
@@ -11,7 +11,7 @@ cdef enum:
 
 
 cdef struct Part:               # part of a shelf: requests with equal or similar numbers of tokens so far
-    Waiting* heap               # [size] the shortest text first; below i: 2i + 1, 2i + 2
+    Placed* heap                # [size] the shortest text first; below i: 2i + 1, 2i + 2
     int32_t size, room
     int32_t least_tokens        # lower bound of tokens so far
     bint is_exact               # all have `least_tokens`
@@ -30,8 +30,7 @@ cdef struct Shelf:              # the fields of Part over all its parts
     int64_t latest_ns
 
 
-cdef struct Spot:               # position of a waiting request
-    int32_t place               # in the heap, from 1; 0: absent
+cdef struct Spot:               # the heap of a waiting request
     int16_t shelf, part
 
 
@@ -40,6 +39,7 @@ cdef class Texts(RequestRanking):
     cdef int32_t[MOST_SHELVES] occupied     # [num_occupied] shelves that are not empty
     cdef Part* parts                    # [MOST_SHELVES, MOST_PARTS]
     cdef Spot* _spots                   # [row]
+    cdef int32_t* _places               # [row] in the heap of its spot; -1: it is on no shelf
     cdef int32_t num_occupied
     cdef int32_t[MOST_CHANGES] changes  # [num_changes] rows added, and ~rows removed, since num_changes was set to 0
     cdef int32_t num_changes            # above MOST_CHANGES: changes are incomplete
@@ -49,7 +49,7 @@ cdef class Texts(RequestRanking):
 
     # Is a row on a shelf?
     cdef inline bint has(self, int32_t row) noexcept nogil:
-        return self._spots[row].place > 0
+        return self._places[row] >= 0
 
     # Put a waiting row on its shelf; take it off.
     cdef int put(self, int32_t row) except -1 nogil
@@ -61,11 +61,6 @@ cdef class Texts(RequestRanking):
         self.num_changes += self.num_changes <= MOST_CHANGES
 
     cdef int32_t _shelf_of(self, int32_t tokens) noexcept nogil
-    cdef void _sift(self, Part* part, int32_t hole, const Waiting* entry) noexcept nogil
-    cdef inline void _set(self, Part* part, int32_t place, const Waiting* entry) noexcept nogil:
-        part.heap[place] = entry[0]
-        self._spots[entry.row].place = place + 1
-
     cdef void _widen(self, Shelf* shelf, Part* part, int64_t arrival_ns, int64_t text) noexcept nogil
     cdef void _find_least_text(self, int32_t shelf) noexcept nogil
     cpdef int check(self) except -1

@@ -6,11 +6,12 @@ policy visits only the shelves, parts and texts that bounds of their gains do no
 are exact, later ones 1/12 wide, and parts 1/16 of that: exact up to 192 tokens.
 """
 from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memset
 cimport cython
 
 from simulator.core.errors cimport broken
-from simulator.core.index_heap cimport Waiting, waits_before
+from simulator.core.heap cimport Placed, in_order, sift, sift_up
 from simulator.core.memory cimport resize
 from simulator.scheduling.ranked cimport RequestRanking
 
@@ -28,8 +29,10 @@ cdef class Texts(RequestRanking):
         cdef Shelf* shelf
         self.parts = <Part*>calloc(MOST_SHELVES * MOST_PARTS, sizeof(Part))
         self._spots = <Spot*>calloc(len(context.requests) + 1, sizeof(Spot))
-        if self.parts == NULL or self._spots == NULL:
+        self._places = <int32_t*>malloc((len(context.requests) + 1) * sizeof(int32_t))
+        if self.parts == NULL or self._spots == NULL or self._places == NULL:
             raise MemoryError()
+        memset(self._places, 0xFF, (len(context.requests) + 1) * sizeof(int32_t))       # -1
         for i in range(MOST_SHELVES):
             shelf, width = &self.shelves[i], max(tokens // 12, 1)
             shelf.least_tokens = <int32_t>min(tokens, 2**31 - 1)
@@ -43,6 +46,7 @@ cdef class Texts(RequestRanking):
             free(self.parts[i].heap)
         free(self.parts)
         free(self._spots)
+        free(self._places)
 
     cdef int32_t _shelf_of(self, int32_t tokens) noexcept nogil:
         cdef int32_t first = 0, end = MOST_SHELVES, middle
@@ -57,7 +61,7 @@ cdef class Texts(RequestRanking):
     cdef void count(self, int32_t row, int32_t change) noexcept nogil:
         if change > 0:
             self.put(row)
-        elif self._spots[row].place > 0:
+        elif self._places[row] >= 0:
             self.lift(row)
 
     cdef int put(self, int32_t row) except -1 nogil:
@@ -65,19 +69,19 @@ cdef class Texts(RequestRanking):
         cdef Shelf* shelf = &self.shelves[i]
         cdef int32_t k = (tokens - shelf.least_tokens) // shelf.part_tokens, room
         cdef Part* part = &self.parts[i * MOST_PARTS + k]
-        cdef Waiting entry
+        cdef Placed entry
         if part.size == part.room:
             room = 2 * part.room + 4
-            resize(&part.heap, room * sizeof(Waiting))
+            resize(&part.heap, room * sizeof(Placed))
             part.room = room
-        entry.priority, entry.row = <int64_t>self.requests[row].prompt_tokens + tokens, row
-        entry.arrival_ns, entry.tie_rank = self.requests[row].arrival_ns, self.demands[row].tie_rank
+        entry.key, entry.index = <int64_t>self.requests[row].prompt_tokens + tokens, row
+        entry.tie, entry.rank = self.requests[row].arrival_ns, self.demands[row].tie_rank
         self._spots[row].shelf, self._spots[row].part = <int16_t>i, <int16_t>k
         part.least_tokens, part.is_exact = shelf.least_tokens + k * shelf.part_tokens, shelf.part_tokens == 1
-        self._widen(shelf, part, entry.arrival_ns, entry.priority)
+        self._widen(shelf, part, entry.tie, entry.key)
         shelf.size += 1
         part.size += 1
-        self._sift(part, part.size - 1, &entry)
+        sift_up(part.heap, self._places, part.size - 1, entry)
         self._note(row)
         return 0
 
@@ -99,15 +103,13 @@ cdef class Texts(RequestRanking):
         cdef Spot* spot = &self._spots[row]         # position on arrival: its tokens may have changed while it waited
         cdef Part* part = &self.parts[spot.shelf * MOST_PARTS + spot.part]
         cdef Shelf* shelf = &self.shelves[spot.shelf]
-        cdef int32_t hole = spot.place - 1
-        cdef int64_t text = part.heap[hole].priority
-        cdef Waiting last
-        spot.place = 0
+        cdef int32_t hole = self._places[row]
+        cdef int64_t text = part.heap[hole].key
+        self._places[row] = -1
         part.size -= 1
         shelf.size -= 1
         if hole < part.size:
-            last = part.heap[part.size]
-            self._sift(part, hole, &last)
+            sift(part.heap, self._places, part.size, hole, part.heap[part.size])
         if shelf.size == 0:
             self.num_occupied -= 1
             self.occupied[shelf.place] = self.occupied[self.num_occupied]
@@ -123,26 +125,8 @@ cdef class Texts(RequestRanking):
         for k in range(self.shelves[shelf].num_parts):
             part = self.part(shelf, k)
             if part.size > 0:
-                least = min(least, part.heap[0].priority)
+                least = min(least, part.heap[0].key)
         self.shelves[shelf].least_text = least
-
-    cdef void _sift(self, Part* part, int32_t hole, const Waiting* entry) noexcept nogil:
-        """Place an entry in the heap, upwards or downwards from the hole."""
-        cdef Waiting* heap = part.heap
-        cdef int32_t child
-        while hole > 0 and waits_before(entry, &heap[(hole - 1) >> 1]):
-            self._set(part, hole, &heap[(hole - 1) >> 1])
-            hole = (hole - 1) >> 1
-        child = 2 * hole + 1
-        while child < part.size:
-            if child + 1 < part.size and waits_before(&heap[child + 1], &heap[child]):
-                child += 1
-            if not waits_before(&heap[child], entry):
-                break
-            self._set(part, hole, &heap[child])
-            hole = child
-            child = 2 * hole + 1
-        self._set(part, hole, entry)
 
     cpdef int check(self) except -1:
         """Raise RuntimeError unless each row is at its spot and each heap is in order."""
@@ -153,12 +137,12 @@ cdef class Texts(RequestRanking):
             for k in range(self.shelves[i].num_parts):
                 part = self.part(i, k)
                 size += part.size
+                if not in_order(part.heap, part.size):
+                    broken("Texts: a text is behind a longer one")
                 for place in range(part.size):
-                    if self._spots[part.heap[place].row].place != place + 1:
+                    if self._places[part.heap[place].index] != place:
                         broken("Texts: a row is not where its spot says")
-                    if place > 0 and waits_before(&part.heap[place], &part.heap[(place - 1) >> 1]):
-                        broken("Texts: a text is behind a longer one")
-                    if part.heap[place].priority < self.shelves[i].least_text:
+                    if part.heap[place].key < self.shelves[i].least_text:
                         broken("Texts: a text is shorter than the shortest of its shelf")
             if size != self.shelves[i].size:
                 broken("Texts: a shelf has not as many as its parts")

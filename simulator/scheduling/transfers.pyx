@@ -23,8 +23,8 @@ cdef class Transfers:
 
     def take_log(self):
         """Return the logged events since the last call, (event, row, tokens)."""
-        told, self._log = self._log, []
-        return told
+        log, self._log = self._log, []
+        return log
 
     cdef int _write_down(self, const char* what, int32_t row, int64_t tokens) except -1 nogil:
         with gil:

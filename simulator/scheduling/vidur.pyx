@@ -149,7 +149,7 @@ cdef class VidurScheduler(InOrder):
         """Return the cached blocks of the head of the queue; `found`: the KV behind them that arrived with it."""
         cdef int32_t row = self.waiting.top()
         cdef int32_t hits = self.kv.lookup(row, <int32_t>self.head_text())
-        found.tokens, found.comes_later, found.brings_token = 0, False, False
+        found.tokens, found.comes_later, found.has_first_token = 0, False, False
         if self.tier is not None:
             self.tier.match(row, <int64_t>hits * self.kv.block_size, found)
         return hits

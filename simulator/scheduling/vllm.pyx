@@ -5,8 +5,8 @@ and outputs), running requests first and in order of admission, then waiting one
 run out, running requests are preempted, to be recomputed later. Source: the behaviour of vLLM 0.32.0, and of 0.10.1
 where `vllm_version` says so, vllm/v1/core/sched/{scheduler,async_scheduler}.py.
 """
-from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t
-from libc.stdlib cimport free, malloc
+from libc.stdint cimport INT64_MAX, int8_t, int16_t, int32_t, int64_t
+from libc.stdlib cimport calloc, free, malloc
 cimport cython
 
 from simulator.domain.batch cimport clear_shape
@@ -22,7 +22,7 @@ from simulator.scheduling.base cimport LOADED, Sequence
 from simulator.scheduling.encoding cimport EncodingScheduler
 from simulator.scheduling.grammars cimport Grammars
 from simulator.domain.iteration cimport Batch, Entry
-from simulator.scheduling.waiting_queue cimport WaitingQueue
+from simulator.scheduling.waiting_queue cimport FIRST_COME, PRIORITY_HERE, WaitingQueue
 
 from msgspec.structs import replace
 
@@ -34,17 +34,21 @@ from simulator.kv.paged import PagedKV
 from simulator.kv.sparse import SparseKV
 from simulator.scheduling.base import SchedulerFacts
 from simulator.scheduling.engine_memory import vllm_needs
-from simulator.scheduling.vllm_around import around
+from simulator.scheduling.vllm_overheads import around
 from simulator.scheduling.vllm_extras import new_encoder, new_grammars, new_tally
 from simulator.scheduling.vllm_arguments import (
-    ADVICE, WHY_NO_ASYNC_STAGES, VllmParameters, completed, drops_last_hit, group_faults, item_faults, label_faults,
-    start_up_faults, why_no_tier)
+    ADVICE, WHY_NO_ASYNC_STAGES, VllmParameters, completed, drops_last_hit, group_faults, hashes_ahead, item_faults,
+    label_faults, start_up_faults, why_no_tier)
 
 cdef enum:                      # outcome for the head of the queue
     STOP                        # nothing more is admitted in this iteration
     SKIP                        # it is passed over for this iteration
     ADMITTED
     ELIGIBLE                    # no objection so far
+
+
+cdef enum:
+    NONE = -2                   # no sequence; -1: the end of the list
 
 
 cdef struct Turn:               # tokens of a request in an iteration
@@ -66,9 +70,14 @@ cdef class Vllm(EncodingScheduler):
     cdef bint _skips_long_prompts       # 0.10, no chunked prefill: prompts longer than the budget are overtaken
     cdef bint _by_priority              # policy: the victim is the worst by (priority, arrival), not the last admitted
     cdef bint _mends_victims            # 0.32: a victim's tokens are given back and the next request keeps its turn
+    cdef bint _goes_on                  # 0.33, by priority: a sequence that preempts itself ends no pass
+    cdef int32_t _following             # the sequence behind one that preempted itself
     cdef bint _reserves_full_text       # a text is admitted only if all its blocks are free
     cdef int32_t _watermark_blocks      # blocks kept free at admission while anything runs
     cdef bint _is_async                 # async_scheduling
+    cdef bint _caches_at_end            # 0.33: blocks are hashed when an iteration ends, also with drafts
+    cdef int32_t _hashes_ahead          # 0.33, drafters of the model: tokens behind a block that its hash covers
+    cdef bint _counts_idle_adapters     # 0.33: adapters of all running sequences count, with tokens in a batch or not
     cdef bint _avoids_extra_step        # 0.32: async schedules nothing for requests that the step in flight will end
     cdef int32_t _num_drafts            # per step; 0: no speculation
     cdef int32_t _lookahead_at_admission        # slots reserved ahead at admission; 0.10: none
@@ -78,6 +87,11 @@ cdef class Vllm(EncodingScheduler):
     cdef Grammars _grammars             # of requests; None: no request has one
     cdef Adapters _adapters             # of requests that a batch has room for; None: of any
     cdef int32_t* _skipped              # [n] rows passed over in an admission pass; NULL: none ever is
+    cdef int32_t _interval              # 0.33, prefill_schedule_interval: iterations from prompt to prompt; 1: any
+    cdef int64_t _last_prompts          # iterations begun up to the last one with a part of a prompt
+    cdef bint _admits_prompts           # an admission of the batch being formed computes more than a token
+    cdef int8_t* _passed_over           # [n] 0.33: passed over since the request began to wait; NULL: not noted
+    cdef bint _passes_over_items        # 0.33: a request whose first item does not fit is passed over
     cdef bint _holds_now                # prompts are not computed in this batch, see _must_hold
     cdef bint _has_no_room              # the last pass that admitted all it could left a request waiting
     cdef bint _has_extras               # grammars, adapters, encoders or groups of layers
@@ -99,11 +113,17 @@ cdef class Vllm(EncodingScheduler):
         self._skips_long_prompts = behaviour.skips_long_prompts
         self._by_priority = parameters.policy == "priority"
         self._mends_victims = behaviour.mends_victims
+        self._goes_on = self._by_priority and behaviour.goes_on_after_own_victim
         reserves = parameters.scheduler_reserve_full_isl
         self._reserves_full_text = behaviour.reserves_full_text if reserves is None else reserves
         self._watermark_blocks = int(parameters.watermark * (self.kv.num_blocks + 1))
         self._is_async = bool(parameters.async_scheduling)
-        self._avoids_extra_step = behaviour.avoids_extra_step
+        self._interval = parameters.prefill_schedule_interval
+        self._last_prompts = -self._interval
+        self._passes_over_items = behaviour.passes_over_items
+        self._avoids_extra_step, self._caches_at_end = behaviour.avoids_extra_step, behaviour.caches_at_end
+        self._counts_idle_adapters = behaviour.counts_idle_adapters
+        self._hashes_ahead = self.kv.hashes_ahead
         self._take_drafts(parameters.speculative, behaviour)
         self._queue_may_turn = context.prompts_use_outputs or (
             self._skips_long_prompts and not self._chunked_prefill)
@@ -113,19 +133,24 @@ cdef class Vllm(EncodingScheduler):
         self.grouping = context.fast_forward and (self._num_drafts == 0 or not (
             self._is_async or context.num_stages > 1 or self.kv.tracks_identity or self.kv.is_hybrid)) and not (
             self.kv.is_hybrid and (context.num_stages > 1 or self._tail_unit > 0))
+        if self._interval > 1 and context.num_stages > 1:
+            self.grouping = False
         if self._is_async and context.num_stages > 1 and not behaviour.takes_async_stages:
             raise ValueError(f"async_scheduling with pipeline stages: {WHY_NO_ASYNC_STAGES}")
         if self._is_async or context.num_stages > 1:
             self.overlap(self._is_async, context.num_stages)
-        self.waiting = WaitingQueue(context.requests, context.demands, self._by_priority)
+        self.waiting = WaitingQueue(context.requests, context.demands,
+                                    PRIORITY_HERE if self._by_priority else FIRST_COME)
         self._take_extras(parameters, context)
         self.encode_by(new_encoder(parameters, context))
         self._has_extras = (self.kv.is_hybrid or self.encoder is not None or self._adapters is not None
-                            or self._grammars is not None)
-        self._reserve_skipped(len(context.requests))
+                            or self._grammars is not None or self._interval > 1)
+        self._notes_turns = self._notes_turns or self._interval > 1
+        self._reserve_skipped(len(context.requests), behaviour.holds_prompts_alone)
 
     def __dealloc__(self):
         free(self._skipped)
+        free(self._passed_over)
 
     def _refuse_tier(self, why, num_stages):
         if why or num_stages > 1 or (self.kv.is_hybrid and not self.tier.takes_groups) or (
@@ -134,11 +159,16 @@ cdef class Vllm(EncodingScheduler):
                 why or "its rules are not settled with pipeline stages, groups of layers, nor with async_scheduling "
                 "unless it is notified of each step"))
 
-    cdef int _reserve_skipped(self, int64_t num_requests) except -1:
+    cdef int _reserve_skipped(self, int64_t num_requests, bint notes_passed) except -1:
         if (self._stale != NULL or self._skips_long_prompts or self.tier is not None
-                or self._adapters is not None or self._grammars is not None):
+                or self._adapters is not None or self._grammars is not None
+                or (self.encoder is not None and self._passes_over_items)):
             self._skipped = <int32_t*>malloc((num_requests + 1) * sizeof(int32_t))
             if self._skipped == NULL:
+                raise MemoryError()
+        if self._skipped != NULL and notes_passed:
+            self._passed_over = <int8_t*>calloc(num_requests + 1, sizeof(int8_t))
+            if self._passed_over == NULL:
                 raise MemoryError()
         return 0
 
@@ -214,25 +244,27 @@ cdef class Vllm(EncodingScheduler):
         """See Scheduler."""
         return self.tally.slots.counts() if self.tracks_adapters else None
 
-    def advice(self, plight):
+    def advice(self, stall_reason):
         """See Scheduler."""
-        return ADVICE.get(plight) or EncodingScheduler.advice(self, plight)
+        return ADVICE.get(stall_reason) or EncodingScheduler.advice(self, stall_reason)
 
     @staticmethod
     def kv_cache(parameters, plan):
         """See Scheduler."""
+        behaviour = behaviour_of(parameters.vllm_version)
+        ahead = hashes_ahead(parameters, plan.enable_prefix_caching, plan.tier is not None)
         if plan.layer_groups is not None:
             if plan.tier is not None:
                 plan = replace(plan, with_tables=plan.with_tables or plan.tier.copies,
                                layer_groups=replace(plan.layer_groups, hits_are_whole=True))
             in_flight = parameters.max_num_batched_tokens * (2 if parameters.async_scheduling else 1)
             return HybridKV(plan.num_blocks, unit_of(plan.layer_groups, plan.enable_prefix_caching), plan, in_flight,
-                            parameters.scheduler_reserve_full_isl is not False)
+                            parameters.scheduler_reserve_full_isl is not False, ahead, behaviour.repeats_last_states)
         if not plan.with_identity:
             return CountingKV(plan.num_blocks, plan.block_size)
-        with_tables, behaviour = plan.with_tables, behaviour_of(parameters.vllm_version)
-        rules = {"append_unhashed": behaviour.appends_unhashed,
-                 "drops_last_hit": drops_last_hit(parameters.speculative)}
+        with_tables = plan.with_tables
+        rules = {"append_unhashed": behaviour.appends_unhashed, "hashes_ahead": ahead,
+                 "drops_last_hit": ahead == 0 and drops_last_hit(parameters.speculative)}
         if plan.tier is not None:       # under "priority" a block may be lost in the iteration in which it was given
             with_tables = with_tables or plan.tier.names_blocks or parameters.policy != "fcfs"
         if plan.enable_prefix_caching and not with_tables:
@@ -255,7 +287,7 @@ cdef class Vllm(EncodingScheduler):
             return self.num_waiting() == 0
         if self.num_waiting() == 0:
             return True
-        return not (self._queue_may_turn or (self._pads_admissions and self._budget <= self._num_drafts)
+        return self._interval == 1 and not (self._queue_may_turn or (self._pads_admissions and self._budget <= self._num_drafts)
                     or (self.tier is not None and self._running.size < self.max_running and (
                         self.tier.reserved_tokens >= 0 or (self.copies and not self._head_is_stuck()))))
 
@@ -289,8 +321,8 @@ cdef class Vllm(EncodingScheduler):
         batch.num_entries = batch.num_preempted = batch.num_members = batch.num_starved = 0
         clear_shape(&batch.shape)
         self._budget = self._token_budget
-        self._chunk_continues = False
-        self._holds_now = self.holds_prefills and self._must_hold()
+        self._chunk_continues = self._admits_prompts = False
+        self._holds_now = (self.holds_prefills or self._is_early()) and self._must_hold()
         if self._has_extras:
             self._begin_extras()
         if not (self.grouping and self.needs_no_encoder() and self._continue_at_once(batch, threshold)):
@@ -298,11 +330,27 @@ cdef class Vllm(EncodingScheduler):
         if batch.num_preempted == 0 and self.num_waiting() > 0 and self._budget > 0:
             self._admit_waiting(batch, threshold)
         elif batch.num_preempted == 0 and not self._holds_now:
-            self._has_no_room = self.num_waiting() > 0
+            self._has_no_room = self._leaves_any(True)
         self.close(batch, self._num_drafts if self._is_async else -1)
         if self._has_extras:
             self._end_extras(batch)
         return 0
+
+    cdef inline bint _is_early(self) noexcept nogil:
+        """Return whether the last prompts were computed less than an interval ago."""
+        return self._interval > 1 and self.iteration + 1 - self._last_prompts < self._interval
+
+    cdef bint _leaves_any(self, bint any_left) noexcept nogil:
+        """Return whether the pass left requests behind that it could have admitted with more room.
+
+        any_left : as far as this pass tells. 0.33 counts the requests that some pass has passed over, this or another.
+        """
+        cdef int32_t num_passed = 0, i
+        if self._passed_over == NULL or (self._interval == 1 and self.prefill_interval <= 1):
+            return any_left and self.num_waiting() > 0
+        for i in range(self.waiting.size):
+            num_passed += self._passed_over[self.waiting.at(i)]
+        return self.waiting.size > num_passed
 
     cdef void _begin_extras(self) noexcept nogil:
         if self.kv.is_hybrid:
@@ -313,6 +361,8 @@ cdef class Vllm(EncodingScheduler):
     cdef int _end_extras(self, Batch* batch) except -1 nogil:
         if self.kv.is_hybrid:
             self.kv.end_batch()
+        if self._interval > 1 and (self._chunk_continues or self._admits_prompts):
+            self._last_prompts = self.iteration + 1
         if self._grammars is not None:
             self.opens_ns = self._grammars.next_ns(batch.start_ns) if self.num_waiting() > 0 else NEVER_NS
         if self.encoder is not None:
@@ -364,7 +414,7 @@ cdef class Vllm(EncodingScheduler):
         cdef int32_t slot = self._running.head, passed_over = 0     # sequences that lose their turn, 0.10
         cdef Sequence* sequence
         cdef int64_t tokens
-        if self.strides is not None and self.num_members > 0:
+        if self.multi_token is not None and self.num_members > 0:
             self.dissolve()
         while slot >= 0:
             self._sequences[slot].scheduled = self._sequences[slot].scheduled_drafts = 0
@@ -372,7 +422,7 @@ cdef class Vllm(EncodingScheduler):
         slot = self._running.head
         while slot >= 0 and self._budget > 0:
             sequence = &self._sequences[slot]
-            tokens = 0 if passed_over > 0 else min(self._wanted(sequence, threshold), self._budget)
+            tokens = 0 if passed_over > 0 else min(self._needed_tokens(sequence, threshold), self._budget)
             passed_over -= passed_over > 0
             if self.kv.chunk_alignment > 0 and tokens > 0:
                 tokens = self._cut(slot, tokens)
@@ -382,7 +432,10 @@ cdef class Vllm(EncodingScheduler):
                 if sequence.is_member:
                     self.kv.settle(slot, self.iteration + sequence.offset)
                 if not self._make_room(batch, slot, tokens, &passed_over):
-                    break
+                    if self._following == NONE:
+                        break
+                    slot = self._following
+                    continue
                 sequence.scheduled = <int32_t>tokens
                 self._budget -= tokens
                 if self.encoder is not None and not sequence.is_member:
@@ -402,7 +455,7 @@ cdef class Vllm(EncodingScheduler):
                 - sequence.num_placeholders)))
             sequence.num_drafts = 0
 
-    cdef int64_t _wanted(self, const Sequence* sequence, int64_t threshold) noexcept nogil:
+    cdef int64_t _needed_tokens(self, const Sequence* sequence, int64_t threshold) noexcept nogil:
         cdef int64_t computed = sequence.num_computed, tokens
         if sequence.is_member:
             return sequence.group == self.group
@@ -419,18 +472,24 @@ cdef class Vllm(EncodingScheduler):
         if self._avoids_extra_step and (
                 least >= sequence.prompt_tokens + <int64_t>self._demands[sequence.row].max_tokens):
             return True
-        return self.stride > 0 and self._eligible[sequence.row] > self.step
+        return self.turn_interval > 0 and self._eligible[sequence.row] > self.step
 
     cdef int _make_room(self, Batch* batch, int32_t slot, int64_t tokens, int32_t* passed_over) except -1 nogil:
-        """Allocate for a running sequence, preempting others; return 0 if it is preempted itself."""
+        """Allocate for a running sequence, preempting others; return 0 if it gets no room.
+
+        `_following` is then the sequence that is next, NONE: none is. By priority 0.33 goes on behind a sequence that
+        has preempted itself.
+        """
         cdef Sequence* sequence = &self._sequences[slot]
         cdef int64_t computed = self.computed(slot)
         cdef int64_t text = computed + 1 - self.lead if sequence.is_member else sequence.num_tokens
         cdef int64_t slots = self._slots(computed + tokens)
         cdef int32_t victim
+        self._following = NONE
         if self.kv.is_hybrid:
             self.kv.slide(slot, self.settled(slot))
-        while not self.kv.allocate(slot, sequence.row, 0, slots, 0, 0, min(computed + tokens, text)):
+        while not self.kv.allocate(
+                slot, sequence.row, 0, slots, 0, 0, min(computed + tokens, text - self._hashes_ahead)):
             victim = self._victim()
             if self._puts_off_frees and self.is_in_flight(victim):
                 return 0                # its blocks would not be free; later ones get no turn either
@@ -441,13 +500,15 @@ cdef class Vllm(EncodingScheduler):
                         self.encoder.give_back(self._sequences[victim].row)
                 elif self._sequences[victim].order < sequence.order:
                     passed_over[0] += 1
+            if victim == slot and self._goes_on:
+                self._following = self._links.next(slot)
             self._evict(batch, victim)
             if victim == slot:
                 return 0
         return 1
 
     cdef int32_t _victim(self) noexcept nogil:
-        """Choose the victim: the last admitted, or by priority the first of the worst (priority, arrival)."""
+        """Choose the victim: the last admitted, or by priority the first of the worst (priority, arrival here)."""
         cdef int32_t worst = self._running.head, slot, row, worst_row
         if not self._by_priority:
             return self._running.tail
@@ -457,7 +518,7 @@ cdef class Vllm(EncodingScheduler):
             worst_row = self._sequences[worst].row
             if (self._demands[row].priority > self._demands[worst_row].priority
                     or (self._demands[row].priority == self._demands[worst_row].priority
-                        and self._requests[row].arrival_ns > self._requests[worst_row].arrival_ns)):
+                        and self._requests[row].enqueued_ns > self._requests[worst_row].enqueued_ns)):
                 worst = slot
             slot = self._links.next(slot)
         return worst
@@ -470,7 +531,7 @@ cdef class Vllm(EncodingScheduler):
     # ---- phase 2: waiting requests
 
     cdef int _admit_waiting(self, Batch* batch, int64_t threshold) except -1 nogil:
-        cdef bint any_running = batch.num_members + batch.num_entries > 0
+        cdef bint any_running = batch.num_members + batch.num_entries > 0, any_left
         cdef int32_t num_skipped = 0, row, outcome
         if self._adapters is not None:
             self._note_adapters(batch)
@@ -488,12 +549,15 @@ cdef class Vllm(EncodingScheduler):
             if outcome == SKIP:
                 self._skipped[num_skipped] = row
                 num_skipped += 1
-        if not self._holds_now:
-            self._has_no_room = self.waiting.size > 0 and (
-                self._budget == 0 or self._running.size >= self.max_running or self._admissible() > 0)
+            if self._passed_over != NULL:
+                self._passed_over[row] = outcome == SKIP
+        any_left = self.waiting.size > 0 and (
+            self._budget == 0 or self._running.size >= self.max_running or self._admissible() > 0)
         while num_skipped > 0:
             num_skipped -= 1
             self.waiting.push_front(self._skipped[num_skipped])
+        if not self._holds_now:
+            self._has_no_room = self._leaves_any(any_left)
         return 0
 
     cdef void forget(self) noexcept nogil:
@@ -509,6 +573,8 @@ cdef class Vllm(EncodingScheduler):
     cdef int enqueue(self, int32_t row) except -1 nogil:
         if self._grammars is not None:
             self._grammars.ask(self._demands[row].grammar, self._requests[row].enqueued_ns)
+            if self._passed_over != NULL:
+                self._passed_over[row] = self._demands[row].grammar >= 0
         return EncodingScheduler.enqueue(self, row)
 
     cdef bint _lacks_grammar(self, int32_t row, int64_t now_ns) except -1 nogil:
@@ -522,12 +588,17 @@ cdef class Vllm(EncodingScheduler):
         return self._grammars.fails(grammar)
 
     cdef inline int32_t _admissible(self) noexcept nogil:
-        """Return the number of waiting rows with an adapter in use or room for theirs; others are skipped."""
-        return self.waiting.size if self._adapters is None else self._adapters.num_admissible(self.waiting)
+        """Return the number of waiting rows with an adapter in use or room for theirs; others are skipped.
+
+        A grammar that has failed is noticed whatever the adapter, so that no row is skipped unseen.
+        """
+        if self._adapters is None or self._grammars is not None:
+            return self.waiting.size
+        return self._adapters.num_admissible(self.waiting)
 
     cdef bint _must_skip(self, int32_t row, int64_t now_ns) except -1 nogil:
-        """Return whether a request is passed over for its adapter or its grammar."""
-        return not self._has_adapter(row) or (self._grammars is not None and self._lacks_grammar(row, now_ns))
+        """Return whether a request is passed over for its grammar or its adapter."""
+        return (self._grammars is not None and self._lacks_grammar(row, now_ns)) or not self._has_adapter(row)
 
     cdef inline bint _has_adapter(self, int32_t row) noexcept nogil:
         return self._adapters is None or self._adapters.has_room_for(self._demands[row].adapter)
@@ -539,7 +610,8 @@ cdef class Vllm(EncodingScheduler):
         self._adapters.begin()
         while slot >= 0:
             sequence = &self._sequences[slot]
-            if ((sequence.group == self.group and not (batch.num_starved > 0 and sequence.is_starved))
+            if self._counts_idle_adapters or (
+                    (sequence.group == self.group and not (batch.num_starved > 0 and sequence.is_starved))
                     if sequence.is_member else sequence.scheduled > 0
                     or (self.encoder is not None and self.encoder.lacks(        # held up, and will go on
                         self._sequences[slot].row, self._sequences[slot].num_computed))):
@@ -561,11 +633,15 @@ cdef class Vllm(EncodingScheduler):
                     continue
                 turn = self._turn(sequence.row, slot, sequence.num_computed, threshold, any_running)
                 turn.tokens = self.tokens_with_items(sequence.row, sequence.num_computed, turn.tokens)
+                if turn.tokens == 0 and self._passes_over_items:
+                    slot = following
+                    continue
                 if turn.tokens == 0 or not self._allocate(
                         slot, sequence.row, 0, sequence.num_tokens, sequence.num_computed, turn.tokens):
                     self.let_items_go(sequence.row)
                     return STOP
                 self.run_held(slot, batch)
+                self._admits_prompts |= sequence.num_computed < sequence.num_tokens - 1
                 self._begin(batch, slot, turn)
             slot = following
         return ADMITTED
@@ -580,7 +656,7 @@ cdef class Vllm(EncodingScheduler):
             return STOP
         hits = self.kv.lookup(row, <int32_t>text)
         computed = <int64_t>hits * self.kv.hit_tokens
-        external.tokens, external.comes_later, external.brings_token = 0, False, False
+        external.tokens, external.comes_later, external.has_first_token = 0, False, False
         if self.tier is not None:
             outcome = self._ask_tier(row, hits, &external, batch.start_ns)
             if outcome != ELIGIBLE:
@@ -592,11 +668,14 @@ cdef class Vllm(EncodingScheduler):
         if turn.tokens == 0:
             return SKIP if self._skips_long_prompts else STOP
         turn.tokens = self.tokens_with_items(row, computed, turn.tokens)
+        if turn.tokens == 0 and self._passes_over_items:
+            return SKIP                                 # it keeps its references to items
         slot = self.top_slot()
         if turn.tokens == 0 or not self._allocate(slot, row, hits, text, computed, turn.tokens):
             self.let_items_go(row)
             return STOP
         self.admit(row, hits, batch)
+        self._admits_prompts |= computed < text - 1
         if external.tokens > 0:
             self.load_now(slot, external, batch.start_ns)
         self._begin(batch, slot, turn)
@@ -645,6 +724,7 @@ cdef class Vllm(EncodingScheduler):
         cdef AlignedText it
         it.prompt, it.text = self._requests[row].prompt_tokens, text
         it.junction, it.alignment = self.kv.junction(slot), self.kv.chunk_alignment
+        it.checkpoint, it.grid = (<GroupTables>self.kv).checkpoint, (<GroupTables>self.kv).grid
         it.tail = (it.prompt - 1) // self._tail_unit * self._tail_unit if self._tail_unit > 0 else 0
         it.largest = min(self._token_budget, self._threshold) if self._threshold > 0 else self._token_budget
         return aligned_chunk(&it, computed, tokens)
@@ -654,7 +734,8 @@ cdef class Vllm(EncodingScheduler):
         """Allocate for an admitted request; return 0 if there is no room."""
         cdef int64_t slots = min(computed + tokens + self._lookahead_at_admission, self._max_model_len)
         cdef int64_t full_text = min(text, self._max_model_len) if self._reserves_full_text else 0
-        return self.kv.allocate(slot, row, hits, slots, full_text, self._watermark(), min(computed + tokens, text))
+        return self.kv.allocate(slot, row, hits, slots, full_text, self._watermark(),
+                                min(computed + tokens, text - self._hashes_ahead))
 
     cdef inline int32_t _watermark(self) noexcept nogil:
         """Return the blocks that an admission must leave free."""
@@ -678,7 +759,7 @@ cdef class Vllm(EncodingScheduler):
         cdef Request* request = &self._requests[row]
         cdef int64_t text = request.prompt_tokens + request.output_tokens
         cdef int64_t tokens = min(
-            <int64_t>hits * self.kv.hit_tokens + found.tokens + found.brings_token, self._max_model_len)
+            <int64_t>hits * self.kv.hit_tokens + found.tokens + found.has_first_token, self._max_model_len)
         cdef int64_t full_text = min(text, self._max_model_len) if self._reserves_full_text else 0
         cdef int32_t slot = self.top_slot()
         if self.kv.is_hybrid:
@@ -702,8 +783,14 @@ cdef class Vllm(EncodingScheduler):
         sequence.num_computed -= rejected
         if self._is_async:
             sequence.num_placeholders -= rejected + sampled
-            self.kv.cache(entry.slot, sequence.num_computed - sequence.num_placeholders)
-        elif goes_on:
+            self.kv.cache(entry.slot, min(<int64_t>sequence.num_computed - sequence.num_placeholders,
+                                          <int64_t>sequence.num_tokens - self._hashes_ahead))
+            return 0
+        if self._caches_at_end and self._num_drafts > 0:
+            sequence.num_computed -= entry.drafts - rejected + 1 - sampled      # accepted drafts behind the last token
+            self.kv.cache(entry.slot, min(<int64_t>sequence.num_computed,
+                                          <int64_t>sequence.num_tokens - self._hashes_ahead))
+        if goes_on:
             sequence.num_drafts = self._num_drafts
             if self.grammar_drafts is not None:
                 sequence.num_drafts = <int16_t>self.grammar_drafts.admit(

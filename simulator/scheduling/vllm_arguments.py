@@ -8,7 +8,7 @@ from msgspec import Meta
 from simulator.domain.items import Items
 from simulator.domain.layer_groups import GivenGroup, GroupRules, LayerGroups
 from simulator.domain.vllm_versions import NEWEST, VllmVersion, behaviour_of, versions_that
-from simulator.latency.around.capture import CudaGraphParameters
+from simulator.latency.overheads.capture import CudaGraphParameters
 from simulator.scheduling.drafters import OF_THE_MODEL
 from simulator.scheduling.speculative import SpeculativeParameters
 from simulator.scheduling.vllm_tables import (
@@ -36,6 +36,10 @@ class VllmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         "longest prompt chunk; 0: no limit"))] = 0
     long_prefill_token_threshold_adaptive: Annotated[bool, Meta(description=(
         "raise the threshold to budget // (running + waiting)"))] = False
+    prefill_schedule_interval: Annotated[int, Meta(ge=1, le=2**20, extra={"unit": "iterations"}, description=(
+        "while a request decodes, and unless requests are left behind for want of room, prompts are computed only in "
+        "iterations at this interval; from vllm_version 0.33 on; [engine.data_parallel] has its own for ranks in lock "
+        "step"))] = 1
     policy: Annotated[Literal["fcfs", "priority"], Meta(description=(
         "order of the waiting queue, and choice of victims"))] = "fcfs"
     scheduler_reserve_full_isl: Annotated[bool | None, Meta(description=(
@@ -111,6 +115,10 @@ def start_up_faults(parameters: VllmParameters, max_model_len: int | None,
     tokens, seqs = parameters.max_num_batched_tokens, parameters.max_num_seqs
     if parameters.encoder is not None and not behaviour_of(parameters.vllm_version).has_encoder:
         yield "encoder", WHY_NO_OLD_ENCODER
+    if parameters.prefill_schedule_interval > 1 and not behaviour_of(parameters.vllm_version).holds_prompts_alone:
+        yield "prefill_schedule_interval", (
+            f"expected 1, found {parameters.prefill_schedule_interval}: vLLM {parameters.vllm_version} has it for "
+            f"data-parallel ranks alone; vllm_version {versions_that('holds_prompts_alone')} has it for each engine")
     if parameters.draft_valid_rate < 1 and parameters.speculative is None:
         yield "structured_outputs.draft_valid_rate", (
             f"expected 1, found {parameters.draft_valid_rate}: no drafter; give [engine.speculative] beside it")
@@ -209,6 +217,16 @@ def drops_last_hit(speculative: SpeculativeParameters | None) -> bool:
     0.10.1, SpeculativeConfig.use_eagle and FullAttentionManager.find_longest_cache_hit.
     """
     return speculative is not None and speculative.method in OF_THE_MODEL
+
+
+def hashes_ahead(parameters: VllmParameters, enable_prefix_caching: bool, has_connector: bool) -> int:
+    """Return how many tokens behind a block its hash covers.
+
+    A drafter of the model reads, for the last token of a block, the token behind it: with that token in the hash no
+    block of a hit is computed again. Source: vLLM 0.33.0, vllm/v1/core/kv_cache_utils.py.
+    """
+    covers = behaviour_of(parameters.vllm_version).hashes_ahead and enable_prefix_caching and not has_connector
+    return int(covers and drops_last_hit(parameters.speculative))
 
 
 def why_no_tier(parameters: VllmParameters) -> str:

@@ -50,4 +50,4 @@ def new_encoder(parameters, context) -> EncoderCache | None:
         raise ValueError(f"encoder: {WHY_NO_OLD_ENCODER}")
     return EncoderCache(items, given.max_num_encoder_input_tokens or parameters.max_num_batched_tokens,
                         given.cache_tokens or parameters.max_num_batched_tokens, given.disable_chunked_mm_input,
-                        context.encoded_tokens, context.fetches_items)
+                        context.encoded_tokens, context.fetches_items, behaviour_of(parameters.vllm_version).cuts_at_items)

@@ -15,6 +15,7 @@ cdef enum QueueOrder:           # order of the queue; ties: first arrival, then 
     LATEST_FIRST = 5            # last arrival
     SHORTEST_OUTPUT = 6         # least predicted output; requests without a prediction last
     BY_RANKING = 7              # smallest key of a Ranking
+    PRIORITY_HERE = 8           # lowest priority; ties: first to reach this queue, whatever its arrival at the cluster
 
 
 cdef class Ranking:             # a policy's order of waiting rows, smallest key first

@@ -60,7 +60,7 @@ cdef class WaitingQueue:
     cdef int64_t _key(self, int32_t row) noexcept nogil:
         if self._order == BY_RANKING:
             return self._ranking.key(row)
-        if self._order == BY_PRIORITY:
+        if self._order == BY_PRIORITY or self._order == PRIORITY_HERE:
             return self._demands[row].priority
         if self._order == REVERSE_PRIORITY:
             return ~self._demands[row].priority
@@ -72,6 +72,8 @@ cdef class WaitingQueue:
 
     cdef int64_t _arrival(self, int32_t row) noexcept nogil:
         cdef int64_t arrival_ns = self._requests[row].arrival_ns
+        if self._order == PRIORITY_HERE:
+            return self._requests[row].enqueued_ns
         return -arrival_ns if self._order == LATEST_FIRST else arrival_ns
 
     cdef bint precedes(self, int32_t row, int32_t other) noexcept nogil:
@@ -98,7 +100,7 @@ cdef class WaitingQueue:
 
     cdef int32_t at(self, int32_t place) noexcept nogil:
         if self._order != FIRST_COME:
-            return self._heap.at(place).row
+            return self._heap.at(place).index
         return self._ring[(self._head + place) & self._mask]
 
     cdef int32_t pop(self) noexcept nogil:

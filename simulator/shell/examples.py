@@ -26,9 +26,9 @@ def names() -> list[str]:
 
 def listing() -> str:
     """Return a line for each example: its name and purpose."""
-    told = {name: _first_line(name) for name in names()}
-    width = max(map(len, told))
-    return "\n".join(f"{name:{width}}  {line}" for name, line in told.items())
+    lines = {name: _first_line(name) for name in names()}
+    width = max(map(len, lines))
+    return "\n".join(f"{name:{width}}  {line}" for name, line in lines.items())
 
 
 def command(name: str) -> str:
@@ -100,8 +100,8 @@ def _folder() -> Path:
 def _file(name: str) -> Path:
     known = names()
     if name not in known:
-        told = nearest(name, known) or "; `simulator example` lists them"
-        raise InputErrors([f'no example "{name}"{told}'])
+        hint = nearest(name, known) or "; `simulator example` lists them"
+        raise InputErrors([f'no example "{name}"{hint}'])
     return _folder() / f"{name}.toml"
 
 

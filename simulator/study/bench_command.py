@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     print(found.text)
     if not options.quiet:
         _tell(options, found.notes)
-    show(print, found.said, found.experiment, options.quiet, is_apart=True)
+    show(print, found.said, found.experiment, options.quiet, on_stderr=True)
     return DONE
 
 

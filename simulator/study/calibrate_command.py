@@ -7,15 +7,15 @@ from pathlib import Path
 
 from simulator.config.load import resolved_toml
 from simulator.errors import number_of
-from simulator.study.calibration.answer import Solver, Stopped
 from simulator.study.calibration.evaluations import FILE as EVALUATIONS
 from simulator.study.calibration.evaluations import Evaluations
 from simulator.study.calibration.files import check_free, hash_of_question, write_all
 from simulator.study.calibration.question import Question, read_question
+from simulator.study.calibration.solver import Solver, Stopped
 from simulator.study.calibration.steps import scipy_optimize
-from simulator.study.calibration.told import text_of
+from simulator.study.calibration.summary_text import text_of
 from simulator.study.durations import duration_s
-from simulator.study.sweep.kept import keep_program
+from simulator.study.sweep.manifest import keep_program
 from simulator.study.sweep.preview import commented
 from simulator.study.watch import Watch
 
@@ -83,13 +83,13 @@ def validated(file: str, overrides: list[str]) -> str:
     """
     question = read_question(file, overrides, is_forced=True)
     held = sum(each.is_held for each in question.sets)
-    told = [f"{number_of(len(question.sets), 'data set')}, {held} of them held out; "
-            f"{number_of(len(question.fit), 'key')} fitted to {question.level}"]
+    lines = [f"{number_of(len(question.sets), 'data set')}, {held} of them held out; "
+             f"{number_of(len(question.fit), 'key')} fitted to {question.level}"]
     by_requests = question.by_requests()
-    told.append(f"at most {question.settings.evaluations:,} simulations of each data set, for {', '.join(by_requests)}"
-                if by_requests else "no simulation is needed to fit: iterations have a closed form")
+    lines.append(f"at most {question.settings.evaluations:,} simulations of each data set, for {', '.join(by_requests)}"
+                 if by_requests else "no simulation is needed to fit: iterations have a closed form")
     experiment = question.sets[0].experiment_of({})
-    return commented([*told, *(f"note: {note}" for note in question.notes)]) + resolved_toml(experiment)
+    return commented([*lines, *(f"note: {note}" for note in question.notes)]) + resolved_toml(experiment)
 
 
 class _Progress:
@@ -97,13 +97,13 @@ class _Progress:
 
     def __init__(self, question: Question, is_quiet: bool):
         self._total, self._is_quiet = question.settings.evaluations, is_quiet
-        self._began_s = self._told_s = time.monotonic()
+        self._began_s = self._printed_s = time.monotonic()
 
     def tell(self, count: int, least: float) -> None:
         """Show the number of evaluations, and the least objective."""
         now_s = time.monotonic()
-        if not self._is_quiet and now_s - self._told_s >= LINE_S:
-            self._told_s = now_s
+        if not self._is_quiet and now_s - self._printed_s >= LINE_S:
+            self._printed_s = now_s
             left_s = (now_s - self._began_s) / count * max(self._total - count, 0)
             print(f"{count:,}/{self._total:,} evaluations, objective {least:.6g}, {left_s:.0f} s left", file=sys.stderr,
                   flush=True)

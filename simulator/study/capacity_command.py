@@ -8,14 +8,14 @@ from typing import Any
 
 from simulator.config.layers import read_layers
 from simulator.errors import InputErrors, collect_faults, faults_of
-from simulator.study.capacity.answer import Answer, answer, answer_as_vidur, cost_per_hour, notes_of, start_of
 from simulator.study.capacity.bounds import Bounds, bounds_of_options
+from simulator.study.capacity.capacity_table import CapacityTable, as_vidur, check, forecast
 from simulator.study.capacity.estimate import estimated_rate
 from simulator.study.capacity.mixed import mixed
+from simulator.study.capacity.point_search import Answer, answer, answer_as_vidur, cost_per_hour, notes_of, start_of
 from simulator.study.capacity.prober import ProbeFailed, Prober, check_first
-from simulator.study.capacity.store import opened
-from simulator.study.capacity.table import CapacityTable, as_vidur, check, forecast
-from simulator.study.capacity.told import (
+from simulator.study.capacity.search_directory import opened
+from simulator.study.capacity.summary_text import (
     SCHEMA,
     content_of,
     curve_csv,
@@ -28,8 +28,8 @@ from simulator.study.capacity.varied import Varied
 from simulator.study.capacity.verdict import Verdict
 from simulator.study.distributed.option import add_dask, elsewhere
 from simulator.study.report_command import check_installed, write_page
-from simulator.study.sweep.kept import text_of
 from simulator.study.sweep.laboratory import Laboratory
+from simulator.study.sweep.manifest import text_of
 from simulator.study.sweep.names import CAPACITY, CURVE, LOOK
 from simulator.study.sweep.preview import commented, not_run
 from simulator.study.sweep.study_file import Study, check_points, read_study

@@ -12,7 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from simulator import api, registry
-from simulator.assembly import assemble
+from simulator.assembly.latency import Readings, latency_model
+from simulator.assembly.requests import requests_of
+from simulator.assembly.site import Site, sites_of
 from simulator.config.experiment import Experiment
 from simulator.errors import InputErrors, MissingExtra, collect_faults, faults_of
 from simulator.results.directory import check_free
@@ -54,7 +56,7 @@ class Measured(NamedTuple):
     wall_s: float
 
 
-class Foretold(NamedTuple):
+class KnownOutputs(NamedTuple):
     """The output lengths that the policies of a variant know.
 
     expected_tokens : int32 (n,), as in the demands of a Workload. notes : of the Workload.
@@ -68,7 +70,7 @@ class Plan(NamedTuple):
     """The variants to run.
 
     workload : the requests of all variants, not yet served.
-    foretold : by name of the variant.
+    known_outputs : by name of the variant.
     experiments : by name of the variant, those that can run.
     unavailable : by name of the variant, the extra that is not installed.
     notes : by name of the variant, warnings of its latency models when they were made.
@@ -76,16 +78,16 @@ class Plan(NamedTuple):
     """
 
     workload: Workload
-    foretold: dict[str, Foretold]
+    known_outputs: dict[str, KnownOutputs]
     experiments: dict[str, Experiment]
     unavailable: dict[str, str]
     notes: dict[str, list[str]]
-    readings: assemble.Readings
+    readings: Readings
 
     def requests_of(self, name: str) -> Workload:
         """Return the requests of a variant, which its run may write to."""
         workload = self.workload.untouched()
-        workload.demands["expected_tokens"], workload.notes = self.foretold[name]
+        workload.demands["expected_tokens"], workload.notes = self.known_outputs[name]
         return workload
 
 
@@ -109,16 +111,16 @@ def prepare(comparison: Comparison, out: str | os.PathLike | None = None, overwr
     InputErrors
         All faults of the other variants; or all variants lack an extra.
     """
-    names, unavailable, told, readings = list(comparison.experiments), {}, {}, assemble.Readings()
-    checks = [partial(_check, comparison, name, unavailable, told, readings) for name in names]
+    names, unavailable, notes_of, readings = list(comparison.experiments), {}, {}, Readings()
+    checks = [partial(_check, comparison, name, unavailable, notes_of, readings) for name in names]
     if out is not None:
         checks += [partial(check_free, Path(out, name), overwrite) for name in names]
         checks.append(partial(_check_free_file, Path(out, FILE), overwrite))
-    (workload, foretold), *_ = collect_faults(partial(_requests, comparison), *checks)
+    (workload, known_outputs), *_ = collect_faults(partial(_requests, comparison), *checks)
     if len(unavailable) == len(names):
         raise InputErrors([f"{comparison.place(name)}: {reason}" for name, reason in unavailable.items()])
     available = {name: each for name, each in comparison.experiments.items() if name not in unavailable}
-    return Plan(workload, foretold, available, unavailable, told, readings)
+    return Plan(workload, known_outputs, available, unavailable, notes_of, readings)
 
 
 def measure(plan: Plan, out: str | os.PathLike | None = None, overwrite: bool = False, quiet: bool = True,
@@ -162,9 +164,9 @@ def measure_one(order: Order, name: str) -> Measured:
             plan.experiments[name], None if order.out is None else Path(order.out, name), order.overwrite, order.quiet,
             workload, order.threads, plan.readings))
     metrics = {key: reduce(getitem, key.split("."), result.summary) for key in METRICS}
-    told = notes(result.summary)
-    told += [note for note in plan.notes.get(name, ()) if not any(note in other for other in told)]
-    return Measured(metrics, told, time.perf_counter() - began_s)
+    own_notes = notes(result.summary)
+    own_notes += [note for note in plan.notes.get(name, ()) if not any(note in other for other in own_notes)]
+    return Measured(metrics, own_notes, time.perf_counter() - began_s)
 
 
 def table(results: dict[str, Measured], unavailable: dict[str, str]) -> str:
@@ -197,18 +199,19 @@ def write(path: str | os.PathLike, results: dict[str, Measured], unavailable: di
     os.replace(staged, path)
 
 
-def _requests(comparison: Comparison) -> tuple[Workload, dict[str, Foretold]]:
+def _requests(comparison: Comparison) -> tuple[Workload, dict[str, KnownOutputs]]:
     """Read the requests, once for each way of predicting output lengths: the seed makes them equal."""
-    workload, known, foretold = None, {}, {}
+    workload, known, known_outputs = None, {}, {}
+    sites = [site for each in comparison.experiments.values() for site in sites_of(each)]
     for name, experiment in comparison.experiments.items():
         knowledge = experiment.workload.output_knowledge
         if knowledge not in known:
             with faults_of(comparison.place(name)):
-                read = assemble.requests_of(experiment, alike=comparison.experiments.values())
-            known[knowledge] = Foretold(read.demands["expected_tokens"].copy(), read.notes)
+                read = requests_of(experiment, sites=sites)
+            known[knowledge] = KnownOutputs(read.demands["expected_tokens"].copy(), read.notes)
             workload = read if workload is None else workload
-        foretold[name] = known[knowledge]
-    return workload, foretold
+        known_outputs[name] = known[knowledge]
+    return workload, known_outputs
 
 
 @contextmanager
@@ -226,14 +229,14 @@ def _named(name: str) -> Iterator[None]:
         raise
 
 
-def _check(comparison: Comparison, name: str, unavailable: dict[str, str], told: dict[str, list[str]],
-           readings: assemble.Readings) -> None:
+def _check(comparison: Comparison, name: str, unavailable: dict[str, str], notes_of: dict[str, list[str]],
+           readings: Readings) -> None:
     experiment = comparison.experiments[name]
     with faults_of(comparison.place(name)):
         try:
             for pool in experiment.all_pools():
-                model = assemble.latency_model(pool, assemble.survey(pool), readings)
-                told.setdefault(name, []).extend(model.warnings())
+                model = latency_model(Site(pool).check(), readings)
+                notes_of.setdefault(name, []).extend(model.warnings())
         except MissingExtra as missing:
             unavailable[name] = str(missing)
 

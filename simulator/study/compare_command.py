@@ -74,10 +74,10 @@ def validated(file: str, overrides: list[str]) -> str:
     """
     comparison = read_comparison(file, overrides, "--set")
     plan = prepare(comparison, None, False)
-    told = [f"{number_of(len(plan.experiments), 'variant')}: as many runs of {len(plan.workload):,} requests"]
-    told += [f"not available: {name}: {why}" for name, why in plan.unavailable.items()]
-    return commented(told) + "\n".join(f"# variant {name}\n{resolved_toml(experiment)}"
-                                       for name, experiment in comparison.experiments.items())
+    lines = [f"{number_of(len(plan.experiments), 'variant')}: as many runs of {len(plan.workload):,} requests"]
+    lines += [f"not available: {name}: {why}" for name, why in plan.unavailable.items()]
+    return commented(lines) + "\n".join(f"# variant {name}\n{resolved_toml(experiment)}"
+                                        for name, experiment in comparison.experiments.items())
 
 
 def _run_all(plan: Plan, options: argparse.Namespace) -> dict[str, Measured]:

@@ -50,32 +50,32 @@ def run(options: argparse.Namespace) -> int:
         said = {"source": f"{Path(source.source.path).name}, {source.format.name}"} | about
         names = write(each, folder, said)
         if not options.quiet:
-            told = [counted(len(each.requests), "request")] * bool(each.requests)
-            told += [counted(len(each.steps), "iteration")] * bool(each.steps)
-            print(f"{source.source.path}: {source.format.name}: {', '.join(told)} in {folder}: {', '.join(names)}")
+            counts = [counted(len(each.requests), "request")] * bool(each.requests)
+            counts += [counted(len(each.steps), "iteration")] * bool(each.steps)
+            print(f"{source.source.path}: {source.format.name}: {', '.join(counts)} in {folder}: {', '.join(names)}")
         for note in each.notes:
             print(f"note: {source.source.path}: {note}", file=sys.stderr)
     return DONE
 
 
 def _about(texts: list[str]) -> dict[str, str]:
-    told, faults = {}, []
+    given, faults = {}, []
     for text in texts:
         key, is_pair, value = text.partition("=")
         if key not in ABOUT or not is_pair or not value:
             faults.append(f"--about: expected KEY=TEXT, found {text!r}{did_you_mean(key, ABOUT)}")
-        told[key] = value
+        given[key] = value
     if faults:
         raise InputErrors(faults)
-    return told
+    return given
 
 
 def _read(files: list[str]) -> list[_Found]:
     """Return the content of the files; a file that is read as part of another is skipped."""
     mains = {(Path(file).parent, _stem(file)) for file in files if _is_main(file)}
-    wanted = [file for file in dict.fromkeys(files)
+    needed = [file for file in dict.fromkeys(files)
               if _is_main(file) or _is_log(file) or (Path(file).parent, _stem(file)) not in mains]
-    return collect_faults(*(lambda file=file: _read_one(file) for file in wanted))
+    return collect_faults(*(lambda file=file: _read_one(file) for file in needed))
 
 
 def _read_one(file: str) -> _Found:

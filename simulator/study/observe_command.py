@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from simulator.assembly.assemble import rows_to_send, vocabulary_of
+from simulator.assembly.requests import rows_to_send, vocabulary_of
 from simulator.config.load import load_experiment
 from simulator.domain import records
 from simulator.errors import InputErrors, OutputError, faults_of
@@ -119,8 +119,8 @@ def _measure(options: argparse.Namespace, plan: Plan, found: Found, out: Path) -
     with Interrupts() as interrupts:
         def stops() -> bool:
             return interrupts.signal_number is not None
-        told: dict = {"self_test": self_test(options.self_test) if options.self_test else None}
-        told["prewarm"] = asyncio.run(warm(plan, stops)) if plan.prewarm_s else None
+        parts: dict = {"self_test": self_test(options.self_test) if options.self_test else None}
+        parts["prewarm"] = asyncio.run(warm(plan, stops)) if plan.prewarm_s else None
         if stops():             # no result so far could be kept
             raise Aborted(interrupts.signal_number)
         _make_room(out)
@@ -135,13 +135,13 @@ def _measure(options: argparse.Namespace, plan: Plan, found: Found, out: Path) -
     files.write_times(out, names.ids, seen, sent.first_ns)
     summary = summary_of(Measured(
         seen, len(unsent), outputs_of(plan.workload), not sent.was_stopped, plan.manner.streams))
-    warnings = warnings_of(summary, told["self_test"])
+    warnings = warnings_of(summary, parts["self_test"])
     if sent.ran_dry:
         warnings.append(f"the load ran dry: more than {options.plays_per_slot:,} requests, or sessions, a slot are "
                         "needed; --plays-per-slot draws more")
-    told |= {"began_at": utc_text(clock.utc_ns + sent.first_ns), "warm_ups": len(sent.seen) - len(seen),
-             "processes": options.processes, "summary": summary, "warnings": warnings}
-    write_server(out, server_file(plan, facts, told))
+    parts |= {"began_at": utc_text(clock.utc_ns + sent.first_ns), "warm_ups": len(sent.seen) - len(seen),
+              "processes": options.processes, "summary": summary, "warnings": warnings}
+    write_server(out, server_file(plan, facts, parts))
     if options.trace_v2:
         _write_tracev2(plan, seen, sent.first_ns, out)
     if not options.quiet:

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from simulator import registry
-from simulator.assembly import assemble
+from simulator.assembly.kernel_notes import kernel_notes
+from simulator.assembly.latency import latency_model, operator_errors
+from simulator.assembly.site import Site
 from simulator.config.experiment import Experiment, Pool
 from simulator.config.load import load_experiment
 from simulator.errors import InputErrors, KeyFault, did_you_mean, faults_of
@@ -94,32 +95,29 @@ def one_pool(experiment: Experiment, name: str | None) -> Pool:
 
 def predict_batch(experiment: Pool, chunks: list[tuple[int, int]], contexts: list[int]) -> Prediction:
     """Predict as `predict` does, for a pool; faults do not name the file."""
-    site = assemble.survey(experiment)
-    model = assemble.latency_model(experiment, site)
-    batch = (chunks, contexts, 1 + _drafts(experiment))
+    site = Site(experiment).check()
+    model, speculative = latency_model(site), site.scheduler_facts.speculative
+    batch = (chunks, contexts, 1 + (speculative.num_tokens if speculative else 0))      # drafts are verified
     breakdown = model.breakdown(*batch) if hasattr(model, "breakdown") else {}
     errors = {}
     if experiment.latency.uncertainty:
-        errors = {name: error.error_frac for name, error in assemble.operator_errors(experiment, site).items()}
+        errors = {name: error.error_frac for name, error in operator_errors(site).items()}
     seconds, iteration_ns = model.predict(*batch), model.predict_iteration_ns(*batch)
-    notes = (*impossible(experiment, site, *batch), *model.warnings(),
-             *assemble.kernel_notes(experiment, site.deployment))
+    notes = (*impossible(site, *batch), *model.warnings(), *kernel_notes(site))
     return Prediction(seconds, iteration_ns / 1e9, breakdown, errors, notes)
 
 
-def impossible(experiment: Pool, site: Any, chunks: list[tuple[int, int]], contexts: list[int], slots: int = 1
-               ) -> list[str]:
+def impossible(site: Site, chunks: list[tuple[int, int]], contexts: list[int], slots: int = 1) -> list[str]:
     """Say why the engine never has such a batch, one sentence for each limit.
 
     Parameters
     ----------
-    site : of the pool, `assemble.survey`. slots : tokens that a decoding sequence takes of the batch.
+    slots : tokens that a decoding sequence takes of the batch.
     """
-    engine, found = experiment.engine, []
-    facts = registry.load("scheduler", engine.scheduler).facts(engine.parameters)
+    engine, facts, found = site.pool.engine, site.scheduler_facts, []
     lengths, prompts = [tokens + before for tokens, before in chunks] + contexts, sum(tokens for tokens, _ in chunks)
     tokens = prompts if engine.scheduler in PROMPTS_ALONE else prompts + slots * len(contexts)
-    blocks = sum(-(-length // assemble.block_tokens(experiment)) for length in lengths)
+    blocks = sum(-(-length // site.block_tokens) for length in lengths)
     num_blocks = site.num_gpu_blocks - facts.blocks_held_back
     if max(lengths) > site.max_model_len:
         found.append(f"a sequence has {max(lengths):,} tokens, max_model_len is {site.max_model_len:,}")
@@ -130,10 +128,3 @@ def impossible(experiment: Pool, site: Any, chunks: list[tuple[int, int]], conte
     if site.layer_groups is None and blocks > num_blocks:
         found.append(f"it takes {blocks:,} KV blocks if no prefix is shared, there are {num_blocks:,}")
     return [f"{engine.scheduler} never forms this batch: {each}" for each in found]
-
-
-def _drafts(experiment: Pool) -> int:
-    """Return the number of drafts that a decoding sequence verifies in an iteration."""
-    engine = experiment.engine
-    speculative = registry.load("scheduler", engine.scheduler).facts(engine.parameters).speculative
-    return speculative.num_tokens if speculative else 0

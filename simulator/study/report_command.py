@@ -121,23 +121,23 @@ class _OfStudy:
 
     def __init__(self, directory: Path, against: Path | None):
         reports = import_module("simulator.study.reports.of_directory")     # 0.1 s, which reports of runs do without
-        self._told = reports.told_of(directory, against)
+        self._page = reports.page_of(directory, against)
 
     def page(self) -> str:
         """Return the report as HTML."""
-        return import_module("simulator.study.reports.told").page(self._told)
+        return import_module("simulator.study.reports.page").html_of(self._page)
 
     def charts(self) -> list[Chart]:
         """Return its charts."""
-        return list(self._told.charts)
+        return list(self._page.charts)
 
     def says(self) -> list[str]:
         """Return the lines above the charts."""
-        return [self._told.says, self._told.more]
+        return [self._page.says, self._page.more]
 
     def absent(self) -> list[str]:
         """Return the reasons for missing charts."""
-        return list(self._told.absent)
+        return list(self._page.absent)
 
 
 def _write_page(found: _OfRun | _OfStudy, directory: Path, out: str | None) -> Path:

@@ -76,10 +76,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _against(now: Score, before: Score, tolerance: float) -> int:
-    told = losses(now, before, tolerance)
-    for line in told:
+    lines = losses(now, before, tolerance)
+    for line in lines:
         print(f"worse: {line}", file=sys.stderr)
-    return WORSE if told else DONE
+    return WORSE if lines else DONE
 
 
 def _table(found: Score) -> str:

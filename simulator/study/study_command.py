@@ -55,8 +55,8 @@ def _status(directory: Path, options: argparse.Namespace) -> int:
     counts = {status: sum(end.status == status for id, end in stored.finished.items() if id in ids)
               for status in STATUSES}
     ended = sum(counts.values())
-    told = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
-    print(f"{ended:,} of {len(ids):,} runs{f': {told}' if told else ''}")
+    counted = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+    print(f"{ended:,} of {len(ids):,} runs{f': {counted}' if counted else ''}")
     return DONE
 
 

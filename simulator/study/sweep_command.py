@@ -17,8 +17,8 @@ from simulator.study.durations import duration_s
 from simulator.study.report_command import check_installed, write_page
 from simulator.study.sweep.bench import Bench
 from simulator.study.sweep.campaign import Campaign, How, failures
-from simulator.study.sweep.kept import text_of as text_of_study
 from simulator.study.sweep.machine import fitting, free_bytes, usable_cores
+from simulator.study.sweep.manifest import text_of as text_of_study
 from simulator.study.sweep.needs import check_metrics
 from simulator.study.sweep.points_text import text_of
 from simulator.study.sweep.preview import commented, not_run
@@ -103,8 +103,8 @@ def validated(file: str, overrides: list[str]) -> str:
     points = check_points(study)
     runs = f"{number_of(len(points), 'point')} x {number_of(len(study.seeds), 'seed')}"
     more = "; more where study.statistics.precision asks for them" if study.settings.statistics.precision else ""
-    told = f"{runs}: {number_of(len(points) * len(study.seeds), 'run')}{more}"
-    return commented([told, *not_run(study, points)]) + text_of_study(study)
+    head = f"{runs}: {number_of(len(points) * len(study.seeds), 'run')}{more}"
+    return commented([head, *not_run(study, points)]) + text_of_study(study)
 
 
 def _check_report(options: argparse.Namespace) -> None:
@@ -138,7 +138,7 @@ def _conclude(campaign: Campaign, directory: Path, ends: list[Finished], options
     summary = campaign.merge() if whole else None
     failed = failures(list({end.id: end for end in ends}.values()))
     if not options.quiet:
-        print(_told(campaign, ends, directory, summary))
+        print(_summary_text(campaign, ends, directory, summary))
     elif summary is not None and (table := _table(campaign)):
         print(table)
     show(print, campaign.said(), campaign.study.base, options.quiet)
@@ -162,11 +162,11 @@ def _conclude(campaign: Campaign, directory: Path, ends: list[Finished], options
     return NOTHING_RAN if campaign.known and refused.total() == len(campaign.known) else DONE
 
 
-def _told(campaign: Campaign, ends: list[Finished], directory: Path, summary: dict | None) -> str:
+def _summary_text(campaign: Campaign, ends: list[Finished], directory: Path, summary: dict | None) -> str:
     counts = {status: len({end.id for end in ends if end.status == status}) for status in STATUSES}
-    told = ", ".join(f"{count:,} {status}" for status, count in counts.items() if count) or "none ended"
+    counted = ", ".join(f"{count:,} {status}" for status, count in counts.items() if count) or "none ended"
     missing = len({trial.id for trial in campaign.missing()})
-    lines = [f"{told}{f', {missing:,} missing' if missing else ''}"]
+    lines = [f"{counted}{f', {missing:,} missing' if missing else ''}"]
     if summary is not None:
         table = _table(campaign)
         lines = [table, ""] * bool(table) + lines

@@ -3,7 +3,7 @@ import argparse
 import sys
 
 from simulator import registry
-from simulator.assembly import assemble
+from simulator.assembly.site import sites_of
 from simulator.config.load import load_experiment
 from simulator.errors import InputErrors, KeyFault, faults_of
 
@@ -31,15 +31,15 @@ def run(options: argparse.Namespace) -> int:
 
     experiment = load_experiment(options.experiment, options.overrides)
     with faults_of(options.experiment):
-        pools = [pool for pool in experiment.all_pools() if pool.latency.backend == TRAINED]
-        if not pools:
+        sites = [site for site in sites_of(experiment) if site.pool.latency.backend == TRAINED]
+        if not sites:
             names = " and ".join(dict.fromkeys(f'"{pool.latency.backend}"' for pool in experiment.all_pools()))
             raise InputErrors([KeyFault(f'latency.backend: {names} is not trained; expected "{TRAINED}"')])
         backend, paths = registry.load("latency", TRAINED), {}
         with tqdm(desc="training", unit=" sub-models", disable=options.quiet or not sys.stderr.isatty()) as bar:
-            for pool in pools:
-                path = backend.train(pool.latency.parameters, assemble.deployment_of(pool),
-                                     pool.latency.collective is None,
+            for site in sites:
+                latency = site.pool.latency
+                path = backend.train(latency.parameters, site.deployment, latency.collective is None,
                                      lambda name: (bar.set_postfix_str(name), bar.update()))
                 paths[path] = None
     for path in paths:

@@ -12,25 +12,25 @@ from simulator.errors import InputErrors, number_of
 from simulator.study.distributed.option import add_dask, elsewhere
 from simulator.study.durations import duration_s
 from simulator.study.report_command import check_installed, write_page
-from simulator.study.sweep.kept import text_of
 from simulator.study.sweep.laboratory import Laboratory
 from simulator.study.sweep.machine import fitting, free_bytes, usable_cores
+from simulator.study.sweep.manifest import text_of
 from simulator.study.sweep.names import LOOK
 from simulator.study.sweep.preview import commented, not_run
 from simulator.study.sweep.study_file import read_study
 from simulator.study.sweep.writing import write
 from simulator.study.telling.screen import lines_of, show
+from simulator.study.tuning.at_load import AtLoad
 from simulator.study.tuning.auto_tune import RESULT, auto_tune
 from simulator.study.tuning.candidates import Candidates
-from simulator.study.tuning.files import Told, told_of, write_all
+from simulator.study.tuning.files import StudyResults, results_of, write_all
 from simulator.study.tuning.findings import Findings
 from simulator.study.tuning.rates import AtCapacity
+from simulator.study.tuning.result import CandidateResult, Stopped, Trier
 from simulator.study.tuning.search import check_numbers, chosen_search, feasible_of, searched
-from simulator.study.tuning.store import opened
-from simulator.study.tuning.table import CAPACITY, OPTUNA, Question, TuneTable, check
-from simulator.study.tuning.told import answer_of, screen_of, words_of
-from simulator.study.tuning.tried import Stopped, Tried, Trier
-from simulator.study.tuning.trying import AtLoad
+from simulator.study.tuning.study_directory import opened
+from simulator.study.tuning.summary_text import answer_of, screen_of, words_of
+from simulator.study.tuning.tune_table import CAPACITY, OPTUNA, Question, TuneTable, check
 from simulator.study.watch import Watch
 
 DONE, SOME_FAILED, NOTHING, RUN_AGAIN, SIGNAL = 0, 1, 3, 75, 128
@@ -91,16 +91,16 @@ def run(options: argparse.Namespace) -> int:
         number = watch.interrupts.signal_number
         print(f"stopped; runs so far are in {directory}, run again to go on", file=sys.stderr)
         return RUN_AGAIN if number is None else SIGNAL + number
-    told = told_of(question, outcome, trier.said)
-    write_all(question, outcome, told, directory)
-    print(answer_of(question, told) if options.quiet
-          else f"{screen_of(question, outcome, told)}\n\nresults in {directory}")
+    results = results_of(question, outcome, trier.said)
+    write_all(question, outcome, results, directory)
+    print(answer_of(question, results) if options.quiet
+          else f"{screen_of(question, outcome, results)}\n\nresults in {directory}")
     show(print, trier.said, question.study.base, options.quiet)
     if options.report:
         place = write_page(directory)
         if not options.quiet:
             print(f"report in {place}")
-    return _status(question, outcome, told)
+    return _status(question, outcome, results)
 
 
 def validated(file: str, overrides: list[str]) -> str:
@@ -117,8 +117,8 @@ def validated(file: str, overrides: list[str]) -> str:
     question = check(study)
     candidates = feasible_of(question)
     first = [] if candidates is None else [each.assignment for each in candidates.kept]
-    told = [*_counted(question, candidates), _runs(question, candidates), *not_run(study, first)]
-    return commented(told) + text_of(study)
+    lines = [*_counted(question, candidates), _runs(question, candidates), *not_run(study, first)]
+    return commented(lines) + text_of(study)
 
 
 def _runs(question: Question, candidates: Candidates | None) -> str:
@@ -133,20 +133,20 @@ def _runs(question: Question, candidates: Candidates | None) -> str:
 
 
 def _trier(question: Question, laboratory: Laboratory, directory: Path, watch: Watch,
-           tell: Callable[[Tried], None]) -> Trier:
+           tell: Callable[[CandidateResult], None]) -> Trier:
     """Return the object that tries candidates under the load of the study."""
     if question.settings.load == CAPACITY:
         return AtCapacity(question, laboratory, directory, watch.is_over, tell)
     return AtLoad(question, laboratory, tell)
 
 
-def _status(question: Question, outcome: Findings, told: Told) -> int:
-    failed = [each for each in outcome.tried + outcome.eliminated if each.status in RUN_BADLY]
+def _status(question: Question, outcome: Findings, results: StudyResults) -> int:
+    failed = [each for each in outcome.results + outcome.eliminated if each.status in RUN_BADLY]
     for each in failed[:3]:
         print(lines_of(f"{each.status}: {words_of(question, each.candidate)}: {each.why}"), file=sys.stderr)
     if failed:
         return SOME_FAILED
-    return DONE if told.ranking else NOTHING
+    return DONE if results.ranking else NOTHING
 
 
 def _dry_run(question: Question, candidates: Candidates | None) -> int:
@@ -202,12 +202,12 @@ class _Progress:
     """Prints the number of candidates tried, every `LINE_S`."""
 
     def __init__(self, is_quiet: bool):
-        self._is_quiet, self._count, self._told_s = is_quiet, 0, time.monotonic()
+        self._is_quiet, self._count, self._printed_s = is_quiet, 0, time.monotonic()
 
-    def tell(self, tried: Tried) -> None:
+    def tell(self, result: CandidateResult) -> None:
         """Count a candidate."""
         self._count += 1
-        if not self._is_quiet and time.monotonic() - self._told_s >= LINE_S:
-            self._told_s = time.monotonic()
-            print(f"{self._count:,} candidates tried; the last: {tried.candidate.layout}, {tried.status}",
+        if not self._is_quiet and time.monotonic() - self._printed_s >= LINE_S:
+            self._printed_s = time.monotonic()
+            print(f"{self._count:,} candidates tried; the last: {result.candidate.layout}, {result.status}",
                   file=sys.stderr, flush=True)

@@ -3,7 +3,8 @@ import argparse
 import os
 from pathlib import Path
 
-from simulator.assembly.assemble import block_tokens, requests_of
+from simulator.assembly.context import block_tokens
+from simulator.assembly.requests import requests_of
 from simulator.config.load import load_experiment
 from simulator.core.paths import remove, special
 from simulator.errors import InputErrors, OutputError, faults_of

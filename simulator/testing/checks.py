@@ -289,28 +289,5 @@ def nothing_waits_without_a_reason(seen: Seen) -> Iterator[Fault]:
             yield "waits for ever", line
 
 
-def begins_alike(shorter: np.ndarray, longer: np.ndarray, horizon_ns: float) -> Iterator[Fault]:
-    """Nothing that happens before a horizon depends on what comes behind it.
-
-    Of requests that nothing takes back: what a preemption, a failure or a move repeats has the time of the last try.
-    """
-    if len(shorter) != len(longer):         # an open-ended load: there are as many as came
-        return
-    alike = longer["preemptions"] == 0
-    if "retries" in longer.dtype.names:
-        alike &= (longer["retries"] == 0) & (longer["migrations"] == 0)
-    for name in WAY:
-        if name in longer.dtype.names:
-            expected = np.where(longer[name] < horizon_ns - 1, longer[name], records.NEVER_NS)
-            found = np.where(shorter[name] < horizon_ns - 1, shorter[name], records.NEVER_NS)
-            if name == "arrival_ns":
-                came = records.has_come(shorter["status"])
-                expected, found = np.where(came, expected, 0), np.where(came, found, 0)
-            if (found != expected)[alike].any():
-                row = int(np.flatnonzero((found != expected) & alike)[0])
-                yield f"begins:{name}", f"request {row}: {shorter[row]} and without the horizon {longer[row]}"
-                return
-
-
 CHECKS = (conserved, in_order, within_limits, summed_up, replicas_add_up, tokens_come_in_order, blocks_are_free,
           nothing_waits_without_a_reason)

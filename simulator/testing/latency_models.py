@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from simulator import registry
-from simulator.assembly import assemble
+from simulator.assembly.latency import latency_model
+from simulator.assembly.site import Site
 from simulator.testing.contract import expect, verify
 from simulator.testing.runs import experiment_of, holds_in_a_cluster
 
@@ -32,7 +33,7 @@ def check_latency_model(name: str, parameters: Mapping[str, Any] | None = None, 
     registry.load("latency", name, [os.getcwd()])
     changes = {"latency": {"backend": name, **(parameters or {})}, **sections}
     pool = experiment_of("light", changes).all_pools()[0]
-    model = assemble.latency_model(pool, assemble.survey(pool))
+    model = latency_model(Site(pool).check())
     verify(name, (durations_are_positive, equal_batches_take_equal_times, more_work_takes_no_less), model, step)
     holds_in_a_cluster(name, changes)
 

@@ -76,13 +76,13 @@ def composed(columns: Columns, given: Histories, longest_text: int | None) -> Co
     reasoning = columns.facts.get("reasoning_tokens")
     check_keys(given, has_limits=columns.max_tokens is not None, has_reasoning=reasoning is not None)
     reasoning = np.zeros(len(columns), np.int64) if reasoning is None else np.maximum(reasoning, 0)
-    told = limits_of(columns)
+    limits = limits_of(columns)
     if given.history != "declared":
-        told = np.minimum(told, columns.output_tokens)
+        limits = np.minimum(limits, columns.output_tokens)
     prompts, lengths = _own_pieces(columns), columns.prompt_tokens.copy()
     first_free = _first_free(columns.prompts)
     for row, before in _in_turn(columns.adds_to):
-        tokens = int(told[before])
+        tokens = int(limits[before])
         if longest_text is not None and given.history != "declared":
             tokens = min(tokens, max(longest_text - int(lengths[before]), 0))
         turn = Turn(before, prompts[before], tokens, min(int(reasoning[before]), tokens))

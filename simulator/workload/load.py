@@ -13,6 +13,7 @@ from simulator.errors import InputErrors, KeyFault
 from simulator.workload.adapters import with_adapters
 from simulator.workload.base import Workload
 from simulator.workload.budgets import with_budgets
+from simulator.workload.column_options import FIRST_GUESS, ColumnOptions
 from simulator.workload.columns import Columns, first_rows, reordered
 from simulator.workload.drawn_warmups import Warmups
 from simulator.workload.images import with_images
@@ -22,7 +23,6 @@ from simulator.workload.output_knowledge import with_knowledge
 from simulator.workload.private_prefixes import with_private_prefixes
 from simulator.workload.recycling import repeated
 from simulator.workload.stages import MAX_REQUESTS, StagePlan, notes_on_empty, plan_stage, plan_stages
-from simulator.workload.wanted import FIRST_GUESS, Wanted
 
 
 def load(section, seed: int, enough: Enough = ENOUGH,
@@ -55,7 +55,7 @@ def load(section, seed: int, enough: Enough = ENOUGH,
     if is_guess:
         _check_guess(section)
     longest = longest_text and (lambda: longest_text() - given.private_prefix_tokens)
-    columns = replace(source.columns(streams, Wanted(
+    columns = replace(source.columns(streams, ColumnOptions(
         given.mode == "timestamps", count, longest, enough.guess, given.max_in_flight > 0)), is_guess=is_guess)
     columns = replace(columns, notes=(*columns.notes, *empty))
     if is_guess:

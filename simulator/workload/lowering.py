@@ -20,13 +20,13 @@ from simulator.workload.columns import (
     reordered,
     timeouts_of,
 )
-from simulator.workload.cuts import Cut, begun, without_first_turns
 from simulator.workload.drawn_warmups import Warmups, with_drawn
 from simulator.workload.limits import MAX_TIME_NS
 from simulator.workload.open_ended import first_plays
-from simulator.workload.rests import rests_of
 from simulator.workload.script import Edges, Group, Script, Slots, Turns
 from simulator.workload.stages import StagePlan, groups_of, openings
+from simulator.workload.think_times import think_times_of
+from simulator.workload.trims import Trim, begun, without_first_turns
 from simulator.workload.users import paced
 from simulator.workload.warmup import num_rows_of, with_copies, with_first_turns, with_primers
 
@@ -78,7 +78,7 @@ def workload_of(columns: Columns, section, duration_s: float | None, streams: Ra
     return built
 
 
-def _warmed(script: Script, cut: Cut, load: Load, warmup: Warmup,
+def _warmed(script: Script, cut: Trim, load: Load, warmup: Warmup,
             drawn: Warmups | None) -> tuple[Columns, Script, int]:
     """Return requests and script with the warm-up requests added, and the number of warm-up requests."""
     columns, num_sent = cut.columns, num_rows_of(script)
@@ -122,7 +122,7 @@ def _check_clients(columns: Columns, load: Load) -> None:
 
 
 def script_of(columns: Columns, load: Load, duration_s: float | None, streams: RandomStreams,
-              stages: list[StagePlan] = (), warmup: Warmup = Warmup()) -> tuple[Script, Cut]:     # noqa: B008
+              stages: list[StagePlan] = (), warmup: Warmup = Warmup()) -> tuple[Script, Trim]:     # noqa: B008
     """Return the script of the measured requests, and its requests.
 
     Requests are sorted by play, plays by their start; behind them are the primers of [workload.warmup].
@@ -151,7 +151,7 @@ def script_of(columns: Columns, load: Load, duration_s: float | None, streams: R
     has_plays = len(begins) <= len(columns)
     groups = groups_of(stages) if stages else _groups_of_clients(columns, load, duration_s, begins[:-1], cut.late_ns)
     by_turns = load.sessions_per_slot is not None
-    rest_ns, rest_share = rests_of(columns, load, streams)
+    rest_ns, rest_share = think_times_of(columns, load, streams)
     return Script(
         _cancelled(groups, load, stages),
         np.concatenate([plan.start_ns for plan in stages]) if stages else np.where(is_timed, start_ns, 0),
@@ -164,13 +164,13 @@ def script_of(columns: Columns, load: Load, duration_s: float | None, streams: R
 
 
 def _cut_of(columns: Columns, plays: np.ndarray, offset_ns: np.ndarray, load: Load, warmup: Warmup,
-            streams: RandomStreams) -> Cut:
+            streams: RandomStreams) -> Trim:
     """Return the plays without the requests that are sent before, or not at all."""
     if load.snapshot == "uniform":
         return begun(columns, plays, offset_ns, load.lanes, streams, warmup.primers != "none")
     if warmup.primers == "first_turn":
         return without_first_turns(columns, plays, offset_ns)
-    return Cut(columns, plays, offset_ns, np.arange(int(plays[-1]) + 1), np.empty(0, np.int64))
+    return Trim(columns, plays, offset_ns, np.arange(int(plays[-1]) + 1), np.empty(0, np.int64))
 
 
 def _edges(waits: Waits | None) -> Edges | None:

@@ -10,9 +10,9 @@ import numpy as np
 from msgspec.structs import replace
 
 from simulator.workload.base import Workload
+from simulator.workload.column_options import FIRST_GUESS
 from simulator.workload.columns import Columns, first_rows, reordered
 from simulator.workload.script import Edges, Script
-from simulator.workload.wanted import FIRST_GUESS
 
 
 class Enough(NamedTuple):

@@ -26,7 +26,7 @@ def with_knowledge(columns: Columns, given: OutputKnowledge, seed: int) -> Colum
     true = np.clip(columns.output_tokens, 1, declared)
     keys = keys_of(columns.request_ids, len(columns))
     if given.predictor == "column":
-        return replace(columns, expected_tokens=_foretold(columns))
+        return replace(columns, expected_tokens=_predicted(columns))
     if given.predictor == "declared":
         return replace(columns, expected_tokens=declared, notes=(*columns.notes, *_undeclared(columns)))
     if given.predictor == "mean":
@@ -78,7 +78,7 @@ def _means(columns: Columns, true: np.ndarray) -> np.ndarray:
     return nearest(np.bincount(codes, weights=true) / counts)[codes]
 
 
-def _foretold(columns: Columns) -> np.ndarray:
+def _predicted(columns: Columns) -> np.ndarray:
     if "predicted_tokens" not in columns.facts:
         raise InputErrors([KeyFault(
             f'{KEY}: "column" reads the column predicted_tokens of a native trace, which this workload does not have')])

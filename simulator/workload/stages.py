@@ -9,7 +9,7 @@ from simulator.domain.load import PLACED, Stage
 from simulator.errors import InputErrors, KeyFault
 from simulator.workload.columns import nearest
 from simulator.workload.limits import MAX_TIME_NS
-from simulator.workload.rising import stepped_times_s
+from simulator.workload.ramps import stepped_times_s
 from simulator.workload.script import Group, Slots
 
 MAX_REQUESTS = 2**31 - 1

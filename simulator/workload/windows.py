@@ -149,11 +149,11 @@ def _first_of(times_ns: np.ndarray) -> np.ndarray:
     return first_ns if first_ns[0] < first_ns[-1] else np.sort(times_ns)
 
 
-def _notes_on_start(path: str, times_ns: np.ndarray, begin_ns: int, is_told: bool) -> tuple[str, ...]:
+def _notes_on_start(path: str, times_ns: np.ndarray, begin_ns: int, is_default: bool) -> tuple[str, ...]:
     """Return notes if the trace begins with a gap of over `LONG` median gaps: before its first arrival, or after.
 
     times_ns : the first ones, ascending, in the trace's own time, as `begin_ns`.
-    is_told : the trace begins there by default, not by a key.
+    is_default : the trace begins there by default, not by a key.
     """
     gaps_ns = np.diff(times_ns)
     gaps_ns = gaps_ns[gaps_ns > 0]
@@ -161,7 +161,7 @@ def _notes_on_start(path: str, times_ns: np.ndarray, begin_ns: int, is_told: boo
         return ()
     median_ns, notes = float(np.median(gaps_ns)), ()
     long = f"more than {LONG:,} times the median gap of {median_ns / 1e9:.6g} s"
-    lead_ns, idle_ns = int(times_ns[0]) if begin_ns and is_told else 0, int(times_ns[0]) - begin_ns
+    lead_ns, idle_ns = int(times_ns[0]) if begin_ns and is_default else 0, int(times_ns[0]) - begin_ns
     if idle_ns > LONG * median_ns:
         notes = (f"{path}: no request comes in the first {idle_ns / 1e9:.6g} s, {long}; throughput and cost count "
                  "them.",)

@@ -2,7 +2,8 @@
 import pytest
 
 from simulator import registry
-from simulator.assembly import assemble
+from simulator.assembly.latency import latency_model
+from simulator.assembly.site import Site
 from simulator.errors import InputErrors
 
 BACKENDS = sorted(registry.KINDS["latency"].entries)
@@ -26,7 +27,7 @@ def test_backend_that_needs_a_model_says_so_where_there_is_none(load, faults, ba
 @pytest.mark.parametrize("backend", sorted(ALONE))
 def test_backend_that_needs_no_model_is_built_without_one(load, backend):
     experiment = load(*chosen(backend), *ALONE[backend])
-    model = assemble.latency_model(experiment, assemble.survey(experiment))
+    model = latency_model(Site(experiment).check())
     assert model.predict(decode=[100]) > 0
 
 
@@ -63,11 +64,12 @@ def test_pools_have_names_of_their_own_and_replicas_for_what_they_serve(load, fa
 def test_a_router_is_not_told_of_pools_for_one_phase(load, faults):
     routing = ("cluster.routing={policy = 'llumnix', enable_adaptive_pd = true, infer_types = [{infer_type = 'decode', "
                "selector = {metrics = ['freeness']}}]}")
-    reason = 'there is no pool with role = "prefill" or "decode"'
     assert faults(load, routing) == [
-        f'--set: cluster.routing.infer_types[0].infer_type: expected "neutral", found "decode": {reason}',
-        "--set: cluster.routing.enable_adaptive_pd: expected its default, false, found true: "
-        f"{reason}, and nothing else uses it"]
+        '--set: cluster.routing.enable_adaptive_pd: expected its default, false, found true: there is no pool '
+        'with role '
+        '= "prefill" or "decode", and nothing else uses it',
+        '--set: cluster.routing.infer_types[0].infer_type: expected "neutral" without pools of role "prefill" or '
+        '"decode", found "decode": no replica is of another type']
 
 
 @pytest.mark.parametrize(("more", "expected"), [

@@ -2,10 +2,11 @@
 import pytest
 from msgspec.structs import replace
 
-from simulator.assembly import assemble
+from simulator.assembly.context import block_tokens
+from simulator.assembly.site import Site
 from simulator.domain.kv_groups import plan_groups
 from simulator.domain.layer_groups import GivenGroup, GroupRules
-from simulator.domain.layer_spec import Indexer
+from simulator.domain.layers.latent import Indexer
 from simulator.domain.memory_plan import plan
 from simulator.domain.parallelism import Parallelism
 from support.small_models import DENSE, LATENT, NO_RESERVE, RECURRENT, SLIDING, deploy
@@ -42,8 +43,8 @@ def test_given_groups_of_full_attention_grow():
 
 
 def test_a_block_of_a_replica_holds_the_tokens_of_all_ranks(load):
-    assert assemble.block_tokens(load(TWO)) == 32
-    assert assemble.survey(load(TWO)).explain() == ["1000 blocks of 32 tokens, shared by several accelerators"]
+    assert block_tokens(load(TWO)) == 32
+    assert Site(load(TWO)).check().explain() == ["1000 blocks of 32 tokens, shared by several accelerators"]
 
 
 @pytest.mark.parametrize(("model", "ways", "why"), [
@@ -70,12 +71,12 @@ def test_copies_of_a_head_may_share_its_tokens():
     ([TWO, "topology.cp_kv_cache_interleave_size = 5"],
      "topology.cp_kv_cache_interleave_size: expected a divisor of engine.block_size = 16, found 5"),
     (["topology.cp_kv_cache_interleave_size = 4"],
-     "topology.cp_kv_cache_interleave_size: expected none with decode_context_parallel = 1: nothing is shared"),
+     f"topology.cp_kv_cache_interleave_size: expected 1 with {SHARED} = 1, found 4: nothing is shared"),
     (["topology.dcp_comm_backend = 'a2a'"],
-     "topology.dcp_comm_backend: expected none with decode_context_parallel = 1: nothing is shared"),
+     f'topology.dcp_comm_backend: expected "ag_rs" with {SHARED} = 1, found "a2a": nothing is shared'),
     ([TWO, "latency = {backend = 'blackbox', beta = [5000.0, 20.0, 15.0]}"],
-     f'{SHARED}: expected 1, found 2: latency.backend = "blackbox" does not price the context of decodes separately, '
-     'as "roofline", "operators" and "linear" do'),
+     f'{SHARED}: expected 1 with latency.backend = "blackbox", found 2: it does not price the context of decodes '
+     'separately, as "roofline", "operators" and "linear" do'),
     ([TWO, "engine.kv_cache_groups = [{kind = 'full_attention'}, {kind = 'sliding_attention', window = 64}]"],
      'engine.kv_cache_groups[1].kind: expected "full_attention" or "linear_attention" with '
      f'{SHARED} = 2, found "sliding_attention": vLLM shares no windows'),
@@ -83,11 +84,12 @@ def test_copies_of_a_head_may_share_its_tokens():
      f"kv_tiers: expected none with {SHARED} = 2: tiers do not support blocks with tokens on several ranks"),
     ([TWO, "pools = [{name = 'p', role = 'prefill'}, {name = 'd', role = 'decode'}]", "engine.async_scheduling = false",
       "kv_transfer = {bandwidth_gb_per_s = 40.0, kv_bytes_per_token = 1e5}"],
-     f"kv_transfer: expected none with {SHARED} above 1: transfer of KV between such ranks is not supported"),
+     f'kv_transfer: expected none with {SHARED} = 2 in pool "p": transfer of KV between such ranks is not '
+     "supported"),
     ([TWO, "cluster.rescheduling = {policy = 'rebalance', mode = 'live', kv_bytes_per_token = 1e5, "
            "bandwidth_gb_per_s = 1.0}"],
-     f'cluster.rescheduling.mode: expected "recompute", found "live", with {SHARED} above 1: transfer of KV between '
-     "such ranks is not supported")])
+     f'cluster.rescheduling.mode: expected "recompute" with {SHARED} = 2, found "live": transfer of KV between such '
+     "ranks is not supported")])
 def test_what_does_not_go_together_is_refused(load, faults, said, message):
     assert f"--set: {message}" in faults(load, *said)
 
@@ -100,8 +102,8 @@ BESIDE = "with topology.prefill_context_parallel = 2"
 
 @pytest.mark.parametrize(("said", "message"), [
     ([DIVIDED, "latency = {backend = 'blackbox', beta = [5000.0, 20.0, 15.0]}"],
-     'topology.prefill_context_parallel: expected 1, found 2: latency.backend = "blackbox" does not price parts of a '
-     'prompt, as "roofline", "operators" and "linear" do'),
+     'topology.prefill_context_parallel: expected 1 with latency.backend = "blackbox", found 2: it does not price '
+     'parts of a prompt, as "roofline", "operators" and "linear" do'),
     ([DIVIDED, "topology.decode_context_parallel = 2"],
      f"topology.decode_context_parallel: expected 1 {BESIDE}, found 2: sharing of the gathered KV over ranks is not "
      "supported"),
@@ -118,18 +120,17 @@ BESIDE = "with topology.prefill_context_parallel = 2"
      f'engine.cuda_graphs.mode: expected "none" {BESIDE}, found "piecewise": padding of the rows of a rank is not '
      "supported"),
     ([DIVIDED, "engine.kv_cache_groups = [{kind = 'full_attention'}, {kind = 'linear_attention'}]"],
-     f'engine.kv_cache_groups[1].kind: expected none of kind "linear_attention" {BESIDE}: a state passes from token to '
-     "token"),
+     'engine.kv_cache_groups[1].kind: expected "full_attention" or "sliding_attention" or "chunked_attention" '
+     f'{BESIDE}, found "linear_attention": a state passes from token to token'),
     ([DIVIDED, "latency = {backend = 'operators', all2all_backend = 'deepep_low_latency'}"],
      f'latency.all2all_backend: expected "allgather_reducescatter" {BESIDE}, found "deepep_low_latency": vLLM gathers '
      "and scatters"),
     ([DIVIDED, "pools = [{name = 'p', role = 'prefill'}, {name = 'd', role = 'decode'}]",
       "engine.async_scheduling = false", "kv_transfer = {bandwidth_gb_per_s = 40.0, kv_bytes_per_token = 1e5}"],
-     "kv_transfer: expected none with topology.prefill_context_parallel above 1: transfer of KV between such ranks is "
-     "not supported"),
+     f'kv_transfer: expected none {BESIDE} in pool "p": transfer of KV between such ranks is not supported'),
     ([DIVIDED, "cluster.rescheduling = {policy = 'rebalance', mode = 'live', kv_bytes_per_token = 1e5, "
                "bandwidth_gb_per_s = 1.0}"],
-     'cluster.rescheduling.mode: expected "recompute", found "live", with topology.prefill_context_parallel above '
-     "1: transfer of KV between such ranks is not supported")])
+     f'cluster.rescheduling.mode: expected "recompute" {BESIDE}, found "live": transfer of KV between such ranks is '
+     "not supported")])
 def test_what_does_not_go_with_divided_prompts_is_refused(load, faults, said, message):
     assert f"--set: {message}" in faults(load, *said)

@@ -78,9 +78,9 @@ def test_a_pool_for_one_part_needs_one_for_the_other(load, faults, role, message
 
 def test_nothing_is_said_of_hand_overs_where_there_are_none(load, faults):
     assert faults(load, MOVES, "cluster.disaggregation.decider = 'never'") == [
-        '--set: kv_transfer: nothing would be moved: there is no pool with role = "prefill" or "decode"',
-        '--set: cluster.disaggregation: there would be nothing to decide: there is no pool with role = "prefill" or '
-        '"decode"']
+        '--set: kv_transfer: expected none without pools of role "prefill" or "decode": nothing would be moved',
+        '--set: cluster.disaggregation: expected none without pools of role "prefill" or "decode": there would be '
+        "nothing to decide"]
 
 
 @pytest.mark.parametrize(("more", "message"), [
@@ -95,24 +95,30 @@ def test_blocks_must_fit(load, faults, more, message):
 
 
 @pytest.mark.parametrize(("given", "message"), [
-    ("kv_transfer.granularity = 'chunk'", 'granularity: expected "prompt", found "chunk": protocol = "nixl": a decode '
-     "replica gets a request only when its whole prompt has been computed"),
-    ("kv_transfer = {protocol = 'nixl_push', granularity = 'layer'}", 'granularity: expected "prompt", found "layer": '
-     'protocol = "nixl_push": a decode replica gets a request only when its whole prompt has been computed'),
-    ("kv_transfer = {protocol = 'simai', granularity = 'chunk'}", 'granularity: expected "prompt", found "chunk": '
-     'protocol = "simai": a decode replica does not request KV: KV is sent to it when the whole prompt has been '
-     "computed"),
-    ("kv_transfer = {protocol = 'sglang', first_token = 'recompute'}", 'first_token: expected "prefill", found '
-     '"recompute": protocol = "sglang": its decode replicas continue after the token sent with the KV'),
-    ("kv_transfer = {protocol = 'simai', volume = 'missing'}", 'volume: expected "full_prompt", found "missing": '
-     'protocol = "simai": it sends whole prompts, also blocks that are present already'),
-    ("kv_transfer = {protocol = 'mooncake', answer_hop_us = 3.0}", 'answer_hop_us: expected none, found 3.0: '
-     'protocol = "mooncake": no answer of a prefill replica sends a request to its decode replica'),
-    *((f"kv_transfer = {{protocol = 'simai', {key} = {value}}}", f'{key}: expected none, found {shown}: protocol = '
-       '"simai": a decode replica does not request KV: KV is sent to it') for key, value, shown in (
-           ("handshake_ms", "2.0", "2.0"), ("notice_us", "2.0", "2.0"), ("noticed_at", "'end'", '"end"'))),
-    ("kv_transfer.num_reserved_decode_tokens = 8", 'num_reserved_decode_tokens: expected none, found 8: protocol = '
-     '"nixl": decode replicas admit by their scheduler\'s own rule; SGLang\'s is "sglang"'),
+    ("kv_transfer.granularity = 'chunk'", 'granularity: expected "prompt" with kv_transfer.protocol = "nixl", '
+    'found "chunk": a '
+     "decode replica gets a request only when its whole prompt has been computed"),
+    ("kv_transfer = {protocol = 'nixl_push', granularity = 'layer'}", 'granularity: expected "prompt" with '
+     'kv_transfer.protocol = "nixl_push", found "layer": a decode replica gets a request only when its whole '
+     'prompt has been computed'),
+    ("kv_transfer = {protocol = 'simai', granularity = 'chunk'}", 'granularity: expected "prompt" with '
+     'kv_transfer.protocol = "simai", found "chunk": a decode replica does not request KV: KV is sent to it when the '
+     "whole prompt has been computed"),
+    ("kv_transfer = {protocol = 'sglang', first_token = 'recompute'}", 'first_token: expected "prefill" with '
+     'kv_transfer.protocol = "sglang", found "recompute": its decode replicas continue after the token sent '
+     'with the KV'),
+    ("kv_transfer = {protocol = 'simai', volume = 'missing'}", 'volume: expected "full_prompt" with '
+     'kv_transfer.protocol = "simai", found "missing": it sends whole prompts, also blocks that are present already'),
+    ("kv_transfer = {protocol = 'mooncake', answer_hop_us = 3.0}", 'answer_hop_us: expected 0.0 with '
+     'kv_transfer.protocol = "mooncake", found 3.0: no answer of a prefill replica sends a request to its '
+     'decode replica'),
+    *((f"kv_transfer = {{protocol = 'simai', {key} = {value}}}", f'{key}: expected {usual} with '
+       f'kv_transfer.protocol = "simai", found {shown}: a decode replica does not request KV: KV is sent to it')
+      for key, value, shown, usual in (("handshake_ms", "2.0", "2.0", "0.0"), ("notice_us", "2.0", "2.0", "0.0"),
+                                       ("noticed_at", "'end'", '"end"', "none"))),
+    ("kv_transfer.num_reserved_decode_tokens = 8", 'num_reserved_decode_tokens: expected none with '
+     'kv_transfer.protocol = "nixl", found 8: decode replicas admit by their scheduler\'s own rule; SGLang\'s '
+     'is "sglang"'),
     ("kv_transfer.protocol = 'nixle'", 'protocol: expected one of "blis", "mooncake", "nixl", "nixl_push", "sglang", '
      '"simai", found "nixle"; did you mean nixl?')])
 def test_a_protocol_has_its_limits(load, faults, given, message):
@@ -121,11 +127,11 @@ def test_a_protocol_has_its_limits(load, faults, given, message):
 
 def test_a_scheduler_must_know_kv_that_comes(load, faults):
     assert faults(load, POOLS, MOVES, "engine.scheduler = 'blis'") == [
-        f'--set: pools[{i}].engine.scheduler: "blis" continues prompts of another replica only with '
-        'kv_transfer.protocol = "blis", found "nixl"' for i in range(2)]
+        f'--set: pools[{i}].engine.scheduler: expected another with kv_transfer.protocol = "nixl", found "blis": it '
+        'continues prompts of another replica only with kv_transfer.protocol = "blis"' for i in range(2)]
     assert faults(load, POOLS, SYNC, MOVES, "kv_transfer.protocol = 'blis'") == [
-        f'--set: pools[{i}].engine.scheduler: "vllm" does not support blocks that are filled before a request arrives: '
-        'kv_transfer.protocol = "blis" needs scheduler = "blis"' for i in range(2)]
+        f'--set: pools[{i}].engine.scheduler: expected "blis" with kv_transfer.protocol = "blis", found "vllm": it '
+        "does not support blocks that are filled before a request arrives" for i in range(2)]
     experiment = load(POOLS, MOVES, "kv_transfer.protocol = 'blis'", "engine.scheduler = 'blis'")
     assert experiment.kv_transfer.habits.place == "reserved"
 
@@ -134,25 +140,25 @@ SIMAI = "kv_transfer.protocol = 'simai'"
 SPLIT = "engine = {scheduler = 'split_wise'}"
 WHY_SPLIT = ("its batches are of prompts on some replicas and of decodes on others, and vidur-alibabacloud stops on an "
              "assertion where a replica does both")
-UNDIVIDED = ('engine.scheduler: "split_wise" takes [[pools]] with role = "prefill" and "decode", or '
-             f"topology.pd_node_ratio below 1: {WHY_SPLIT}")
+UNDIVIDED = ('engine.scheduler: expected another without pools of role "prefill" or "decode", found "split_wise": '
+             f"{WHY_SPLIT}")
 
 
 def test_a_scheduler_of_vidur_takes_over_only_what_comes_with_its_kv(load, faults):
     assert load(POOLS, MOVES, SIMAI, "engine = {scheduler = 'orca'}").kv_transfer.habits.place == "afterwards"
     assert faults(load, POOLS, MOVES, "engine = {scheduler = 'orca'}") == [
-        f'--set: pools[{i}].engine.scheduler: "orca" cannot take over what another replica has computed: it allocates '
-        'no blocks for KV in transit: expected kv_transfer.protocol = "simai", which delivers a request together with '
-        "its KV" for i in range(2)]
+        f'--set: pools[{i}].engine.scheduler: expected another with kv_transfer.protocol = "nixl", found "orca": it '
+        "cannot take over what another replica has computed: it allocates no blocks for KV in transit: "
+        'expected kv_transfer.protocol = "simai", which delivers a request together with its KV' for i in range(2)]
 
 
 @pytest.mark.parametrize(("given", "fault"), [
     ([], UNDIVIDED), (["topology = {replicas = 2, pd_node_ratio = 1.0}"], UNDIVIDED),
     ([POOLS.replace("]", ", {name = 'b'}]"), MOVES, SIMAI],
-     'pools[2].role: expected "prefill" or "decode" with scheduler = "split_wise", found "both": ' + WHY_SPLIT),
+     'pools[2].role: expected "prefill" or "decode" with engine.scheduler = "split_wise", found "both": ' + WHY_SPLIT),
     ([POOLS, MOVES, SIMAI, "cluster.disaggregation.decider = 'never'"],
-     'cluster.disaggregation.decider: expected "always", found "never": replicas of pool "d" would serve whole '
-     f'requests, and their scheduler is "split_wise": {WHY_SPLIT}')])
+     'cluster.disaggregation.decider: expected "always" with engine.scheduler = "split_wise" in pool "d", found '
+     f'"never": decode replicas would serve whole requests: {WHY_SPLIT}')])
 def test_split_wise_takes_replicas_for_either_part(load, faults, given, fault):
     assert faults(load, SPLIT, *given) == [f"--set: {fault}"]
 
@@ -162,23 +168,25 @@ def test_routing_of_split_wise_takes_replicas_for_either_part(load, faults):
 
     assert load(POOLS, SYNC, MOVES, policy).cluster.routing.policy == "split_wise"
     assert faults(load, policy) == [
-        '--set: cluster.routing.policy: "split_wise" takes turns among prefill replicas and among decode replicas: '
-        'there is no pool with role = "prefill" or "decode"; "round_robin" takes turns among all']
+        '--set: cluster.routing.policy: expected another without pools of role "prefill" or "decode", found '
+        '"split_wise": it takes turns among prefill replicas and among decode replicas; "round_robin" takes turns '
+        "among all"]
     assert faults(load, POOLS, SYNC, MOVES, policy, "cluster.disaggregation.stage_order = 'prefill_first'") == [
-        '--set: cluster.disaggregation.stage_order: expected "decode_first", found "prefill_first": '
-        'cluster.routing.policy = "split_wise" chooses both replicas when a request arrives']
+        '--set: cluster.disaggregation.stage_order: expected "decode_first" with cluster.routing.policy = '
+        '"split_wise", '
+        'found "prefill_first": it chooses both replicas when a request arrives']
 
 
 def test_faults_of_vidur_alibabacloud_are_those_of_its_protocol(load, faults):
     compat = "kv_transfer.upstream_compat = true"
 
     assert faults(load, POOLS, SYNC, MOVES, compat) == [
-        '--set: kv_transfer.upstream_compat: expected none, found true: protocol = "nixl": it reproduces faults of '
-        "vidur-alibabacloud"]
+        '--set: kv_transfer.upstream_compat: expected false with kv_transfer.protocol = "nixl", found true: it '
+        "reproduces faults of vidur-alibabacloud"]
     assert faults(load, POOLS, SYNC, MOVES, SIMAI, compat, "latency.host.queue_base_us = 3.0") == [
-        "--set: pools[1].latency.host: expected no queue_base_us, queue_per_prompt_token_us, "
-        "front_end_us nor front_end_per_prompt_token_us with "
-        "kv_transfer.upstream_compat = true: a request is in the queue of its decode replica when its prompt is done"]
+        "--set: pools[1].latency.host.queue_base_us: expected 0.0 with kv_transfer.upstream_compat = true, "
+        "found 3.0: a "
+        "request is in the queue of its decode replica when its prompt is done"]
 
 
 def test_a_token_that_comes_with_kv_may_be_computed_again_where_prefixes_are_cached(load):
@@ -191,8 +199,8 @@ def test_a_token_that_comes_with_kv_may_be_computed_again_where_prefixes_are_cac
 def test_a_decode_replica_that_is_chosen_at_once(load, faults, protocol):
     assert faults(load, POOLS, SYNC, MOVES, f"kv_transfer.protocol = '{protocol}'",
                   "cluster.disaggregation.stage_order = 'prefill_first'") == [
-        '--set: cluster.disaggregation.stage_order: expected "decode_first", found "prefill_first": protocol = '
-        f'"{protocol}" needs the decode replica when a request arrives']
+        '--set: cluster.disaggregation.stage_order: expected "decode_first" with kv_transfer.protocol = '
+        f'"{protocol}", found "prefill_first": it needs the decode replica when a request arrives']
 
 
 @pytest.mark.parametrize("decider", ["prefix_threshold", "isl_bounding", "prefill_load", "isl_or_load"])
@@ -200,8 +208,8 @@ def test_a_decider_that_goes_by_the_decode_replica_needs_one(load, faults, decid
     chosen = f"cluster.disaggregation = {{decider = '{decider}', stage_order = 'prefill_first'}}"
 
     assert faults(load, POOLS, SYNC, MOVES, chosen) == [
-        '--set: cluster.disaggregation.stage_order: expected "decode_first", found "prefill_first": decider = '
-        f'"{decider}" needs the decode replica of a request']
+        '--set: cluster.disaggregation.stage_order: expected "decode_first" with cluster.disaggregation.decider = '
+        f'"{decider}", found "prefill_first": it needs the decode replica of a request']
 
 
 def test_bytes_and_rates_must_be_known(write, tmp_path):
@@ -229,7 +237,8 @@ def test_policies_that_cannot_decide_on_one_part_of_requests(load, faults, pools
     given = {"blis": "", "slo_attainment": ", ttft_ms = 1.0"}[policy]
 
     assert faults(load, pools, SYNC, MOVES, f"autoscaling = {{policy = '{policy}'{given}}}") == [
-        f'--set: autoscaling.policy: "{policy}" does not decide on pools for prefill and decode: {message}']
+        f'--set: autoscaling.policy: expected another with pools of role "prefill" or "decode", found "{policy}": '
+        f"{message}"]
 
 
 @pytest.mark.parametrize("more", [[], [POOLS.replace("]", ", {name = 'b'}]"), MOVES]])
@@ -238,33 +247,31 @@ def test_the_planner_takes_pools_for_either_part_alone(load, faults, more):
               "[{context_tokens = 1, concurrency = 1, itl_ms = 1.0, tokens_per_s = 1.0}]")
 
     assert faults(load, SYNC, *more, f"autoscaling = {{policy = 'planner', itl_ms = 1.0, {points}}}") == [
-        '--set: autoscaling.policy: "planner" needs pools with role = "prefill" and "decode" and no others: it '
-        "balances them"]
+        '--set: autoscaling.policy: expected another with other pools than of role "prefill" and "decode", found '
+        '"planner": it balances these two']
 
 
 LLUMNIX = "cluster.routing = {policy = 'llumnix'}"
-ALONE = ('"llumnix" sends a request to one replica, or to one for its prompt and another for its output: with prefill '
-         "and decode pools")
-
-
 STAGED = "cluster.disaggregation.stage_order = 'prefill_first'"
 ROUND_ROBIN = "cluster.disaggregation.decode = {policy = 'round_robin'}"
 
 
 @pytest.mark.parametrize(("given", "fault"), [
     (["pools = [{name = 'p', role = 'prefill'}, {name = 'b'}]", LLUMNIX, ROUND_ROBIN],
-     f'cluster.routing.policy: {ALONE} it supports no pool with role = "both"'),
+     'cluster.routing.policy: expected another with a pool of role "both", found "llumnix": it sends a request to one '
+     "replica, or to one for its prompt and another for its output"),
     ([POOLS, LLUMNIX],
-     'cluster.routing.policy: "llumnix" needs [cluster.disaggregation] stage_order = "prefill_first", its separate '
-     "scheduling of prefill and decode: its account needs each choice before the next one, but gets a decode replica "
-     "that is chosen in advance only when the prompt has been computed"),
+     'cluster.routing.policy: expected another with cluster.disaggregation.stage_order = "decode_first", found '
+     '"llumnix": its account needs each choice before the next one, but gets a decode replica that is chosen in '
+     "advance only when the prompt has been computed"),
     ([POOLS, "cluster.disaggregation.prefill = {policy = 'llumnix', scheduling_policy = 'slo', "
              "enable_adaptive_pd = true}"],
-     "cluster.disaggregation.prefill.enable_adaptive_pd: expected false, found true: with it one scheduler chooses "
-     "the replicas for both parts of a request; give it in [cluster.routing], without this table"),
+     'cluster.disaggregation.prefill.enable_adaptive_pd: expected false with pools of role "prefill" or "decode", '
+     "found true: with it one scheduler chooses the replicas for both parts of a request; give it in "
+     "[cluster.routing], without this table"),
     ([POOLS, "cluster.rescheduling = {policy = 'rebalance', interval_s = 1.0, kv_bytes_per_token = 1.0, "
              "bandwidth_gb_per_s = 1.0}"],
-     "cluster.rescheduling: migration with prefill and decode pools is not supported: a migrating request would leave "
+     'cluster.rescheduling: expected none with pools of role "prefill" or "decode": a migrating request would leave '
      "its lease and the KV that it reads behind")])
 def test_what_is_not_built_says_why(load, faults, given, fault):
     assert faults(load, SYNC, MOVES, *given) == [f"--set: {fault}"]
@@ -294,8 +301,8 @@ def test_a_protocol_without_tiers(load, faults, given, why):
 
 def test_with_a_tier_a_replica_looks_when_an_iteration_starts(load, faults):
     assert faults(load, POOLS, SYNC, MOVES, TIERS, "kv_transfer.noticed_at = 'end'") == [
-        '--set: kv_transfer.noticed_at: expected "start", found "end": with [kv_tiers], as in pool '
-        f'"{name}", an iteration starts copies, and looks for KV, when it is launched' for name in "pd"]
+        '--set: kv_transfer.noticed_at: expected "start" with [kv_tiers] in pool "p", found "end": an iteration starts '
+        "copies, and looks for KV, when it is launched"]
 
 
 def test_llumnix_sends_either_part(load):
@@ -304,7 +311,7 @@ def test_llumnix_sends_either_part(load):
 
 
 ADAPTIVE = "cluster.routing = {policy = 'llumnix', scheduling_policy = 'slo', enable_adaptive_pd = true}"
-BECAUSE = "with enable_adaptive_pd = true"
+BECAUSE = "with cluster.routing.enable_adaptive_pd = true"
 
 
 def test_any_replica_may_do_either_part(load):
@@ -316,12 +323,12 @@ def test_any_replica_may_do_either_part(load):
      f'cluster.routing.scheduling_policy: expected "slo" {BECAUSE}, found "load-balance": other policies do not '
      "support it"),
     ("cluster.routing.snapshot_refresh_interval_s = 0.5",
-     f"cluster.routing.snapshot_refresh_interval_s: expected 0 {BECAUSE}, found 0.5: status_push_interval_s and "
+     f"cluster.routing.snapshot_refresh_interval_s: expected 0.0 {BECAUSE}, found 0.5: status_push_interval_s and "
      "status_poll_interval_s set the age of its statuses"),
     ("cluster.disaggregation.prefill = {policy = 'round_robin'}",
-     f"cluster.disaggregation.prefill: expected none {BECAUSE} of [cluster.routing]: one scheduler chooses for both "
+     f"cluster.disaggregation.prefill: expected none {BECAUSE}: one scheduler chooses for both "
      "parts"),
-    (ROUND_ROBIN, f"cluster.disaggregation.decode: expected none {BECAUSE} of [cluster.routing]: one scheduler chooses "
+    (ROUND_ROBIN, f"cluster.disaggregation.decode: expected none {BECAUSE}: one scheduler chooses "
                   "for both parts"),
     ("cluster.disaggregation.decider = 'never'",
      f'cluster.disaggregation.decider: expected "always" {BECAUSE}, found "never": Llumnix splits every request, also '
@@ -330,11 +337,11 @@ def test_any_replica_may_do_either_part(load):
      f'kv_transfer.protocol: expected "nixl" {BECAUSE}, found "nixl_push": only "nixl" supports a replica that '
      "continues its own prompt"),
     ("failures = [{kind = 'stop', at_s = 1.0}]",
-     f"failures: expected none {BECAUSE}: not supported: failures with reservations and both parts of a request at a "
-     "replica"),
+     f"failures: expected none {BECAUSE}: failures with reservations and both parts of a request at a replica are not "
+     "supported"),
     ("autoscaling = {policy = 'queue'}",
-     f"autoscaling: expected none {BECAUSE}: not supported: scaling of pools of which any replica may compute either "
-     "part"),
+     f"autoscaling: expected none {BECAUSE}: scaling of pools of which any replica may compute either part is not "
+     "supported"),
     ("pools[1].topology = {data_parallel = 2}",
      f"pools[1].topology.data_parallel: expected 1 {BECAUSE}, found 2: Llumnix's statuses are of single "
      "engines, and not of a group that chooses a rank itself; or give "
@@ -355,13 +362,13 @@ def test_what_does_not_go_with_that(load, faults, given, fault):
     assert faults(load, pools, SYNC, MOVES, ADAPTIVE, STAGED, *([given] if given else [])) == [f"--set: {fault}"]
 
 
-SETTLED = 'KV transfer from or to a replica that stops is supported for protocol = "nixl", not for "mooncake"'
+MOONCAKE = 'expected none with kv_transfer.protocol = "mooncake"'
+SETTLED = f'{MOONCAKE}: KV transfer from or to a replica that stops is supported for protocol = "nixl" alone'
 FAILS, SCALES = "failures = [{kind = 'stop', at_s = 1.0}]", "autoscaling = {policy = 'queue'}"
 
 
 @pytest.mark.parametrize(("given", "path", "message"), [
-    ("kv_transfer.lease_s = 3.0", "kv_transfer.lease_s",
-     'leases are those of protocol = "nixl"; "mooncake" has none here'),
+    ("kv_transfer.lease_s = 3.0", "kv_transfer.lease_s", f"{MOONCAKE}, found 3.0: it has no leases"),
     (FAILS, "failures", SETTLED), (SCALES, "autoscaling", SETTLED)])
 def test_leases_are_those_of_nixl(load, faults, given, path, message):
     found = faults(load, POOLS, SYNC, MOVES, "kv_transfer.protocol = 'mooncake'", given)

@@ -90,12 +90,14 @@ FAULTS = [
     ("engine.data_parallel = {hop_us = 5.0}",
      "engine.data_parallel: expected none with topology.data_parallel = 1: there are no ranks"),
     ("engine.data_parallel = {padding = 'sglang'}\ntopology.data_parallel = 2",
-     'engine.data_parallel.padding: expected "none", found "sglang": latency.backend = "linear" prices each rank by '
-     "its own tokens"),
+     'engine.data_parallel.padding: expected "vllm" or "none" with latency.backend = "linear", found "sglang": it '
+     "prices each rank by its own tokens"),
     ("engine.data_parallel = {lockstep = false, hop_us = 5.0}\ntopology.data_parallel = 2",
-     "engine.data_parallel.hop_us: expected none with lockstep = false: it concerns ranks in lock step alone"),
+     "engine.data_parallel.hop_us: expected 0.0 with engine.data_parallel.lockstep = false, found 5.0: it concerns "
+     "ranks in lock step alone"),
     ("engine.data_parallel = {load_balancing = 'hybrid'}\ntopology.data_parallel = 2",
-     'engine.data_parallel.load_balancing: "hybrid" chooses among nodes: expected topology.node with it'),
+     'engine.data_parallel.load_balancing: expected "internal" or "external" without topology.node, found "hybrid": '
+     "it chooses among nodes"),
     ("model.dtype = 'fp8'", "model: give either name or config"),
     ("model = {name = 'llama-3.1-8b', config = 'c.json'}", "model: give either name or config"),
 ]

@@ -2,7 +2,7 @@
 import pytest
 import tomli
 
-from simulator.assembly.assemble import deployment_of
+from simulator.assembly.site import Site
 from simulator.config.load import load_experiment, resolved_toml
 from simulator.domain.facts import load_accelerator, load_node, names
 from simulator.errors import InputErrors
@@ -57,8 +57,8 @@ def test_cards_with_bridges_are_joined_in_pairs_and_over_pcie_beyond(node_of, wr
     assert node_of(**{"topology.tensor_parallel": 2, "hardware.name": "a100-pcie-80gb"}) is None
     assert node_of(**{"topology.tensor_parallel": 8, "hardware.name": "l40s"}) is None
 
-    four = deployment_of(load_experiment(write(EXPERIMENT), {
-        "topology.tensor_parallel": 4, "hardware.name": "a100-pcie-80gb"}))
+    four = Site(load_experiment(write(EXPERIMENT), {
+        "topology.tensor_parallel": 4, "hardware.name": "a100-pcie-80gb"})).deployment
 
     assert link_bytes_per_s(four, 2) == 300e9 and link_bytes_per_s(four, 4) == 32e9
 

@@ -28,7 +28,7 @@ def load(tmp_path):
 
 @pytest.mark.parametrize("policy", ["round_robin", "least_loaded", "llumnix", "cache_aware", "dynamo"])
 def test_scorers_beside_a_router_that_adds_up_none_are_refused(load, policy):
-    with pytest.raises(InputErrors, match=f'scorers: expected none with policy = "{policy}", found 1: "weighted"'):
+    with pytest.raises(InputErrors, match=f'expected none with cluster.routing.policy = "{policy}": "weighted"'):
         load(f'cluster.routing = {{policy = "{policy}", {SCORERS}}}')
 
 

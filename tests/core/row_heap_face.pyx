@@ -3,7 +3,7 @@
 from libc.stdlib cimport free
 from libc.string cimport memset
 
-from simulator.core.row_heap cimport RowHeap, TimedRow, first_ns, pop_row, push_row
+from simulator.core.heap cimport Keyed, RowHeap, first_ns, pop_row, push_row
 
 
 cdef class Face:
@@ -24,8 +24,8 @@ cdef class Face:
         push_row(&self.heap, time_ns, row)
 
     def pop(self):
-        cdef TimedRow first = pop_row(&self.heap)
-        return first.time_ns, first.row
+        cdef Keyed first = pop_row(&self.heap)
+        return first.key, first.number
 
     def first_ns(self):
         return first_ns(&self.heap)

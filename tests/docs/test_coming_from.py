@@ -12,8 +12,8 @@ from simulator.config.fields import table_of
 from simulator.config.keys import keys
 from simulator.domain.columns import TABLES
 from simulator.results.summary_keys import DISTRIBUTION, STATISTICS, described
-from simulator.study.capacity.table import CapacityTable
-from simulator.study.tuning.table import TuneTable
+from simulator.study.capacity.capacity_table import CapacityTable
+from simulator.study.tuning.tune_table import TuneTable
 from support.pages import PROGRAM, ROOT
 
 PAGE = (ROOT / "docs/coming_from.md").read_text()

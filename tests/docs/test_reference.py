@@ -7,7 +7,7 @@ import pytest
 
 import simulator
 from simulator import cli, registry
-from simulator.results.summary_keys import DISTRIBUTION, STATISTICS, SUMMARY, described
+from simulator.results.summary_keys import DISTRIBUTION, STATISTICS, all_keys, described
 from support.pages import ROOT
 
 SPEC = importlib.util.spec_from_file_location("reference_pages", ROOT / "tools/reference_pages.py")
@@ -27,7 +27,8 @@ def test_pages_are_what_the_code_says(pages):
     written = {path.name: path.read_text() for path in tool.FOLDER.iterdir()}
 
     assert written.keys() == pages.keys()
-    stale = [name for name, text in pages.items() if written[name] != text]
+    written["limitations"] = (tool.FOLDER.parent / "limitations.md").read_text()
+    stale = [name for name, text in (pages | {"limitations": tool.limitations()}).items() if written[name] != text]
     assert not stale, "run `python tools/reference_pages.py`"
 
 
@@ -100,4 +101,4 @@ def test_what_is_described_comes_in_some_summary():
             for path in simulator.run(ROOT / f"configs/{name}.toml", few(name)).summary}
     rare = {"ttfat_ms", "energy", "fitness", "uncertainty", "preemptions_by_cause", "deadlines"}
 
-    assert {path.partition(".")[0].removesuffix("[]") for path in SUMMARY} <= tops | rare
+    assert {path.partition(".")[0].removesuffix("[]") for path in all_keys()} <= tops | rare

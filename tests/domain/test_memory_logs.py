@@ -7,7 +7,7 @@ import pytest
 from simulator.domain.deployment import Deployment
 from simulator.domain.facts import load_accelerator, load_model
 from simulator.domain.layer_groups import GroupRules
-from simulator.domain.memory_plan import DoesNotFit, EngineLimits, plan_within
+from simulator.domain.memory_plan import DoesNotFit, EngineLimits, groups_of, plan_within
 from simulator.domain.memory_reserve import GIB, reserve_of
 from simulator.domain.parallelism import Parallelism
 
@@ -37,7 +37,8 @@ def planned(row, max_model_len=16):
     limits = EngineLimits(
         block_size=16, max_model_len=max_model_len, max_num_batched_tokens=int(row["max_num_batched_tokens"]),
         max_num_seqs=int(row["max_num_seqs"]), grouping=GroupRules(), has_old_kernels=version == "0.10")
-    return plan_within(deployment, limits, reserve_of(model, version, row["eager"] != "1"))
+    return plan_within(deployment, limits, groups_of(deployment, limits),
+                       reserve_of(model, version, row["eager"] != "1"))
 
 
 @pytest.mark.parametrize("row", rows())

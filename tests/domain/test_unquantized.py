@@ -4,7 +4,6 @@ from msgspec.structs import replace
 
 from simulator.domain.facts import load_accelerator, load_model
 from simulator.domain.model_spec import Quantization, Unquantized
-from simulator.domain.products import products_of
 from simulator.domain.rank_weights import layer_bytes, rank_weights
 from simulator.latency.roofline.model import Roofline
 from support.small_models import DENSE, MIXTURE, deploy
@@ -52,11 +51,6 @@ def test_experts_stay_too():
 def test_another_dtype_that_is_asked_for_is_of_all_layers():
     assert rank_weights(deploy(left(attention="all"), weight_dtype="int4")).num_bytes == rank_weights(
         deploy(DENSE, weight_dtype="int4")).num_bytes
-
-
-def test_products_of_what_stays_are_in_16_bit():
-    assert all(each.is_quantized for each in products_of(DENSE.mlp, 64))
-    assert not any(each.is_quantized for each in products_of(DENSE.mlp, 64, is_quantized=False))
 
 
 def test_a_prompt_takes_longer_where_attention_stays():

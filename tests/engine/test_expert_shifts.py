@@ -1,11 +1,11 @@
 """Loads of experts that change while requests are served: each iteration against a model of its arrangement."""
-import textwrap
 
 import numpy as np
 import pytest
 
 import simulator
-from simulator.assembly import assemble
+from simulator.assembly.latency import latency_model
+from simulator.assembly.site import Site
 from simulator.config.load import load_experiment
 from simulator.errors import InputErrors
 from simulator.experts.timeline import Arrangement, ExpertTimeline
@@ -52,11 +52,11 @@ def serve(file, overrides=None, fast=True):
 def timed(file, overrides, arrangement_of):
     """Return the durations of a lone request's iterations, each by a model of the arrangement that it should have."""
     pool = load_experiment(file, overrides).all_pools()[0]
-    site, models, found = assemble.survey(pool), {}, []
+    site, models, found = Site(pool).check(), {}, []
     for step in range(150):
         arrangement = arrangement_of(step)
         if arrangement not in models:
-            models[arrangement] = assemble.latency_model(pool, site, arrangement=arrangement)
+            models[arrangement] = latency_model(site, arrangement=arrangement)
         batch = {"prefill": [(10, 0)]} if step == 0 else {"decode": [10 + step]}
         found.append(models[arrangement].predict_iteration_ns(**batch))
     return np.array(found), ExpertTimeline(site.deployment)
@@ -136,10 +136,10 @@ def test_ranks_in_lock_step_change_together(file, fast):
     # step 160; the next request, on another rank, is from step 160 on.
     (file.parent / "one.csv").write_text(ONE + "5,10,60\n")
     pool = load_experiment(file, RANKS).all_pools()[0]
-    site, expected = assemble.survey(pool), []
+    site, expected = Site(pool).check(), []
     for begin, length in ((0, 150), (160, 60)):
         for step in range(begin, begin + length):
-            model = assemble.latency_model(pool, site, arrangement=Arrangement(step // 50, 0))
+            model = latency_model(site, arrangement=Arrangement(step // 50, 0))
             batch = ([(10, 0)], []) if step == begin else ([], [10 + step - begin])
             expected.append(model.predict_step_ns([batch], 4))
 
@@ -172,15 +172,18 @@ def test_a_replica_that_stops_goes_on_counting(file):
 
 @pytest.mark.parametrize(("overrides", "message"), [
     ({"latency.backend": "linear", "latency.mfu_prefill": None}, None),
-    ({"failures": [{"kind": "slow", "at_s": 1.0}]}, 'with failures of kind "slow"'),
+    ({"failures": [{"kind": "slow", "at_s": 1.0}]},
+     r'failures\[0\]\.kind: expected "stop" or "link" with eplb or popularity\.drift_steps'),
     ({"engine.experts.dbo": {"enabled": True}}, r"engine\.experts\.dbo\.enabled: expected false with topology"),
     ({"engine.experts.all2all_backend": "deepep_low_latency"},
      r'engine\.experts\.all2all_backend: expected none with topology\.data_parallel = 1, found "deepep_low_latency"'),
     ({"engine.experts.all2all_backend": "nixl_ep"}, "expected .*allgather_reducescatter.*nixl_ep"),
     ({"engine.experts.eplb": {"num_redundant_experts": 3}},
      "num_redundant_experts: 128 experts and 3 redundant ones cannot be spread evenly over .* = 4 ranks; expected 0"),
-    ({"engine.experts.eplb": {}, "engine.experts.placement": "round_robin"}, 'expected "linear" with eplb'),
-    ({"engine.experts.eplb": {}, "topology.expert_parallel": 1}, r"eplb: needs topology\.expert_parallel above 1"),
+    ({"engine.experts.eplb": {}, "engine.experts.placement": "round_robin"},
+     r'expected "linear" with \[engine\.experts\.eplb\]'),
+    ({"engine.experts.eplb": {}, "topology.expert_parallel": 1},
+     r"eplb: expected none with topology\.expert_parallel = 1"),
     ({"model.name": "llama-3.1-8b", "topology.expert_parallel": 1}, r"engine\.experts: expected no such table"),
     ({"engine.experts.popularity.distribution": "file"}, r'popularity: distribution = "file": s goes with "zipf"'),
     ({"engine.experts.popularity.distribution": "uniform"}, 'distribution = "uniform": s goes with "zipf"')], ids=str)
@@ -188,7 +191,8 @@ def test_what_cannot_be_is_refused(file, overrides, message):
     if message is None:
         text = file.read_text().replace("mfu_prefill = 0.001\nmfu_decode = 0.001", 'backend = "linear"')
         file.write_text(text)
-        overrides, message = {}, r'engine\.experts: latency\.backend = "linear" does not price experts separately'
+        overrides = {}
+        message = r'engine\.experts: expected none with latency\.backend = "linear": it does not price experts'
     with pytest.raises(InputErrors, match=message):
         serve(file, overrides)
 
@@ -198,14 +202,10 @@ def test_what_cannot_be_is_refused(file, overrides, message):
     ("aicb", {"dbo": {"enabled": True}}, "dbo.*tables of whole batches"),
     ("trained_physics", {"dbo": {"enabled": True}}, "dbo.*fitted to iterations without overlap")])
 def test_why_a_backend_does_not_price_an_exchange_is_said(backend, asked, why, file):
-    from simulator import registry
-    from simulator.assembly.experts import with_exchange
-
     lines = f'backend = "{backend}"' + "\ntables = \"t\"" * (backend == "aicb")
     file.write_text(file.read_text().replace("mfu_prefill = 0.001\nmfu_decode = 0.001", lines))
-    experiment = load_experiment(file, {f"engine.experts.{key}": value for key, value in asked.items()})
     with pytest.raises(InputErrors, match=why):
-        with_exchange(experiment, registry.load("latency", backend))
+        load_experiment(file, {f"engine.experts.{key}": value for key, value in asked.items()})
 
 
 @pytest.mark.parametrize(("latency", "message"), [
@@ -214,18 +214,11 @@ def test_why_a_backend_does_not_price_an_exchange_is_said(backend, asked, why, f
     ({"backend": "trained_physics", "expert_exchange": "all_to_all"}, "refused")], ids=str)
 def test_one_name_for_one_thing(latency, message, file):
     """Two places that say how tokens are exchanged must not contradict each other."""
-    from simulator import registry
-    from simulator.assembly.experts import with_exchange
-
     lines = "\n".join(f'{key} = "{value}"' for key, value in latency.items())
     file.write_text(file.read_text().replace("mfu_prefill = 0.001\nmfu_decode = 0.001", lines))
-    backend = registry.load("latency", latency["backend"])
     agree = "allgather_reducescatter"
     for asked, is_refused in ((agree, True), ("deepep_low_latency", message == "expert_load")):
-        experiment = load_experiment(file, {"engine.experts.all2all_backend": asked})
-        if not is_refused:
-            with_exchange(experiment, backend)
-            continue
-        with pytest.raises(InputErrors, match=textwrap.dedent(
-                "latency.expert_load" if message == "expert_load" else "or none, with engine.experts.all2all_backend")):
-            with_exchange(experiment, backend)
+        with pytest.raises(InputErrors) as caught:      # of the size of expert parallelism beside
+            load_experiment(file, {"engine.experts.all2all_backend": asked, "topology.data_parallel": 2})
+        of_it = "latency.expert_load" if message == "expert_load" else " with engine.experts.all2all_backend = "
+        assert (of_it in str(caught.value)) == is_refused

@@ -57,7 +57,7 @@ def test_both_replicas_store_a_prompt_and_take_no_longer_for_it():
 
     assert outcome.token_ms[0] == [84, 94, 104]
     assert of_hosts(outcome, "stored_chunks") == [4, 4]
-    assert outcome.run.tier_use.tolist() == [(0, 128)]
+    assert [each.tolist() for each in outcome.run.columns.values()] == [[0], [128]]
 
 
 def test_outputs_are_stored_where_they_are_generated():
@@ -78,7 +78,7 @@ def test_a_prefill_replica_loads_a_known_prompt_and_the_decode_replica_gets_it_f
     assert outcome.token_ms[2] == [688]
     assert (of_hosts(outcome, "loaded_chunks"), of_hosts(outcome, "stored_chunks")) == ([4, 0], [23, 23])
     assert outcome.requests["cached_tokens"].tolist() == [0, 0, 63]
-    assert outcome.run.tier_use["loaded_tokens"].tolist() == [0, 0, 64]
+    assert outcome.run.columns["loaded_tokens"].tolist() == [0, 0, 64]
     assert outcome.legs[["role", "cached_tokens", "external_tokens"]].tolist()[-2:] == [(1, 0, 63), (2, 0, 63)]
 
 
@@ -94,7 +94,7 @@ def test_a_decode_replica_puts_off_who_asks_for_what_its_host_is_being_given():
 
 def test_a_decode_replica_that_had_room_first_asks_its_host_for_no_prompt():
     # SGLang: r0 and r1 ask at once, when they come; r1 while the prompt that both have is being stored.
-    plan = {"order": "destination", "pushes": True, "decode_first": True, "brings_token": True, "reserved_tokens": 0}
+    plan = {"order": "destination", "pushes": True, "decode_first": True, "has_first_token": True, "reserved_tokens": 0}
     outcome = run(sharing(plain_workload([0, 76 * MS], 64, 3), [5, 5]), tier=host(store_ms=50), plan=plan)
 
     assert outcome.ms("scheduled_ns")[1] < 134
@@ -149,4 +149,4 @@ def test_only_one_of_the_two_may_have_a_host(role):
     outcome = run(plain_workload(0, 64, 3), tier={role: host()})
 
     assert outcome.token_ms[0] == [84, 94, 104]
-    assert outcome.run.tier_use.tolist() == [(0, 64)]
+    assert [each.tolist() for each in outcome.run.columns.values()] == [[0], [64]]

@@ -130,13 +130,13 @@ def test_a_router_that_looks_at_caches_sees_whole_blocks(run):
     (None, {"engine__prefix_match_unit": 4, "engine__vllm_version": "0.10"},
      "engine.prefix_match_unit: expected none, found 4: vLLM 0.10 has no such argument"),
     (STATES, {"engine__prefix_match_unit": 4, "kv_tiers": OFFLOAD},
-     'engine.prefix_match_unit: with kv_tiers.protocol = "vllm_offload": expected none, found 4: its rules are not '
-     "settled with hits inside blocks"),
+     "engine.prefix_match_unit: expected none with [kv_tiers], found 4: rules of tiers are not settled with hits "
+     "inside blocks"),
     (STATES, {"engine__prefix_match_unit": 4, "pools": [{"name": "p", "role": "prefill"}, {
         "name": "d", "role": "decode"}], "kv_transfer": {
             "protocol": "nixl", "bandwidth_gb_per_s": 10.0, "kv_bytes_per_token": 1e5}},
-     '"vllm" cannot take over what another replica has computed: its rules for KV from elsewhere are not settled with '
-     "prefix_match_unit"),
+     '"vllm": it cannot take over what another replica has computed: its rules for KV from elsewhere are not '
+     "settled with prefix_match_unit"),
     (STATES, {"engine__prefix_match_unit": 4, "engine__speculative": {"num_tokens": 2}},
      "engine.speculative: expected none: the states that layers of linear attention keep of drafts are not built"),
     (None, {"engine__scheduler": "sglang", "engine__prefix_match_unit": 4},

@@ -138,6 +138,51 @@ def test_what_the_pool_lost_comes_from_the_host(run, model, num_blocks, most):
     np.testing.assert_array_equal(used["output_tokens"], without.requests["output_tokens"])
 
 
+CHUNK_GIB = 12 * 2048 * 16 / 2**30      # of gpt-oss-20b: 12 layers of either kind, 2 x 8 heads x 64 x 2 bytes a token
+DISK = {"name": "disk", "capacity_gib": 200 * CHUNK_GIB}
+
+
+@pytest.mark.parametrize(("host", "levels", "cached", "read"), [
+    (73.5, [], [0, 0, 0], []),
+    (73.5, [DISK], [0, 0, 1040], [73]),
+    (150, [DISK], [0, 0, 1040], [0]),
+    (73.5, [DISK | {"capacity_gib": 100.5 * CHUNK_GIB}, DISK | {"name": "store", "scope": "cluster"}], [0, 0, 1040],
+     [27, 46])])
+def test_a_level_has_the_chunks_of_all_groups_that_a_hit_needs(run, tmp_path, host, levels, cached, read):
+    # A prompt of 1041 tokens keeps 65 chunks of full attention, and of the window of 128 the 8 before token 1040. The
+    # second evicts the first from the pool (2 x 66 blocks), from a host of 73 chunks, and but for 27 chunks from a disk
+    # of 100: the third reads 73 chunks from where they are.
+    (tmp_path / "repeat.csv").write_text(
+        "arrived_at,num_prefill_tokens,num_decode_tokens,prompt\n"
+        "0,1041,1,s:1041\n50,1041,1,t:1041\n100,1041,1,s:1041\n")
+    result = run({"hardware.name": "h100-sxm-80gb", "engine.num_gpu_blocks": 140,
+                  "workload": {"type": "trace", "path": str(tmp_path / "repeat.csv")},
+                  "kv_tiers": {"cpu_gib": host * CHUNK_GIB, "secondary": levels}})
+
+    assert result.requests["cached_tokens"].tolist() == cached
+    assert result.kv_tiers["loaded_chunks"][1:].tolist() == read
+    assert result.requests["loaded_tokens"].tolist() == cached
+
+
+@pytest.mark.parametrize(("model", "num_blocks", "most", "host_gib"), [
+    ("gpt-oss-20b", 400, 300, 0.2), ("qwen3-next-80b-a3b", 60, 700, 2.0)])
+def test_what_the_host_lost_comes_from_a_level(run, model, num_blocks, most, host_gib):
+    overrides = {"model.name": model, "hardware.name": "h100-sxm-80gb", "engine.num_gpu_blocks": num_blocks,
+                 "workload.type": "sessions", "workload.num_sessions": 30, "workload.sessions": {
+                     "rounds": {"distribution": "constant", "value": 3}, **{name: {
+                         "distribution": "uniform", "min": 100, "max": most} for name in ROUNDS}}}
+    tier = {"kv_tiers": {"cpu_gib": host_gib}}
+    with_level = overrides | {"kv_tiers": tier["kv_tiers"] | {"secondary": [{"name": "disk", "capacity_gib": 50.0}]}}
+    without, result = run(overrides | tier), run(with_level)
+    host, disk = result.kv_tiers
+
+    assert disk["loaded_chunks"] > 0 and disk["stored_chunks"] > 0 and host["loaded_chunks"] > 0
+    assert disk["started"] == disk["stores"] + disk["loads"] + disk["cancelled"] + disk["underway"]
+    assert result.requests["cached_tokens"].sum() > without.requests["cached_tokens"].sum()
+    np.testing.assert_array_equal(result.requests["output_tokens"], without.requests["output_tokens"])
+    np.testing.assert_array_equal(result.requests, run(with_level | {"engine.fast_forward": False}).requests)
+
+
 def test_a_chunk_in_host_memory_has_a_page_for_a_layer_of_each_group(run):
     # gpt-oss-20b: 12 layers of either kind; a token of a layer has 2 x 8 heads x 64 x 2 bytes.
     rows = run({"hardware.name": "h100-sxm-80gb", "kv_tiers": {"cpu_gib": 8.0}}).kv_tiers[0]
@@ -201,7 +246,7 @@ def test_groups_can_be_given_without_a_model(tmp_path):
     (WHOLE | QWEN, "engine.disable_hybrid_kv_cache_manager: expected false, found true: qwen3-next-80b-a3b has layers "
      "of linear attention"),
     ({"engine.vllm_version": "0.10"},
-     'engine.vllm_version: expected "0.32", or disable_hybrid_kv_cache_manager = true'),
+     'engine.vllm_version: expected "0.32" or "0.33", or disable_hybrid_kv_cache_manager = true'),
     (QWEN | {"engine.speculative": {"num_tokens": 2}},
      "engine.speculative: expected none: the states that layers of linear"),
     ({"engine.kv_cache_groups": [{"kind": "full_attention"}], **WHOLE}, "expected false beside kv_cache_groups"),
@@ -210,19 +255,20 @@ def test_groups_can_be_given_without_a_model(tmp_path):
      "engine.kv_cache_groups: expected one block_size where a group is of chunked_attention"),
     ({"engine.kv_cache_groups": [{"kind": "full"}]}, "full_attention"),
     (APART | {"kv_transfer": MOVES | {"volume": "full_prompt"}}, 'kv_transfer.volume: expected "missing"'),
-    (APART | {"kv_transfer": MOVES | {"protocol": "sglang"}}, 'kv_transfer.first_token: expected "recompute", found'),
+    (APART | {"kv_transfer": MOVES | {"protocol": "sglang"}}, 'kv_transfer.first_token: expected "recompute" '
+    'with layers'),
     (APART | {"kv_transfer": MOVES | {"protocol": "mooncake", "granularity": "layer"}},
-     'kv_transfer.granularity: expected "prompt", found "layer": nothing else is built with layers of several kinds'),
+     'kv_transfer.granularity: expected "prompt" with layers of several kinds and [kv_transfer] in pool "p", '
+     'found "layer"'),
     (APART | {"kv_transfer": MOVES, "kv_tiers": OFFLOAD},
-     "pools.p.kv_tiers: expected none: hand-over together with a KV tier is not built for layers of several kinds"),
-    ({"kv_tiers": OFFLOAD | {"protocol": "lmcache"}}, "kv_tiers.protocol: it is not built for layers that have a block "
+     "pools.p.kv_tiers: expected none with layers of several kinds and [kv_transfer]: KV transfer together with"),
+    ({"kv_tiers": OFFLOAD | {"protocol": "lmcache"}}, "it is not built for layers that have a block "
      'table of their own for the last 128 tokens, blocks of 16 tokens; "vllm_offload" knows'),
-    ({"kv_tiers": OFFLOAD | {"secondary": [{"name": "disk"}]}}, "kv_tiers.secondary: levels below host memory are not"),
     ({"model.name": "llama-4-scout", "kv_tiers": OFFLOAD}, "for chunks of 8192 tokens"),
     (QWEN | {"engine.enable_prefix_caching": False, "kv_tiers": OFFLOAD},
      "kv_tiers.protocol: it finds no states of linear attention without engine.enable_prefix_caching = true"),
     ({"topology.replicas": 2, "cluster.rescheduling": {"kv_bytes_per_token": 1e5, "bandwidth_gb_per_s": 1.0}},
-     'cluster.rescheduling.mode: "live" copies the blocks of one block table'),
+     'cluster.rescheduling.mode: expected "recompute" with layers of several kinds, found "live"'),
 ])
 def test_what_is_not_built_is_refused_with_the_reason(refusal, overrides, message):
     assert message in refusal(overrides)

@@ -145,9 +145,12 @@ def test_moves_are_arrows_of_the_chrome_trace(tmp_path):
     ("[cluster.rescheduling]\n", "cluster.rescheduling.kv_bytes_per_token: missing; expected a number, or [model]"),
     ("[cluster.rescheduling]\nkv_bytes_per_token = 1.0\n", "cluster.rescheduling.bandwidth_gb_per_s: missing"),
     ("[cluster.rescheduling]\npolicy = 'rebalanced'\n", 'no rescheduler "rebalanced"; did you mean rebalance?'),
-    ("[autoscaling]\npolicy = 'utilisation'\ndrain = 'migrate'\n", 'autoscaling.drain: "migrate" needs'),
-    ("[[failures]]\nkind = 'slow'\nat_s = 1.0\non_failure = 'migrate'\n", 'failures[0].on_failure: "migrate" needs'),
-    ("[[failures]]\nkind = 'stop'\nat_s = 1.0\non_failure = 'migrate'\n", 'failures[0]: on_failure = "migrate" takes'),
+    ("[autoscaling]\npolicy = 'utilisation'\ndrain = 'migrate'\n",
+     'autoscaling.drain: expected "finish" without [cluster.rescheduling]'),
+    ("[[failures]]\nkind = 'slow'\nat_s = 1.0\non_failure = 'migrate'\n",
+     'failures[0].on_failure: expected "retry" or "restart" or "lost" without'),
+    ("[[failures]]\nkind = 'stop'\nat_s = 1.0\non_failure = 'migrate'\n",
+     'failures[0]: on_failure = "migrate" takes'),
     ("[cluster.rescheduling]\nmode = 'alive'\n", "cluster.rescheduling.mode: expected"),
 ])
 def test_faults_are_named(tmp_path, more, message):

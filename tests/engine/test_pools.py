@@ -228,6 +228,6 @@ def test_kv_is_not_copied_between_blocks_of_different_sizes(serve):
     with pytest.raises(InputErrors) as caught:
         serve(more, "0,10,1")
     assert [fault.split(": ", 1)[1] for fault in map(str, caught.value.faults)] == [
-        'cluster.rescheduling.mode: "live" copies KV blocks, but engine.block_size is 16 in pool "small" and 32 in '
-        'pool "wide": expected "recompute", or one engine.block_size in all pools that serve the same requests']
+        'pools[1].engine.block_size: expected 16, as in pool "small", found 32: cluster.rescheduling.mode = "live" '
+        "copies KV blocks unchanged between pools that serve the same requests"]
     assert statuses(serve(more + 'mode = "recompute"\n', "0,10,1")[0]) == ["completed"]

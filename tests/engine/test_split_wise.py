@@ -153,6 +153,7 @@ def test_batches_of_one_kind_have_no_rule_for_who_comes_with_its_kv(run, schedul
         run([(0, 10, 2)], {"engine.scheduler": scheduler} | more)
 
     assert [str(fault).partition(": ")[2] for fault in caught.value.faults] == [
-        f'pools[{i}].engine.scheduler: "{scheduler}" cannot take over what another replica has computed: its batches '
-        "are of prompts alone or of decodes alone, and it has no rule for requests that arrive with KV"
+        f'pools[{i}].engine.scheduler: expected another with kv_transfer.protocol = "simai", found "{scheduler}": it '
+        "cannot take over what another replica has computed: its batches are of prompts alone or of decodes "
+        "alone, and it has no rule for requests that arrive with KV"
         for i in range(2)]

@@ -3,7 +3,8 @@ import numpy as np
 import pytest
 
 import simulator
-from simulator.assembly import assemble
+from simulator.assembly.latency import latency_model
+from simulator.assembly.site import Site
 from simulator.config.load import load_experiment
 from support.operator_profiles import UNEQUAL, write_layers
 
@@ -52,7 +53,7 @@ def test_iterations_take_what_the_model_says_of_their_contexts(file, tmp_path):
     overrides = {"workload": {"type": "trace", "path": str(tmp_path / "two.csv")}, "output.iterations": True}
     experiment = load_experiment(file, overrides)
     pool = experiment.all_pools()[0]
-    model = assemble.latency_model(pool, assemble.survey(pool))
+    model = latency_model(Site(pool).check())
 
     result = simulator.run(file, overrides)
 

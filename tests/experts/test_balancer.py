@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.experts import eplb, placement
+from support.experts import of_ranks
 
 
 def slow_slots(loads, num_slots):
@@ -55,7 +56,7 @@ def test_every_expert_has_a_slot_and_every_slot_an_expert(layout):
     assert slots.shape == (1, num_slots)
     assert copies.min() >= 1
     assert copies.sum() == num_slots
-    assert placement.of_ranks(slots, np.array([loads]), ranks).sum() == pytest.approx(sum(loads))
+    assert of_ranks(slots, np.array([loads]), ranks).sum() == pytest.approx(sum(loads))
 
 
 @settings(max_examples=150, deadline=None)
@@ -65,7 +66,7 @@ def test_no_copy_is_busier_than_the_mean_of_ranks_and_the_busiest_of_copies(layo
     loads, num_slots, ranks = layout
     slots = eplb.rebalance(np.array([loads]), num_slots, ranks)
     each = placement.of_slots(slots, np.array([loads]))[0]
-    busiest = placement.of_ranks(slots, np.array([loads]), ranks).max()
+    busiest = of_ranks(slots, np.array([loads]), ranks).max()
 
     assert busiest <= sum(loads) / ranks + num_slots // ranks * each.max() + 1e-9
     assert busiest >= each.max() - 1e-9
@@ -75,9 +76,9 @@ def test_no_copy_is_busier_than_the_mean_of_ranks_and_the_busiest_of_copies(layo
 def test_zipf_loads_are_never_worse_than_linear(seed):
     rng = np.random.default_rng(seed)
     loads = rng.permuted(np.arange(1.0, 65) ** -1.0)[None, :]
-    linear = placement.of_ranks(placement.initial("linear", 64, 0, 8, 1), loads, 8).max()
-    packed = placement.of_ranks(eplb.rebalance(loads, 64, 8), loads, 8).max()
-    copied = placement.of_ranks(eplb.rebalance(loads, 80, 8), loads, 8).max()
+    linear = of_ranks(placement.initial("linear", 64, 0, 8, 1), loads, 8).max()
+    packed = of_ranks(eplb.rebalance(loads, 64, 8), loads, 8).max()
+    copied = of_ranks(eplb.rebalance(loads, 80, 8), loads, 8).max()
 
     assert copied <= packed <= linear
 

@@ -5,18 +5,19 @@ import pytest
 from simulator.domain.experts import Dbo
 from simulator.experts import deepep, eplb, placement
 from simulator.experts.imbalance import imbalance
-from simulator.experts.overlap import is_split, overlapped_ns
+from simulator.experts.overlap import is_split
 from simulator.experts.traffic import GATHER, HIGH_THROUGHPUT, LOW_LATENCY, Site, moved_expert_bytes, sent_bytes
+from support.experts import of_ranks, overlapped_ns
 
 LOADS = np.array([[800.0, 100, 100, 100, 60, 60, 40, 40]])
 
 
 def ranks_of(slots):
-    return placement.of_ranks(slots, LOADS, 4)[0].tolist()
+    return of_ranks(slots, LOADS, 4)[0].tolist()
 
 
 def expected(slots):
-    return imbalance(placement.of_ranks(slots, LOADS / LOADS.sum(), 4), np.inf)[0]
+    return imbalance(of_ranks(slots, LOADS / LOADS.sum(), 4), np.inf)[0]
 
 
 def test_linear_placement_leaves_the_hot_rank_with_most_of_the_work():

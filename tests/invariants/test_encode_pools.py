@@ -22,7 +22,7 @@ def assert_sound(outcome, workload, plan):
     for group in encoders.groups:
         assert not group.view.account_array["in_flight"].any()
         assert not group.view.account_array["in_flight_tokens"].any()
-    jobs = run.encoding.jobs
+    jobs = run.tables["encode_jobs"]
     for before, after in pairwise(TIMES):       # one after the other, or not at all
         assert ((jobs[after] < 0) | ((jobs[before] >= 0) & (jobs[after] >= jobs[before]))).all()
     assert (jobs["transferred_ns"][jobs["sent_ns"] >= 0] >= 0).all()
@@ -33,7 +33,7 @@ def assert_sound(outcome, workload, plan):
         assert (own["transferred_ns"] >= 0).all()
         assert requests["enqueued_ns"][row] >= own["transferred_ns"].max(initial=0)
     computed = jobs[(jobs["end_ns"] >= 0) & (jobs["hit"] == 0)]
-    assert run.encoded_tokens.sum() == computed["embeddings"].sum()
+    assert run.columns["encoded_tokens"].sum() == computed["embeddings"].sum()
     assert not any(row[14] for row in outcome.iterations)           # encoder_tokens: nobody else encodes
 
 
@@ -76,7 +76,7 @@ def test_items_that_are_encoded_apart(seed):
     assert_batches_fit(encoders_of(fast).table, workload.items.table["content"], case["encode"])
     for other in (slow, named):
         assert (fast.requests == other.requests).all()
-        assert (fast.run.encoding.jobs == other.run.encoding.jobs).all()
+        assert (fast.run.tables["encode_jobs"] == other.run.tables["encode_jobs"]).all()
         assert sorted(fast.iterations) == sorted(other.iterations)
         assert fast.token_ms == other.token_ms
 
@@ -87,12 +87,12 @@ def test_the_same_run_is_the_same(seed):
     one, other = serve(workload, **case), serve(workload, **case)
 
     assert one.requests.tobytes() == other.requests.tobytes()
-    assert one.run.encoding.jobs.tobytes() == other.run.encoding.jobs.tobytes()
+    assert one.run.tables["encode_jobs"].tobytes() == other.run.tables["encode_jobs"].tobytes()
 
 
 def test_the_cases_see_hits_time_outs_and_full_caches():
     runs = [(serve(workload, **case), workload) for workload, case in map(random_case, range(60))]
-    jobs = [outcome.run.encoding.jobs for outcome, _ in runs]
+    jobs = [outcome.run.tables["encode_jobs"] for outcome, _ in runs]
 
     assert sum(each["hit"].sum() > 0 for each in jobs) > 20
     assert sum((each["start_ns"] < 0).any() for each in jobs) > 3           # taken back

@@ -47,7 +47,7 @@ def scene(seed):
     description = random_description(seed, beyond_vllm=True)
     layers = None
     if rng.random() < 0.2:
-        description["options"]["async_scheduling"] &= description["options"]["vllm_version"] == "0.32"
+        description["options"]["async_scheduling"] &= description["options"]["vllm_version"] != "0.10"
         layers = rng.choice([(1, 1), (2, 1, 1)])
     front = GatewayPlan(LeastLoaded, LeastLoaded.Parameters()) if rng.random() < 0.5 else GatewayPlan(
         RoundRobin, RoundRobinParameters())

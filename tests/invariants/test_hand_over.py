@@ -36,7 +36,7 @@ def assert_sound(outcome):
     assert (transfers["end_ns"][moved] >= transfers["prefill_done_ns"][moved]).all()
     assert (transfers["end_ns"][moved] >= transfers["start_ns"][moved]).all()
     decoded = moved & (requests["first_token_ns"] >= 0)
-    if outcome.plan.brings_token:           # with the KV; of simai when the prompt is computed
+    if outcome.plan.has_first_token:        # with the KV; of simai when the prompt is computed
         since = transfers["prefill_done_ns" if outcome.plan.place == "afterwards" else "end_ns"]
         assert (requests["first_token_ns"][decoded] >= since[decoded]).all()
     else:
@@ -91,7 +91,7 @@ def test_one_that_waits_for_the_reserve_of_sglang_is_let_in_while_others_decode(
         assert_same_without_running_ahead(plain_workload(arrivals, prompts, outputs), {
             "parameters": VllmParameters(max_num_seqs=16, max_num_batched_tokens=256, async_scheduling=False),
             "latency": Linear(prices),
-            "plan": {"order": "destination", "pushes": True, "decode_first": True, "brings_token": True,
+            "plan": {"order": "destination", "pushes": True, "decode_first": True, "has_first_token": True,
                      "reserved_tokens": rng.choice([0, 8, 32, 64]), "ports": (Port(rng.choice([1e6, 1e8])),) * 2},
             "cache": {"num_gpu_blocks": int(largest * rng.choice([1.05, 1.3, 2])) + 2, "block_size": block_size,
                       "max_model_len": 256, "enable_prefix_caching": False}}, may_get_stuck=True)

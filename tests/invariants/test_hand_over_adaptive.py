@@ -35,7 +35,7 @@ def adaptive_case(seed):
     block_bytes = tuple(TOKEN_BYTES / len(groups) * group.block_size for group in groups)
     plan = case["plan"] | {
         "order": habits.order, "place": habits.place, "pushes": False, "sends_token": False, "granularity": "prompt",
-        "brings_token": not groups and rng.random() < 0.3, "decode_first": False, "reserved_tokens": -1,
+        "has_first_token": not groups and rng.random() < 0.3, "decode_first": False, "reserved_tokens": -1,
         "either_leg": True, "prefill_front": front, "decode_front": front,
         "ports": (Port(rng.choice([2e5, 1e6, 1e8])),) * len(roles),
         "pairs": {(i, k): Pair(TOKEN_BYTES, block_bytes=block_bytes) for i in pools for k in pools}}

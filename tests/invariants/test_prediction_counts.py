@@ -10,14 +10,14 @@ from simulator.domain.data_parallel import LockStepRules
 from simulator.domain.facts import load_accelerator, load_node
 from simulator.latency.aicb.model import Aicb
 from simulator.latency.aicb.tables import Layout, file_name
-from simulator.latency.around.attribution import Attribution
-from simulator.latency.around.context import ContextParallel
-from simulator.latency.around.context_costs import Exchange
-from simulator.latency.around.drafter import Drafter
 from simulator.latency.forest.model import Forest, Reading
 from simulator.latency.forest.profiles import ROUNDED_OPERATORS
 from simulator.latency.forest.tables import ForestTables
 from simulator.latency.operators.model import Operators
+from simulator.latency.overheads.attribution import Attribution
+from simulator.latency.overheads.context import ContextParallel
+from simulator.latency.overheads.context_costs import Exchange
+from simulator.latency.overheads.drafter import Drafter
 from simulator.latency.python_model import PythonLatencyModel
 from simulator.latency.roofline.model import Roofline
 from simulator.scheduling.vllm import VllmParameters

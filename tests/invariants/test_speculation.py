@@ -79,14 +79,14 @@ def cluster_of(parameters, workload, **setup):
 @pytest.mark.parametrize(("setup", "strides"), [
     ({}, True), ({"num_gpu_blocks": 200, "enable_prefix_caching": True}, True), ({"tracks_identity": True}, False),
     ({"fast_forward": False}, False)])
-def test_sequences_stride_where_nobody_looks_at_their_blocks(acceptance, setup, strides):
+def test_sequences_stride_where_nobody_looks_at_their_blocks(acceptance, setup, multi_token):
     speculative = SpeculativeParameters(num_tokens=3, acceptance=acceptance)
     setup = {"num_gpu_blocks": 1000, "block_size": 16, "max_model_len": 1000, **setup}
     cluster = cluster_of(VllmParameters(speculative=speculative), plain_workload([0] * 8, 100, 50), **setup)
 
     scheduler = cluster.replicas[0].scheduler
-    assert (scheduler.strides is not None) == strides
-    assert not strides or scheduler.strides.num_joined >= 8
+    assert (scheduler.multi_token is not None) == multi_token
+    assert not multi_token or scheduler.multi_token.num_joined >= 8
     cluster.replicas[0].check()
     assert scheduler.kv.free_blocks == scheduler.kv.num_blocks
 

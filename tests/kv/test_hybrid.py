@@ -7,7 +7,7 @@ from simulator.domain.layer_groups import LayerGroup, LayerGroups
 from simulator.kv.content import Content
 from simulator.kv.hybrid.cache import HybridKV
 from simulator.kv.hybrid.kinds import unit_of
-from simulator.scheduling.questions import KVPlan
+from simulator.scheduling.contract import KVPlan
 
 SYSTEM = records.named_stream(0)
 FULL = LayerGroup(kind="full_attention", block_size=4)

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 import simulator
 from simulator.collective.busbw.model import Busbw
-from simulator.latency.around.context import ContextParallel
-from simulator.latency.around.context_costs import context_exchanges
 from simulator.latency.linear import Linear, LinearParameters
+from simulator.latency.overheads.context import ContextParallel
+from simulator.latency.overheads.context_costs import context_exchanges
 from simulator.latency.roofline.model import Roofline, RooflineParameters
 from support.small_models import DENSE, LATENT, NODE, deploy
 

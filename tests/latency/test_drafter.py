@@ -3,16 +3,17 @@ import msgspec
 import numpy as np
 import pytest
 
-from simulator.assembly import assemble
+from simulator.assembly.latency import latency_model
+from simulator.assembly.site import Site
 from simulator.config.load import load_experiment
 from simulator.domain.facts import load_accelerator, load_model
-from simulator.latency.around.adapters import Adapters
-from simulator.latency.around.drafter import Drafter
 from simulator.latency.linear import Linear
+from simulator.latency.overheads.adapters import Adapters
+from simulator.latency.overheads.drafter import Drafter
 from simulator.scheduling.drafters import METHODS, acceptance_of, layer_share
 from simulator.scheduling.speculative import SpeculativeParameters
 from simulator.scheduling.vllm import VllmParameters
-from simulator.scheduling.vllm_around import around
+from simulator.scheduling.vllm_overheads import around
 from support.engine import record
 from support.small_models import deploy
 from support.workloads import plain_workload
@@ -171,8 +172,8 @@ def test_runs_ahead_and_groups_change_nothing():
 
 def test_a_layer_of_the_model_drafts(load):
     experiment = load(num_tokens=2, method="mtp")
-    site = assemble.survey(experiment)
-    model = assemble.latency_model(experiment, site)
+    site = Site(experiment).check()
+    model = latency_model(site)
     share = layer_share(site.deployment.model)
     assert 1 / 61 < share < 2 / 61          # a layer and the head, of 61 layers
     assert model.drafting_us([], [100] * 4, 3) == pytest.approx(share * (

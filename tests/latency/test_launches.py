@@ -3,11 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from simulator.assembly.assemble import latency_model, survey
+from simulator.assembly.latency import latency_model
+from simulator.assembly.site import Site
 from simulator.config import describe
 from simulator.config.load import load_experiment
 from simulator.domain.facts import load_model, names
-from simulator.latency.around.launches import LAUNCH_US, launching, num_launches
+from simulator.latency.overheads.launches import LAUNCH_US, launching, num_launches
 from support.small_models import DENSE, LATENT, MIXTURE, deploy
 
 CASE = Path(__file__).parents[3] / "shared/data/cases/sim_08_eager_costs_nothing/input.toml"
@@ -32,7 +33,7 @@ def model_of(tmp_path):
         path = tmp_path / "a.toml"
         path.write_text(text)
         pool = load_experiment(path, keys).all_pools()[0]
-        return latency_model(pool, survey(pool))
+        return latency_model(Site(pool).check())
     return model_of
 
 
@@ -58,7 +59,7 @@ def test_a_mixture_over_eight_ranks_is_slower_by_a_multiple(tmp_path, backend):
         pytest.importorskip("aiconfigurator_core")
     if not CASE.exists():
         pytest.skip(f"{CASE} is not there")
-    eager, graphs = (latency_model(pool, survey(pool)) for pool in (
+    eager, graphs = (latency_model(Site(pool).check()) for pool in (
         load_experiment(CASE, {"latency.backend": backend} | mode).all_pools()[0] for mode in (EAGER, GRAPHS)))
     decodes = {"decode": [1536] * 32}
 

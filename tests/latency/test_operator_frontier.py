@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from simulator.domain.deployment import Deployment
 from simulator.domain.facts import load_accelerator, load_model
-from simulator.domain.layer_spec import Moe
+from simulator.domain.layers.networks import Moe
 from simulator.domain.parallelism import Parallelism
 from simulator.errors import InputErrors
 from simulator.latency.operators import frontier as operator_frontier

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from simulator.domain.deployment import Deployment
 from simulator.domain.facts import load_accelerator, load_model
-from simulator.domain.layer_spec import Indexer, LatentAttention
+from simulator.domain.layers.latent import Indexer, LatentAttention
 from simulator.domain.parallelism import Parallelism
 from simulator.latency.operators.model import Operators
 from support.goldens import GOLDENS

@@ -2,7 +2,7 @@
 import pytest
 from msgspec.structs import replace
 
-from simulator.domain.layer_spec import LatentAttention
+from simulator.domain.layers.latent import LatentAttention
 from simulator.errors import InputErrors
 from simulator.latency.operators import llmservingsim as operator_llmservingsim
 from simulator.latency.operators.model import Operators

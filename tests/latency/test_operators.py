@@ -12,8 +12,8 @@ from simulator.collective.base import CollectiveModel
 from simulator.domain.efficiency import COLLECTIVE_LATENCY_US
 from simulator.domain.model_spec import Quantization
 from simulator.errors import InputErrors
-from simulator.latency.around.drafter import Drafter
 from simulator.latency.operators.model import Operators
+from simulator.latency.overheads.drafter import Drafter
 from support.operator_profiles import (
     SITES,
     context_rows,

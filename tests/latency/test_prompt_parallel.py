@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 import simulator
 from simulator.collective.busbw.model import Busbw
-from simulator.domain.layer_spec import Indexer
+from simulator.domain.layers.latent import Indexer
 from simulator.domain.memory_plan import plan
-from simulator.latency.around.prompt_costs import prompt_gathers
-from simulator.latency.around.prompts import PromptParallel
 from simulator.latency.linear import Linear, LinearParameters
 from simulator.latency.operators.model import Operators
+from simulator.latency.overheads.prompt_costs import prompt_gathers
+from simulator.latency.overheads.prompts import PromptParallel
 from simulator.latency.roofline.model import Roofline, RooflineParameters
 from support.operator_profiles import write_tables
 from support.small_models import DENSE, LATENT, MIXTURE, NO_RESERVE, NODE, RECURRENT, SLIDING, deploy

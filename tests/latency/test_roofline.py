@@ -15,6 +15,7 @@ from simulator.domain.facts import load_accelerator, load_model, load_node, name
 from simulator.domain.parallelism import Parallelism
 from simulator.latency.roofline.model import Roofline
 from support.goldens import GOLDENS
+from support.parameters import active_parameters
 from support.small_models import ACCELERATOR, DENSE, LATENT, MIXTURE, NODE, RECURRENT, SLIDING, deploy
 
 SHARES = {
@@ -223,7 +224,7 @@ def test_llama_70b_gains_from_four_accelerators_but_less_than_fourfold():
 def test_every_model_takes_about_as_long_as_reading_its_active_weights(name):
     # one token on one MI300X, whatever the memory: active weights / 5.3 TB/s, and latencies of at most 0.1 ms a layer
     model = load_model(name)
-    bytes_read = deploy(model).matrix_bytes * (model.num_active_parameters - model.embedding_parameters)
+    bytes_read = deploy(model).matrix_bytes * (active_parameters(model) - model.embedding_parameters)
 
     found = real(name, "mi300x").predict(decode=[1])
 

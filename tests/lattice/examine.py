@@ -9,9 +9,12 @@ import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from lattice.draw import Drawn, draw
 from simulator.api import Order, run_ordered
 from simulator.assembly import assemble
+from simulator.domain import records
 from simulator.errors import InputErrors
 from simulator.testing import checks
 from simulator.testing.checks import Fault, Seen, faults_of
@@ -94,7 +97,30 @@ def _of_less(data: dict[str, Any], seen: Seen) -> list[Fault]:
         return found
     nearer_s = max(NEARER * seen.result.summary["clock_s"], 1e-9)
     nearer = run(with_changes(data, {"horizon_s": nearer_s}), 1)
-    return found + list(checks.begins_alike(nearer.result.requests, seen.result.requests, nearer_s * 1e9))
+    return found + list(begins_alike(nearer.result.requests, seen.result.requests, nearer_s * 1e9))
+
+
+def begins_alike(shorter, longer, horizon_ns):
+    """Nothing that happens before a horizon depends on what comes behind it.
+
+    Of requests that nothing takes back: what a preemption, a failure or a move repeats has the time of the last try.
+    """
+    if len(shorter) != len(longer):         # an open-ended load: there are as many as came
+        return
+    alike = longer["preemptions"] == 0
+    if "retries" in longer.dtype.names:
+        alike &= (longer["retries"] == 0) & (longer["migrations"] == 0)
+    for name in checks.WAY:
+        if name in longer.dtype.names:
+            expected = np.where(longer[name] < horizon_ns - 1, longer[name], records.NEVER_NS)
+            found = np.where(shorter[name] < horizon_ns - 1, shorter[name], records.NEVER_NS)
+            if name == "arrival_ns":
+                came = records.has_come(shorter["status"])
+                expected, found = np.where(came, expected, 0), np.where(came, found, 0)
+            if (found != expected)[alike].any():
+                row = int(np.flatnonzero((found != expected) & alike)[0])
+                yield f"begins:{name}", f"request {row}: {shorter[row]} and without the horizon {longer[row]}"
+                return
 
 
 def _of_files(data: dict[str, Any], result) -> list[Fault]:

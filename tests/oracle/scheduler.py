@@ -74,7 +74,7 @@ class Step:
 class Scheduler:
     def __init__(self, parameters, num_gpu_blocks, block_size, enable_prefix_caching, max_model_len, layer_groups=None):
         self.p = parameters
-        self.old = parameters.vllm_version == "0.10"
+        self.old, self.new = parameters.vllm_version == "0.10", parameters.vllm_version == "0.33"
         self.by_priority = parameters.policy == "priority"
         self.max_model_len = max_model_len
         if layer_groups is None:
@@ -137,6 +137,8 @@ class Scheduler:
             num_tokens = self._wanted(request, step)
             if num_tokens > 0:
                 index = self._make_room(request, num_tokens, index, step)
+                if not request.is_running and self.new and self.by_priority:
+                    continue                                    # those behind it may still fit
                 if not request.is_running:
                     break
                 step.add(request, num_tokens)
@@ -301,6 +303,9 @@ class Scheduler:
             request.placeholders -= 0 if is_stale else num_kept
             if request.is_running:
                 self.cache.register(request, request.computed - request.placeholders)
+        elif self.new and self.num_drafts and not is_stale:
+            request.computed -= accepted + 1 - num_kept             # accepted drafts behind the last token
+            self.cache.register(request, min(request.computed, request.num_tokens))
         return num_kept if request.stops_at else 0, done
 
     def _num_accepted(self, request, num_drafts, is_padded):

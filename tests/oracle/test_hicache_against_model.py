@@ -110,7 +110,7 @@ def compare(folder, seed, has_store):
                          "completed_ns": [each.done_ns for each in requests],
                          "cached_tokens": [each.cached for each in requests]}.items():
         assert found[name].tolist() == values, (seed, name)
-    assert run.tier_use["loaded_tokens"].tolist() == [each.loaded for each in requests], seed
+    assert run.columns["loaded_tokens"].tolist() == [each.loaded for each in requests], seed
     host = run.kv_tiers[0]
     assert host["hit_chunks"] == sim.hits // keys["page"]
     assert host["refusals"] == sim.tree.refused + sim.declined

@@ -9,18 +9,14 @@ import pytest
 from msgspec import ValidationError, structs
 
 from simulator.errors import InputErrors
-from simulator.routing.llumnix.filters import filtered
+from simulator.routing.llumnix.candidates import note_holders
+from simulator.routing.llumnix.composition import INFER_TYPES, policy_names, policy_specs
+from simulator.routing.llumnix.filters import filtered, reserve_all
 from simulator.routing.llumnix.hashes import chunk_keys
 from simulator.routing.llumnix.metrics import orders_before, value_of
-from simulator.routing.llumnix.names import INFER_TYPES
-from simulator.routing.llumnix.pairs import pairs_of
-from simulator.routing.llumnix.planner import MovePlanner
-from simulator.routing.llumnix.predictor import OnlinePredictor
-from simulator.routing.llumnix.prefix import note_holders
-from simulator.routing.llumnix.profiles import ProfileTable
+from simulator.routing.llumnix.planner import MovePlanner, pairs_of
+from simulator.routing.llumnix.predictor import OnlinePredictor, ProfileTable
 from simulator.routing.llumnix.rescheduler import LlumnixReschedulerParameters
-from simulator.routing.llumnix.rescheduling import policy_names, policy_specs
-from simulator.routing.llumnix.reserved import reserve_all
 from simulator.routing.llumnix.router import LlumnixParameters
 from simulator.routing.llumnix.selectors import selected
 from simulator.routing.rescheduling.base import Rescheduler, selected_requests

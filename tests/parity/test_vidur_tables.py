@@ -8,7 +8,8 @@ import pytest
 from msgspec import convert
 from msgspec.structs import replace
 
-from simulator.domain.layer_spec import Mlp, MultiHeadAttention
+from simulator.domain.layers.multi_head import MultiHeadAttention
+from simulator.domain.layers.networks import Mlp
 from simulator.domain.model_spec import ModelSpec
 from simulator.latency.forest.model import Forest, Reading
 from simulator.latency.forest.profiles import files_needed, read_samples, subject_of

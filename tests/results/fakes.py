@@ -112,7 +112,7 @@ def output_of(**changes):
     """Return an [output] table; everything on but the Chrome trace and the token times."""
     return SimpleNamespace(**{"directory": None, "requests": True, "iterations": True, "chrome_trace": False,
                               "chrome_trace_window_s": (), "chrome_trace_max_events": 0, "token_times": False,
-                              "replica_samples_s": 0.0, "decisions": 0, **changes})
+                              **changes})
 
 
 def bounds_of(ttft_ms=None, tpot_ms=None, e2el_ms=None, classes=()):

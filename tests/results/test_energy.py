@@ -12,10 +12,10 @@ from simulator.domain import records
 from simulator.domain.costs import HOURS, Carbon, Electricity, Power, Price
 from simulator.domain.run import Run
 from simulator.results import aged, summary_table
-from simulator.results.energy import PoweredPool, PowerFacts
-from simulator.results.money import Bill, PricedPool
+from simulator.results.energy import PoweredPool, PowerFacts, energy_of
+from simulator.results.money import Bill, PricedPool, cost_of
 from simulator.results.power_meter import HOUR_NS, Metered, PowerMeter, time_by_hour
-from simulator.results.summary import Ledger, summary_of
+from simulator.results.summary import summary_of
 
 S = 1000 * MS
 # splitwise-sim, configs/power_model/constant.yaml, h100-80gb
@@ -46,7 +46,7 @@ def energy(rows, *, powers=(H100,), clock_s=100, tokens=100_000, carbon=None, el
         meter.append(part)
     facts = PowerFacts(tuple(PoweredPool(f"gpu-{i}", 1, accelerators, power, nodes) for i, power in enumerate(powers)),
                        carbon, electricity, hour)
-    return summary_of(run, "run", 0, bounds_of(), ledger=Ledger(power=facts, meter=meter))["energy"]
+    return energy_of(run, facts, meter, summary_of(run, "run", 0, bounds_of())["total_output_tokens"])
 
 
 # 20 s of prompts, 60 s of decodes, 20 s idle: 20 x 700 + 60 x 380 + 20 x 75 = 14,000 + 22,800 + 1,500 J
@@ -194,7 +194,8 @@ def priced(bill, clock_s=3600, tokens=5000 * 3600, bounds=None, lifecycle=None):
     rows = [(0, 0, 0, 10, 1000 * clock_s, 100, tokens // 4, records.COMPLETED)] * 4 if tokens else []
     run = Run(workload_of(requests_of(rows)), True, clock_s * S, replicas_of({}), WeightedSamples(),
               lifecycle=lifecycle)
-    return summary_of(run, "run", 0, bounds or bounds_of(), ledger=Ledger(bill=bill))
+    summary = summary_of(run, "run", 0, bounds or bounds_of())
+    return summary if bill is None else summary | {"cost": cost_of(run, bill, summary)}
 
 
 PRICE = Price(per_gpu_hour=4.25, currency="USD", source="a cloud page", date="2024-02-07")

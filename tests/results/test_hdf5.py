@@ -65,7 +65,7 @@ def test_text_ids_come_back_as_text(tmp_path):
 
     path = write(tmp_path / "a", small_run(names))
 
-    assert Reader(path).requests()["request_id"].tolist() == names
+    assert Reader(path).table("requests")["request_id"].tolist() == names
     with h5py.File(path) as file:
         assert [name.decode() for name in file["requests"][:]["request_id"]] == names
 
@@ -86,7 +86,7 @@ def test_labels_are_named(tmp_path):
     reader = Reader(write(tmp_path / "a", run))
 
     assert reader.labels() == {"slo_class": ["fast", "slow"]}
-    assert reader.requests()["slo_class"].tolist() == [0, 1, 0, -1, 1, 0]
+    assert reader.table("requests")["slo_class"].tolist() == [0, 1, 0, -1, 1, 0]
 
 
 def test_the_root_says_what_the_file_is(tmp_path):
@@ -112,9 +112,9 @@ def test_the_life_of_replicas_is_written_where_there_is_one(tmp_path):
     assert table.dtype.names == ("time_ns", "replica", "state", "cause")
     assert [states[str(code)] for code in table["state"]] == ["up", "up"]
     with pytest.raises(LookupError, match="all replicas were up"):
-        Reader(write(tmp_path / "b")).lifecycle()
+        Reader(write(tmp_path / "b")).table("lifecycle")
     with pytest.raises(LookupError, match="each request stayed at one replica"):
-        Reader(write(tmp_path / "c")).legs()
+        Reader(write(tmp_path / "c")).table("legs")
 
 
 def test_what_was_not_asked_for_is_absent_and_named(tmp_path):
@@ -123,7 +123,7 @@ def test_what_was_not_asked_for_is_absent_and_named(tmp_path):
     with h5py.File(path) as file:
         assert set(file) == {"replicas", "labels"}
     with pytest.raises(LookupError, match=r"\[output\] iterations was false"):
-        Reader(path).iterations()
+        Reader(path).table("iterations")
     with pytest.raises(LookupError, match=r"\[output\] token_times was false"):
         Reader(path).token_times()
 
@@ -142,7 +142,7 @@ def test_the_same_rows_give_the_same_bytes_however_they_come(tmp_path, num_itera
     other = write(tmp_path / "other", num_iterations=num_iterations, chunk_rows=7919, token_times=True)
 
     assert one.read_bytes() == other.read_bytes()
-    assert len(Reader(one).iterations()) == num_iterations
+    assert len(Reader(one).table("iterations")) == num_iterations
 
 
 def test_unused_bytes_of_a_record_do_not_reach_the_file(tmp_path):
@@ -152,7 +152,7 @@ def test_unused_bytes_of_a_record_do_not_reach_the_file(tmp_path):
         run = small_run()
         run.lifecycle = np.zeros(1, records.LIFECYCLE)
         run.lifecycle["spare"] = spare
-        with Writer(path, ATTRIBUTES, iterations=True) as writer:
+        with Writer(path, ATTRIBUTES, iterations=True, streams={}) as writer:
             writer.append("iterations", iterations_of(10))
             writer.finish(run, requests=True, token_times=None)
         bytes_written.append(path.read_bytes())
@@ -168,7 +168,7 @@ def test_an_empty_workload_is_written(tmp_path):
 
     reader = Reader(write(tmp_path / "a", run, num_iterations=0))
 
-    assert len(reader.requests()) == len(reader.iterations()) == 0
+    assert len(reader.table("requests")) == len(reader.table("iterations")) == 0
 
 
 FILL_THE_DISK = """

@@ -58,7 +58,7 @@ def test_a_table_without_causes_or_a_window_is_counted_whole():
 def test_latencies_that_nobody_wants_are_not_looked_at():
     rows = drawn(20)
     found = Requests(lambda: [{name: rows[name] for name in DTYPE.names if name != "enqueued_ns"}
-                              | {"enqueued_ns": rows["scheduled_ns"]}], {}, wanted=["ttft_ms"])
+                              | {"enqueued_ns": rows["scheduled_ns"]}], {}, keys=["ttft_ms"])
 
     assert found.samples.keys() == {"ttft_ms"}
 

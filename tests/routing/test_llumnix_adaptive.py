@@ -7,7 +7,7 @@ import pytest
 
 from routing.faces import context_of, router_of, tell, view_of, workload
 from simulator.domain import records
-from simulator.routing.llumnix.leg_counts import LegCounts
+from simulator.routing.llumnix.account import LegCounts
 from simulator.routing.llumnix.router import Llumnix, LlumnixParameters
 
 REQUESTS = workload([600] * 6)

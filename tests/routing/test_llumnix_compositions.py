@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from routing.faces import context_of, view_of, workload
-from simulator.routing.llumnix.names import FAILOVER_DOMAINS, FILTER_NAMES, INFER_TYPES, METRIC_NAMES, SELECTOR_NAMES
+from simulator.routing.llumnix.composition import (
+    FAILOVER_DOMAINS,
+    FILTER_NAMES,
+    INFER_TYPES,
+    METRIC_NAMES,
+    SELECTOR_NAMES,
+)
 from simulator.routing.llumnix.router import Llumnix, LlumnixParameters
 
 METRICS = [name for name in METRIC_NAMES if name not in ("num_requests_lite", "num_tokens")]    # in full mode

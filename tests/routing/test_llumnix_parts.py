@@ -11,14 +11,12 @@ from hypothesis import strategies as st
 import simulator
 from simulator.routing.llumnix.account import LocalAccount
 from simulator.routing.llumnix.candidates import CANDIDATE, Candidates
-from simulator.routing.llumnix.composition import FilterSpec, SelectorSpec
+from simulator.routing.llumnix.composition import FAILOVER_DOMAINS, INFER_TYPES, METRIC_NAMES, FilterSpec, SelectorSpec
 from simulator.routing.llumnix.filters import filtered
 from simulator.routing.llumnix.hashes import chunk_keys, xxh64
 from simulator.routing.llumnix.lite import LiteState
 from simulator.routing.llumnix.metrics import orders_before, value_of
-from simulator.routing.llumnix.names import FAILOVER_DOMAINS, INFER_TYPES, METRIC_NAMES
-from simulator.routing.llumnix.predictor import OnlinePredictor
-from simulator.routing.llumnix.profiles import ProfileTable
+from simulator.routing.llumnix.predictor import OnlinePredictor, ProfileTable
 from simulator.routing.llumnix.selectors import selected
 
 ROWS, REPLICAS = 6, 3

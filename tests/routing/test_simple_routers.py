@@ -136,7 +136,7 @@ def test_vllm_0_32_scores_by_requests_and_kv_usage(fields, scores):
 
 @pytest.mark.parametrize(("keys", "message"), [
     ({"client_index": 2, "client_count": 2}, "must be below client_count, 2; found 2"),
-    ({"client_index": 1, "client_count": 2, "vllm_version": "0.10"}, "client_index is of \"0.32\": 0.10 begins")])
+    ({"client_index": 1, "client_count": 2, "vllm_version": "0.10"}, "client_index is of \"0.32\" or \"0.33\": 0.10 begins")])
 def test_a_front_end_that_vllm_dp_cannot_be_is_refused(keys, message):
     with pytest.raises(ValueError, match=message):
         router_of("vllm_dp", view_of(), **keys)

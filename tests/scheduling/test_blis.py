@@ -258,7 +258,7 @@ def test_upstream_nobody_gives_up_in_the_last_iteration(upstream, status):
 def test_pipeline_stages_are_refused():
     file = Path(__file__).parents[2] / "configs" / "blis.toml"
 
-    with pytest.raises(InputErrors, match=r'pipeline_parallel: scheduler "blis" knows no stages: expected 1, found 2'):
+    with pytest.raises(InputErrors, match=r'pipeline_parallel: expected 1 with engine.scheduler = "blis", found 2'):
         load_experiment(file, {"topology.pipeline_parallel": 2})
 
 

@@ -4,7 +4,8 @@ import pytest
 
 import simulator
 from simulator import registry
-from simulator.assembly import assemble
+from simulator.assembly import assemble, pool, site
+from simulator.assembly.site import Site
 from simulator.config.load import load_experiment, resolved_toml
 from simulator.domain import records
 from simulator.domain.memory_reserve import reserve_of
@@ -12,8 +13,8 @@ from simulator.errors import InputErrors
 from simulator.kv.counting import CountingKV
 from simulator.results.memory import NO_SINK
 from simulator.scheduling.blis import Blis
+from simulator.scheduling.contract import MemoryNeeds, ReplicaContext, SchedulerFacts
 from simulator.scheduling.python_scheduler import PythonScheduler
-from simulator.scheduling.questions import MemoryNeeds, ReplicaContext, SchedulerFacts
 from simulator.scheduling.vllm import Vllm
 from support.small_models import DENSE, deploy
 
@@ -99,8 +100,8 @@ def test_a_scheduler_that_does_not_know_its_batches_needs_blocks_that_are_given(
     monkeypatch.setattr(registry, "load", lambda kind, *given: Mine if kind == "scheduler" else load(kind, *given))
 
     with pytest.raises(InputErrors, match=r"engine\.num_gpu_blocks: Mine does not say how many sequences and tokens"):
-        assemble.survey(load_experiment(write()))
-    assert assemble.survey(load_experiment(write(num_gpu_blocks=9))).num_gpu_blocks == 9
+        Site(load_experiment(write())).check()
+    assert Site(load_experiment(write(num_gpu_blocks=9))).check().num_gpu_blocks == 9
 
 
 def test_start_up_rules_of_vllm_are_those_of_vllm_alone(write):
@@ -139,10 +140,9 @@ def test_advice_of_vllm_is_given_by_vllm_alone(write):
 
 
 def test_models_and_memory_plans_are_made_once(write, monkeypatch):
-    made, plan = [], assemble.plan_within
-    monkeypatch.setattr(assemble, "plan_within", lambda *given: made.append("plan") or plan(*given))
-    monkeypatch.setattr(assemble, "latency_model", lambda *given, build=assemble.latency_model: (
-        made.append("latency") or build(*given)))
+    made, plan, model = [], site.plan_within, pool.latency_model
+    monkeypatch.setattr(site, "plan_within", lambda *given: made.append("plan") or plan(*given))
+    monkeypatch.setattr(pool, "latency_model", lambda *given: made.append("latency") or model(*given))
 
     experiment = load_experiment(write())
     assemble.build(assemble.prepare(experiment), NO_SINK).run()

@@ -178,7 +178,7 @@ def test_a_class_that_forms_no_batch_is_refused_at_load(tmp_path, monkeypatch):
 
 
 def test_pipeline_stages_are_refused(my_lab):
-    with pytest.raises(InputErrors, match='scheduler "my_lab:ShortestFirst" knows no stages: expected 1, found 2'):
+    with pytest.raises(InputErrors, match=r'expected 1 with engine\.scheduler = "my_lab:ShortestFirst", found 2'):
         simulator.run(my_lab("[topology]\npipeline_parallel = 2"))
 
 

@@ -185,10 +185,10 @@ def test_what_cannot_be_had_is_refused(tmp_path, changes, message):
 
 @pytest.mark.parametrize(("sections", "messages"), [
     ({"topology": {"pipeline_parallel": 2}},
-     ['topology.pipeline_parallel: scheduler "sglang" knows no stages: expected 1, found 2']),
+     ['topology.pipeline_parallel: expected 1 with engine.scheduler = "sglang", found 2: it supports no stages']),
     ({"kv_tiers": {"protocol": "lmcache"}},
-     ['kv_tiers.protocol: "lmcache" goes with scheduler "vllm", found "sglang": a tier needs a hash for each block; '
-      "its radix cache has pages along edges of a tree, without hashes"]),
+     ['kv_tiers.protocol: expected another with engine.scheduler = "sglang", found "lmcache": it goes with scheduler '
+      '"vllm": a tier needs a hash for each block; its radix cache has pages along edges of a tree, without hashes']),
     ({"workload.images": {"rule": "tokens_per_image", "tokens_per_image": 20,
                           "count": {"distribution": "constant", "value": 1}}},
      ['engine.scheduler: "sglang" knows no images: its tree of prefixes'])])

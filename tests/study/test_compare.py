@@ -12,6 +12,7 @@ import pytest
 
 import simulator
 from simulator import cli
+from simulator.assembly import requests
 from simulator.errors import InputErrors
 from simulator.study import compare, compare_command
 from simulator.study.compare import METRICS, Measured, table
@@ -324,7 +325,7 @@ def test_requests_are_read_once_and_served_unchanged_by_each_variant(write, monk
         reads.append(seed)
         return workload.load(section, seed, *others)
 
-    monkeypatch.setattr(compare.assemble, "load_workload", load)
+    monkeypatch.setattr(requests, "load", load)
     plan = compare.prepare(read_comparison(write(TWO)))
     untouched = plan.workload.requests.copy()
     dict(compare.measure(plan))
@@ -381,7 +382,7 @@ def test_a_variant_that_knows_output_lengths_is_the_experiment_by_itself(write, 
 
 def test_requests_are_read_once_for_each_way_to_foretell(write, monkeypatch):
     reads = []
-    monkeypatch.setattr(compare.assemble, "load_workload", lambda *given: reads.append(given) or workload.load(*given))
+    monkeypatch.setattr(requests, "load", lambda *given: reads.append(given) or workload.load(*given))
     compare.prepare(read_comparison(write(FORETOLD, SPREAD)))
 
     assert len(reads) == 3

@@ -3,6 +3,7 @@ import argparse
 
 import pytest
 
+from simulator.assembly.site import Site
 from simulator.errors import InputErrors
 from simulator.study import train_command
 from support.forest_profiles import write_profiles
@@ -33,7 +34,7 @@ output_tokens = {distribution = "constant", tokens = 8}
 @pytest.fixture(autouse=True)
 def small_model(monkeypatch):
     """Deploy a model with round numbers, in place of the one that the experiment names."""
-    monkeypatch.setattr(train_command.assemble, "deployment_of", lambda experiment: deploy())
+    monkeypatch.setattr(Site, "deployment", deploy())
 
 
 def options(folder, *arguments):

@@ -9,7 +9,8 @@ import numpy as np
 
 import simulator
 from simulator import registry
-from simulator.assembly import assemble
+from simulator.assembly.latency import latency_model
+from simulator.assembly.site import Site
 from simulator.config.experiment import Experiment
 from simulator.config.fields import NAME, alternatives, bare, element_of, is_struct, named_element_of, table_of
 from simulator.config.layers import Layers, Source
@@ -152,9 +153,9 @@ def outcome(data: dict, looks: str) -> bytes:
 
 def _outcome(experiment: Experiment, looks: str) -> bytes:
     if looks == "memory":
-        return repr([assemble.survey(pool).num_gpu_blocks for pool in experiment.all_pools()]).encode()
+        return repr([Site(pool).check().num_gpu_blocks for pool in experiment.all_pools()]).encode()
     if looks == "predict":
-        models = [assemble.latency_model(pool, assemble.survey(pool)) for pool in experiment.all_pools()]
+        models = [latency_model(Site(pool).check()) for pool in experiment.all_pools()]
         return repr([model.predict_iteration_ns(*batch) for model in models for batch in BATCHES]).encode()
     result = simulator.run(experiment)
     if looks == "summary":

@@ -32,7 +32,7 @@ FAILS = {"failures": [{"kind": "link", "which": 0, "at_s": 0.05, "duration_s": 3
 ROUTER = {
     "scheduling_policy": acts("load-balance", "flood", **SHOWS),
     "mode": acts("full", "lite", **SHOWS),
-    "infer_types[].infer_type": refuses("decode", NOT_YET, **composed(selector=NUMBER)),
+    "infer_types[].infer_type": refuses("decode", "without pools of role", **composed(selector=NUMBER)),
     "infer_types[].metrics": refuses(["predicted_ttft"], "ttft_profiling_data_path", **composed(selector=NUMBER)),
     "infer_types[].filters[].name": acts("metric", "schedulability", **composed(selector=NUMBER, filters=[
         {"metric": "num_requests", "threshold": 0.5}])),

@@ -3,9 +3,10 @@
 A case is a scenario `CASE.json` with its log `CASE.log.json[.gz]` beside it, in any folder below `vllm` or
 `vllm_more`; nothing depends on a name. `vllm_scope` says which cases need what the engine does not have.
 """
-import gzip
 import json
 import os
+import re
+import zlib
 from functools import cache
 from pathlib import Path
 
@@ -15,7 +16,9 @@ from support.vllm_scope import missing
 
 DEFAULT = Path(__file__).resolve().parents[2].parent / "shared" / "goldens"
 GOLDENS = Path(os.environ.get("SIM_GOLDENS", DEFAULT))
-FAMILIES = ("vllm", "vllm_more")
+FAMILIES = ("vllm", "vllm_more", "vllm_033")
+HEADER = re.compile(rb'"vllm(?:_version)?": *"(\d+\.\d+)')
+HEADER_BYTES = 4096         # of a log, packed or not; its version stands before its steps
 LARGE = 500         # requests of a case that takes seconds
 
 
@@ -57,13 +60,28 @@ def log_path(path):
 
 
 def read_scenario(path):
-    return json.loads(path.read_bytes())
+    """Return a scenario, with the version of vLLM that its log names among its options; without a name it is 0.32."""
+    description = json.loads(path.read_bytes())
+    if log_path(path):
+        description["options"] = {"vllm_version": version_of(log_path(path))} | description.get("options", {})
+    return description
+
+
+@cache
+def version_of(path):
+    """Return the version of vLLM that a log names."""
+    with open(path, "rb") as file:
+        head = file.read(HEADER_BYTES)
+    if path.suffix == ".gz":
+        head = zlib.decompressobj(wbits=31).decompress(head)
+    found = HEADER.search(head)
+    return found[1].decode() if found else "0.32"
 
 
 def read_log(path):
     """Return a log; its `summary` says whether it was cut, which the second family leaves to be seen."""
     raw = log_path(path).read_bytes()
-    log = json.loads(gzip.decompress(raw) if log_path(path).suffix == ".gz" else raw)
+    log = json.loads(zlib.decompress(raw, wbits=31) if log_path(path).suffix == ".gz" else raw)
     if "summary" in log and "cut" not in log["summary"]:
         longest = read_scenario(path).get("max_steps")
         log["summary"]["cut"] = longest is not None and len(log["steps"]) >= longest

@@ -12,6 +12,7 @@ from simulator.domain import records
 from simulator.domain.layer_groups import LayerGroup, LayerGroups
 from simulator.domain.protocols import HABITS
 from simulator.engine.build import build
+from simulator.engine.encoders.build import encoders_before
 from simulator.engine.hand_over.plan import HandOverPlan, Pair, Port
 from simulator.engine.operations.upkeep import Upkeep
 from simulator.engine.output.recorder import Recorder
@@ -67,12 +68,13 @@ class _Sink:
 
 
 def serve(workload, roles=("prefill", "decode"), *, parameters=None, latency=None, plan=None, cache=(), tier=None,
-          observer=None, scheduler=None, **given):
+          observer=None, scheduler=None, encode=None, **given):
     """Run a workload on a pool for each role; return its Outcome.
 
     roles : of each pool; or (role, replicas). plan : fields of HandOverPlan. cache : fields of Pool, of all.
     tier : makes the KV tier of a replica; or {role: one that does}. observer : sees every batch, with the `cluster`
-    that it is given. given : of ClusterPlan. scheduler : None: that of the parameters.
+    that it is given. given : of ClusterPlan. encode : EncodePlan; None: no encode pools. scheduler : None: that of the
+    parameters.
     """
     scheduler = scheduler or (scheduler_of(parameters) if parameters else Vllm)
     roles = [(role, 1) if isinstance(role, str) else role for role in roles]
@@ -87,6 +89,9 @@ def serve(workload, roles=("prefill", "decode"), *, parameters=None, latency=Non
              if one != "decode" and other != "prefill"}
     settings = HandOverPlan(**{"ports": (LINK,) * len(pools), "pairs": pairs, "prefill_front": FRONT,
                                "decode_front": FRONT} | (plan or {}))
+    if encode is not None:
+        given |= {"operations": (partial(encoders_before, encode), *given.get("operations", ())),
+                  "models_with_embeddings": frozenset(pool.model for pool in encode.pools), "keeps_journeys": True}
     sink, made = _Sink(), replace(workload, requests=workload.requests.copy())
     cluster = build(made, ClusterPlan(pools, FRONT, **{"hand_over": settings} | given),
                     Hooks(recorder=Recorder(sink, iterations=True, tokens=True), observer=observer))
@@ -128,7 +133,7 @@ def random_case(seed):
         plan["takes_whole_prompt"] = False
     plan |= random_protocol(rng, {"sglang", "simai"} if has_groups else ())
     if has_groups:
-        plan |= {"granularity": "prompt", "brings_token": False}
+        plan |= {"granularity": "prompt", "has_first_token": False}
     if plan["place"] != "asked":
         plan["decode_first"] = True
     if plan["order"] != "source":           # SGLang's rule asks for room that a small replica never has
@@ -161,7 +166,7 @@ def random_blis_case(seed):
     plan = {"contention": rng.choice(["fair", "none", "at_start"]), "base_ns": rng.choice([0, 0, 3 * MS]),
             "takes_whole_prompt": rng.random() < 0.3, "ports": (Port(rng.choice([2e5, 1e6, 1e8])),) * len(roles),
             "decode_first": True, "place": habits.place,
-            "brings_token": True, "resolution_ns": 1000}
+            "has_first_token": True, "resolution_ns": 1000}
     blocks = scenario.cache["num_gpu_blocks"] * rng.choice([1, 2, 8])
     return scenario.workload, {
         "roles": roles, "latency": latency, "plan": plan,
@@ -189,7 +194,7 @@ def random_vidur_case(seed):
     roles = rng.choice([("prefill", "decode"), (("prefill", 2), ("decode", 2)), ("prefill", ("decode", 3))] + (
         [] if name == "split_wise" else [("prefill", "both", "decode"), ("both", "prefill")]))
     plan = {"contention": "none", "takes_whole_prompt": True, "ports": (Port(rng.choice([1e6, 1e8])),) * len(roles),
-            "decode_first": True, "place": "afterwards", "brings_token": True, "sends_token": True,
+            "decode_first": True, "place": "afterwards", "has_first_token": True, "sends_token": True,
             "unawaited": rng.random() < 0.4}
     return workload, {
         "roles": roles, "latency": latency, "plan": plan, "scheduler": scheduler,
@@ -208,7 +213,7 @@ def random_sglang_case(seed):
     plan = {"contention": rng.choice(["fair", "none", "at_start", "fifo"]), "base_ns": rng.choice([0, 0, 3 * MS]),
             "handshake_ns": rng.choice([0, 0, 7 * MS]), "notice_ns": rng.choice([0, 0, MS]), "decode_first": True,
             "takes_whole_prompt": rng.random() < 0.3, "ports": (Port(rng.choice([2e5, 1e6, 1e8])),) * len(roles),
-            "order": habits.order, "place": habits.place, "pushes": habits.pushes, "brings_token": True,
+            "order": habits.order, "place": habits.place, "pushes": habits.pushes, "has_first_token": True,
             "granularity": rng.choice(habits.granularities), "reserved_tokens": rng.choice([0, 0, 8, 32])}
     cache = scenario.cache | {"host": scenario.host, "enable_prefix_caching": rng.random() < 0.6,
                               "num_gpu_blocks": scenario.cache["num_gpu_blocks"] * rng.choice([1, 1, 2, 8])}
@@ -225,7 +230,7 @@ def random_protocol(rng, without=()):
                                 if each.place != "reserved" and name not in without])]
     return {"order": habits.order, "place": habits.place, "pushes": habits.pushes, "sends_token": habits.sends_token,
             "granularity": rng.choice(habits.granularities),
-            "brings_token": rng.choice(habits.first_tokens) == "prefill",
+            "has_first_token": rng.choice(habits.first_tokens) == "prefill",
             "reserved_tokens": rng.choice([0, 8]) if habits.reserved_tokens >= 0 else -1,
             "unawaited": habits.place == "afterwards" and rng.random() < 0.5}
 

@@ -8,11 +8,16 @@ from simulator.core.draws import Draws
 from simulator.core.random_streams import RandomStreams
 from simulator.routing.llumnix.account import LocalAccount
 from simulator.routing.llumnix.candidates import Candidates
-from simulator.routing.llumnix.composition import FilterSpec, SelectorSpec, compose
+from simulator.routing.llumnix.composition import (
+    INFER_TYPES,
+    METRIC_NAMES,
+    FilterSpec,
+    SelectorSpec,
+    compose,
+    metric_code,
+)
 from simulator.routing.llumnix.dispatcher import Dispatcher
-from simulator.routing.llumnix.names import INFER_TYPES, METRIC_NAMES, metric_code
-from simulator.routing.llumnix.predictor import OnlinePredictor
-from simulator.routing.llumnix.profiles import ProfileTable
+from simulator.routing.llumnix.predictor import OnlinePredictor, ProfileTable
 from simulator.routing.llumnix.rescheduler import LlumnixReschedulerParameters
 from simulator.routing.llumnix.router import LlumnixParameters
 from support.goldens import GOLDENS

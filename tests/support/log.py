@@ -96,13 +96,15 @@ def first_difference(recorded, ours, is_cut=False):
     """Return a readable account of the first difference between a recorded log and `to_log` of ours, or None.
 
     A field that the recorder did not log (or logged as a count) is not compared (or compared by count). Zero-token
-    steps of async runs are left out of logs. A log that was cut says nothing about what comes after.
+    steps of async runs are left out of logs, but those in which requests leave whose grammar has failed. A log that was
+    cut says nothing about what comes after.
     """
     theirs = recorded["steps"]
     steps = ours["steps"]
     is_async = recorded["options"]["async_scheduling"]
     if is_async and not any("launch" in step for step in theirs):
-        steps = [step for step in steps if step["scheduled"]]
+        failed = {request["id"] for request in recorded["requests"] if request.get("finish_reason") == "error"}
+        steps = [step for step in steps if step["scheduled"] or failed.intersection(step.get("finished") or ())]
     for step in steps if any("launch" in step for step in theirs) else ():
         step["dur"] = step["end"] - step["start" if is_async else "t"]
     for number, step in enumerate(theirs):

@@ -136,7 +136,7 @@ def offloaded(description, rng):
 
 
 def _go_beyond_vllm(rng, description):
-    description["options"]["vllm_version"] = rng.choice(["0.10", "0.32", "0.32"])
+    description["options"]["vllm_version"] = rng.choice(["0.10", "0.32", "0.33"])
     if rng.random() < 0.5:
         description["options"]["scheduler_reserve_full_isl"] = None         # the default of the version
     if rng.random() < 0.5:

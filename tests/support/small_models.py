@@ -3,7 +3,10 @@ from msgspec.structs import replace
 
 from simulator.domain.deployment import Deployment
 from simulator.domain.hardware_spec import AcceleratorSpec, DenseFlops, NodeSpec
-from simulator.domain.layer_spec import GatedDeltaNet, LatentAttention, Mlp, Moe, MultiHeadAttention
+from simulator.domain.layers.gated_delta_net import GatedDeltaNet
+from simulator.domain.layers.latent import LatentAttention
+from simulator.domain.layers.multi_head import MultiHeadAttention
+from simulator.domain.layers.networks import Mlp, Moe
 from simulator.domain.memory_reserve import MemoryReserve
 from simulator.domain.model_spec import ModelSpec, SlidingAttention
 from simulator.domain.parallelism import Parallelism

@@ -14,7 +14,7 @@ def random_traffic(seed):
         "enable_chunked_prefill": rng.random() < 0.9, "long_prefill_token_threshold": rng.choice([0, 0, 40]),
         "scheduler_reserve_full_isl": rng.random() < 0.8, "watermark": rng.choice([0.0, 0.0, 0.05]),
         "async_scheduling": rng.random() < 0.25, "num_speculative_tokens": rng.choice([0, 0, 0, 2]),
-        "vllm_version": rng.choice(["0.10", "0.32", "0.32"]),
+        "vllm_version": rng.choice(["0.10", "0.32", "0.33"]),
     }
     gap = rng.choice([0.0, 0.005, 0.02, 0.3])
     deadlines = rng.random() < 0.3

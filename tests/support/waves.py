@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from simulator import debug
 from simulator.domain.data_parallel import LockStepRules
+from simulator.domain.vllm_versions import behaviour_of
 from simulator.engine.plan import ClusterPlan, GatewayPlan, Pool
 from simulator.latency.python_model import PythonLatencyModel
 from simulator.routing.python_router import PythonRouter
@@ -48,7 +49,8 @@ def run(description, *, fast_forward=True, details=True):
     ranks = {request["id"]: request["rank"] for request in description["requests"]}
     rules = LockStepRules(
         sync_interval=description["dp_sync_interval"], prefill_interval=description["prefill_schedule_interval"],
-        hop_ns=nanoseconds(description["hop"]))
+        hop_ns=nanoseconds(description["hop"]),
+        engines_start=behaviour_of(scenario.parameters.vllm_version).engines_start_waves)
     pool = Pool(Vllm, scenario.parameters, Prices(description), replicas=description["ranks"],
                 ranks=description["ranks"], lock_step=rules, **scenario.cache)
     front = GatewayPlan(ToGiven, tuple(ranks[name] for name in scenario.ids))
@@ -59,13 +61,13 @@ def run(description, *, fast_forward=True, details=True):
 
 def to_log(scenario, recording):
     """Return a recording of one engine's ranks in the words of the recorded logs; times are ns."""
-    (beat,) = recording.beats
+    (lock_step,) = recording.lock_steps
     places = {}
     for step in recording.steps:
         if step["scheduled"]:
             places.setdefault(step["replica"], []).append(step)
     num_ranks, steps = max(len(recording.replicas), 1), []
-    for number, step in enumerate(beat.log):
+    for number, step in enumerate(lock_step.log):
         ranks = ["dummy"] * num_ranks
         for rank in step["busy"]:
             ranks[rank] = _of_rank(places[rank].pop(0), scenario.ids)
@@ -75,7 +77,7 @@ def to_log(scenario, recording):
     requests = [{"id": scenario.ids[row], "first_scheduled": int(record["scheduled_ns"]),
                  "first_token": int(record["first_token_ns"]), "finish": int(record["completed_ns"]),
                  "n_out": int(record["output_tokens"])} for row, record in enumerate(recording.requests)]
-    return {"steps": steps, "requests": requests, "messages": [list(each) for each in beat.waves.log]}
+    return {"steps": steps, "requests": requests, "messages": [list(each) for each in lock_step.waves.log]}
 
 
 def _of_rank(step, ids):

@@ -7,10 +7,10 @@ from simulator.domain import records
 from simulator.domain.load import Load, Warmup
 from simulator.errors import InputErrors
 from simulator.workload.columns import Columns, Prompts
-from simulator.workload.cuts import begun
 from simulator.workload.formats.native_csv import NativeCsv
 from simulator.workload.private_prefixes import with_private_prefixes
 from simulator.workload.script import Script
+from simulator.workload.trims import begun
 from simulator.workload.warmup import with_copies
 from support.traces import play
 

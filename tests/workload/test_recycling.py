@@ -4,9 +4,9 @@ import pytest
 
 from simulator.core.random_streams import RandomStreams
 from simulator.errors import InputErrors
-from simulator.workload.cuts import begun
 from simulator.workload.formats.native_csv import NativeCsv
 from simulator.workload.recycling import repeated
+from simulator.workload.trims import begun
 from support.traces import play
 
 HEADER = "request_id,arrived_at,num_prefill_tokens,num_decode_tokens,play,wait_for,not_before_s,prompt\n"

@@ -23,10 +23,10 @@ def workload_of(group, str name, str kind, num_bytes) -> tuple:
     text, number of GPUs, whether the collective is in the column of weight gradients
     """
     size, stride = group
-    is_apart = stride > 1
-    is_expert = is_apart and name == "expert"
-    is_weight_gradient = is_apart and not is_expert
-    tensor, expert = (stride if is_apart else size), (size if is_expert else 1)
+    is_spread = stride > 1
+    is_expert = is_spread and name == "expert"
+    is_weight_gradient = is_spread and not is_expert
+    tensor, expert = (stride if is_spread else size), (size if is_expert else 1)
     collective = f"{NAMES[kind]}{'_EP' if is_expert else ''}\t{round(num_bytes)}"
     forward, weights = ("NONE\t0", collective) if is_weight_gradient else (collective, "NONE\t0")
     text = (

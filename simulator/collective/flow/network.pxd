@@ -2,10 +2,10 @@
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
-from simulator.collective.flow.heap cimport TimeHeap
 from simulator.collective.flow.plan cimport Plan
 from simulator.collective.flow.routes cimport Routes
 from simulator.collective.flow.fair_share cimport FairShare
+from simulator.core.index_heap cimport IndexHeap
 
 
 cdef struct Sending:            # a message that waits for its start, or is on its way
@@ -29,7 +29,7 @@ cdef packed struct MessageRow:  # of the record
 cdef class FlowNetwork:
     cdef readonly Routes routes
     cdef readonly FairShare share
-    cdef TimeHeap _starts, _ends
+    cdef IndexHeap _starts, _ends       # slots, by the bits of their times: doubles >= 0 are ordered as their bits
     cdef Sending* _sendings             # by slot
     cdef int32_t* _free                 # stack of free slots
     cdef int32_t _num_free, _room

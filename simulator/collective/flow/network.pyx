@@ -14,15 +14,16 @@ Congestion control, queues and loss are not simulated: rates are fair at every i
 """
 cimport cython
 from libc.math cimport INFINITY, ceil, floor
-from libc.stdint cimport int32_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint32_t
 from libc.stdlib cimport free
+from libc.string cimport memcpy
 
 import numpy as np
 
 from simulator.core.debug cimport SIM_DEBUG
 from simulator.core.errors cimport broken
+from simulator.core.index_heap cimport IndexHeap
 from simulator.core.memory cimport resize
-from simulator.collective.flow.heap cimport TimeHeap
 from simulator.collective.flow.plan cimport Edge, Lane, Plan
 from simulator.collective.flow.routes cimport MAX_HOPS, Message, Routes
 from simulator.collective.flow.fair_share cimport FairShare
@@ -32,6 +33,21 @@ RECORD = np.dtype([("lane", "i4"), ("step", "i4"), ("began_ns", "f8"), ("left_ns
 
 MAX_BYTES = 1e18
 cdef double INSTANT_NS = 1e-3       # events that are closer are one: they would be so but for rounding
+
+
+cdef inline double first_time(IndexHeap heap) noexcept nogil:
+    """Return the time of the first slot; infinity if there is none."""
+    cdef double time_ns = INFINITY
+    if heap.size > 0:
+        memcpy(&time_ns, &heap.at(0).key, sizeof(double))
+    return time_ns
+
+
+cdef inline void put_time(IndexHeap heap, int32_t slot, double time_ns) noexcept nogil:
+    """Add a slot, or move it to another time."""
+    cdef int64_t bits
+    memcpy(&bits, &time_ns, sizeof(double))
+    heap.put(slot, bits, 0)
 
 
 @cython.final
@@ -56,7 +72,7 @@ cdef class FlowNetwork:
         if topology.num_switches:
             self._max_hops = min(MAX_HOPS, 2 + self.routes.longest_hops)
         self.share = FairShare(self.routes.bytes_per_ns, self._max_hops)
-        self._starts, self._ends = TimeHeap(), TimeHeap()
+        self._starts, self._ends = IndexHeap(), IndexHeap()
         self._send_latency_ns, self._packet_bytes, self._header_bytes = send_latency_ns, packet_bytes, header_bytes
 
     def __dealloc__(self):
@@ -120,7 +136,7 @@ cdef class FlowNetwork:
         for i in range(plan.first.shape[0]):
             self._pend(plan.first[i], 0, self._send_latency_ns)
         while True:
-            now_ns = min(self._starts.next_time(), self._ends.next_time())
+            now_ns = min(first_time(self._starts), first_time(self._ends))
             if now_ns == INFINITY:
                 break
             self._advance(now_ns)
@@ -130,9 +146,9 @@ cdef class FlowNetwork:
 
     cdef int _advance(self, double now_ns) except -1 nogil:
         """Process all events of one instant."""
-        while self._ends.next_time() <= now_ns + INSTANT_NS:
+        while first_time(self._ends) <= now_ns + INSTANT_NS:
             self._finish(self._ends.pop(), now_ns)
-        while self._starts.next_time() <= now_ns + INSTANT_NS:
+        while first_time(self._starts) <= now_ns + INSTANT_NS:
             self._begin(self._starts.pop(), now_ns)
         return self._share_out(now_ns)
 
@@ -144,7 +160,7 @@ cdef class FlowNetwork:
         self._num_free -= 1
         slot = self._free[self._num_free]
         self._sendings[slot].lane, self._sendings[slot].step = lane, step
-        self._starts.put(slot, time_ns)
+        put_time(self._starts, slot, time_ns)
         return 0
 
     cdef int _begin(self, int32_t slot, double now_ns) except -1 nogil:
@@ -215,7 +231,7 @@ cdef class FlowNetwork:
             if rate != sending.rate:
                 sending.left_bytes = max(0.0, sending.left_bytes - sending.rate * (now_ns - sending.since_ns))
                 sending.since_ns, sending.rate = now_ns, rate
-                self._ends.put(slot, now_ns + sending.left_bytes / rate)
+                put_time(self._ends, slot, now_ns + sending.left_bytes / rate)
         self.share.num_affected = 0
         if self.checks or SIM_DEBUG:
             self.share.check()

@@ -77,7 +77,7 @@ cdef class Routes:
     cdef int _inside(self, Message message, int32_t* links) noexcept nogil:
         """Write the route over one NVSwitch, or the half of it that begins or ends there."""
         cdef int32_t i, num_common = 0, port
-        cdef uint32_t wanted
+        cdef uint32_t remaining
         cdef bint is_up = message.target >= self.num_gpus, is_down = message.source >= self.num_gpus
         cdef int32_t gpu = message.target if is_down else message.source
         cdef int32_t switch = message.source if is_down else message.target
@@ -93,15 +93,15 @@ cdef class Routes:
             num_common += self._shared(i, message.target) >= 0
         if num_common == 0:
             return 0
-        wanted = self._choice(message, gpu, num_common)
+        remaining = self._choice(message, gpu, num_common)
         for i in range(self._nv_offsets[gpu], self._nv_offsets[gpu + 1]):
             port = self._shared(i, message.target)
             if port >= 0:
-                if wanted == 0:
+                if remaining == 0:
                     links[0] = self._nv_ports[i]
                     links[1] = port ^ 1
                     return 2
-                wanted -= 1
+                remaining -= 1
         return 0
 
     cdef int _outside(self, Message message, int32_t* links) noexcept nogil:
@@ -132,7 +132,7 @@ cdef class Routes:
         """Return the source's link to a switch nearest to the edge, by hash among equals; -1 if none leads there."""
         cdef int32_t i, distance, shortest = -1, num_equal = 0
         cdef int32_t first = self._nic_offsets[message.source], end = self._nic_offsets[message.source + 1]
-        cdef uint32_t wanted
+        cdef uint32_t remaining
         for i in range(first, end):
             distance = self._distance[edge, self._ends[self._nic_ports[i]] - self.first_switch]
             if distance >= 0 and (shortest < 0 or distance < shortest):
@@ -141,12 +141,12 @@ cdef class Routes:
                 num_equal += 1
         if shortest < 0:
             return -1
-        wanted = self._choice(message, message.source, num_equal)
+        remaining = self._choice(message, message.source, num_equal)
         for i in range(first, end):
             if self._distance[edge, self._ends[self._nic_ports[i]] - self.first_switch] == shortest:
-                if wanted == 0:
+                if remaining == 0:
                     return self._nic_ports[i]
-                wanted -= 1
+                remaining -= 1
         return -1
 
     cdef int32_t _shared(self, int32_t port, int32_t target) noexcept nogil:

@@ -3,7 +3,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from simulator.config.words import show
-from simulator.domain.layer_spec import MOST
+from simulator.domain.layers.base import MOST
 
 REQUIRED = object()
 

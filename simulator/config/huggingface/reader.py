@@ -11,7 +11,7 @@ from simulator.config.huggingface.layers import shortest_pattern
 from simulator.config.huggingface.quantization import read_quantization
 from simulator.config.huggingface.vision import vision_parameters
 from simulator.config.words import show
-from simulator.domain.layer_spec import MAX_LAYERS
+from simulator.domain.layers.base import MAX_LAYERS
 from simulator.domain.model_spec import ModelSpec
 from simulator.errors import InputErrors, did_you_mean
 

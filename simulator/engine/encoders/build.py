@@ -1,19 +1,14 @@
 """Construction of the encode pools."""
-from collections.abc import Sequence
-
 from simulator.engine.encoders.operation import Encoders
 from simulator.engine.encoders.stage import EncodeStage
-from simulator.engine.gateway.gateway import Gateway
 
 
-def encoders_before(gateways: Sequence[Gateway], fleet, plan) -> list[Encoders]:
+def encoders_before(settings, fleet, gateways, plan) -> Encoders:
     """Return the operation that has items encoded before requests are routed.
 
-    [] without encode pools. gateways : one for each model, where requests arrive. plan : ClusterPlan.
+    settings : EncodePlan. gateways : of arrivals, one for each model, and further ones. plan : ClusterPlan.
     """
-    if plan.encode is None:
-        return []
-    encoders = Encoders(fleet, gateways, plan)
+    encoders = Encoders(settings, fleet, gateways[:plan.num_models], plan)
     for group in encoders.groups:
         group.gateway.hold_back(EncodeStage(encoders, group))
-    return [encoders]
+    return encoders

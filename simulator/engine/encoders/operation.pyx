@@ -36,15 +36,15 @@ cdef enum:
 cdef class Encoders(Operation):
     """The encode pools of a cluster.
 
-    fleet : the other replicas. gateways : one for each model, which admit requests.
-    plan : ClusterPlan, with an `encode`.
+    settings : EncodePlan. fleet : the other replicas. gateways : one for each model, which admit requests.
+    plan : ClusterPlan.
     """
 
-    def __init__(self, Fleet fleet, gateways, plan):
+    def __init__(self, settings, Fleet fleet, gateways, plan):
         cdef EncodeJob[::1] jobs
         cdef const int64_t[::1] begins
         cdef int64_t[::1] encoded = fleet.shared.encoded_tokens
-        settings, workload = plan.encode, fleet.shared.workload
+        workload = fleet.shared.workload
         items = workload.items or _no_items(len(workload))
         self.kinds = (ENCODE, ENCODERS)
         self._fleet, self._plan, self._requests = fleet, settings, fleet.requests
@@ -169,8 +169,9 @@ cdef class Encoders(Operation):
 
     def report(self, run):
         """Add the jobs encoded, and busy time and batches of each replica."""
-        run.encoding = Encoding(
-            self.table[self.table["queued_ns"] >= 0],
+        run.tables["encode_jobs"] = jobs = self.table[self.table["queued_ns"] >= 0]
+        run.records["encode"] = Encoding(
+            jobs,
             np.array([station.busy_ns for station in self.stations], np.int64),
             np.array([station.batches for station in self.stations], np.int64), self._plan.pools)
         largest = int(self.table["embeddings"].max(initial=0))

@@ -25,4 +25,5 @@ cdef enum EventKind:            # kind and priority in one: at equal times the l
     TIME_OUT = 21               # the client of a request gives up
     LEASE = 22                  # the KV lease of blocks that wait to be read expires
     SHIFT = 23                  # the load of a replica's experts may have changed
-    NUM_KINDS = 24
+    CALL = 24                   # an operation that is written in Python is called
+    NUM_KINDS = 25

@@ -3,7 +3,7 @@ from libc.stdint cimport int8_t, int32_t, int64_t
 cimport cython
 
 from simulator.core.event_queue cimport EventQueue
-from simulator.core.finish_heap cimport Finish
+from simulator.core.heap cimport Keyed
 from simulator.core.row_list cimport RowList
 from simulator.core.wake_heap cimport WakeHeap
 from simulator.domain.journey cimport Journey
@@ -22,7 +22,7 @@ cdef enum:
     TICK = -2                   # replica of a repeating event, which counts only while there is work
 
 
-cdef struct Seat:               # where the cluster finds a replica; 64 bytes
+cdef struct ReplicaEntry:       # where the cluster finds a replica; 64 bytes
     void* replica               # the Replica, borrowed: to be called without the GIL
     void* view                  # the LiveView that shows it, borrowed
     int32_t index               # the replica's number in that view
@@ -31,12 +31,12 @@ cdef struct Seat:               # where the cluster finds a replica; 64 bytes
     double queue_token_ns       # the same, per prompt token
     int64_t resolution_ns       # of its latency model; the delay is truncated to whole multiples, 0: rounded
     const Sequence* due         # the decoding sequence that completes first, when the replica was last up to date
-    const Finish* finish        # the finish heap with `due` on top
+    const Keyed* finish         # the finish heap with `due` on top
 
 
-cdef struct SecondSeat:         # of a replica in a further view: another gateway's, or that of the reports of its ranks
-    void* view                  # LiveView, borrowed; NULL: the replica has one seat
-    SecondSeat* next            # in a further view; NULL: there is none
+cdef struct FurtherEntry:       # of a replica in a further view: another gateway's, or that of the reports of its ranks
+    void* view                  # LiveView, borrowed; NULL: the replica is in one view
+    FurtherEntry* next          # in a further view; NULL: there is none
     int32_t index
     int32_t gateway             # in the first SecondSeat: gateway of requests that are no prefill legs
 
@@ -45,8 +45,8 @@ cdef struct SecondSeat:         # of a replica in a further view: another gatewa
 cdef class Fleet:
     cdef readonly list replicas
     cdef readonly int32_t num_replicas
-    cdef Seat* seats                    # [replica]
-    cdef SecondSeat* second_seats       # [replica]; NULL: all have one seat
+    cdef ReplicaEntry* entries          # [replica]
+    cdef FurtherEntry* further_entries  # [replica]; NULL: all are in one view
     cdef readonly Recorder recorder
     cdef readonly Departures departures
     cdef readonly EventQueue events
@@ -78,14 +78,14 @@ cdef class Fleet:
     cdef readonly object workload       # from which requests and demands are borrowed
     cdef readonly object shared         # build.Shared, owner of the objects shared by the cluster
     cdef int64_t _num_rows              # all of the workload
-    cdef list _views                    # LiveView, to which the seats point
+    cdef list _views                    # LiveView, to which the entries point
 
     # Return the gateway with this request, which is at a replica, in its account.
     cdef inline int32_t gateway_of(self, int32_t row) noexcept nogil:
         cdef int32_t index = self.requests[row].replica
-        if self.second_seats == NULL or self.second_seats[index].view == NULL or row >= self.num_clients:
-            return self.seats[index].gateway
-        return self.second_seats[index].gateway
+        if self.further_entries == NULL or self.further_entries[index].view == NULL or row >= self.num_clients:
+            return self.entries[index].gateway
+        return self.further_entries[index].gateway
 
     # Return whether nothing else happens at this instant, so that a step without delay may follow at once.
     cdef inline bint is_alone(self, int64_t now_ns) noexcept nogil:
@@ -122,7 +122,7 @@ cdef class Fleet:
 
     # A replica was changed from outside: note when it acts next, and that views must read it again.
     cdef void touched(self, int32_t index) noexcept nogil
-    cdef void _free_seats(self) noexcept
+    cdef void _free_entries(self) noexcept
 
     # Prefetch the cache lines of a replica that acts now, and of `next_index`, which acts soon.
     cdef void _warm(self, int32_t index, int32_t next_index) noexcept nogil

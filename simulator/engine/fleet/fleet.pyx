@@ -30,69 +30,69 @@ cdef enum:
 
 cdef inline int32_t due_row(Replica replica) noexcept nogil:
     """Return the row of the decoding request that completes first; 0 if none decodes."""
-    return replica.rank.due().row if replica.rank.finish.size > 0 else 0
+    return replica.rank.due().row if replica.rank.finish.size() > 0 else 0
 
 
 cdef inline int bring_up(Fleet fleet, int32_t index, int64_t until_ns, int64_t horizon_ns) except -1 nogil:
     """Let a replica take in the requests sent to it, and do all that is due before `until_ns`."""
     if fleet.lookaheads != NULL:
-        return bring(&fleet.lookaheads[index], <Replica>fleet.seats[index].replica, until_ns, horizon_ns)
-    return (<Replica>fleet.seats[index].replica).advance(until_ns, horizon_ns)
+        return bring(&fleet.lookaheads[index], <Replica>fleet.entries[index].replica, until_ns, horizon_ns)
+    return (<Replica>fleet.entries[index].replica).advance(until_ns, horizon_ns)
 
 
-cdef inline void note_further(const SecondSeat* seat) noexcept nogil:
+cdef inline void note_further(const FurtherEntry* entry) noexcept nogil:
     """Note in all further views of a replica that it has changed."""
-    while seat != NULL and seat.view != NULL:
-        (<LiveView>seat.view).note(seat.index)
-        seat = seat.next
+    while entry != NULL and entry.view != NULL:
+        (<LiveView>entry.view).note(entry.index)
+        entry = entry.next
 
 
 cdef inline void note_state(Fleet fleet, int32_t index, Replica replica, int64_t wake_ns) noexcept nogil:
     """Note when a replica acts next, and that it has changed."""
-    cdef Seat* seat = &fleet.seats[index]
-    seat.finish = replica.rank.finish.first()
-    seat.due = replica.rank.due()
+    cdef ReplicaEntry* entry = &fleet.entries[index]
+    entry.finish = replica.rank.finish.first()
+    entry.due = replica.rank.due()
     if fleet.lookaheads != NULL:
         fleet.wakes.set(index, next_departure_ns(&fleet.lookaheads[index], replica, replica.rank.scheduler))
     else:
         fleet.wakes.set(index, wake_ns)
-        (<LiveView>seat.view).note(seat.index)
-        if fleet.second_seats != NULL:
-            note_further(&fleet.second_seats[index])
+        (<LiveView>entry.view).note(entry.index)
+        if fleet.further_entries != NULL:
+            note_further(&fleet.further_entries[index])
 
 
 cdef inline bint is_between(Replica replica) noexcept nogil:
     """Return whether a replica has ended an iteration, and the next has not begun."""
-    return replica.has_ended if replica.beat is None else replica.beat.has_ended
+    return replica.has_ended if replica.lock_step is None else replica.lock_step.has_ended
 
 
 cdef void note_all(Fleet fleet, Replica replica) noexcept nogil:
     """Note that a replica and its lockstep siblings will go on before anything else happens."""
     cdef int32_t i
     for i in range(replica.first_sibling, replica.first_sibling + replica.num_siblings):
-        note_state(fleet, i, <Replica>fleet.seats[i].replica, NEVER_NS)
+        note_state(fleet, i, <Replica>fleet.entries[i].replica, NEVER_NS)
 
 
 cdef void note_siblings(Fleet fleet, Replica replica) noexcept nogil:
     """Call note_state for a replica and all that are in lock step with it."""
     cdef int32_t i
     for i in range(replica.first_sibling, replica.first_sibling + replica.num_siblings):
-        note_state(fleet, i, <Replica>fleet.seats[i].replica, (<Replica>fleet.seats[i].replica).wake_ns)
+        note_state(fleet, i, <Replica>fleet.entries[i].replica, (<Replica>fleet.entries[i].replica).wake_ns)
 
 
 cdef void note_touched(Fleet fleet, Replica replica) noexcept nogil:
     """Call note_state for a replica that was touched, and for lockstep siblings with a changed wake time."""
     cdef int32_t i
-    if replica.beat is None:
+    if replica.lock_step is None:
         note_state(fleet, replica.index, replica, replica.wake_ns)
         return
     for i in range(replica.first_sibling, replica.first_sibling + replica.num_siblings):
-        if i == replica.index or fleet.wakes.get(i) != (<Replica>fleet.seats[i].replica).wake_ns:
-            note_state(fleet, i, <Replica>fleet.seats[i].replica, (<Replica>fleet.seats[i].replica).wake_ns)
+        if i == replica.index or fleet.wakes.get(i) != (<Replica>fleet.entries[i].replica).wake_ns:
+            note_state(fleet, i, <Replica>fleet.entries[i].replica, (<Replica>fleet.entries[i].replica).wake_ns)
 
 
 cdef inline void note(Fleet fleet, int32_t index, Replica replica) noexcept nogil:
-    if replica.beat is not None:
+    if replica.lock_step is not None:
         note_siblings(fleet, replica)
     else:
         note_state(fleet, index, replica, replica.wake_ns)
@@ -118,8 +118,8 @@ cdef int let_all_through(Fleet fleet, FrontEnd front, int32_t index, int64_t now
     cdef int64_t i, taken = 0
     cdef int32_t row
     for i in range(front.heap.size):
-        row = <int32_t>(front.heap.entries[i].row & ROW_BITS)
-        if front.heap.entries[i].row >> 32 == fleet._visits[row] and fleet.requests[row].replica == index:
+        row = <int32_t>(front.heap.entries[i].number & ROW_BITS)
+        if front.heap.entries[i].number >> 32 == fleet._visits[row] and fleet.requests[row].replica == index:
             fleet._visits[row] += 1             # the heap entry of its last visit is void now
             fleet.enqueue(row, now_ns)
             taken += 1
@@ -143,22 +143,22 @@ cdef class Fleet:
         cdef const Demand[::1] demands = workload.demands
         cdef Journey[::1] journeys
         cdef Replica replica
-        cdef Seat* seat
+        cdef ReplicaEntry* entry
         self.replicas = list(replicas)
         self.num_replicas = len(self.replicas)
         self.workload, self.shared, self._views, self.front_ends = workload, shared, [], []
         self._num_rows, self.num_clients = len(requests), len(requests) - workload.num_prefill_legs
-        self.seats = <Seat*>calloc(self.num_replicas, sizeof(Seat))
+        self.entries = <ReplicaEntry*>calloc(self.num_replicas, sizeof(ReplicaEntry))
         self.shifts_ns = <int64_t*>calloc(self.num_replicas, sizeof(int64_t))
-        if self.seats == NULL or self.shifts_ns == NULL:
+        if self.entries == NULL or self.shifts_ns == NULL:
             raise MemoryError()
         for replica, host in zip(self.replicas, hosts, strict=True):
-            seat = &self.seats[replica.index]
-            seat.replica = <void*>replica
+            entry = &self.entries[replica.index]
+            entry.replica = <void*>replica
             self.shifts_ns[replica.index] = host.shift_ns
-            seat.queue_base_ns = host.queue_base_us * 1e3
-            seat.queue_token_ns = host.queue_per_prompt_token_us * 1e3
-            seat.resolution_ns = replica.latency.resolution_ns()
+            entry.queue_base_ns = host.queue_base_us * 1e3
+            entry.queue_token_ns = host.queue_per_prompt_token_us * 1e3
+            entry.resolution_ns = replica.latency.resolution_ns()
         self.recorder = shared.recorder
         self.departures = shared.departures
         self.gate = shared.gate
@@ -175,8 +175,8 @@ cdef class Fleet:
             self.journeys = &journeys[0]
 
     def __dealloc__(self):
-        free(self.seats)
-        self._free_seats()
+        free(self.entries)
+        self._free_entries()
         free(self.shifts_ns)
         free(self._front_of)
         free(self._visits)
@@ -221,43 +221,43 @@ cdef class Fleet:
         """Let requests arrive between the end of an iteration and the beginning of the next."""
         self._in_halves = True
 
-    def seat(self, LiveView view, int32_t gateway):
+    def add_view(self, LiveView view, int32_t gateway):
         """Set the places in a view of the replicas that it shows."""
         cdef int32_t i, index
         self._views.append(view)
         for i in range(view.num_replicas):
             index = view.accounts[i].replica
-            if self.seats[index].view != NULL:
-                self._seat_again(index, view, i, gateway)
+            if self.entries[index].view != NULL:
+                self._add_further_view(index, view, i, gateway)
                 continue
-            self.seats[index].view = <void*>view
-            self.seats[index].index = i
-            self.seats[index].gateway = gateway
+            self.entries[index].view = <void*>view
+            self.entries[index].index = i
+            self.entries[index].gateway = gateway
 
-    def _seat_again(self, int32_t index, LiveView view, int32_t i, int32_t gateway):
-        cdef SecondSeat* seat
-        if self.second_seats == NULL:
-            self.second_seats = <SecondSeat*>calloc(self.num_replicas, sizeof(SecondSeat))
-            if self.second_seats == NULL:
+    def _add_further_view(self, int32_t index, LiveView view, int32_t i, int32_t gateway):
+        cdef FurtherEntry* entry
+        if self.further_entries == NULL:
+            self.further_entries = <FurtherEntry*>calloc(self.num_replicas, sizeof(FurtherEntry))
+            if self.further_entries == NULL:
                 raise MemoryError()
-        seat = &self.second_seats[index]
-        seat.gateway = gateway
-        if seat.view != NULL:
-            seat = <SecondSeat*>calloc(1, sizeof(SecondSeat))
-            if seat == NULL:
+        entry = &self.further_entries[index]
+        entry.gateway = gateway
+        if entry.view != NULL:
+            entry = <FurtherEntry*>calloc(1, sizeof(FurtherEntry))
+            if entry == NULL:
                 raise MemoryError()
-            seat.next, self.second_seats[index].next = self.second_seats[index].next, seat
-        seat.view, seat.index = <void*>view, i
+            entry.next, self.further_entries[index].next = self.further_entries[index].next, entry
+        entry.view, entry.index = <void*>view, i
 
-    cdef void _free_seats(self) noexcept:
-        cdef SecondSeat* seat
+    cdef void _free_entries(self) noexcept:
+        cdef FurtherEntry* entry
         cdef int32_t index
-        for index in range(self.num_replicas if self.second_seats != NULL else 0):
-            while self.second_seats[index].next != NULL:
-                seat = self.second_seats[index].next
-                self.second_seats[index].next = seat.next
-                free(seat)
-        free(self.second_seats)
+        for index in range(self.num_replicas if self.further_entries != NULL else 0):
+            while self.further_entries[index].next != NULL:
+                entry = self.further_entries[index].next
+                self.further_entries[index].next = entry.next
+                free(entry)
+        free(self.further_entries)
 
     cdef bint is_quiet(self) noexcept nogil:
         return (self.next_arrival_ns == NEVER_NS and self.events.size == self.num_ticks
@@ -283,11 +283,11 @@ cdef class Fleet:
         return self._delay(row, index, now_ns)
 
     cdef int _delay(self, int32_t row, int32_t index, int64_t now_ns) except -1 nogil:
-        cdef const Seat* seat = &self.seats[index]
-        cdef double exact_ns = seat.queue_base_ns + seat.queue_token_ns * self.requests[row].prompt_tokens
+        cdef const ReplicaEntry* entry = &self.entries[index]
+        cdef double exact_ns = entry.queue_base_ns + entry.queue_token_ns * self.requests[row].prompt_tokens
         cdef int64_t delay_ns = round_half_up(exact_ns)
-        if seat.resolution_ns > 0:
-            delay_ns = <int64_t>(exact_ns / seat.resolution_ns) * seat.resolution_ns
+        if entry.resolution_ns > 0:
+            delay_ns = <int64_t>(exact_ns / entry.resolution_ns) * entry.resolution_ns
         if delay_ns > 0:
             return self.events.push(now_ns + delay_ns, ENQUEUE, ENQUEUE, index, row)
         return self.enqueue(row, now_ns)
@@ -314,8 +314,8 @@ cdef class Fleet:
                 if departs_ns < self.wakes.get(index):
                     self.wakes.set(index, departs_ns)
                 return 0
-            bring(&self.lookaheads[index], <Replica>self.seats[index].replica, now_ns, now_ns)
-        take_in(<Replica>self.seats[index].replica, row, now_ns, order)
+            bring(&self.lookaheads[index], <Replica>self.entries[index].replica, now_ns, now_ns)
+        take_in(<Replica>self.entries[index].replica, row, now_ns, order)
         self.touched(index)
         return 0
 
@@ -352,26 +352,26 @@ cdef class Fleet:
         bring_up(self, index, now_ns + 1, now_ns + 1)
         self.touched(index)
         if self.num_clients < self._num_rows and self.departures.any():     # it may be a departure with a second leg
-            return self.events.push(now_ns, kind, kind, self.seats[index].gateway, row)
-        (<Replica>self.seats[index].replica).withdraw(row, status, now_ns)
+            return self.events.push(now_ns, kind, kind, self.entries[index].gateway, row)
+        (<Replica>self.entries[index].replica).withdraw(row, status, now_ns)
         self.touched(index)
         return 0
 
     cdef void touched(self, int32_t index) noexcept nogil:
         if self.coupled:
-            note_touched(self, <Replica>self.seats[index].replica)
+            note_touched(self, <Replica>self.entries[index].replica)
 
     cdef void _warm(self, int32_t index, int32_t next_index) noexcept nogil:
-        cdef const Seat* seat = &self.seats[next_index]
+        cdef const ReplicaEntry* entry = &self.entries[next_index]
         cdef const Lookahead* lookahead
         cdef int32_t i
-        prefetch(seat.due)
-        prefetch_lines(seat.finish, FINISH_LINES)
+        prefetch(entry.due)
+        prefetch_lines(entry.finish, FINISH_LINES)
         if self.lookaheads != NULL:
             lookahead = &self.lookaheads[next_index]
             for i in range(lookahead.num_posted):
                 prefetch(&self.requests[lookahead.posted[i].row])
-        prefetch(&self.requests[due_row(<Replica>self.seats[index].replica)])
+        prefetch(&self.requests[due_row(<Replica>self.entries[index].replica)])
 
     cdef int64_t catch_up(self, int64_t until_ns, int64_t most_steps) except -1 nogil:
         cdef int32_t index
@@ -384,8 +384,8 @@ cdef class Fleet:
                 self._warm(index, self.wakes.second_index())
             bring_up(self, index, now_ns + 1, NEVER_NS)        # no horizon: an arrival cuts a run that is too long
             self.departures.note_turn(index, now_ns)
-            note(self, index, <Replica>self.seats[index].replica)
-            prefetch(self.seats[self.wakes.top_index()].due)
+            note(self, index, <Replica>self.entries[index].replica)
+            prefetch(self.entries[self.wakes.top_index()].due)
             if self.departures.any():
                 return now_ns
             now_ns = self.wakes.top_time()
@@ -412,12 +412,12 @@ cdef class Fleet:
         cdef int32_t index
         while self.wakes.top_time() == self._between_ns:
             index = self.wakes.top_index()
-            if is_between(<Replica>self.seats[index].replica):
+            if is_between(<Replica>self.entries[index].replica):
                 self.wakes.set(index, NEVER_NS)
                 continue
-            (<Replica>self.seats[index].replica).end_due()
-            self._add_between((<Replica>self.seats[index].replica).first_sibling)
-            note_all(self, <Replica>self.seats[index].replica)
+            (<Replica>self.entries[index].replica).end_due()
+            self._add_between((<Replica>self.entries[index].replica).first_sibling)
+            note_all(self, <Replica>self.entries[index].replica)
         return 0
 
     cdef int _add_between(self, int32_t index) except -1 nogil:
@@ -437,10 +437,10 @@ cdef class Fleet:
         while i < self._between.size and not self.departures.any():
             index = self._between.rows[i]
             i += 1
-            if is_between(<Replica>self.seats[index].replica):
-                (<Replica>self.seats[index].replica).advance(self._between_ns + 1, NEVER_NS)
+            if is_between(<Replica>self.entries[index].replica):
+                (<Replica>self.entries[index].replica).advance(self._between_ns + 1, NEVER_NS)
                 self.departures.note_turn(index, self._between_ns)
-                note(self, index, <Replica>self.seats[index].replica)
+                note(self, index, <Replica>self.entries[index].replica)
         self._between.size -= i
         memmove(self._between.rows, self._between.rows + i, self._between.size * sizeof(int32_t))
         return i

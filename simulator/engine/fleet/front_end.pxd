@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t, int64_t
 cimport cython
 
 from simulator.core.event_queue cimport EventQueue
-from simulator.core.row_heap cimport RowHeap
+from simulator.core.heap cimport RowHeap
 
 
 @cython.final

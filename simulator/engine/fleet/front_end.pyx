@@ -12,7 +12,7 @@ cimport cython
 
 from simulator.core.clock cimport NEVER_NS
 from simulator.core.event_queue cimport EventQueue
-from simulator.core.row_heap cimport pop_row, push_row
+from simulator.core.heap cimport pop_row, push_row
 from simulator.engine.fleet.events cimport FRONT_END
 
 cdef double STEPS = 16.0            # of service in a nanosecond
@@ -56,15 +56,15 @@ cdef class FrontEnd:
         if now_ns != self._due_ns:
             return False
         self._advance(now_ns)
-        self._service = max(self._service, <double>self.heap.entries[0].time_ns)
+        self._service = max(self._service, <double>self.heap.entries[0].key)
         self._due_ns = NEVER_NS
         return True
 
     cdef int64_t next_done(self) noexcept nogil:
         """Remove and return a finished request's entry; -1: no other is done."""
-        if self.heap.size == 0 or <double>self.heap.entries[0].time_ns > self._service:
+        if self.heap.size == 0 or <double>self.heap.entries[0].key > self._service:
             return -1
-        return pop_row(&self.heap).row
+        return pop_row(&self.heap).number
 
     cdef void clear(self) noexcept nogil:
         self.heap.size, self._due_ns = 0, NEVER_NS
@@ -74,7 +74,7 @@ cdef class FrontEnd:
         cdef double left
         cdef int64_t due_ns = NEVER_NS
         if self.heap.size > 0:
-            left = (<double>self.heap.entries[0].time_ns - self._service) / STEPS
+            left = (<double>self.heap.entries[0].key - self._service) / STEPS
             if self.heap.size > self._num_servers:
                 left = left * <double>self.heap.size / self._num_servers
             if left < <double>(NEVER_NS - now_ns) / 2:

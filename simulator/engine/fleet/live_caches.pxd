@@ -17,6 +17,7 @@ from simulator.kv.content cimport Content
 cdef struct CacheGroup:         # replicas whose KV blocks have the same size, and the same hashes
     int32_t block_size          # tokens
     int32_t hash_tokens         # tokens per link of the chain of hashes: a divisor of block_size
+    int32_t hashes_ahead        # tokens behind a block that its hash covers
     int32_t scale               # number of LiveCaches.block_size units in a block
     void* holders               # HolderSets, borrowed: of the blocks in their prefix caches, as seen last
     int32_t* matched            # [replica] leading blocks in its cache; 0 for replicas of other groups

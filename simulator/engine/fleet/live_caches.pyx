@@ -63,16 +63,16 @@ cdef class LiveCaches:
             self._replicas[i], self._indexes[i] = <void*>replica, replica.index
             self._log[i] = <void*>self._logs[i] if self._logs[i] is not None else NULL
         kvs = [replica.scheduler.kv for replica in replicas]
-        self._group([(kv.block_size, getattr(kv, "hash_tokens", kv.block_size)) for kv in kvs])
+        self._group([(kv.block_size, getattr(kv, "hash_tokens", kv.block_size), kv.hashes_ahead) for kv in kvs])
 
     def _group(self, sizes):
         """Give replicas with equal blocks one index of what they hold: blocks of other sizes have other hashes.
 
-        sizes : (tokens of a block, tokens over which hashes are chained) of each.
+        sizes : (tokens of a block, tokens over which hashes are chained, tokens behind them that they cover) of each.
         """
         cdef int32_t i
         groups = list(dict.fromkeys(sizes))
-        self.block_size = gcd(*[block_size for block_size, _ in groups])
+        self.block_size = gcd(*[block_size for block_size, _, _ in groups])
         self._holder_list = [HolderSets(self.num_replicas) for _ in groups]
         self._group_of = <int32_t*>calloc(self.num_replicas, sizeof(int32_t))
         self._groups = <CacheGroup*>calloc(len(groups), sizeof(CacheGroup))
@@ -84,7 +84,7 @@ cdef class LiveCaches:
         for i in range(self.num_replicas):
             self._group_of[i] = groups.index(sizes[i])
         for i in range(self._num_groups):
-            self._groups[i].block_size, self._groups[i].hash_tokens = groups[i]
+            self._groups[i].block_size, self._groups[i].hash_tokens, self._groups[i].hashes_ahead = groups[i]
             self._groups[i].scale = self._groups[i].block_size // self.block_size
             self._groups[i].holders = <void*>self._holder_list[i]
             self._groups[i].matched = <int32_t*>calloc(self.num_replicas, sizeof(int32_t))
@@ -175,13 +175,13 @@ cdef class LiveCaches:
                            replica)
 
     cdef int _match(self, int32_t row, const CacheGroup* group) except -1 nogil:
-        cdef int32_t num_blocks = min(
-            self._requests[row].prompt_tokens, self._content.public_tokens(row)) // group.block_size
+        cdef int32_t num_blocks = max(min(self._requests[row].prompt_tokens, self._content.public_tokens(row))
+                                      - group.hashes_ahead, 0) // group.block_size
         cdef int32_t pieces = group.block_size // group.hash_tokens, i
         if num_blocks * pieces > self._room:
             resize(&self._hashes, 2 * num_blocks * pieces * sizeof(uint64_t))
             self._room = 2 * num_blocks * pieces
-        read_hashes(self._content, row, group.hash_tokens, num_blocks * pieces, self._hashes)
+        read_hashes(self._content, row, group.hash_tokens, num_blocks * pieces, self._hashes, group.hashes_ahead)
         for i in range(num_blocks if pieces > 1 else 0):
             self._hashes[i] = self._hashes[(i + 1) * pieces - 1]
         (<HolderSets>group.holders).match(self._hashes, num_blocks, group.matched)

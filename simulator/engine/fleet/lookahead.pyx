@@ -16,7 +16,7 @@ cdef enum:
 
 
 cdef bint can_lag(Replica replica) noexcept nogil:
-    return (replica.beat is None and replica.latency.is_monotone and not replica.latency.has_account()
+    return (replica.lock_step is None and replica.latency.is_monotone and not replica.latency.has_account()
             and foresees_departures(replica.rank.scheduler))
 
 

@@ -129,7 +129,7 @@ cdef class Gateway:
         self._foretells = bool((fleet.workload.demands["expected_tokens"] >= 0).any())
         self._is_direct = (self.admission is None and self.queue is None and self._admission_ns == 0
                            and self.routing_ns == 0 and fleet.journeys == NULL)
-        fleet.seat(view, index)
+        fleet.add_view(view, index)
         self.shift_ns = NEVER_NS
         for i in range(view.num_replicas):
             self._places[view.accounts[<int32_t>i].replica] = <int32_t>i

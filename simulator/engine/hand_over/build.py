@@ -47,11 +47,11 @@ def new_transfers(num_requests: int) -> np.ndarray:
     return table
 
 
-def hand_over_between(fleet, gateways: Sequence[Gateway], plan, seats: Sequence,
+def hand_over_between(fleet, gateways: Sequence[Gateway], plan, entries: Sequence,
                       gateway: Callable) -> tuple[list[Gateway], HandOver]:
     """Return all gateways, and the operation for KV transfer.
 
-    gateways : one for each model, of the prefill replicas. plan : ClusterPlan. seats : of build.PoolSeat.
+    gateways : one for each model, of the prefill replicas. plan : ClusterPlan. entries : of build.PoolEntry.
     gateway : makes another one, called with index, model, the GatewayPlan as `front`, and a `router` in place of that
         plan's; None: that one.
     """
@@ -63,7 +63,7 @@ def hand_over_between(fleet, gateways: Sequence[Gateway], plan, seats: Sequence,
             seconds[model] = gateway(len(gateways) + len(seconds), model, front=settings.decode_front,
                                      router=first.router.for_decodes() if settings.either_leg else None)
     every = [*gateways, *seconds.values()]
-    operation = HandOver(fleet, every, plan, Network(seats, settings))
+    operation = HandOver(fleet, every, plan, Network(entries, settings))
     for first, model in zip(gateways, models, strict=True):
         if model in seconds:
             second = seconds[model]

@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
-from simulator.core.slot_heap cimport SlotHeap
+from simulator.core.index_heap cimport IndexHeap
 
 
 cdef enum:
@@ -11,7 +11,7 @@ cdef enum:
 
 cdef struct Lease:              # on the blocks of a prefill leg
     int64_t until_ns            # expiry, unless renewed
-    int64_t beats_since_ns      # renewals began then; -1: not renewed
+    int64_t heartbeats_since_ns  # renewals began then; -1: not renewed
     int32_t row                 # request with KV in the blocks; -1: it will not be read any more
     int32_t source              # replica with the blocks
     int32_t slot                # of the blocks, in that replica
@@ -27,9 +27,9 @@ cdef class Leases:
     cdef int32_t _num_free
     cdef readonly int32_t room          # number of entries
     cdef int64_t _order                 # of the lease that begins next
-    cdef SlotHeap _due                  # leases that are not renewed
+    cdef IndexHeap _due                  # leases that are not renewed
     cdef int32_t* _held                 # [replica] leases on its blocks
-    cdef int64_t _lease_ns, _beat_ns, _extension_ns
+    cdef int64_t _lease_ns, _heartbeat_ns, _extension_ns
 
     # Return when the first lease runs out; NEVER_NS: none does.
     cdef inline int64_t next_ns(self) noexcept nogil:

@@ -13,7 +13,7 @@ cimport cython
 
 from simulator.core.errors cimport broken
 from simulator.core.memory cimport resize
-from simulator.core.slot_heap cimport SlotHeap
+from simulator.core.index_heap cimport IndexHeap
 
 
 @cython.final
@@ -24,11 +24,11 @@ cdef class Leases:
         no heartbeats. extension_ns : least remaining time after each heartbeat.
     """
 
-    def __init__(self, int32_t num_replicas, int64_t lease_ns, int64_t beat_ns, int64_t extension_ns):
-        if 0 < beat_ns >= extension_ns > 0 or (beat_ns > 0 and extension_ns == 0):
-            raise ValueError(f"a lease would run out between two heartbeats, {extension_ns} ns and {beat_ns} ns")
-        self._lease_ns, self._beat_ns, self._extension_ns = lease_ns, beat_ns, extension_ns
-        self._due = SlotHeap()
+    def __init__(self, int32_t num_replicas, int64_t lease_ns, int64_t heartbeat_ns, int64_t extension_ns):
+        if 0 < heartbeat_ns >= extension_ns > 0 or (heartbeat_ns > 0 and extension_ns == 0):
+            raise ValueError(f"a lease would run out between two heartbeats, {extension_ns} ns and {heartbeat_ns} ns")
+        self._lease_ns, self._heartbeat_ns, self._extension_ns = lease_ns, heartbeat_ns, extension_ns
+        self._due = IndexHeap()
         self._held = <int32_t*>calloc(num_replicas, sizeof(int32_t))
         if self._held == NULL:
             raise MemoryError()
@@ -47,7 +47,7 @@ cdef class Leases:
         index = self._free[self._num_free]
         it = &self._leases[index]
         it.row, it.source, it.slot, it.reader, it.carrier = row, source, slot, -1, -1
-        it.until_ns, it.beats_since_ns, it.has_expired = now_ns + self._lease_ns, -1, False
+        it.until_ns, it.heartbeats_since_ns, it.has_expired = now_ns + self._lease_ns, -1, False
         self._held[source] += 1
         self._due.put(index, it.until_ns, self._order)
         self._order += 1
@@ -55,16 +55,16 @@ cdef class Leases:
 
     cdef void renew(self, int32_t index, int64_t now_ns) noexcept nogil:
         cdef Lease* it = &self._leases[index]
-        if self._beat_ns > 0 and not it.has_expired and it.beats_since_ns < 0:
-            it.beats_since_ns = now_ns
+        if self._heartbeat_ns > 0 and not it.has_expired and it.heartbeats_since_ns < 0:
+            it.heartbeats_since_ns = now_ns
             self._due.remove(index)
 
     cdef void fall_silent(self, int32_t index, int64_t now_ns) noexcept nogil:
         cdef Lease* it = &self._leases[index]
         cdef int64_t last_ns
-        if it.beats_since_ns >= 0:
-            last_ns = now_ns - (now_ns - it.beats_since_ns) % self._beat_ns
-            it.until_ns, it.beats_since_ns = max(it.until_ns, last_ns + self._extension_ns), -1
+        if it.heartbeats_since_ns >= 0:
+            last_ns = now_ns - (now_ns - it.heartbeats_since_ns) % self._heartbeat_ns
+            it.until_ns, it.heartbeats_since_ns = max(it.until_ns, last_ns + self._extension_ns), -1
             self._due.put(index, it.until_ns, self._order)
             self._order += 1
 
@@ -107,7 +107,7 @@ cdef class Leases:
     def on(self):
         """Return (row, source, reader, until_ns) of leases that have not run out; until_ns is None while renewed."""
         return [(self._leases[i].row, self._leases[i].source, self._leases[i].reader,
-                 None if self._leases[i].beats_since_ns >= 0 else self._leases[i].until_ns)
+                 None if self._leases[i].heartbeats_since_ns >= 0 else self._leases[i].until_ns)
                 for i in range(self.room) if self.is_on(i) and not self._leases[i].has_expired]
 
     def check(self):

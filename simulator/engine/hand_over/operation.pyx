@@ -682,12 +682,6 @@ cdef class HandOver(Operation):
                                "local": int(table["is_local"].sum())} | self.transport.crowding()
         if run.journeys is not None:
             run.journeys = merged_journeys(run.journeys, len(table))
-        if run.tier_use is not None:
-            run.tier_use, of_legs = run.tier_use[:len(table)], run.tier_use[len(table):]
-            for name in run.tier_use.dtype.names:
-                run.tier_use[name] += of_legs[name]
-        if run.encoded_tokens is not None:
-            run.encoded_tokens = run.encoded_tokens[:len(table)] + run.encoded_tokens[len(table):]
         run.executions = merged(run.executions, len(table))
         run.legs["request"] %= max(len(table), 1)
 

@@ -75,7 +75,7 @@ class HandOverPlan(msgspec.Struct, frozen=True):
     order : the replica that gets a request first, one of ORDERS.
     place : allocation of room at the decode replica, one of PLACES.
     granularity : unit of transfer, one of GRANULARITIES.
-    brings_token : the prefill replica's token is sent along, and the decode replica continues after it.
+    has_first_token : the prefill replica's token is sent along, and the decode replica continues after it.
     sends_token : that token is moved like a token of the prompt.
     pushes : the prefill replica sends the bytes, after the decode replica's notice of the destination.
     unawaited : a request enters the queue of its decode replica when its prompt is done, and the replica wakes for it
@@ -109,7 +109,7 @@ class HandOverPlan(msgspec.Struct, frozen=True):
     order: str = "source"
     place: str = "asked"
     granularity: str = "prompt"
-    brings_token: bool = False
+    has_first_token: bool = False
     sends_token: bool = False
     pushes: bool = False
     unawaited: bool = False
@@ -143,30 +143,30 @@ class Network:
 
     Parameters
     ----------
-    seats : of build.PoolSeat, all places for replicas in order.
+    entries : of build.PoolEntry, all places for replicas in order.
     plan : HandOverPlan
     """
 
-    def __init__(self, seats: Sequence, plan: HandOverPlan):
+    def __init__(self, entries: Sequence, plan: HandOverPlan):
         self._capacities, self._known = [], {}
         num_pools = len(plan.ports)
-        self.ends = np.full((len(seats), 6), -1, np.int32)
-        self.narrow = np.full((len(seats), num_pools), -1, np.int32)
-        for seat in seats:
-            port = plan.ports[seat.pool]
-            owner = ("node", seat.node) if port.shares_node else ("replica", seat.replica)
-            self.ends[seat.replica, :2] = [self._link(owner, way, port.outer_bytes_per_s) for way in WAYS]
+        self.ends = np.full((len(entries), 6), -1, np.int32)
+        self.narrow = np.full((len(entries), num_pools), -1, np.int32)
+        for entry in entries:
+            port = plan.ports[entry.pool]
+            owner = ("node", entry.node) if port.shares_node else ("replica", entry.replica)
+            self.ends[entry.replica, :2] = [self._link(owner, way, port.outer_bytes_per_s) for way in WAYS]
             if port.inner_bytes_per_s > 0:
-                self.ends[seat.replica, 2:4] = [self._link(("inner", seat.replica), way, port.inner_bytes_per_s)
-                                                for way in WAYS]
-            domain = seat.pool, seat.place // port.replicas_per_domain
-            self.ends[seat.replica, 4:] = self._known.setdefault(("domain", domain), len(self._known)), seat.pool
+                self.ends[entry.replica, 2:4] = [self._link(("inner", entry.replica), way, port.inner_bytes_per_s)
+                                                 for way in WAYS]
+            domain = entry.pool, entry.place // port.replicas_per_domain
+            self.ends[entry.replica, 4:] = self._known.setdefault(("domain", domain), len(self._known)), entry.pool
             for (source, destination), pair in plan.pairs.items():
                 for own, other, frac, way in ((source, destination, pair.source_frac, "out"),
                                               (destination, source, pair.destination_frac, "into")):
-                    if own == seat.pool and frac < 1.0:
+                    if own == entry.pool and frac < 1.0:
                         rate = port.outer_bytes_per_s * frac
-                        self.narrow[seat.replica, other] = self._link((*owner, frac), way, rate)
+                        self.narrow[entry.replica, other] = self._link((*owner, frac), way, rate)
         self.capacities = np.array(self._capacities)
 
     def _link(self, owner: tuple, way: str, bytes_per_s: float) -> int:

@@ -46,7 +46,7 @@ def hand_over_plan(settings: KvTransfer, roles: Sequence, deployments: Sequence,
         takes_whole_prompt=settings.chosen("volume", "volumes") == "full_prompt",
         notices_at_start=settings.noticed_at == "start", order=habits.order, place=habits.place, pushes=habits.pushes,
         granularity=settings.chosen("granularity", "granularities"),
-        brings_token=settings.chosen("first_token", "first_tokens") == "prefill", sends_token=habits.sends_token,
+        has_first_token=settings.chosen("first_token", "first_tokens") == "prefill", sends_token=habits.sends_token,
         unawaited=settings.upstream_compat,
         resolution_ns=round(habits.resolution_us * US) or 1,
         reserved_tokens=habits.reserved_tokens if reserved is None else reserved)

@@ -22,7 +22,7 @@ cdef class RemoteTier(KVTier):
     cdef int32_t _num_clients           # rows from here on are prefill legs
     cdef Place _place
     cdef bint _comes_early              # requests are queued before their prompts have been computed
-    cdef bint _brings_token             # KV arrives with the token that follows it
+    cdef bint _has_first_token          # KV arrives with the token that follows it
     cdef bint _needs_token              # that token is waited for even if no KV is missing
     cdef bint _hears_of_layers          # the begin of a prefill leg is reported
     cdef bint _has_acted                # the tier has acted since a step was formed; _acts: in that step

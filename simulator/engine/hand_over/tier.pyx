@@ -37,7 +37,7 @@ cdef class RemoteTier(KVTier):
             ways.polls, ways.polls and ways.reads, not ways.reads)
         self._needs_token = ways.needs_token
         self._place = <Place><int>PLACES.index(plan.place)
-        self._comes_early, self._brings_token = plan.order != "source", plan.brings_token
+        self._comes_early, self._has_first_token = plan.order != "source", plan.has_first_token
         self.hears_of_chunks, self._hears_of_layers = plan.granularity != "prompt", plan.granularity == "layer"
         self.reserved_tokens = plan.reserved_tokens if ways.reads else -1
         if len(transfers):
@@ -48,7 +48,7 @@ cdef class RemoteTier(KVTier):
             return 0
         self._transfers[row].loaded_tokens = 0
         if self._has_kv(row):
-            found.comes_later, found.brings_token = self._place == ASKED_FOR, self._brings_token
+            found.comes_later, found.has_first_token = self._place == ASKED_FOR, self._has_first_token
             found.tokens = max(self._requests[row + self._num_clients].prompt_tokens - local_tokens, 0)
             if self._place == AFTERWARDS:       # the token that arrived with the KV is computed here
                 found.tokens = max(self._requests[row].prompt_tokens + self._requests[row].output_tokens
@@ -89,8 +89,8 @@ cdef class RemoteTier(KVTier):
     cdef int64_t loaded_tokens(self, int32_t row) noexcept nogil:
         return self._transfers[row].loaded_tokens if row < self._num_clients else 0
 
-    cdef bint brings_token(self, int32_t row) noexcept nogil:
-        return self._brings_token and row < self._num_clients and self._transfers[row].stage == MOVED
+    cdef bint has_first_token(self, int32_t row) noexcept nogil:
+        return self._has_first_token and row < self._num_clients and self._transfers[row].stage == MOVED
 
     cdef int32_t slot_of(self, int32_t row) noexcept nogil:
         return self._transfers[row].decode_slot if row < self._num_clients else -1

@@ -13,7 +13,7 @@ from libc.stdint cimport int32_t, int64_t
 cimport cython
 
 from simulator.collective.flow.fair_share cimport FairShare
-from simulator.core.slot_heap cimport SlotHeap
+from simulator.core.index_heap cimport IndexHeap
 
 
 cdef enum Contention:           # by index in CONTENTIONS in transport.pyx
@@ -51,7 +51,7 @@ cdef class Transport:
     cdef int32_t* _free                 # [_num_free] slots, a stack
     cdef int32_t _num_free, _room
     cdef int64_t _order                 # of the transfer that begins next
-    cdef SlotHeap _due                  # next change of each transfer: its base is over, or all bytes have arrived
+    cdef IndexHeap _due                  # next change of each transfer: its base is over, or all bytes have arrived
     cdef FairShare _share               # None unless FAIR
     cdef const double[::1] _capacities  # [link] bytes per ns
     cdef const int32_t[:, ::1] _ends    # [replica][OUT, INTO, INNER_OUT, INNER_INTO, DOMAIN, POOL], see plan.Network

@@ -9,7 +9,7 @@ from simulator.core.arithmetic cimport round_half_up
 from simulator.core.clock cimport NEVER_NS
 from simulator.core.errors cimport broken
 from simulator.core.memory cimport resize
-from simulator.core.slot_heap cimport SlotHeap
+from simulator.core.index_heap cimport IndexHeap
 
 import numpy as np
 
@@ -39,7 +39,7 @@ cdef class Transport:
         self._contention, self._base_ns = CONTENTIONS.index(contention), base_ns
         self._resolution_ns = resolution_ns
         self._capacities, self._ends, self._narrow = network.capacities, network.ends, network.narrow
-        self._due = SlotHeap()
+        self._due = IndexHeap()
         self._busy_until_ns = np.zeros(len(network.ends), np.int64)
         if self._contention == FAIR:
             self._share = FairShare(network.capacities, MAX_HOPS)
@@ -108,7 +108,7 @@ cdef class Transport:
             self._transits[slot].flows, self._transits[slot].rate = True, 0.0
             self._transits[slot].since_ns = now_ns
             self._share.attach(slot, self._transits[slot].links, self._transits[slot].num_links)
-            order = self._due.top_order() - BEGINNING
+            order = self._due.at(0).tie - BEGINNING
             self._due.remove(slot)
             self._due.put(slot, NEVER_NS, order)
             slot = self._due.top()

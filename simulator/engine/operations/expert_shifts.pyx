@@ -52,9 +52,9 @@ cdef class ExpertShifts(Operation):
             if shift is not None:
                 models = Models(shift, pool.latency)
                 self._pools.append((pool.name, models))
-                apart = pool.ranks if pool.marches else 1       # ranks in lock step: one represents all
+                num_alike = pool.ranks if pool.is_in_lock_step else 1  # ranks in lock step: one represents all
                 self._followers += [Follower(fleet, self._agenda, replica, shift, models)
-                                    for replica in fleet.replicas[first:first + pool.places:apart]]
+                                    for replica in fleet.replicas[first:first + pool.places:num_alike]]
             first += pool.places
 
     cdef int start(self) except -1 nogil:
@@ -71,10 +71,10 @@ cdef class ExpertShifts(Operation):
         for name, models in self._pools:
             found = list(models.imbalances.values())
             changes = sum(each.num_changes for each in self._followers if each.models is models)
-            told = (f"experts: loads changed {changes} times in all replicas together, over {len(found)} arrangements; "
+            note = (f"experts: loads changed {changes} times in all replicas together, over {len(found)} arrangements; "
                     f"of infinitely many tokens the busiest rank has {min(found):.3f} to {max(found):.3f} times the "
                     f"mean to do, {found[0]:.3f} at first")
-            run.diagnosis.append(told if len(self._pools) == 1 else f"pool {name}: {told}")
+            run.diagnosis.append(note if len(self._pools) == 1 else f"pool {name}: {note}")
             models.add_to(run.latency.get(name, run.latency), run.diagnosis)
 
 
@@ -119,8 +119,8 @@ cdef class Follower:
 
     cdef int64_t _begun(self, int64_t now_ns) except -1:
         cdef ReplicaState state
-        if self._replica.beat is not None:
-            return self._replica.beat.num_begun(now_ns)
+        if self._replica.lock_step is not None:
+            return self._replica.lock_step.num_begun(now_ns)
         observe(self._replica, now_ns, &state)
         return state.iterations
 

@@ -33,9 +33,9 @@ cdef enum LifecycleCause:       # the names are records.LIFECYCLE_CAUSES
 cdef class Place:               # place for a replica
     cdef readonly Replica replica
     cdef readonly Gateway gateway       # in front of it
-    cdef readonly int32_t seat          # its number in the gateway's view
+    cdef readonly int32_t view_index    # its number in the gateway's view
     cdef readonly Gateway second        # the decode gateway of a replica for both legs; None: it has one gateway
-    cdef readonly int32_t second_seat
+    cdef readonly int32_t second_view_index
     cdef readonly int32_t pool
     cdef readonly int32_t node
     cdef readonly int32_t unit

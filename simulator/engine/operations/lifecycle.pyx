@@ -19,20 +19,20 @@ cdef class Place:
     """A place for a replica, and its state.
 
     replica : numbered in the cluster.
-    gateway, seat : in front of it, and its number in the gateway's view.
+    gateway, view_index : in front of it, and its number in the gateway's view.
     """
 
-    def __init__(self, Replica replica, Gateway gateway, int32_t seat):
-        self.replica, self.gateway, self.seat = replica, gateway, seat
-        self.pool, self.node = gateway.view.accounts[seat].pool, gateway.view.accounts[seat].node
-        self.unit = gateway.view.accounts[seat].unit
-        self.stage = UP if gateway.view.accounts[seat].is_routable else OFF
+    def __init__(self, Replica replica, Gateway gateway, int32_t view_index):
+        self.replica, self.gateway, self.view_index = replica, gateway, view_index
+        self.pool, self.node = gateway.view.accounts[view_index].pool, gateway.view.accounts[view_index].node
+        self.unit = gateway.view.accounts[view_index].unit
+        self.stage = UP if gateway.view.accounts[view_index].is_routable else OFF
         self.faults = []
         self.latency = replica.latency
 
-    def stand_behind(self, Gateway gateway, int32_t seat):
+    def stand_behind(self, Gateway gateway, int32_t view_index):
         """Add a second gateway that shows the place."""
-        self.second, self.second_seat = gateway, seat
+        self.second, self.second_view_index = gateway, view_index
 
     def join(self, int32_t number, ranks, in_step, behind_one_front):
         """Make the place a rank of a replica, see lifecycle.pxd."""
@@ -63,9 +63,9 @@ cdef class Place:
     @property
     def in_flight(self):
         """Number of requests that were sent there and have not left."""
-        cdef int32_t count = self.gateway.view.accounts[self.seat].in_flight
+        cdef int32_t count = self.gateway.view.accounts[self.view_index].in_flight
         if self.second is not None:
-            count += self.second.view.accounts[self.second_seat].in_flight
+            count += self.second.view.accounts[self.second_view_index].in_flight
         return count
 
     @property
@@ -110,16 +110,16 @@ cdef class Lifecycle:
 
     def __init__(self, Fleet fleet, gateways, pools):
         cdef Gateway gateway
-        cdef int32_t seat
+        cdef int32_t view_index
         self._fleet = fleet
         self.places = [None] * fleet.num_replicas
         for gateway in gateways:
-            for seat in range(gateway.view.num_replicas):
-                index = gateway.view.accounts[seat].replica
+            for view_index in range(gateway.view.num_replicas):
+                index = gateway.view.accounts[view_index].replica
                 if self.places[index] is None:
-                    self.places[index] = Place(fleet.replicas[index], gateway, seat)
+                    self.places[index] = Place(fleet.replicas[index], gateway, view_index)
                 else:
-                    (<Place>self.places[index]).stand_behind(gateway, seat)
+                    (<Place>self.places[index]).stand_behind(gateway, view_index)
         self._join(pools)
         self._rows = []
         for place in self.places:
@@ -129,11 +129,11 @@ cdef class Lifecycle:
         """Inform each place of the other ranks of its replica."""
         first = number = 0
         for pool in pools:
-            front = pool.ranks if pool.marches else pool.ranks_per_choice
+            front = pool.ranks if pool.is_in_lock_step else pool.ranks_per_choice
             for begin in range(first, first + pool.places, pool.ranks):
                 ranks = self.places[begin:begin + pool.ranks]
                 for rank, place in enumerate(ranks):
-                    place.join(number, ranks, ranks if pool.marches else [place],
+                    place.join(number, ranks, ranks if pool.is_in_lock_step else [place],
                                ranks[rank // front * front:(rank // front + 1) * front])
                 number += 1
             first += pool.places
@@ -148,12 +148,12 @@ cdef class Lifecycle:
         cdef Gateway gateway
         opened = []
         for place in places:
-            for gateway, seat in ((place.gateway, place.seat), (place.second, place.second_seat)):
+            for gateway, view_index in ((place.gateway, place.view_index), (place.second, place.second_view_index)):
                 if gateway is None:
                     continue
                 if not place.is_open:
-                    gateway.close(seat, now_ns)
-                elif gateway.open(seat, now_ns) and gateway not in opened:
+                    gateway.close(view_index, now_ns)
+                elif gateway.open(view_index, now_ns) and gateway not in opened:
                     opened.append(gateway)
         for gateway in opened:
             gateway.settle(now_ns)

@@ -81,7 +81,7 @@ cdef class Migration(Operation):
 
     cdef int ended(self, int32_t row, int8_t how, int64_t now_ns) except -1 nogil:
         cdef int32_t index = self._fleet.requests[row].replica
-        if index >= 0 and (<Replica>self._fleet.seats[index].replica).rank.scheduler.num_arrived() > 0:
+        if index >= 0 and (<Replica>self._fleet.entries[index].replica).rank.scheduler.num_arrived() > 0:
             with gil:
                 self._drop_arrived(row, index, now_ns)
         if self.mover.num_transits + self._num_emptied > 0:
@@ -93,7 +93,7 @@ cdef class Migration(Operation):
 
     cdef int _drop_arrived(self, int32_t row, int32_t index, int64_t now_ns) except -1:
         """Free the slot of a request that ended after its move, before it could run at its destination."""
-        cdef Replica replica = <Replica>self._fleet.seats[index].replica
+        cdef Replica replica = <Replica>self._fleet.entries[index].replica
         if replica.rank.scheduler.arrived_slot(row) >= 0:
             replica.settle_run(now_ns)
             replica.rank.scheduler.drop_arrived(row)
@@ -108,7 +108,7 @@ cdef class Migration(Operation):
         cdef Gateway gateway = self._gateways[index]
         cdef Rescheduler rescheduler = self._reschedulers[index]
         cdef int32_t i
-        if all(self._fleet.seats[(<Transit>each).source].gateway != index for each in self.mover.transits.values()):
+        if all(self._fleet.entries[(<Transit>each).source].gateway != index for each in self.mover.transits.values()):
             rescheduler.plan(now_ns)
             for i in range(rescheduler.num_moves):
                 check_move(rescheduler, &rescheduler.moves[i])

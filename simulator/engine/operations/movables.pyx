@@ -34,7 +34,7 @@ cdef tuple list_movables(Replica replica, dict moving):
 
 
 cdef int32_t freest_replica(Fleet fleet, int32_t source, full, int64_t now_ns) except -2:
-    cdef LiveView view = <LiveView>fleet.seats[source].view
+    cdef LiveView view = <LiveView>fleet.entries[source].view
     cdef ReplicaState state
     cdef int32_t i, index, best = -1
     cdef int64_t most_tokens = -1, tokens

@@ -239,7 +239,9 @@ cdef class Mover:
         """End an iteration of a replica, take leaving requests off, begin the next iteration."""
         cdef Replica replica = self._replicas[source]
         cdef Transit transit
-        cdef bint is_due = replica.next_end_ns(now_ns) == now_ns
+        cdef bint is_due
+        replica.settle_run(now_ns)              # since the move began, a run may have been planned
+        is_due = replica.next_end_ns(now_ns) == now_ns
         waiting = [transit for transit in self.transits.values()
                    if transit.source == source and transit.phase in (LEAVING, DRAINING)]
         if is_due:
@@ -320,7 +322,7 @@ cdef class Mover:
 
     def _move(self, Transit transit, int64_t now_ns):
         """Move a request's account to its destination."""
-        cdef Gateway gateway = self._gateways[self._fleet.seats[transit.source].gateway]
+        cdef Gateway gateway = self._gateways[self._fleet.entries[transit.source].gateway]
         gateway.moved(transit.row, transit.destination, transit.began_ns, now_ns)
         if self._fleet.journeys != NULL:
             self._fleet.journeys[transit.row].migrations += 1

@@ -68,9 +68,6 @@ cdef class Outages:
         self._slow, self._retried = {}, []
         if fleet.legs is None or fleet.journeys == NULL:
             raise ValueError("failures need journeys and legs")
-        for number, failure in enumerate(failures):
-            if failure.on_failure == "migrate" and fleet.mover is None:
-                raise InputErrors([KeyFault(f'failures[{number}].on_failure: "migrate" needs [cluster.rescheduling]')])
         self._sources = [source for number, failure in enumerate(failures)
                          for source in _sources(number, failure, lifecycle.places, pools, RandomStreams(seed))]
 

@@ -6,7 +6,7 @@ from simulator.core.event_queue cimport Event
 from simulator.domain.replica_state cimport ReplicaState
 from simulator.domain.trace_rows cimport SampleRow
 from simulator.engine.fleet.events cimport SAMPLE
-from simulator.engine.fleet.fleet cimport Fleet, Seat
+from simulator.engine.fleet.fleet cimport Fleet, ReplicaEntry
 from simulator.engine.fleet.live_view cimport LiveView
 from simulator.engine.replica.observation cimport observe
 from simulator.engine.operations.base cimport Operation
@@ -37,13 +37,13 @@ cdef class Sampler(Operation):
     cdef int handle(self, const Event* event) except -1 nogil:
         cdef ReplicaState state
         cdef SampleRow* row
-        cdef const Seat* seat
+        cdef const ReplicaEntry* entry
         cdef int32_t index
         for index in range(self._fleet.num_replicas):
-            seat = &self._fleet.seats[index]
-            observe(<Replica>seat.replica, event.time_ns, &state)
+            entry = &self._fleet.entries[index]
+            observe(<Replica>entry.replica, event.time_ns, &state)
             row = <SampleRow*>self._rows.add()
             row.time_ns, row.replica = event.time_ns, index
             row.waiting, row.running, row.used_blocks = state.waiting, state.running, state.used_blocks
-            row.in_flight = (<LiveView>seat.view).accounts[seat.index].in_flight
+            row.in_flight = (<LiveView>entry.view).accounts[entry.index].in_flight
         return self._fleet.push_tick(event.time_ns + self._period_ns, SAMPLE, 0)

@@ -17,7 +17,6 @@ import numpy as np
 from simulator.core.random_streams import RandomStreams
 from simulator.domain import records
 from simulator.domain.whole_replicas import added_up
-from simulator.errors import InputErrors, KeyFault
 from simulator.scaling.base import Observation, Variant
 
 
@@ -40,16 +39,16 @@ class Group:
 
     def __init__(self, model, gateway, policy, pools):
         self.model, self.gateway, self.policy, self.pools = model, gateway, policy, pools
-        self.wanted_since_ns = {1: None, -1: None}      # more, less
+        self.requested_since_ns = {1: None, -1: None}   # more, less
 
-    def is_wanted_for(self, changes, sign, now_ns):
+    def requested_for_ns(self, changes, sign, now_ns):
         """Return how long the policy has asked for more replicas, or less, without a break; None: it does not."""
         if not any(change * sign > 0 for change in changes.values()):
-            self.wanted_since_ns[sign] = None
+            self.requested_since_ns[sign] = None
             return None
-        if self.wanted_since_ns[sign] is None:
-            self.wanted_since_ns[sign] = now_ns
-        return now_ns - self.wanted_since_ns[sign]
+        if self.requested_since_ns[sign] is None:
+            self.requested_since_ns[sign] = now_ns
+        return now_ns - self.requested_since_ns[sign]
 
 
 @cython.final
@@ -85,8 +84,6 @@ cdef class Scaling:
             fleet.hand_over.watch(self._look_at)
         if fleet.mover is not None:
             fleet.mover.mover.watchers.append(self._look_at)
-        elif settings.drain == "migrate":
-            raise InputErrors([KeyFault('autoscaling.drain: "migrate" needs [cluster.rescheduling]')])
 
     def _look_at(self, replica, now_ns):
         self._lifecycle.look_at(replica, now_ns)
@@ -112,8 +109,8 @@ cdef class Scaling:
             due = {}
             for sign, window_s in ((1, self._settings.scale_up_stabilization_window_s),
                                    (-1, self._settings.scale_down_stabilization_window_s)):
-                wanted_ns = group.is_wanted_for(changes, sign, now_ns)
-                if wanted_ns is not None and wanted_ns >= round(window_s * 1e9):
+                requested_ns = group.requested_for_ns(changes, sign, now_ns)
+                if requested_ns is not None and requested_ns >= round(window_s * 1e9):
                     due |= {pool: change for pool, change in changes.items() if change * sign > 0}
             if due:
                 delay_ns = self._settings.actuation_delay.draw_ns(self._generator)
@@ -144,10 +141,10 @@ cdef class Scaling:
         cdef Place first = places[0]
         cdef Gateway gateway = first.gateway
         serving = [place for place in places if is_open(place)]
-        seats = [rank.seat for place in serving for rank in place.ranks]
+        view_indices = [rank.view_index for place in serving for rank in place.ranks]
         starting = sum(place.is_starting for place in places)
         plan = self._pools[pool]
-        states, accounts = gateway.view.state_array[seats], gateway.view.account_array[seats]
+        states, accounts = gateway.view.state_array[view_indices], gateway.view.account_array[view_indices]
         if plan.ranks > 1:
             states, accounts = added_up(states, accounts, plan.ranks)
         return Variant(

@@ -3,12 +3,12 @@ from libc.stdint cimport int32_t
 cimport cython
 
 from simulator.domain.batch cimport BatchShape
-from simulator.latency.around.base cimport Around
+from simulator.latency.overheads.base cimport EngineOverhead
 from simulator.latency.base cimport LatencyModel
 
 
 @cython.final
-cdef class Slowed(Around):
+cdef class Slowed(EngineOverhead):
     """Iterations, host time included, take `factor` times as long as those of `model`.
 
     It replaces the model of a replica while that is slow, so that healthy replicas pay nothing.
@@ -17,7 +17,7 @@ cdef class Slowed(Around):
     cdef double _factor
 
     def __init__(self, LatencyModel model, double factor):
-        Around.__init__(self, model)
+        EngineOverhead.__init__(self, model)
         self._factor = factor
         self.take_host_of(model, factor)
 

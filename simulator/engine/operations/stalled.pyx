@@ -2,12 +2,12 @@
 cimport cython
 
 from simulator.domain.batch cimport BatchShape
-from simulator.latency.around.base cimport Around
+from simulator.latency.overheads.base cimport EngineOverhead
 from simulator.latency.base cimport LatencyModel
 
 
 @cython.final
-cdef class Stalled(Around):
+cdef class Stalled(EngineOverhead):
     """Iterations take `stall_ns` longer than those of `model`, in the first stage.
 
     It replaces the model of a replica for one iteration, so that other iterations pay nothing.
@@ -16,7 +16,7 @@ cdef class Stalled(Around):
     cdef double _stall_ns
 
     def __init__(self, LatencyModel model, double stall_ns):
-        Around.__init__(self, model)
+        EngineOverhead.__init__(self, model)
         self._stall_ns = stall_ns
 
     cdef double around_ns(self, const BatchShape* shape, double ns) noexcept nogil:

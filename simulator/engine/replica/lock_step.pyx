@@ -1,7 +1,7 @@
 """Ranks in lock step: attention data parallelism, with mixture-of-experts layers that all ranks enter together.
 
 Each rank is a replica with a scheduler and a KV cache of its own: routers choose among ranks, and views, accounts and
-results number them as replicas. The ranks share a beat. A step begins when all have formed their batches; it lasts
+results number them as replicas. The ranks share a clock. A step begins when all have formed their batches; it lasts
 `LatencyModel.step_ns` of all batches together; a rank without tokens executes a dummy batch, and requests that arrive
 meanwhile wait for the end. Every `sync_interval` steps, and after the first, the ranks agree on whether any has
 unfinished requests; until then they go on with dummy batches, and a step of dummies alone lasts as long as one
@@ -22,7 +22,7 @@ cimport cython
 
 from simulator.core.clock cimport NEVER_NS
 from simulator.domain.batch cimport BatchShape, clear_shape
-from simulator.engine.replica.beat cimport Beat
+from simulator.engine.replica.lock_step_group cimport LockStepGroup
 from simulator.engine.replica.replica cimport Replica
 from simulator.engine.replica.run_ahead cimport (
     END_OF_CLOCK_NS, MAX_RUN, RunAhead, cut_run, end_taking_back, free_run, grow_run, iteration_at)
@@ -39,10 +39,10 @@ cdef struct Step:               # of all ranks together
 
 
 @cython.final
-cdef class LockStep(Beat):
-    """The beat of the ranks of one replica.
+cdef class LockStep(LockStepGroup):
+    """The clock of the ranks of one replica.
 
-    replicas : list of Replica of one pool, which get it as their beat.
+    replicas : list of Replica of one pool, which join it.
     latency : LatencyModel of the pool.
     rules : domain.data_parallel.LockStepRules.
     is_async : schedule a step while the one before it executes.
@@ -80,7 +80,7 @@ cdef class LockStep(Beat):
         self._sync_interval, self._prefill_interval = rules.sync_interval, rules.prefill_interval
         self._agrees_at_first, self._is_async = rules.agrees_at_first, is_async
         self._pads_alike = rules.pads_alike
-        self.waves = Waves(self._num_ranks, rules.hop_ns)
+        self.waves = Waves(self._num_ranks, rules.hop_ns, rules.engines_start)
         self.wake_ns = self._end_ns = self._roused_ns = NEVER_NS
         self._run.length = 1
         self._replicas = <void**>calloc(self._num_ranks, sizeof(void*))
@@ -95,7 +95,8 @@ cdef class LockStep(Beat):
         self._executing, self._next = &self._steps[0], &self._steps[1]
         for i in range(self._num_ranks):
             self._replicas[i] = <void*>self._owners[i]
-            (<Replica>self._replicas[i]).march(self, self._owners[0].index, self._num_ranks)
+            (<Replica>self._replicas[i]).join_lock_step(self, self._owners[0].index, self._num_ranks)
+            (<Replica>self._replicas[i]).scheduler.prefill_interval = self._prefill_interval
         self._price_dummies()
 
     cdef int _price_dummies(self) except -1:

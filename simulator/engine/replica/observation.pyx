@@ -37,8 +37,8 @@ cdef int describe(Replica replica, Scheduler scheduler, KVCache kv, int64_t now_
         scheduler.member_tokens + <int64_t>(ended - scheduler.num_in_flight) * scheduler.num_members)
     if scheduler.num_groups > 1 and ended > 0:
         state.running_tokens += tokens_of_rounds(&replica.rounds, ended) - <int64_t>ended * scheduler.num_members
-    if scheduler.strides is not None:
-        state.running_tokens = striding_tokens(replica, scheduler, ended)
+    if scheduler.multi_token is not None:
+        state.running_tokens = cohort_tokens(replica, scheduler, ended)
     if scheduler.overlaps:
         state.running_tokens += overlapping_tokens(replica, scheduler)
     elif scheduler.num_in_flight > 0:
@@ -59,13 +59,13 @@ cdef inline int64_t step_ns(Replica replica, int32_t i) noexcept nogil:
     return run.ends_ns[i] - (run.ends_ns[i - 1] if i > 0 else run.start_ns)
 
 
-cdef int64_t striding_tokens(Replica replica, Scheduler scheduler, int32_t ended) noexcept nogil:
-    """Return the text tokens of a group of striding members, without drafts to verify."""
+cdef int64_t cohort_tokens(Replica replica, Scheduler scheduler, int32_t ended) noexcept nogil:
+    """Return the text tokens of a group of multi-token members, without drafts to verify."""
     cdef int64_t tokens = scheduler.member_tokens
     if replica.run.length > 1:
         tokens = replica.run.contexts[ended]
     elif scheduler.num_in_flight > 0:
-        tokens -= scheduler.strides.last_advance
+        tokens -= scheduler.multi_token.last_advance
     return tokens - <int64_t>(scheduler.turn_tokens - 1) * scheduler.num_members
 
 

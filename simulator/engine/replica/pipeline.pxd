@@ -5,13 +5,13 @@ enters a stage when it has left the stage before, and its predecessor has left t
 their order. Source: vLLM, vllm/v1/engine/core.py, EngineCore.step_with_batch_queue; vllm/config/vllm.py,
 VllmConfig.max_concurrent_batches.
 
-With both, a sequence has a turn every `stride` batches, as many as stages. The first stage takes a batch only when
-the batch `stride` before has returned its tokens from the last stage, if a sequence continues with one of its tokens.
-An empty batch takes a place in the queue, too, as long as there are requests: the queue is full when the batch formed
-last is `stride` behind the one that executes. It is not kept here, only its number counts. Source: vLLM 0.32.0 with its
-newer model runner, AsyncScheduler (next_decode_eligible_step); vllm/v1/worker/gpu/pp_utils.py, PPHandler. Not
-simulated: the millisecond that vLLM sleeps after an empty batch; and that a batch delays no other if its tokens are
-useless, as their requests were given up or preempted.
+With both, a sequence has a turn every `turn_interval` batches, as many as stages. The first stage takes a batch only
+when the batch `turn_interval` before has returned its tokens from the last stage, if a sequence continues with one of
+its tokens. An empty batch takes a place in the queue, too, as long as there are requests: the queue is full when the
+batch formed last is `turn_interval` behind the one that executes. It is not kept here, only its number counts. Source:
+vLLM 0.32.0 with its newer model runner, AsyncScheduler (next_decode_eligible_step); vllm/v1/worker/gpu/pp_utils.py,
+PPHandler. Not simulated: the millisecond that vLLM sleeps after an empty batch; and that a batch delays no other if its
+tokens are useless, as their requests were given up or preempted.
 """
 from libc.stdint cimport int32_t, int64_t
 
@@ -23,8 +23,8 @@ cdef struct Pipeline:
     Batch* batches              # [depth] a ring, and a spare one
     int32_t depth               # batches in flight at most
     int32_t num_stages
-    int32_t stride              # see above; 0: batches are not numbered
-    int32_t num_blank           # with stride: number of empty batches formed in a row up to now
+    int32_t turn_interval       # see above; 0: batches are not numbered
+    int32_t num_blank           # with turn_interval: number of empty batches formed in a row up to now
     int32_t first               # index of the batch that ends first
     int32_t num_in_flight       # batches from there on, in order of scheduling; 0: idle
     int64_t last_end_ns         # when the last batch out of flight ended, or a request left without a batch
@@ -67,11 +67,11 @@ cdef inline Batch* newest(Pipeline* pipeline) noexcept nogil:
     return &pipeline.batches[(pipeline.first + pipeline.num_in_flight - 1) % pipeline.depth]
 
 
-# With stride: return whether there is room for no batch after number `step`; if none executes, for none at all.
+# With turn_interval: return whether there is room for no batch after number `step`; if none executes, for none at all.
 cdef inline bint is_full(Pipeline* pipeline, int64_t step) noexcept nogil:
     if pipeline.num_in_flight == 0:
-        return pipeline.num_blank >= pipeline.stride
-    return step - oldest(pipeline).step >= pipeline.stride
+        return pipeline.num_blank >= pipeline.turn_interval
+    return step - oldest(pipeline).step >= pipeline.turn_interval
 
 
 # Compute when the batch in vacant_place() executes. It counts as in flight only when num_in_flight is raised.

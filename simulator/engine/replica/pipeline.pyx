@@ -13,7 +13,7 @@ cdef int reserve_pipeline(Pipeline* pipeline, int32_t num_stages, bint is_async)
     if pipeline.batches == NULL:
         raise MemoryError()
     pipeline.depth, pipeline.num_stages = depth, num_stages
-    pipeline.stride = num_stages if is_async and num_stages > 1 else 0
+    pipeline.turn_interval = num_stages if is_async and num_stages > 1 else 0
     for i in range(depth + 1):
         reserve_batch(&pipeline.batches[i], num_stages)
     if num_stages > 1:
@@ -32,9 +32,9 @@ cdef void free_pipeline(Pipeline* pipeline) noexcept nogil:
 
 
 cdef inline bint waits_for_tokens(Pipeline* pipeline, const Batch* batch) noexcept nogil:
-    """Return whether the first stage still lacks its input tokens: those of the batch `stride` before."""
-    return (pipeline.stride > 0 and pipeline.num_in_flight > 0 and oldest(pipeline).feeds
-            and batch.step - oldest(pipeline).step == pipeline.stride)
+    """Return whether the first stage still lacks its input tokens: those of the batch `turn_interval` before."""
+    return (pipeline.turn_interval > 0 and pipeline.num_in_flight > 0 and oldest(pipeline).feeds
+            and batch.step - oldest(pipeline).step == pipeline.turn_interval)
 
 
 cdef void pass_stages(Pipeline* pipeline, Batch* batch, LatencyModel latency) noexcept nogil:

@@ -37,7 +37,7 @@ cdef class Rank:
     cdef Acceptance _acceptance             # None: no speculation
     cdef readonly DraftCounts drafts  # None: no speculation. Members' drafts are added when they leave, or by `settle`
     cdef bint _tells_chunks                 # the tier is notified of chunks
-    cdef bint _strides                      # members stride, see Scheduler.strides
+    cdef bint _is_multi_token               # members form a multi-token cohort, see Scheduler.multi_token
     cdef bint _is_usual                     # they do not, and one batch at a time is in flight
     cdef LegBook _legs                      # None: a request stays at one replica
     cdef Request* _requests
@@ -56,6 +56,7 @@ cdef class Rank:
 
     # A request enters the waiting queue; False: it is refused, and has left.
     cdef bint enqueue(self, int32_t row, int64_t now_ns) except -1 nogil
+    cdef bint _enqueue(self, int32_t row, int64_t since_ns, int64_t now_ns) except -1 nogil
 
     cdef bint _is_hemmed_in(self) noexcept nogil
 
@@ -169,11 +170,11 @@ cdef class Rank:
 
     # Return the member that completes first; without members, of any slot.
     cdef inline const Sequence* due(self) noexcept nogil:
-        return self.scheduler.sequence(self.finish.top_slot() if self.finish.size > 0 else 0)
+        return self.scheduler.sequence(self.finish.top_slot() if self.finish.size() > 0 else 0)
 
     # Return the iterations until the first member is complete, including the one that executes; 0: no members.
     cdef inline int64_t next_complete(self) noexcept nogil:
-        return self.finish.top_iteration() - self.scheduler.iteration + 1 if self.finish.size > 0 else 0
+        return self.finish.top_iteration() - self.scheduler.iteration + 1 if self.finish.size() > 0 else 0
 
     cdef int _take_rounds(self, const RunAhead* run, Rounds* rounds, Pipeline* pipeline, int32_t count) except -1 nogil
     cdef int64_t _token_before_ns(self, const Rounds* rounds, Pipeline* pipeline, int32_t turn) noexcept nogil
@@ -184,13 +185,13 @@ cdef class Rank:
     cdef int _note_starvation(self, Batch* batch) except -1 nogil
     cdef int _await_end(self, int32_t slot) except -1 nogil
 
-    # _form and start for striding members or overlapping batches.
+    # _form and start for multi-token members or overlapping batches.
     cdef int _form_unusually(self, Batch* batch, int64_t now_ns) except -1 nogil
     cdef int _start_unusually(self, Batch* batch) except -1 nogil
 
-    # With striding members: _form; a sequence joins them, if it may; a sequence leaves them, and runs on.
-    cdef int _form_striding(self, Batch* batch, int64_t now_ns) except -1 nogil
-    cdef int _join_striding(self, const Entry* entry, int32_t sampled, int32_t left) except -1 nogil
+    # With multi-token members: _form; a sequence joins them, if it may; a sequence leaves them, and runs on.
+    cdef int _form_multi_token(self, Batch* batch, int64_t now_ns) except -1 nogil
+    cdef int _join_multi_token(self, const Entry* entry, int32_t sampled, int32_t left) except -1 nogil
     cdef int _fall_out(self, int32_t slot, int64_t now_ns) except -1 nogil
 
     # With overlapping batches: _form; under `lead`, members with their last token in flight part, then members without
@@ -234,17 +235,18 @@ cdef class Rank:
         if batch.stands_still:
             self._lateness.stood_ns += batch.duration_ns
             self.scheduler.end_standing()
-        elif self._strides:
-            return self._count_strides(&batch.end_ns, batch.end_ns - batch.duration_ns, 1, True)
+        elif self._is_multi_token:
+            return self._count_multi_token(&batch.end_ns, batch.end_ns - batch.duration_ns, 1, True)
         else:
             return self._count_members(batch, True)
         return 0
 
-    # _count_members for striding members, for `count` iterations that end at `ends_ns`; the first executes since
-    # `start_ns`. _write_stride: for one member.
-    cdef int _count_strides(self, const int64_t* ends_ns, int64_t start_ns, int32_t count,
-                            bint is_in_progress) except -1 nogil
-    cdef int _write_stride(self, int32_t slot, const int64_t* ends_ns, int64_t start_ns, int32_t count) except -1 nogil
+    # _count_members for multi-token members, for `count` iterations that end at `ends_ns`; the first executes since
+    # `start_ns`. _write_multi_token: for one member.
+    cdef int _count_multi_token(self, const int64_t* ends_ns, int64_t start_ns, int32_t count,
+                                bint is_in_progress) except -1 nogil
+    cdef int _write_multi_token(self, int32_t slot, const int64_t* ends_ns, int64_t start_ns,
+                                int32_t count) except -1 nogil
 
     cdef int _collect_aborted(self) except -1 nogil
     cdef int _return(self, const Entry* entry, int64_t now_ns) except -1 nogil

@@ -46,9 +46,9 @@ cdef class Rank:
             self.drafts = DraftCounts(scheduler.turn_tokens - 1)
             if scheduler.grouping and scheduler.turn_tokens > 1:
                 scheduler.verify_by(self._acceptance, self.drafts)
-        self._strides = scheduler.strides is not None
+        self._is_multi_token = scheduler.multi_token is not None
         self._tells_chunks = scheduler.tier is not None and scheduler.tier.hears_of_chunks
-        self._is_usual = not (scheduler.overlaps or self._strides)
+        self._is_usual = not (scheduler.overlaps or self._is_multi_token)
         if scheduler.num_groups > 1:
             self.finish.divide(scheduler.num_groups)
 
@@ -74,6 +74,10 @@ cdef class Rank:
     # ---- arrival and departure
 
     cdef bint enqueue(self, int32_t row, int64_t now_ns) except -1 nogil:
+        return self._enqueue(row, now_ns, now_ns)
+
+    cdef bint _enqueue(self, int32_t row, int64_t since_ns, int64_t now_ns) except -1 nogil:
+        """Add a request to the queue in which it has waited `since_ns`."""
         cdef Request* request = &self._requests[row]
         cdef int8_t refusal = self.scheduler.refusal(row)
         request.replica = self.row.replica
@@ -83,7 +87,7 @@ cdef class Rank:
             return False
         self._lone = 0
         if request.scheduled_ns < 0:
-            request.enqueued_ns = now_ns
+            request.enqueued_ns = since_ns
         if self._legs is not None:
             self._legs.enqueued(row, now_ns)
         self.scheduler.enqueue(row)
@@ -91,18 +95,14 @@ cdef class Rank:
 
     cdef bint enqueue_again(self, int32_t row, int64_t now_ns) except -1 nogil:
         cdef int64_t enqueued_ns = self._requests[row].enqueued_ns
-        cdef bint is_taken = True
         if self._requests[row].scheduled_ns < 0:
-            is_taken = self.enqueue(row, now_ns)
-        else:
-            self._requests[row].status = WAITING
-            self.row.requests += 1
-            self.scheduler.waiting.push_front(row)
-            if self._legs is not None:
-                self._legs.enqueued(row, now_ns)
-        if enqueued_ns >= 0:
-            self._requests[row].enqueued_ns = enqueued_ns       # its wait began then
-        return is_taken
+            return self._enqueue(row, enqueued_ns if enqueued_ns >= 0 else now_ns, now_ns)
+        self._requests[row].status = WAITING
+        self.row.requests += 1
+        self.scheduler.waiting.push_front(row)
+        if self._legs is not None:
+            self._legs.enqueued(row, now_ns)
+        return True
 
     cdef bint withdraw(self, int32_t row, int8_t status) except -1 nogil:
         if self._requests[row].status != RUNNING:
@@ -191,15 +191,15 @@ cdef class Rank:
             self.finish.turn_to(group)
 
     cdef int _form_unusually(self, Batch* batch, int64_t now_ns) except -1 nogil:
-        return self._form_striding(batch, now_ns) if self._strides else self._form_ahead(batch, now_ns)
+        return self._form_multi_token(batch, now_ns) if self._is_multi_token else self._form_ahead(batch, now_ns)
 
     cdef int _start_unusually(self, Batch* batch) except -1 nogil:
-        if self._strides:
-            self.scheduler.begin_striding()
+        if self._is_multi_token:
+            self.scheduler.begin_multi_token()
             return 0
         return self._start_ahead(batch)
 
-    cdef int _form_striding(self, Batch* batch, int64_t now_ns) except -1 nogil:
+    cdef int _form_multi_token(self, Batch* batch, int64_t now_ns) except -1 nogil:
         cdef int32_t i
         self._form(batch, now_ns)
         if self.scheduler.dissolved.size > 0:           # each had a token at the end of the last iteration
@@ -213,7 +213,7 @@ cdef class Rank:
         if self.scheduler.num_groups > 1:
             self._turn_to(self.scheduler.group_in_turn())
             batch.group = self.scheduler.group
-        while self.scheduler.lead > 0 and self.finish.size > 0 and (
+        while self.scheduler.lead > 0 and self.finish.size() > 0 and (
                 self.finish.top_iteration() <= self.scheduler.iteration):
             self._part(self.finish.pop(), now_ns)
         self._form(batch, now_ns)
@@ -284,9 +284,9 @@ cdef class Rank:
         if not batch.stands_still:
             self.scheduler.end()
         num_ended = self.scheduler.iteration - self.scheduler.num_in_flight
-        while self.finish.size > 0 and self.finish.top_iteration() <= num_ended:
+        while self.finish.size() > 0 and self.finish.top_iteration() <= num_ended:
             slot = self.finish.pop()
-            if self._strides:
+            if self._is_multi_token:
                 self._fall_out(slot, batch.end_ns)
                 continue
             row = self.scheduler.sequence(slot).row
@@ -312,8 +312,8 @@ cdef class Rank:
         cdef int32_t i
         if self.recorder.wants_iterations and run.behind == 0:
             self.recorder.repeated(self.row.replica, batch, run.ends_ns, run.used_blocks, run.contexts, count)
-        if self._strides:
-            self._count_strides(run.ends_ns, run.start_ns, count, False)
+        if self._is_multi_token:
+            self._count_multi_token(run.ends_ns, run.start_ns, count, False)
         else:
             self._count_members(batch, False)       # some may be late; from then on gaps are one iteration
             for i in range(1, count):
@@ -332,10 +332,10 @@ cdef class Rank:
         for i in range(count if self.recorder.wants_iterations and run.behind > 0 else 0):
             move_to(run, batch, i)
             self.recorder.iteration(self.row.replica, batch)
-        return self.scheduler.repeat_striding(count) if self._strides else self.scheduler.repeat(count)
+        return self.scheduler.repeat_multi_token(count) if self._is_multi_token else self.scheduler.repeat(count)
 
-    cdef int _count_strides(self, const int64_t* ends_ns, int64_t start_ns, int32_t count,
-                            bint is_in_progress) except -1 nogil:
+    cdef int _count_multi_token(self, const int64_t* ends_ns, int64_t start_ns, int32_t count,
+                                bint is_in_progress) except -1 nogil:
         cdef int64_t begins_ns = start_ns
         cdef int32_t num_members = self.scheduler.num_members, num_leaving = self._aborted.size if is_in_progress else 0
         cdef int32_t slot, i
@@ -354,13 +354,14 @@ cdef class Rank:
         while slot >= 0:
             if self.scheduler.sequence(slot).is_member and (
                     num_leaving == 0 or not has_row(&self._aborted, self.scheduler.sequence(slot).row)):
-                self._write_stride(slot, ends_ns, start_ns, count)
+                self._write_multi_token(slot, ends_ns, start_ns, count)
             slot = self.scheduler.next_running(slot)
         return 0
 
-    cdef int _write_stride(self, int32_t slot, const int64_t* ends_ns, int64_t start_ns, int32_t count) except -1 nogil:
+    cdef int _write_multi_token(self, int32_t slot, const int64_t* ends_ns, int64_t start_ns,
+                                int32_t count) except -1 nogil:
         """Record the tokens of a member, and the gaps before them if they depend on their number."""
-        cdef Turn turn = self.scheduler.strides.before(slot, self.scheduler.iteration)
+        cdef Turn turn = self.scheduler.multi_token.before(slot, self.scheduler.iteration)
         cdef int32_t outputs = self.scheduler.outputs(slot), i
         for i in range(count):
             outputs += turn.tokens
@@ -369,7 +370,7 @@ cdef class Rank:
                 start_ns = ends_ns[i]
             if self.recorder.wants_tokens:
                 self.recorder.token(turn.row, self.delivery.observed_ns(ends_ns[i], outputs), turn.tokens)
-            self.scheduler.strides.next(&turn)
+            self.scheduler.multi_token.next(&turn)
         return 0
 
     cdef int64_t num_rounds_alike(self, Rounds* rounds, Pipeline* pipeline) noexcept nogil:
@@ -438,7 +439,7 @@ cdef class Rank:
     cdef int64_t _token_before_ns(self, const Rounds* rounds, Pipeline* pipeline, int32_t turn) noexcept nogil:
         """Return when members of the group of a turn had their last token before the run."""
         cdef Group group = self.scheduler.group_at(rounds.turns[turn].group)
-        return group.ended_ns if pipeline.stride > 0 else batch_at(pipeline, turn).start_ns
+        return group.ended_ns if pipeline.turn_interval > 0 else batch_at(pipeline, turn).start_ns
 
     cdef int _write_rounds(self, const RunAhead* run, const Rounds* rounds, Pipeline* pipeline,
                            int32_t count) except -1 nogil:
@@ -484,8 +485,8 @@ cdef class Rank:
         if sampled == left:
             self._complete_request(row, now_ns)
             add_row(&self._finished, entry.slot)
-        elif self._strides:
-            self._join_striding(entry, sampled, left - sampled)
+        elif self._is_multi_token:
+            self._join_multi_token(entry, sampled, left - sampled)
         elif self.scheduler.grouping and self.scheduler.lead == 0 and self.scheduler.may_join(entry):
             self.scheduler.join(entry.slot)
             note_joined(&self._lateness, self.scheduler, entry.slot)
@@ -526,8 +527,8 @@ cdef class Rank:
         self._complete_request(row, now_ns)
         return True
 
-    cdef int _join_striding(self, const Entry* entry, int32_t sampled, int32_t left) except -1 nogil:
-        cdef int64_t end = self.scheduler.join_striding(entry, sampled, left)
+    cdef int _join_multi_token(self, const Entry* entry, int32_t sampled, int32_t left) except -1 nogil:
+        cdef int64_t end = self.scheduler.join_multi_token(entry, sampled, left)
         return self.finish.push(end, entry.order, entry.slot) if end >= 0 else 0
 
     cdef int _fall_out(self, int32_t slot, int64_t now_ns) except -1 nogil:
@@ -559,8 +560,8 @@ cdef class Rank:
             sequence = self.scheduler.sequence(slot)
             if sequence.is_member:
                 self._requests[sequence.row].output_tokens = self.scheduler.outputs(slot)
-                if self._strides:
-                    self.scheduler.count_striding(slot)
+                if self._is_multi_token:
+                    self.scheduler.count_multi_token(slot)
             slot = self.scheduler.next_running(slot)
         return 0
 

@@ -8,7 +8,7 @@ cimport cython
 from simulator.core.row_list cimport RowList
 from simulator.domain.iteration cimport Batch
 from simulator.domain.batch cimport BatchShape
-from simulator.engine.replica.beat cimport Beat
+from simulator.engine.replica.lock_step_group cimport LockStepGroup
 from simulator.engine.replica.pipeline cimport Pipeline, busy_ns
 from simulator.engine.replica.rank cimport Rank
 from simulator.engine.replica.rounds cimport Rounds
@@ -24,8 +24,8 @@ cdef class Replica:
     cdef readonly int32_t index
     cdef readonly LatencyModel latency
     cdef readonly int64_t wake_ns  # when it must act next: an iteration ends, or a request has arrived; NEVER_NS: idle
-    cdef readonly Beat beat                 # shared by several replicas in lock step; None: it has a clock of its own
-    cdef readonly int32_t first_sibling  # index of the first replica with this beat (its own if None); and their number
+    cdef readonly LockStepGroup lock_step   # shared by several replicas in lock step; None: it has a clock of its own
+    cdef readonly int32_t first_sibling  # index of the first replica of its group (its own if None); and their number
     cdef readonly int32_t num_siblings
     cdef readonly bint is_halted            # it is halted, see halt(); requests that arrive only wait
     cdef readonly int64_t halted_ns         # when it was halted
@@ -117,7 +117,7 @@ cdef class Replica:
     # A request from another replica, without its KV, enters the waiting queue: in front if it had run.
     cdef int enqueue_again(self, int32_t row, int64_t now_ns) except -1 nogil
 
-    # ---- in lock step with others: steps of the beat, in this order. Each iteration begins with `form` and `start`,
+    # ---- in lock step with others: steps of the group, in this order. Each iteration begins with `form` and `start`,
     # under async scheduling with `launch` between them: its place in the pipeline is taken before its time of
     # execution is known. A run of iterations is planned between `begin_run` and `end_run`.
 
@@ -156,7 +156,7 @@ cdef class Replica:
     # Return the number of requests that run or wait.
     cdef int32_t num_requests(self) noexcept nogil
 
-    # Set when all replicas of the beat act next; cut_own: cut its part of a run.
+    # Set when all replicas of the group act next; cut_own: cut its part of a run.
     cdef inline void wake_at(self, int64_t time_ns) noexcept nogil:
         self.wake_ns = time_ns
 
@@ -164,7 +164,7 @@ cdef class Replica:
     cdef inline int64_t _cut_run(self, int64_t now_ns) noexcept nogil
     cdef void _take_back(self, int32_t first) noexcept nogil
 
-    # Halt and resume it with the beat, which was halted at `since_ns`.
+    # Halt and resume it with its group, which was halted at `since_ns`.
     cdef int halt_own(self, int64_t now_ns) except -1 nogil
     cdef int resume_own(self, int64_t since_ns, int64_t now_ns) except -1 nogil
 

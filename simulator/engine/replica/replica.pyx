@@ -8,7 +8,7 @@ from simulator.core.row_list cimport RowList
 from simulator.domain.batch cimport BatchShape
 from simulator.domain.iteration cimport Batch
 from simulator.domain.request cimport COMPLETED
-from simulator.engine.replica.beat cimport Beat
+from simulator.engine.replica.lock_step_group cimport LockStepGroup
 from simulator.engine.replica.pipeline cimport (
     free_pipeline, is_full, newest, oldest, put_off, reserve_pipeline, retire, take_out, time_batch,
     vacant_place)
@@ -17,7 +17,7 @@ from simulator.engine.replica.rounds cimport (
     begin_rounds, free_rounds, grow_rounds, plan_rounds, reserve_rounds, take_back_rounds)
 from simulator.engine.replica.run_ahead cimport (
     END_OF_CLOCK_NS, MAX_RUN, RunAhead, cut_run, drop_from_run, free_run, grow_run, iteration_at, plan_run,
-    plan_striding, take_back)
+    plan_multi_token, take_back)
 from simulator.latency.base cimport LatencyModel
 
 cdef enum:
@@ -55,17 +55,17 @@ cdef class Replica:
         reserve_pipeline(&self.pipeline, latency.num_stages, setup.is_async)
         reserve_rounds(&self.rounds, latency.num_stages)
         self.run.length = 1
-        self.run.keeps_contexts = self.scheduler.strides is not None
+        self.run.keeps_contexts = self.scheduler.multi_token is not None
         self.wake_ns = NEVER_NS
         self._heeds_arrivals = setup.heeds_arrivals and latency.num_stages > 1
         self._ends_plainly = not (self.scheduler.copies or self.scheduler.ends_at_start or self._heeds_arrivals)
-        self._begins_plainly = self.pipeline.stride == 0 and not self.scheduler.copies
+        self._begins_plainly = self.pipeline.turn_interval == 0 and not self.scheduler.copies
         self.first_sibling, self.num_siblings = index, 1
         self._note_account()
 
-    def march(self, Beat beat, int32_t first_sibling, int32_t num_siblings):
-        """Use a beat from now on, with `num_siblings` replicas from `first_sibling` on."""
-        self.beat, self.first_sibling, self.num_siblings = beat, first_sibling, num_siblings
+    def join_lock_step(self, LockStepGroup lock_step, int32_t first_sibling, int32_t num_siblings):
+        """Join a lockstep group, with `num_siblings` replicas from `first_sibling` on."""
+        self.lock_step, self.first_sibling, self.num_siblings = lock_step, first_sibling, num_siblings
 
     def __dealloc__(self):
         free_pipeline(&self.pipeline)
@@ -78,8 +78,8 @@ cdef class Replica:
 
     cdef int advance(self, int64_t until_ns, int64_t horizon_ns) except -1 nogil:
         cdef int64_t now_ns
-        if self.beat is not None:
-            return self.beat.advance(until_ns, horizon_ns)
+        if self.lock_step is not None:
+            return self.lock_step.advance(until_ns, horizon_ns)
         while self.wake_ns < until_ns:
             now_ns = self.wake_ns
             if not self.has_ended:
@@ -91,8 +91,8 @@ cdef class Replica:
         return 0
 
     cdef int end_due(self) except -1 nogil:
-        if self.beat is not None:
-            return self.beat.end_due()
+        if self.lock_step is not None:
+            return self.lock_step.end_due()
         end_of(self)
         self.note_transfers(self.wake_ns)
         self.has_ended = True
@@ -101,8 +101,8 @@ cdef class Replica:
     cdef int enqueue(self, int32_t row, int64_t now_ns) except -1 nogil:
         if not self.rank.enqueue(row, now_ns):
             return 0
-        if self.beat is not None:
-            return self.beat.arrive(self.index, row, now_ns)
+        if self.lock_step is not None:
+            return self.lock_step.arrive(self.index, row, now_ns)
         if self.run.length > 1:
             self.wake_ns = self._cut_run(now_ns)
         else:
@@ -115,9 +115,9 @@ cdef class Replica:
         self.settle_run(now_ns + 1)                     # its blocks are free from now on
         if self.rank.withdraw(row, status):
             return 0
-        if self.beat is not None:
-            self.beat.forget(self.index, row)
-            self.beat.rouse(now_ns)
+        if self.lock_step is not None:
+            self.lock_step.forget(self.index, row)
+            self.lock_step.rouse(now_ns)
         elif self.pipeline.num_in_flight == 0 and not self.is_halted:
             self.wake_ns = now_ns                       # it may have blocked the queue
         return 0
@@ -174,7 +174,7 @@ cdef class Replica:
         return self.rank.drop_failed()
 
     cdef int _fill_otherwise(self, int64_t now_ns) except -1 nogil:
-        self._fill_numbered(now_ns) if self.pipeline.stride > 0 else self._fill_launching(now_ns)
+        self._fill_numbered(now_ns) if self.pipeline.turn_interval > 0 else self._fill_launching(now_ns)
         if self.scheduler.failed.size > 0 and self.pipeline.num_in_flight == 0:
             self._drop_failed(now_ns)                   # a step with these departures alone
             return self._fill_otherwise(now_ns)         # at most once a failed grammar
@@ -365,7 +365,7 @@ cdef class Replica:
             if most + behind > self.run.room:
                 grow_run(&self.run, most + behind)
             if self.run.keeps_contexts:
-                plan_striding(&self.run, &self.pipeline, most, horizon_ns, self.latency, self.scheduler)
+                plan_multi_token(&self.run, &self.pipeline, most, horizon_ns, self.latency, self.scheduler)
             else:
                 plan_run(&self.run, &self.pipeline, most, horizon_ns, self.latency, self.rank.kv, self.scheduler.phase)
             self.wake_ns = self.run.ends_ns[self.run.length - 1]
@@ -478,7 +478,7 @@ cdef class Replica:
             self.pipeline.last_end_ns = now_ns
 
     cdef int64_t num_alike(self, bint holds_prefills) noexcept nogil:
-        if self.scheduler.strides is not None:
+        if self.scheduler.multi_token is not None:
             return 1                                # a run in lock step gives each member a token an iteration
         if holds_prefills and self.scheduler.num_waiting() + self.scheduler.num_prefilling() > 0:
             return 1                                # prompts are held in some steps and not in others
@@ -512,8 +512,8 @@ cdef class Replica:
     # ---- outside interventions
 
     cdef void cut(self, int64_t now_ns) noexcept nogil:
-        if self.beat is not None:
-            self.beat.cut(now_ns)
+        if self.lock_step is not None:
+            self.lock_step.cut(now_ns)
         elif self.run.length > 1:
             self.wake_ns = self._cut_run(now_ns)
 
@@ -541,7 +541,7 @@ cdef class Replica:
         self.keep_up(now_ns)            # iterations begun so far used the old model
         self.latency = latency
         self._note_account()
-        return self.beat.set_latency(latency) if self.beat is not None else 0
+        return self.lock_step.set_latency(latency) if self.lock_step is not None else 0
 
     cdef void _note_account(self) noexcept nogil:
         self._counts = self.latency.has_account()
@@ -549,23 +549,23 @@ cdef class Replica:
         self._plans_plainly = self._runs_plainly and not self._counts
 
     cdef void rouse(self, int64_t now_ns) noexcept nogil:
-        if self.beat is not None:
-            self.beat.rouse(now_ns)
+        if self.lock_step is not None:
+            self.lock_step.rouse(now_ns)
         elif self.wake_ns > now_ns and not self.is_halted and (self.pipeline.num_in_flight == 0 or (
                 self._heeds_arrivals and self.pipeline.num_in_flight < self.pipeline.depth)):
             self.wake_ns = now_ns
 
     cdef void expect(self, int64_t done_ns) noexcept nogil:
-        if self.beat is not None:
-            self.beat.expect(done_ns)
+        if self.lock_step is not None:
+            self.lock_step.expect(done_ns)
         elif self.pipeline.num_in_flight > 0:
             self.cut(done_ns)
         elif self.wake_ns > done_ns and not self.is_halted:
             self.wake_ns = done_ns
 
     cdef int halt(self, int64_t now_ns) except -1 nogil:
-        if self.beat is not None:
-            return self.beat.halt(now_ns)
+        if self.lock_step is not None:
+            return self.lock_step.halt(now_ns)
         self.cut(now_ns)
         self.has_ended, self.wake_ns = False, NEVER_NS
         return self.halt_own(now_ns)
@@ -577,8 +577,8 @@ cdef class Replica:
         return 0
 
     cdef int resume(self, int64_t since_ns, int64_t now_ns) except -1 nogil:
-        if self.beat is not None:
-            return self.beat.resume(since_ns, now_ns)
+        if self.lock_step is not None:
+            return self.lock_step.resume(since_ns, now_ns)
         self.resume_own(since_ns, now_ns)
         if self.pipeline.num_in_flight > 0:
             self.wake_ns = oldest(&self.pipeline).end_ns
@@ -604,10 +604,10 @@ cdef class Replica:
         for i in range(rows.size if self.is_halted and self.scheduler.ends_at_start else 0):
             self.rank.delivery.last_token_ns[rows.rows[i]] = min(
                 self.rank.delivery.last_token_ns[rows.rows[i]], self.halted_ns)
-        if self.beat is not None:
+        if self.lock_step is not None:
             for i in range(rows.size):
-                self.beat.forget(self.index, rows.rows[i])
-            self.beat.abandon()
+                self.lock_step.forget(self.index, rows.rows[i])
+            self.lock_step.abandon()
         return 0
 
     cdef int64_t next_end_ns(self, int64_t now_ns) noexcept nogil:

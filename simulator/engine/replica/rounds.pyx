@@ -30,9 +30,9 @@ cdef void free_rounds(Rounds* rounds) noexcept nogil:
 
 
 cdef bint begin_rounds(Rounds* rounds, RunAhead* run, Pipeline* pipeline) noexcept nogil:
-    cdef int32_t depth = pipeline.num_in_flight, num_turns = depth - (pipeline.stride > 0), k
+    cdef int32_t depth = pipeline.num_in_flight, num_turns = depth - (pipeline.turn_interval > 0), k
     cdef const Batch* batch = newest(pipeline)
-    if pipeline.stride > 0 and (num_turns == 0 or batch.step - oldest(pipeline).step != pipeline.stride):
+    if pipeline.turn_interval > 0 and (num_turns == 0 or batch.step - oldest(pipeline).step != pipeline.turn_interval):
         return False
     for k in range(depth):
         batch = batch_at(pipeline, k)
@@ -132,7 +132,7 @@ cdef void move_to_round(const Rounds* rounds, const RunAhead* run, Pipeline* pip
     batch.shape.chunks = batch.chunks
     batch.num_members = turn.shape.num_sequences
     batch.group, batch.feeds = turn.group, True
-    batch.step = turn.step + num_rounds * pipeline.stride
+    batch.step = turn.step + num_rounds * pipeline.turn_interval
 
 
 cdef void drop_rounds(Rounds* rounds, RunAhead* run, Pipeline* pipeline, int32_t count) noexcept nogil:

@@ -26,7 +26,7 @@ cdef struct RunAhead:
     int32_t room                # iterations that fit before the arrays must grow, MAX_RUN at most
     int64_t* ends_ns            # [length + behind] end of iteration i, start of iteration i + 1
     int32_t* used_blocks        # [length + behind] after scheduling of each iteration
-    bint keeps_contexts         # members stride
+    bint keeps_contexts         # members form a multi-token cohort
     int64_t* contexts           # [length] if keeps_contexts, context_tokens of iteration i; else NULL
     int64_t scheduled_ns        # behind > 0: when the first iteration was scheduled
     int32_t waiting             # behind > 0: waiting and running requests, after all but the first iteration
@@ -43,9 +43,9 @@ cdef void free_run(RunAhead* run) noexcept nogil
 cdef void plan_run(RunAhead* run, Pipeline* pipeline, int64_t most, int64_t horizon_ns, LatencyModel latency,
                    KVCache kv, int32_t phase) noexcept nogil
 
-# The same for striding members: one iteration is in flight, and the scheduler predicts the next ones.
-cdef void plan_striding(RunAhead* run, Pipeline* pipeline, int64_t most, int64_t horizon_ns, LatencyModel latency,
-                        Scheduler scheduler) noexcept nogil
+# The same for multi-token members: one iteration is in flight, and the scheduler predicts the next ones.
+cdef void plan_multi_token(RunAhead* run, Pipeline* pipeline, int64_t most, int64_t horizon_ns, LatencyModel latency,
+                           Scheduler scheduler) noexcept nogil
 
 # Have iterations from the `first` planned on uncounted, before `end`: they will not execute as planned.
 cdef void take_back(const RunAhead* run, Pipeline* pipeline, int32_t first, int32_t end,

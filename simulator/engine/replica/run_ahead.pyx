@@ -58,8 +58,8 @@ cdef void plan_run(RunAhead* run, Pipeline* pipeline, int64_t most, int64_t hori
     run.length = i - behind
 
 
-cdef void plan_striding(RunAhead* run, Pipeline* pipeline, int64_t most, int64_t horizon_ns, LatencyModel latency,
-                        Scheduler scheduler) noexcept nogil:
+cdef void plan_multi_token(RunAhead* run, Pipeline* pipeline, int64_t most, int64_t horizon_ns, LatencyModel latency,
+                           Scheduler scheduler) noexcept nogil:
     cdef Batch* batch = oldest(pipeline)
     cdef int64_t end_ns = batch.end_ns, context_tokens = batch.shape.context_tokens
     cdef int32_t free_blocks = scheduler.kv.free_blocks, phase = scheduler.phase, i = 1
@@ -77,7 +77,7 @@ cdef void plan_striding(RunAhead* run, Pipeline* pipeline, int64_t most, int64_t
             break
         run.ends_ns[i] = end_ns
         run.used_blocks[i] = scheduler.kv.num_blocks - free_blocks
-        batch.shape.context_tokens += scheduler.strides.advances[phase]
+        batch.shape.context_tokens += scheduler.multi_token.advances[phase]
         phase = phase + 1 if phase + 1 < scheduler.kv.num_phases else 0
         i += 1
     batch.shape.context_tokens = context_tokens

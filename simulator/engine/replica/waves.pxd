@@ -1,11 +1,12 @@
 """Wave messages of ranks in lock step, between their front end, a coordinator and the ranks.
 
 Ranks run in waves. If the front end sends a request while it believes the ranks idle, it notifies the coordinator,
-which orders all ranks to start; the rank with the request starts without the order. When the ranks agree that none has
+which orders all ranks to start; the rank with the request starts without the order. In vLLM 0.33 the rank with the
+request notifies the coordinator, and the front end does not. When the ranks agree that none has
 unfinished requests, the wave is over, and rank 0 reports it. Each message takes `hop_ns`. So a request may arrive with
 the number of a wave that has ended meanwhile: the rank that detects this has the next wave started.
 
-Source: vLLM 0.32.0, vllm/v1/engine/core.py, DPEngineCoreProc; vllm/v1/engine/coordinator.py, DPCoordinatorProc.
+Source: vLLM 0.32.0 and 0.33.0, vllm/v1/engine/core.py, DPEngineCoreProc; vllm/v1/engine/coordinator.py, DPCoordinatorProc.
 """
 from libc.stdint cimport int8_t, int32_t, int64_t
 cimport cython
@@ -35,6 +36,7 @@ cdef class Waves:
     cdef Inbox* _inboxes                # [rank]
     cdef int8_t* _is_running            # [rank] it forms batches, dummies if need be
     cdef int32_t* _wave                 # [rank] the wave it believes to be in
+    cdef bint _engines_start            # 0.33: the rank with the first request starts a wave; the front end does not
     cdef bint _ran                      # rank 0 was running when the last step ended
     cdef int32_t _front_wave, _coordinator_wave
     cdef bint _front_believes, _coordinator_believes    # whether ranks run

@@ -29,10 +29,11 @@ cdef class Waves:
 
     num_ranks : their number.
     hop_ns : duration of each message.
+    engines_start : the rank with the first request starts a wave, as in vLLM 0.33; else the front end does.
     """
 
-    def __init__(self, num_ranks, hop_ns):
-        self._num_ranks, self._hop_ns = num_ranks, hop_ns
+    def __init__(self, num_ranks, hop_ns, engines_start=False):
+        self._num_ranks, self._hop_ns, self._engines_start = num_ranks, hop_ns, engines_start
         self._events = EventQueue()
         self._inboxes = <Inbox*>calloc(num_ranks, sizeof(Inbox))
         self._is_running = <int8_t*>calloc(num_ranks, sizeof(int8_t))
@@ -75,7 +76,7 @@ cdef class Waves:
         self.deliver(now_ns - 1)
         message.time_ns, message.wave, message.row, message.excluded = now_ns, self._front_wave, row, -1
         self._put(rank, message)
-        if not self._front_believes:
+        if not self._front_believes and not self._engines_start:
             self._front_believes = True
             return self._events.push(now_ns + self._hop_ns, 0, FIRST_REQUEST, rank, self._front_wave)
         return 0
@@ -157,9 +158,9 @@ cdef class Waves:
             if message.row < 0:
                 if message.excluded != rank and message.wave >= self._wave[rank]:
                     self._wave[rank], self._is_running[rank] = message.wave, True
-            elif message.wave > self._wave[rank]:
-                self._wave[rank] = message.wave
-            elif message.wave < self._wave[rank] and not self._is_running[rank]:
+                continue
+            self._wave[rank] = max(self._wave[rank], message.wave)
+            if (self._engines_start or message.wave < self._wave[rank]) and not self._is_running[rank]:
                 self._is_running[rank] = True
                 self._note(now_ns, BEGAN, self._wave[rank], rank)
                 self._events.push(now_ns + self._hop_ns, 0, WAVE_BEGAN, rank, self._wave[rank])

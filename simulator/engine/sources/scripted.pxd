@@ -3,7 +3,7 @@ from libc.stdint cimport int8_t, int32_t, int64_t
 cimport cython
 
 from simulator.core.clock cimport NEVER_NS
-from simulator.core.row_heap cimport RowHeap, TimedRow, pop_row
+from simulator.core.heap cimport Keyed, RowHeap, pop_row
 from simulator.core.row_list cimport RowList
 from simulator.core.wake_heap cimport WakeHeap
 from simulator.domain.request cimport PENDING, Demand, Request
@@ -133,16 +133,16 @@ cdef class Scripted(Source):
         return <int32_t>play if self._begins == NULL else self._first_row(play)
 
     # Return the next request for a slot, and since when it is ready; NEVER_NS: none.
-    cdef TimedRow _candidate_by_turns(self, const Group* group, TimedRow waiting) noexcept nogil
+    cdef Keyed _candidate_by_turns(self, const Group* group, Keyed waiting) noexcept nogil
 
-    cdef inline TimedRow _candidate(self, Group* group) noexcept nogil:
-        cdef TimedRow waiting, fresh
+    cdef inline Keyed _candidate(self, Group* group) noexcept nogil:
+        cdef Keyed waiting, fresh
         cdef int64_t play
         while group.waiting.size > 0 and not (
-                self._is_unsent(group.waiting.entries[0].row)
-                and self._ready_ns[group.waiting.entries[0].row] == group.waiting.entries[0].time_ns):
+                self._is_unsent(group.waiting.entries[0].number)
+                and self._ready_ns[group.waiting.entries[0].number] == group.waiting.entries[0].key):
             pop_row(&group.waiting)
-        waiting.time_ns, waiting.row = NEVER_NS, -1
+        waiting.key, waiting.number = NEVER_NS, -1
         if group.waiting.size > 0:
             waiting = group.waiting.entries[0]
         if group.most_going > 0:
@@ -150,8 +150,8 @@ cdef class Scripted(Source):
         if group.num_fresh == 0:
             return waiting
         play = group.plays[group.num_plays - group.num_fresh]
-        fresh.time_ns, fresh.row = group.begins_ns + self._start_ns[play], self._begin_of(play)
-        if waiting.time_ns < fresh.time_ns or (waiting.time_ns == fresh.time_ns and waiting.row < fresh.row):
+        fresh.key, fresh.number = group.begins_ns + self._start_ns[play], self._begin_of(play)
+        if waiting.key < fresh.key or (waiting.key == fresh.key and waiting.number < fresh.number):
             return waiting
         return fresh
 
@@ -170,7 +170,7 @@ cdef class Scripted(Source):
         return group.leaves and self._has_room(group) and self._next_spare == self._num_spare
 
     # A request arrives, by a slot or without; its play may begin with it.
-    cdef int _send_by_slot(self, int32_t index, TimedRow entry, int64_t now_ns) except -1 nogil
+    cdef int _send_by_slot(self, int32_t index, Keyed entry, int64_t now_ns) except -1 nogil
     cdef int _send(self, int32_t row, int64_t ready_ns, int64_t now_ns) except -1 nogil
     cdef int _begin_play(self, int32_t play, int32_t first, int64_t now_ns) except -1 nogil
     cdef void _set_deadlines(self, int32_t row, const Group* group, int64_t now_ns) noexcept nogil

@@ -9,7 +9,7 @@ cimport cython
 
 from simulator.core.arithmetic cimport round_half_up
 from simulator.core.clock cimport NEVER_NS
-from simulator.core.row_heap cimport TimedRow, first_ns, pop_row, push_row
+from simulator.core.heap cimport Keyed, first_ns, pop_row, push_row
 from simulator.core.row_list cimport add_row
 from simulator.core.wake_heap cimport WakeHeap
 from simulator.domain.request cimport COMPLETED, DROPPED, NOT_SENT, REJECTED, TIMED_OUT, Demand, Request
@@ -268,9 +268,9 @@ cdef class Scripted(Source):
                     break
         return <int32_t>first
 
-    cdef TimedRow _candidate_by_turns(self, const Group* group, TimedRow waiting) noexcept nogil:
+    cdef Keyed _candidate_by_turns(self, const Group* group, Keyed waiting) noexcept nogil:
         """Return the next request for a slot with Turns: a play that it begins, or the request that waits longest."""
-        cdef TimedRow fresh
+        cdef Keyed fresh
         cdef int64_t play
         if self._has_room(group) and self._next_spare < self._num_spare:
             play = self._spare[self._next_spare]
@@ -278,26 +278,26 @@ cdef class Scripted(Source):
             play = group.plays[group.num_plays - group.num_fresh]
         else:
             return waiting
-        fresh.time_ns, fresh.row = group.begins_ns + self._start_ns[play], self._begin_of(play)
+        fresh.key, fresh.number = group.begins_ns + self._start_ns[play], self._begin_of(play)
         return fresh
 
     cdef int _note(self, int32_t index, int64_t now_ns) except -1 nogil:
         """Note when the next request of a group arrives that needs a slot."""
         cdef Group* group = &self._groups[index]
-        cdef TimedRow next_one
+        cdef Keyed next_one
         cdef int64_t time_ns = NEVER_NS
         if group.begins_ns < NEVER_NS:
             next_one = self._candidate(group)
-            time_ns = next_one.time_ns
+            time_ns = next_one.key
             if time_ns == NEVER_NS and first_ns(&group.slots) < group.ends_ns:
                 group.is_dry = True
             while group.num_slots > 0 and time_ns < NEVER_NS:
-                time_ns = max(next_one.time_ns, first_ns(&group.slots))
+                time_ns = max(next_one.key, first_ns(&group.slots))
                 if group.slots.size == 0 or group.closes_ns == NULL or (
-                        time_ns < group.begins_ns + group.closes_ns[group.slots.entries[0].row]):
+                        time_ns < group.begins_ns + group.closes_ns[group.slots.entries[0].number]):
                     break
-                self._push_slot(group, <int32_t>pop_row(&group.slots).row, time_ns)
-            if next_one.time_ns < NEVER_NS and time_ns >= group.ends_ns and self._can_come(group):
+                self._push_slot(group, <int32_t>pop_row(&group.slots).number, time_ns)
+            if next_one.key < NEVER_NS and time_ns >= group.ends_ns and self._can_come(group):
                 self._close(index, now_ns)
                 time_ns = NEVER_NS
         self._wakes.set(index, time_ns)
@@ -312,7 +312,7 @@ cdef class Scripted(Source):
         cdef Group* group = &self._groups[index]
         cdef int64_t play, row
         while group.waiting.size > 0:
-            row = pop_row(&group.waiting).row
+            row = pop_row(&group.waiting).number
             if self._is_unsent(row):
                 self._give_up(<int32_t>row)
         while group.num_fresh > 0:
@@ -329,8 +329,8 @@ cdef class Scripted(Source):
     cdef int _look(self) except -1 nogil:
         """Note when the next request arrives."""
         while self._timed.size > 0 and not (
-                self._is_unsent(self._timed.entries[0].row)
-                and self._ready_ns[self._timed.entries[0].row] == self._timed.entries[0].time_ns):
+                self._is_unsent(self._timed.entries[0].number)
+                and self._ready_ns[self._timed.entries[0].number] == self._timed.entries[0].key):
             pop_row(&self._timed)
         self.next_ns = min(first_ns(&self._timed), self._wakes.top_time())
         return 0
@@ -339,35 +339,35 @@ cdef class Scripted(Source):
 
     cdef int32_t take(self) except -1 nogil:
         cdef int64_t now_ns = self.next_ns
-        cdef TimedRow timed, next_one
+        cdef Keyed timed, next_one
         cdef int32_t index = self._wakes.top_index(), row
         cdef Group* group = &self._groups[index]
-        timed.time_ns, timed.row = NEVER_NS, -1
+        timed.key, timed.number = NEVER_NS, -1
         if first_ns(&self._timed) == now_ns:
             timed = self._timed.entries[0]
         if self._wakes.top_time() > now_ns:
-            row = <int32_t>pop_row(&self._timed).row
+            row = <int32_t>pop_row(&self._timed).number
             self._send(row, now_ns, now_ns)
         else:
             next_one = self._candidate(group)
-            if timed.row >= 0 and (timed.time_ns < next_one.time_ns
-                                   or (timed.time_ns == next_one.time_ns and timed.row < next_one.row)):
-                row = <int32_t>pop_row(&self._timed).row
+            if timed.number >= 0 and (
+                    timed.key < next_one.key or (timed.key == next_one.key and timed.number < next_one.number)):
+                row = <int32_t>pop_row(&self._timed).number
                 self._send(row, now_ns, now_ns)
             else:
-                row = <int32_t>next_one.row
+                row = <int32_t>next_one.number
                 self._send_by_slot(index, next_one, now_ns)
         self._look()
         return row
 
-    cdef int _send_by_slot(self, int32_t index, TimedRow entry, int64_t now_ns) except -1 nogil:
+    cdef int _send_by_slot(self, int32_t index, Keyed entry, int64_t now_ns) except -1 nogil:
         cdef Group* group = &self._groups[index]
-        cdef int32_t row = <int32_t>entry.row, play = self._play(row), slot
+        cdef int32_t row = <int32_t>entry.number, play = self._play(row), slot
         cdef bint begins = self._begins == NULL or self._begun_ns[play] == NEVER_NS
         cdef bint takes_spare = (group.most_going > 0 and begins and self._has_room(group)
                                  and self._next_spare < self._num_spare)
         if group.num_slots > 0:
-            slot = <int32_t>pop_row(&group.slots).row
+            slot = <int32_t>pop_row(&group.slots).number
             group.num_held += 1
             if self._slot_of != NULL:
                 self._slot_of[self._begins[play] if group.holds_play and self._begins != NULL else row] = slot
@@ -380,7 +380,7 @@ cdef class Scripted(Source):
         if group.most_going > 0:
             group.num_going += begins
             group.num_to_send -= 1
-        self._send(row, entry.time_ns, now_ns)
+        self._send(row, entry.key, now_ns)
         if begins and self._begins != NULL:
             self._begin_play(play, row, now_ns)
         if takes_spare and self._next_spare == self._num_spare:

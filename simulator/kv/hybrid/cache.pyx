@@ -5,7 +5,7 @@ cimport cython
 
 from simulator.core.memory cimport resize
 from simulator.kv.base cimport blocks_for
-from simulator.kv.hybrid.beats cimport Beats, Visit
+from simulator.kv.hybrid.turn_events cimport TurnEvents, Visit
 from simulator.kv.hybrid.block_store cimport NO_BLOCK
 from simulator.kv.hybrid.layer_kind cimport LayerKind, Table
 from simulator.kv.hybrid.tables cimport GroupTables, Holder
@@ -55,7 +55,7 @@ cdef class HybridKV(GroupTables):
     cdef bint _holds_last_state(self, int32_t slot, int32_t number, const Table* table) noexcept nogil:
         """Say whether a sequence holds the last state of its prompt beside a newer one: it is noted in each turn."""
         cdef int32_t index
-        if not self._caching or not (<LayerKind>self._searched[number]).keeps_newest:
+        if not self._has_states or not self._caching or not (<LayerKind>self._searched[number]).keeps_newest:
             return False
         index = (self._content.prompt_tokens(self._holders[slot].row) - 1) // (
             (<LayerKind>self._searched[number]).block_size) - 1
@@ -65,26 +65,26 @@ cdef class HybridKV(GroupTables):
         return self._holders[slot].regular_until
 
     cdef int join(self, int32_t slot, int32_t phase, int64_t order) except -1 nogil:
-        if self._beats is None:
+        if self._turn_events is None:
             with gil:
                 self._lay_out()
         if self._visits:
             self._members.join(slot, phase, order)
         else:
             self._reserve_for_life(slot)
-        self._beats.count(phase, self._holders[slot].active, 1, self._due, self._given)
-        self.slack += self._beats.most_given
+        self._turn_events.count(phase, self._holders[slot].active, 1, self._due, self._given)
+        self.slack += self._turn_events.most_given
         return 0
 
     cdef void leave(self, int32_t slot, int32_t phase) noexcept nogil:
         if self._visits:
             self._members.leave(slot, phase)
-        self._beats.count(phase, self._holders[slot].active, -1, self._due, self._given)
-        self.slack -= self._beats.most_given
+        self._turn_events.count(phase, self._holders[slot].active, -1, self._due, self._given)
+        self.slack -= self._turn_events.most_given
 
     cdef int _lay_out(self) except -1:
-        self._beats = Beats(self._owners[1], self.block_size, self.unknown_tokens, self._caching)
-        self._cursors = <int32_t*>calloc(self._beats.num_visits, sizeof(int32_t))
+        self._turn_events = TurnEvents(self._owners[1], self.block_size, self.unknown_tokens, self._caching)
+        self._cursors = <int32_t*>calloc(self._turn_events.num_visits, sizeof(int32_t))
         if self._cursors == NULL:
             raise MemoryError()
         return 0
@@ -132,8 +132,8 @@ cdef class HybridKV(GroupTables):
         if not self._visits:
             self.free_blocks -= self._due[phase]
             return
-        for i in range(self._beats.num_visits if self._members.size > 0 else 0):
-            bucket = phase - self._beats.visits[i].rest
+        for i in range(self._turn_events.num_visits if self._members.size > 0 else 0):
+            bucket = phase - self._turn_events.visits[i].rest
             self._cursors[i] = self._members.first[bucket + self.block_size if bucket < 0 else bucket]
 
     cdef int step_before(self, int64_t order) except -1 nogil:
@@ -142,7 +142,7 @@ cdef class HybridKV(GroupTables):
         cdef int32_t i, next, slot
         while self._visits and self._members.size > 0:
             next = -1
-            for i in range(self._beats.num_visits):
+            for i in range(self._turn_events.num_visits):
                 slot = self._cursors[i]
                 if slot >= 0 and members[slot].order < order and (
                         next < 0 or members[slot].order < members[self._cursors[next]].order):
@@ -151,7 +151,7 @@ cdef class HybridKV(GroupTables):
                 break
             slot = self._cursors[next]
             self._cursors[next] = members[slot].after
-            self._visit(slot, &self._beats.visits[next])
+            self._visit(slot, &self._turn_events.visits[next])
         return 0
 
     cdef int _visit(self, int32_t slot, const Visit* visit) except -1 nogil:

@@ -36,7 +36,7 @@ def kinds_of(layers, unit, in_flight_tokens, max_model_len):
         elif group.kind == "chunked_attention":
             kind = ChunkedAttention(group.block_size, unit, numbers, group.window, reach)
         elif group.aligned:
-            kind = AlignedState(group.block_size, unit, numbers, retention)
+            kind = AlignedState(group.block_size, unit, numbers, retention, group.checkpoint)
         else:
             kind = EndlessState(group.block_size, unit, numbers)
         kinds.append(kind)

@@ -36,6 +36,7 @@ cdef class Search:
     cdef Content content
     cdef int32_t num_groups
     cdef int32_t grain          # tokens of the blocks over which hashes are chained: divides all block sizes
+    cdef int32_t ahead          # tokens behind a block that its hash covers
     cdef uint64_t* salts        # [num_groups]
     cdef int32_t last_block     # entries of `prefixes` behind it are further hashes of a block, see NamedStore
     cdef int32_t** blocks       # [num_groups][_room] those found
@@ -48,6 +49,9 @@ cdef class Search:
     cdef int32_t _room
     cdef int32_t _num_public    # of the chain: text that others may share
     cdef Cursor _cursor         # behind the last hash of shared text
+
+    # Leading tokens of a request's text whose hashes others may share.
+    cdef int64_t public_tokens(self, int32_t row) noexcept nogil
 
     # Begin with the text of a request; at most `num_tokens` tokens can be found.
     cdef int begin(self, int32_t row, int64_t num_tokens) except -1 nogil
@@ -76,16 +80,18 @@ cdef class LayerKind:
     cdef readonly bint is_full  # a hit is the run of blocks from the beginning
     cdef bint is_local          # tokens are outdated at some time
     cdef readonly bint keeps_newest     # only the newest block of a text has a place
+    cdef int32_t checkpoint     # tokens between places inside a chunk where a state can be written; 0: nowhere
     cdef int32_t most_blocks    # most blocks of a text, in the check that it fits whole
     cdef readonly bint takes_blocks     # one every block_size tokens; else one for life
-    cdef int64_t beat           # see `steady_until`; -1: no block is ever given back
+    cdef int64_t frees_at       # see `steady_until`; -1: no block is ever given back
 
     # Leading tokens that no query from token `tokens` on needs any more.
     cdef int64_t outdated(self, int64_t tokens) noexcept nogil
 
     # A sequence gains a token in each turn; its last turn began with `settled` tokens (see KVCache.slide) and ended
-    # with `computed`. INT64_MAX: from now on it gives a block back in each turn that begins with `beat` settled tokens,
-    # modulo block_size. Else it gives none back before the turn that begins with the result; 0: a block is overdue.
+    # with `computed`. INT64_MAX: from now on it gives a block back in each turn that begins with `frees_at` settled
+    # tokens, modulo block_size. Else it gives none back before the turn that begins with the result; 0: a block is
+    # overdue.
     cdef int64_t steady_until(self, const Table* table, int64_t computed, int64_t settled) noexcept nogil
 
     # The first run of blocks, at `begin` or behind it, that enter the prefix cache.
@@ -94,9 +100,9 @@ cdef class LayerKind:
     # Tokens of the longest hit of at most `most` tokens; its blocks are then in `search`.
     cdef int64_t find(self, Search search, int64_t most) noexcept nogil
 
-    # Blocks that must be taken so that a table of `have` entries has `end`.
-    cdef inline int32_t missing(self, int32_t have, int32_t end) noexcept nogil:
-        return 0 if end <= have else 1 if self.keeps_newest else end - have
+    # Blocks that must be taken so that a table of `have` entries has `end`, with states inside the chunk.
+    cdef inline int32_t missing(self, int32_t have, int32_t end, int32_t checkpoints) noexcept nogil:
+        return 0 if end <= have else min(end - have, 1 + checkpoints) if self.keeps_newest else end - have
 
 
 # The blocks of a text that a hit can end with: tails of `length` blocks.

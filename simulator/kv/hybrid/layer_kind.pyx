@@ -78,7 +78,7 @@ cdef class Search:
         free(self._hashes)
 
     cdef int begin(self, int32_t row, int64_t num_tokens) except -1 nogil:
-        cdef int64_t public_tokens = self.content.public_tokens(row)
+        cdef int64_t public_tokens = self.public_tokens(row)
         cdef int32_t room, group
         self.row = row
         self.reach = num_tokens
@@ -95,12 +95,15 @@ cdef class Search:
             self._room = 2 * room
         return 0
 
+    cdef int64_t public_tokens(self, int32_t row) noexcept nogil:
+        return max(self.content.public_tokens(row) - self.ahead, 0)
+
     cdef uint64_t _hash_at(self, int64_t end) noexcept nogil:
         cdef int32_t index = <int32_t>(end // self.grain) - 1
         if index >= self._num_public:
             return own_hash(self.row, index)
         while self._num_hashes <= index:
-            self._hashes[self._num_hashes] = self.content.advance(self.row, self.grain, &self._cursor)
+            self._hashes[self._num_hashes] = self.content.next_hash(self.row, self.grain, self.ahead, &self._cursor)
             self._num_hashes += 1
         return self._hashes[index]
 
@@ -110,7 +113,7 @@ cdef class Search:
             cursor[0] = self._cursor
             return
         for _ in range(<int32_t>(num_tokens // self.grain)):
-            self.content.advance(self.row, self.grain, cursor)
+            self.content.next_hash(self.row, self.grain, self.ahead, cursor)
 
     cdef bint has_until(self, LayerKind kind, int32_t index, int64_t end) noexcept nogil:
         cdef uint64_t hash = self._hash_at(end)
@@ -150,7 +153,7 @@ cdef class LayerKind:
         for i in range(self.num_groups):
             self.groups[i] = groups[i]
         self.most_blocks = INT32_MAX
-        self.takes_blocks, self.beat = True, -1
+        self.takes_blocks, self.frees_at = True, -1
 
     def __dealloc__(self):
         free(self.groups)

@@ -15,15 +15,16 @@ from simulator.kv.hybrid.layer_kind cimport Ends, LayerKind, Run, Search, Table,
 cdef class AlignedState(LayerKind):
     """A hit is a state; blocks before are null.
 
-    retention : see `tails_of`.
+    retention : see `tails_of`. checkpoint : see layer_kind.pxd.
     """
 
     cdef Tails _tails
 
-    def __cinit__(self, int32_t block_size, int32_t unit, groups, int64_t retention):
-        self.keeps_newest = True
+    def __cinit__(self, int32_t block_size, int32_t unit, groups, int64_t retention,
+                  int32_t checkpoint=0):
+        self.keeps_newest, self.checkpoint = True, checkpoint
         self._tails = tails_of(1, block_size, block_size, retention)
-        self.beat = 1 % block_size
+        self.frees_at = 1 % block_size
         self.is_local = True
 
     cdef int64_t outdated(self, int64_t tokens) noexcept nogil:

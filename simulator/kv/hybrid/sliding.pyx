@@ -24,7 +24,7 @@ cdef class SlidingWindow(LayerKind):
         self.most_blocks = <int32_t>((most_tokens + block_size - 1) // block_size) + 1
         self._length = <int32_t>((window - 1 + block_size - 1) // block_size)
         self._tails = tails_of(self._length, block_size, unit, retention)
-        self.beat = (window - 1) % block_size
+        self.frees_at = (window - 1) % block_size
         self.is_local = True
 
     cdef int64_t outdated(self, int64_t tokens) noexcept nogil:

@@ -18,9 +18,10 @@ cdef struct Holder:             # of a slot
     int64_t hashed_tokens       # leading tokens that have been considered for the prefix cache
     int64_t computed            # tokens that had room after its last turn, or visit
     int64_t regular_until       # see KVCache; of a member
-    uint64_t active             # bits of the kinds in which a member gives blocks back, see Beats
+    uint64_t active             # bits of the kinds in which a member gives blocks back, see TurnEvents
     int64_t announced           # tokens with room in blocks that were announced in turns of a member
     int64_t junction            # of the lookup with which it began
+    int64_t behind              # of the prompt, or of its text without the last token: where chunks of it end
     Ends ends
     uint64_t tail_hash          # of the text up to the last place of the prompt where a hit may end; 0: not needed yet
     Cursor cursor               # behind the hashed tokens of shared text
@@ -48,6 +49,10 @@ cdef class GroupTables(KVCache):
     cdef Copied* _copied        # [_num_copied]
     cdef int32_t _num_copied
     cdef int32_t _room_copied
+    cdef readonly int64_t checkpoint    # see LayerGroups
+    cdef readonly int64_t grid  # tokens of which all block sizes are multiples
+    cdef int64_t _whole         # tokens of which all block sizes are divisors
+    cdef bint _at_ends_alone    # states are kept at the end of a prompt alone, and where a shared prefix ends
     cdef bint _has_states       # of linear attention, in a group that keeps the newest
     cdef int32_t _num_groups
     cdef void** _kinds          # [_num_groups] LayerKind of each group, borrowed
@@ -129,7 +134,8 @@ cdef class GroupTables(KVCache):
     cdef int _hold(self, int32_t group, int32_t block) except -1 nogil
     cdef int _begin(self, int32_t slot, int32_t row, int32_t hits) except -1 nogil
     cdef int _begin_table(self, int32_t slot, int32_t group) except -1 nogil
-    cdef int _extend(self, int32_t slot, int32_t group, int64_t slots) except -1 nogil
+    cdef int32_t _checkpoints(self, int32_t slot, int32_t group, int32_t hits, int64_t slots) noexcept nogil
+    cdef int _extend(self, int32_t slot, int32_t group, int64_t slots, int32_t checkpoints=*) except -1 nogil
     cdef int _chain(self, Holder* holder, int64_t begin, int64_t end) except -1 nogil
     cdef int _list_blocks(self, int32_t slot, int32_t group, int64_t known_tokens) except -1 nogil
     cdef int _note_listed(self, int32_t slot, int32_t group, int32_t index) except -1 nogil

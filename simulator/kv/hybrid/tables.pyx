@@ -25,9 +25,12 @@ cdef class GroupTables(KVCache):
     in_flight_tokens : the most tokens computed in iterations that are not over: a window may hold them besides itself,
         in the check that a text fits whole.
     reserves_whole : a text is admitted only if it fits whole.
+    hashes_ahead : tokens behind a block that its hash covers.
+    repeats_last_states : vLLM 0.32: the last state of a prompt cannot be hit as long as its sequence holds it.
     """
 
-    def __cinit__(self, int32_t num_blocks, int32_t block_size, plan, int64_t in_flight_tokens, bint reserves_whole):
+    def __cinit__(self, int32_t num_blocks, int32_t block_size, plan, int64_t in_flight_tokens, bint reserves_whole,
+                  int32_t hashes_ahead=0, bint repeats_last_states=True):
         cdef int32_t i, number
         layers = self.layers = plan.layer_groups
         self.hits_end_inside = plan.enable_prefix_caching and layers.hits_end_inside
@@ -35,12 +38,16 @@ cdef class GroupTables(KVCache):
         self.hit_tokens = self._hash_unit if self.hits_end_inside else block_size
         kinds = kinds_of(layers, self.hit_tokens, in_flight_tokens, plan.max_model_len)
         self.is_hybrid = True
+        self.hashes_ahead = hashes_ahead
         self.tracks_identity, self.caches = plan.with_tables, plan.enable_prefix_caching and plan.with_identity
         self._content, self._max_model_len = plan.content, plan.max_model_len
         self._caching = plan.enable_prefix_caching and (plan.with_identity or self.hits_end_inside)
         self.finds_outputs = self._caching and plan.content.has_public_outputs
         self.chunk_alignment = layers.chunk_alignment
-        self._has_states = any(isinstance(kind, AlignedState) for kind in kinds)
+        self.checkpoint = layers.checkpoint if plan.enable_prefix_caching else 0
+        self.grid, self._whole = gcd(*[group.block_size for group in layers.groups]), layers.unit
+        self._at_ends_alone = layers.retention_interval == 0
+        self._has_states = repeats_last_states and any(isinstance(kind, AlignedState) for kind in kinds)
         with_names = plan.with_tables or self.hits_end_inside
         self.store = NamedStore(num_blocks) if with_names else CountedStore()
         self._lists_tails = self.hits_end_inside or (self._caching and with_names and any(
@@ -50,6 +57,7 @@ cdef class GroupTables(KVCache):
         grain = self.hit_tokens if self.hits_end_inside else gcd(*[group.block_size for group in layers.groups])
         self._search = Search(self.store.prefixes, plan.content, self._num_groups, grain, full[0] if full else 0,
                               num_blocks if with_names else INT32_MAX)
+        self._search.ahead = hashes_ahead
         searched = sorted(kinds, key=lambda kind: not kind.is_full)
         self._owners = (kinds, searched)
         self._num_kinds = len(kinds)
@@ -204,7 +212,7 @@ cdef class GroupTables(KVCache):
                     both[1], both[0] = self._copied[i].block, self._copied[i].copy      # in this order
                     self.free_blocks += self.store.release(both, 0, 2)
                     self.store.goes_on = True
-                    if (<LayerKind>self._kinds[group]).beat >= 0:
+                    if (<LayerKind>self._kinds[group]).frees_at >= 0:
                         self.num_shared -= self.store.num_left_alone
         self._num_copied, self.store.goes_on = 0, False
         return 0
@@ -234,7 +242,7 @@ cdef class GroupTables(KVCache):
             resize(&self._new_hashes, 2 * <size_t>count * sizeof(uint64_t))
             self._room_new = 2 * count
         for i in range(count):
-            self._new_hashes[i] = self._content.advance(holder.row, grain, &holder.cursor)
+            self._new_hashes[i] = self._content.next_hash(holder.row, grain, self.hashes_ahead, &holder.cursor)
         return 0
 
     cdef int _list_blocks(self, int32_t slot, int32_t group, int64_t known_tokens) except -1 nogil:
@@ -360,9 +368,9 @@ cdef class GroupTables(KVCache):
             return own_hash(holder.row, <int32_t>(end // grain) - 1 if end % grain == 0 else INT32_MAX)
         memset(&cursor, 0, sizeof(cursor))
         for _ in range(<int32_t>(end // grain)):
-            self._content.advance(holder.row, grain, &cursor)
+            self._content.next_hash(holder.row, grain, self.hashes_ahead, &cursor)
         if end % grain != 0:
-            self._content.advance(holder.row, <int32_t>(end % grain), &cursor)
+            self._content.next_hash(holder.row, <int32_t>(end % grain), self.hashes_ahead, &cursor)
         return cursor.hash
 
     cdef bint _must_copy(self, int32_t slot, int32_t group, int32_t hits) noexcept nogil:
@@ -446,7 +454,8 @@ cdef class GroupTables(KVCache):
             end = blocks_for(slots, (<LayerKind>self._kinds[group]).block_size)
             if is_whole:
                 end = min(end, (<LayerKind>self._kinds[group]).most_blocks)
-            need += (<LayerKind>self._kinds[group]).missing(have, end)
+            need += (<LayerKind>self._kinds[group]).missing(
+                have, end, self._checkpoints(slot, group, hits, slots) if self.checkpoint > 0 else 0)
             if self.hits_end_inside:
                 need += self._must_copy(slot, group, hits)
             if hits > 0 and self._is_new_state(group):
@@ -465,7 +474,7 @@ cdef class GroupTables(KVCache):
             self._begin(slot, row, hits)
             self._holders[slot].announced = 0
         for group in range(self._num_groups):
-            self._extend(slot, group, slots)
+            self._extend(slot, group, slots, self._checkpoints(slot, group, hits, slots) if self.checkpoint > 0 else 0)
         self._holders[slot].computed = slots
         return 1 if self.cache(slot, known_tokens) == 0 else -1
 
@@ -475,7 +484,9 @@ cdef class GroupTables(KVCache):
         cdef int32_t group
         cdef int64_t prompt = self._content.prompt_tokens(row)
         holder.row = row
-        holder.public_tokens = self._content.public_tokens(row)
+        holder.computed = max(self._found_tokens, self._arriving_tokens)
+        holder.behind = max(prompt, self._content.text_tokens(row) - 1)
+        holder.public_tokens = self._search.public_tokens(row)
         holder.hashed_tokens = self._found_tokens
         holder.junction = self._junction
         holder.ends.prompt = (prompt - 1) // self.hit_tokens * self.hit_tokens
@@ -513,11 +524,34 @@ cdef class GroupTables(KVCache):
         return 0
 
     cdef int _hold(self, int32_t group, int32_t block) except -1 nogil:
-        self.num_shared += self.store.hold(block) == 2 and (<LayerKind>self._kinds[group]).beat >= 0
+        self.num_shared += self.store.hold(block) == 2 and (<LayerKind>self._kinds[group]).frees_at >= 0
         return 0
 
-    cdef int _extend(self, int32_t slot, int32_t group, int64_t slots) except -1 nogil:
-        """Take the blocks of a group that are missing for `slots` tokens."""
+    cdef int32_t _checkpoints(self, int32_t slot, int32_t group, int32_t hits, int64_t slots) noexcept nogil:
+        """Return how many states a chunk that ends at `slots` tokens writes inside: 1 or 0.
+
+        Source: vLLM 0.32.0, MambaManager.get_num_blocks_to_allocate, checkpoints inside of a prefill.
+        """
+        cdef const Holder* holder = &self._holders[slot]
+        cdef const Table* table = &self._tables[<size_t>slot * self._num_groups + group]
+        cdef int32_t size = (<LayerKind>self._kinds[group]).block_size, step, row = self._search.row
+        cdef int32_t place = blocks_for(slots, size) - 2
+        cdef int64_t begin = holder.computed, behind = holder.behind, end = (slots - 1) // self._whole * self._whole
+        step = (<LayerKind>self._kinds[group]).checkpoint
+        if step == 0 or place < 0:
+            return 0
+        if holder.row < 0:
+            begin = max(self._found_tokens if hits > 0 else 0, self._arriving_tokens)
+            behind = max(<int64_t>self._content.prompt_tokens(row), self._content.text_tokens(row) - 1)
+        elif place < table.size and table.blocks[place] != NO_BLOCK:
+            return 0
+        if self._at_ends_alone and slots < behind:
+            return 0
+        return (begin % self.grid == 0 and place > blocks_for(begin, size) - 1 and begin + self.grid <= end < slots
+                and (end - begin) % step == 0)
+
+    cdef int _extend(self, int32_t slot, int32_t group, int64_t slots, int32_t checkpoints=0) except -1 nogil:
+        """Take the blocks of a group that are missing for `slots` tokens, with states inside the chunk."""
         cdef Table* table = &self._tables[<size_t>slot * self._num_groups + group]
         cdef int32_t end = blocks_for(slots, (<LayerKind>self._kinds[group]).block_size), first = table.size
         if table.copied >= 0:
@@ -529,7 +563,7 @@ cdef class GroupTables(KVCache):
             resize(&table.blocks, 2 * <size_t>end * sizeof(int32_t))
             table.room = 2 * end
         if (<LayerKind>self._kinds[group]).keeps_newest:
-            first = end - 1
+            first = max(end - 1 - checkpoints, table.size)
             table.last = table.size - 1
             memset(table.blocks + table.size, 0, (first - table.size) * sizeof(int32_t))
         self.free_blocks -= end - first
@@ -569,7 +603,7 @@ cdef class GroupTables(KVCache):
             self._list_own(slot, group, max(begin, <int32_t>(holder.public_tokens // size)),
                            min(end, <int32_t>(holder.hashed_tokens // size)), returns)
         self.free_blocks += self.store.release(table.blocks, begin, end)
-        if (<LayerKind>self._kinds[group]).beat >= 0:
+        if (<LayerKind>self._kinds[group]).frees_at >= 0:
             self.num_shared -= self.store.num_left_alone
         return 0
 

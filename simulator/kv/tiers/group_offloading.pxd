@@ -4,11 +4,9 @@ cimport cython
 
 from simulator.core.row_list cimport RowList
 from simulator.kv.hybrid.tables cimport GroupTables
-from simulator.kv.tier cimport External
-from simulator.kv.tiers.group_users cimport GroupUsers, Part
-from simulator.kv.tiers.host cimport HostTier
-from simulator.kv.tiers.layer_chunks cimport LayerChunks, Tails
-from simulator.kv.tiers.reuse_counts cimport ReuseCounts
+from simulator.kv.tiers.group_users cimport GroupUsers
+from simulator.kv.tiers.layer_chunks cimport LayerChunks
+from simulator.kv.tiers.offloading cimport OffloadingTier
 
 
 cdef struct Found:              # chunks of a text that are present in one group, from some chunk on
@@ -17,36 +15,26 @@ cdef struct Found:              # chunks of a text that are present in one group
 
 
 @cython.final
-cdef class GroupOffloadingTier(HostTier):
-    cdef readonly GroupUsers users
+cdef class GroupOffloadingTier(OffloadingTier):
+    cdef GroupUsers users               # _users
     cdef GroupTables _tables            # the KV cache
     cdef LayerChunks* _groups           # [_num_groups]
     cdef int32_t* _order                # [_num_groups] groups in the order in which they are searched: full ones first
     cdef int32_t* _cursors              # [_num_groups] of the user being closed: chunks visited
     cdef int32_t _num_groups
     cdef int32_t _num_full
-    cdef int32_t _chunk_blocks
     cdef int32_t _state_tokens          # of a chunk of states; 1: there are no states
     cdef bint _ends_short               # a hit leaves a token to compute
     cdef bint _is_dense                 # no retention interval: every possible end of a hit is kept
-    cdef ReuseCounts _counts            # None: a chunk is written at once
-    cdef int64_t _local_tokens          # tokens found in the KV cache by the request that asked last
     cdef RowList _told                  # users that the step being formed computes, in order
-    cdef RowList _leaving               # users that left since the last step, in order
     cdef int32_t _num_offering          # users of `_leaving` that have chunks to offer
-    cdef int32_t _num_left              # requests that left, with or without a user
-    cdef bint _told_of_leaving          # a request had left when the last step was formed
-    cdef RowList _offered               # pairs (group, chunk)
-    cdef RowList _new                   # pairs of `_offered` to be written
     cdef RowList _blocks                # of the copy being planned
     cdef RowList _closing               # elements of the user being closed, and their uses
     cdef RowList _closing_uses
 
-    cdef Found _find(self, int32_t user, int32_t group, int32_t begin, int64_t end_tokens) except * nogil
-    cdef bint _is_there(self, int32_t user, int32_t group, int32_t chunk, bint* is_late) noexcept nogil
-    cdef int64_t _search(self, int32_t user, int64_t local_tokens, int64_t most, bint* is_late) except -1 nogil
-    cdef bint _is_read(self, int32_t user, int64_t tokens) noexcept nogil
-    cdef int _read(self, int32_t user, int32_t group, int32_t slot, int64_t tokens, int32_t copy) except -1 nogil
+    cdef int _find(self, int32_t user, int32_t group, int32_t begin, int64_t end_tokens, Found* found) except -1 nogil
+    cdef bint _is_there(self, int32_t user, int32_t group, int32_t chunk, bint* is_late) except -1 nogil
+    cdef bint _is_read(self, int32_t user, int64_t local_tokens, int64_t tokens) noexcept nogil
     cdef int32_t _first_to_read(self, int32_t group, int32_t slot, int32_t end) noexcept nogil
     cdef int64_t _tokens_to_store(self, int32_t row, int64_t tokens) noexcept nogil
     cdef int32_t _limit(self, int32_t user, int32_t group) noexcept nogil
@@ -55,14 +43,7 @@ cdef class GroupOffloadingTier(HostTier):
     cdef int _offer(self, int32_t user, bint has_left) except -1 nogil
     cdef bint _may_offer(self, int32_t user) noexcept nogil
     cdef bint _looks_back(self, const LayerChunks* it, int32_t end, int32_t prompt) noexcept nogil
-    cdef int _list_kept(self, int32_t user, int32_t group, bint has_left) except -1 nogil
-    cdef int _sort_out(self, int32_t user) except -1 nogil
-    cdef void _tell_missed(self, int32_t user) noexcept nogil
-    cdef int32_t _write(self, int32_t user) except -1 nogil
-    cdef int _fence(self, int32_t user, int32_t copy, bint has_left) except -1 nogil
+    cdef int _sort_out_kept(self, int32_t user, int32_t group, bint has_left) except -1 nogil
+    cdef int _fence_new(self, int32_t user, int32_t copy, bint has_left) except -1 nogil
     cdef int _fence_all(self, int32_t user) except -1 nogil
-    cdef int _flush_touched(self) except -1 nogil
-    cdef int _close(self, int32_t user) except -1 nogil
     cdef int64_t _stored_tokens(self, int32_t copy) noexcept nogil
-    cdef void _end(self, int32_t copy) noexcept nogil
-    cdef int _note(self, str what, int32_t copy) except -1 nogil

@@ -36,7 +36,7 @@ cdef class MultiTier(KVTier):
         self._first_has_it = found.tokens > 0
         if self._first_has_it and not self._asks_both:
             return 0
-        other.tokens, other.comes_later, other.brings_token = 0, False, False
+        other.tokens, other.comes_later, other.has_first_token = 0, False, False
         self.second.match(row, local_tokens, &other)
         if other.tokens == UNDECIDED or not self._first_has_it:
             found[0] = other
@@ -53,8 +53,8 @@ cdef class MultiTier(KVTier):
     cdef LoadEnd load_end(self, int32_t row) noexcept nogil:
         return self.first.load_end(row) if self._is_of_first(row) else self.second.load_end(row)
 
-    cdef bint brings_token(self, int32_t row) noexcept nogil:
-        return self._is_of_first(row) and self.first.brings_token(row)
+    cdef bint has_first_token(self, int32_t row) noexcept nogil:
+        return self._is_of_first(row) and self.first.has_first_token(row)
 
     # ---- the first alone
 

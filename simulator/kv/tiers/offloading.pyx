@@ -3,17 +3,17 @@
 When a batch is formed, the chunks of text that it fills are offered, and written one step later; an admitted request
 loads the chunks that the host has behind the tokens found in the KV cache, and waits for the load with its blocks. The
 blocks of a request that has ended are free at once, though they may still be read: a step that reuses one waits.
-Source: the behaviour of vLLM 0.32.0, vllm/distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py and
-vllm/v1/kv_offload/cpu/manager.py, for one group of full-attention layers.
+Chunks are kept for each group of layers; here all layers are one group of full attention, `group_offloading` adds
+windows and states. Source: the behaviour of vLLM 0.32.0, vllm/v1/kv_offload/cpu/manager.py and
+vllm/distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free
-cimport cython
 
 from simulator.core.arithmetic cimport round_half_up
 from simulator.core.clock cimport NEVER_NS
 from simulator.core.memory cimport resize
-from simulator.core.row_list cimport add_row
+from simulator.core.row_list cimport add_row, has_row
 from simulator.kv.base cimport KVCache
 from simulator.kv.content cimport Content
 from simulator.kv.fences cimport Touched
@@ -25,14 +25,13 @@ from simulator.kv.tiers.eviction cimport INSERTED, MISSED, REUSED, SEEN
 from simulator.kv.tiers.host cimport HostTier
 from simulator.kv.tiers.lane cimport Lane
 from simulator.kv.tiers.reuse_counts cimport ReuseCounts
-from simulator.kv.tiers.users cimport User, Users
+from simulator.kv.tiers.users cimport Part, User, Users
 
 from simulator.kv.holdings import Holdings
 from simulator.kv.tiers.level import Level
 from simulator.kv.tiers.settings import Offloading
 
 
-@cython.final
 cdef class OffloadingTier(HostTier):
     """Host memory of one replica, and the levels below it; see HostTier."""
 
@@ -63,7 +62,10 @@ cdef class OffloadingTier(HostTier):
         self.looks_below = self.chain is not None
         self._lists_all = with_tables or self._counts is not None or self.chain is not None or not (
             self.policy.takes_runs)
-        self._users = Users(content, <int32_t>self._chunk_tokens, self._lists_all)
+        self._users = self._new_users()
+
+    def _new_users(self):
+        return Users(self._content, <int32_t>self._chunk_tokens, self._lists_all)
 
     def keep_log(self):
         """See KVTier."""
@@ -86,8 +88,7 @@ cdef class OffloadingTier(HostTier):
 
     cdef int match(self, int32_t row, int64_t local_tokens, External* found) except -1 nogil:
         cdef int64_t text = self._content.text_tokens(row), tokens
-        cdef int32_t user = self._users.find(row), begin = <int32_t>(local_tokens // self._chunk_tokens), hits
-        cdef int32_t end = <int32_t>(text // self._chunk_tokens)
+        cdef int32_t user = self._users.find(row), begin = <int32_t>(local_tokens // self._chunk_tokens)
         cdef bint is_late = False, is_read = False
         found.tokens, found.comes_later = 0, not self._in_step
         self._matched_tokens = local_tokens
@@ -96,78 +97,87 @@ cdef class OffloadingTier(HostTier):
             if self._users.users[user].first_copy >= 0 and self._waits:
                 found.tokens = UNDECIDED
                 return 0
-        if end * self._chunk_tokens - local_tokens < self._chunk_tokens:
+        if text // self._chunk_tokens * self._chunk_tokens - local_tokens < self._chunk_tokens:
             return 0
         if user < 0:
             if begin >= self._users.listed_chunks(row):
                 return 0                # private text that was never offered
             user = self._users.get(row)
         if self.chain is None:
-            hits = self._count_hits(user, begin, end, &is_late, &is_read)
+            tokens = self._hit(user, text, local_tokens, &is_late, &is_read)
         else:
-            hits = self._count_with_levels(user, local_tokens, end, &is_late, &is_read)
-        tokens = (begin + hits) * self._chunk_tokens - local_tokens
-        if hits > 0 and is_late:
+            tokens = self._hit_with_levels(user, text, local_tokens, &is_late, &is_read)
+        if is_late:
             found.tokens = UNDECIDED
         elif self._in_step:
             found.tokens = max(min(tokens, text - 1 - local_tokens), <int64_t>0)
-        elif hits > 0 and tokens >= self._chunk_tokens:
+        elif tokens >= self._chunk_tokens:
             found.tokens = UNDECIDED if is_read and self._caches and self._waits else tokens
         return 0
 
-    cdef int32_t _count_hits(self, int32_t user, int32_t begin, int32_t end, bint* is_late,
-                             bint* is_read) except -1 nogil:
-        """Count the chunks present from `begin` on, and say whether any is still being written, or being read."""
-        cdef int32_t listed_end = min(end, self._users.users[user].num_listed), i = begin, element = 0
+    cdef int64_t _hit(self, int32_t user, int64_t text, int64_t local_tokens, bint* is_late,
+                      bint* is_read) except -1 nogil:
+        cdef int32_t begin = <int32_t>(local_tokens // self._chunk_tokens), i = begin, element = 0
+        cdef int32_t end = <int32_t>(text // self._chunk_tokens)
+        cdef int32_t listed_end = min(end, self._users.users[user].num_listed)
+        cdef const Part* part = self._users.part(user, 0)
         cdef const Chunk* it
         self._users.hash(user, listed_end)
         while i < end:
             if i < listed_end:
-                element = self.table.find_behind(element, self._users.users[user].hashes[i])
+                element = self.table.find_behind(element, part.hashes[i])
             else:
                 element = self.table.run_at(self._users.users[user].row, i)
             it = &self.table.chunks[element]
-            if not self.table.holds(element) or (it.references == WRITING and it.loads == 0 and not self._waits):
+            if not self.table.holds(element):
+                if not self._is_below(user, i):
+                    break
+                i += 1
+                continue
+            if it.references == WRITING and it.loads == 0 and not self._waits and not self._sees_below:
                 break
+            self._keep_for_hit(element)
             is_late[0] = is_late[0] or it.references == WRITING
             is_read[0] = is_read[0] or it.loads > 0
             i = min(it.end, end) if i >= listed_end else i + 1
-        return i - begin
+        return i * self._chunk_tokens - local_tokens if i > begin else 0
 
-    cdef int32_t _count_with_levels(self, int32_t user, int64_t local_tokens, int32_t end, bint* is_late,
-                                    bint* is_read) except -1 nogil:
-        """The same with levels below: chunks that they have are read into the host, and the request waits for that."""
-        cdef int32_t begin = <int32_t>(local_tokens // self._chunk_tokens), i = begin, element = 0, lower = 0
-        cdef Chunk* it
-        self._users.hash(user, end)
+    # ---- levels below
+
+    cdef void _keep_for_hit(self, int32_t element) noexcept nogil:
+        if self._sees_below and self.table.chunks[element].guard != self._guard:
+            self.table.chunks[element].guard = self._guard
+            self._num_guarded += self.table.is_idle(element)
+
+    cdef bint _is_below(self, int32_t user, int32_t place) except -1 nogil:
+        cdef int32_t lower = 0
+        if not self._sees_below or self.chain.find(self._part(user, place).hashes[chunk_of(place)], &lower) < 0:
+            return False
+        if not has_row(&self._lower, place):
+            add_row(&self._lower, place)
+        return True
+
+    cdef int64_t _hit_with_levels(self, int32_t user, int64_t text, int64_t local_tokens, bint* is_late,
+                                  bint* is_read) except -1 nogil:
+        cdef int64_t tokens
         self._lower.size = 0
         self._guard += 1
         self._num_guarded = 0
-        while i < end:
-            element = self.table.find_behind(element, self._users.users[user].hashes[i])
-            if self.table.holds(element):
-                it = &self.table.chunks[element]
-                it.guard = self._guard
-                self._num_guarded += it.references == 0
-                is_late[0] = is_late[0] or it.references == WRITING
-                is_read[0] = is_read[0] or it.loads > 0
-            elif self.chain.find(self._users.users[user].hashes[i], &lower) >= 0:
-                add_row(&self._lower, i)
-            else:
-                break
-            i += 1
+        self._sees_below = True
+        tokens = self._hit(user, text, local_tokens, is_late, is_read)
+        self._sees_below = False
         if (self._lower.size * self._chunk_tokens >= self._promoted_tokens and self._lower.size > 0
-                and i * self._chunk_tokens - local_tokens >= self._chunk_tokens and self._promote(user)):
-            is_late[0] = True
-            return i - begin
+                and (tokens >= self._chunk_tokens or self.takes_groups) and self._promote(user)):
+            is_late[0] = tokens > 0
+            return tokens
         is_late[0] = is_read[0] = False
-        return self._count_hits(user, begin, end, is_late, is_read)
+        return self._hit(user, text, local_tokens, is_late, is_read)
 
     cdef bint _promote(self, int32_t user) except -1 nogil:
         """Plan to read the chunks of `_lower` into the host; False: it has no room."""
-        cdef const uint64_t* hashes = self._users.users[user].hashes
         cdef int64_t lacking = self._lower.size - (self.table.capacity - self.table.size())
         cdef int32_t newcomers = self.policy.newcomers(), place, lower = 0, level, i
+        cdef uint64_t hash
         if lacking > 0:
             if lacking > self.table.num_idle - self._num_guarded:
                 self.chain.refusals += 1
@@ -177,36 +187,45 @@ cdef class OffloadingTier(HostTier):
         self.table.prepare(self._lower.size)
         for i in range(self._lower.size):
             place = self._lower.rows[i]
-            level = self.chain.find(hashes[place], &lower)
-            self.chain.read(level, lower, self.table.add(hashes[place], place, newcomers))
+            hash = self._part(user, place).hashes[chunk_of(place)]
+            level = self.chain.find(hash, &lower)
+            self.chain.read(level, lower, self.table.add(hash, chunk_of(place), newcomers))
         self.chain.end_request()
         return True
 
+    # ---- loads
+
     cdef int64_t load(self, int32_t row, int32_t slot, External found, int64_t now_ns) except -1 nogil:
         cdef int64_t tokens = self._matched_tokens + found.tokens
-        cdef int32_t block_size = self.kv.block_size, user = self._users.get(row), element, i
-        cdef int32_t begin = <int32_t>(self._matched_tokens // self._chunk_tokens)
+        cdef int32_t block_size = self.kv.block_size, user = self._users.get(row)
         cdef int32_t end = <int32_t>((tokens + self._chunk_tokens - 1) // self._chunk_tokens)
         cdef int32_t copy = self.copying.plan(
             LOAD, user, -1 if self._in_step else slot,
             (tokens + block_size - 1) // block_size - self._matched_tokens // block_size)
-        cdef User* it = &self._users.users[user]
-        i = begin
+        self._read(user, 0, <int32_t>(self._matched_tokens // self._chunk_tokens), end, copy)
+        self._users.part(user, 0).offered = end
+        self._users.users[user].loaded_tokens = <int32_t>found.tokens
+        self._link_copy(user, copy)
+        if self._log is not None:
+            self._note("loads", copy)
+        return now_ns if self._in_step else NEVER_NS
+
+    cdef int _read(self, int32_t user, int32_t group, int32_t begin, int32_t end, int32_t copy) except -1 nogil:
+        """Read chunks begin .. end - 1 of a group."""
+        cdef const User* it = &self._users.users[user]
+        cdef Part* part = self._users.part(user, group)
+        cdef int32_t element, i = begin
         while i < end:
             if i < it.num_listed:
-                element = it.elements[i] = self.table.find(it.hashes[i])
-                it.uses[i] |= SEEN if it.uses[i] & INSERTED else SEEN | REUSED
+                element = part.elements[i] = self.table.find(part.hashes[i])
+                part.uses[i] |= SEEN if part.uses[i] & INSERTED else SEEN | REUSED
             else:
                 element = self._cut_out(it.row, i, end)
             self.table.begin_load(element)
             self._hit_chunks += self.table.length(element)
             self.copying.add_chunk(copy, element)
             i = self.table.chunks[element].end if i >= it.num_listed else i + 1
-        it.offered, it.loaded_tokens = end, <int32_t>found.tokens
-        self._link_copy(user, copy)
-        if self._log is not None:
-            self._note("loads", copy)
-        return now_ns if self._in_step else NEVER_NS
+        return 0
 
     cdef int32_t _cut_out(self, int32_t row, int32_t begin, int32_t end) except 0 nogil:
         """Return an element of the run at `begin` that begins there and does not reach beyond `end`."""
@@ -224,7 +243,7 @@ cdef class OffloadingTier(HostTier):
 
     # ---- chunks offered by requests
 
-    cdef int32_t _user_of(self, int32_t slot, int32_t row) except -2 nogil:
+    cdef inline int32_t _user_of(self, int32_t slot, int32_t row) except -2 nogil:
         """Return the user of a sequence; -1: it has none yet."""
         cdef int32_t user = -1, before = self._room_slots, i
         if slot >= before:
@@ -251,7 +270,7 @@ cdef class OffloadingTier(HostTier):
         if self._confirms:
             end = <int32_t>(self._users.users[user].confirmed // self._chunk_tokens)
             self._users.users[user].confirmed = <int32_t>tokens
-        return self._offer(user, end) if end > self._users.users[user].offered else 0
+        return self._offer_all(user, end) if end > self._users.part(user, 0).offered else 0
 
     cdef bint is_through_with(self, int32_t slot, int32_t row) noexcept nogil:
         cdef int32_t end = <int32_t>(self._content.prompt_tokens(row) // self._chunk_tokens)
@@ -260,37 +279,50 @@ cdef class OffloadingTier(HostTier):
             return False
         if end == 0:
             return True
-        return user >= 0 and self._users.users[user].row == row and self._users.users[user].offered >= end
+        return user >= 0 and self._users.users[user].row == row and self._users.part(user, 0).offered >= end
 
-    cdef int _offer(self, int32_t user, int32_t end) except -1 nogil:
+    cdef int _offer_all(self, int32_t user, int32_t end) except -1 nogil:
         """Plan to write new chunks among those not offered yet; if there is no room, offer them again later."""
-        cdef User* it = &self._users.users[user]
-        cdef int32_t begin = it.offered, listed_end = min(end, it.num_listed)
-        self._guard += 1
-        self._num_new = self._num_guarded = 0
-        self._new.size = self._new_runs.size = 0
+        cdef const User* it = &self._users.users[user]
+        cdef Part* part = self._users.part(user, 0)
+        cdef int32_t begin = part.offered, listed_end = min(end, it.num_listed)
+        self._begin_offer()
         if begin < listed_end:
             self._users.hash(user, listed_end)
-            self._sort_out(user, begin, listed_end)
-            self._tell_missed(user)
+            self._sort_out(user, 0, begin, listed_end)
         if listed_end < end:
             self._sort_out_runs(it.row, max(begin, listed_end), end)
-        if self._num_new > 0:
-            if not self._make_room(self._num_new):
-                return 0
-            self._write(user)
-        it.offered = end
+        if not self._fits(user):
+            return 0
+        if self._new.size + self._num_in_runs > 0:
+            self._write(user, (self._new.size + self._num_in_runs) * self._chunk_blocks)
+        part.offered = end
         return 0
 
-    cdef int _sort_out(self, int32_t user, int32_t begin, int32_t end) except -1 nogil:
-        """Separate listed chunks that are new from those that are there."""
-        cdef User* it = &self._users.users[user]
-        cdef const uint64_t* hashes = it.hashes
-        cdef uint8_t* uses = it.uses
+    cdef inline void _begin_offer(self) noexcept nogil:
+        self._guard += 1
+        self._num_in_runs = self._num_guarded = 0
+        self._new.size = self._new_runs.size = 0
+
+    cdef inline bint _fits(self, int32_t user) except -1 nogil:
+        """Note the chunks that were missed, and make room for new ones."""
+        cdef Part* part
+        cdef int32_t i, chunk
+        for i in range(self._new.size - 1, -1, -1):
+            part, chunk = self._part(user, self._new.rows[i]), chunk_of(self._new.rows[i])
+            if not part.uses[chunk] & MISSED:
+                part.uses[chunk] |= MISSED
+                self.policy.missed(self.table.find(part.hashes[chunk]))
+        return self._new.size + self._num_in_runs == 0 or self._make_room(self._new.size + self._num_in_runs)
+
+    cdef int _sort_out(self, int32_t user, int32_t group, int32_t begin, int32_t end) except -1 nogil:
+        cdef Part* part = self._users.part(user, group)
+        cdef const uint64_t* hashes = part.hashes
+        cdef uint8_t* uses = part.uses
         cdef Chunk* chunks = self.table.chunks
         cdef Chunk* chunk
         cdef Chunk* following
-        cdef int32_t* elements = it.elements
+        cdef int32_t* elements = part.elements
         cdef int32_t i = begin - 1, element = 0
         cdef int64_t idle = 0, guard = self._guard
         cdef bint counts = self._counts is not None, is_often = True
@@ -302,7 +334,7 @@ cdef class OffloadingTier(HostTier):
             chunk = &chunks[element]
             if element == 0 or chunk.listed >= REMEMBERED:
                 if is_often:
-                    add_row(&self._new, i)
+                    add_row(&self._new, place_of(group, i))
                     uses[i] |= SEEN
             elif chunk.references != WRITING:
                 chunk.guard = guard
@@ -320,10 +352,9 @@ cdef class OffloadingTier(HostTier):
                     idle += chunk.references == 0
                     uses[i] |= SEEN if uses[i] & INSERTED else SEEN | REUSED
         self._num_guarded += idle
-        self._num_new += self._new.size
         return 0
 
-    cdef int _sort_out_runs(self, int32_t row, int32_t begin, int32_t end) except -1 nogil:
+    cdef inline int _sort_out_runs(self, int32_t row, int32_t begin, int32_t end) except -1 nogil:
         """The same for private text."""
         cdef int32_t element, following
         while begin < end:
@@ -335,7 +366,7 @@ cdef class OffloadingTier(HostTier):
             if following > begin:
                 add_row(&self._new_runs, begin)
                 add_row(&self._new_runs, following)
-                self._num_new += following - begin
+                self._num_in_runs += following - begin
             elif self.table.chunks[self.table.run_at(row, begin)].references == WRITING:
                 following = self.table.chunks[self.table.run_at(row, begin)].end
             else:
@@ -346,39 +377,29 @@ cdef class OffloadingTier(HostTier):
             begin = following
         return 0
 
-    cdef void _tell_missed(self, int32_t user) noexcept nogil:
-        cdef User* it = &self._users.users[user]
-        cdef int32_t i, place
-        for i in range(self._new.size - 1, -1, -1):
-            place = self._new.rows[i]
-            if not it.uses[place] & MISSED:
-                it.uses[place] |= MISSED
-                self.policy.missed(self.table.find(it.hashes[place]))
-
-    cdef int _write(self, int32_t user) except -1 nogil:
-        """Plan one copy of all new chunks."""
-        cdef User* it = &self._users.users[user]
-        cdef int32_t copy = self.copying.plan(STORE, user, -1, self._num_new * self._chunk_blocks), i, place
+    cdef inline int32_t _write(self, int32_t user, int64_t num_blocks) except -1 nogil:
+        cdef int32_t copy = self.copying.plan(STORE, user, -1, num_blocks), i, chunk
         cdef int32_t newcomers = self.policy.newcomers()
+        cdef Part* part
         self.table.prepare(self._new.size + self._new_runs.size // 2)
         for i in range(self._new.size):
-            place = self._new.rows[i]
-            it.uses[place] |= INSERTED
-            it.elements[place] = self.table.add(it.hashes[place], place, newcomers)
-            self.copying.add_chunk(copy, it.elements[place])
+            part, chunk = self._part(user, self._new.rows[i]), chunk_of(self._new.rows[i])
+            part.uses[chunk] |= INSERTED
+            part.elements[chunk] = self.table.add(part.hashes[chunk], chunk, newcomers)
+            self.copying.add_chunk(copy, part.elements[chunk])
         for i in range(0, self._new_runs.size, 2):
             self.copying.add_chunk(copy, self.table.add_run(
-                it.row, self._new_runs.rows[i], self._new_runs.rows[i + 1], newcomers))
+                self._users.users[user].row, self._new_runs.rows[i], self._new_runs.rows[i + 1], newcomers))
         self._link_copy(user, copy)
         if self._log is not None:
             self._note("stores", copy)
-        return 0
+        return copy
 
     # ---- requests that leave
 
     cdef int leaves(self, int32_t slot, int32_t row, int64_t computed, int64_t text) except -1 nogil:
         cdef int64_t prompt = self._content.prompt_tokens(row), tokens = min(max(prompt, text - 1), computed)
-        cdef int32_t user = self._user_of(slot, row), end
+        cdef int32_t user = self._user_of(slot, row), end, offered
         cdef User* it
         self._num_left += 1
         end = <int32_t>((min(tokens, prompt) if self._prompt_only else tokens) // self._chunk_tokens)
@@ -386,9 +407,9 @@ cdef class OffloadingTier(HostTier):
             if end == 0:
                 return 0
             user = self._users.get(row)
-        it = &self._users.users[user]
-        it.last_chunk = max(end, it.offered)
-        if it.first_copy >= 0 or it.last_chunk > it.offered:
+        it, offered = &self._users.users[user], self._users.part(user, 0).offered
+        it.last_chunk = max(end, offered)
+        if it.first_copy >= 0 or it.last_chunk > offered:
             self._fence(user, slot)
         self._users.leave(user)
         return add_row(&self._leaving, user)
@@ -396,7 +417,7 @@ cdef class OffloadingTier(HostTier):
     cdef int _fence(self, int32_t user, int32_t slot) except -1 nogil:
         """Put fences on the blocks of a leaving request that copies read, or will read."""
         cdef const User* it = &self._users.users[user]
-        cdef int32_t copy = it.first_copy, begin = it.offered, end = it.last_chunk, i
+        cdef int32_t copy = it.first_copy, begin = self._users.part(user, 0).offered, end = it.last_chunk, i
         cdef const Copy* read
         while copy >= 0:
             read = &self.copying.copies[copy]
@@ -413,15 +434,20 @@ cdef class OffloadingTier(HostTier):
         self._num_left += 1
         if user < 0:
             return 0
-        self._users.users[user].last_chunk = self._users.users[user].offered
+        self._users.users[user].last_chunk = self._users.part(user, 0).offered
         self._users.leave(user)
         return add_row(&self._leaving, user)
 
     cdef int preempted(self, int32_t row) except -1 nogil:
         cdef int32_t user = self._users.find(row)
-        cdef int32_t copy = self._users.users[user].first_copy if user >= 0 else -1
         if user >= 0:
             self._users.users[user].confirmed = 0
+            self._flush_user(user)
+        return 0
+
+    cdef int _flush_user(self, int32_t user) except -1 nogil:
+        """Flush all copies of a request."""
+        cdef int32_t copy = self._users.users[user].first_copy
         while copy >= 0:
             self.copying.flush(copy)
             copy = self.copying.copies[copy].sibling
@@ -429,16 +455,25 @@ cdef class OffloadingTier(HostTier):
 
     cdef int plan(self) except -1 nogil:
         cdef int32_t i, user
+        for i in range(self._leaving.size):
+            user = self._leaving.rows[i]
+            if self._users.users[user].last_chunk > self._users.part(user, 0).offered:
+                self._offer_all(user, self._users.users[user].last_chunk)
+        if self.kv.fences.num_touched > 0:
+            self._flush_touched()
+        return self._close_leaving()
+
+    cdef inline int _close_leaving(self) except -1 nogil:
+        """Close all requests that have left since the last step."""
+        cdef int32_t i, user
         self._told_of_leaving = self._num_left > 0
         self._num_left = 0
         for i in range(self._leaving.size):
             user = self._leaving.rows[i]
-            if self._users.users[user].last_chunk > self._users.users[user].offered:
-                self._offer(user, self._users.users[user].last_chunk)
-        if self.kv.fences.num_touched > 0:
-            self._flush_touched()
-        for i in range(self._leaving.size):
-            self._close(self._leaving.rows[i])
+            self._close(user)
+            self._users.users[user].is_closed = True
+            if self._users.users[user].first_copy < 0:
+                self._forget(user)
         self._leaving.size = 0
         return 0
 
@@ -462,26 +497,22 @@ cdef class OffloadingTier(HostTier):
         return 0
 
     cdef int _close(self, int32_t user) except -1 nogil:
-        """Report to the policy the chunks that a request used, from the last to the first, after it has left."""
-        cdef User* it = &self._users.users[user]
+        cdef Part* part = self._users.part(user, 0)
         cdef const Chunk* chunks = self.table.chunks
-        cdef const uint64_t* hashes = it.hashes
+        cdef const uint64_t* hashes = part.hashes
         cdef int32_t i
         if not self._lists_all:
-            self._close_runs(it.row)
-        for i in range(it.num_hashed):
-            if it.uses[i]:
-                if chunks[it.elements[i]].hash != hashes[i]:
-                    it.elements[i] = self.table.find(hashes[i])
-                if chunks[it.elements[i]].listed >= REMEMBERED:
-                    it.elements[i] = 0
-        self.policy.closed_all(it.elements, it.uses, it.num_hashed)
-        it.is_closed = True
-        if it.first_copy < 0:
-            self._forget(user)
+            self._close_runs(self._users.users[user].row)
+        for i in range(part.num_hashed):
+            if part.uses[i]:
+                if chunks[part.elements[i]].hash != hashes[i]:
+                    part.elements[i] = self.table.find(hashes[i])
+                if chunks[part.elements[i]].listed >= REMEMBERED:
+                    part.elements[i] = 0
+        self.policy.closed_all(part.elements, part.uses, part.num_hashed)
         return 0
 
-    cdef void _close_runs(self, int32_t row) noexcept nogil:
+    cdef inline void _close_runs(self, int32_t row) noexcept nogil:
         cdef int32_t first = self.table.first_run(row)
         if first != 0 and self.table.chunks[first].sibling == 0:
             self.policy.closed(first, SEEN | INSERTED)
@@ -510,11 +541,11 @@ cdef class OffloadingTier(HostTier):
 
     # ---- copies
 
-    cdef void _link_copy(self, int32_t user, int32_t copy) noexcept nogil:
+    cdef inline void _link_copy(self, int32_t user, int32_t copy) noexcept nogil:
         self.copying.copies[copy].sibling = self._users.users[user].first_copy
         self._users.users[user].first_copy = copy
 
-    cdef void _unlink_copy(self, int32_t user, int32_t copy) noexcept nogil:
+    cdef inline void _unlink_copy(self, int32_t user, int32_t copy) noexcept nogil:
         cdef int32_t* link = &self._users.users[user].first_copy
         while link[0] != copy:
             link = &self.copying.copies[link[0]].sibling
@@ -545,7 +576,7 @@ cdef class OffloadingTier(HostTier):
         while copy >= 0:
             it = &self.copying.copies[copy]
             slot, user = it.slot, it.user
-            self._count(copy, self._users.users[user].row, it.num_blocks * self.kv.block_size)
+            self._count_done(copy)
             for i in range(it.num_chunks):
                 if it.direction == STORE:
                     self.table.written(it.chunks[i])
@@ -567,6 +598,10 @@ cdef class OffloadingTier(HostTier):
                 return slot
             copy = self.copying.take_done(num_done)
         return -1
+
+    cdef void _count_done(self, int32_t copy) noexcept nogil:
+        cdef const Copy* it = &self.copying.copies[copy]
+        self._count(copy, self._users.users[it.user].row, it.num_blocks * self.kv.block_size)
 
     def holdings(self):
         """See KVTier."""

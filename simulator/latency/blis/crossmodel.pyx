@@ -18,6 +18,7 @@ from simulator.latency.batch_view cimport BatchView
 from simulator.latency.blis.learned cimport LearnedModel
 
 from simulator.latency.blis.coefficients import Fit, LearnedParameters, Microseconds
+from simulator.latency.blis.trained_counts import COUNTED
 
 SETS = {
     "blis": Fit(
@@ -50,6 +51,7 @@ cdef class Crossmodel(LearnedModel):
     def __init__(self, parameters, deployment):
         if deployment is None:
             raise ValueError("crossmodel needs [model] and [hardware]")
+        deployment.model.refuse_unpriced("crossmodel", COUNTED)
         LearnedModel.__init__(self, SETS, parameters, deployment, "blis")
         model, tensor = deployment.model, deployment.parallelism.tensor_parallel
         beta = self.choice.fit.beta

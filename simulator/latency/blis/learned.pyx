@@ -44,5 +44,5 @@ cdef class LearnedModel(LatencyModel):
 
     def warnings(self) -> list:
         """Return the respects in which deployment and batches lie outside the fit."""
-        told = [self.context_note] if self._had_context else []
-        return self.choice.warnings(self._deployment) + told
+        notes = [self.context_note] if self._had_context else []
+        return self.choice.warnings(self._deployment) + notes

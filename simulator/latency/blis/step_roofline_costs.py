@@ -7,7 +7,7 @@ import numpy as np
 from simulator.domain.deployment import Deployment
 from simulator.domain.hardware_spec import AcceleratorSpec
 from simulator.errors import InputErrors, KeyFault
-from simulator.latency.blis.trained_counts import Counts, blis_counts, blis_rates
+from simulator.latency.blis.trained_counts import COUNTED, Counts, blis_counts, blis_rates
 
 # mfuPrefill, mfuDecode of BLIS's hardware_config.json at f90a1e3a
 BLIS_SHARES = {"h100-sxm-80gb": (0.45, 0.30), "a100-sxm-80gb": (0.38, 0.18), "l40s": (0.32, 0.08)}
@@ -49,6 +49,7 @@ def model_flop_utilization(parameters, accelerator: AcceleratorSpec) -> tuple[fl
 
 def costs(deployment: Deployment, mfu_prefill: float, mfu_decode: float) -> Costs:
     """Return the coefficients of `deployment`."""
+    deployment.model.refuse_unpriced("step_roofline", COUNTED)
     model, counts, rates = deployment.model, blis_counts(deployment.model), blis_rates(deployment)
     tensor = deployment.parallelism.tensor_parallel
     layers, width = model.num_layers, model.hidden_size

@@ -12,7 +12,6 @@ Learned coefficients compensate errors of their counts, so they hold only for co
 import msgspec
 
 from simulator.domain.deployment import Deployment
-from simulator.domain.layer_spec import LatentAttention
 from simulator.domain.model_spec import ModelSpec
 
 # hardware_config.json: TFlopsPeak, TFlopsFP8 (0: none), BwPeakTBs
@@ -21,6 +20,8 @@ BLIS_RATES = {
     "a100-sxm-80gb": (312.0, 0.0, 2.039),
     "l40s": (362.05, 1466.0, 0.864),
 }
+# Kinds of token mixers that the counts hold for; the work of states is left out.
+COUNTED = ("multi_head", "multi_head_latent", "gated_delta_net", "lightning", "mamba2")
 LLAMA_4_DENSE_SIZE = 16384      # intermediate_size_mlp in config.json of Scout and Maverick
 
 
@@ -50,16 +51,13 @@ class PeakRates(msgspec.Struct, frozen=True, kw_only=True):
 def model_counts(model: ModelSpec) -> Counts:
     """Return the true counts of the model."""
     width, moe = model.hidden_size, model.moe
-    full, sliding = model.num_full_attention_layers, model.num_sliding_attention_layers
-    mixers = [part for part in map(model.mixer, model.layer_types) if part]
     experts = {} if moe is None else {
         "expert": moe.expert.matrix_parameters(width), "num_experts": moe.num_experts,
         "shared": moe.shared_expert.matrix_parameters(width) if moe.shared_expert else 0,
         "experts_per_token": moe.experts_per_token, "alternates": model.moe_layer_interval > 1}
     return Counts(
-        projections=sum(part.matrix_parameters(width) for part in mixers),
-        pair_flops=(full * model.attention.flops_per_context_token
-                    + sliding * model.windowed_attention.flops_per_context_token),
+        projections=sum(layers * part.matrix_parameters(width) for part, layers in model.mixers),
+        pair_flops=sum(layers * part.flops_per_context_token for part, layers, _ in model.attentions),
         kv_elements=model.kv_elements_per_token,
         num_moe_layers=model.num_moe_layers,
         num_dense_layers=sum(kind in ("dense", "both") for kind in model.feed_forward_types),
@@ -71,8 +69,7 @@ def blis_counts(model: ModelSpec) -> Counts:
     """Return the counts of BLIS; see the module's docstring."""
     layers, width, heads = model.num_layers, model.hidden_size, model.attention.num_heads
     head_dim = width // heads
-    kv_heads = heads if isinstance(model.attention, LatentAttention) else model.attention.num_kv_heads
-    kv_width = kv_heads * head_dim
+    kv_width = model.attention.config_kv_heads * head_dim
     common = {
         "projections": layers * width * (2 * width + 2 * kv_width), "pair_flops": layers * 4 * heads * head_dim,
         "kv_elements": layers * 2 * kv_width}

@@ -230,12 +230,12 @@ cdef class TrainedPhysics(LearnedModel):
 
     def warnings(self) -> list:
         """Return warnings outside the fit, and for number formats that the accelerator lacks."""
-        told = LearnedModel.warnings(self) + [f"trained_physics: {note}" for note in self._deployment.format_notes()]
+        notes = LearnedModel.warnings(self) + [f"trained_physics: {note}" for note in self._deployment.format_notes()]
         if self._experts is not None:
-            told += self._experts.warnings(self._deployment, "trained_physics")
-            told.append("trained_physics: experts: coefficients were also fitted to servers with unevenly loaded "
-                        "experts, so that a part of the cost of imbalance is counted twice")
-        return told
+            notes += self._experts.warnings(self._deployment, "trained_physics")
+            notes.append("trained_physics: experts: coefficients were also fitted to servers with unevenly loaded "
+                         "experts, so that a part of the cost of imbalance is counted twice")
+        return notes
 
     def provenance(self) -> dict:
         """Return the source of the coefficients, and of the expert loads."""

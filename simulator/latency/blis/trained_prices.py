@@ -7,6 +7,7 @@ import msgspec
 
 from simulator.domain.deployment import Deployment
 from simulator.latency.blis.trained_counts import (
+    COUNTED,
     Counts,
     PeakRates,
     blis_counts,
@@ -56,6 +57,7 @@ def prices(deployment: Deployment, beta: tuple[float, ...], conventions: str, ex
     expert_exchange : "all_gather" or "all_to_all".
     """
     is_blis = conventions == "blis"
+    deployment.model.refuse_unpriced("trained_physics", COUNTED)
     counts = blis_counts(deployment.model) if is_blis else model_counts(deployment.model)
     rates = blis_rates(deployment) if is_blis else datasheet_rates(deployment)
     beta = _complete(beta, given := len(beta))

@@ -39,7 +39,7 @@ from simulator.latency.forest.cache import tables_of
 from simulator.latency.forest.composition import compose, is_launched, launch_us
 from simulator.latency.forest.errors import operator_errors, varied
 from simulator.latency.forest.measured import measured_ranges, profile_facts
-from simulator.latency.forest.profiles import FILES, files_needed, refuse_idle_files, subject_of, told_sources
+from simulator.latency.forest.profiles import FILES, files_needed, refuse_idle_files, subject_of, sources_of
 from simulator.latency.forest.synthetic import SyntheticProfiles
 from simulator.latency.forest.tables import ROUNDING
 
@@ -235,7 +235,7 @@ cdef class Forest(LatencyModel):
         refuse_idle_files(parameters, with_network)
         tables, path = tables_of(parameters, deployment, with_network, notes=notes)
         files = files_needed(parameters, subject_of(parameters, deployment), with_network)
-        return Reading(tables, str(path), notes, told_sources(files.values()),
+        return Reading(tables, str(path), notes, sources_of(files.values()),
                        profile_facts(files, parameters.cache_directory), launch_us(parameters, deployment))
 
     @staticmethod
@@ -435,25 +435,25 @@ cdef class Forest(LatencyModel):
 
     def warnings(self) -> list:
         """Return notes for the user on the predictions made so far, a sentence each."""
-        told = [f"forest: {note}" for note in self._notes]
-        told += [f"forest: profiles are {source}" for source in self._synthetic]
+        notes = [f"forest: {note}" for note in self._notes]
+        notes += [f"forest: profiles are {source}" for source in self._synthetic]
         if self._deployment.matrix_bytes != 2:
-            told.append(f"forest: profiles are of 16-bit weights, the model's are {self._deployment.matrix_dtype}")
+            notes.append(f"forest: profiles are of 16-bit weights, the model's are {self._deployment.matrix_dtype}")
         made = self._counts[0] + self._counts[1] + self._counts[2]
         if self._counts[<int>EXTRAPOLATED]:
             share = self._counts[<int>EXTRAPOLATED] / made
-            told.append(f"forest: {share:.1%} of {made} predictions lie outside the profiles: {self._outsiders()}")
-        return told + LatencyModel.warnings(self)
+            notes.append(f"forest: {share:.1%} of {made} predictions lie outside the profiles: {self._outsiders()}")
+        return notes + LatencyModel.warnings(self)
 
     def raise_if_failed(self):
         """Raise if an iteration lay outside the profiles and that is refused."""
         if self.failed:
-            told, self.failed = self._outsiders(), False
+            outsiders, self.failed = self._outsiders(), False
             if self._refuses:
                 for table in range(4):                      # such an iteration may never execute
                     self._outside[table] = self._largest[table][0] = self._largest[table][1] = 0
                 raise InputErrors([KeyFault(
-                    f'latency.outside: "error", and an iteration lies outside the profiles: {told}')])
+                    f'latency.outside: "error", and an iteration lies outside the profiles: {outsiders}')])
         LatencyModel.raise_if_failed(self)
 
     def _outsiders(self):

@@ -13,7 +13,6 @@ import numpy as np
 
 from simulator.core.csv_columns import ProfileCsv, file_bytes
 from simulator.domain.deployment import Deployment
-from simulator.domain.layer_spec import MultiHeadAttention
 from simulator.errors import InputErrors, KeyFault, collect_faults
 
 ROUNDED_OPERATORS = (           # of mlp.csv; their features are token counts rounded up to a multiple of 8
@@ -67,8 +66,9 @@ def subject_of(parameters, deployment: Deployment) -> Subject:
     model, ways = deployment.model, deployment.parallelism
     faults = [message for is_fault, message in (
         (model.moe is not None or model.mlp is None, f"{model.name} has experts"),
-        (not isinstance(model.attention, MultiHeadAttention) or set(model.layer_types) != {"full_attention"},
-         f"{model.name} has attention other than multi-head attention to all tokens"),
+        (model.attention.profile_key != "multi_head" or set(model.layer_types) != {"full_attention"},
+         f"{model.name} has attention other than multi-head attention to all tokens"
+         + "".join(f", {mixer.title}" for mixer, _ in model.mixers if mixer.profile_key != "multi_head")),
         (ways.data_parallel > 1 or ways.expert_parallel > 1, "data or expert parallelism within a replica"),
     ) if is_fault]
     if faults:
@@ -133,19 +133,19 @@ def read_samples(files: dict[str, str], subject: Subject) -> dict[str, Samples]:
     return {name: samples for part in parts for name, samples in part.items()}
 
 
-def told_sources(paths: Iterable[str]) -> list[str]:
+def sources_of(paths: Iterable[str]) -> list[str]:
     """Return the sources in the first rows of profiles, each once."""
-    told = []
+    sources = []
     for path in paths:
         reader = csv.DictReader(io.StringIO(file_bytes(path).decode("utf-8-sig", "replace"), newline=""))
-        told.append(next(reader, {}).get(SOURCE))
-    return [source for source in dict.fromkeys(told) if source]
+        sources.append(next(reader, {}).get(SOURCE))
+    return [source for source in dict.fromkeys(sources) if source]
 
 
 def _compute(file: ProfileCsv, subject: Subject) -> dict[str, Samples]:
-    wanted = {key: value for key, value in asdict(subject).items()
+    values = {key: value for key, value in asdict(subject).items()
               if key in ("n_head", "n_kv_head", "n_embd", "n_expanded_embd", "use_gated_mlp")}
-    file = file.where(**wanted, num_tensor_parallel_workers=subject.tensor_parallel)
+    file = file.where(**values, num_tensor_parallel_workers=subject.tensor_parallel)
     file = file.where(vocab_size=_padded(subject.vocab_size, file))
     tokens = file.numbers("num_tokens")
     skipped = () if subject.has_post_attention_norm else ("post_attention_layernorm",)

@@ -18,7 +18,6 @@ from simulator.latency.roofline.costs import Rates, link_bytes_per_s, rates, roo
 
 NS_PER_MS = 1e6
 TRAFFIC_OF_NORM = 4             # x hidden size: residual and input read, their sum and its norm written
-TRAFFIC_OF_MIXER = 3            # x projected width: read and written by rotary embedding, read by attention
 
 
 class SyntheticProfiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,11 +89,10 @@ class _Operators:
         self._attention = roofline_costs(deployment, rate, prices_collectives=False).full_attention
         width, norms = model.hidden_size, model.norms_per_layer
         mixer, mlp = model.attention.shard(ways.tensor_parallel), model.mlp.shard(ways.tensor_parallel)
-        mixed = mixer.matrix_parameters(width)
-        output, down = width * mixer.num_heads * mixer.value_dim, width * mlp.intermediate_size
-        self._weights = {"attn_pre_proj": mixed - output, "attn_post_proj": output,
-                         "mlp_up_proj": mlp.matrix_parameters(width) - down, "mlp_down_proj": down}
-        elements = {"attn_rope": TRAFFIC_OF_MIXER * mixed / width, "mlp_act": mlp.num_matrices * mlp.intermediate_size,
+        names = ("attn_pre_proj", "attn_post_proj", "mlp_up_proj", "mlp_down_proj")
+        products = mixer.products(width) + mlp.products(width)
+        self._weights = {name: each.n * each.k for name, each in zip(names, products, strict=True)}
+        elements = {"attn_rope": mixer.moved_elements(width), "mlp_act": mlp.moved_elements(width),
                     "input_layernorm": TRAFFIC_OF_NORM * width * (norms - norms // 2),
                     "post_attention_layernorm": TRAFFIC_OF_NORM * width * (norms // 2)}
         self._token_bytes = {name: count * deployment.activation_bytes for name, count in elements.items() if count}

@@ -68,8 +68,8 @@ def left_out(samples: dict[str, Samples], settings, chosen: dict[str, dict]) -> 
         estimator, _ = _candidates(settings, _seed(settings, name))
         predicted = cross_val_predict(estimator.set_params(**chosen[name]), measured.features, measured.times_ms,
                                       cv=_folds(measured, settings), n_jobs=settings.num_training_jobs)
-        is_told = (measured.times_ms > 0) & (predicted > 0)
-        found[name] = np.sort(np.abs(np.log(predicted[is_told] / measured.times_ms[is_told])))
+        is_positive = (measured.times_ms > 0) & (predicted > 0)
+        found[name] = np.sort(np.abs(np.log(predicted[is_positive] / measured.times_ms[is_positive])))
     return found
 
 

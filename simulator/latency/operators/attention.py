@@ -7,7 +7,6 @@ that was not measured use the curve without a window, up to `window` tokens.
 """
 import numpy as np
 
-from simulator.domain.layer_spec import GatedDeltaNet, LatentAttention
 from simulator.latency.operators.curves import INTERPOLATED, ROOFLINE, Times
 from simulator.latency.operators.latent_attention import LatentTables
 
@@ -75,12 +74,8 @@ def prefill_table(composer) -> Times:
 
 
 def _kinds(composer) -> list["_Kind"]:
-    model = composer.deployment.model
-    full, sliding = model.num_full_attention_layers, model.num_sliding_attention_layers
-    kinds = [_Kind(composer, "attention", model.attention, full, 0)] if full else []
-    if sliding:
-        window = model.sliding_attention.window
-        kinds.append(_Kind(composer, "sliding_attention", model.windowed_attention, sliding, window))
+    kinds = [TABLES[part.price_key](composer, "sliding_attention" if window else "attention", part, layers, window)
+             for part, layers, window in composer.deployment.model.attentions]
     if has_recurrences(composer.database, composer.deployment):
         kinds.append(_Recurrence(composer))
     return kinds
@@ -89,7 +84,7 @@ def _kinds(composer) -> list["_Kind"]:
 def has_recurrences(database, deployment) -> bool:
     """Return whether tables hold the linear attention of a model."""
     part = deployment.model.linear_attention
-    if not isinstance(part, GatedDeltaNet) or not deployment.model.num_linear_attention_layers:
+    if not deployment.model.num_linear_attention_layers or part.price_key != "gated_delta_net":
         return False
     part, one = part.shard(deployment.parallelism.tensor_parallel), np.ones(1)
     return all(database.recurrence(phase, 1, part, one) is not None for phase in ("context", "generation"))
@@ -105,12 +100,12 @@ class _Recurrence:
         deployment = composer.deployment
         self.layers = deployment.model.num_linear_attention_layers
         self._database = composer.database
-        self._part = deployment.model.linear_attention.shard(deployment.parallelism.tensor_parallel)
+        self._part = deployment.mixer("linear_attention")
+        self._site = (float(self._part.num_key_heads), float(self._part.num_value_heads))
 
     def is_measured(self, phase: str) -> bool:
         """Return whether exactly these heads were measured."""
-        site = (float(self._part.num_key_heads), float(self._part.num_value_heads))
-        return all(site in curves for curves in self._database.recurrence_curves(phase, 1, self._part))
+        return all(self._site in curves for curves in self._database.recurrence_curves(phase, 1, self._part))
 
     def batches(self) -> list[int]:
         """Return measured batch sizes of decodes: none, as `times` interpolates itself."""
@@ -121,8 +116,7 @@ class _Recurrence:
 
         Table, curves by batch size, site, speed of light of a batch, whether square roots are interpolated.
         """
-        site = (float(self._part.num_key_heads), float(self._part.num_value_heads))
-        return [("gdn", {1: curves}, site, lambda batch: _light_of_heads, False)
+        return [("gdn", {1: curves}, self._site, lambda batch: _light_of_heads, False)
                 for curves in self._database.recurrence_curves(phase, 1, self._part)]
 
     def times(self, phase: str, batch: int, lengths: np.ndarray) -> Times | None:
@@ -136,7 +130,12 @@ def _light_of_heads(heads: tuple, size: np.ndarray) -> np.ndarray:
 
 
 class _Kind:
-    """Equal attention layers, on one rank; with decode context parallelism it has the heads of all sharing ranks."""
+    """Equal attention layers, on one rank; with decode context parallelism it has the heads of all sharing ranks.
+
+    A kind with tables of its own defines `_site`, `_curves`, `_times`, `lookups` and `_missing_text`.
+    """
+
+    expands = False
 
     def __init__(self, composer, name: str, part, layers: int, window: int):
         self._composer, self._deployment, self._rate = composer, composer.deployment, composer.rate
@@ -144,12 +143,7 @@ class _Kind:
         self.name, self.layers, self._window = name, layers, window
         ways = self._deployment.parallelism
         self._parts = {"context": part.shard(ways.tensor_parallel), "generation": part.shard(ways.query_parallel)}
-        self._is_latent = isinstance(part, LatentAttention)
-        self.expands = self._is_latent and part.indexer is None
         self._kv_dtype = "fp8" if self._deployment.kv_cache_bytes == 1 else "bfloat16"
-        if self._is_latent:
-            self._latent = {phase: LatentTables(self._database, each, self._kv_dtype, composer.parameters.cuda_graph)
-                            for phase, each in self._parts.items()}
 
     def is_measured(self, phase: str) -> bool:
         """Return whether exactly these heads were measured."""
@@ -165,42 +159,33 @@ class _Kind:
 
         Table, curves by batch size, site, speed of light of a batch, whether square roots are interpolated.
         """
-        is_root = phase == "context"
-        if self._is_latent:
-            names = [name for name in self._database.used if phase in name and name.endswith(("_mla", "_module"))]
-            tables = self._latent[phase]
-            return [("+".join(names), tables.curves(phase), self._site(phase),
-                     lambda batch: tables.light(phase, batch), is_root)] if names else []
         window = self._window if self._measured(phase, 1, self._window, np.ones(1)) else 0
         curves = self._database.attention_curves(phase, self._kv_dtype, window)
         return [(f"{phase}_attention", curves, self._site(phase),
-                 lambda batch: self._database.attention_light(phase, batch, self._kv_dtype, window), is_root)]
+                 lambda batch: self._database.attention_light(phase, batch, self._kv_dtype, window),
+                 phase == "context")]
 
     def _site(self, phase: str) -> tuple:
         part = self._parts[phase]
-        heads = (part.num_heads,) if self._is_latent else (
-            part.num_heads, part.num_kv_heads, part.head_dim)
-        return tuple(map(float, heads))
+        return float(part.num_heads), float(part.num_kv_heads), float(part.head_dim)
 
     def _curves(self, phase: str) -> dict[int, dict]:
-        if self._is_latent:
-            return self._latent[phase].curves(phase)
         return self._database.attention_curves(phase, self._kv_dtype, self._window)
 
     def times(self, phase: str, batch: int, lengths: np.ndarray) -> Times | None:
         """Return the times of one layer for a batch size; None: not measured."""
-        if self._is_latent:
-            with np.errstate(divide="ignore", invalid="ignore"):
-                return self._latent[phase].times(phase, int(batch), lengths)
         with np.errstate(divide="ignore", invalid="ignore"):
-            times = self._measured(phase, batch, self._window, lengths)
-            if times is None and self._window:
-                whole = self._measured(phase, batch, 0, lengths)
-                times = whole and self._windowed(phase, whole, lengths)
+            return self._times(phase, int(batch), lengths)
+
+    def _times(self, phase: str, batch: int, lengths: np.ndarray) -> Times | None:
+        times = self._measured(phase, batch, self._window, lengths)
+        if times is None and self._window:
+            whole = self._measured(phase, batch, 0, lengths)
+            times = whole and self._windowed(phase, whole, lengths)
         return times
 
     def _measured(self, phase: str, batch: int, window: int, lengths: np.ndarray) -> Times | None:
-        return self._database.attention(phase, int(batch), self._parts[phase], self._kv_dtype, window, lengths)
+        return self._database.attention(phase, batch, self._parts[phase], self._kv_dtype, window, lengths)
 
     def _windowed(self, phase: str, whole: Times, lengths: np.ndarray) -> Times:
         """Return the times of layers with a window: without window up to its length, then constant time per token."""
@@ -217,7 +202,7 @@ class _Kind:
     def roofline_decode(self, sequences: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return times and origins of one layer, by sequences and CONTEXT_NODES."""
         part, rate = self._parts["generation"], self._rate
-        self._composer.missing[f"{self.name} decode"] = self._wanted(part)
+        self._composer.missing[f"{self.name} decode"] = self._missing_text(part)
         seen = np.minimum(CONTEXT_NODES, self._window) if self._window else CONTEXT_NODES
         token_ns = max(part.decode_flops_per_context_token / rate.attention_flops,
                        part.kv_elements_per_token * self._deployment.kv_cache_bytes / rate.memory_bytes)
@@ -227,15 +212,46 @@ class _Kind:
     def roofline_prefill(self, prompts: int, lengths: np.ndarray) -> Times:
         """Return the times of one layer for `prompts` prompts of each length."""
         part, rate = self._parts["context"], self._rate
-        self._composer.missing[f"{self.name} prefill"] = self._wanted(part)
+        self._composer.missing[f"{self.name} prefill"] = self._missing_text(part)
         seen = np.minimum(lengths, self._window) if self._window else lengths
         pairs = seen * (seen + 1) / 2 + (lengths - seen) * seen
         kv_ns = part.kv_elements_per_token * self._deployment.kv_cache_bytes / rate.memory_bytes
         ns = prompts * np.maximum(pairs * part.flops_per_context_token / rate.attention_flops, lengths * kv_ns)
         return Times(ns + rate.attention_ns + rate.kernel_ns, np.full(len(lengths), ROOFLINE, dtype=np.uint8))
 
-    def _wanted(self, part) -> str:
-        if self._is_latent:
-            return f"no latent attention of {part.num_heads} heads, {self._kv_dtype} cache, of these widths"
+    def _missing_text(self, part) -> str:
         return (f"no attention of {part.num_heads} heads, {part.num_kv_heads} KV heads, head_dim {part.head_dim}, "
                 f"{self._kv_dtype} cache, nor one near it")
+
+
+class _Latent(_Kind):
+    """Layers of latent attention."""
+
+    def __init__(self, composer, name: str, part, layers: int, window: int):
+        super().__init__(composer, name, part, layers, window)
+        self.expands = part.indexer is None
+        self._latent = {phase: LatentTables(self._database, each, self._kv_dtype, composer.parameters.cuda_graph)
+                        for phase, each in self._parts.items()}
+
+    def lookups(self, phase: str) -> list[tuple]:
+        """Return the lookup, as other kinds do."""
+        names = [name for name in self._database.used if phase in name and name.endswith(("_mla", "_module"))]
+        tables = self._latent[phase]
+        return [("+".join(names), tables.curves(phase), self._site(phase), lambda batch: tables.light(phase, batch),
+                 phase == "context")] if names else []
+
+    def _site(self, phase: str) -> tuple:
+        return (float(self._parts[phase].num_heads),)
+
+    def _curves(self, phase: str) -> dict[int, dict]:
+        return self._latent[phase].curves(phase)
+
+    def _times(self, phase: str, batch: int, lengths: np.ndarray) -> Times | None:
+        return self._latent[phase].times(phase, batch, lengths)
+
+    def _missing_text(self, part) -> str:
+        return f"no latent attention of {part.num_heads} heads, {self._kv_dtype} cache, of these widths"
+
+
+TABLES = {"multi_head": _Kind, "multi_head_latent": _Latent}       # by price key
+PRICED = (*TABLES, "gated_delta_net", "lightning", "mamba2")        # states without tables: by the roofline

@@ -97,13 +97,13 @@ def kept(parameters, deployment, collective, compose: Callable[[Any], tuple]) ->
             with suppress(OSError):
                 os.utime(path)                  # used just now
             return _reading_of(*record)
-        told = []
+        notes = []
     except DAMAGE:
-        told = [damaged(path)]
+        notes = [damaged(path)]
     answers = None if collective is None else Answers(collective)
     reading, opened, once = compose(answers)
     _keep(path, reading, {"opened": opened, "answers": [] if answers is None else answers.said})
-    return reading._replace(notes=told + once + reading.notes)
+    return reading._replace(notes=notes + once + reading.notes)
 
 
 def _file_of(parameters, deployment, collective) -> Path:
@@ -126,9 +126,9 @@ def sources_digest(package: Path) -> str:
     """Return the SHA-256 of a package's sources that read and compose tables."""
     digest = hashlib.sha256()
     for folder in SOURCES:
-        for path in sorted((package / folder).glob("*.py*")):
+        for path in sorted((package / folder).rglob("*.py*")):
             if path.suffix in (".py", ".pyx"):
-                digest.update(f"{folder}/{path.name}\n".encode() + path.read_bytes())
+                digest.update(f"{path.relative_to(package)}\n".encode() + path.read_bytes())
     return digest.hexdigest()
 
 

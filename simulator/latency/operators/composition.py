@@ -17,25 +17,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.domain.deployment import Deployment
-from simulator.domain.layer_spec import GatedDeltaNet, LightningAttention, Mamba2, Mlp, Moe
-from simulator.domain.products import (
-    Product,
-    head_product,
-    normed_heads,
-    output_width,
-    products_of,
-    rotated_and_written,
-)
-from simulator.domain.rank_weights import layer_kinds, moe_of, named_parts
+from simulator.domain.layers.base import Product
+from simulator.domain.layers.networks import Moe
+from simulator.domain.rank_weights import head_product, layer_kinds, moe_of, named_parts
 from simulator.errors import InputErrors, KeyFault
 from simulator.latency.operators import prices
-from simulator.latency.operators.attention import CONTEXT_NODES, decode_table, has_recurrences, prefill_table
+from simulator.latency.operators.attention import CONTEXT_NODES, PRICED, decode_table, has_recurrences, prefill_table
 from simulator.latency.operators.curves import EXTRAPOLATED, ROOFLINE, Times
 from simulator.latency.operators.database import Database
 from simulator.latency.operators.deepep import GATHER, exchange_times
 from simulator.latency.operators.mixed_attention import mixed_table
 from simulator.latency.operators.unequal_contexts import shares_table
-from simulator.latency.roofline.costs import SAMPLER_BYTES_PER_LOGIT, Rates, distinct_experts, link_bytes_per_s
+from simulator.latency.roofline.costs import SAMPLER_BYTES_PER_LOGIT, Rates, distinct_experts, link_bytes_per_s, states
 
 MAX_TOKENS = 32768              # tokens of an iteration on a rank: the range of measured products
 # Operators that each data-parallel rank applies to the tokens of all ranks.
@@ -98,9 +91,10 @@ class Composer:
         Raises
         ------
         InputErrors
-            An operator was not measured, and `missing` is "error".
+            An operator was not measured, and `missing` is "error"; a token mixer is of a kind without tables.
         """
         model = self.deployment.model
+        model.refuse_unpriced("operators", PRICED)
         for (mixer, network), count in layer_kinds(model).items():
             self._add_layer(mixer, network, count)
         self._add_once()
@@ -137,26 +131,19 @@ class Composer:
             self._add("all_reduce", times, count * halves)
 
     def _add_part(self, part, count: int, is_quantized: bool) -> None:
-        for product in products_of(part, self.deployment.model.hidden_size, is_quantized):
-            self._add_product(product, count)
-        if isinstance(part, Mlp):
-            self._small("activation", part.num_matrices * part.intermediate_size, count)
-        elif isinstance(part, GatedDeltaNet | LightningAttention | Mamba2):
-            width = part.matrix_parameters(1)
-            self._small("convolution_gates", 3 * width, count, kernels=4)
-        else:
-            self._small("rope_kv_write", rotated_and_written(part), count)
-            if normed_heads(part) and prices.QK_NORM not in self.parameters.without:
-                self._small("qk_norm", 2 * normed_heads(part), count, kernels=2)
-            if is_quantized:
-                self._add_quantizing(part, count)
+        for product in part.products(self.deployment.model.hidden_size):
+            self._add_product(product._replace(is_quantized=is_quantized), count)
+        for small in part.small_operators:
+            if small.name not in self.parameters.without:
+                self._small(small.name, small.elements, count, small.kernels)
+        if part.quantizes_output and is_quantized:
+            self._add_quantizing(part.output_width, count)
 
-    def _add_quantizing(self, part, count: int) -> None:
+    def _add_quantizing(self, width: int, count: int) -> None:
         """Add the quantising of attention's outputs to fp8.
 
         As compiled by vLLM, the norm or activation before another product quantises its inputs.
         """
-        width = output_width(part)
         is_left_out = prices.QUANTIZING in self.parameters.without or not self.deployment.multiplies_fp8
         if self.deployment.matrix_dtype != "fp8" or not self.database.is_of_vllm or is_left_out:
             return
@@ -287,10 +274,9 @@ class Composer:
             return 0.0, 0.0
         self.missing["linear_attention"] = "its recurrence was not measured"
         self.origins["linear_attention"] = "roofline"
-        elements = model.num_linear_attention_layers * model.linear_attention.shard(ways.tensor_parallel).state_elements
+        num_bytes, flops = states(self.deployment)
         copies = ways.token_ranks
-        return (2 * elements * self.deployment.activation_bytes / self.rate.memory_bytes / copies,
-                6 * elements / self.rate.attention_flops / copies)
+        return 2 * num_bytes / self.rate.memory_bytes / copies, flops / self.rate.attention_flops / copies
 
     # ---- pieces
 

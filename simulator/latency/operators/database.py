@@ -236,9 +236,9 @@ class Database:
         columns = self.columns(f"{phase}_attention")
         if columns is None:
             return {}
-        wanted = {"step": 0.0} if phase == "context" else {}
+        required = {"step": 0.0} if phase == "context" else {}
         found = self.by_batch(columns, phase, ("num_heads", "num_key_value_heads", "head_dim"), kv_cache_dtype=kv_dtype,
-                              window_size=float(window), **wanted)
+                              window_size=float(window), **required)
         if phase == "context":                  # its keys and values were just written, so they are cached
             return found
         token_bytes = 2 if kv_dtype == "fp8" else 4
@@ -377,14 +377,14 @@ class Database:
 
     # ---- curves
 
-    def by_batch(self, columns: dict, phase: str, site: tuple[str, ...], **wanted) -> dict[int, dict]:
+    def by_batch(self, columns: dict, phase: str, site: tuple[str, ...], **required) -> dict[int, dict]:
         """Return attention's curves by batch size and site.
 
-        wanted : required values of columns. A missing column counts as equal to the value; a missing column of
+        required : required values of columns. A missing column counts as equal to the value; a missing column of
         formats, as bfloat16.
         """
         kept = np.full(len(columns["latency_ms"]), True)
-        for name, value in wanted.items():
+        for name, value in required.items():
             kept &= (formats(columns, name) if name.endswith("_dtype") else default(columns, name, value)) == value
         rows = rows_where(columns, kept)
         rows["kv"] = rows["isl"] if phase == "context" else rows["step"] + 1

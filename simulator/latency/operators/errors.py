@@ -196,8 +196,8 @@ def error_of_missing(name: str, deployment) -> str:
         law = name.rpartition(" ")[2], kv_format(deployment)
     else:
         law = law_of("all_reduce" if " " in name else name, deployment)     # "expert exchange", "tensor all_reduce"
-    error, told = law_error(*law, deployment.accelerator, by_share=True)
-    return f"{error:.0%} off in the mean ({told})"
+    error, how = law_error(*law, deployment.accelerator, by_share=True)
+    return f"{error:.0%} off in the mean ({how})"
 
 
 def _together(errors) -> OperatorError:

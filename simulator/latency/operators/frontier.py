@@ -18,8 +18,8 @@ import numpy as np
 
 from simulator.core.csv_columns import ProfileCsv
 from simulator.domain.deployment import Deployment
-from simulator.domain.layer_spec import MultiHeadAttention
-from simulator.domain.products import Product, head_product, products_of
+from simulator.domain.layers.base import Product
+from simulator.domain.rank_weights import head_product
 from simulator.errors import InputErrors
 
 COLUMNS = {"qkv": "attn_pre_proj", "attention_out": "attn_post_proj", "up_gate": "mlp_up_proj",
@@ -54,7 +54,7 @@ def read_profile(files: dict[str, Path], deployment: Deployment, is_graph: bool)
     if chosen:
         file = _of_model(ProfileCsv(chosen[0], keep_copies=True), deployment.model)
         tables["gemm"], tables["small"] = _gemm(file, deployment), _small(file, deployment)
-    if "attention" in files and isinstance(deployment.model.attention, MultiHeadAttention):
+    if "attention" in files and deployment.model.attention.profile_key == "multi_head":
         tables |= _attention(ProfileCsv(files["attention"], keep_copies=True), deployment)
     if "moe" in files and deployment.model.moe:
         file = ProfileCsv(files["moe"], keep_copies=True)
@@ -67,7 +67,7 @@ def _gemm(file: ProfileCsv, deployment: Deployment) -> dict[str, np.ndarray]:
     model, ranks = deployment.model, deployment.parallelism.tensor_parallel
     split, whole = file.where(num_tensor_parallel_workers=ranks), file.rows(_degrees(file) == 1)
     found = [(product, *_sum(split, (COLUMNS[product.name],))) for part in (model.attention, model.mlp) if part
-             for product in products_of(part.shard(ranks), model.hidden_size) if product.name in COLUMNS]
+             for product in part.shard(ranks).products(model.hidden_size) if product.name in COLUMNS]
     head = head_product(model, 1)
     found.append((head, *_sum(whole, (COLUMNS[head.name],))))
     if not any(len(tokens) for _, tokens, _ in found):
@@ -104,9 +104,9 @@ def _attention(file: ProfileCsv, deployment: Deployment) -> dict[str, dict[str, 
     part, whole = model.attention.shard(ranks), model.attention
     file = file.where(n_embd=model.hidden_size, n_q_head=whole.num_heads, n_kv_head=whole.num_kv_heads,
                       num_tensor_parallel_workers=ranks)
-    for column, wanted in (("is_mixed_batch", "False"), ("is_true_mixed_batch", ""), ("mode", "even")):
+    for column, expected in (("is_mixed_batch", "False"), ("is_true_mixed_batch", ""), ("mode", "even")):
         if file.has(column):
-            file = file.rows([cell in (wanted, "False", "") if column != "mode" else cell == wanted
+            file = file.rows([cell in (expected, "False", "") if column != "mode" else cell == expected
                               for cell in file.texts(column)])
     heads = {"num_heads": part.num_heads, "num_key_value_heads": part.num_kv_heads, "head_dim": part.head_dim}
     tables = {}

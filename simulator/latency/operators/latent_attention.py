@@ -17,8 +17,7 @@ from collections.abc import Callable
 import numpy as np
 from msgspec.structs import replace
 
-from simulator.domain.layer_spec import Indexer, LatentAttention
-from simulator.domain.products import products_of, rotated_and_written
+from simulator.domain.layers.latent import Indexer, LatentAttention
 from simulator.latency.operators.curves import Curve, Times, at_site
 
 # From the config.json of each; the number of heads is a column of the tables.
@@ -88,10 +87,10 @@ class LatentTables:
                                              lambda each: bool((each["model"] == name).any()))
         if columns is None:
             return {}
-        wanted = {"step": 0.0} if phase == "context" else {}
+        required = {"step": 0.0} if phase == "context" else {}
         for gemm_type in ("bfloat16", "fp8_block"):
             blocks = self._database.by_batch(columns, phase, ("num_heads",), model=name, gemm_type=gemm_type,
-                                             mla_dtype="bfloat16", kv_cache_dtype=self._kv_dtype, **wanted)
+                                             mla_dtype="bfloat16", kv_cache_dtype=self._kv_dtype, **required)
             found = {}
             for batch, curves in blocks.items():
                 for heads, block in curves.items():
@@ -109,10 +108,10 @@ class LatentTables:
         """Return the time of products, rotary embedding and KV write of a block; None: not measured."""
         hidden, part = BLOCKS[name]
         part = replace(part, num_heads=heads)
-        products = [self._database.gemm(gemm_type, each.n, each.k, rows) for each in products_of(part, hidden)]
+        products = [self._database.gemm(gemm_type, each.n, each.k, rows) for each in part.products(hidden)]
         if None in products:
             return None
-        return sum(times.ns for times in products) + self._database.small_ns(2 * rotated_and_written(part), rows)
+        return sum(times.ns for times in products) + self._database.small_ns(2 * part.small_operators[0].elements, rows)
 
     def light(self, phase: str, batch: int) -> Callable:
         """Return the speed of light.

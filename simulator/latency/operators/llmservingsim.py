@@ -15,7 +15,7 @@ import numpy as np
 
 from simulator.core.csv_columns import ProfileCsv
 from simulator.domain.deployment import Deployment
-from simulator.domain.products import head_product, products_of
+from simulator.domain.rank_weights import head_product
 from simulator.errors import InputErrors
 
 LAYERS = {"qkv": "qkv_proj", "attention_out": "o_proj", "up_gate": "gate_up_proj", "down": "down_proj"}
@@ -64,7 +64,7 @@ def _gemm(files: dict[str, Path], deployment: Deployment) -> dict[str, np.ndarra
     dense, head = ProfileCsv(files["dense"]), ProfileCsv(files["per_sequence"])
     found, names = [], set(dense.texts("layer"))
     for part in filter(None, (model.attention, model.mlp)):
-        for product in products_of(part.shard(ranks), model.hidden_size):
+        for product in part.shard(ranks).products(model.hidden_size):
             if LAYERS.get(product.name) in names:
                 found.append((product, dense.where(layer=LAYERS[product.name]), "tokens"))
     found.append((head_product(model, ranks), head.where(layer="lm_head"), "sequences"))
@@ -80,8 +80,8 @@ def _small(files: dict[str, Path]) -> dict[str, np.ndarray]:
     """Return times of operators between products, by tokens, and of the sampler, by rows."""
     dense, rows = ProfileCsv(files["dense"]), ProfileCsv(files["per_sequence"])
     found = []
-    for table, size, wanted in ((dense, "tokens", SMALL), (rows, "sequences", {"sampler": ("sampler",)})):
-        for name, parts in wanted.items():
+    for table, size, operators in ((dense, "tokens", SMALL), (rows, "sequences", {"sampler": ("sampler",)})):
+        for name, parts in operators.items():
             times = [table.where(layer=part) for part in parts if part in set(table.texts("layer"))]
             if len(times) == len(parts) and len({tuple(each.numbers(size)) for each in times}) == 1:
                 found.append((name, times[0].numbers(size), sum(_ms(each) for each in times)))

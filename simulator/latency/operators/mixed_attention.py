@@ -43,8 +43,8 @@ def mixed_table(composer, decode: Times, contexts: np.ndarray) -> Times:
     measured = _measured(composer, decode, contexts)
     if measured is not None:
         return measured
-    if not _is_one_call(composer):
-        return decode
+    if not (composer.database.is_of_vllm and splits_no_prompts(composer.deployment.accelerator)):
+        return decode                   # prompts and decodes are not computed in one call, which does not split decodes
     part = composer.deployment.model.attention
     sharing = part.num_heads / part.num_kv_heads
     composer.origins["attention beside prompts"] = "interpolated"
@@ -72,12 +72,6 @@ def factors_of(sharing: float, sequences: np.ndarray, contexts: np.ndarray) -> n
     by_context = np.array([np.interp(np.log(contexts), np.log(CONTEXTS), row) for row in logarithms])
     at = np.log(np.maximum(sequences, 1))
     return np.exp(np.column_stack([np.interp(at, np.log(DECODES), column) for column in by_context.T]))
-
-
-def _is_one_call(composer) -> bool:
-    """Return whether vLLM computes prompts and decodes in one call that does not split decodes."""
-    return (composer.database.is_of_vllm and hasattr(composer.deployment.model.attention, "num_kv_heads")
-            and splits_no_prompts(composer.deployment.accelerator))
 
 
 def _measured(composer, decode: Times, contexts: np.ndarray) -> Times | None:

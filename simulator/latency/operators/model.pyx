@@ -534,26 +534,26 @@ cdef class Operators(LatencyModel):
     def warnings(self) -> list:
         """Return notes for the user on the predictions made so far, a sentence each."""
         notes = [*self._notes, *self._deployment.kv_cache_notes()]
-        told = LatencyModel.warnings(self) + [f"operators: {note}" for note in notes]
-        told += [f"operators: {UNSPLIT}"] if self._had_few else []
+        texts = LatencyModel.warnings(self) + [f"operators: {note}" for note in notes]
+        texts += [f"operators: {UNSPLIT}"] if self._had_few else []
         if self._experts is not None:
-            told += [*self._experts.warnings(self._deployment, "operators"), f"operators: {NOTE}"]
+            texts += [*self._experts.warnings(self._deployment, "operators"), f"operators: {NOTE}"]
         if self._num_spikes:
-            told.append(f"operators: {self._num_spikes} measured points take over {SPIKE:g} times as long as the next "
-                        f"larger size: they are taken as measurement errors, and left out")
-        told += [f"operators: {count} of {total} measured points of {what} are faster than memory: they ran from a "
-                 f"cache, and are raised to its bandwidth"
-                 for what, (count, total) in self._cached.items() if count > MUCH * total]
-        told += [f"operators: {name}: {what}: priced by the roofline, {error_of_missing(name, self._deployment)}"
-                 for name, what in self._missing.items()]
+            texts.append(f"operators: {self._num_spikes} measured points take over {SPIKE:g} times as long as the next "
+                         f"larger size: they are taken as measurement errors, and left out")
+        texts += [f"operators: {count} of {total} measured points of {what} are faster than memory: they ran from a "
+                  f"cache, and are raised to its bandwidth"
+                  for what, (count, total) in self._cached.items() if count > MUCH * total]
+        texts += [f"operators: {name}: {what}: priced by the roofline, {error_of_missing(name, self._deployment)}"
+                  for name, what in self._missing.items()]
         if self._num_drafting:
-            told.append(f"operators: {self._num_drafting} iterations verified drafts: contexts of unlike lengths count "
-                        f"as long as their mean there")
+            texts.append(f"operators: {self._num_drafting} iterations verified drafts: contexts of unlike lengths "
+                         f"as long as their mean there")
         made = sum(self._counts[i] for i in range(<int>NUM_ORIGINS))
         beyond = self._counts[<int>EXTRAPOLATED]
         if made and beyond > MUCH * made:
-            told.append(f"operators: {beyond / made:.1%} of {made} predictions lie beyond the tables")
-        return told
+            texts.append(f"operators: {beyond / made:.1%} of {made} predictions lie beyond the tables")
+        return texts
 
     def raise_if_failed(self):
         """Raise if an iteration lay beyond the tables and that is refused."""

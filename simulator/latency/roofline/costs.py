@@ -16,16 +16,16 @@ from simulator.domain.efficiency import (
     efficiency_of,
     matmul_efficiency,
 )
-from simulator.domain.layer_spec import LatentAttention
+from simulator.domain.layers.mixers import Pass
 from simulator.domain.rank_weights import RankWeights, dense_parts, layer_kinds, moe_of, rank_weights
+from simulator.errors import InputErrors, KeyFault
 from simulator.latency.roofline.laws import ReduceLaw
 
 UNBOUNDED_TOKENS = 2.0 ** 62    # a window above any context
-# Kernels of one layer or iteration that start one after another; counted in vLLM's models, fused ones once. Token
-# mixer: norm, projection in, rotary embedding with KV write, projection out; linear attention also convolution, gates,
-# recurrence, gated norm. Dense network: norm, gate and up, product, down. Experts: norm, router, top-k, sort, two
-# grouped products, activation, sum. Iteration: embedding, last norm, head, sampling (two).
-MIXER_KERNELS, LINEAR_KERNELS, DENSE_KERNELS, MOE_KERNELS, ITERATION_KERNELS = 4, 8, 4, 8, 5
+# Kernels of one layer or iteration that start one after another, mixers excluded; counted in vLLM's models, fused
+# ones once. Dense network: norm, gate and up, product, down. Experts: norm, router, top-k, sort, two grouped products,
+# activation, sum. Iteration: embedding, last norm, head, sampling (two).
+DENSE_KERNELS, MOE_KERNELS, ITERATION_KERNELS = 4, 8, 5
 # Bytes per logit after the head: 16-bit logits are read, float32 ones written and read again to choose a token.
 SAMPLER_BYTES_PER_LOGIT = 10
 EXPERT_GROUPS = ("expert", "data")      # of the exchanges of tokens for their experts
@@ -145,7 +145,7 @@ def roofline_costs(deployment: Deployment, rate: Rates, prices_collectives: bool
     full, window = _attention(deployment, rate)
     logits = model.vocab_size / copies
     gather = logits * deployment.activation_bytes * (1 - 1 / ways.tensor_parallel)
-    state = _state_elements(deployment)
+    state_bytes, state_flops = states(deployment)
     return RooflineCosts(
         constant_ns=constant_ns + _kernel_ns(deployment, rate),
         collective_ns=constant_ns,
@@ -166,8 +166,8 @@ def roofline_costs(deployment: Deployment, rate: Rates, prices_collectives: bool
                            + _link_ns(deployment, rate, gather, ways.tensor_parallel)),
         full_attention=full,
         window_attention=window,
-        state_sequence_ns=2 * state * deployment.activation_bytes / rate.memory_bytes / copies,
-        state_token_ns=6 * state / rate.attention_flops / copies)
+        state_sequence_ns=2 * state_bytes / rate.memory_bytes / copies,
+        state_token_ns=state_flops / rate.attention_flops / copies)
 
 
 # ---- weights
@@ -211,68 +211,44 @@ def distinct_experts(deployment: Deployment) -> np.ndarray:
 # ---- attention
 
 def _attention(deployment: Deployment, rate: Rates) -> tuple[AttentionCosts, AttentionCosts]:
-    """Return the costs of layers with full attention, and of layers with a window.
+    """Return the costs on one rank of the pass over the whole context, and of the pass over a window.
 
-    DeepSeek's sparse attention has both: its indexer scores the whole context, its attention reads the best `top_k`.
+    The KV cache of the context is read once per sequence. With decode context parallelism, a rank attends to its share
+    of the context with the heads of all sharing ranks. InputErrors: there are several such passes.
     """
-    model = deployment.model
-    full, sliding = model.num_full_attention_layers, model.num_sliding_attention_layers
-    indexer = getattr(model.attention, "indexer", None)
-    if indexer:
-        return (_indexer_costs(deployment, rate, indexer, full),
-                _layer_costs(deployment, rate, model.attention, full, indexer.top_k))
-    window = model.sliding_attention.window if sliding else UNBOUNDED_TOKENS
-    return (_layer_costs(deployment, rate, model.attention, full, UNBOUNDED_TOKENS),
-            _layer_costs(deployment, rate, model.windowed_attention, sliding, window))
+    ways, whole, windows = deployment.parallelism, [], []
+    for part, num_layers, window in deployment.model.attentions:
+        passes = (part.shard(ranks).passes(deployment.kv_cache_bytes, window)
+                  for ranks in (ways.tensor_parallel, ways.query_parallel))
+        for local, attending in zip(*passes, strict=True):
+            (windows if local.window else whole).append(
+                _pass_costs(rate, num_layers / ways.token_ranks, local, attending))
+    if len(whole) > 1 or len(windows) > 1:
+        raise InputErrors([KeyFault(f'latency.backend: "roofline" prices one pass of attention over the whole context '
+                                    f"and one over a window, and {deployment.model.name} has {len(whole)} and "
+                                    f"{len(windows)}, of {deployment.model.attention.title}")])
+    return next(iter(whole), AttentionCosts()), next(iter(windows), AttentionCosts())
 
 
-def _layer_costs(deployment: Deployment, rate: Rates, attention, num_layers: int, window: float) -> AttentionCosts:
-    """Return the costs of `num_layers` attention layers on one rank.
-
-    Arithmetic per pair: 2 FLOPs per multiply-add of q.k and p.v, over all query heads. Memory: the KV cache of the
-    context is read once per sequence. MLA: prompts expand the latents of their context to keys and values, 2 x kv_rank
-    x heads x (nope + value) FLOPs a token; decodes work on the latents (DeepSeek-V2, arXiv 2405.04434, section 2.1).
-    A few new tokens behind a long context may also use the latents, if that is less arithmetic.
-    With decode context parallelism, a rank attends to its share of the context with the heads of all sharing ranks.
-    """
-    ways = deployment.parallelism
-    local, attending = attention.shard(ways.tensor_parallel), attention.shard(ways.query_parallel)
-    layers = num_layers / ways.token_ranks
-    kv_bytes = layers * local.kv_elements_per_token * deployment.kv_cache_bytes
-    expand = latent_flops = 0
-    if isinstance(local, LatentAttention):
-        expand = 2 * local.kv_rank * local.num_heads * (local.nope_head_dim + local.value_head_dim)
-        latent_flops = local.decode_flops_per_context_token
+def _pass_costs(rate: Rates, layers: float, local: Pass, attending: Pass) -> AttentionCosts:
+    """Return the costs of a pass in `layers` layers; `attending`: with the heads of all ranks that share a context."""
+    kv_ns = layers * local.kv_bytes / rate.memory_bytes
     return AttentionCosts(
-        window=float(window),
-        pair_ns=layers * local.flops_per_context_token / rate.attention_flops,
-        expand_ns=layers * expand / rate.matrix_prefill_flops,
-        latent_pair_ns=layers * latent_flops / rate.attention_flops,
-        prefill_kv_ns=kv_bytes / rate.memory_bytes,
-        prefill_context_ns=kv_bytes / rate.memory_bytes,
-        context_flops_ns=layers * attending.decode_flops_per_context_token / rate.attention_flops,
-        context_kv_ns=kv_bytes / rate.memory_bytes)
+        window=float(local.window or UNBOUNDED_TOKENS),
+        pair_ns=layers * local.pair_flops / rate.attention_flops,
+        expand_ns=layers * local.expand_flops / rate.matrix_prefill_flops,
+        latent_pair_ns=layers * local.latent_flops / rate.attention_flops,
+        prefill_kv_ns=kv_ns, prefill_context_ns=kv_ns,
+        context_flops_ns=layers * attending.decode_flops / rate.attention_flops,
+        context_kv_ns=kv_ns)
 
 
-def _indexer_costs(deployment: Deployment, rate: Rates, indexer, num_layers: int) -> AttentionCosts:
-    """Return the costs of scoring every context token: heads x head_dim multiply-adds per pair, byte-wide keys."""
-    layers = num_layers / deployment.parallelism.token_ranks
-    flops_ns = layers * 2 * indexer.num_heads * indexer.head_dim / rate.attention_flops
-    bytes_ns = layers * indexer.head_dim / rate.memory_bytes
-    return AttentionCosts(pair_ns=flops_ns, prefill_kv_ns=bytes_ns, prefill_context_ns=bytes_ns,
-                          context_flops_ns=flops_ns, context_kv_ns=bytes_ns)
-
-
-def _state_elements(deployment: Deployment) -> float:
-    """Return the elements of recurrent state of one sequence on one rank.
-
-    A token costs 6 FLOPs an element: decay and read, rank-one update, read out (2 each; arXiv 2412.06464, equation 10).
-    """
-    model = deployment.model
-    if model.linear_attention is None:
-        return 0.0
-    local = model.linear_attention.shard(deployment.parallelism.tensor_parallel)
-    return model.num_linear_attention_layers * local.state_elements
+def states(deployment: Deployment) -> tuple[float, float]:
+    """Return the bytes of a sequence's state on one rank, and a token's FLOPs on it."""
+    mixers = [(mixer.shard(deployment.parallelism.tensor_parallel), layers)
+              for mixer, layers in deployment.model.mixers]
+    return (sum(layers * mixer.state_bytes(deployment.activation_bytes) for mixer, layers in mixers),
+            sum(layers * mixer.state_flops_per_token for mixer, layers in mixers))
 
 
 # ---- memory-bound kernels and fixed latencies
@@ -288,7 +264,7 @@ def between_bytes_per_token(deployment: Deployment, counts_experts: bool = True)
     elements = 0.0
     for (mixer, network), num_layers in layer_kinds(model).items():
         layer = model.norms_per_layer * 4 * model.hidden_size
-        layer += sum(_part_traffic(part.shard(ways.tensor_parallel), model.hidden_size)
+        layer += sum(part.shard(ways.tensor_parallel).moved_elements(model.hidden_size)
                      for part in dense_parts(model, mixer, network))
         moe = moe_of(model, network)
         if moe and counts_experts:
@@ -296,30 +272,16 @@ def between_bytes_per_token(deployment: Deployment, counts_experts: bool = True)
             layer += chosen * moe.expert.num_matrices * moe.intermediate_size
             layer += (3 * moe.experts_per_token + 1) * model.hidden_size
         elements += num_layers * layer
-    return elements * deployment.activation_bytes + _kv_bytes_per_token(deployment)
-
-
-def _part_traffic(part, width: int) -> float:
-    """Return the elements a token moves in one part: 3 x projected width of a mixer, all intermediates of an MLP."""
-    if hasattr(part, "intermediate_size"):
-        return part.num_matrices * part.intermediate_size
-    return 3 * part.matrix_parameters(width) / width
-
-
-def _kv_bytes_per_token(deployment: Deployment) -> float:
-    model, tensor = deployment.model, deployment.parallelism.tensor_parallel
-    return deployment.kv_cache_bytes * (
-        model.num_full_attention_layers * model.attention.shard(tensor).kv_elements_per_token
-        + model.num_sliding_attention_layers * model.windowed_attention.shard(tensor).kv_elements_per_token)
+    cached = sum(count * mixer.shard(ways.tensor_parallel).kv_elements_per_token for mixer, count in model.mixers)
+    return elements * deployment.activation_bytes + cached * deployment.kv_cache_bytes
 
 
 def _kernel_ns(deployment: Deployment, rate: Rates) -> float:
     """Return the latency of all kernels of an iteration."""
     model = deployment.model
-    attention = model.num_full_attention_layers + model.num_sliding_attention_layers
-    kernels = (ITERATION_KERNELS + MIXER_KERNELS * attention + LINEAR_KERNELS * model.num_linear_attention_layers
+    kernels = (ITERATION_KERNELS + sum(layers * mixer.kernels for mixer, layers in model.mixers)
                + DENSE_KERNELS * model.num_dense_layers + MOE_KERNELS * model.num_moe_layers)
-    return kernels * rate.kernel_ns + attention * rate.attention_ns
+    return kernels * rate.kernel_ns + sum(layers for _, layers, _ in model.attentions) * rate.attention_ns
 
 
 # ---- communication

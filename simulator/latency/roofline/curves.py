@@ -13,9 +13,8 @@ import numpy as np
 from simulator.domain.deployment import Deployment
 from simulator.domain.dtypes import DTYPE_BITS
 from simulator.domain.efficiency import KERNEL_LATENCY_US
-from simulator.domain.layer_spec import GatedDeltaNet, LatentAttention, LightningAttention, Mamba2, Mlp
-from simulator.domain.products import Product, head_product, products_of
-from simulator.domain.rank_weights import dense_parts, layer_kinds, moe_of, named_parts
+from simulator.domain.layers.base import Product
+from simulator.domain.rank_weights import dense_parts, head_product, layer_kinds, moe_of, named_parts
 from simulator.latency.roofline.costs import (
     AttentionCosts,
     Rates,
@@ -23,16 +22,15 @@ from simulator.latency.roofline.costs import (
     between_bytes_per_token,
     distinct_experts,
 )
-from simulator.latency.roofline.laws import Generation, Law, law_of, moved_between
+from simulator.latency.roofline.laws import LAWS, Generation, Law, law_of, moved_between
 
 MOST_ROWS = 8192                # of the tables; beyond them, extrapolated from their second half
 ROWS = np.arange(MOST_ROWS + 1.0)
 MOST_KEPT = 16                  # number of cached deployments
 BETWEEN_FRAC = 0.8              # of memory bandwidth
-# Kernels between products and attention. Mixer: norm, rotary embedding with KV write; with QK norms: two more.
-# Linear attention: norm, convolution, gates, recurrence, gated norm, state. Dense network: norm, activation. Experts:
-# norm, choice of experts. Iteration: embedding, last norm, sampling (two).
-MIXER, QK_NORM, LINEAR, NETWORK, ITERATION = 2, 2, 6, 2, 4
+# Kernels between products and attention, beside those of parts. Experts: norm, choice of experts. Iteration: embedding,
+# last norm, sampling (two).
+EXPERTS, ITERATION = 2, 4
 
 
 class Pricer:
@@ -85,7 +83,7 @@ class Pricer:
 
     def attention(self, costs: AttentionCosts, part, num_layers: int) -> AttentionCosts:
         """Return the costs of layers by law, given their costs by shares of peak."""
-        if num_layers == 0 or isinstance(part, LatentAttention):
+        if num_layers == 0 or part.error_key not in LAWS:
             return costs
         deployment, ways = self._deployment, self._deployment.parallelism
         peak = deployment.accelerator.flops_per_s(deployment.activation_dtype) * 1e-9
@@ -117,13 +115,13 @@ def with_laws(costs: RooflineCosts, deployment: Deployment, rate: Rates, generat
     tables = _even_tables(deployment, generation)
     between = BETWEEN_FRAC * deployment.accelerator.memory_bandwidth_bytes_per_s * 1e-9
     full, window = costs.full_attention, costs.window_attention
-    if not getattr(model.attention, "indexer", None):
-        full = pricer.attention(full, model.attention, model.num_full_attention_layers)
-        window = pricer.attention(window, model.windowed_attention, model.num_sliding_attention_layers)
+    full = pricer.attention(full, model.attention, model.num_full_attention_layers)
+    window = pricer.attention(window, model.windowed_attention, model.num_sliding_attention_layers)
     return msgspec.structs.replace(
         costs,
         constant_ns=(costs.collective_ns + _kernels(model) * KERNEL_LATENCY_US * 1e3
-                     + _latent(model) * rate.attention_ns),
+                     + sum(layers for part, layers, _ in model.attentions if part.error_key not in LAWS)
+                     * rate.attention_ns),
         activation_token_ns=between_bytes_per_token(deployment, counts_experts=False) / between / copies,
         dense_ns=tables.dense_ns, head_ns=tables.head_ns, even_experts_ns=tables.experts_ns,
         experts_ns=tables.experts_ns if load is None else _table(_experts(pricer, deployment, ROWS, load)),
@@ -161,8 +159,9 @@ def _dense(pricer: Pricer, model, deployment: Deployment, rows: np.ndarray) -> n
     """Return the time of the products of every token, routers included, by rows of a rank."""
     total = np.zeros(len(rows))
     for (mixer, network), count in layer_kinds(model).items():
-        products = [product for name, part in named_parts(model, mixer, network).items() for product in products_of(
-            part.shard(deployment.parallelism.tensor_parallel), model.hidden_size, not deployment.leaves(name))]
+        products = [product._replace(is_quantized=not deployment.leaves(name))
+                    for name, part in named_parts(model, mixer, network).items()
+                    for product in part.shard(deployment.parallelism.tensor_parallel).products(model.hidden_size)]
         moe = moe_of(model, network)
         if moe:
             products.append(Product("router", moe.num_experts, model.hidden_size, is_quantized=False))
@@ -192,20 +191,6 @@ def _kernels(model) -> int:
     """Return the kernels of an iteration that only move memory."""
     count = ITERATION
     for (mixer, network), layers in layer_kinds(model).items():
-        parts, moe = dense_parts(model, mixer, network), moe_of(model, network)
-        each = max(model.norms_per_layer - 2, 0)
-        for part in parts:
-            if isinstance(part, GatedDeltaNet | LightningAttention | Mamba2):
-                each += LINEAR
-            elif isinstance(part, Mlp):
-                each += NETWORK
-            else:
-                each += MIXER + (QK_NORM if getattr(part, "qk_norm", "none") != "none" else 0)
-        count += layers * (each + (NETWORK if moe else 0))
+        each = max(model.norms_per_layer - 2, 0) + EXPERTS * (moe_of(model, network) is not None)
+        count += layers * (each + sum(part.between_kernels for part in dense_parts(model, mixer, network)))
     return count
-
-
-def _latent(model) -> int:
-    """Return the number of layers of softmax attention without a law."""
-    is_latent = isinstance(model.attention, LatentAttention)
-    return is_latent * (model.num_full_attention_layers + model.num_sliding_attention_layers)

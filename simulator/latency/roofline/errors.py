@@ -4,14 +4,14 @@ import hashlib
 from msgspec.structs import replace
 
 from simulator.domain.facts import folder
-from simulator.domain.layer_spec import LatentAttention
 from simulator.errors import InputErrors, KeyFault
 from simulator.latency.roofline.law_errors import law_spread
-from simulator.latency.roofline.laws import FILE, efficiency
+from simulator.latency.roofline.laws import FILE, LAWLESS, LAWS, efficiency
 from simulator.latency.roofline.parameters import OF_LINKS, OF_SHARES, efficiency_by
 from simulator.latency.uncertainty.known_errors import FORMULA
 from simulator.latency.uncertainty.spread import OperatorError
 
+UNKNOWN = OperatorError(None, is_outside=True)
 SMALL = ("activations", "latencies", "sampler")
 COEFFICIENTS = {                # of RooflineCosts, by operator
     "dense": ("dense_prefill_ns", "dense_decode_ns", "dense_weights_ns", "dense_ns"),
@@ -41,21 +41,21 @@ def operator_errors(parameters, deployment, has_collective: bool) -> dict[str, O
                                     f"key with latency.uncertainty = true") for key in given])
     by_share = efficiency_by(parameters, deployment.accelerator)[1] is None
 
-    has_no_law = by_share or isinstance(deployment.model.attention, LatentAttention)
-
     def law(operator: str, dtype: str = "", is_by_share: bool = by_share) -> OperatorError:
         return OperatorError(law_spread(operator, dtype, deployment.accelerator, is_by_share), is_outside=True)
 
-    matrix, cache = deployment.matrix_dtype, "fp8" if deployment.kv_cache_bytes == 1 else "bfloat16"
-    found = {"dense": law("products", matrix), "head": law("products", deployment.activation_dtype),
-             "prefill_attention": law("prefill", cache, has_no_law),
-             "decode_attention": law("decode", cache, has_no_law),
+    def attention(operator: str) -> OperatorError:
+        key, cache = deployment.model.attention.error_key, "fp8" if deployment.kv_cache_bytes == 1 else "bfloat16"
+        return law(operator, cache, by_share or key not in LAWS) if key in (*LAWS, *LAWLESS) else UNKNOWN
+
+    found = {"dense": law("products", deployment.matrix_dtype), "head": law("products", deployment.activation_dtype),
+             "prefill_attention": attention("prefill"), "decode_attention": attention("decode"),
              **{each: OperatorError(FORMULA, is_outside=True) for each in SMALL},
              "collectives": OperatorError(None) if has_collective else law("all_reduce")}
     if deployment.model.moe:
         found["experts"] = law("experts", deployment.expert_dtype)
     if deployment.model.num_linear_attention_layers:
-        found["state"] = OperatorError(None, is_outside=True)
+        found["state"] = UNKNOWN
     return found
 
 

@@ -45,9 +45,9 @@ def law_error(operator: str, dtype: str, accelerator: AcceleratorSpec, by_share:
     name = operator if operator == "all_reduce" else f"{operator} {_format(operator, dtype, accelerator)}"
     named = [name] if name in rows else [each for each in rows if each.split()[0] == operator]
     how = "one share of peak" if by_share else "laws"
-    told = f"roofline by {how}, {name if name in rows else f'{operator} of the worst format'}, " + (
+    text = f"roofline by {how}, {name if name in rows else f'{operator} of the worst format'}, " + (
         system if all(system in rows[each] for each in named) else "the mean of systems left out")
-    return max(_error(rows[each], system, by_share) for each in named), told
+    return max(_error(rows[each], system, by_share) for each in named), text
 
 
 def _format(operator: str, dtype: str, accelerator: AcceleratorSpec) -> str:

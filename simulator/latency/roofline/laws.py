@@ -15,10 +15,12 @@ from msgspec import Meta
 
 from simulator.domain.facts import folder, read_table
 from simulator.domain.hardware_spec import AcceleratorSpec
-from simulator.domain.layer_spec import LatentAttention
 
 FILE = "efficiency/roofline.toml"
 SHARES = "shares"               # instead of a generation: one share of peak for all sizes
+LAWS = ("multi_head",)          # error keys of attention with laws `prefill` and `decode`; notes on others:
+LAWLESS = dict.fromkeys(("multi_head_latent", "gated_delta_net", "lightning", "mamba2"),
+                        "latent attention and recurrences have no laws: they take one share of peak")
 ANY = "any"                     # the generation used for all accelerators without tables
 # Share of the least measured FLOPs per byte down to which padding is known to hold. H200's fp8 products by the law of
 # H100 alone, at 0.697, are 16 % off, and 30 % without idle rows: tools/derive_efficiency.py --leave-one-out.
@@ -203,15 +205,17 @@ def law_notes(deployment, efficiency: str) -> list[str]:
         notes.append(f"no table holds operators of {deployment.accelerator.name} nor of its generation: joint laws of "
                      f"other generations are used; on a left-out generation they were often no better than one share "
                      f"of peak")
-    if efficiency != SHARES and (isinstance(model.attention, LatentAttention) or model.num_linear_attention_layers):
-        notes.append("latent attention and recurrences have no laws: they take one share of peak")
+    if efficiency != SHARES:
+        notes += dict.fromkeys(
+            LAWLESS.get(mixer.error_key, f"{mixer.title} has no law: it takes one share of peak")
+            for mixer, _ in model.mixers if mixer.error_key not in LAWS)
     return notes
 
 
 def few_tokens_notes(deployment) -> list[str]:
     """Return notes on few new tokens behind a long context, a sentence each."""
     notes = [UNSPLIT] if splits_no_prompts(deployment.accelerator) else []
-    if isinstance(deployment.model.attention, LatentAttention):
+    if deployment.model.attention.expand_flops_per_context_token:
         notes.append("few new tokens behind a long context were taken to attend to its latents, where that is less "
                      "arithmetic than to expand them; vLLM expands them from two tokens on")
     return notes
@@ -233,11 +237,11 @@ def law_of(generation: Generation, operator: str, name: str) -> Law:
     If it has none: the law of the substitute format (INSTEAD); else the law of generation `any`.
     """
     for laws in (getattr(generation, operator), getattr(efficiency().generations[ANY], operator)):
-        wanted = name
-        while wanted not in laws and wanted in INSTEAD:
-            wanted = INSTEAD[wanted]
-        if wanted in laws:
-            return laws[wanted]
+        format = name
+        while format not in laws and format in INSTEAD:
+            format = INSTEAD[format]
+        if format in laws:
+            return laws[format]
     raise ValueError(f"no law of {operator} in {name}")
 
 

@@ -450,13 +450,13 @@ cdef class Roofline(LatencyModel):
 
     def warnings(self) -> list:
         """Return notes on missing formats, operators without laws, experts and collectives."""
-        told = [f"roofline: {note}" for note in self._deployment.format_notes()]
-        told += [f"roofline: {note}" for note in law_notes(self._deployment, self.efficiency)]
+        notes = [f"roofline: {note}" for note in self._deployment.format_notes()]
+        notes += [f"roofline: {note}" for note in law_notes(self._deployment, self.efficiency)]
         if self._had_few:
-            told += [f"roofline: {note}" for note in few_tokens_notes(self._deployment)]
+            notes += [f"roofline: {note}" for note in few_tokens_notes(self._deployment)]
         if self._experts is not None:
-            told += self._experts.warnings(self._deployment, "roofline")
+            notes += self._experts.warnings(self._deployment, "roofline")
             if self._collective is None:
-                told += [f"roofline: {note}" for note in exchange_notes(
+                notes += [f"roofline: {note}" for note in exchange_notes(
                     self._deployment, self._experts.all2all_backend)]
-        return told + LatencyModel.warnings(self)
+        return notes + LatencyModel.warnings(self)

@@ -32,11 +32,11 @@ def write_event_trace(source: Source, batches: Batches, folder: Path, show: Call
     """Write the file; `show` is called with the number of events written."""
     events = np.concatenate([*_of_requests(source), *_of_batches(source.iterations, batches)])
     events = events[np.argsort(events, order=("time_ns", "kind", "replica", "of"), kind="stable")]
-    told = _Told(source, batches)
+    vidur = VidurEvents(source, batches)
     with open(folder / FILE, "w", encoding="utf-8", newline="\n") as file:
         file.write("[")
         for part in blocks(len(events)):
-            texts = [json.dumps(told.event(*event), ensure_ascii=False) for event in events[part].tolist()]
+            texts = [json.dumps(vidur.event(*event), ensure_ascii=False) for event in events[part].tolist()]
             file.write((",\n" if part.start else "\n") + ",\n".join(texts))
             show(len(texts))
         file.write("\n]\n" if len(events) else "]\n")
@@ -71,7 +71,7 @@ def _of_batches(iterations: np.ndarray, batches: Batches) -> Iterator[np.ndarray
     yield _events(np.where(at_once, BATCH_END_AT_ONCE, BATCH_END)[last], end_ns[last], replica[last], last)
 
 
-class _Told:
+class VidurEvents:
     """Events in Vidur's form."""
 
     def __init__(self, source: Source, batches: Batches):

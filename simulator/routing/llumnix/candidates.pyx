@@ -1,11 +1,15 @@
-"""Llumnix's input for each replica at a decision."""
+"""Llumnix's input for each replica at a decision, with the cached part of the prompt in whole chunks of its index.
+
+Source: llumnix-project/llumnix at 8a693b4, prefix_cache_utils.go.
+"""
 from libc.stdint cimport int8_t, int32_t, int64_t
 
-from simulator.routing.llumnix.profiles cimport ProfileTable
+from simulator.routing.llumnix.predictor cimport ProfileTable
 
 import numpy as np
 
-from simulator.routing.llumnix.names import METRIC_NAMES
+from simulator.routing.llumnix.composition import METRIC_NAMES
+
 
 _FIELDS = (     # in the order of the struct
     ("i8", "time_ns hit_tokens miss_tokens predicted_tokens"), ("i4", "waiting running loading"),
@@ -60,3 +64,22 @@ cdef class Candidates:
     def set_clock(self, now_ns):
         """Set the clock alone (for tests)."""
         self.now_ns = now_ns
+
+
+cdef int32_t run_of_chunks(const int8_t* held, int32_t num_chunks, bint may_begin_late) noexcept nogil:
+    cdef int32_t first = 0, end
+    while may_begin_late and first < num_chunks and not held[first]:
+        first += 1
+    end = first
+    while end < num_chunks and held[end]:
+        end += 1
+    return end - first
+
+
+def note_holders(Candidates candidates, holders, chunk_size, prompt_tokens, upstream_compat=False):
+    """Note the hits of all candidates; holders: of each chunk, as indexes."""
+    cdef int8_t[::1] held
+    for i in range(candidates.count):
+        held = np.array([*(i in each for each in holders), False], np.int8)
+        hit_tokens = chunk_size * run_of_chunks(&held[0], <int32_t>len(holders), upstream_compat)
+        note_hits(&candidates.items[<int32_t>i], prompt_tokens, hit_tokens, upstream_compat)

@@ -1,9 +1,10 @@
-"""Composition of a Llumnix scheduler: for each infer type metrics, filters and a selector.
+"""Composition of a Llumnix scheduler: for each infer type metrics, filters and a selector; and of its rescheduling.
 
-Source of the built-in compositions: llumnix-project/llumnix at 8a693b4, the dispatch policy registry and
-utils.go:verifyConfig.
+Source of the built-in compositions: llumnix-project/llumnix at 8a693b4, the dispatch policy registry,
+utils.go:verifyConfig and rescheduling_policy_registry.go.
 """
-from typing import Annotated, Any, Literal, get_args
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import msgspec
 import numpy as np
@@ -11,9 +12,24 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from simulator.errors import InputErrors, KeyFault
-from simulator.routing.llumnix.names import LITE, METRIC_NAMES, PREDICTED
-from simulator.routing.llumnix.profile_files import missing_tables
+from simulator.routing.llumnix.predictor import missing_tables
 
+# The order of the enum Metric in metrics.pxd.
+METRIC_NAMES = (
+    "kv_cache_usage_ratio_projected", "decode_batch_size", "num_waiting_requests", "all_prefills_tokens_num",
+    "kv_cache_hit_len", "cache_aware_all_prefills_tokens_num", "num_requests", "all_decodes_tokens_num",
+    "num_requests_lite", "num_tokens", "predicted_ttft", "predicted_tpot", "freeness")
+# The order of the enums FilterKind and FailoverDomain in filters.pxd.
+FILTER_NAMES = ("schedulability", "staleness", "metric", "infer_type", "reserved", "failover",
+                "failover_migration_source")
+FAILOVER_DOMAINS = ("instance", "node", "instance-unit", "node-unit")
+# The order of the enum SelectorKind in selectors.pxd.
+SELECTOR_NAMES = ("metric", "fixed_preference", "slo_prefill_adaptive", "slo_decode_adaptive")
+# The order of the enum InferType in domain/replica_state.pxd.
+INFER_TYPES = ("neutral", "prefill", "decode")
+
+PREDICTED = ("predicted_ttft", "predicted_tpot")    # metrics that need the profiling tables
+LITE = ("num_requests", "num_tokens")               # all that the gateway knows in lite mode
 MetricName = Literal[tuple(name for name in METRIC_NAMES if name != "num_requests_lite")]
 InferTypeName = Literal["neutral", "prefill", "decode"]
 FailoverDomainName = Literal["instance", "node", "instance-unit", "node-unit"]
@@ -25,6 +41,11 @@ USUAL = {"dispatch_neutral_load_metric": "all_prefills_tokens_num",
 FULL_ALONE = ("enable_cache_aware_scheduling", "enable_predictor_enhanced_scheduling", "enable_adaptive_pd",
               "enable_instance_status_local_account")
 WholeSeconds = Annotated[int, Meta(ge=0, le=int(MAX_SECONDS))]
+
+
+def metric_code(name: str, is_lite: bool = False) -> int:
+    """Return the code of a metric; `num_requests` means another thing in lite mode."""
+    return METRIC_NAMES.index("num_requests_lite" if is_lite and name == "num_requests" else name)
 
 
 class FilterSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -229,3 +250,96 @@ def _faults(spec: InferTypeSpec, index: int, parameters: Any) -> list[str]:
     foreign = [name for name in spec.needed() if (name not in LITE if parameters.mode == "lite" else name == LITE[1])]
     faults += [f'{place}: {name} is not known in mode "{parameters.mode}"' for name in foreign]
     return faults
+
+
+# ---- rescheduling
+
+class ReschedulingSpec(NamedTuple):
+    """One policy.
+
+    sources, destinations : filters of the replicas that may give, and take.
+    selector : how they are paired, a name of PAIR_SELECTORS.
+    metrics : metrics to compute; pairs are ordered by the first.
+    selection : rule, order and value of the requests that move.
+    least_difference : pairs with a smaller difference of the metric are dropped; 0: none is.
+    by_unit : pairs are found within each unit.
+    """
+
+    sources: list[FilterSpec]
+    destinations: list[FilterSpec]
+    selector: str
+    metrics: tuple[str, ...] = ()
+    selection: tuple[str, str, float] = ("NUM_REQ", "LR", -1.0)
+    least_difference: float = 0.0
+    by_unit: bool = False
+
+
+ONE_NEWEST = ("NUM_REQ", "LCR", 1.0)
+SOME_DECODES = 0.1                      # a decode batch larger than this is not empty
+
+
+def policy_specs(parameters: Any) -> list[ReschedulingSpec]:
+    """Return the policies of a rescheduler in the order in which they plan."""
+    return [POLICIES[name](parameters) for name in policy_names(parameters)]
+
+
+def policy_names(parameters: Any) -> list[str]:
+    """Return their names; adaptive P/D adds both bin-packing policies."""
+    added = ("binpacking_mitigation", "binpacking_consolidation") if parameters.enable_adaptive_pd else ()
+    return list(dict.fromkeys([*parameters.policies, *added]))
+
+
+def _load(infer_type: str) -> Callable[[Any], ReschedulingSpec]:
+    def spec(parameters: Any) -> ReschedulingSpec:
+        metric = getattr(parameters, f"{infer_type}_load_metric")
+        threshold = getattr(parameters, f"{infer_type}_load_threshold")
+        by_unit = parameters.load_balance_scope == "unit"
+        own = FilterSpec(name="infer_type", infer_type=infer_type)
+        full = [] if by_unit else [below(metric, threshold, invert=True)]
+        free = [] if by_unit else [below(metric, threshold)]
+        return ReschedulingSpec(
+            guarded(parameters, own, *full), guarded(parameters, own, *free), "metric_balance", (metric,),
+            (parameters.req_select_rule, parameters.req_select_order, parameters.req_select_value),
+            parameters.load_balance_threshold, by_unit)
+    return spec
+
+
+def _failover(infer_type: str) -> Callable[[Any], ReschedulingSpec]:
+    def spec(parameters: Any) -> ReschedulingSpec:
+        own = FilterSpec(name="infer_type", infer_type=infer_type)
+        failed = FilterSpec(name="failover_migration_source", failover_domain=parameters.failover_domain,
+                            instance_staleness_s=parameters.instance_staleness_s)
+        return ReschedulingSpec([own, failed], guarded(parameters, own), "round_robin")
+    return spec
+
+
+def _mitigation(parameters: Any) -> ReschedulingSpec:
+    not_prefill = FilterSpec(name="reserved", infer_type="prefill")
+    ceiling_ms = slo_limit_ms(parameters.tpot_slo_ms, parameters.tpot_migrate_out_ceil_threshold)
+    return ReschedulingSpec(
+        guarded(parameters, not_prefill, below("predicted_tpot", ceiling_ms, invert=True)),
+        guarded(parameters, not_prefill, below("predicted_tpot", _dispatch_limit_ms(parameters))),
+        "binpacking_mitigation", ("predicted_tpot",), ONE_NEWEST)
+
+
+def _consolidation(parameters: Any) -> ReschedulingSpec:
+    not_prefill = FilterSpec(name="reserved", infer_type="prefill")
+    not_decode = FilterSpec(name="reserved", infer_type="decode")
+    busy = below("decode_batch_size", SOME_DECODES, invert=True)
+    floor_ms = slo_limit_ms(parameters.tpot_slo_ms, parameters.tpot_migrate_out_floor_threshold)
+    return ReschedulingSpec(
+        guarded(parameters, not_prefill, not_decode, below("predicted_tpot", floor_ms), busy),
+        guarded(parameters, not_prefill, below("predicted_tpot", _dispatch_limit_ms(parameters)), busy),
+        "binpacking_consolidation", ("predicted_tpot", "decode_batch_size"), ONE_NEWEST)
+
+
+def _dispatch_limit_ms(parameters: Any) -> float:
+    return slo_limit_ms(parameters.tpot_slo_ms, parameters.tpot_slo_dispatch_threshold)
+
+
+POLICIES = {
+    "decode_load": _load("decode"), "neutral_load": _load("neutral"),
+    "prefill_failover": _failover("prefill"), "decode_failover": _failover("decode"),
+    "neutral_failover": _failover("neutral"),
+    "binpacking_mitigation": _mitigation, "binpacking_consolidation": _consolidation,
+}

@@ -33,7 +33,7 @@ cdef struct Choice:                 # candidates; -1: none, or not requested
     int32_t neutral
     int32_t prefill
     int32_t decode
-    int8_t was_tried                # 0: a group that the mode needs is missing
+    int8_t has_groups               # 0: a group that the mode needs is missing
 
 
 @cython.final

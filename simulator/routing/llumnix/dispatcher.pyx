@@ -17,7 +17,7 @@ from simulator.routing.llumnix.selectors cimport fill_selector, select
 import numpy as np
 
 from simulator.errors import InputErrors, KeyFault
-from simulator.routing.llumnix.names import INFER_TYPES, metric_code
+from simulator.routing.llumnix.composition import INFER_TYPES, metric_code
 
 
 @cython.final
@@ -94,7 +94,7 @@ cdef class Dispatcher:
                     Choice* choice) except -1 nogil:
         cdef int32_t i, groups = 0
         choice.neutral = choice.prefill = choice.decode = -1
-        choice.was_tried = True
+        choice.has_groups = True
         if mode == WHOLE:
             choice.neutral = self.pick(NEUTRAL)
             return self._note(row, choice.neutral, NEUTRAL, prompt_tokens)
@@ -102,7 +102,7 @@ cdef class Dispatcher:
             groups += self.num_typed[i] > 0
         if (mode == PD_BATCH and groups < 2) or (
                 self._is_adaptive and (self.num_typed[<int32_t>PREFILL] == 0 or self.num_typed[<int32_t>DECODE] == 0)):
-            choice.was_tried = False
+            choice.has_groups = False
             return 0
         if mode == PD_BATCH or infer_type == PREFILL:
             choice.prefill = self.pick(PREFILL)
@@ -153,7 +153,7 @@ cdef class Dispatcher:
         self.measure(prompt_tokens)
         self.choose({"neutral": WHOLE, "pd_batch": PD_BATCH, "pd_staged": PD_STAGED}[mode], infer_type, row,
                     prompt_tokens, &choice)
-        if not choice.was_tried:
+        if not choice.has_groups:
             return []
         chosen = [choice.neutral] if mode == "neutral" else [choice.prefill, choice.decode]
         return [None if each < 0 else each for each in chosen]

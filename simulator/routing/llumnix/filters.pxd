@@ -1,10 +1,10 @@
-"""Llumnix's filters: which candidates may be chosen at all."""
+"""Llumnix's filters: the candidates that may be chosen at all, and those that adaptive P/D reserves."""
 from libc.stdint cimport int8_t, int32_t, int64_t
 
 from simulator.routing.llumnix.candidates cimport Candidates
 
 
-cdef enum FilterKind:               # FILTER_NAMES in names.py follows this order
+cdef enum FilterKind:               # FILTER_NAMES in composition.py follows this order
     SCHEDULABILITY                  # rejects replicas that take no requests; marks them for failover
     STALENESS                       # rejects statuses more than some whole seconds old; marks them for failover
     METRIC                          # keeps values that are strictly better than a threshold
@@ -14,7 +14,7 @@ cdef enum FilterKind:               # FILTER_NAMES in names.py follows this orde
     FAILOVER_MIGRATION_SOURCE       # passes only these domains
 
 
-cdef enum FailoverDomain:           # FAILOVER_DOMAINS in names.py follows this order
+cdef enum FailoverDomain:           # FAILOVER_DOMAINS in composition.py follows this order
     DOMAIN_INSTANCE
     DOMAIN_NODE
     DOMAIN_INSTANCE_UNIT
@@ -54,3 +54,7 @@ cdef int32_t apply_filters(Candidates candidates, const FilterChain* chain, cons
 
 # Take a chain from a list of FilterSpec.
 cdef int fill_chain(FilterChain* chain, object specs, bint is_lite) except -1
+
+
+# Reserve one for each where none is. A reservation lasts as long as its candidate takes requests.
+cdef void reserve(Candidates candidates) noexcept nogil

@@ -1,15 +1,16 @@
-"""Llumnix's filters: which candidates may be chosen at all.
+"""Llumnix's filters: the candidates that may be chosen at all, and those that adaptive P/D reserves.
 
-Source: llumnix-project/llumnix at 8a693b4, filters.go.
+Source: llumnix-project/llumnix at 8a693b4, filters.go, and cms_read_client.go:setReservedInstance for reservations.
 """
 from libc.stdint cimport int8_t, int32_t, int64_t
 
-from simulator.routing.llumnix.candidates cimport Candidate, Candidates
-from simulator.routing.llumnix.metrics cimport is_less
+from simulator.domain.replica_state cimport DECODE, PREFILL
+from simulator.routing.llumnix.candidates cimport NOT_RESERVED, Candidate, Candidates
+from simulator.routing.llumnix.metrics cimport ALL_PREFILLS_TOKENS_NUM, DECODE_BATCH_SIZE, is_less, metric_value
 
 import numpy as np
 
-from simulator.routing.llumnix.names import FAILOVER_DOMAINS, FILTER_NAMES, INFER_TYPES, metric_code
+from simulator.routing.llumnix.composition import FAILOVER_DOMAINS, FILTER_NAMES, INFER_TYPES, metric_code
 
 
 cdef bint rejects(Candidates candidates, const Filter* one, int32_t i) noexcept nogil:
@@ -151,3 +152,46 @@ def filtered(Candidates candidates, specs, members, is_fallback=False):
         return []
     left = apply_filters(candidates, &chain, &given[0], <int32_t>len(members), is_fallback, &kept[0])
     return [int(each) for each in kept[:left]]
+
+
+# ---- reservations
+
+cdef bint is_reserved(Candidates candidates, int8_t infer_type) noexcept nogil:
+    cdef int32_t i
+    cdef bint found = False
+    for i in range(candidates.count):
+        if candidates.items[i].reserved == infer_type:
+            if candidates.items[i].is_schedulable:
+                found = True
+            else:
+                candidates.items[i].reserved = NOT_RESERVED
+    return found
+
+
+cdef void elect(Candidates candidates, int8_t infer_type, int32_t other_work, int32_t own_work) noexcept nogil:
+    """Reserve the first that has none of the other work, else the one that has least of its own."""
+    cdef int32_t i, chosen = -1
+    cdef float value, least = 0
+    for i in range(candidates.count):
+        if candidates.items[i].reserved != NOT_RESERVED or not candidates.items[i].is_schedulable:
+            continue
+        if metric_value(candidates, other_work, i, 0) == 0:
+            chosen = i
+            break
+        value = metric_value(candidates, own_work, i, 0)
+        if chosen < 0 or value < least:
+            chosen, least = i, value
+    if chosen >= 0:
+        candidates.items[chosen].reserved = infer_type
+
+
+cdef void reserve(Candidates candidates) noexcept nogil:
+    if not is_reserved(candidates, DECODE):
+        elect(candidates, DECODE, ALL_PREFILLS_TOKENS_NUM, DECODE_BATCH_SIZE)
+    if not is_reserved(candidates, PREFILL):
+        elect(candidates, PREFILL, DECODE_BATCH_SIZE, ALL_PREFILLS_TOKENS_NUM)
+
+
+def reserve_all(Candidates candidates):
+    """Reserve one for each where none is (for Python and tests)."""
+    reserve(candidates)

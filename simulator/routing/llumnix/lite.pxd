@@ -2,7 +2,10 @@
 from libc.stdint cimport int8_t, int32_t, int64_t
 cimport cython
 
-from simulator.routing.llumnix.dispatches cimport Dispatches
+from simulator.domain.request cimport Request
+from simulator.routing.llumnix.account cimport Dispatches
+from simulator.routing.llumnix.candidates cimport Candidates
+from simulator.signals.view cimport View
 
 
 cdef struct LiteCounts:             # of one replica
@@ -33,3 +36,20 @@ cdef class LiteState(Dispatches):
 
     # It has left. index: from `find`.
     cdef void release(self, int32_t index) noexcept nogil
+
+
+@cython.final
+cdef class LiteFeed:
+    cdef View _view
+    cdef Candidates _candidates
+    cdef LiteState _state
+    cdef const Request* _requests
+    cdef int64_t _report_ns             # interval of reports; 0: none
+    cdef int64_t _epoch                 # of the last report
+    cdef int64_t* _outputs              # [replica] reported tokens of texts beyond prompts
+    cdef bint _leaks                    # as upstream: without reports nothing is released
+    cdef object _owners
+
+    cdef int refresh(self, int64_t now_ns) except -1 nogil
+    cdef int sent(self, int32_t row, int32_t replica, int64_t prompt_tokens) except -1 nogil
+    cdef void left(self, int32_t row, int32_t replica) noexcept nogil

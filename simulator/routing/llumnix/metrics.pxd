@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t, int64_t
 from simulator.routing.llumnix.candidates cimport Candidates
 
 
-cdef enum Metric:                   # METRIC_NAMES in names.py follows this order
+cdef enum Metric:                   # METRIC_NAMES in composition.py follows this order
     KV_CACHE_USAGE_RATIO_PROJECTED
     DECODE_BATCH_SIZE
     NUM_WAITING_REQUESTS

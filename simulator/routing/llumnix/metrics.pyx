@@ -7,9 +7,9 @@ from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, int64_t
 
 from simulator.routing.llumnix.candidates cimport Candidate, Candidates
-from simulator.routing.llumnix.profiles cimport chunked_prefill_ms, decode_ms
+from simulator.routing.llumnix.predictor cimport chunked_prefill_ms, decode_ms
 
-from simulator.routing.llumnix.names import metric_code
+from simulator.routing.llumnix.composition import metric_code
 
 
 cdef inline int64_t decode_batch_size(const Candidate* c) noexcept nogil:

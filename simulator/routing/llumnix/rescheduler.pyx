@@ -3,8 +3,8 @@ from libc.stdint cimport int64_t
 cimport cython
 
 from simulator.routing.llumnix.candidates cimport Candidates
+from simulator.routing.llumnix.filters cimport reserve
 from simulator.routing.llumnix.planner cimport MovePlanner
-from simulator.routing.llumnix.reserved cimport reserve
 from simulator.routing.llumnix.status cimport StatusFeed
 from simulator.routing.rescheduling.base cimport Rescheduler
 
@@ -14,10 +14,9 @@ import msgspec
 from msgspec import Meta
 
 from simulator.errors import InputErrors, KeyFault
-from simulator.routing.llumnix.composition import MAX_SECONDS, FailoverDomainName, MetricName
-from simulator.routing.llumnix.names import LITE
-from simulator.routing.llumnix.profile_files import missing_tables, read_tables
-from simulator.routing.llumnix.rescheduling import policy_names, policy_specs
+from simulator.routing.llumnix.composition import (
+    LITE, MAX_SECONDS, FailoverDomainName, MetricName, policy_names, policy_specs)
+from simulator.routing.llumnix.predictor import missing_tables, read_tables
 
 PolicyName = Literal["decode_load", "neutral_load", "prefill_failover", "decode_failover", "neutral_failover",
                      "binpacking_mitigation", "binpacking_consolidation"]

@@ -6,17 +6,15 @@ cimport cython
 from simulator.core.debug cimport SIM_DEBUG
 from simulator.domain.replica_state cimport DECODE, NEUTRAL, PREFILL
 from simulator.routing.base cimport Router
-from simulator.routing.llumnix.account cimport LocalAccount
-from simulator.routing.llumnix.candidates cimport Candidates
+from simulator.routing.llumnix.account cimport LegCounts, LocalAccount
+from simulator.routing.llumnix.candidates cimport Candidates, note_hits
 from simulator.routing.llumnix.dispatcher cimport Dispatcher
-from simulator.routing.llumnix.leg_counts cimport LegCounts
-from simulator.routing.llumnix.lite_feed cimport LiteFeed
+from simulator.routing.llumnix.filters cimport reserve
+from simulator.routing.llumnix.lite cimport LiteFeed
 from simulator.routing.llumnix.metrics cimport PREDICTED_TPOT, PREDICTED_TTFT, is_less
 from simulator.routing.llumnix.predictor cimport OnlinePredictor
-from simulator.routing.llumnix.prefix cimport note_hits
-from simulator.routing.llumnix.reserved cimport reserve
 from simulator.routing.llumnix.selectors cimport BY_METRICS, SLO_DECODE_ADAPTIVE, SLO_PREFILL_ADAPTIVE, Selector
-from simulator.routing.llumnix.standings cimport Standings
+from simulator.routing.llumnix.ranking cimport Ranking
 from simulator.routing.llumnix.status cimport StatusFeed
 
 import math
@@ -27,7 +25,7 @@ from msgspec import Meta
 
 from simulator.routing.llumnix.composition import (
     MAX_SECONDS, FailoverDomainName, InferTypeSpec, MetricName, compose, settled)
-from simulator.routing.llumnix.profile_files import read_tables
+from simulator.routing.llumnix.predictor import read_tables
 
 Seconds = Annotated[float, Meta(ge=0, le=MAX_SECONDS)]
 Fraction = Annotated[float, Meta(gt=0, le=100)]
@@ -129,7 +127,7 @@ cdef class Llumnix(Router):
     cdef readonly LegCounts leg_counts  # prefill legs at replicas that do either leg; None: each does one
     cdef LiteFeed _lite                 # lite mode
     cdef LocalAccount _account          # None: nothing is counted
-    cdef Standings _standings           # None: each decision judges all candidates
+    cdef Ranking _ranking               # None: each decision judges all candidates
     cdef bint _is_judged                # they are as of the last status
     cdef int64_t _min_tokens            # of prompts that are looked up; 2**62: none is
     cdef int64_t _chunk_size
@@ -169,39 +167,39 @@ cdef class Llumnix(Router):
         if parameters.enable_cache_aware_scheduling:
             self.view.wants_caches = True
         self._row, self._given = -1, (parameters, context)
-        self._keep_standings(parameters)
+        self._start_ranking(parameters)
 
-    def _keep_standings(self, parameters):
-        standings = Standings(self.dispatcher, self._first_role(), parameters.data_parallel_size)
-        if (parameters.mode == "full" and parameters.status_poll_interval_s > 0 and standings.can_tell
+    def _start_ranking(self, parameters):
+        ranking = Ranking(self.dispatcher, self._first_role(), parameters.data_parallel_size)
+        if (parameters.mode == "full" and parameters.status_poll_interval_s > 0 and ranking.can_tell
                 and not (parameters.enable_cache_aware_scheduling or parameters.enable_adaptive_pd)):
-            self._standings = standings
+            self._ranking = ranking
 
     cdef int32_t route(self, int32_t row, int64_t now_ns) except -2 nogil:
-        if self._standings is not None:
+        if self._ranking is not None:
             self._role = self._first_role()
-            self._bring_standings(now_ns)
+            self._update_ranking(now_ns)
             self._row = row
-            return self._standings.pick(self.draws)
+            return self._ranking.pick(self.draws)
         self._role = self.prepare(row, now_ns)
         self._row = row
         return self.dispatcher.pick(self._role)
 
-    cdef int _bring_standings(self, int64_t now_ns) except -1 nogil:
+    cdef int _update_ranking(self, int64_t now_ns) except -1 nogil:
         """Judge the candidates that changed since the last decision."""
         cdef bint have_come = self._status.receive(now_ns)
         cdef int32_t i
         self.candidates.now_ns = now_ns
         for i in range(self.view.num_changed):
             if self._status.note_door(self.view.changed[i]):
-                self._standings.judge(self.view.changed[i])
+                self._ranking.judge(self.view.changed[i])
         self.view.forget_changes()
         if have_come or not self._is_judged:
-            self._standings.judge_all()
+            self._ranking.judge_all()
             self._is_judged = True
         if SIM_DEBUG:
             self._status.refresh(now_ns)
-            self._standings.check()
+            self._ranking.check()
         return 0
 
     cdef int8_t _first_role(self) noexcept nogil:
@@ -282,8 +280,8 @@ cdef class Llumnix(Router):
         return 0
 
     cdef inline void _judge(self, int32_t replica) noexcept nogil:
-        if self._standings is not None:
-            self._standings.judge(replica)
+        if self._ranking is not None:
+            self._ranking.judge(replica)
 
     cdef int score(self, int32_t row, int64_t now_ns, double* scores) except -1 nogil:
         return self.score_in_role(self.prepare(row, now_ns), scores)
@@ -313,9 +311,9 @@ cdef class Llumnix(Router):
         return LlumnixDecodes(*self._given, self)
 
     @property
-    def keeps_standings(self):
+    def keeps_ranking(self):
         """Only candidates that changed are judged for a request."""
-        return self._standings is not None
+        return self._ranking is not None
 
     def choose_decode_replica(self, row, now_ns):
         """Return the replica that is to decode a request; -1: none (for Python and tests)."""

@@ -5,7 +5,7 @@ from simulator.core.draws cimport Draws
 from simulator.routing.llumnix.candidates cimport Candidates
 
 
-cdef enum SelectorKind:             # SELECTOR_NAMES in names.py follows this order
+cdef enum SelectorKind:             # SELECTOR_NAMES in composition.py follows this order
     BY_METRICS                      # the best, by one metric after the other, or one of the best
     FIXED_PREFERENCE                # the last one again, as long as it is there
     SLO_PREFILL_ADAPTIVE            # least TTFT; among equals one that is reserved for prefill

@@ -14,7 +14,7 @@ from simulator.routing.llumnix.metrics cimport PREDICTED_TPOT, PREDICTED_TTFT, c
 import numpy as np
 
 from simulator.core.random_streams import RandomStreams
-from simulator.routing.llumnix.names import SELECTOR_NAMES, metric_code
+from simulator.routing.llumnix.composition import SELECTOR_NAMES, metric_code
 
 
 cdef int32_t best(Candidates candidates, const Selector* selector, const int32_t* kept,

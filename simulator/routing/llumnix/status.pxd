@@ -4,9 +4,8 @@ cimport cython
 
 from simulator.domain.replica_state cimport ReplicaState
 from simulator.domain.request cimport Request
-from simulator.routing.llumnix.account cimport LocalAccount
+from simulator.routing.llumnix.account cimport LegCount, LegCounts, LocalAccount
 from simulator.routing.llumnix.candidates cimport Candidates
-from simulator.routing.llumnix.leg_counts cimport LegCount, LegCounts
 from simulator.routing.llumnix.predictor cimport OnlinePredictor
 from simulator.signals.view cimport View
 

@@ -17,10 +17,8 @@ from simulator.core.debug cimport SIM_DEBUG
 from simulator.core.errors cimport broken
 from simulator.domain.replica_state cimport PREFILL, ReplicaState
 from simulator.domain.request cimport Request
-from simulator.routing.llumnix.account cimport LocalAccount
+from simulator.routing.llumnix.account cimport Dispatch, LegCount, LegCounts, LocalAccount
 from simulator.routing.llumnix.candidates cimport Candidate, Candidates, is_idle
-from simulator.routing.llumnix.dispatches cimport Dispatch
-from simulator.routing.llumnix.leg_counts cimport LegCount, LegCounts
 from simulator.routing.llumnix.predictor cimport OnlinePredictor
 from simulator.signals.view cimport View
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import msgspec
 
 from simulator import registry
-from simulator.assembly import assemble
+from simulator.assembly.latency import Readings
 from simulator.study.accuracy.data_set import Opened
 from simulator.study.accuracy.predict import Ways, predict
 from simulator.study.accuracy.rows import Row, rows_of
@@ -65,7 +65,7 @@ def ablate(data_sets: list[Opened], prices: Iterable[Price] | None = None,
     cases = [[] if each.absent else each.cases() for each in data_sets]
     found = []
     for price in all_prices() if prices is None else prices:
-        readings = assemble.Readings()
+        readings = Readings()
         for data_set, of_set in zip(data_sets, cases):
             ways = Ways(BACKEND, readings, price.overrides)
             rows, _ = rows_of(data_set, BACKEND, of_set, [predict(data_set, case, ways) for case in of_set])

@@ -10,20 +10,20 @@ def losses(now: Score, before: Score, tolerance: float) -> list[str]:
     ignored.
     """
     rows = {row.key: row for row in now.rows if row.status == OK}
-    told = []
+    losses_found = []
     for row in before.rows:
         if row.status != OK or row.published:
             continue
         place = ", ".join(row.key)
         found = rows.get(row.key)
         if found is None or (found.mape_pct is None) != (row.mape_pct is None):
-            told.append(f"{place}: the row is gone{_why(now, row)}")
+            losses_found.append(f"{place}: the row is gone{_why(now, row)}")
         elif row.mape_pct is not None and found.mape_pct - row.mape_pct > tolerance:
-            told.append(f"{place}: MAPE grew from {row.mape_pct:.2f} to {found.mape_pct:.2f} %, by more than "
-                        f"{tolerance:g} points")
+            losses_found.append(f"{place}: MAPE grew from {row.mape_pct:.2f} to {found.mape_pct:.2f} %, by more than "
+                                f"{tolerance:g} points")
         elif found.n < row.n:
-            told.append(f"{place}: {row.n - found.n} of {row.n} pairs are gone")
-    return told
+            losses_found.append(f"{place}: {row.n - found.n} of {row.n} pairs are gone")
+    return losses_found
 
 
 def _why(now: Score, row) -> str:

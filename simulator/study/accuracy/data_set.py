@@ -202,10 +202,10 @@ def _disagreements(says: DataSet, form):
     for role in form.ROLES:
         if roles.count(role) != 1:
             yield ("files",), f'expected one file with role = "{role}", found {roles.count(role)}'
-    told = {peer.role for peer in says.peers}
+    peer_roles = {peer.role for peer in says.peers}
     for index, role in enumerate(roles):
-        if role not in form.ROLES and role not in told:
-            near = did_you_mean(role, {*form.ROLES, *filter(None, told)})
+        if role not in form.ROLES and role not in peer_roles:
+            near = did_you_mean(role, {*form.ROLES, *filter(None, peer_roles)})
             yield ("files", index, "role"), f'nobody reads "{role}"{near}'
     for index, peer in enumerate(says.peers):
         if getattr(peer, form.PEER_KEY) is None:

@@ -40,10 +40,10 @@ def page(score: Score) -> str:
             rows = [row for row in score.rows
                     if row.status == OK and (row.purpose, row.in_sample) == (purpose, is_in_sample)]
             heading = f"## {title}{', in sample' if is_in_sample else ''}"
-            told = "These predictors were fitted on the very data." if is_in_sample else words
+            note = "These predictors were fitted on the very data." if is_in_sample else words
             for level in dict.fromkeys(row.level for row in rows):
                 of_level = [row for row in rows if row.level == level]
-                parts.append(f"{heading}: level {level}\n\n{told}\n\n{_medians(score.overall, of_level[0])}")
+                parts.append(f"{heading}: level {level}\n\n{note}\n\n{_medians(score.overall, of_level[0])}")
                 parts += [_deployment(of_level, place) for place in dict.fromkeys(map(_place, of_level))]
     parts.append(_ablations(score.ablations))
     parts.append(_missing(score.rows))
@@ -53,12 +53,12 @@ def page(score: Score) -> str:
 
 def in_short(score: Score, backend: str) -> str:
     """Return a line about a backend: medians over data sets that it was not fitted on."""
-    told = []
+    medians = []
     for metric in ("tpot", "ttft"):
         for each in score.overall:
             if (each.backend, each.metric, each.in_sample, each.published) == (backend, metric, False, False):
-                told.append(f"{NAMES[metric]} {each.mape_pct:.0f} % ({_sets(each.data_sets)}, {each.purpose})")
-    return f"MAPE of real servers, median: {', '.join(told)}; docs/accuracy.md" if told else ""
+                medians.append(f"{NAMES[metric]} {each.mape_pct:.0f} % ({_sets(each.data_sets)}, {each.purpose})")
+    return f"MAPE of real servers, median: {', '.join(medians)}; docs/accuracy.md" if medians else ""
 
 
 def _medians(overall: Iterable[Overall], like: Row) -> str:

@@ -6,7 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simulator import api
-from simulator.assembly import assemble
+from simulator.assembly.latency import Readings, latency_model
+from simulator.assembly.requests import requests_of
+from simulator.assembly.site import Site
 from simulator.config.experiment import Experiment
 from simulator.config.layers import Layers, Source, add_overrides
 from simulator.config.load import resolve
@@ -33,7 +35,7 @@ class Ways(NamedTuple):
     """
 
     backend: str
-    readings: assemble.Readings
+    readings: Readings
     overrides: Mapping[str, Any] | Iterable[str] | None = None
 
 
@@ -71,7 +73,7 @@ def predict(data_set: Opened, case: Case, ways: Ways) -> Prediction:
             return Prediction(*names, NO_FACTS, lacking)
         experiment = resolve(layers)
         for pool in experiment.all_pools():     # missing extras are reported here
-            assemble.latency_model(pool, assemble.survey(pool), ways.readings)
+            latency_model(Site(pool).check(), ways.readings)
         result = api.run_ordered(api.Order(experiment, None, False, True, _workload(data_set, case, experiment),
                                            threads=1, readings=ways.readings))
     except MissingExtra as missing:
@@ -107,7 +109,7 @@ def _workload(data_set: Opened, case: Case, experiment: Experiment):
     """Return the trace with the measured arrival times of its requests; None: the experiment has its own."""
     if case.arrivals_ns is None:
         return None
-    workload = assemble.requests_of(experiment)
+    workload = requests_of(experiment)
     lengths = np.stack([workload.requests["prompt_tokens"], workload.outcomes["output_tokens"]], axis=1)
     if lengths.shape != case.lengths.shape or (lengths != case.lengths).any():
         raise InputErrors([f"{data_set.place}: the trace has other requests than the log: their lengths differ, or "

@@ -80,7 +80,7 @@ def rows_of(data_set: Opened, backend: str, cases: list[Case],
         group = [(case, each) for case, each in zip(cases, predictions) if (each.model, each.hardware) == (model, gpu)]
         common = _common(data_set, backend) | {"model": model, "gpu": gpu}
         served = [(case, each) for case, each in group if each.status == OK]
-        rows += [Row(**common, metric="", unit="", status=status, n=len(reasons), reason=_told(reasons))
+        rows += [Row(**common, metric="", unit="", status=status, n=len(reasons), reason=_first_reason(reasons))
                  for status, reasons in _reasons(each for _, each in group).items()]
         for metric, unit in UNITS.items():
             pairs = [(case, case.measured[metric], each.values[metric]) for case, each in served
@@ -143,7 +143,7 @@ def _reasons(predictions: Iterable[Prediction]) -> dict[str, list[str]]:
     return found
 
 
-def _told(reasons: list[str]) -> str:
+def _first_reason(reasons: list[str]) -> str:
     """Return the first of the reasons, and the number of others."""
     others = len(dict.fromkeys(reasons)) - 1
     return reasons[0] + (f" (and {others} other reasons)" if others else "")

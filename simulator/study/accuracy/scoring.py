@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from simulator.assembly import assemble
+from simulator.assembly.latency import Readings
 from simulator.errors import InputErrors, collect_faults
 from simulator.results.provenance import PACKAGE, git_revision
 from simulator.study.accuracy.ablation import Ablated
@@ -71,7 +71,7 @@ def score(data_sets: list[Opened], backends: Iterable[str], overrides: Iterable[
     """
     backends, overrides = tuple(backends), tuple(overrides)
     found = collect_faults(*[(lambda each=each: [] if each.absent else each.cases()) for each in data_sets])
-    rows, points, readings = [], [], assemble.Readings()
+    rows, points, readings = [], [], Readings()
     for data_set, cases in zip(data_sets, found):
         for backend in backends:
             made = _of_backend(data_set, cases, Ways(backend, readings, overrides))
@@ -130,8 +130,8 @@ def _middle(of_sets: Mapping[str, list[Row]], name: str) -> float:
 
 def _provenance(data_set: Opened) -> dict[str, Any]:
     says = data_set.says
-    told = {name: getattr(says, name) for name in (
+    given = {name: getattr(says, name) for name in (
         "name", "measured", "machine", "engine", "version", "date", "source", "licence", "level", "purpose", "fits",
         "form")}
-    return told | {"files": [{"path": file.path, "sha256": file.sha256} for file in says.files],
-                   "peers": [{"name": peer.name, "version": peer.version} for peer in says.peers]}
+    return given | {"files": [{"path": file.path, "sha256": file.sha256} for file in says.files],
+                    "peers": [{"name": peer.name, "version": peer.version} for peer in says.peers]}

@@ -25,7 +25,7 @@ from simulator.study.bench.server import (
 from simulator.study.telling.said import Said
 
 PERCENTILES = (10, 25, 50, 75, 90, 99)
-APART_S = 1.0                   # between two batches, at least: the engine is idle
+BATCH_GAP_S = 1.0                   # between two batches, at least: the engine is idle
 
 
 def add_latency(parser: argparse.ArgumentParser) -> None:
@@ -59,13 +59,13 @@ def latency(options: argparse.Namespace) -> Benched:
             faults.append(f"--{name.replace('_', '-')}: expected a number >= {least}, found {getattr(options, name)}")
     if faults:
         raise InputErrors([f"bench latency: {fault}" for fault in faults])
-    batches, apart_s = options.num_iters_warmup + options.num_iters, APART_S
+    batches, gap_s = options.num_iters_warmup + options.num_iters, BATCH_GAP_S
     while True:
-        experiment, found, said = _batches(options, batches, apart_s)
+        experiment, found, said = _batches(options, batches, gap_s)
         took_ns = found.reshape(batches, options.batch_size).max(axis=1)
-        if batches == 1 or took_ns[:-1].max() < apart_s * 1e9:      # else one batch arrived before the last had ended
+        if batches == 1 or took_ns[:-1].max() < gap_s * 1e9:      # else one batch arrived before the last had ended
             break
-        apart_s = float(np.ceil(2e-9 * took_ns[0])) + 2 * apart_s
+        gap_s = float(np.ceil(2e-9 * took_ns[0])) + 2 * gap_s
     took_ns = took_ns[options.num_iters_warmup:]
     percentiles = (np.percentile(took_ns, PERCENTILES) / 1e9).tolist()
     content = {"avg_latency": float(took_ns.mean() / 1e9), "std_latency": float(took_ns.std() / 1e9),
@@ -113,7 +113,7 @@ def _faults_of_n(options: argparse.Namespace) -> list[str]:
     return [] if options.n == 1 else [f"--n: expected 1, found {options.n}: {why}"]
 
 
-def _batches(options: argparse.Namespace, count: int, apart_s: float) -> tuple[Experiment, np.ndarray, Said]:
+def _batches(options: argparse.Namespace, count: int, gap_s: float) -> tuple[Experiment, np.ndarray, Said]:
     """Return the experiment, the latency of each request in ns, and the remarks of the run.
 
     Batches arrive `apart_s` apart, with the same prompts.
@@ -123,7 +123,7 @@ def _batches(options: argparse.Namespace, count: int, apart_s: float) -> tuple[E
     keys = {"engine.enable_prefix_caching": False} | engine_keys(options) | model_keys(options)
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder, "batches.csv")
-        rows = [f"{batch * apart_s!r},{options.input_len},{options.output_len},p{i}:{options.input_len}"
+        rows = [f"{batch * gap_s!r},{options.input_len},{options.output_len},p{i}:{options.input_len}"
                 for batch in range(count) for i in range(options.batch_size)]
         trace.write_text("arrived_at,num_prefill_tokens,num_decode_tokens,prompt\n" + "\n".join(rows) + "\n")
         experiment = server(options, {"type": "trace", "path": str(trace)}, keys, token_times=False)

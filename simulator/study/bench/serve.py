@@ -31,23 +31,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     load.add_argument("--ramp-up-strategy", choices=("linear", "exponential"))
     load.add_argument("--ramp-up-start-rps", type=int, metavar="RPS")
     load.add_argument("--ramp-up-end-rps", type=int, metavar="RPS")
-    told = parser.add_argument_group("results")
-    told.add_argument("--goodput", nargs="+", default=[], metavar="NAME:MS", help=f"bounds of {', '.join(GOODPUT)}")
-    told.add_argument("--percentile-metrics", default=DEFAULT_METRICS, metavar="NAME,...",
-                      help=f"of {', '.join(METRICS)}; default: {DEFAULT_METRICS}")
-    told.add_argument("--metric-percentiles", default="99", metavar="P,...", help="default: 99")
-    told.add_argument("--save-result", action="store_true", help="write the JSON")
-    told.add_argument("--save-detailed", action="store_true", help="with lists of each request")
-    told.add_argument("--append-result", action="store_true", help="append a line to the file")
-    told.add_argument("--result-dir", metavar="DIR", help="default: the current folder")
-    told.add_argument("--result-filename", metavar="FILE", help=(
+    group = parser.add_argument_group("results")
+    group.add_argument("--goodput", nargs="+", default=[], metavar="NAME:MS", help=f"bounds of {', '.join(GOODPUT)}")
+    group.add_argument("--percentile-metrics", default=DEFAULT_METRICS, metavar="NAME,...",
+                       help=f"of {', '.join(METRICS)}; default: {DEFAULT_METRICS}")
+    group.add_argument("--metric-percentiles", default="99", metavar="P,...", help="default: 99")
+    group.add_argument("--save-result", action="store_true", help="write the JSON")
+    group.add_argument("--save-detailed", action="store_true", help="with lists of each request")
+    group.add_argument("--append-result", action="store_true", help="append a line to the file")
+    group.add_argument("--result-dir", metavar="DIR", help="default: the current folder")
+    group.add_argument("--result-filename", metavar="FILE", help=(
         "default: LABEL-RATEqps[-concurrencyN]-MODEL-DATE.json"))
-    told.add_argument("--metadata", nargs="*", default=[], metavar="KEY=VALUE", help="more keys of the JSON")
-    told.add_argument("--label", metavar="TEXT", help="default: that of --backend")
-    told.add_argument("--backend", default="openai", metavar="NAME", help="a name in the JSON; default: openai")
-    told.add_argument("--model", metavar="NAME", help="a name in the JSON; default: the experiment's")
-    told.add_argument("--tokenizer", metavar="NAME", help="a name in the JSON; default: as --model")
-    told.add_argument("--date", metavar="YYYYMMDD-HHMMSS", help="in the JSON; default: now")
+    group.add_argument("--metadata", nargs="*", default=[], metavar="KEY=VALUE", help="more keys of the JSON")
+    group.add_argument("--label", metavar="TEXT", help="default: that of --backend")
+    group.add_argument("--backend", default="openai", metavar="NAME", help="a name in the JSON; default: openai")
+    group.add_argument("--model", metavar="NAME", help="a name in the JSON; default: the experiment's")
+    group.add_argument("--tokenizer", metavar="NAME", help="a name in the JSON; default: as --model")
+    group.add_argument("--date", metavar="YYYYMMDD-HHMMSS", help="in the JSON; default: now")
 
 
 def bench(options: argparse.Namespace) -> Benched:
@@ -69,14 +69,14 @@ def bench(options: argparse.Namespace) -> Benched:
         result = simulator.run(experiment)
     found, date = seen(result), options.date or f"{datetime.now():%Y%m%d-%H%M%S}"
     has_rate = options.ramp_up_strategy is None and not math.isinf(options.request_rate)
-    told = _content(options, found, goodput, result.summary)
+    body = _content(options, found, goodput, result.summary)
     values = samples(found, options.max_concurrency is not None, has_rate)
     statistics = {name: statistics_ms(values[name], percentiles) for name in METRICS if name in {*values} & {*names}}
     head = {"date": date, "endpoint_type": options.backend, "backend": options.backend, "label": options.label,
             "model_id": model_name(options, experiment),
             "tokenizer_id": options.tokenizer or model_name(options, experiment), "num_prompts": options.num_prompts,
             **metadata, **_traffic(options)}
-    content = head | told | {f"{part}_{name}_ms": value for name, parts in statistics.items()
+    content = head | body | {f"{part}_{name}_ms": value for name, parts in statistics.items()
                              for part, value in parts.items()}
     said = said_of(experiment, result.summary)
     content |= {"simulated": True, "simulator_version": simulator.__version__} | said.content()

@@ -12,11 +12,11 @@ import numpy as np
 
 from simulator.core.random_streams import RandomStreams
 from simulator.study.calibration.blocks import moving_rows, moving_spans
+from simulator.study.calibration.calibrate_table import FitKey
 from simulator.study.calibration.data import METRICS
 from simulator.study.calibration.newton import step
 from simulator.study.calibration.objective import quantile_residuals
 from simulator.study.calibration.steps import Problem, solved
-from simulator.study.calibration.table import FitKey
 
 DRAWS, BLOCK_STEPS = 200, 50
 TAILS = (2.5, 97.5)

@@ -126,8 +126,8 @@ def read_steps_of(path: Path, is_held: bool) -> Steps:
     return Steps(str(path), columns, np.full(len(rows), is_held))
 
 
-def held_apart(requests: Requests | None, steps: Steps | None,
-               fraction: float) -> tuple[Requests | None, Steps | None]:
+def hold_out(requests: Requests | None, steps: Steps | None,
+             fraction: float) -> tuple[Requests | None, Steps | None]:
     """Return requests and iterations with the same blocks of time held out.
 
     Raises

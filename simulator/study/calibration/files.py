@@ -13,8 +13,8 @@ from simulator.config.layers import Layers, Source, add_overrides, read_toml
 from simulator.config.load import plain, resolve
 from simulator.errors import InputErrors
 from simulator.study.accuracy.files import write_text
-from simulator.study.calibration.answer import Answer
 from simulator.study.calibration.question import Question
+from simulator.study.calibration.solver import Answer
 from simulator.study.measured.write import csv_text
 from simulator.study.sweep.identity import hash_of, id_of
 from simulator.study.sweep.study_file import laid_over

@@ -9,7 +9,7 @@ from simulator.config.layers import Layers
 from simulator.config.load import plain
 from simulator.config.reader import MISSING, Reader
 from simulator.errors import InputErrors, did_you_mean
-from simulator.study.calibration.table import FitKey
+from simulator.study.calibration.calibrate_table import FitKey
 
 
 def read_keys(file: str, layers: Layers, given: Mapping[str, Any], faults: list[str]) -> dict[str, FitKey]:

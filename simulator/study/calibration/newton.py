@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from simulator.study.calibration.calibrate_table import FitKey
 from simulator.study.calibration.objective import PRIOR_WEIGHT, QUANTILES
 from simulator.study.calibration.steps import scipy_optimize
-from simulator.study.calibration.table import FitKey
 
 NUDGE_FRAC, NUDGE_RANGE_FRAC = 0.02, 1e-5       # of a value, and at least of its range
 GROWTH = 2.0
@@ -44,18 +44,18 @@ def step(now: np.ndarray, slopes: np.ndarray, values: Mapping[str, float],
     now : float64 (n,), residuals at `values`. slopes : (n, k), their change with each key.
     """
     bounds, at = list(fit.values()), np.array([values[key] for key in fit])
-    rows, wanted = [slopes], [-now]
+    rows, targets = [slopes], [-now]
     for i, each in enumerate(bounds):
         if each.prior is not None:
             weight = np.sqrt(PRIOR_WEIGHT) / each.prior_sd
             rows.append(weight * np.eye(len(bounds))[[i]])
-            wanted.append(np.array([weight * (each.prior - at[i])]))
+            targets.append(np.array([weight * (each.prior - at[i])]))
     matrix = np.concatenate(rows)
     sizes = np.sqrt((matrix ** 2).sum(axis=0))
     sizes[sizes == 0.0] = 1.0
     lows, highs = (np.array([getattr(each, name) for each in bounds]) - at for name in ("min", "max"))
     found = scipy_optimize().lsq_linear(
-        matrix / sizes, np.concatenate(wanted),
+        matrix / sizes, np.concatenate(targets),
         (np.minimum(lows * sizes, 0.0) - 1e-12, np.maximum(highs * sizes, 0.0) + 1e-12), method="bvls")
     moved = np.clip(at + found.x / sizes, [each.min for each in bounds], [each.max for each in bounds])
     return dict(zip(fit, moved.tolist(), strict=True))

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-from simulator.study.calibration.table import FitKey
+from simulator.study.calibration.calibrate_table import FitKey
 
 QUANTILES = np.arange(5, 100, 5)
 PAIRED_WEIGHT = 0.1

@@ -12,20 +12,20 @@ from simulator.config.layers import Layers, read_layers
 from simulator.config.load import experiment_layers, resolve
 from simulator.config.reader import MISSING, Reader
 from simulator.errors import InputErrors, did_you_mean
+from simulator.study.calibration.calibrate_table import AUTO, REQUESTS, STEPS, CalibrateTable, FitKey, MeasuredRow
 from simulator.study.calibration.data import (
     Requests,
     Steps,
     doubts,
     files_of,
-    held_apart,
+    hold_out,
     read_requests,
     read_steps_of,
 )
 from simulator.study.calibration.fit_keys import check_bounds, read_keys
-from simulator.study.calibration.steps import LINEAR, told_by_steps
-from simulator.study.calibration.table import AUTO, REQUESTS, STEPS, CalibrateTable, FitKey, MeasuredRow
+from simulator.study.calibration.steps import LINEAR, is_fitted_to_steps
 from simulator.study.measured.observed import PLANNED
-from simulator.study.sweep.partly import Partly, told_by
+from simulator.study.sweep.partly import Partly, faults_of_checks
 from simulator.study.sweep.study_file import laid_over
 
 NOT_WRITTEN = Output(iterations=False)
@@ -80,11 +80,11 @@ class Question(NamedTuple):
 
     def by_steps(self) -> dict[str, FitKey]:
         """Return the keys that are fitted to iterations."""
-        return {key: each for key, each in self.fit.items() if self.level == STEPS and told_by_steps(key)}
+        return {key: each for key, each in self.fit.items() if self.level == STEPS and is_fitted_to_steps(key)}
 
     def by_requests(self) -> dict[str, FitKey]:
         """Return the keys that must be fitted to requests."""
-        return {key: each for key, each in self.fit.items() if self.level != STEPS or not told_by_steps(key)}
+        return {key: each for key, each in self.fit.items() if self.level != STEPS or not is_fitted_to_steps(key)}
 
 
 def read_question(file: str | os.PathLike, overrides: Iterable[str] = (), is_fitted: bool = True,
@@ -106,7 +106,7 @@ def read_question(file: str | os.PathLike, overrides: Iterable[str] = (), is_fit
     given, fit = _settings(file, layers, is_fitted, faults)
     layers.name_after(file)
     if faults:
-        faults += told_by([lambda: _faults_of_sets(file, layers, given, overrides)])
+        faults += faults_of_checks([lambda: _faults_of_sets(file, layers, given, overrides)])
     _raise(faults)
     settings = given if is_fitted else _compared(given)
     sets = _sets(file, layers, settings, overrides, faults)
@@ -149,10 +149,10 @@ def _settings(file: str, layers: Layers, is_fitted: bool, faults: list[str]) -> 
                                    for each in values["measured"])
     faults += reader.faults
     settings = Partly(values) if faults else CalibrateTable(**values)
-    faults += told_by([lambda: _faults_of_held(file, settings, is_fitted)])
+    faults += faults_of_checks([lambda: _faults_of_held(file, settings, is_fitted)])
     fit: dict[str, FitKey] = {}
     if is_fitted:
-        faults += told_by([lambda: _faults_of_fit(file, layers, settings, fit)])
+        faults += faults_of_checks([lambda: _faults_of_fit(file, layers, settings, fit)])
     return settings, fit
 
 
@@ -230,7 +230,7 @@ def _set(row: MeasuredRow, name: str, layers: Layers, settings: CalibrateTable, 
     requests = requests_file and read_requests(requests_file, is_held)
     steps = steps_file and read_steps_of(steps_file, is_held)
     if settings.fraction is not None:
-        requests, steps = held_apart(requests, steps, settings.fraction)
+        requests, steps = hold_out(requests, steps, settings.fraction)
     return DataSet(name, is_held, row.experiment or "", own, replayed, requests, steps)
 
 
@@ -252,11 +252,11 @@ def _level(file: str, settings: CalibrateTable, sets: list[DataSet], experiments
         faults += [f'{file}: study.level: "steps" expects backend = "linear" and one kind of replica, whose prices '
                    f'have a closed form, found {other}; "requests" fits any backend' for other in others]
         faults += [f'{file}: study.level: "steps" expects steps.csv, which {name} has not' for name in blind]
-        if fit and not any(map(told_by_steps, fit)):
+        if fit and not any(map(is_fitted_to_steps, fit)):
             faults.append(f'{file}: study.level: "steps": iterations tell none of {", ".join(fit)}')
         return STEPS
-    is_told = not fit or any(map(told_by_steps, fit))
-    return STEPS if settings.level == AUTO and not others and not blind and is_told else REQUESTS
+    is_identified = not fit or any(map(is_fitted_to_steps, fit))
+    return STEPS if settings.level == AUTO and not others and not blind and is_identified else REQUESTS
 
 
 def _lacking(question: Question) -> list[str]:

@@ -5,14 +5,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simulator import api
-from simulator.assembly import assemble
+from simulator.assembly.latency import Readings
+from simulator.assembly.requests import requests_of
 from simulator.domain import records
 from simulator.errors import InputErrors
 from simulator.study.accuracy.predict import times_of_requests
 from simulator.study.calibration.data import METRICS
 from simulator.study.calibration.question import DataSet
 
-MOST_APART = 0.05       # share of requests that cannot be compared, at most
+MOST_UNCOMPARED = 0.05       # share of requests that cannot be compared, at most
 
 
 class Counts(NamedTuple):
@@ -52,10 +53,10 @@ class Replay:
     rtt_ms : round trip between client and server; TTFT and E2EL are longer by it.
     """
 
-    def __init__(self, data_set: DataSet, rtt_ms: float, readings: assemble.Readings):
+    def __init__(self, data_set: DataSet, rtt_ms: float, readings: Readings):
         self.data_set = data_set
         self._rtt_ms, self._readings = rtt_ms, readings
-        self._workload = assemble.requests_of(data_set.experiment_of({}))
+        self._workload = requests_of(data_set.experiment_of({}))
         row_of = {id: row for row, id in enumerate(map(str, self._workload.request_ids))}
         self.notes = self._workload.notes
         self._rows = np.array([row_of.get(id, -1) for id in data_set.requests.ids])
@@ -91,12 +92,12 @@ def check_counts(data_set: DataSet, counts: Counts) -> None:
     InputErrors
         More than 5 % of the answered requests have no simulated end, or another number of tokens.
     """
-    apart = counts.unmatched + counts.mismatched_tokens
-    if apart > MOST_APART * (counts.measured - counts.failed):
+    uncompared = counts.unmatched + counts.mismatched_tokens
+    if uncompared > MOST_UNCOMPARED * (counts.measured - counts.failed):
         raise InputErrors([
-            f"{data_set.requests.path}: {apart} of {counts.measured - counts.failed} requests cannot be compared, more "
-            f"than {MOST_APART:.0%}: {counts.unmatched} did not complete when simulated, {counts.mismatched_tokens} "
-            "have other output tokens; is the experiment that of this server?"])
+            f"{data_set.requests.path}: {uncompared} of {counts.measured - counts.failed} requests cannot be compared, "
+            f"more than {MOST_UNCOMPARED:.0%}: {counts.unmatched} did not complete when simulated, "
+            f"{counts.mismatched_tokens} have other output tokens; is the experiment that of this server?"])
 
 
 def compared(data_set: DataSet, replayed: Replayed, chosen: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:

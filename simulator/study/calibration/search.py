@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from simulator.core.random_streams import RandomStreams
+from simulator.study.calibration.calibrate_table import FitKey
 from simulator.study.calibration.steps import scipy_optimize
 from simulator.study.calibration.surface import improved
-from simulator.study.calibration.table import FitKey
 
 NUM_STARTS = 5
 SHARE = 1 / 8           # of the evaluations, for each start
@@ -71,7 +71,7 @@ def least(evaluate: Callable[[dict[str, float]], float], residuals_at: Callable[
     scales = {key: Scale(bounds) for key, bounds in fit.items()}
     best: tuple[float, dict[str, float]] = (math.inf, {})
 
-    def tried(values: dict[str, float]) -> float:
+    def objective_of(values: dict[str, float]) -> float:
         nonlocal best
         found = evaluate(values)
         if found < best[0]:
@@ -79,16 +79,16 @@ def least(evaluate: Callable[[dict[str, float]], float], residuals_at: Callable[
         return found
 
     def at(shares: np.ndarray) -> float:
-        return tried(values_of(scales, shares))
+        return objective_of(values_of(scales, shares))
 
     each = max(int(SHARE * evaluations), len(fit) + 2)
     for start in starts_of(fit, seed):
         _walk(at, start, each, STEP)
     draw = RandomStreams(seed).generator("study.surface")
-    improved(residuals_at, tried, best[1], fit, draw)
+    improved(residuals_at, objective_of, best[1], fit, draw)
     rest = max(evaluations - NUM_STARTS * each, len(fit) + 2)
     _walk(at, np.array([scale.share(best[1][key]) for key, scale in scales.items()]), rest, STEP / 10)
-    return improved(residuals_at, tried, best[1], fit, draw)
+    return improved(residuals_at, objective_of, best[1], fit, draw)
 
 
 def values_of(scales: Mapping[str, Scale], shares: np.ndarray) -> dict[str, float]:

@@ -13,8 +13,8 @@ import numpy as np
 
 from simulator.config.load import plain
 from simulator.errors import InputErrors, MissingExtra
+from simulator.study.calibration.calibrate_table import FitKey
 from simulator.study.calibration.data import US_PER_S, Steps
-from simulator.study.calibration.table import FitKey
 
 INSTALL = "pip install 'simulator[fit]'"
 LINEAR = "linear"
@@ -51,7 +51,7 @@ class Problem(NamedTuple):
         return 1.0 - (self.rest_us + self.counts @ prices) / self.duration_us
 
 
-def told_by_steps(key: str) -> bool:
+def is_fitted_to_steps(key: str) -> bool:
     """Return whether a key can be fitted to iterations."""
     return key in PRICES or key == GAP
 
@@ -149,15 +149,15 @@ def _least_squares(problem: Problem, weights: np.ndarray, spread: float) -> np.n
     """Return the bounded least squares; columns have their scale taken out, rows are reduced to a triangle first."""
     optimize = scipy_optimize()
     scaled = (weights / problem.duration_us)[:, None] * problem.counts
-    wanted = weights * (1.0 - problem.rest_us / problem.duration_us)
+    targets = weights * (1.0 - problem.rest_us / problem.duration_us)
     has_prior = np.isfinite(problem.priors) & (spread > 0.0)
     rows = np.diag(spread / np.where(has_prior, problem.prior_sds, 1.0))[has_prior]
     scaled = np.concatenate([scaled, rows])
-    wanted = np.concatenate([wanted, rows @ np.where(has_prior, problem.priors, 0.0)])
+    targets = np.concatenate([targets, rows @ np.where(has_prior, problem.priors, 0.0)])
     sizes = np.sqrt((scaled ** 2).sum(axis=0))
     sizes[sizes == 0.0] = 1.0
     whole, triangle = np.linalg.qr(scaled / sizes)
-    found = optimize.lsq_linear(triangle, whole.T @ wanted, (problem.lows * sizes, problem.highs * sizes),
+    found = optimize.lsq_linear(triangle, whole.T @ targets, (problem.lows * sizes, problem.highs * sizes),
                                 method="bvls", tol=1e-14)
     return np.clip(found.x / sizes, problem.lows, problem.highs)
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from simulator.study.calibration.calibrate_table import FitKey
 from simulator.study.calibration.newton import reach_of, step
-from simulator.study.calibration.table import FitKey
 
 ROUNDS = 5
 SEEN = 0.1              # the first box reaches to where a key changes the quantiles of a metric by a tenth
@@ -48,11 +48,11 @@ def improved(residuals_at: Callable[[dict[str, float]], np.ndarray], evaluate: C
                                   np.array([each.residuals for each in near]), box)
         reach = {key: _within(each, low, high) for (key, each), low, high in zip(
             fit.items(), centre - NEAR * box, centre + NEAR * box, strict=True)}
-        tried = step(at_centre, slopes, values, reach)
-        found = evaluate(tried)
-        look(np.array(list(tried.values())))
+        stepped = step(at_centre, slopes, values, reach)
+        found = evaluate(stepped)
+        look(np.array(list(stepped.values())))
         if found < best:
-            best, values = found, tried
+            best, values = found, stepped
         box = box / 2
     return values
 

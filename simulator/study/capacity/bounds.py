@@ -61,7 +61,7 @@ class Bound(NamedTuple):
         room = self.limit - value if self.is_most else value - self.limit
         return room / abs(self.limit) if self.limit else room
 
-    def told(self, value: float) -> str:
+    def miss_text(self, value: float) -> str:
         """Return how a value misses the bound, as text."""
         return f"{self.key}: {value:.6g} {'>' if self.is_most else '<'} {self.limit:.6g}"
 
@@ -79,11 +79,6 @@ class Bounds(NamedTuple):
     def metrics(self) -> tuple[str, ...]:
         """The keys of summary.json."""
         return tuple(dict.fromkeys(each.key for each in self.bounds if each.key != GOODPUT_SHARE))
-
-    @property
-    def wants_share(self) -> bool:
-        """Whether the share of good requests is bounded."""
-        return any(each.key == GOODPUT_SHARE for each in self.bounds)
 
 
 def read_bounds(table: Any, place: str) -> Bounds:

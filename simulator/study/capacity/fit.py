@@ -2,7 +2,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from simulator.assembly import assemble
+from simulator.assembly.model import model_of
+from simulator.assembly.site import Site
 from simulator.config.experiment import Experiment
 from simulator.config.layers import Layers
 from simulator.config.load import resolve
@@ -88,7 +89,7 @@ def fits(asked: Asked, gpus: Sequence[int]) -> Iterator[Fit]:
                                     "out")])
     if pool.engine.num_gpu_blocks is not None:
         raise InputErrors([KeyFault("engine.num_gpu_blocks: expected none: how many there would be is what is asked")])
-    has_experts = assemble.model_of(pool.model).moe is not None
+    has_experts = model_of(pool.model).moe is not None
     for count in gpus:
         for ways in layouts(count, has_experts):
             yield _fit(asked, count, ways)
@@ -97,7 +98,7 @@ def fits(asked: Asked, gpus: Sequence[int]) -> Iterator[Fit]:
 def _fit(asked: Asked, gpus: int, ways: dict[str, int]) -> Fit:
     try:
         experiment = resolve(laid_over(asked.layers, {asked.prefix + name: degree for name, degree in ways.items()}))
-        site = assemble.survey(asked.of(experiment))
+        site = Site(asked.of(experiment)).check()
     except InputErrors as errors:
         return Fit(gpus, ways, "; ".join(_bare(fault, asked) for fault in dict.fromkeys(errors.faults)))
     plan, ranks = site.memory, ways["data_parallel"]
@@ -145,6 +146,6 @@ def table_of(found: Sequence[Fit], title: str) -> str:
             number = refusals.setdefault(each.refusal, len(refusals) + 1)
             rows.append([*head, "-", "-", "-", f"no ({number})"])
     rules = list(dict.fromkeys(each.rule for each in found if each.rule))
-    told = [title, "of one GPU weights and workspace, of the replica the rest", *rules, ""]
+    top = [title, "of one GPU weights and workspace, of the replica the rest", *rules, ""]
     below = [*[""][:len(refusals)], *(f"({number}) {text}" for text, number in refusals.items())]
-    return "\n".join([lines_of("\n".join(told)), fitted(rows, 5), *map(lines_of, below)])
+    return "\n".join([lines_of("\n".join(top)), fitted(rows, 5), *map(lines_of, below)])

@@ -87,7 +87,7 @@ def choose(kinds: Sequence[Kind], target_per_s: float, judge: Callable[[Mix], Ve
                   [mix for mix, verdict in verdicts if verdict.is_undecided and not verdict.passes])
 
 
-def told(mix: Mix, kinds: Sequence[Kind]) -> str:
+def text_of(mix: Mix, kinds: Sequence[Kind]) -> str:
     """Return a mix in words."""
     parts: Iterator[str] = (f"{count} x {kind.pool}" for count, kind in zip(mix.counts, kinds, strict=True) if count)
     return " + ".join(parts)

@@ -3,10 +3,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from simulator.study.capacity.answer import answer, rules_of, start_of
 from simulator.study.capacity.bounds import Bounds
 from simulator.study.capacity.estimate import estimated_rate
-from simulator.study.capacity.mix import Chosen, Kind, Mix, choose, told
+from simulator.study.capacity.mix import Chosen, Kind, Mix, choose, text_of
+from simulator.study.capacity.point_search import answer, rules_of, start_of
 from simulator.study.capacity.prober import Prober
 from simulator.study.capacity.varied import Varied
 from simulator.study.capacity.verdict import THIN, Verdict, judge
@@ -34,7 +34,7 @@ def mixed(study: Study, bounds: Bounds, varied: Varied, laboratory: Laboratory,
         single = study._replace(base=study.experiment_of(counts))
         prober = Prober(laboratory, single, varied, bounds, point=counts)
         verdict = judge(varied.now, prober, rules_of(study, bounds))
-        tell(verdict, f"{told(mix, kinds)}: {varied.key}")
+        tell(verdict, f"{text_of(mix, kinds)}: {varied.key}")
         return verdict
 
     return choose(kinds, varied.now, judged, study.settings.mix_factor, study.settings.mix_order), kinds

@@ -194,9 +194,9 @@ class _Steps:
     def share(self, good: Verdict, bad: Verdict) -> float:
         """Return the share of the next probe."""
         room, lack = good.margin * self._weights[True], -bad.margin * self._weights[False]
-        is_told = room >= 0 and lack > 0 and not (good.is_undecided or bad.is_undecided)     # NaN is not
+        is_known = room >= 0 and lack > 0 and not (good.is_undecided or bad.is_undecided)     # NaN is not
         is_slow = len(self._left) >= 2 and self._left[-1] * self._left[-2] > 0.5
-        if self._is_bisection or not is_told or is_slow:
+        if self._is_bisection or not is_known or is_slow:
             self._left.clear()
             self._share = 0.5
         else:

@@ -48,7 +48,7 @@ class Thin(NamedTuple):
                          "beyond a percentile")
         if BACKLOG in self.metrics:
             asked.append(f"{BACKLOG}: fewer than {LEAST_REQUESTS} requests do not show whether a queue grows")
-        told = f"{'; '.join(asked)}; {self.needed:,} requests would do, a run has {self.requests:,}"
+        shortage = f"{'; '.join(asked)}; {self.needed:,} requests would do, a run has {self.requests:,}"
         ways = [self._way()]
         ways += [f"{metric.rpartition('.')[0]}.{known} can be told of {self.requests:,}" for metric in own
                  if (known := self._known(metric))]
@@ -56,7 +56,7 @@ class Thin(NamedTuple):
             ways.append(f"with min_tail = {tail:g} it is told, less surely")
         if BACKLOG in self.metrics:
             ways.append(f'study.slo.{BACKLOG} = "{ANY}" does without')
-        return f"{told} ({'; '.join(ways)})"
+        return f"{shortage} ({'; '.join(ways)})"
 
     def _way(self) -> str:
         """Return the way to more requests, as text."""

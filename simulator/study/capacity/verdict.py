@@ -93,7 +93,7 @@ class Verdict(NamedTuple):
         return math.nan if self.thin or (self.reasons and not least < 0) else least
 
     @property
-    def told(self) -> str:
+    def miss_text(self) -> str:
         """Why it does not pass, as the end of a sentence."""
         if self.thin:
             return f"is {self.sentence}"
@@ -114,14 +114,14 @@ def judge(value: float, probe: Probe, rules: Rules) -> Verdict:
     with the mean and the spread seen so far, would decide.
     """
     seen: list[Observation] = []
-    wanted = rules.min_seeds
+    needed = rules.min_seeds
     while True:
-        seen += probe(value, range(rules.seed + len(seen), rules.seed + wanted))
+        seen += probe(value, range(rules.seed + len(seen), rules.seed + needed))
         verdict = weigh(value, seen, rules)
-        if not verdict.is_undecided or wanted >= rules.max_seeds or (
-                wanted >= KNOWN and not _would_decide(verdict.margins, wanted, rules)):
+        if not verdict.is_undecided or needed >= rules.max_seeds or (
+                needed >= KNOWN and not _would_decide(verdict.margins, needed, rules)):
             return verdict
-        wanted = min(2 * wanted, rules.max_seeds)
+        needed = min(2 * needed, rules.max_seeds)
 
 
 def _would_decide(margins: dict[str, Estimate], count: int, rules: Rules) -> bool:
@@ -226,7 +226,7 @@ def _binding(bounds: Bounds, estimates: dict[str, Estimate], margins: dict[str, 
     if key and margins[key].mean < 0:
         bound = min((each for each in bounds.bounds if each.key == key),
                     key=lambda each: each.margin(estimates[key].mean))
-        return key, bound.told(estimates[key].mean)
+        return key, bound.miss_text(estimates[key].mean)
     if reasons:
         return reasons[0].partition(":")[0], reasons[0]
     return key, ""

@@ -5,7 +5,7 @@ Names are ours with dashes, except those below. Source: vLLM 0.32.0 and 0.10.1, 
 import json
 from typing import NamedTuple
 
-from simulator.assembly.assemble import Site
+from simulator.assembly.site import Site
 from simulator.config.experiment import Pool
 from simulator.domain.vllm_versions import FLAGS, behaviour_of
 
@@ -87,6 +87,7 @@ def flags_of(pool: Pool, values: dict, site: Site) -> Flags:
     _say_weights(flags, pool, site)
     _say_tables(flags, pool, site)
     _say_tier(flags, pool)
+    _say_ranks(flags, pool, absent)
     if pool.engine.data_parallel is not None and pool.engine.data_parallel.load_balancing == "hybrid":
         _say(flags, "engine.data_parallel.load_balancing", "--data-parallel-hybrid-lb")
     return flags
@@ -145,6 +146,19 @@ def _say_tables(flags: Flags, pool: Pool, site: Site) -> None:
         said |= {"cudagraph_capture_sizes": list(graphs.capture_sizes)} if graphs.capture_sizes else {}
         _say(flags, "engine.cuda_graphs.mode", "--compilation-config", json.dumps(said))
         flags.said.add("engine.cuda_graphs.capture_sizes")
+
+
+def _say_ranks(flags: Flags, pool: Pool, absent: set[str]) -> None:
+    """Write the balance of experts, and the interval of prompts of ranks in lock step."""
+    experts, data = pool.engine.experts, pool.engine.data_parallel
+    if experts is not None and experts.eplb is not None and "engine.experts.eplb" not in absent:
+        said = {key: getattr(experts.eplb, key) for key in ("num_redundant_experts", "window_size", "step_interval")}
+        flags.arguments.append(("--enable-eplb", None))
+        _say(flags, "engine.experts.eplb", "--eplb-config", json.dumps(said))
+        flags.said.update(f"engine.experts.eplb.{key}" for key in said)
+    if data is not None and data.prefill_schedule_interval > 1:
+        _say(flags, "engine.data_parallel.prefill_schedule_interval", "--prefill-schedule-interval",
+             str(data.prefill_schedule_interval))
 
 
 def _say_tier(flags: Flags, pool: Pool) -> None:

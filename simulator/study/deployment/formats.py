@@ -116,8 +116,9 @@ def _by_role(lowered: Lowered, name: str) -> tuple[Server, Server | None]:
 def _chart_role(server: Server, lowered: Lowered, port: int) -> dict[str, Any]:
     ways = {flag: int(value) for flag, value in server.arguments if flag.endswith("-parallel-size")}
     tensor, data = ways.get("--tensor-parallel-size", 1), ways.get("--data-parallel-size", 1)
-    told = ("--tensor-parallel-size", "--data-parallel-size")           # the chart adds these itself
-    words = [word for flag, value in server.arguments if flag not in told for word in (flag, value) if word is not None]
+    of_chart = ("--tensor-parallel-size", "--data-parallel-size")           # the chart adds these itself
+    words = [word for flag, value in server.arguments if flag not in of_chart
+             for word in (flag, value) if word is not None]
     gpus = {"nvidia.com/gpu": str(server.gpus)}
     container = {"name": "vllm", "image": f"vllm/vllm-openai:v{server.version}", "modelCommand": "vllmServe",
                  "args": words, "ports": [{"containerPort": port, "protocol": "TCP"}],

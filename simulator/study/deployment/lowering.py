@@ -6,14 +6,14 @@ import json
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from simulator.assembly import assemble
+from simulator.assembly.site import Site
 from simulator.config.experiment import Experiment, Pool
 from simulator.domain.deployment import Deployment
 from simulator.domain.rank_weights import rank_weights
 from simulator.domain.vllm_versions import behaviour_of
 from simulator.errors import InputErrors, KeyFault, collect_faults
 from simulator.study.deployment.flags import flags_of
-from simulator.study.deployment.told import told
+from simulator.study.deployment.given_values import given_values
 
 CONNECTORS = {"nixl": "NixlConnector", "mooncake": "MooncakeConnector"}
 KV_ROLES = {"NixlConnector": {"prefill": "kv_both", "decode": "kv_both"},
@@ -96,13 +96,13 @@ def _server(experiment: Experiment, pool: Pool) -> tuple[Server, list[str]]:
                                     f'"{pool.engine.scheduler}"')])
     if pool.model is None:
         raise InputErrors([KeyFault(f"{place}model: missing: a server serves a model")])
-    site = assemble.survey(pool)
+    site = Site(pool).check()
     model, node = site.deployment.model, site.deployment.node
     for spec in (model, *((site.draft.model,) if site.draft is not None else ())):
         if not spec.hf_id:
             raise InputErrors([KeyFault(f"{place}model: {spec.name} has no hf_id, the repository that a server loads")])
     values = {key: value for table in OF_A_SERVER if getattr(pool, table) is not None
-              for key, value in told(getattr(pool, table), f"{table}.")}
+              for key, value in given_values(getattr(pool, table), f"{table}.")}
     flags = flags_of(pool, values, site)
     values.setdefault("latency.backend", pool.latency.backend)
     left_out = [f"{place}{line}" for line in _unsaid(values, flags.said)]
@@ -125,7 +125,7 @@ def _before_servers(experiment: Experiment, connector: str | None) -> Iterator[s
     """Yield the keys for everything in front of the servers, and for failures."""
     for table in IN_FRONT:
         struct = getattr(experiment, table)
-        for key, value in told(struct, f"{table}.") if struct is not None else ():
+        for key, value in given_values(struct, f"{table}.") if struct is not None else ():
             if not (connector is not None and key == "kv_transfer.protocol"):
                 yield f"{key} = {json.dumps(value)}"
     if experiment.failures:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from simulator.study.measured.record import OK, Measured, Row, counted, from_first, told_failures
+from simulator.study.measured.record import OK, Measured, Row, counted, failure_notes, from_first
 from simulator.study.measured.source import Source
 from simulator.workload.reading.json_lines import numbered_lines
 
@@ -86,7 +86,7 @@ def read(source: Source) -> list[Measured]:
         if not turns:
             row["session"] = row["round"] = None
     notes = [f"{counted(others, 'request')} of other phases than \"{MEASURED_PHASE}\" were left out."] if others else []
-    notes += told_failures(rows)
+    notes += failure_notes(rows)
     if not any(row.get("ttft_s") is not None for row in rows):
         notes.append("time_to_first_token: of no request; they were not streamed.")
     if all(row["planned_s"] is None for row in rows):
@@ -102,19 +102,19 @@ def _row(line: Line, number: int, source: Source) -> Row:
         status = CANCELLED
     elif error is not None:
         status = error.type or FAILED
-    told = {name: _value(metrics.get(name), name, number, source) for name in (
+    values = {name: _value(metrics.get(name), name, number, source) for name in (
         "time_to_first_token", "request_latency", "input_sequence_length", "error_isl", "output_sequence_length",
         "output_token_count")}
     gaps = metrics.get("inter_chunk_latency")
-    prompt = told["input_sequence_length"] if told["input_sequence_length"] is not None else told["error_isl"]
-    output = told["output_sequence_length"]
+    prompt = values["input_sequence_length"] if values["input_sequence_length"] is not None else values["error_isl"]
+    output = values["output_sequence_length"]
     if output is None:
-        output = told["output_token_count"]
+        output = values["output_token_count"]
     return {
         "request_id": metadata.x_request_id or str(number),
         "planned_s": None if metadata.credit_issued_ns is None else metadata.credit_issued_ns * 1e-9,
         "sent_s": metadata.request_start_ns * 1e-9,
-        "ttft_s": _rounded(told["time_to_first_token"]), "e2el_s": _rounded(told["request_latency"]),
+        "ttft_s": _rounded(values["time_to_first_token"]), "e2el_s": _rounded(values["request_latency"]),
         "input_tokens": prompt and int(prompt), "output_tokens": None if output is None else int(output),
         "messages": len(gaps.value) + 1 if gaps is not None and isinstance(gaps.value, list) else None,
         "status": status, "error": error and error.message, "session": metadata.x_correlation_id,

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from simulator.study.measured.record import FAILED, OK, Measured, Row, counted, from_first, span, told_failures
+from simulator.study.measured.record import FAILED, OK, Measured, Row, counted, failure_notes, from_first, span
 from simulator.study.measured.source import Source
 
 NAME = "GuideLLM"
@@ -111,7 +111,7 @@ def _measured(source: Source, name: str, requests: Requests, place: str) -> Meas
     if not (requests.successful or requests.errored or requests.incomplete):
         source.wrong(place, "there are none")
     rows.sort(key=lambda row: row["sent_s"] if row["sent_s"] is not None else float("inf"))
-    notes = list(told_failures(rows))
+    notes = list(failure_notes(rows))
     whole = sum(row["status"] == OK and row["ttft_s"] is None for row in rows)
     if whole:
         notes.append(f"{counted(whole, 'request')} came in one piece: no TTFT is known, and E2EL is to the end.")
@@ -134,5 +134,5 @@ def _row(request: Request, status: str, name: str) -> Row:
         "session": info.conversation_id if is_turn else None, "round": info.turn_index if is_turn else None}
 
 
-def _tokens(told: int | None, usage: Usage | None) -> int | None:
-    return told if told is not None or usage is None else usage.total_tokens
+def _tokens(count: int | None, usage: Usage | None) -> int | None:
+    return count if count is not None or usage is None else usage.total_tokens

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from simulator.study.measured.record import FAILED, OK, Measured, Row, counted, from_first, span, told_failures
+from simulator.study.measured.record import FAILED, OK, Measured, Row, counted, failure_notes, from_first, span
 from simulator.study.measured.source import Source
 
 NAME = "inference-perf per_request_lifecycle_metrics.json"
@@ -70,7 +70,7 @@ def read(source: Source) -> list[Measured]:
     requests = [source.decoded(raw, Request, f"[{i}]") for i, raw in enumerate(source.items)]
     source.faults.raise_if_any()
     rows = [_row(request, i) for i, request in enumerate(requests)]
-    notes = list(told_failures(rows))
+    notes = list(failure_notes(rows))
     differing = sum(_client_tokens(request) not in (None, row["output_tokens"])
                     for request, row in zip(requests, rows) if row["status"] == OK)
     if differing:

@@ -1,7 +1,7 @@
 """observed.csv itself, and steps.csv: checked, and copied to the folder of a data set."""
 from pathlib import Path
 
-from simulator.study.measured.record import STEP_COLUMNS, Measured, Row, from_first, late, told_failures
+from simulator.study.measured.record import STEP_COLUMNS, Measured, Row, failure_notes, from_first, late
 from simulator.study.measured.source import Source
 from simulator.workload.formats.observed import COLUMNS, scan_observed
 from simulator.workload.formats.observed_prompts import as_long_as, planned_prompts
@@ -32,7 +32,7 @@ def read(source: Source) -> list[Measured]:
     rows = [{name: values[i] for name, values in cells.items()} for i in range(len(scan.lines))]
     beside = Path(source.path).with_name(STEPS_NAME)
     steps = read_steps(Source(str(beside))) if beside.is_file() else []
-    notes = list(told_failures(rows))
+    notes = list(failure_notes(rows))
     planned = Path(source.path).with_name(PLANNED)
     if "prompt" not in cells and planned.is_file():
         prompts = planned_prompts(planned)

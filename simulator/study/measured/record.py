@@ -81,11 +81,11 @@ def counted(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
-def told_failures(rows: list[Row]) -> tuple[str, ...]:
+def failure_notes(rows: list[Row]) -> tuple[str, ...]:
     """Return a sentence on requests that were not answered."""
     kinds: dict[str, int] = {}
     for row in rows:
         if row["status"] != OK:
             kinds[row["status"]] = kinds.get(row["status"], 0) + 1
-    told = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
-    return (f"{sum(kinds.values())} of {counted(len(rows), 'request')} were not answered: {told}.",) if kinds else ()
+    counts = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+    return (f"{sum(kinds.values())} of {counted(len(rows), 'request')} were not answered: {counts}.",) if kinds else ()

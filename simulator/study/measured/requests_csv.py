@@ -9,7 +9,7 @@ import re
 from itertools import pairwise
 
 from simulator.errors import InputErrors
-from simulator.study.measured.record import OK, Measured, Row, counted, late, told_failures
+from simulator.study.measured.record import OK, Measured, Row, counted, failure_notes, late
 from simulator.study.measured.source import Source
 from simulator.study.measured.step_log import join, steps_of
 
@@ -38,11 +38,11 @@ def read(source: Source) -> list[Measured]:
     if not rows:
         raise InputErrors([f"{source.path}: there are no requests in it"])
     zero_s = float(T0.match(source.data[:200].decode("utf-8", "replace"))[1])
-    notes = [*told_failures(rows), *_against_tokens(source, rows), *_cached(source, rows)]
+    notes = [*failure_notes(rows), *_against_tokens(source, rows), *_cached(source, rows)]
     steps: list[Row] = []
     if (log := source.side(".steps.csv")) is not None:
-        steps, told = steps_of(log)
-        notes += told
+        steps, step_notes = steps_of(log)
+        notes += step_notes
     shift = join(rows, steps, zero_s)
     notes.append(f"times are shifted by {-shift:.6f} s: 0 is the first planned request; the client sent up to "
                  f"{1e3 * late(rows)[-1]:.3f} ms later than planned.")
@@ -71,16 +71,16 @@ def _against_tokens(source: Source, rows: list[Row]):
     for _, row in side.rows({"id": str, "t": float}):
         times.setdefault(row["id"], []).append(row["t"])
     side.faults.raise_if_any()
-    apart = 0
+    deviating = 0
     for row in rows:
         found = times.get(row["request_id"], [])
         if row["status"] != OK:
             continue
         first, last = (row["sent_s"] + row[name] for name in ("ttft_s", "e2el_s"))
-        apart += not found or abs(found[0] - first) > CLOSE_S or abs(found[-1] - last) > CLOSE_S
+        deviating += not found or abs(found[0] - first) > CLOSE_S or abs(found[-1] - last) > CLOSE_S
         row["batched"] = sum(later == earlier for earlier, later in pairwise(found))
-    if apart:
-        yield f"of {counted(apart, 'request')} TTFT or E2EL are not the times of their messages in {side.path}."
+    if deviating:
+        yield f"of {counted(deviating, 'request')} TTFT or E2EL are not the times of their messages in {side.path}."
 
 
 def _cached(source: Source, rows: list[Row]):

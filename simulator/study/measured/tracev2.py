@@ -5,7 +5,7 @@ prompts, is `workload/formats/tracev2`. Times are whole microseconds, 0: not kno
 prefix.
 """
 from simulator.errors import InputErrors
-from simulator.study.measured.record import OK, Measured, Row, counted, from_first, late, span, told_failures
+from simulator.study.measured.record import OK, Measured, Row, counted, failure_notes, from_first, late, span
 from simulator.study.measured.source import Source
 from simulator.workload.formats.tracev2 import TraceV2, TraceV2Parameters, read_header
 
@@ -40,7 +40,7 @@ def read(source: Source) -> list[Measured]:
     if not any(row["ttft_s"] is not None for row in rows):
         raise InputErrors([f"{source.path}: first_chunk_time_us: 0 in all rows: nothing was measured; as a trace it is "
                            '[workload] format = "tracev2"'])
-    notes += told_failures(rows)
+    notes += failure_notes(rows)
     before = -from_first(rows)
     delays = late(rows)
     notes.append(f"times are shifted by {before:.6f} s: 0 is the first arrival; the client sent up to "

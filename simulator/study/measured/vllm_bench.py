@@ -6,7 +6,7 @@ known date (perf_counter); a request that failed has a TTFT of 0; `itls` has a g
 import msgspec
 
 from simulator.errors import InputErrors
-from simulator.study.measured.record import FAILED, OK, Measured, Row, counted, from_first, told_failures
+from simulator.study.measured.record import FAILED, OK, Measured, Row, counted, failure_notes, from_first
 from simulator.study.measured.source import Source
 
 NAME = "vllm bench serve"
@@ -57,7 +57,7 @@ def read(source: Source) -> list[Measured]:
         _check_lengths(source, result)
     source.faults.raise_if_any()
     rows = [_row(result, i) for i in range(len(result.ttfts))]
-    notes = [*_notes(result, rows), *told_failures(rows), *_against_means(result, rows)]
+    notes = [*_notes(result, rows), *failure_notes(rows), *_against_means(result, rows)]
     from_first(rows)
     about = {"engine": "vLLM"} | ({"date": result.date} if result.date else {})
     return [Measured(source.stem, rows, [], tuple(notes), about)]
@@ -94,10 +94,11 @@ def _notes(result: Result, rows: list[Row]):
     if result.latencies is None:
         yield "latencies: missing; each is its TTFT and the sum of its gaps."
     else:
-        apart = sum(row["status"] == OK and abs(result.ttfts[i] + sum(result.itls[i]) - result.latencies[i]) > CLOSE_S
-                    for i, row in enumerate(rows))
-        if apart:
-            yield f"of {counted(apart, 'request')} TTFT and the sum of gaps are not the latency."
+        deviating = sum(row["status"] == OK
+                        and abs(result.ttfts[i] + sum(result.itls[i]) - result.latencies[i]) > CLOSE_S
+                        for i, row in enumerate(rows))
+        if deviating:
+            yield f"of {counted(deviating, 'request')} TTFT and the sum of gaps are not the latency."
     if result.queue_times:
         yield (f"queue_times, up to {MS * max(result.queue_times):.3g} ms in the client before a request is sent, are "
                "not used: what was planned is not in the file.")
@@ -116,6 +117,6 @@ def _against_means(result: Result, rows: list[Row]):
             (rows[i]["e2el_s"] - result.ttfts[i]) / (result.output_lens[i] - 1) for i in served
             if result.output_lens[i] > 1]}
     for key, values in found.items():
-        told, mean = getattr(result, key), MS * sum(values) / len(values) if values else None
-        if told is not None and mean is not None and abs(mean - told) > CLOSE_FRAC * abs(told):
-            yield f"{key} = {told:.6g} in the file, {mean:.6g} from its requests."
+        reported, mean = getattr(result, key), MS * sum(values) / len(values) if values else None
+        if reported is not None and mean is not None and abs(mean - reported) > CLOSE_FRAC * abs(reported):
+            yield f"{key} = {reported:.6g} in the file, {mean:.6g} from its requests."

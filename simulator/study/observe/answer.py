@@ -28,7 +28,7 @@ class Answer:
     keeps : a later prompt needs the answer.
     """
 
-    __slots__ = ("_counted", "_keeps", "_told_ids", "batched", "end_ns", "error", "finish_reason", "first_message_ns",
+    __slots__ = ("_counted", "_keeps", "_num_ids", "batched", "end_ns", "error", "finish_reason", "first_message_ns",
                  "headers_ns", "is_done", "sent_ns", "status", "text", "times_ns", "token_ids", "tokens", "usage")
 
     def __init__(self, keeps: bool = False):
@@ -44,7 +44,7 @@ class Answer:
         self.text, self.token_ids = [], []
         self.is_done = False
         self._keeps = keeps
-        self._counted = self._told_ids = 0
+        self._counted = self._num_ids = 0
 
     @property
     def first_token_ns(self) -> int | None:
@@ -66,8 +66,8 @@ class Answer:
     @property
     def output_tokens(self) -> int | None:
         """Tokens of the answer, as the server counts or lists them; None: neither."""
-        told = self.usage and self.usage.completion_tokens
-        return self._told_ids or None if told is None else told
+        reported = self.usage and self.usage.completion_tokens
+        return self._num_ids or None if reported is None else reported
 
     @property
     def cached_tokens(self) -> int | None:
@@ -126,9 +126,9 @@ class Answer:
         if not message.has_choices:
             return False
         self._keep(message)
-        told = message.usage and message.usage.completion_tokens
-        if told is not None:
-            tokens = max(told - self._counted, 0)
+        reported = message.usage and message.usage.completion_tokens
+        if reported is not None:
+            tokens = max(reported - self._counted, 0)
         elif message.token_ids is not None:
             tokens = len(message.token_ids)
         else:
@@ -142,7 +142,7 @@ class Answer:
         return True
 
     def _keep(self, message: Message) -> None:
-        self._told_ids += len(message.token_ids or ())
+        self._num_ids += len(message.token_ids or ())
         if self._keeps:
             self.text.append(message.text)
             self.token_ids += message.token_ids or ()

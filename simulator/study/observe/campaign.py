@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 import simulator
-from simulator.assembly.assemble import live_source
+from simulator.assembly.requests import live_source
 from simulator.config.experiment import Experiment
 from simulator.domain import records
 from simulator.results.provenance import machine
@@ -198,16 +198,16 @@ def unsent_rows(workload: Workload) -> list[int]:
     return np.flatnonzero(unsent[:measured_rows(workload)]).tolist()
 
 
-def server_file(plan: Plan, facts: dict, told: dict) -> dict:
+def server_file(plan: Plan, facts: dict, parts: dict) -> dict:
     """Return server.json. The key is not in it.
 
-    told : further entries: self_test, prewarm, summary, warnings.
+    parts : further entries: self_test, prewarm, summary, warnings.
     """
     manner = plan.manner
     sent = {"api": manner.api, "streams": manner.streams, "timeout_s": manner.timeout_s, "max_in_flight": plan.most,
             "token_ids": [plan.ids.start, plan.ids.stop] if manner.api == "completions" else None}
     return {"schema": 1, "simulator_version": simulator.__version__, "experiment": plan.experiment.name,
-            "seed": plan.experiment.seed, "url": plan.server.url, **facts, "sent": sent, "client": machine(), **told}
+            "seed": plan.experiment.seed, "url": plan.server.url, **facts, "sent": sent, "client": machine(), **parts}
 
 
 def utc_text(time_ns: int) -> str:

@@ -114,8 +114,8 @@ class Client:
 
     async def _read(self, response, answer: Answer, limit: asyncio.Timeout) -> None:
         if response.status != 200:
-            told = error_of(await response.content.read(ERROR_BYTES))
-            answer.fail(f"http_{response.status}", self._hidden(told) or str(response.reason))
+            error = error_of(await response.content.read(ERROR_BYTES))
+            answer.fail(f"http_{response.status}", self._hidden(error) or str(response.reason))
             return
         if response.content_type == "application/json":
             answer.take_whole(await response.read())

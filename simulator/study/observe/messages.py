@@ -120,7 +120,7 @@ def shown(data: bytes, most: int = 300) -> str:
 
 
 def _error_text(body: Body) -> str:
-    told = body.message if body.error is None else body.error
-    if isinstance(told, dict) and isinstance(told.get("message"), str):
-        told = told["message"]
-    return shown((told if isinstance(told, str) else msgspec.json.encode(told).decode()).encode())
+    error = body.message if body.error is None else body.error
+    if isinstance(error, dict) and isinstance(error.get("message"), str):
+        error = error["message"]
+    return shown((error if isinstance(error, str) else msgspec.json.encode(error).decode()).encode())

@@ -94,8 +94,8 @@ class Prompts:
             role = "user" if piece.answer_to < 0 else "assistant"
             text = answers.get(piece.answer_to)
             if text is None:
-                wanted = max(piece.num_tokens - fixed, 0.0)
-                num_words = max(round(wanted / pace.tokens_per_word), 1)
+                num_tokens = max(piece.num_tokens - fixed, 0.0)
+                num_words = max(round(num_tokens / pace.tokens_per_word), 1)
                 fixed = max(fixed - piece.num_tokens, 0.0)
                 text = self.words(piece.stream, num_words)
             if turns and turns[-1]["role"] == role:

@@ -75,10 +75,10 @@ async def version_of(client: Client) -> str | None:
     """Return the version from /version, in vLLM's format; None: there is none."""
     try:
         status, content = await client.get("/version", LOOK_S)
-        told = json.loads(content)
+        body = json.loads(content)
     except (OSError, ValueError):
         return None
-    version = told.get("version") if isinstance(told, dict) else None
+    version = body.get("version") if isinstance(body, dict) else None
     return version if status == 200 and isinstance(version, str) else None
 
 

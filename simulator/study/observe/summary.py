@@ -70,18 +70,18 @@ def _samples(good: list[Seen]) -> dict[str, list[float]]:
 def _verdict(measured: Measured, good: list[Seen], latencies: dict[str, dict]) -> dict:
     """Return whether the measurement is valid for the server, with the deciding numbers."""
     ended = measured.unsent + sum(each.answer.status != "interrupted" for each in measured.seen)
-    told = [each for each in good if each.answer.output_tokens is not None]
-    short = [each for each in told if each.answer.output_tokens < measured.asked[each.row]]
+    counted = [each for each in good if each.answer.output_tokens is not None]
+    short = [each for each in counted if each.answer.output_tokens < measured.asked[each.row]]
     first = "ttft_ms" if measured.streams else "e2el_ms"
     allowed_ms = max(LAG_MS, LAG_SHARE * (latencies[first]["p50"] or 0.0))
     lag_p99_ms = latencies["lag_ms"]["p99"]
     failed_frac = (ended - len(good)) / ended if ended else 0.0
-    short_frac = len(short) / len(told) if told else 0.0
+    short_frac = len(short) / len(counted) if counted else 0.0
     verdict = {
         "client_bound": lag_p99_ms is not None and lag_p99_ms > allowed_ms, "lag_p99_ms": lag_p99_ms,
         "lag_allowed_ms": allowed_ms, "failed_frac": failed_frac, "too_many_failed": failed_frac > FAILED_SHARE,
         "short_frac": short_frac, "too_many_short": short_frac > SHORT_SHARE,
-        "untold_outputs": len(good) - len(told)}
+        "untold_outputs": len(good) - len(counted)}
     bad = [name for name in ("client_bound", "too_many_failed", "too_many_short") if verdict[name]]
     return verdict | {"usable": not bad}
 
@@ -126,8 +126,8 @@ def summary_table(title: str, summary: dict) -> str:
     lines += ["", f"{'ms':<9}" + "".join(f" {column:>11}" for column in COLUMNS)]
     lines += [f"{label:<9}" + "".join(f" {milliseconds(summary[key][column]):>11}" for column in COLUMNS)
               for label, key in LATENCIES if summary[key]["mean"] is not None]
-    told = "of answers that are ok, from when they were sent; planned: from when they should have been"
-    return "\n".join([*lines, "", told])
+    legend = "of answers that are ok, from when they were sent; planned: from when they should have been"
+    return "\n".join([*lines, "", legend])
 
 
 def _words(verdict: dict) -> str:

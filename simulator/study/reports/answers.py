@@ -6,8 +6,8 @@ import numpy as np
 
 from simulator.results.figures.chart import Chart, Line, Panel, table_of
 from simulator.results.figures.decimate import quantiles
+from simulator.study.reports.page import Section, section
 from simulator.study.reports.texts import difference, figure, percent, words
-from simulator.study.reports.told import Section, section
 from simulator.study.statistics.intervals import Estimate, of_pairs
 from simulator.study.sweep.identity import canonical
 
@@ -86,12 +86,12 @@ def against_chart(own: dict[str, Any], other: dict[str, Any]) -> list[Chart]:
         drawn = {name: quantiles(np.array(list(values.values()))) for name, values in samples.items()}
         marks = tuple(Line(name, values, shares * 100, style)
                       for style, (name, (values, shares)) in enumerate(drawn.items()))
-        told = [f"{name}: {len(samples[name])} seeds from {figure(float(values[0]))} to {figure(float(values[-1]))}"
-                for name, (values, _) in drawn.items()]
+        ranges = [f"{name}: {len(samples[name])} seeds from {figure(float(values[0]))} to {figure(float(values[-1]))}"
+                     for name, (values, _) in drawn.items()]
         at = np.array((0, 25, 50, 75, 100))
         where = words(pair.point, {})
         charts.append(Chart(f"against_{number}", f"Capacity by seed{f': {where}' if where else ''}",
-                            "; ".join(told) + ".", pair.own["vary"], (Panel("% of seeds at most", marks, (0, 102)),),
+                            "; ".join(ranges) + ".", pair.own["vary"], (Panel("% of seeds at most", marks, (0, 102)),),
                             table_of(("%", *drawn), at, *(np.interp(at / 100, shares, values)
                                                           for values, shares in drawn.values()))))
     return charts

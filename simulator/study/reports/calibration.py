@@ -7,8 +7,8 @@ from simulator.results.figures.chart import Chart, Intervals, Panel, plural, tab
 from simulator.study.reports.calibrations import against_charts, against_tables
 from simulator.study.reports.kinds import json_of, origin_of
 from simulator.study.reports.measured import Measured, request_charts
+from simulator.study.reports.page import Page, Section, section, shortened
 from simulator.study.reports.texts import figure, plain, short_keys
-from simulator.study.reports.told import Section, Told, section, shortened
 from simulator.study.sweep.names import CALIBRATED, CALIBRATION, EVALUATIONS, PAIRS
 
 METRICS = {"step": "iteration", "ttft": "TTFT", "tpot": "TPOT", "e2el": "E2EL"}
@@ -17,7 +17,7 @@ LEVELS = ("mean", "p50", "p90", "p95", "p99")
 STEPS, POOR = "steps", "poor"
 
 
-def calibration_told(directory: Path, against: Path | None) -> Told:
+def calibration_page(directory: Path, against: Path | None) -> Page:
     """Return the report of a calibration.
 
     against : one to compare it with; None: none.
@@ -30,7 +30,7 @@ def calibration_told(directory: Path, against: Path | None) -> Told:
     content = json_of(directory / CALIBRATION)
     if not content:
         count = max(0, (directory / EVALUATIONS).read_bytes().count(b"\n") - 1)         # the first says the question
-        return Told(directory.name, f"Incomplete: the fit has not come to an end; {plural(count, 'evaluation')} so "
+        return Page(directory.name, f"Incomplete: the fit has not come to an end; {plural(count, 'evaluation')} so "
                                     "far.", "Run it again to go on.", False, (), (), (), ())
     measured = Measured(directory / PAIRS)
     other = None if against is None else json_of(against / CALIBRATION)
@@ -47,7 +47,7 @@ def calibration_told(directory: Path, against: Path | None) -> Told:
     path = directory / CALIBRATED
     files = (("Calibrated experiment", path.read_text(encoding="utf-8")),) if path.is_file() else ()
     absent = () if measured.rows else (f"No request has a prediction in {PAIRS}: charts of requests are left out.",)
-    return Told(content["name"], _verdict(content), _more(content), _is_good(content), tuple(before),
+    return Page(content["name"], _verdict(content), _more(content), _is_good(content), tuple(before),
                 tuple(charts), after, absent, files)
 
 
@@ -79,10 +79,10 @@ def _more(content: dict[str, Any]) -> str:
     found = content["held_out"] or content["training"]
     words = [f"{METRICS[name]} {found[name]['request_level']['quality']}" for name in METRICS
              if found.get(name) and found[name]["request_level"]["quality"]]
-    told = (f"{len(vague)} of {plural(len(keys), 'fitted value')} "
-            f"{'is' if len(vague) == 1 else 'are'} not identified. " if vague else
-            "Every fitted value is identified. " if keys else "Nothing was fitted. ")
-    return f"{told}{'Held out' if content['held_out'] else 'Training'}: {', '.join(words)}."
+    doubt = (f"{len(vague)} of {plural(len(keys), 'fitted value')} "
+             f"{'is' if len(vague) == 1 else 'are'} not identified. " if vague else
+             "Every fitted value is identified. " if keys else "Nothing was fitted. ")
+    return f"{doubt}{'Held out' if content['held_out'] else 'Training'}: {', '.join(words)}."
 
 
 def share(value: float | None, sign: str = "") -> str:
@@ -113,12 +113,12 @@ def _grades(content: dict[str, Any]) -> Section:
     rows = []
     for side, name, found in _all_grades(content):
         pairs, within = found["request_level"], found["within_noise"]
-        told = [key for key, is_within in (within or {}).items() if is_within]
+        covered = [key for key, is_within in (within or {}).items() if is_within]
         rows.append((f"{METRICS[name]}, {side}", f"{found['n']:,}", pairs["quality"] or "-", share(pairs["mape"]),
                      share(pairs["median_ape"]), share(pairs["bias"], "+"), pairs["bias_direction"] or "-",
                      figure(pairs["pearson_r"]) if pairs["pearson_r"] is None else f"{pairs['pearson_r']:.4f}",
                      figure(found["ks"]), figure(found["wasserstein_over_mean"]),
-                     "-" if within is None else f"{len(told)} of {len(within)}", f"{pairs['measured_zero']:,}"))
+                     "-" if within is None else f"{len(covered)} of {len(within)}", f"{pairs['measured_zero']:,}"))
     return section("Grades", ("", "n", "quality", "MAPE", "median APE", "bias", "direction", "r", "KS", "W/mean",
                               "within noise", "measured as 0"), rows,
                    "Of what was held out first: nothing was fitted to it. Quality by BLIS: excellent MAPE < 10 % and "

@@ -7,8 +7,8 @@ import numpy as np
 from simulator.results.figures.chart import Chart, Line, Panel, plural, table_of
 from simulator.results.figures.decimate import quantiles
 from simulator.study.reports.measured import LABELS, SIDES, Measured
+from simulator.study.reports.page import Section, section
 from simulator.study.reports.texts import difference, plain
-from simulator.study.reports.told import Section, section
 from simulator.study.statistics.intervals import Estimate, of_replications
 
 AT = (10, 25, 50, 75, 90, 99)
@@ -83,11 +83,11 @@ def against_charts(content: dict[str, Any], other: dict[str, Any], measured: Mea
             drawn = {name: quantiles(values) for name, values in samples.items()}
             marks = tuple(Line(name, values, shares * 100, style)
                           for style, (name, (values, shares)) in enumerate(drawn.items()))
-            told = [f"{name}: half of {plural(len(values), 'request')} up to {np.median(values):.1f} %"
-                    for name, values in samples.items()]
+            sentences = [f"{name}: half of {plural(len(values), 'request')} up to {np.median(values):.1f} %"
+                         for name, values in samples.items()]
             end = 1.05 * max(float(np.percentile(values, 99)) for values in samples.values()) or 1.0
             at = np.array(AT)
-            charts.append(Chart(f"against_{metric}", f"{label}: errors of both, {title}", "; ".join(told) + ".",
+            charts.append(Chart(f"against_{metric}", f"{label}: errors of both, {title}", "; ".join(sentences) + ".",
                                 "absolute error, %", (Panel("% at most so much", marks, (0, 102)),),
                                 table_of(("%", *drawn), at, *(np.interp(at / 100, shares, values)
                                                               for values, shares in drawn.values())), (0, end)))

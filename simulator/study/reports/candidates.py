@@ -6,8 +6,8 @@ import numpy as np
 
 from simulator.results.figures.chart import Chart, Intervals, Labelled, Line, Panel, Points, plural, table_of
 from simulator.results.figures.decimate import quantiles
+from simulator.study.reports.page import Section, section, shortened
 from simulator.study.reports.texts import difference, figure, label_of, percent
-from simulator.study.reports.told import Section, section, shortened
 from simulator.study.statistics.intervals import Estimate, of_replications
 from simulator.study.sweep.identity import canonical
 
@@ -113,7 +113,7 @@ def against_tables(tuned: Any, other: Any) -> list[Section]:
              *(each.estimate(each.ranked[0], key) if each.ranked else "-" for key in keys))
             for each in (tuned, other)]
     single = [(tuned.where(one), one["rank"], two["rank"], *(
-        difference(_apart(tuned, key, one, two)) for key in keys)) for one, two in pairs]
+        difference(_difference(tuned, key, one, two)) for key in keys)) for one, two in pairs]
     alone = len(tuned.ranked) - len(pairs), len(other.ranked) - len(pairs)
     return [section(f"{title}: the best of both", ("", "candidate", *map(label_of, keys)), best),
             section(title, ("objective", tuned.name, _name(tuned, other), "difference", "%"), rows,
@@ -125,7 +125,7 @@ def against_tables(tuned: Any, other: Any) -> list[Section]:
                     "wider than paired ones.", "ranking.csv of both")]
 
 
-def _apart(tuned: Any, key: str, *rows: dict[str, str]) -> Estimate:
+def _difference(tuned: Any, key: str, *rows: dict[str, str]) -> Estimate:
     """Return the difference of two values, with the half-width for unrelated values."""
     one, two = tuned.values(key, list(rows))
     return Estimate(float(one - two), float(np.sqrt(np.square(tuned.values(f"{key}.ci", list(rows))).sum())))
@@ -140,11 +140,11 @@ def against_charts(tuned: Any, other: Any) -> list[Chart]:
         drawn = {name: quantiles(values) for name, values in samples.items() if len(values)}
         marks = tuple(Line(name, values, shares * 100, style)
                       for style, (name, (values, shares)) in enumerate(drawn.items()))
-        told = [f"{name}: {plural(len(values), 'candidate')}" + (
+        sentences = [f"{name}: {plural(len(values), 'candidate')}" + (
             f", half up to {figure(float(np.median(values)))}" if len(values) else "")
             for name, values in samples.items()]
         at = np.array((0, 10, 25, 50, 75, 90, 100))
-        charts.append(Chart(f"against_{number}", f"{label_of(key)}: candidates of both", "; ".join(told) + ".",
+        charts.append(Chart(f"against_{number}", f"{label_of(key)}: candidates of both", "; ".join(sentences) + ".",
                             label_of(key), (Panel("% at most so much", marks, (0, 102)),),
                             table_of(("%", *drawn), at, *(np.interp(at / 100, shares, values)
                                                           for values, shares in drawn.values()))))

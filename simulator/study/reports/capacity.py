@@ -14,11 +14,11 @@ from simulator.study.reports.answers import against_chart, against_table
 from simulator.study.reports.curves import panel_of
 from simulator.study.reports.failures import counted, failures_table
 from simulator.study.reports.kinds import files_of, json_of, origin_of, toml_of
-from simulator.study.reports.mixes import mix_told
+from simulator.study.reports.mixes import mix_page
+from simulator.study.reports.page import Page, Section, section, shortened
 from simulator.study.reports.runs import is_numeric, is_wide
 from simulator.study.reports.said import said_section
 from simulator.study.reports.texts import estimate, figure, label_of, plain, short_keys, words
-from simulator.study.reports.told import Section, Told, section, shortened
 from simulator.study.sweep.names import CAPACITY as CAPACITY_JSON
 from simulator.study.sweep.names import STUDY
 from simulator.study.sweep.segments import checked, read_all
@@ -28,7 +28,7 @@ VERDICTS = (("pass", 2), ("fail", 1), ("pass, undecided", 4), ("fail, undecided"
 MOST_POINTS = 12                # of a study with axes: number of searches that are drawn
 
 
-def capacity_told(directory: Path, against: Path | None) -> Told:
+def capacity_page(directory: Path, against: Path | None) -> Page:
     """Return the report of a capacity search.
 
     against : one to compare it with; None: none.
@@ -44,11 +44,11 @@ def capacity_told(directory: Path, against: Path | None) -> Told:
              _provenance(directory, asked, ends))
     name = str(content.get("name", asked.get("name", directory.name)))
     if not content:
-        return Told(name, f"Incomplete: the search has not come to an end; {plural(len(ends), 'run')}: "
+        return Page(name, f"Incomplete: the search has not come to an end; {plural(len(ends), 'run')}: "
                           f"{counted(ends)}.", "Run it again to go on.", False, (), (), after, (),
                     files_of(directory))
     if "kinds" in content:
-        return mix_told(name, content, None if against is None else json_of(against / CAPACITY_JSON), after,
+        return mix_page(name, content, None if against is None else json_of(against / CAPACITY_JSON), after,
                         files_of(directory))
     answers = [current(each) for each in content.get("points") or [content]]
     other = None if against is None else json_of(against / CAPACITY_JSON)
@@ -62,7 +62,7 @@ def capacity_told(directory: Path, against: Path | None) -> Told:
     tables = [_probes(each) for each in answers]
     left_out = (f"Searches of {plural(len(answers) - MOST_POINTS, 'point')} more are in the tables alone.",
                 ) if len(answers) > MOST_POINTS else ()
-    return Told(name, _verdict(answers), _more(answers), all(_is_good(each) for each in answers), tuple(before),
+    return Page(name, _verdict(answers), _more(answers), all(_is_good(each) for each in answers), tuple(before),
                 tuple(charts), (*tables, *after), left_out, files_of(directory))
 
 

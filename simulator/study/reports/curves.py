@@ -7,9 +7,9 @@ import numpy as np
 
 from simulator.results.figures.chart import Chart, Errors, Panel, Points, Table, table_of
 from simulator.results.figures.decimate import scattered
+from simulator.study.reports.page import shortened
 from simulator.study.reports.runs import Runs, is_numeric, is_wide
 from simulator.study.reports.texts import estimate, figure, label_of, plain, short_keys, words
-from simulator.study.reports.told import shortened
 from simulator.study.sweep.identity import canonical
 
 MOST_CURVES = 6                 # distinguishable by colour, dash and marker
@@ -124,7 +124,7 @@ def metric_chart(runs: Runs, curves: Curves, metric: str, number: int) -> Chart:
         return _cloud(runs, axis, metric, values, number)
     marks = [drawn(runs, curve, axis, values, style) for style, curve in enumerate(curves.curves)]
     panel = panel_of(label_of(metric), marks)
-    says = [f"{label_of(metric)}: {_told(marks)}."] if any(len(mark.x) for mark in marks) else ["No run is done."]
+    says = [f"{label_of(metric)}: {_extremes(marks)}."] if any(len(mark.x) for mark in marks) else ["No run is done."]
     says += [f"Means over {curves.over}."] if curves.over else []
     says += [HOLLOW] if any(mark.hollow.any() for mark in marks) else []
     says += ["The scale is logarithmic."] if panel.is_log else []
@@ -132,7 +132,7 @@ def metric_chart(runs: Runs, curves: Curves, metric: str, number: int) -> Chart:
                  table_of_curves(short, marks), is_x_log=is_wide(x))
 
 
-def _told(marks: Sequence[Errors]) -> str:
+def _extremes(marks: Sequence[Errors]) -> str:
     """Return the places of the least and the greatest value."""
     found = [(float(y), float(x), mark.label) for mark in marks for x, y in zip(mark.x, mark.y, strict=True)]
     return " and ".join(f"{word} {figure(y)} at {figure(x)}" + (f" ({label})" if label else "")

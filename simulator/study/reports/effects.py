@@ -5,9 +5,9 @@ import numpy as np
 
 from simulator.results.figures.chart import Chart, Errors, Intervals, Panel, table_of
 from simulator.study.reports.curves import MOST_VALUES, panel_of
+from simulator.study.reports.page import Section, section, shortened
 from simulator.study.reports.runs import Runs, is_numeric, is_wide
 from simulator.study.reports.texts import estimate, label_of, percent, plain, short_keys
-from simulator.study.reports.told import Section, section, shortened
 from simulator.study.statistics.intervals import Estimate
 from simulator.study.sweep.identity import canonical
 

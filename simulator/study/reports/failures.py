@@ -3,7 +3,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from simulator.results.figures.chart import plural
-from simulator.study.reports.told import Section, section
+from simulator.study.reports.page import Section, section
 from simulator.study.sweep.trial import DONE, Finished
 
 TITLE = "Runs that are not done"

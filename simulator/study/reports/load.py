@@ -88,11 +88,11 @@ def _against(runs: Runs, curves: Curves, name: str, title: str, keys: Sequence[s
     named = [(NAMES.get(key, label_of(key)), runs.values(key)) for key in keys]
     named = [(label, values) for label, values in named if not np.isnan(values).all()]
     panels, marks = _panels(runs, curves, named)
-    told = [f"{label} from {figure(float(mark.y[0]))} to {figure(float(mark.y[-1]))}"
-            for label, mark in ((label, marks[row * len(curves.curves)]) for row, (label, _) in enumerate(named))
-            if len(mark.y)]
+    sentences = [f"{label} from {figure(float(mark.y[0]))} to {figure(float(mark.y[-1]))}"
+                 for label, mark in ((label, marks[row * len(curves.curves)]) for row, (label, _) in enumerate(named))
+                 if len(mark.y)]
     first = f" ({curves.curves[0].label})" if curves.curves[0].label else ""
-    says = f"From the least load to the greatest{first}: {'; '.join(told)}." if told else "No run is done."
+    says = f"From the least load to the greatest{first}: {'; '.join(sentences)}." if sentences else "No run is done."
     return _chart(runs, curves, name, title, says, (panels or (Panel("", ()),), marks))
 
 
@@ -108,14 +108,14 @@ def _goodput(runs: Runs, curves: Curves, slo: dict) -> Chart:
             named.append((label, runs.values(f"{key}.p99")))
             levels[label] = Level(bound, f"SLO {shown(bound)} ms")
     panels, marks = _panels(runs, curves, named, levels)
-    count, told, short = len(curves.curves), [], _short(runs, curves)
+    count, sentences, short = len(curves.curves), [], _short(runs, curves)
     for curve, mark in zip(curves.curves, marks[2 * count:3 * count], strict=True):
         kept = mark.x[mark.y >= KEPT * 100]
         lead = f"{curve.label}: " if curve.label else ""
-        told.append(f"{lead}{KEPT:.0%} of the requests keep every SLO " + (
+        sentences.append(f"{lead}{KEPT:.0%} of the requests keep every SLO " + (
             f"up to {short} {plain(float(kept.max()))}" if len(kept) else f"at no {short}"))
     return _chart(runs, curves, GOODPUT, f"Goodput against {short}, with every SLO",
-                  "; ".join(told) + ".", (panels, marks))
+                  "; ".join(sentences) + ".", (panels, marks))
 
 
 def _latency_by_throughput(runs: Runs, curves: Curves) -> Chart:

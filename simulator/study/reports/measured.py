@@ -81,7 +81,7 @@ def _equal(ends: tuple[float, float]) -> Line:
 
 
 def _scatter(name: str, label: str, sides: list[tuple[str, Pairs, int]]) -> Chart:
-    ends, marks, told, rows = _ends(sides), [], [], []
+    ends, marks, sentences, rows = _ends(sides), [], [], []
     for title, pairs, style in reversed(sides):
         order = np.argsort(pairs.measured, kind="stable")
         if len(order) > MOST_POINTS:
@@ -89,28 +89,28 @@ def _scatter(name: str, label: str, sides: list[tuple[str, Pairs, int]]) -> Char
         marks.append(Points(title, pairs.measured[order], pairs.simulated[order], style, 4))
     for title, pairs, _ in sides:
         within = float(np.mean(np.abs(pairs.simulated - pairs.measured) <= 0.2 * pairs.measured))
-        told.append(f"{title}: {within:.0%} of {plural(len(pairs.measured), 'request')} are predicted within 20 %")
+        sentences.append(f"{title}: {within:.0%} of {plural(len(pairs.measured), 'request')} are predicted within 20 %")
         at = np.percentile(pairs.simulated - pairs.measured, SHARES)
         rows += [(title, f"{share} %", number(float(value)) if value >= 0 else f"-{number(-float(value))}")
                  for share, value in zip(SHARES, at, strict=True)]
     if any(len(pairs.measured) > MOST_POINTS for _, pairs, _ in sides):
-        told.append(f"{MOST_POINTS:,} of each are drawn, evenly by what was measured")
-    return Chart(f"scatter_{name}", f"{label}: predicted against measured", "; ".join(told) + ".", "measured, ms",
+        sentences.append(f"{MOST_POINTS:,} of each are drawn, evenly by what was measured")
+    return Chart(f"scatter_{name}", f"{label}: predicted against measured", "; ".join(sentences) + ".", "measured, ms",
                  (Panel("predicted, ms", (*marks, _equal(ends)), ends),),
                  table_of(("", "of requests", "predicted less measured, at most, ms"), *zip(*rows, strict=True)), ends)
 
 
 def _quantiles(name: str, label: str, sides: list[tuple[str, Pairs, int]]) -> Chart:
     """Return predicted quantiles against measured ones."""
-    ends, marks, rows, told = _ends(sides), [], [], []
+    ends, marks, rows, sentences = _ends(sides), [], [], []
     for title, pairs, style in sides:
         shares = np.linspace(0, 100, 101)
         real, sim = (np.percentile(values, shares) for values in (pairs.measured, pairs.simulated))
         marks.append(Points(title, real, sim, style, 5))
         rows += [(title, f"p{share}", number(float(real[share])), number(float(sim[share]))) for share in SHARES]
-        told.append(f"{title}: p50 {number(float(real[50]))} measured and {number(float(sim[50]))} ms predicted, p99 "
-                    f"{number(float(real[99]))} and {number(float(sim[99]))} ms")
-    says = "; ".join(told) + ". On the line both distributions are the same."
+        sentences.append(f"{title}: p50 {number(float(real[50]))} measured and {number(float(sim[50]))} ms predicted, "
+                         f"p99 {number(float(real[99]))} and {number(float(sim[99]))} ms")
+    says = "; ".join(sentences) + ". On the line both distributions are the same."
     return Chart(f"quantiles_{name}", f"{label}: quantiles against quantiles", says, "measured, ms",
                  (Panel("predicted, ms", (*marks, _equal(ends)), ends),),
                  table_of(("", "quantile", "measured, ms", "predicted, ms"), *zip(*rows, strict=True)), ends)

@@ -4,12 +4,12 @@ from typing import Any
 import numpy as np
 
 from simulator.results.figures.chart import Chart, Labelled, Level, Panel, plural, table_of
+from simulator.study.reports.page import Page, Section, section
 from simulator.study.reports.texts import figure
-from simulator.study.reports.told import Section, Told, section
 
 
-def mix_told(name: str, content: dict[str, Any], other: dict[str, Any] | None, after: tuple[Section, ...],
-             files: tuple[tuple[str, str], ...]) -> Told:
+def mix_page(name: str, content: dict[str, Any], other: dict[str, Any] | None, after: tuple[Section, ...],
+             files: tuple[tuple[str, str], ...]) -> Page:
     """Return the report of a capacity search over mixes.
 
     Parameters
@@ -31,7 +31,7 @@ def mix_told(name: str, content: dict[str, Any], other: dict[str, Any] | None, a
               section("Mixes", ("", "mix", "GPUs", "price per hour", "bound, requests/s", "verdict", "why"), rows,
                       "In the order in which they were tried.", "capacity.json")]
     before += [_against(name, content, other)] if other is not None else []
-    return Told(name, says, more, best is not None, tuple(before), (_chart(content),) if rows else (), after, (),
+    return Page(name, says, more, best is not None, tuple(before), (_chart(content),) if rows else (), after, (),
                 files)
 
 

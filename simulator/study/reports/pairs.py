@@ -6,9 +6,9 @@ import numpy as np
 
 from simulator.results.figures.chart import Chart, Intervals, Line, Panel, plural, table_of
 from simulator.results.figures.decimate import quantiles
+from simulator.study.reports.page import Section, section
 from simulator.study.reports.runs import Runs
 from simulator.study.reports.texts import difference, estimate, figure, label_of, percent, short_keys, words
-from simulator.study.reports.told import Section, section
 from simulator.study.statistics.intervals import Estimate, of_replications
 from simulator.study.sweep.identity import canonical
 
@@ -123,10 +123,10 @@ def _distributions(runs: Runs, other: Runs, metric: str) -> Chart:
     drawn = {name: quantiles(values) for name, values in samples.items() if len(values)}
     marks = tuple(Line(name, values, shares * 100, style) for style, (name, (values, shares)) in
                   enumerate(drawn.items()))
-    told = [f"{name}: half of {plural(len(samples[name]), 'run')} up to {estimate(float(np.median(values)), None)}"
-            for name, (values, _) in drawn.items()] + [f"{name} has none" for name in samples if name not in drawn]
+    sentences = [f"{name}: half of {plural(len(samples[name]), 'run')} up to {estimate(float(np.median(values)), None)}"
+                 for name, (values, _) in drawn.items()] + [f"{name} has none" for name in samples if name not in drawn]
     percent_at = np.array(SHARES)
     table = table_of(("%", *drawn), percent_at, *(np.interp(percent_at / 100, shares, values)
                                                   for values, shares in drawn.values()))
-    return Chart(f"against_{metric.replace('.', '_')}", f"{label_of(metric)}: runs of both", "; ".join(told) + ".",
+    return Chart(f"against_{metric.replace('.', '_')}", f"{label_of(metric)}: runs of both", "; ".join(sentences) + ".",
                  label_of(metric), (Panel("% of runs at most so much", marks, (0, 102)),), table)

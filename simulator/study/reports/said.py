@@ -2,7 +2,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from simulator.study.reports.told import Section, section
+from simulator.study.reports.page import Section, section
 from simulator.study.telling.said import line_of
 
 TITLE = "What the runs say"
@@ -20,6 +20,6 @@ def said_section(content: Mapping[str, Any]) -> Section:
             for each in content["diagnosis"]]
     if untold := content.get("untold_runs"):
         rows.append((f"{untold:,} more", "are of a version that did not keep what they say"))
-    told = [line_of(each) for each in content["accuracy"]]
-    says = " ".join([*(f"{line[:1].upper()}{line[1:]}." for line in told), "" if rows else "No run has a warning."])
+    checked = [line_of(each) for each in content["accuracy"]]
+    says = " ".join([*(f"{line[:1].upper()}{line[1:]}." for line in checked), "" if rows else "No run has a warning."])
     return section(TITLE, ("runs", "warning"), rows, says.strip(), "the study's JSON")

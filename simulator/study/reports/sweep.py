@@ -10,6 +10,7 @@ from simulator.study.reports.effects import effect_charts, effects_table
 from simulator.study.reports.failures import counted, failures_table
 from simulator.study.reports.kinds import files_of, origin_of
 from simulator.study.reports.load import GOODPUT, load_charts
+from simulator.study.reports.page import Page, Section, section
 from simulator.study.reports.pairs import against_charts, against_tables
 from simulator.study.reports.runs import Runs
 from simulator.study.reports.said import said_section
@@ -22,7 +23,6 @@ from simulator.study.reports.texts import (
     short_keys,
     words,
 )
-from simulator.study.reports.told import Section, Told, section
 from simulator.study.statistics.intervals import Estimate, of_pairs
 from simulator.study.telling.said import Said
 
@@ -30,7 +30,7 @@ MOST_CHARTS = 32                # of curves and main effects; a page of more is 
 ARRIVALS = ("workload.arrival", "workload.rate_scale", "workload.time_scale", "workload.load")
 
 
-def sweep_told(directory: Path, against: Path | None) -> Told:
+def sweep_page(directory: Path, against: Path | None) -> Page:
     """Return the report of a sweep.
 
     against : a sweep to compare it with; None: none.
@@ -50,7 +50,7 @@ def sweep_told(directory: Path, against: Path | None) -> Told:
     after = (failures_table(ends), _remarks(runs), said_section(Said().add_ends(ends).content()), _provenance(runs))
     is_good = all(end is not None and end.status in ("done", "refused") for end in ends)
     is_good = is_good and not runs.grows.any() and not runs.differing
-    return Told(runs.name, _verdict(runs, ends), _answer(runs, charts), is_good, tuple(before),
+    return Page(runs.name, _verdict(runs, ends), _answer(runs, charts), is_good, tuple(before),
                 (*(against_charts(runs, other) if other else ()), *charts), after, left_out, files_of(directory))
 
 
@@ -76,8 +76,8 @@ def _verdict(runs: Runs, ends: list) -> str:
 
 def _answer(runs: Runs, charts: list[Chart]) -> str:
     """Return the load up to which every SLO is kept; without loads or SLO, the best point by the first metric."""
-    if told := [chart.says.partition(". ")[0] for chart in charts if chart.name == GOODPUT]:
-        return f"{told[0].rstrip('.')}."
+    if best_goodput := [chart.says.partition(". ")[0] for chart in charts if chart.name == GOODPUT]:
+        return f"{best_goodput[0].rstrip('.')}."
     rows = [row for row in _best(runs).rows if row[2] != "-"]
     if not rows:
         return "No point is steady, or nobody says whether more or less of these numbers is better."

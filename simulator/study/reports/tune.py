@@ -13,14 +13,14 @@ from simulator.results.figures.chart import Bars, Chart, Intervals, Panel, plura
 from simulator.study.reports.candidates import against_charts, against_tables, effect_charts, pareto_charts
 from simulator.study.reports.failures import counted
 from simulator.study.reports.kinds import files_of, json_of, origin_of, toml_of
+from simulator.study.reports.page import Page, Section, section, shortened
 from simulator.study.reports.said import said_section
 from simulator.study.reports.texts import estimate, figure, label_of, short_keys, words
-from simulator.study.reports.told import Section, Told, section, shortened
 from simulator.study.sweep.names import RANKING, STUDY
 from simulator.study.sweep.names import TUNE as SUMMARY
 from simulator.study.sweep.segments import checked, read_all
 from simulator.study.telling.said import Said
-from simulator.study.tuning.table import DISAGGREGATED
+from simulator.study.tuning.tune_table import DISAGGREGATED
 
 FEASIBLE = "feasible"
 MOST_RANKS = 20                 # of the chart
@@ -106,7 +106,7 @@ class Tuned:
         return estimate(*(float(row[name]) if row.get(name) else None for name in (key, f"{key}.ci")))
 
 
-def tune_told(directory: Path, against: Path | None) -> Told:
+def tune_page(directory: Path, against: Path | None) -> Page:
     """Return the report of a tuning study.
 
     against : one to compare it with; None: none.
@@ -121,7 +121,7 @@ def tune_told(directory: Path, against: Path | None) -> Told:
     provenance = _provenance(directory, asked, ends)
     if not (directory / SUMMARY).is_file():
         name = str(asked.get("name", directory.name))
-        return Told(name, f"Incomplete: the search has not come to an end; {plural(len(ends), 'run')}: "
+        return Page(name, f"Incomplete: the search has not come to an end; {plural(len(ends), 'run')}: "
                           f"{counted(ends)}.", "Run it again to go on.", False, (), (),
                     (said_section(Said().add_ends(ends).content()), provenance), (),
                     files_of(directory))
@@ -132,7 +132,7 @@ def tune_told(directory: Path, against: Path | None) -> Told:
         before += against_tables(tuned, other)
         charts += against_charts(tuned, other)
     charts += _objectives(tuned) + effect_charts(tuned) + [_outcomes(tuned)]
-    return Told(tuned.name, _verdict(tuned), _more(tuned), bool(tuned.ranked) and tuned.content["complete"],
+    return Page(tuned.name, _verdict(tuned), _more(tuned), bool(tuned.ranked) and tuned.content["complete"],
                 tuple(before), tuple(charts), (_others(tuned), said_section(tuned.content), provenance), (),
                 files_of(directory))
 
@@ -144,8 +144,8 @@ def _verdict(tuned: Tuned) -> str:
     if not tuned.ranked:
         return f"{lead}Nothing qualifies of {plural(content['candidates'], 'candidate')}: {counts}."
     best = tuned.ranked[0]
-    told = "; ".join(f"{label_of(key)} {tuned.estimate(best, key)}" for key in tuned.objectives)
-    return f"{lead}Best of {plural(content['candidates'], 'candidate')}: {tuned.where(best)}: {told}."
+    values = "; ".join(f"{label_of(key)} {tuned.estimate(best, key)}" for key in tuned.objectives)
+    return f"{lead}Best of {plural(content['candidates'], 'candidate')}: {tuned.where(best)}: {values}."
 
 
 def _more(tuned: Tuned) -> str:

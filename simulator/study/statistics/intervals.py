@@ -52,24 +52,6 @@ def of_pairs(values, baseline, confidence: float = 0.95) -> Estimate:
     return of_replications(np.asarray(values, dtype=float) - np.asarray(baseline, dtype=float), confidence)
 
 
-def of_difference(values, others, confidence: float = 0.95) -> Estimate:
-    """Return the difference of two means with unrelated replications.
-
-    Source: Welch, The generalization of "Student's" problem when several different population variances are involved,
-    Biometrika 34, 1947.
-    """
-    samples = [np.asarray(each, dtype=float) for each in (values, others)]
-    difference = float(samples[0].mean() - samples[1].mean())
-    if min(map(len, samples)) < 2:
-        return Estimate(difference, math.nan)
-    parts = [float(each.var(ddof=1)) / len(each) for each in samples]
-    total = sum(parts)
-    if total == 0:
-        return Estimate(difference, 0.0)
-    degrees = total**2 / sum(part**2 / (len(each) - 1) for part, each in zip(parts, samples, strict=True))
-    return Estimate(difference, t_quantile(0.5 + confidence / 2, degrees) * math.sqrt(total))
-
-
 def of_share(num_successes: int, num_trials: int, confidence: float = 0.95) -> tuple[float, float]:
     """Return the interval of a share.
 

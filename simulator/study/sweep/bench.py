@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from simulator import api, registry
-from simulator.assembly import assemble
+from simulator.assembly.latency import Readings
 from simulator.config.experiment import Experiment
 from simulator.errors import InputErrors
 from simulator.study.statistics.of_run import Look
@@ -32,7 +32,7 @@ class Bench:
 
     def __init__(self, study: Study, keep: Path | None = None):
         self._study, self._keep = study, keep
-        self._readings = assemble.Readings()
+        self._readings = Readings()
 
     def __getstate__(self):
         return self._study, self._keep          # the cache stays in its process
@@ -72,8 +72,8 @@ class Bench:
         except Exception as error:              # of a user's class, or of the program: one run of many
             if os.environ.get("SIM_TRACEBACK") == "1":
                 raise
-            told = registry.blame(error) or f"a fault of the program: {type(error).__name__}: {error}"
-            return FAILED, " ".join(told.split()), {}, {}
+            reason = registry.blame(error) or f"a fault of the program: {type(error).__name__}: {error}"
+            return FAILED, " ".join(reason.split()), {}, {}
         if clock.has_stopped:
             return TIMEOUT, f"it took longer than {self._study.settings.run.timeout_s:g} s", {}, {}
         return DONE, None, leaves(result.summary), look.extra | {

@@ -8,9 +8,9 @@ import numpy as np
 from simulator.config.words import show
 from simulator.errors import InputErrors, OutputError
 from simulator.study.sweep import plan
-from simulator.study.sweep.kept import keep
 from simulator.study.sweep.laboratory import Laboratory
 from simulator.study.sweep.lengthening import more_of
+from simulator.study.sweep.manifest import keep
 from simulator.study.sweep.merge import merge, points_table
 from simulator.study.sweep.names import STUDY
 from simulator.study.sweep.segments import FOLDER, checked, read_all

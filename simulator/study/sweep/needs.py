@@ -71,8 +71,8 @@ def missing(study: Study, key: str) -> str | None:
     parts = key.removesuffix(PER_GPU).split(".")
     for need in NEEDS:
         if (len(parts) > 1 and parts[0] in need.tables) or parts[-1] in need.names:
-            brings = any(part in need.axes for assigned in _assigned(study) for part in assigned.split("."))
-            if not brings and not need.has(study.base):
+            is_varied = any(part in need.axes for assigned in _assigned(study) for part in assigned.split("."))
+            if not is_varied and not need.has(study.base):
                 return need.missing
     return None
 

@@ -40,7 +40,7 @@ class Partly:
         raise Unread
 
 
-def told_by(checks: Iterable[Callable[[], Iterable[str]]]) -> Iterator[str]:
+def faults_of_checks(checks: Iterable[Callable[[], Iterable[str]]]) -> Iterator[str]:
     """Yield the faults that checks find.
 
     A check ends where it reads a key that could not be read.

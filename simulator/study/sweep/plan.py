@@ -111,7 +111,7 @@ def read(path: Path) -> Iterator[Trial]:
 
 
 def _difference(study_file: str, directory: Path, gone: list[Trial], new: list[Trial], count: int) -> str:
-    def told(trials):
+    def runs_text(trials):
         shown = "; ".join(f"{words_of(trial.assignment) or 'the experiment'}, seed {trial.seed}"
                           for trial in trials[:SHOWN])
         return shown + (f"; and {len(trials) - SHOWN} more" if len(trials) > SHOWN else "")
@@ -119,8 +119,8 @@ def _difference(study_file: str, directory: Path, gone: list[Trial], new: list[T
     if [trial._replace(id="") for trial in gone] == [trial._replace(id="") for trial in new]:
         return (f"{study_file}: {directory} holds the same runs of another experiment, or of other files or sources: "
                 "its values, what it reads, or the program, have changed; --out another directory")
-    parts = [f"{len(gone)} of its {count} runs are no longer asked for ({told(gone)})"] * bool(gone)
-    parts += [f"{len(new)} are new ({told(new)})"] * bool(new)
+    parts = [f"{len(gone)} of its {count} runs are no longer asked for ({runs_text(gone)})"] * bool(gone)
+    parts += [f"{len(new)} are new ({runs_text(new)})"] * bool(new)
     parts = parts or ["runs come in another order"]
     advice = ("--out another directory" if gone else "--extend takes them, or --out another directory")
     return (f"{study_file}: {directory} holds another study, or one of other files or sources: {'; '.join(parts)}; "

@@ -63,11 +63,6 @@ class Served(NamedTuple):
     lost: int | None
     attempts: int
 
-    @property
-    def was_overdue(self) -> bool:
-        """Whether the process was killed by its time limit."""
-        return self.lost == -signal.SIGALRM
-
     def why_lost(self) -> str:
         """Return how the last process ended.
 

@@ -26,15 +26,15 @@ def not_run(study: Study, points: list[Point]) -> list[str]:
     InputErrors
         None of the checked points can run: the faults of the first.
     """
-    told: list[str] = []
+    refusals: list[str] = []
     first: InputErrors | None = None
     for number, point in enumerate(islice(points, LOOKED_AT)):
         try:
             assemble.build(assemble.prepare(study.experiment_of(point)), NO_SINK)
-            return told
+            return refusals
         except InputErrors as errors:
             first = first or errors
-            told.append(f"point {number} of {len(points)} would be refused: {'; '.join(errors.faults)}")
+            refusals.append(f"point {number} of {len(points)} would be refused: {'; '.join(errors.faults)}")
     if first is None:
         return []
     where = f"{study.file}: " if len(points) == 1 else f"{study.file}: point 0 of {len(points)}: "

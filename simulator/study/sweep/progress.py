@@ -22,7 +22,7 @@ class SweepProgress:
         self._tell = tell
         self._total, self._quiet = total, quiet
         self._done = self._failed = self._refused = 0
-        self._began_s = self._told_s = time.monotonic()
+        self._began_s = self._printed_s = time.monotonic()
         self._bar = None
 
     def __enter__(self):
@@ -48,8 +48,8 @@ class SweepProgress:
             self._bar.total = self._total
             self._bar.set_postfix_str(self._bad(), refresh=False)
             self._bar.update()
-        elif not self._quiet and time.monotonic() - self._told_s >= LINE_S:
-            self._told_s = time.monotonic()
+        elif not self._quiet and time.monotonic() - self._printed_s >= LINE_S:
+            self._printed_s = time.monotonic()
             self._tell(self.line())
 
     def line(self) -> str:

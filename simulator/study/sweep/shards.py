@@ -57,8 +57,8 @@ def _of_slurm(environ: Mapping[str, str]) -> Shard:
     found = {key: int(environ[name]) for key, name in _VARIABLES.items()}
     index, rest = divmod(found["id"] - found["min"], max(found["step"], 1))
     if rest or not 0 <= index < found["count"]:
-        told = ", ".join(f"{name}={environ[name]}" for name in _VARIABLES.values())
-        raise InputErrors([f"--shard {SLURM}: {told}: the array is a list with gaps; use --array=FIRST-LAST[:STEP]"])
+        values = ", ".join(f"{name}={environ[name]}" for name in _VARIABLES.values())
+        raise InputErrors([f"--shard {SLURM}: {values}: the array is a list with gaps; use --array=FIRST-LAST[:STEP]"])
     return Shard(index, found["count"])
 
 

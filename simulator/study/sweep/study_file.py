@@ -22,7 +22,7 @@ from simulator.results.summary_keys import check_numbers
 from simulator.study.sweep.anchored import anchored
 from simulator.study.sweep.axes import Axis, Range, axis_of
 from simulator.study.sweep.design import DRAWN, Point, count_of, flattened, is_chosen, points_of
-from simulator.study.sweep.partly import Partly, Unread, told_by
+from simulator.study.sweep.partly import Partly, Unread, faults_of_checks
 
 ALL_CHECKED = 10_000            # points; above it each value of an axis is checked by itself
 MOST_POINTS = 1_000_000         # unless `--limit` is given
@@ -89,7 +89,7 @@ class StudyTable(Section, kw_only=True):
     run: Annotated[RunRules, Meta(description="rules for runs")]
 
     @staticmethod
-    def set_apart(experiment: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[str, ...]:
+    def keys_of_points(experiment: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[str, ...]:
         """Return tables of an experiment that are not read with it: points provide them.
 
         given : [study], as in the file.
@@ -142,7 +142,7 @@ class Study(NamedTuple):
     file : the study file. name : of its results. settings : [study]. layers : of the experiment without [study].
     base : that experiment. axes : in the order of the file. seeds : of the replications.
     resolved : cache of the experiments of points.
-    apart : tables of the experiment that its kind sets apart: the base lacks them.
+    of_points : tables of the experiment that points provide: the base lacks them.
     """
 
     file: str
@@ -153,7 +153,7 @@ class Study(NamedTuple):
     axes: tuple[Axis, ...]
     seeds: tuple[int, ...]
     resolved: "Resolved"
-    apart: Mapping[str, Any] | None = None
+    of_points: Mapping[str, Any] | None = None
 
     def points(self) -> Iterator[Point]:
         """Yield the points, without excluded ones."""
@@ -235,9 +235,9 @@ def read_study(file: str | os.PathLike, overrides: Mapping[str, Any] | Iterable[
                            "an experiment"])
     if given.get("kind") != kind and given.get("kind") in registry.STUDIES:
         raise InputErrors([f'{file}: study.kind: "{given["kind"]}"; `simulator {given["kind"]}` does that'])
-    apart = {key: layers.data.pop(key) for key in struct.set_apart(layers.data, given) if key in layers.data}
+    of_points = {key: layers.data.pop(key) for key in struct.keys_of_points(layers.data, given) if key in layers.data}
     layers.name_after(file)
-    study, faults = _read(file, struct, given, layers, apart)
+    study, faults = _read(file, struct, given, layers, of_points)
     if faults:
         raise InputErrors(dict.fromkeys(faults))
     seeds = study.settings.seeds
@@ -246,13 +246,13 @@ def read_study(file: str | os.PathLike, overrides: Mapping[str, Any] | Iterable[
 
 
 def _read(file: str, struct: type[StudyTable], given: Mapping[str, Any], layers: Layers,
-          apart: Mapping[str, Any]) -> tuple[Study, list[str]]:
+          of_points: Mapping[str, Any]) -> tuple[Study, list[str]]:
     """Return a study and its faults; the parts that could not be read are `Partly` in it."""
     reader = Reader(layers.source_of)
     values = reader.values(struct, anchored(given, layers.source_of), ("study",))
     faults = list(reader.faults)
     settings = Partly(values) if faults else struct(**values)
-    study = Study(file, "", settings, layers, Partly(), Partly(), (), Resolved(), apart)
+    study = Study(file, "", settings, layers, Partly(), Partly(), (), Resolved(), of_points)
     try:
         axes, more = _axes(file, settings)
         faults += more
@@ -263,9 +263,9 @@ def _read(file: str, struct: type[StudyTable], given: Mapping[str, Any], layers:
         study = study._replace(base=resolve(layers.copy()))
     except InputErrors as errors:
         faults += errors.faults
-    faults += told_by(struct.checks(study))
+    faults += faults_of_checks(struct.checks(study))
     if faults:                                  # else `check_points` checks them
-        faults += told_by([lambda: _faults_of_points(study, None)])
+        faults += faults_of_checks([lambda: _faults_of_points(study, None)])
     return study, faults
 
 
@@ -352,8 +352,8 @@ def _axes(file: str, settings: StudyTable) -> tuple[tuple[Axis, ...], list[str]]
             axes.append(axis)
     lengths = {axis.key: len(axis.values) for axis in axes}
     if settings.design == "zip" and len(set(lengths.values())) > 1:
-        told = ", ".join(f"{key} has {length}" for key, length in lengths.items())
-        faults.append(f'{file}: study.axes: expected as many values of each with design = "zip"; {told}')
+        shown = ", ".join(f"{key} has {length}" for key, length in lengths.items())
+        faults.append(f'{file}: study.axes: expected as many values of each with design = "zip"; {shown}')
     is_list, has_list = settings.design == "list", isinstance(settings.points, tuple) and bool(settings.points)
     if is_list and (not has_list or settings.axes):
         faults.append(f'{file}: study.points: design = "list" takes tables [[study.points]], and no axes')

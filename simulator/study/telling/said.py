@@ -40,8 +40,8 @@ class Remark(NamedTuple):
 
     def content(self, names: bool = False) -> dict[str, Any]:
         """Return the remark as it is written to JSON; `names` as in `line`."""
-        told = {"text": self.text, "runs": len(self.runs), "of": self.of, "alike": self.is_alike}
-        return told | ({"names": list(self.runs)} if names else {})
+        content = {"text": self.text, "runs": len(self.runs), "of": self.of, "alike": self.is_alike}
+        return content | ({"names": list(self.runs)} if names else {})
 
     def line(self, things: str = "runs", names: bool = False) -> str:
         """Return the remark as a warning.
@@ -50,9 +50,9 @@ class Remark(NamedTuple):
         ----------
         things : noun for the runs. names : the ids are names that users know.
         """
-        told = f" ({', '.join(self.runs)})" if names else ""
+        ids = f" ({', '.join(self.runs)})" if names else ""
         example = "" if self.is_alike else ", for instance"
-        return f"warning: in {len(self.runs):,} of {self.of:,} {things}{told}{example}: {self.text}"
+        return f"warning: in {len(self.runs):,} of {self.of:,} {things}{ids}{example}: {self.text}"
 
 
 class Said:
@@ -88,9 +88,9 @@ class Said:
 
         Sentences that differ in numbers alone are one.
         """
-        told = [(id, text) for id, texts in self._texts.items() for text in dict.fromkeys(texts or ())]
+        pairs = [(id, text) for id, texts in self._texts.items() for text in dict.fromkeys(texts or ())]
         found: dict[str, dict[str, str]] = {}
-        for id, text in told:
+        for id, text in pairs:
             found.setdefault(_without_numbers(text), {}).setdefault(id, text)
         count = sum(texts is not None for texts in self._texts.values())
         made = []
@@ -114,18 +114,18 @@ class Said:
     def warnings(self, things: str = "runs", names: bool = False) -> list[str]:
         """Return the remarks as lines of a screen; parameters as of `Remark.line`."""
         remarks = self.remarks
-        told = [each.line(things, names) for each in remarks[:MOST_LINES]]
+        texts = [each.line(things, names) for each in remarks[:MOST_LINES]]
         if len(remarks) > MOST_LINES:
-            told.append(f"note: {len(remarks) - MOST_LINES:,} warnings more are in the JSON of the study")
+            texts.append(f"note: {len(remarks) - MOST_LINES:,} warnings more are in the JSON of the study")
         if self.num_untold:
-            told.append(f"note: {self.num_untold:,} {things} are of an older version, which did not keep their "
-                        "warnings")
-        return [line for text in told for line in wrapped(text)]
+            texts.append(f"note: {self.num_untold:,} {things} are of an older version, which did not keep their "
+                         "warnings")
+        return [line for text in texts for line in wrapped(text)]
 
     def lines(self, things: str = "runs", names: bool = False) -> list[str]:
         """Return the remarks, and how far the backends were checked, as lines of a screen."""
-        told = [line_of(each) for each in accuracy_of(self._backends)]
-        return [*self.warnings(things, names), *(line for text in told for line in wrapped(text))]
+        texts = [line_of(each) for each in accuracy_of(self._backends)]
+        return [*self.warnings(things, names), *(line for text in texts for line in wrapped(text))]
 
 
 def _without_numbers(text: str) -> str:

@@ -31,12 +31,12 @@ def show(tell: Callable[..., None], said: Said, base: Experiment, is_quiet: bool
     Parameters
     ----------
     tell : `print`. base : experiment, for the age of its prices.
-    how : `things` and `names`, as in `Remark.line`; `is_apart`: all goes to stderr, stdout having the layout of
+    how : `things` and `names`, as in `Remark.line`; `on_stderr`: all goes to stderr, stdout having the layout of
         another tool's.
     """
-    is_apart = how.pop("is_apart", False)
+    on_stderr = how.pop("on_stderr", False)
     lines = said.warnings(**how) if is_quiet else said.lines(**how)
-    stream = sys.stderr if is_quiet or is_apart else sys.stdout
+    stream = sys.stderr if is_quiet or on_stderr else sys.stdout
     if lines:
         tell(coloured("\n".join(["", *lines][stream is sys.stderr:]), stream), file=stream)
     for line in aged_prices(base, date.today()):

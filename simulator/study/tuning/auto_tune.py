@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from simulator import api
-from simulator.assembly import assemble
+from simulator.assembly.site import Site
 from simulator.config.experiment import Experiment
 from simulator.config.layers import read_layers
 from simulator.config.load import resolve
@@ -130,18 +130,18 @@ def _of_pair(variables: Variables, bench: Callable[[dict], Benchmark | None],
     measured = bench({"workload.num_requests": AT_ONCE, "workload.arrival.rate_per_s": float("inf")})
     if measured is None:                        # the server does not start at any rate
         return None
-    tell(_told("inf", measured))
+    tell(_measured_text("inf", measured))
     if measured.e2el <= limit:
         return "inf", measured
     for rate in range(int(measured.throughput) + 1, 0, -1):
         measured = bench({"workload.num_requests": AT_A_RATE, "workload.request_rate": float(rate)})
-        tell(_told(str(rate), measured))
+        tell(_measured_text(str(rate), measured))
         if measured is not None and measured.e2el <= limit:
             return str(rate), measured
     return None
 
 
-def _told(rate: str, measured: Benchmark | None) -> str:
+def _measured_text(rate: str, measured: Benchmark | None) -> str:
     if measured is None:
         return f"request_rate: {rate}, nothing is served"
     return (f"request_rate: {rate}, e2el: {measured.e2el:.2f}, throughput: {measured.throughput:.2f}, goodput: "
@@ -196,7 +196,7 @@ def _refusal(experiment: Experiment) -> InputErrors | None:
     try:
         with faults_of(experiment.name):
             for pool in experiment.all_pools():
-                assemble.survey(pool)
+                Site(pool).check()
     except InputErrors as errors:
         return errors
     return None
@@ -213,7 +213,7 @@ def _line(seqs: int, tokens: int, found: tuple[str, Benchmark] | None, variables
     pair = f"max_num_seqs: {seqs}, max_num_batched_tokens: {tokens}"
     if found is None:
         return f"{pair} does not meet latency requirement {variables.max_latency_allowed_ms:.15g}"
-    return f"{pair}, {_told(*found)}"
+    return f"{pair}, {_measured_text(*found)}"
 
 
 def _whole(text: str) -> int:

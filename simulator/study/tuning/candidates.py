@@ -8,7 +8,7 @@ from simulator.study.sweep.bench import num_gpus
 from simulator.study.sweep.design import Point, flattened
 from simulator.study.sweep.identity import canonical
 from simulator.study.sweep.study_file import Study
-from simulator.study.tuning.table import AGGREGATED, AS_IT_IS, CONCURRENCY, DISAGGREGATED
+from simulator.study.tuning.tune_table import AGGREGATED, AS_IT_IS, CONCURRENCY, DISAGGREGATED
 
 REPLICAS = "topology.replicas"
 PREFILL, DECODE = "pools.0", "pools.1"
@@ -75,9 +75,9 @@ def _add(study: Study, made: Candidates, faults: "_Faults", candidate: Candidate
     try:
         experiment = study.experiment_of(candidate.assignment, study.seeds[0])
     except InputErrors as errors:
-        told = [fault.removeprefix(f"{study.file}: ").removeprefix("study: ") for fault in errors.faults]
-        faults.add(candidate, told)
-        made.dropped.append(Dropped(candidate, FORBIDDEN, "; ".join(told)))
+        reasons = [fault.removeprefix(f"{study.file}: ").removeprefix("study: ") for fault in errors.faults]
+        faults.add(candidate, reasons)
+        made.dropped.append(Dropped(candidate, FORBIDDEN, "; ".join(reasons)))
         return
     faults.pass_(candidate)
     candidate = candidate._replace(experiment=experiment, gpus=num_gpus(experiment))
@@ -98,10 +98,10 @@ class _Faults:
         self._good: set[str] = set()
         self._bad: dict[str, list[str]] = {}        # value -> faults of the first candidate that has it
 
-    def add(self, candidate: Candidate, told: list[str]) -> None:
+    def add(self, candidate: Candidate, reasons: list[str]) -> None:
         """Record a candidate that is no valid experiment."""
         for value in _values(candidate):
-            self._bad.setdefault(value, told)
+            self._bad.setdefault(value, reasons)
 
     def pass_(self, candidate: Candidate) -> None:
         """Record a valid candidate."""
@@ -115,7 +115,7 @@ class _Faults:
         InputErrors
             There are such values.
         """
-        wrong = [fault for value, told in self._bad.items() if value not in self._good for fault in told]
+        wrong = [fault for value, reasons in self._bad.items() if value not in self._good for fault in reasons]
         if wrong:
             raise InputErrors([f"{file}: of {count} candidates: {fault}" for fault in dict.fromkeys(wrong)])
 
@@ -145,7 +145,7 @@ def _disaggregated(study: Study, point: Point) -> Iterator[Point]:
     of_pools = {key: value for key, value in point.items() if key.split(".")[0] == "pools"}
     if REPLICAS in flattened(own):              # of aggregated replicas
         own = {key: _without_replicas(key, value) for key, value in own.items() if key != REPLICAS}
-    transfer = dict(study.apart) if study.apart else TRANSFER
+    transfer = dict(study.of_points) if study.of_points else TRANSFER
     fixed = flattened(of_pools)
     most = study.settings.limits.gpus
     sizes = [_gpus_of_one(study, own | _topology_of(pool, fixed)) for pool in (PREFILL, DECODE)]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from simulator.config.load import resolved_toml
-from simulator.study.capacity.answer import cost_per_hour
+from simulator.study.capacity.point_search import cost_per_hour
 from simulator.study.sweep.design import flattened
 from simulator.study.sweep.names import FRONT, RANKING, TUNE, WINNERS
 from simulator.study.sweep.trial import DONE
@@ -19,8 +19,8 @@ from simulator.study.telling.said import Said
 from simulator.study.tuning.candidates import REPLICAS, Candidate
 from simulator.study.tuning.findings import Findings
 from simulator.study.tuning.ranking import nearest_miss, ranked
-from simulator.study.tuning.table import Question
-from simulator.study.tuning.tried import FEASIBLE, Tried
+from simulator.study.tuning.result import FEASIBLE, CandidateResult
+from simulator.study.tuning.tune_table import Question
 
 SCHEMA = 1
 ELIMINATED = "eliminated"
@@ -29,7 +29,7 @@ SHOWN = ("ttft_ms.p50", "ttft_ms.p99", "tpot_ms.p50", "tpot_ms.p99", "e2el_ms.p5
 EXAMPLES = 3                    # of reasons why candidates were dropped
 
 
-class Told(NamedTuple):
+class StudyResults(NamedTuple):
     """The results of a study.
 
     ranking : feasible candidates, the best first. on_front : numbers of candidates on the Pareto front.
@@ -37,31 +37,31 @@ class Told(NamedTuple):
     candidate keeps them, or no margin is known.
     """
 
-    ranking: list[Tried]
+    ranking: list[CandidateResult]
     on_front: set[int]
     summary: dict[str, Any]
-    nearest_miss: Tried | None = None
+    nearest_miss: CandidateResult | None = None
 
 
-def told_of(question: Question, outcome: Findings, said: Said) -> Told:
+def results_of(question: Question, outcome: Findings, said: Said) -> StudyResults:
     """Return the results of a search.
 
     said : the remarks of its runs.
     """
-    ranking, on_front = ranked(question, outcome.tried)
-    statuses = Counter(each.status for each in outcome.tried)
+    ranking, on_front = ranked(question, outcome.results)
+    statuses = Counter(each.status for each in outcome.results)
     statuses[ELIMINATED] = len(outcome.eliminated)
     statuses.update(each.kind for each in outcome.dropped)
     reasons: dict[str, Counter] = {}
-    for status, why in [(each.status, each.why) for each in outcome.tried if each.why] + [
+    for status, why in [(each.status, each.why) for each in outcome.results if each.why] + [
             (each.kind, each.why) for each in outcome.dropped]:
         reasons.setdefault(status, Counter())[why] += 1
-    failed = any(each.status not in (FEASIBLE, "infeasible", "refused") for each in outcome.tried)
-    miss = None if ranking else nearest_miss(outcome.tried + outcome.eliminated)
+    failed = any(each.status not in (FEASIBLE, "infeasible", "refused") for each in outcome.results)
+    miss = None if ranking else nearest_miss(outcome.results + outcome.eliminated)
     summary = {
         "schema": SCHEMA, "name": question.study.name, "search": outcome.search, "load": question.settings.load,
         "objectives": {each.key: "max" if each.is_larger_better else "min" for each in question.objectives},
-        "candidates": len(outcome.tried) + len(outcome.dropped) + len(outcome.eliminated),
+        "candidates": len(outcome.results) + len(outcome.dropped) + len(outcome.eliminated),
         "counts": {status: count for status, count in sorted(statuses.items()) if count},
         "reasons": {status: dict(counts.most_common(EXAMPLES)) for status, counts in sorted(reasons.items())},
         "complete": outcome.is_complete and not failed,
@@ -70,10 +70,10 @@ def told_of(question: Question, outcome: Findings, said: Said) -> Told:
         "nearest_miss": None if miss is None else {
             "layout": miss.candidate.layout, "assignment": assigned(miss.candidate.assignment), "why": miss.why,
             "margin": miss.margin}, **said.content()}
-    return Told(ranking, on_front, summary, miss)
+    return StudyResults(ranking, on_front, summary, miss)
 
 
-def write_all(question: Question, outcome: Findings, told: Told, directory: Path) -> None:
+def write_all(question: Question, outcome: Findings, results: StudyResults, directory: Path) -> None:
     """Write the files of a study.
 
     Raises
@@ -81,32 +81,33 @@ def write_all(question: Question, outcome: Findings, told: Told, directory: Path
     OutputError
         A file cannot be written.
     """
-    rows = [_row(question, each, place, each.candidate.number in told.on_front)
-            for place, each in enumerate(told.ranking, 1)]
-    others = [_row(question, each, None, False) for each in outcome.tried if each.status != FEASIBLE]
+    rows = [_row(question, each, place, each.candidate.number in results.on_front)
+            for place, each in enumerate(results.ranking, 1)]
+    others = [_row(question, each, None, False) for each in outcome.results if each.status != FEASIBLE]
     others += [_row(question, each, None, False) | {"status": ELIMINATED, "reason": (
         f"not among the best third after {each.num_requests} requests" + (f"; {each.why}" if each.why else ""))}
         for each in outcome.eliminated]
-    others += [_row(question, Tried(each.candidate, each.kind, each.why), None, False) for each in outcome.dropped]
+    others += [_row(question, CandidateResult(each.candidate, each.kind, each.why), None, False)
+               for each in outcome.dropped]
     write(directory / RANKING, _csv(rows + sorted(others, key=lambda row: row["number"])))
     write(directory / FRONT, _csv([row for row in rows if row["front"]] or rows[:0], _columns(rows + others)))
     for old in (directory / WINNERS).glob("*.toml"):
         old.unlink()
-    for place, each in enumerate(told.ranking[:question.settings.winners], 1):
+    for place, each in enumerate(results.ranking[:question.settings.winners], 1):
         write(directory / WINNERS / f"{place:04}.toml", winner_toml(question, each, place))
-    write(directory / TUNE, json.dumps(told.summary, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+    write(directory / TUNE, json.dumps(results.summary, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
 
 
-def winner_toml(question: Question, tried: Tried, place: int) -> str:
+def winner_toml(question: Question, result: CandidateResult, place: int) -> str:
     """Return the experiment of a candidate's first run.
 
     `run` repeats it to the last digit: the warm-up that was cut is written to [workload.measure].
     """
-    study, end = question.study, tried.ends[0]
-    more = {} if tried.num_requests is None else {"workload.num_requests": tried.num_requests}
+    study, end = question.study, result.ends[0]
+    more = {} if result.num_requests is None else {"workload.num_requests": result.num_requests}
     if end.extra["warmup_requests"]:
         more["workload.measure.warmup_requests"] = end.extra["warmup_requests"]
-    experiment = study.experiment_of(tried.assignment | more, end.seed)
+    experiment = study.experiment_of(result.assignment | more, end.seed)
     output = replace(study.base.output, directory=None)
     return resolved_toml(replace(experiment, name=f"{study.name}-{place:04}", output=output))
 
@@ -146,33 +147,33 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, float) and math.isinf(value) else value
 
 
-def _brief(question: Question, tried: Tried) -> dict[str, Any]:
-    return {"id": tried.ends[0].id, "layout": tried.candidate.layout, "gpus": tried.candidate.gpus,
-            "assignment": assigned(tried.assignment), "seed": tried.ends[0].seed, "rate": tried.rate,
+def _brief(question: Question, result: CandidateResult) -> dict[str, Any]:
+    return {"id": result.ends[0].id, "layout": result.candidate.layout, "gpus": result.candidate.gpus,
+            "assignment": assigned(result.assignment), "seed": result.ends[0].seed, "rate": result.rate,
             "values": {each.key: {"mean": value.mean, "half_width": None if math.isnan(value.half_width)
                                   else value.half_width}
-                       for each, value in zip(question.objectives, tried.values, strict=True)}}
+                       for each, value in zip(question.objectives, result.values, strict=True)}}
 
 
-def _row(question: Question, tried: Tried, rank: int | None, is_on_front: bool) -> dict[str, Any]:
+def _row(question: Question, result: CandidateResult, rank: int | None, is_on_front: bool) -> dict[str, Any]:
     """Return a line of ranking.csv."""
-    candidate: Candidate = tried.candidate
-    row: dict[str, Any] = {"rank": rank, "number": candidate.number, "id": tried.ends[0].id if tried.ends else None,
-                           "status": tried.status, "front": is_on_front, "layout": candidate.layout}
+    candidate: Candidate = result.candidate
+    row: dict[str, Any] = {"rank": rank, "number": candidate.number, "id": result.ends[0].id if result.ends else None,
+                           "status": result.status, "front": is_on_front, "layout": candidate.layout}
     own = assigned(candidate.assignment)
     row |= {key: default_of(candidate, key) for key in axis_keys(question) if key not in own} | own
-    values = tried.values or [None] * len(question.objectives)
+    values = result.values or [None] * len(question.objectives)
     for objective, value in zip(question.objectives, values, strict=True):
         row[objective.key] = value and value.mean
         row[f"{objective.key}.ci"] = value and value.half_width
-    done = [end for end in tried.ends if end.status == DONE]
-    row |= {"rate": tried.rate, "gpus": candidate.gpus or None,
+    done = [end for end in result.ends if end.status == DONE]
+    row |= {"rate": result.rate, "gpus": candidate.gpus or None,
             "cost_per_hour": candidate.experiment and cost_per_hour(candidate.experiment),
-            "num_requests": tried.num_requests, "seeds": len(done) or None, "margin": tried.margin}
+            "num_requests": result.num_requests, "seeds": len(done) or None, "margin": result.margin}
     for key in SHOWN:
         row.setdefault(key, _mean([end.summary.get(key) for end in done]))
     thin = sorted({metric for end in done for metric in end.extra["thin"]})
-    row |= {"thin": " ".join(thin), "notes": "; ".join(tried.notes), "reason": tried.why}
+    row |= {"thin": " ".join(thin), "notes": "; ".join(result.notes), "reason": result.why}
     return row
 
 

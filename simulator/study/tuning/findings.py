@@ -2,18 +2,18 @@
 from typing import NamedTuple
 
 from simulator.study.tuning.candidates import Dropped
-from simulator.study.tuning.tried import Tried
+from simulator.study.tuning.result import CandidateResult
 
 
 class Findings(NamedTuple):
     """Results of a search.
 
-    search : its name. tried : candidates with all requests. dropped : never run. eliminated : tried with fewer requests
-    only. is_complete : all that could run were tried in full, or cannot win.
+    search : its name. results : of candidates with all requests. dropped : never run. eliminated : tried with fewer
+    requests only. is_complete : all that could run were tried in full, or cannot win.
     """
 
     search: str
-    tried: list[Tried]
+    results: list[CandidateResult]
     dropped: list[Dropped]
-    eliminated: list[Tried]
+    eliminated: list[CandidateResult]
     is_complete: bool

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 from simulator.config.experiment import Experiment
 from simulator.config.words import show
-from simulator.errors import InputErrors, nearest
+from simulator.errors import nearest
 from simulator.results.summary_keys import check_numbers
-from simulator.study.capacity.answer import cost_per_hour
+from simulator.study.capacity.point_search import cost_per_hour
 from simulator.study.statistics.intervals import Estimate, of_replications
 from simulator.study.sweep.trial import Finished
 
@@ -36,20 +36,6 @@ class Objective(NamedTuple):
     def gain(self, value: float) -> float:
         """Return a number that is the larger the better."""
         return value if self.is_larger_better else -value
-
-
-def read_objectives(table: Any, place: str) -> tuple[Objective, ...]:
-    """Return the objectives of a table [study.objectives].
-
-    Raises
-    ------
-    InputErrors
-        All faults of the table.
-    """
-    objectives, faults = objectives_in(table, place)
-    if faults:
-        raise InputErrors(faults)
-    return objectives
 
 
 def objectives_in(table: Any, place: str) -> tuple[tuple[Objective, ...], list[str]]:

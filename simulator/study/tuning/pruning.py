@@ -9,14 +9,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from simulator import registry
-from simulator.assembly import assemble
-from simulator.config.experiment import Experiment, Pool
+from simulator.assembly.latency import latency_model
+from simulator.assembly.site import Site, sites_of
+from simulator.config.experiment import Experiment
 from simulator.errors import InputErrors
 from simulator.study.sweep.bench import num_gpus
 from simulator.study.tuning.candidates import FORBIDDEN, Candidate, Dropped
 from simulator.study.tuning.objectives import Objective
-from simulator.study.tuning.table import CAPACITY, Question
+from simulator.study.tuning.tune_table import CAPACITY, Question
 
 MEMORY, BOUND = "memory", "bound"
 BOUNDED = ("linear", "roofline")
@@ -27,13 +27,12 @@ MOST_SEQUENCES = 1 << 14        # largest batch for which the bound is computed
 def why_not(candidate: Candidate) -> Dropped | None:
     """Return why a candidate cannot run, by layout and memory plan; None: it can."""
     faults, kind = [], MEMORY
-    for pool in candidate.experiment.all_pools():
+    for site in sites_of(candidate.experiment):
         try:
-            assemble.survey(pool)
+            site.check()
         except InputErrors as errors:
-            where = f"pools.{pool.name}." if candidate.experiment.pools else ""
-            faults += [f"{where}{fault}" for fault in errors.faults]
-            if not all(fault.startswith("engine.num_gpu_blocks") for fault in errors.faults):
+            faults += errors.faults
+            if not all(fault.startswith(f"{site.prefix}engine.num_gpu_blocks") for fault in errors.faults):
                 kind = FORBIDDEN
     return Dropped(candidate, kind, "; ".join(faults)) if faults else None
 
@@ -66,23 +65,22 @@ def _is_bounded(objective: Objective) -> bool:
 
 def most_tokens_per_s(experiment: Experiment) -> float:
     """Return an upper bound of output tokens a second; inf: no limit is known."""
-    return sum(_of_pool(pool) for pool in experiment.all_pools())
+    return sum(map(_of_pool, sites_of(experiment)))
 
 
-def _of_pool(pool: Pool) -> float:
-    engine = pool.engine
-    facts = registry.load("scheduler", engine.scheduler).facts(engine.parameters)
+def _of_pool(site: Site) -> float:
+    pool, facts = site.pool, site.scheduler_facts
     known = (pool.latency.backend in BOUNDED and pool.topology.pipeline_parallel == 1
              and facts.max_running and facts.max_running <= MOST_SEQUENCES and not pool.latency.uncertainty)
     if not known:
         return float("inf")
     replicas = pool.topology.replicas if pool.replicas is None else pool.replicas
-    return replicas * pool.topology.data_parallel * _of_rank(pool, facts)
+    return replicas * pool.topology.data_parallel * _of_rank(site)
 
 
-def _of_rank(pool: Pool, facts) -> float:
+def _of_rank(site: Site) -> float:
+    facts, model = site.scheduler_facts, latency_model(site)
     tokens = 1 + (facts.speculative.num_tokens if facts.speculative else 0)
-    model = assemble.latency_model(pool, assemble.survey(pool))
     rates = [size * tokens / seconds if (seconds := model.predict([], [tokens] * size, tokens)) > 0 else float("inf")
              for size in range(1, facts.max_running + 1)]
     return float(np.max(rates))

@@ -1,38 +1,38 @@
 """The order of feasible candidates, and the Pareto front."""
 import numpy as np
 
-from simulator.study.capacity.answer import cost_per_hour
+from simulator.study.capacity.point_search import cost_per_hour
 from simulator.study.tuning.pareto import front
-from simulator.study.tuning.table import Question
-from simulator.study.tuning.tried import FEASIBLE, Tried
+from simulator.study.tuning.result import FEASIBLE, CandidateResult
+from simulator.study.tuning.tune_table import Question
 
 
-def values_of(question: Question, tried: list[Tried]) -> tuple[np.ndarray, np.ndarray]:
+def values_of(question: Question, results: list[CandidateResult]) -> tuple[np.ndarray, np.ndarray]:
     """Return values and half-widths of objectives, float64 (candidates, objectives).
 
     Half-widths are 0 with epsilon = "none".
     """
-    shape = (len(tried), len(question.objectives))
-    values = np.array([[value.mean for value in each.values] for each in tried]).reshape(shape)
-    widths = np.array([[value.half_width for value in each.values] for each in tried]).reshape(shape)
+    shape = (len(results), len(question.objectives))
+    values = np.array([[value.mean for value in each.values] for each in results]).reshape(shape)
+    widths = np.array([[value.half_width for value in each.values] for each in results]).reshape(shape)
     return values, widths if question.settings.epsilon == "ci" else np.zeros(shape)
 
 
-def pareto(question: Question, tried: list[Tried]) -> np.ndarray:
+def pareto(question: Question, results: list[CandidateResult]) -> np.ndarray:
     """Return a mask of the candidates that no other dominates, bool (candidates,)."""
-    values, widths = values_of(question, tried)
+    values, widths = values_of(question, results)
     return front(values, np.array([each.is_larger_better for each in question.objectives]), widths)
 
 
-def ranked(question: Question, tried: list[Tried]) -> tuple[list[Tried], set[int]]:
+def ranked(question: Question, results: list[CandidateResult]) -> tuple[list[CandidateResult], set[int]]:
     """Return feasible candidates, the best first, and the numbers on the front.
 
     Candidates on the front come first, then the front of the rest, until `winners` candidates have a rank; the
     remaining ones follow by the first objective. With one objective, candidates on one front are equal but for noise:
     the one with fewer GPUs wins, then the lower price, the better value, the smaller id.
     """
-    left = [each for each in tried if each.status == FEASIBLE]
-    order: list[Tried] = []
+    left = [each for each in results if each.status == FEASIBLE]
+    order: list[CandidateResult] = []
     on_front: set[int] = set()
     while left and (not order or len(order) < question.settings.winners):
         stays = pareto(question, left)
@@ -45,17 +45,17 @@ def ranked(question: Question, tried: list[Tried]) -> tuple[list[Tried], set[int
     return order + sorted(left, key=lambda each: (-objective.gain(each.values[0].mean), *_tie(each))), on_front
 
 
-def nearest_miss(tried: list[Tried]) -> Tried | None:
+def nearest_miss(results: list[CandidateResult]) -> CandidateResult | None:
     """Return the candidate that misses the bounds by least; None: no margin is known."""
-    missed = [each for each in tried if each.status != FEASIBLE and each.margin == each.margin]
+    missed = [each for each in results if each.status != FEASIBLE and each.margin == each.margin]
     return max(missed, key=lambda each: (each.margin, -each.candidate.number), default=None)
 
 
-def _place(question: Question, tried: Tried) -> tuple:
-    gain = -question.objectives[0].gain(tried.values[0].mean)
-    gpus, price, id = _tie(tried)
+def _place(question: Question, result: CandidateResult) -> tuple:
+    gain = -question.objectives[0].gain(result.values[0].mean)
+    gpus, price, id = _tie(result)
     return (gpus, price, gain, id) if len(question.objectives) == 1 else (gain, gpus, price, id)
 
 
-def _tie(tried: Tried) -> tuple[float, float, str]:
-    return tried.candidate.gpus, cost_per_hour(tried.candidate.experiment) or 0.0, tried.ends[0].id
+def _tie(result: CandidateResult) -> tuple[float, float, str]:
+    return result.candidate.gpus, cost_per_hour(result.candidate.experiment) or 0.0, result.ends[0].id

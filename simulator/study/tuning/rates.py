@@ -5,8 +5,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from simulator.errors import InputErrors
-from simulator.study.capacity.answer import answer, rules_of
 from simulator.study.capacity.estimate import estimated_rate
+from simulator.study.capacity.point_search import answer, rules_of
 from simulator.study.capacity.prober import ProbeFailed, Prober
 from simulator.study.capacity.search import Found, Search, Span
 from simulator.study.capacity.thin import Thin, thin_values
@@ -14,14 +14,14 @@ from simulator.study.capacity.varied import RATE, RATE_SCALE, Varied
 from simulator.study.capacity.verdict import Observation, Probe, Verdict, judge
 from simulator.study.sweep.laboratory import Laboratory
 from simulator.study.sweep.pool import Rules, Served, serve
-from simulator.study.sweep.store import known_in
+from simulator.study.sweep.run_store import known_in
 from simulator.study.sweep.study_file import Study
 from simulator.study.sweep.trial import FAILED, KILLED, Finished
 from simulator.study.telling.said import Said
 from simulator.study.tuning.candidates import Candidate
-from simulator.study.tuning.store import KIND
-from simulator.study.tuning.table import Question
-from simulator.study.tuning.tried import FEASIBLE, MISSED, Stopped, Tried, check_objectives, valued
+from simulator.study.tuning.result import FEASIBLE, MISSED, CandidateResult, Stopped, check_objectives, valued
+from simulator.study.tuning.study_directory import KIND
+from simulator.study.tuning.tune_table import Question
 
 LEAST_RATE, MOST_RATE = 1e-3, 1e6       # requests a second: the bracket of a search grows from a predicted rate
 COARSE_TOLERANCE = 0.1                  # of a rate in a round of halving
@@ -40,13 +40,13 @@ class AtCapacity:
     """
 
     def __init__(self, question: Question, laboratory: Laboratory, directory: Path,
-                 stop: Callable[[], bool], tell: Callable[[Tried], None]):
+                 stop: Callable[[], bool], tell: Callable[[CandidateResult], None]):
         self._searcher = Searcher(question, directory, laboratory)
         self._num_processes, self._stop, self._tell = laboratory.num_processes, stop, tell
         self._retries = question.settings.run.retries
         self.said = Said()
 
-    def try_all(self, candidates: Iterable[Candidate], num_requests: int | None = None) -> list[Tried]:
+    def try_all(self, candidates: Iterable[Candidate], num_requests: int | None = None) -> list[CandidateResult]:
         """Return the results of candidates, in their order.
 
         Parameters
@@ -61,17 +61,17 @@ class AtCapacity:
             An objective or a bound is no number of summary.json.
         """
         asked = [(candidate, num_requests) for candidate in candidates]
-        found: dict[int, Tried] = {}
-        for tried in self._each(asked):
-            if tried.said is not None:
-                self.said.merge(tried.said)
-            found[tried.candidate.number] = tried._replace(said=None)
-            self._tell(tried)
+        found: dict[int, CandidateResult] = {}
+        for result in self._each(asked):
+            if result.said is not None:
+                self.said.merge(result.said)
+            found[result.candidate.number] = result._replace(said=None)
+            self._tell(result)
         if len(found) < len(asked):
             raise Stopped
         return [found[candidate.number] for candidate, _ in asked]
 
-    def _each(self, asked: list[tuple[Candidate, int | None]]) -> Iterator[Tried]:
+    def _each(self, asked: list[tuple[Candidate, int | None]]) -> Iterator[CandidateResult]:
         if self._num_processes == 1 or len(asked) == 1:
             for item in asked:
                 yield self._searcher.search(*item)
@@ -94,7 +94,7 @@ class Searcher:
     def __setstate__(self, state):
         self.__init__(*state)
 
-    def search(self, candidate: Candidate, num_requests: int | None) -> Tried:
+    def search(self, candidate: Candidate, num_requests: int | None) -> CandidateResult:
         """Return the result of a candidate at its largest rate.
 
         num_requests : of each run, searched coarsely with one seed; None: as `capacity` does.
@@ -103,21 +103,21 @@ class Searcher:
         self._laboratory.said = Said()
         return self._found(prober, candidate, num_requests)._replace(said=self._laboratory.said)
 
-    def _found(self, prober: Prober, candidate: Candidate, num_requests: int | None) -> Tried:
-        tried = Tried(candidate, MISSED, assignment=candidate.assignment, num_requests=num_requests)
+    def _found(self, prober: Prober, candidate: Candidate, num_requests: int | None) -> CandidateResult:
+        result = CandidateResult(candidate, MISSED, assignment=candidate.assignment, num_requests=num_requests)
         try:
             value, found, is_repeated, thin = self._largest(prober, candidate, num_requests)
             if value is None and thin is not None:
-                return tried._replace(why=f"{thin_values(thin)} {self._unit()} is thin: too few requests for "
+                return result._replace(why=f"{thin_values(thin)} {self._unit()} is thin: too few requests for "
                                           f"{thin.sentence}")
             if value is None:
-                return tried._replace(why=f"even {found.bad.value:.6g} {self._unit()} misses: {found.bad.sentence}",
-                                      margin=found.bad.margin)
+                return result._replace(why=f"even {found.bad.value:.6g} {self._unit()} misses: {found.bad.sentence}",
+                                       margin=found.bad.margin)
             if is_repeated is False:
-                return tried._replace(why="no rate holds with new seeds and longer runs", rate=value)
+                return result._replace(why="no rate holds with new seeds and longer runs", rate=value)
             ends = self._runs(prober, value)
         except ProbeFailed as failed:
-            return tried._replace(status=FAILED, why=str(failed))
+            return result._replace(status=FAILED, why=str(failed))
         except KeyboardInterrupt:               # some runs were not started
             raise Stopped from None
         if not self._has_checked:
@@ -125,7 +125,7 @@ class Searcher:
             self._has_checked = True
         notes = ("the largest rate that is tried",) * (found.at_bound == "to")
         notes += () if found.is_monotone else ("not monotone",)
-        return valued(self._question, tried._replace(
+        return valued(self._question, result._replace(
             status=FEASIBLE, ends=ends, rate=value, num_requests=prober.num_requests, notes=notes,
             assignment=candidate.assignment | varied_of(self._question, candidate).assignment(value),
             margin=found.good.margin))
@@ -166,7 +166,7 @@ class Searcher:
         return "times the rate of the trace" if is_trace else "requests a second"
 
 
-def search(searcher: Searcher, item: tuple[Candidate, int | None]) -> Tried | InputErrors:
+def search(searcher: Searcher, item: tuple[Candidate, int | None]) -> CandidateResult | InputErrors:
     """Search for the rate of a candidate, at a worker; faults are returned."""
     try:
         return searcher.search(*item)
@@ -174,13 +174,13 @@ def search(searcher: Searcher, item: tuple[Candidate, int | None]) -> Tried | In
         return errors
 
 
-def _ended(served: Served) -> Tried:
+def _ended(served: Served) -> CandidateResult:
     """Return the result of a candidate from a worker process, which may have died of it."""
     if isinstance(served.result, InputErrors):
         raise served.result
     candidate, num_requests = served.item
     if served.lost is not None:
-        return Tried(candidate, KILLED, served.why_lost(), num_requests=num_requests)
+        return CandidateResult(candidate, KILLED, served.why_lost(), num_requests=num_requests)
     return served.result
 
 

@@ -9,8 +9,8 @@ from simulator.study.sweep.identity import canonical
 from simulator.study.tuning.candidates import Candidate, Candidates, Dropped, candidates_of
 from simulator.study.tuning.findings import Findings
 from simulator.study.tuning.pruning import why_not
-from simulator.study.tuning.table import AGGREGATED, AS_IT_IS, OPTUNA, Question
-from simulator.study.tuning.tried import FEASIBLE, Tried, Trier
+from simulator.study.tuning.result import FEASIBLE, CandidateResult, Trier
+from simulator.study.tuning.tune_table import AGGREGATED, AS_IT_IS, OPTUNA, Question
 
 INSTALL = "pip install 'simulator[tune]'"
 AT_ONCE = 16                    # candidates that one batch requests
@@ -32,22 +32,22 @@ def sampled(question: Question, trier: Trier, candidates: Candidates | None) -> 
     """
     asked = _Asked(question, trier, candidates)
     most, idle = question.settings.max_trials, 0
-    while len(asked.tried) < most and idle < MOST_IDLE and not asked.has_all:
-        before = len(asked.tried) + len(asked.dropped)
-        asked.round(min(AT_ONCE, most - len(asked.tried)))
-        idle = 0 if len(asked.tried) + len(asked.dropped) > before else idle + 1
+    while len(asked.results) < most and idle < MOST_IDLE and not asked.has_all:
+        before = len(asked.results) + len(asked.dropped)
+        asked.round(min(AT_ONCE, most - len(asked.results)))
+        idle = 0 if len(asked.results) + len(asked.dropped) > before else idle + 1
     dropped = list(asked.dropped.values()) if candidates is None else candidates.dropped
-    return Findings(OPTUNA, list(asked.tried.values()), dropped, [], asked.has_all)
+    return Findings(OPTUNA, list(asked.results.values()), dropped, [], asked.has_all)
 
 
 class _Asked:
     """A study of Optuna, and the results of the candidates that it chose.
 
-    tried, dropped : by the candidate's assignment.
+    results, dropped : by the candidate's assignment.
     """
 
     def __init__(self, question: Question, trier: Trier, candidates: Candidates | None):
-        self.tried: dict[str, Tried] = {}
+        self.results: dict[str, CandidateResult] = {}
         self.dropped: dict[str, Dropped] = {}
         self._question, self._trier = question, trier
         self._count = None if candidates is None else len(candidates.kept)
@@ -58,23 +58,23 @@ class _Asked:
     @property
     def has_all(self) -> bool:
         """Whether nothing is left to try."""
-        return self._count is not None and len(self.tried) >= self._count
+        return self._count is not None and len(self.results) >= self._count
 
     def round(self, size: int) -> None:
         """Request some candidates, try the new ones, and report all results to Optuna."""
         asks = [(trial, self._candidate(trial)) for trial in (self._study.ask() for _ in range(size))]
         new: dict[str, Candidate] = {}
         for _, (key, candidate) in asks:
-            if candidate is not None and key not in self.tried and key not in self.dropped:
+            if candidate is not None and key not in self.results and key not in self.dropped:
                 drop = why_not(candidate)
                 if drop is None:
-                    new.setdefault(key, candidate._replace(number=len(self.tried) + len(new)))
+                    new.setdefault(key, candidate._replace(number=len(self.results) + len(new)))
                 else:
                     self.dropped[key] = drop
         for key, found in zip(new, self._trier.try_all(new.values()), strict=True):
-            self.tried[key] = found
+            self.results[key] = found
         for trial, (key, _) in asks:
-            self._say(trial, self.tried.get(key))
+            self._say(trial, self.results.get(key))
 
     def _candidate(self, trial: Any) -> tuple[str, Candidate | None]:
         """Return the candidate that a trial chooses, and its key: layout and assignment."""
@@ -97,14 +97,14 @@ class _Asked:
         candidate = made.kept[min(int(share * len(made.kept)), len(made.kept) - 1)]
         return canonical([layout, candidate.assignment]), candidate
 
-    def _say(self, trial: Any, tried: Tried | None) -> None:
+    def _say(self, trial: Any, result: CandidateResult | None) -> None:
         """Report the result of a trial to Optuna."""
         import optuna
 
-        misses = FAR if tried is None or tried.margin != tried.margin else max(-tried.margin, 0.0)
-        if tried is not None and tried.status == FEASIBLE:
+        misses = FAR if result is None or result.margin != result.margin else max(-result.margin, 0.0)
+        if result is not None and result.status == FEASIBLE:
             misses = 0.0
-        values = None if tried is None or not tried.values else [value.mean for value in tried.values]
+        values = None if result is None or not result.values else [value.mean for value in result.values]
         if values is None or any(value != value for value in values):
             self._study.tell(trial, state=optuna.trial.TrialState.FAIL)
             return

@@ -12,11 +12,11 @@ from simulator.study.tuning.halving import ETA, rungs, survivors
 from simulator.study.tuning.pareto import front
 from simulator.study.tuning.pruning import BOUND, bound_of, why_not
 from simulator.study.tuning.ranking import values_of
+from simulator.study.tuning.result import FEASIBLE, MISSED, CandidateResult, Trier, check_objectives
 from simulator.study.tuning.sampled import sampled
-from simulator.study.tuning.table import AUTO, EXHAUSTIVE, HALVING, OPTUNA, Question, num_requests_of
-from simulator.study.tuning.tried import FEASIBLE, MISSED, Tried, Trier, check_objectives
+from simulator.study.tuning.tune_table import AUTO, EXHAUSTIVE, HALVING, OPTUNA, Question, num_requests_of
 
-ALL_TRIED = 2_000               # candidates, with search = "auto"
+MOST_EXHAUSTIVE = 2_000               # candidates, with search = "auto"
 FIRST_ROUND = 8                 # of a search with a bound; each round is twice as long
 FEW_REQUESTS = 8                # of a run that only shows which numbers a run has
 LEAST_REQUESTS = 100            # of the first round of halving
@@ -46,7 +46,7 @@ def chosen_search(question: Question, count: int) -> str:
     """
     given, place = question.settings, f"{question.study.file}: study"
     if given.search == AUTO:
-        if count <= min(ALL_TRIED, given.max_trials):
+        if count <= min(MOST_EXHAUSTIVE, given.max_trials):
             return EXHAUSTIVE
         return HALVING if count <= given.max_trials and num_requests_of(question.study) else OPTUNA
     if given.search != OPTUNA and count > given.max_trials:
@@ -63,28 +63,28 @@ def exhaustive(question: Question, trier: Trier, candidates: Candidates) -> Find
     bound = bound_of(question)
     if bound is None:
         return Findings(EXHAUSTIVE, trier.try_all(candidates.kept), candidates.dropped, [], True)
-    tried, dropped = _by_bound(trier, candidates.kept, bound)
-    return Findings(EXHAUSTIVE, tried, candidates.dropped + dropped, [], True)
+    results, dropped = _by_bound(trier, candidates.kept, bound)
+    return Findings(EXHAUSTIVE, results, candidates.dropped + dropped, [], True)
 
 
 def _by_bound(trier: Trier, candidates: list[Candidate],
-              bound: Callable[[Candidate], float]) -> tuple[list[Tried], list[Dropped]]:
+              bound: Callable[[Candidate], float]) -> tuple[list[CandidateResult], list[Dropped]]:
     """Try those with the largest bound first, until the bounds of all others are below the best value.
 
     Candidates that could just reach the best value are tried: ties go to fewer GPUs.
     """
     bounds = {each.number: bound(each) for each in candidates}
     waiting = sorted(candidates, key=lambda each: (-bounds[each.number], each.number))
-    tried: list[Tried] = []
+    results: list[CandidateResult] = []
     best, size = -np.inf, FIRST_ROUND
     while waiting and bounds[waiting[0].number] >= best:
         now = [each for each in waiting[:size] if bounds[each.number] >= best]
         found = trier.try_all(now)
-        tried += found
+        results += found
         best = max([best, *(each.values[0].mean for each in found if each.status == FEASIBLE)])
         waiting, size = waiting[len(now):], 2 * size
-    return tried, [Dropped(each, BOUND, f"at most {bounds[each.number]:.6g}, {best:.6g} was reached")
-                   for each in waiting]
+    return results, [Dropped(each, BOUND, f"at most {bounds[each.number]:.6g}, {best:.6g} was reached")
+                     for each in waiting]
 
 
 def halving(question: Question, trier: Trier, candidates: Candidates) -> Findings:
@@ -105,31 +105,31 @@ def halving(question: Question, trier: Trier, candidates: Candidates) -> Finding
     return Findings(HALVING, trier.try_all(left), candidates.dropped, eliminated, not eliminated)
 
 
-def _best(question: Question, found: list[Tried]) -> list[int]:
+def _best(question: Question, found: list[CandidateResult]) -> list[int]:
     """Return the candidates that go on: a third, those that keep the bounds first."""
     good = [i for i, each in enumerate(found) if each.status == FEASIBLE]
-    wanted = -(-sum(each.status in (FEASIBLE, MISSED) for each in found) // ETA)
-    best = [good[i] for i in _best_of([found[i] for i in good], question, wanted)]
+    num_kept = -(-sum(each.status in (FEASIBLE, MISSED) for each in found) // ETA)
+    best = [good[i] for i in _best_of([found[i] for i in good], question, num_kept)]
     missed = [i for i, each in enumerate(found) if each.status == MISSED]
     missed.sort(key=lambda i: (-np.nan_to_num(found[i].margin, nan=-np.inf), i))
-    return best + missed[:max(wanted - len(best), 0)]
+    return best + missed[:max(num_kept - len(best), 0)]
 
 
-def _best_of(found: list[Tried], question: Question, wanted: int) -> list[int]:
-    if len(found) <= wanted:
+def _best_of(found: list[CandidateResult], question: Question, num_kept: int) -> list[int]:
+    if len(found) <= num_kept:
         return list(range(len(found)))
     if len(question.objectives) == 1:
         values, widths = values_of(question, found)
-        return survivors(question.objectives[0].gain(1.0) * values[:, 0], widths[:, 0], wanted).tolist()
-    return _best_fronts(question, found, wanted)
+        return survivors(question.objectives[0].gain(1.0) * values[:, 0], widths[:, 0], num_kept).tolist()
+    return _best_fronts(question, found, num_kept)
 
 
-def _best_fronts(question: Question, found: list[Tried], wanted: int) -> list[int]:
+def _best_fronts(question: Question, found: list[CandidateResult], num_kept: int) -> list[int]:
     """Return whole fronts of the means, and every candidate that no survivor dominates beyond noise."""
     values, widths = values_of(question, found)
     gains = values * [1.0 if each.is_larger_better else -1.0 for each in question.objectives]
     widths, best = np.nan_to_num(widths), np.zeros(len(found), bool)
-    while best.sum() < wanted:
+    while best.sum() < num_kept:
         left = np.flatnonzero(~best)
         best[left[front(gains[left], np.ones(gains.shape[1], bool))]] = True
     sure = (gains - widths)[best]

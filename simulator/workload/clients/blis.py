@@ -21,13 +21,13 @@ from simulator.errors import InputErrors
 from simulator.workload.clients.blis_spec import OLD_CLASSES, Lengths, Sender, Spec, SpecCohort, read_spec
 from simulator.workload.clients.draw import Bounds, Client, draw_clients
 from simulator.workload.clients.listed import DEFAULT_PREFIX, ClientArrival, process_of
+from simulator.workload.column_options import ColumnOptions
 from simulator.workload.columns import Columns
 from simulator.workload.drawing import lengths
 from simulator.workload.drawing.cohorts import Windows, diurnal_duties, drain_duties
 from simulator.workload.drawing.empirical import Empirical, EmpiricalParameters
 from simulator.workload.limits import MAX_TOKENS, MISSING
 from simulator.workload.reading.yaml_files import read_yaml
-from simulator.workload.wanted import Wanted
 
 US = 1000                               # in nanoseconds
 HOUR_US = 3_600_000_000
@@ -54,7 +54,7 @@ class BlisClients:
     def __init__(self, parameters: BlisClientsParameters):
         self.path, self._is_upstream = parameters.path, parameters.upstream_compat
 
-    def columns(self, streams: RandomStreams, wanted: Wanted) -> Columns:
+    def columns(self, streams: RandomStreams, options: ColumnOptions) -> Columns:
         """Return the requests.
 
         Raises
@@ -73,7 +73,7 @@ class BlisClients:
             clients += _members(each, _client(each, *of_sender, spec, share), own)
         duration_s = spec.horizon / 1e6 if spec.horizon else None
         last_s = duration_s if duration_s or None in windows else max(each.last_s for each in windows)
-        columns = draw_clients(clients, Bounds(spec.num_requests or None, last_s, wanted.guess), streams)
+        columns = draw_clients(clients, Bounds(spec.num_requests or None, last_s, options.guess), streams)
         return with_fields(columns, duration_s=duration_s, from_engine=self._is_upstream, notes=_notes(spec, senders))
 
 

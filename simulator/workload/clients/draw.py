@@ -11,11 +11,11 @@ from simulator.core.random_streams import RandomStreams
 from simulator.domain import records
 from simulator.domain.load import Load
 from simulator.errors import InputErrors, KeyFault
+from simulator.workload.column_options import FIRST_GUESS
 from simulator.workload.columns import LABELS, Clients, Columns, Prompts, nearest, reordered, stream_of
 from simulator.workload.drawing.arrivals import arrival_times_s
 from simulator.workload.drawing.cohorts import ALWAYS, Presence, Windows
 from simulator.workload.limits import MAX_TIME_NS, MAX_TOKENS, MISSING
-from simulator.workload.wanted import FIRST_GUESS
 
 MAX_REQUESTS = 10**9
 
@@ -25,7 +25,7 @@ class Bounds(NamedTuple):
 
     num_requests : number of first requests of clients with rates; None: all before `duration_s`.
     duration_s : all arrivals are before it; None: no end.
-    guess : requests for each slot of a closed loop that only its end bounds, see `Wanted`.
+    guess : requests for each slot of a closed loop that only its end bounds, see `ColumnOptions`.
     is_guess : `num_requests` is a guess, too.
     has_times : False: rates set only the clients' shares of all requests; a load sets the times.
     """

@@ -14,11 +14,11 @@ from simulator.domain.load import Load
 from simulator.errors import InputErrors, KeyFault, did_you_mean
 from simulator.workload.clients.cohorts import Cohort
 from simulator.workload.clients.draw import MAX_REQUESTS, Bounds, Client, draw_clients
+from simulator.workload.column_options import ColumnOptions
 from simulator.workload.columns import Columns
 from simulator.workload.drawing.arrivals import LEAST, Variation
 from simulator.workload.drawing.choices import LengthChoice
 from simulator.workload.limits import MAX_TIME_NS, MAX_TOKENS, MISSING
-from simulator.workload.wanted import Wanted
 
 DEFAULT_PREFIX = 50             # tokens, as in BLIS: inference-sim, sim/workload/spec.go
 MAX_OPENINGS = 10**7            # of slots; they take some seconds
@@ -193,7 +193,7 @@ class Listed:
     def __init__(self, parameters: ListedParameters):
         self.parameters = parameters
 
-    def columns(self, streams: RandomStreams, wanted: Wanted) -> Columns:
+    def columns(self, streams: RandomStreams, options: ColumnOptions) -> Columns:
         """Return the requests.
 
         Raises
@@ -203,37 +203,37 @@ class Listed:
         """
         given = self.parameters
         total = sum(given.clients[i].share for i, _ in given.senders())
-        if total and wanted.arrivals and given.rate_per_s is None:
+        if total and options.arrivals and given.rate_per_s is None:
             raise InputErrors([KeyFault("workload.rate_per_s: missing; expected the requests per second of all clients "
                                         "that come at rates, or a closed loop in [workload.load]")])
-        self._check_loads(wanted)
+        self._check_loads(options)
         rate_per_s = (given.rate_per_s or 1.0) / (total or 1.0)
-        count = given.num_requests if wanted.arrivals else given.num_requests or wanted.num_requests
+        count = given.num_requests if options.arrivals else given.num_requests or options.num_requests
         if count == 0 and total:
             raise InputErrors([KeyFault("workload.num_requests: missing; expected how many come in the closed loop of "
                                         "[workload.load], or duration_s")])
-        is_guess = not wanted.arrivals and given.num_requests is None
-        bounds = Bounds(count, given.duration_s, wanted.guess, is_guess, wanted.arrivals)
+        is_guess = not options.arrivals and given.num_requests is None
+        bounds = Bounds(count, given.duration_s, options.guess, is_guess, options.arrivals)
         clients = [client for i, cohort in given.senders() for client in self._clients(i, cohort, rate_per_s)]
         return replace(draw_clients(clients, bounds, streams), duration_s=given.duration_s)
 
-    def _check_loads(self, wanted: Wanted):
+    def _check_loads(self, options: ColumnOptions):
         """Refuse loads and cohorts that do not fit [workload.load]."""
         given = self.parameters
         faults = []
-        if not wanted.arrivals and given.rate_per_s is not None:
+        if not options.arrivals and given.rate_per_s is not None:
             faults.append(KeyFault("workload.rate_per_s: [workload.load] says when requests come; leave it out"))
-        if not wanted.arrivals:
+        if not options.arrivals:
             faults += [KeyFault(f'workload.clients[{i}].load.mode: expected "concurrency" beside the closed loop of '
                                 '[workload.load], or no load, found "timestamps"')
                        for i, client in enumerate(given.clients) if client.load and not client.is_closed]
         loads = {client.id: client.load for client in given.clients}
         for i, cohort in enumerate(given.cohorts):
-            if loads[cohort.client] is None and not wanted.arrivals:
+            if loads[cohort.client] is None and not options.arrivals:
                 faults.append(KeyFault(
                     f"workload.cohorts[{i}]: members come at times of their own, but [workload.load] says when "
                     f'requests come; leave that out, or give client "{cohort.client}" a load of its own'))
-            if loads[cohort.client] is None and wanted.has_ceiling and not math.isinf(cohort.leave_s):
+            if loads[cohort.client] is None and options.has_ceiling and not math.isinf(cohort.leave_s):
                 faults.append(KeyFault(
                     f"workload.cohorts[{i}].leave_s: a request may wait for [workload.load] max_in_flight until its "
                     f'member has left; give client "{cohort.client}" the ceiling, in a load of its own'))

@@ -13,10 +13,10 @@ from msgspec import Meta
 from simulator.core.random_streams import RandomStreams
 from simulator.errors import InputErrors, KeyFault, number_of
 from simulator.workload.clients.servegen_files import Dataset, Trace, Window, client_numbers
+from simulator.workload.column_options import ColumnOptions
 from simulator.workload.columns import Columns, nearest, stream_of
 from simulator.workload.drawing.arrivals import LEAST
 from simulator.workload.limits import MAX_TIME_NS, MAX_TOKENS
-from simulator.workload.wanted import Wanted
 
 MODALITIES = ("image", "audio", "video")
 MAX_REQUESTS = 10**9
@@ -96,7 +96,7 @@ class ServeGen:
     def __init__(self, parameters: ServeGenParameters):
         self.path, self.span = parameters.path, parameters.servegen
 
-    def columns(self, streams: RandomStreams, wanted: Wanted) -> Columns:
+    def columns(self, streams: RandomStreams, options: ColumnOptions) -> Columns:
         """Return the requests by arrival, then by client; their tenants are the clients.
 
         Raises

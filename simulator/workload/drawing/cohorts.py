@@ -121,7 +121,7 @@ class Presence(NamedTuple):
             starts_s, ends_s, parts = (periods_s + starts_s).ravel(), (periods_s + ends_s).ravel(), np.tile(
                 parts, len(periods_s))
         stays_s = np.column_stack([np.maximum(starts_s, self.join_s), np.minimum(ends_s, last_s)])[parts > 0]
-        return nearest(np.minimum(_apart(stays_s) * 1e9, MAX_TIME_NS))
+        return nearest(np.minimum(_merged(stays_s) * 1e9, MAX_TIME_NS))
 
 
 class Windows(NamedTuple):
@@ -137,7 +137,7 @@ class Windows(NamedTuple):
     @classmethod
     def of(cls, spans_ns: np.ndarray) -> "Windows":
         """Return windows of spans in any order, which may overlap."""
-        return cls(_apart(spans_ns))
+        return cls(_merged(spans_ns))
 
     @property
     def last_s(self) -> float:
@@ -161,7 +161,7 @@ class Windows(NamedTuple):
         return times_s[(window >= 0) & (times_ns < ends_ns[window])]
 
 
-def _apart(spans: np.ndarray) -> np.ndarray:
+def _merged(spans: np.ndarray) -> np.ndarray:
     """Return spans (w, 2) without empty ones, ascending, with touching ones merged."""
     spans = spans[spans[:, 0] < spans[:, 1]]
     spans = spans[np.argsort(spans[:, 0], kind="stable")]

@@ -14,10 +14,10 @@ from msgspec import Meta
 
 from simulator.errors import InputErrors
 from simulator.workload.columns import Columns, Prompts
+from simulator.workload.formats.agent_graphs import AgentGraphs, ns_of_ms
 from simulator.workload.formats.blocks import run_prompts
 from simulator.workload.formats.json_lines import check_blocks
 from simulator.workload.formats.mooncake import Milliseconds, OutputTokens, PromptTokens, check_ids, named
-from simulator.workload.formats.plays import Plays, ns_of_ms
 from simulator.workload.reading.faults import Faults, quoted
 from simulator.workload.reading.files import check_text
 from simulator.workload.reading.json_lines import decoded_lines, numbered_lines, refuse
@@ -85,9 +85,9 @@ class AgenticMooncake:
         lines = _by_play(lines, faults)
         for number, line in lines:
             check_blocks(number, line, header.block_size, faults)
-        plays = _plays(lines, faults)
+        graphs = _graphs(lines, faults)
         faults.raise_if_any()
-        return plays.columns(_prompts([line for _, line in lines], plays.plays, header.block_size), **named(lines))
+        return graphs.columns(_prompts([line for _, line in lines], graphs.plays, header.block_size), **named(lines))
 
 
 def _header(data: bytes, faults: Faults) -> tuple[int, Header]:
@@ -121,8 +121,8 @@ def _shown(ordinal: int | None) -> str:
     return "none" if ordinal is None else str(ordinal)
 
 
-def _plays(lines: list[tuple[int, Line]], faults: Faults) -> Plays:
-    rows, plays, codes, begins_ms = check_ids(lines, faults), Plays(), {}, {}
+def _graphs(lines: list[tuple[int, Line]], faults: Faults) -> AgentGraphs:
+    rows, graphs, codes, begins_ms = check_ids(lines, faults), AgentGraphs(), {}, {}
     for _, line in lines:
         if not line.dependencies:
             begins_ms[line.play_id] = min(line.not_before_ms, begins_ms.get(line.play_id, line.not_before_ms))
@@ -130,16 +130,16 @@ def _plays(lines: list[tuple[int, Line]], faults: Faults) -> Plays:
     for row, (_, line) in enumerate(lines):
         offset_ms = max(0.0, line.not_before_ms - begins_ms.get(line.play_id, 0.0))
         at_ns = 0 if line.dependencies else ns_of_ms(line.not_before_ms - first_ms)
-        plays.add(codes.setdefault(line.play_id, len(codes)), line.input_length, line.output_length, at_ns=at_ns,
-                  not_before_ns=ns_of_ms(offset_ms) if line.dependencies else 0)
+        graphs.add(codes.setdefault(line.play_id, len(codes)), line.input_length, line.output_length, at_ns=at_ns,
+                   not_before_ns=ns_of_ms(offset_ms) if line.dependencies else 0)
         for dependency in line.dependencies:
-            _wait(plays, lines, rows, row, dependency, faults)
-    for row in plays.in_circles():
+            _wait(graphs, lines, rows, row, dependency, faults)
+    for row in graphs.rows_in_cycles():
         faults.add(lines[row][0], "dependencies: the request waits for itself, by way of others")
-    return plays
+    return graphs
 
 
-def _wait(plays: Plays, lines, rows: dict[str, int], row: int, dependency: Dependency, faults: Faults) -> None:
+def _wait(graphs: AgentGraphs, lines, rows: dict[str, int], row: int, dependency: Dependency, faults: Faults) -> None:
     number, line = lines[row]
     source = rows.get(dependency.request_id)
     if source is None:
@@ -150,7 +150,7 @@ def _wait(plays: Plays, lines, rows: dict[str, int], row: int, dependency: Depen
     elif dependency.trigger == "dispatch" and dependency.relation != "spawn":
         faults.add(number, f'dependencies: trigger "dispatch" is for relation "spawn", found "{dependency.relation}"')
     else:
-        plays.wait(source, row, ns_of_ms(dependency.delay_ms), dependency.trigger == "dispatch")
+        graphs.wait(source, row, ns_of_ms(dependency.delay_ms), dependency.trigger == "dispatch")
 
 
 def _prompts(lines: list[Line], plays: list[int], block_size: int) -> Prompts:

@@ -12,9 +12,17 @@ import msgspec
 from msgspec import Meta
 
 from simulator.workload.columns import Columns
+from simulator.workload.formats.agent_graphs import (
+    AgentGraphs,
+    components,
+    extended,
+    length_of,
+    ns_of_ms,
+    output_of,
+    own_of,
+)
 from simulator.workload.formats.json_lines import JsonLines
 from simulator.workload.formats.mooncake import Milliseconds, OutputTokens, PromptTokens
-from simulator.workload.formats.plays import Plays, components, extended, length_of, ns_of_ms, output_of, own_of
 from simulator.workload.reading.faults import Faults, quoted
 
 
@@ -76,7 +84,7 @@ class Graph:
     """Sessions, and the turns that call them."""
 
     def __init__(self, lines: list[tuple[int, Line]], faults: Faults):
-        self._lines, self._faults, self._plays = lines, faults, Plays()
+        self._lines, self._faults, self._graphs = lines, faults, AgentGraphs()
         self._index, self._first_row, num_rows = {}, [], 0
         for index, (number, line) in enumerate(lines):
             if self._index.setdefault(line.session_id, index) != index:
@@ -89,11 +97,11 @@ class Graph:
         """Return the requests; raise InputErrors with all faults."""
         for _, line in self._lines:
             for place, turn in enumerate(line.turns):
-                row = self._plays.add(0, turn.input_tokens, turn.max_tokens)
-                self._plays.sessions.append(line.session_id)
-                self._plays.request_ids.append(f"{line.session_id}.{place}")
+                row = self._graphs.add(0, turn.input_tokens, turn.max_tokens)
+                self._graphs.sessions.append(line.session_id)
+                self._graphs.request_ids.append(f"{line.session_id}.{place}")
                 if place:
-                    self._plays.wait(row - 1, row, ns_of_ms(turn.delay or 0.0))
+                    self._graphs.wait(row - 1, row, ns_of_ms(turn.delay or 0.0))
         for index, (_, line) in enumerate(self._lines):
             for place, turn in enumerate(line.turns):
                 self._fork(index, place, turn.forks)
@@ -102,17 +110,17 @@ class Graph:
         for index, (number, line) in enumerate(self._lines):
             if index not in self._callers and line.turns[0].delay:
                 self._faults.add(number, "turns[0].delay: nobody calls the session, so there is nothing to wait for")
-        for row in self._plays.in_circles():
-            self._faults.add(self._lines[self._session_at(row)][0], f"turn {self._plays.request_ids[row]} waits for "
+        for row in self._graphs.rows_in_cycles():
+            self._faults.add(self._lines[self._session_at(row)][0], f"turn {self._graphs.request_ids[row]} waits for "
                                                                     "itself, by way of others")
         self._faults.raise_if_any()
-        self._plays.plays = components(len(self._plays), self._plays.sources, self._plays.targets)
+        self._graphs.plays = components(len(self._graphs), self._graphs.sources, self._graphs.targets)
         self._write_prompts()
         self._faults.raise_if_any()
-        return self._plays.columns(has_times=False)
+        return self._graphs.columns(has_times=False)
 
     def _session_at(self, row: int) -> int:
-        return self._index[self._plays.sessions[row]]
+        return self._index[self._graphs.sessions[row]]
 
     def _fork(self, index: int, place: int, forks: list) -> None:
         number, line = self._lines[index]
@@ -134,7 +142,7 @@ class Graph:
             child = self._call(index, place, name, inherits=False)
             if child is not None and join_at < len(line.turns):
                 last = self._first_row[child] + len(self._lines[child][1].turns) - 1
-                self._plays.wait(last, self._first_row[index] + join_at, 0)
+                self._graphs.wait(last, self._first_row[index] + join_at, 0)
 
     def _call(self, index: int, place: int, name: str, inherits: bool) -> int | None:
         number = self._lines[index][0]
@@ -147,12 +155,12 @@ class Graph:
             caller = self._first_row[index] + place
             self._callers[child] = caller, inherits
             delay_ms = self._lines[child][1].turns[0].delay or 0.0
-            self._plays.wait(caller, self._first_row[child], ns_of_ms(delay_ms))
+            self._graphs.wait(caller, self._first_row[child], ns_of_ms(delay_ms))
         return child
 
     def _write_prompts(self) -> None:
         """Write the prompt of each turn: the text that it continues, and tokens of its own."""
-        histories = [None] * len(self._plays)
+        histories = [None] * len(self._graphs)
         pending = [index for index in range(len(self._lines)) if index not in self._callers]
         children = {}
         for child, (caller, _) in self._callers.items():
@@ -165,15 +173,15 @@ class Graph:
                 histories[row] = self._prompt(row, before, histories)
                 pending += children.get(row, ())
                 before = row
-        self._plays.histories = histories
+        self._graphs.histories = histories
 
     def _prompt(self, row: int, before: int | None, histories: list) -> list[tuple]:
         history = []
         if before is not None:
-            history = extended(histories[before], output_of(before, self._plays.output_tokens[before]))
-        new_tokens = self._plays.prompt_tokens[row] - length_of(history)
+            history = extended(histories[before], output_of(before, self._graphs.output_tokens[before]))
+        new_tokens = self._graphs.prompt_tokens[row] - length_of(history)
         if new_tokens < 0:
             self._faults.add(self._lines[self._session_at(row)][0], (
-                f"input_tokens: expected {length_of(history)} at least in turn {self._plays.request_ids[row]}, the "
-                f"prompt and output of the turn before it, found {self._plays.prompt_tokens[row]}"))
+                f"input_tokens: expected {length_of(history)} at least in turn {self._graphs.request_ids[row]}, the "
+                f"prompt and output of the turn before it, found {self._graphs.prompt_tokens[row]}"))
         return extended(history, own_of(row, new_tokens))

@@ -10,9 +10,9 @@ import msgspec
 from msgspec import Meta
 
 from simulator.workload.columns import Columns
+from simulator.workload.formats.agent_graphs import AgentGraphs, extended, length_of, ns_of_s, output_of, own_of
 from simulator.workload.formats.json_lines import JsonLines
 from simulator.workload.formats.mooncake import OutputTokens, PromptTokens
-from simulator.workload.formats.plays import Plays, extended, length_of, ns_of_s, output_of, own_of
 from simulator.workload.limits import MAX_TIME_NS, MAX_TOKENS
 from simulator.workload.reading.faults import Faults
 
@@ -43,25 +43,25 @@ class AppliedCompute(JsonLines):
                                    f"found {len(getattr(line, key))}")
 
     def columns(self, lines: list[tuple[int, Line]], faults: Faults) -> Columns:
-        plays = Plays()
+        graphs = AgentGraphs()
         for play, (number, line) in enumerate(lines):
-            _add(plays, play, line)
-            if (tokens := length_of(plays.histories[-1])) > MAX_TOKENS:
+            _add(graphs, play, line)
+            if (tokens := length_of(graphs.histories[-1])) > MAX_TOKENS:
                 faults.add(number, f"the last prompt has {tokens} tokens, at most {MAX_TOKENS} are possible")
-        return plays.columns(has_times=False)
+        return graphs.columns(has_times=False)
 
 
-def _add(plays: Plays, play: int, line: Line) -> None:
-    row = len(plays)
+def _add(graphs: AgentGraphs, play: int, line: Line) -> None:
+    row = len(graphs)
     history = [own_of(row, line.input_prompt_length)]
-    plays.histories.append(history)
+    graphs.histories.append(history)
     outputs = [*line.assistant_response_length, line.final_assistant_response_length]
-    plays.add(play, line.input_prompt_length, outputs[0])
+    graphs.add(play, line.input_prompt_length, outputs[0])
     tokens = line.input_prompt_length
     for turn, (added, latency_s) in enumerate(zip(line.tool_call_output_length, line.tool_call_latency, strict=True)):
-        row = len(plays)
+        row = len(graphs)
         history = extended(history, output_of(row - 1, outputs[turn]), own_of(row, added))
         tokens += outputs[turn] + added
-        plays.histories.append(history)
-        plays.add(play, tokens, outputs[turn + 1])
-        plays.wait(row - 1, row, ns_of_s(latency_s))
+        graphs.histories.append(history)
+        graphs.add(play, tokens, outputs[turn + 1])
+        graphs.wait(row - 1, row, ns_of_s(latency_s))

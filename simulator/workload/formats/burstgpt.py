@@ -81,14 +81,14 @@ class Burstgpt:
 
     def _kept(self, path, scan: Scan) -> tuple[np.ndarray, tuple[str, ...]]:
         """Return a mask of the rows that are used, and notes on the others."""
-        total, wanted = len(scan.lines), self._parameters.model_filter
+        total, model = len(scan.lines), self._parameters.model_filter
         kept, notes = np.ones(total, bool), ()
-        if wanted:
+        if model:
             models = scan.texts["Model"]
-            if wanted not in models:
-                raise InputErrors([f"{path}: no row of Model {quoted(wanted)}{did_you_mean(wanted, models)}"])
-            kept = scan.values["Model"] == models.index(wanted)
-            notes = (f"{path}: {total - kept.sum()} of {total} rows are not of Model {wanted} and were left out.",)
+            if model not in models:
+                raise InputErrors([f"{path}: no row of Model {quoted(model)}{did_you_mean(model, models)}"])
+            kept = scan.values["Model"] == models.index(model)
+            notes = (f"{path}: {total - kept.sum()} of {total} rows are not of Model {model} and were left out.",)
         if self._parameters.failures == "drop":
             failed = kept & (scan.values["Response tokens"] == 0)
             kept &= ~failed

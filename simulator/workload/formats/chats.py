@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from simulator.errors import InputErrors
 from simulator.workload.columns import Columns
-from simulator.workload.formats.plays import Plays, extended, length_of, output_of, own_of
+from simulator.workload.formats.agent_graphs import AgentGraphs, extended, length_of, output_of, own_of
 from simulator.workload.limits import MAX_TOKENS
 from simulator.workload.reading.faults import Faults, quoted
 from simulator.workload.reading.files import check_text
@@ -59,19 +59,19 @@ class Chats:
             All faults of the file; texts without a declared length.
         """
         check_text(path, data)
-        faults, plays, num_unanswered = Faults(path), Plays(), 0
+        faults, graphs, num_unanswered = Faults(path), AgentGraphs(), 0
         for play, (number, conversation) in enumerate(_conversations(data, faults)):
             texts = conversation.conversations or conversation.conversation or conversation.messages
             if texts is None:
                 faults.add(number, f"expected a JSON object with {NEEDED}")
                 continue
             name = conversation.id if conversation.id is not None else conversation.conversation_hash
-            num_unanswered += _add(plays, play, texts, number, faults)
-            plays.sessions += [str(play if name is None else name)] * (len(plays) - len(plays.sessions))
+            num_unanswered += _add(graphs, play, texts, number, faults)
+            graphs.sessions += [str(play if name is None else name)] * (len(graphs) - len(graphs.sessions))
         faults.raise_if_any()
-        if not len(plays):
+        if not len(graphs):
             raise InputErrors([f"{path}: there are no answered texts in it"])
-        return plays.columns(has_times=False, notes=(f"{UNANSWERED}: {num_unanswered}",) if num_unanswered else ())
+        return graphs.columns(has_times=False, notes=(f"{UNANSWERED}: {num_unanswered}",) if num_unanswered else ())
 
 
 def _conversations(data: bytes, faults: Faults) -> list[tuple[int, Conversation]]:
@@ -84,7 +84,7 @@ def _conversations(data: bytes, faults: Faults) -> list[tuple[int, Conversation]
         return []
 
 
-def _add(plays: Plays, play: int, texts: list[Message], number: int, faults: Faults) -> int:
+def _add(graphs: AgentGraphs, play: int, texts: list[Message], number: int, faults: Faults) -> int:
     """Add the requests of a conversation; return the number of texts without an answer."""
     history, new_tokens, num_new, before = [], 0, 0, None
     for place, text in enumerate(texts):
@@ -98,15 +98,15 @@ def _add(plays: Plays, play: int, texts: list[Message], number: int, faults: Fau
             faults.add(number, f"role: expected one of {', '.join(ASKING + ANSWERING)}, found {quoted(sender)}")
             return 0
         else:
-            row = len(plays)
+            row = len(graphs)
             history = extended(history, own_of(row, new_tokens))
             if not 1 <= length_of(history) <= MAX_TOKENS:
                 faults.add(number, f"text {place} answers a prompt of {length_of(history)} tokens, 1 to {MAX_TOKENS} "
                                    "are possible")
                 return 0
-            plays.histories.append(history)
-            plays.add(play, length_of(history), text.num_tokens)
+            graphs.histories.append(history)
+            graphs.add(play, length_of(history), text.num_tokens)
             if before is not None:
-                plays.wait(before, row, 0)
+                graphs.wait(before, row, 0)
             before, history, new_tokens, num_new = row, extended(history, output_of(row, text.num_tokens)), 0, 0
     return num_new

@@ -17,9 +17,9 @@ from msgspec import Meta
 
 from simulator.errors import InputErrors
 from simulator.workload.columns import Columns
+from simulator.workload.formats.agent_graphs import AgentGraphs, components
 from simulator.workload.formats.blocks import run_prompts
 from simulator.workload.formats.mooncake import Milliseconds, OutputTokens, PromptTokens
-from simulator.workload.formats.plays import Plays, components
 from simulator.workload.limits import MAX_TIME_NS
 from simulator.workload.reading.faults import Faults, quoted
 from simulator.workload.reading.files import check_text
@@ -140,23 +140,23 @@ class Dynamo:
         if any(entry.context is None for entry in entries):     # for all requests, or there are faults
             for faults in all_faults:
                 faults.raise_if_any()
-        plays = Plays()
+        graphs = AgentGraphs()
         for row, entry in enumerate(entries):
-            plays.add(row, entry.request.replay.input_length, entry.request.output_tokens,
-                      at_ns=(entry.start_ms - entries[0].start_ms) * 10**6)
-            plays.request_ids.append(entry.request_id)
+            graphs.add(row, entry.request.replay.input_length, entry.request.output_tokens,
+                       at_ns=(entry.start_ms - entries[0].start_ms) * 10**6)
+            graphs.request_ids.append(entry.request_id)
         if entries[0].context is not None:
-            Sessions(entries, plays).connect(tools)
-            plays.plays = components(len(plays), plays.sources, plays.targets)
-            plays.sessions = [entry.context.session_id for entry in entries]
-            for row in plays.in_circles():
+            Sessions(entries, graphs).connect(tools)
+            graphs.plays = components(len(graphs), graphs.sources, graphs.targets)
+            graphs.sessions = [entry.context.session_id for entry in entries]
+            for row in graphs.rows_in_cycles():
                 _refuse(entries[row], "request_id: the request waits for itself, by way of others")
         for faults in all_faults:
             faults.raise_if_any()
         replays = [entry.request.replay for entry in entries]
-        return plays.columns(run_prompts([replay.input_sequence_hashes for replay in replays],
-                                         replays[0].trace_block_size, np.array(plays.prompt_tokens, np.int64))[0],
-                             origin_ns=entries[0].start_ms * 10**6)
+        return graphs.columns(run_prompts([replay.input_sequence_hashes for replay in replays],
+                                          replays[0].trace_block_size, np.array(graphs.prompt_tokens, np.int64))[0],
+                              origin_ns=entries[0].start_ms * 10**6)
 
 
 def _collect(data: bytes, faults: Faults, entries: list[Entry], tools: list) -> None:
@@ -223,8 +223,8 @@ def _check(entries: list[Entry]) -> None:
 class Sessions:
     """Dependencies, from sessions and their callers."""
 
-    def __init__(self, entries: list[Entry], plays: Plays):
-        self._entries, self._plays = entries, plays
+    def __init__(self, entries: list[Entry], graphs: AgentGraphs):
+        self._entries, self._graphs = entries, graphs
         self._row_of = {entry.request_id: row for row, entry in enumerate(entries)}
         self._rows, self._parent_of, self._edges = {}, {}, set()
         for row, entry in enumerate(entries):
@@ -292,4 +292,4 @@ class Sessions:
         self._edges.add((source, target, from_dispatch))
         since_ms = self._entries[source].start_ms if from_dispatch else self._entries[source].end_ms
         delay_ms = max(0, self._entries[target].start_ms - since_ms)
-        self._plays.wait(source, target, delay_ms * 10**6, from_dispatch)
+        self._graphs.wait(source, target, delay_ms * 10**6, from_dispatch)

@@ -12,10 +12,10 @@ from msgspec import Meta
 
 from simulator.errors import number_of
 from simulator.workload.columns import Columns
+from simulator.workload.formats.agent_graphs import AgentGraphs
 from simulator.workload.formats.blocks import run_prompts
 from simulator.workload.formats.json_lines import JsonLines
 from simulator.workload.formats.mooncake import OutputTokens, PromptTokens
-from simulator.workload.formats.plays import Plays
 from simulator.workload.limits import MAX_TIME_NS
 from simulator.workload.reading.faults import Faults
 
@@ -64,15 +64,15 @@ class LlmServingSim(JsonLines):
                                    f"found {len(ids)}")
 
     def columns(self, lines: list[tuple[int, Line]], faults: Faults) -> Columns:
-        plays, texts = Plays(), []
+        graphs, texts = AgentGraphs(), []
         for play, (_, line) in enumerate(lines):
             for turn, request in enumerate(requests := _requests(line)):
-                row = plays.add(play, request.input_toks, request.output_toks, at_ns=line.arrival_time_ns)
+                row = graphs.add(play, request.input_toks, request.output_toks, at_ns=line.arrival_time_ns)
                 if turn:
-                    plays.wait(row - 1, row, requests[turn - 1].tool_duration_ns)
-                plays.sessions.append(None if line.session_id is None else str(line.session_id))
+                    graphs.wait(row - 1, row, requests[turn - 1].tool_duration_ns)
+                graphs.sessions.append(None if line.session_id is None else str(line.session_id))
                 texts.append(request.input_tok_ids)
-        return plays.columns(_prompts(texts, np.array(plays.prompt_tokens, dtype=np.int64)))
+        return graphs.columns(_prompts(texts, np.array(graphs.prompt_tokens, dtype=np.int64)))
 
 
 def _requests(line: Line) -> list[SubRequest]:

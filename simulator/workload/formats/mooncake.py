@@ -16,9 +16,9 @@ import numpy as np
 from msgspec import Meta
 
 from simulator.workload.columns import Columns, nearest
+from simulator.workload.formats.agent_graphs import AgentGraphs, coded, components, ns_of_ms
 from simulator.workload.formats.blocks import block_prompts
 from simulator.workload.formats.json_lines import JsonLines, check_blocks
-from simulator.workload.formats.plays import Plays, coded, components, ns_of_ms
 from simulator.workload.limits import MAX_TIME_NS, MAX_TOKENS
 from simulator.workload.reading.epochs import epoch_unit_s, unit_note
 from simulator.workload.reading.faults import Faults, quoted
@@ -97,9 +97,9 @@ class Mooncake(JsonLines):
         if all(line.stands_alone() for _, line in lines):
             arrival_ns = nearest(np.array([line.timestamp for _, line in lines]) * 1e6)
         else:
-            plays = plays_of(lines, faults)
+            graphs = graphs_of(lines, faults)
             faults.raise_if_any()
-            arrival_ns, waits = np.array(plays.arrival_ns, dtype=np.int64), {"waits": plays.waits()}
+            arrival_ns, waits = np.array(graphs.arrival_ns, dtype=np.int64), {"waits": graphs.waits()}
         prompt_tokens = np.array([line.input_length for _, line in lines], dtype=np.int64)
         output_tokens = np.array([line.output_length for _, line in lines], dtype=np.int64)
         prompts = block_prompts([line.hash_ids for _, line in lines], self.parameters.block_size, prompt_tokens)
@@ -118,11 +118,11 @@ def in_milliseconds(lines: list[tuple[int, Line]], faults: Faults) -> tuple[str,
     return unit_note(faults.path, "timestamp", unit_s, "ms")
 
 
-def plays_of(lines: list[tuple[int, Line]], faults: Faults) -> Plays:
+def graphs_of(lines: list[tuple[int, Line]], faults: Faults) -> AgentGraphs:
     """Return the requests and their dependencies, without prompts."""
     if any(line.wait_for for _, line in lines):
-        return _graph(lines, faults)
-    plays, last, codes = Plays(), {}, {}
+        return _dependency_graphs(lines, faults)
+    graphs, last, codes = AgentGraphs(), {}, {}
     for row, (number, line) in enumerate(lines):
         key = row if line.session_id is None else str(line.session_id)
         source, before = last.get(key, (None, None))
@@ -131,10 +131,10 @@ def plays_of(lines: list[tuple[int, Line]], faults: Faults) -> Plays:
         if before is None:
             at_ns = _root_ns(number, line, "the first line of a session", faults)
         else:
-            plays.wait(source, row, _delay_ns(number, line, before, faults))
-        plays.add(play, line.input_length, line.output_length, at_ns=at_ns)
+            graphs.wait(source, row, _delay_ns(number, line, before, faults))
+        graphs.add(play, line.input_length, line.output_length, at_ns=at_ns)
         last[key] = row, line
-    return plays
+    return graphs
 
 
 def named(lines: list[tuple[int, Line]], notes: tuple[str, ...] = ()) -> dict:
@@ -166,8 +166,8 @@ def check_ids(lines: list[tuple[int, Line]], faults: Faults) -> dict[str, int]:
     return rows
 
 
-def _graph(lines: list[tuple[int, Line]], faults: Faults) -> Plays:
-    rows, plays = check_ids(lines, faults), Plays()
+def _dependency_graphs(lines: list[tuple[int, Line]], faults: Faults) -> AgentGraphs:
+    rows, graphs = check_ids(lines, faults), AgentGraphs()
     for row, (number, line) in enumerate(lines):
         at_ns = 0
         if line.wait_for:
@@ -176,16 +176,16 @@ def _graph(lines: list[tuple[int, Line]], faults: Faults) -> Plays:
             delay_ns = ns_of_ms((line.delay or 0.0) + (line.tool_wait_ms or 0.0))
             for name in dict.fromkeys(map(str, line.wait_for)):
                 if name in rows:
-                    plays.wait(rows[name], row, delay_ns)
+                    graphs.wait(rows[name], row, delay_ns)
                 else:
                     faults.add(number, f"wait_for: expected the request_id of a line, found {quoted(name)}")
         else:
             at_ns = _root_ns(number, line, "a line that waits for nobody", faults)
-        plays.add(0, line.input_length, line.output_length, at_ns=at_ns)
-    for row in plays.in_circles():
+        graphs.add(0, line.input_length, line.output_length, at_ns=at_ns)
+    for row in graphs.rows_in_cycles():
         faults.add(lines[row][0], "wait_for: the request waits for itself, by way of others")
-    plays.plays = components(len(plays), plays.sources, plays.targets)
-    return plays
+    graphs.plays = components(len(graphs), graphs.sources, graphs.targets)
+    return graphs
 
 
 def _root_ns(number: int, line: Line, what: str, faults: Faults) -> int:

@@ -5,9 +5,9 @@ turn is the prompt and the output of the turn before, followed by the tokens and
 """
 from simulator.domain import records
 from simulator.workload.columns import Columns
+from simulator.workload.formats.agent_graphs import extended, length_of, output_of, own_of
 from simulator.workload.formats.blocks import coded_ids
-from simulator.workload.formats.mooncake import Line, Mooncake, in_milliseconds, named, plays_of
-from simulator.workload.formats.plays import extended, length_of, output_of, own_of
+from simulator.workload.formats.mooncake import Line, Mooncake, graphs_of, in_milliseconds, named
 from simulator.workload.limits import MAX_TOKENS
 from simulator.workload.reading.faults import Faults
 
@@ -23,10 +23,10 @@ class MooncakeDelta(Mooncake):
     def columns(self, lines: list[tuple[int, Line]], faults: Faults) -> Columns:
         notes = in_milliseconds(lines, faults)
         faults.raise_if_any()
-        plays = plays_of(lines, faults)
-        plays.histories = self._histories(lines, faults)
-        plays.prompt_tokens = [length_of(history) for history in plays.histories]
-        return plays.columns(**named(lines, notes))
+        graphs = graphs_of(lines, faults)
+        graphs.histories = self._histories(lines, faults)
+        graphs.prompt_tokens = [length_of(history) for history in graphs.histories]
+        return graphs.columns(**named(lines, notes))
 
     def _histories(self, lines: list[tuple[int, Line]], faults: Faults) -> list[list[tuple]]:
         counts, codes = coded_ids([line.hash_ids for _, line in lines])

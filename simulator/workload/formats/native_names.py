@@ -88,8 +88,8 @@ def names_of(path: str, found: list[str], known: dict, given: dict[str, str]) ->
             continue
         same = [name for name in dict.fromkeys(found) if name not in native and plain(name) in synonyms]
         if len(same) > 1:
-            told = ", ".join(f'"{name}"' for name in same)
-            faults.append(f"{path}:1: {told} may each be {column}; [workload] columns = {{{column} = "
+            columns = ", ".join(f'"{name}"' for name in same)
+            faults.append(f"{path}:1: {columns} may each be {column}; [workload] columns = {{{column} = "
                           f'"{same[0]}"}} says which')
         elif same:
             native[same[0]] = column

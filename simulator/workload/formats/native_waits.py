@@ -7,7 +7,7 @@ import numpy as np
 
 from simulator.domain.sessions import TraceSessions
 from simulator.workload.columns import Waits
-from simulator.workload.formats.circles import in_circles
+from simulator.workload.formats.dependency_cycles import rows_in_cycles
 from simulator.workload.limits import MAX_TIME_NS, MISSING
 from simulator.workload.reading.csv_scan import Scan
 from simulator.workload.reading.faults import Faults, quoted
@@ -54,7 +54,7 @@ def waits_of(scan: Scan, rows_by_id: Callable[[], dict[str, int]], sessions: Tra
         _add_waits(scan, plays, rows_by_id, edges, faults)
     joined = [np.concatenate(arrays) if arrays else np.zeros(0, kind) for arrays, kind in (
         (edges.sources, np.int64), (edges.targets, np.int64), (edges.delays_ns, np.int64), (edges.from_dispatch, bool))]
-    for row in in_circles(count, *joined[:2]):
+    for row in rows_in_cycles(count, *joined[:2]):
         column = "wait_for" if "wait_for" in scan.values else "round"
         faults.add(scan.lines[row], f"{column}: the request waits for itself, by way of others")
     if sessions.gap == "absolute" and len(later):

@@ -172,8 +172,9 @@ def _notes(path: str | Path, scan: Scan, has_served: np.ndarray) -> tuple[str, .
     notes = []
     if not has_served.all():
         kinds, counts = np.unique(np.array(texts_of(scan, "status"))[~has_served], return_counts=True)
-        told = ", ".join(f"{count} {kind}" for kind, count in zip(kinds.tolist(), counts.tolist()))
-        notes.append(f"{path}: {(~has_served).sum()} of {len(has_served)} requests failed ({told}) and were left out.")
+        kinds_text = ", ".join(f"{count} {kind}" for kind, count in zip(kinds.tolist(), counts.tolist()))
+        notes.append(f"{path}: {(~has_served).sum()} of {len(has_served)} requests failed ({kinds_text}) and were left "
+                     "out.")
     cached = scan.values.get("cached_tokens")
     if cached is not None and (cached > 0).any() and "prompt" not in scan.values:
         notes.append(f"{path}: {(cached > 0).sum()} requests found tokens in the server's cache (cached_tokens); who "

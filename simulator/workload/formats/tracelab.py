@@ -12,9 +12,9 @@ import msgspec
 from msgspec import Meta
 
 from simulator.workload.columns import Columns
+from simulator.workload.formats.agent_graphs import AgentGraphs, cut, extended, length_of, output_of, own_of
 from simulator.workload.formats.json_lines import JsonLines
 from simulator.workload.formats.mooncake import OutputTokens, PromptTokens
-from simulator.workload.formats.plays import Plays, cut, extended, length_of, output_of, own_of
 from simulator.workload.reading.faults import Faults
 
 NEEDED = "session_id, input_tokens_total, prefix_tokens, newly_append_tokens, output_tokens, timing_events"
@@ -68,28 +68,28 @@ class TraceLab(JsonLines):
                                f"{line.prefix_tokens + line.newly_append_tokens}, found {line.input_tokens_total}")
 
     def columns(self, lines: list[tuple[int, Line]], faults: Faults) -> Columns:
-        plays, last, codes, num_unknown = Plays(), {}, {}, 0
+        graphs, last, codes, num_unknown = AgentGraphs(), {}, {}, 0
         for _, line in lines:
             key = line.provider, line.session_id
             before = last.get(key)
             start_ns, end_ns = _ns(line.timing_events[0].timestamp), _ns(line.timing_events[-1].timestamp)
             if before is not None:
                 start_ns = max(start_ns, before.answered_ns)
-            row = plays.add(codes.setdefault(key, len(codes)), line.input_tokens_total, line.output_tokens,
-                            at_ns=start_ns)
+            row = graphs.add(codes.setdefault(key, len(codes)), line.input_tokens_total, line.output_tokens,
+                             at_ns=start_ns)
             if before is not None:
-                plays.wait(before.row, row, max(0, start_ns - before.end_ns))
+                graphs.wait(before.row, row, max(0, start_ns - before.end_ns))
             kept = [] if before is None else cut(before.history, line.prefix_tokens)
             known = min(line.prefix_tokens, length_of(kept))
             num_unknown += known < line.prefix_tokens
-            plays.histories.append(extended(kept, own_of(row, line.input_tokens_total - known)))
-            plays.sessions.append(line.session_id)
+            graphs.histories.append(extended(kept, own_of(row, line.input_tokens_total - known)))
+            graphs.sessions.append(line.session_id)
             answered_ns = max((_ns(tool.result_at) for tool in line.tools if tool.result_at is not None), default=0)
             last[key] = Round(row, max(start_ns, end_ns), answered_ns,
-                              extended(plays.histories[-1], output_of(row, line.output_tokens)))
-        first_ns = min(plays.arrival_ns)
-        plays.arrival_ns = [at_ns - first_ns for at_ns in plays.arrival_ns]
-        return plays.columns(notes=(f"{BEFORE_IT}: {num_unknown}",) if num_unknown else (), origin_ns=first_ns)
+                              extended(graphs.histories[-1], output_of(row, line.output_tokens)))
+        first_ns = min(graphs.arrival_ns)
+        graphs.arrival_ns = [at_ns - first_ns for at_ns in graphs.arrival_ns]
+        return graphs.columns(notes=(f"{BEFORE_IT}: {num_unknown}",) if num_unknown else (), origin_ns=first_ns)
 
 
 def _ns(time: datetime) -> int:

@@ -24,10 +24,10 @@ from msgspec import Meta
 
 from simulator.errors import InputErrors, number_of
 from simulator.workload.columns import Columns, Prompts
+from simulator.workload.formats.agent_graphs import AgentGraphs, ns_of_s
 from simulator.workload.formats.blocks import run_prompts
-from simulator.workload.formats.circles import in_circles
+from simulator.workload.formats.dependency_cycles import rows_in_cycles
 from simulator.workload.formats.mooncake import OutputTokens, PromptTokens
-from simulator.workload.formats.plays import Plays, ns_of_s
 from simulator.workload.formats.weka_chains import EPSILON_S, Chain, Turn, chains_of
 from simulator.workload.limits import MAX_TIME_NS
 from simulator.workload.reading.faults import Faults, quoted
@@ -91,17 +91,17 @@ class Weka:
 
         files : pairs of path and content.
         """
-        plays, parts, told, code = Plays(), [], Counter(), 0
+        graphs, parts, counts, code = AgentGraphs(), [], Counter(), 0
         wrong, lines = [], {}
         for path, data in files:
             faults = Faults(path)
             for number, trace in _traces(path, data, faults):
-                first, where = len(plays), f"{path}:{number}" if number else path
+                first, where = len(graphs), f"{path}:{number}" if number else path
                 if lines.setdefault(trace.id, where) != where:
                     faults.add(number, f"id: expected one that {lines[trace.id]} does not have, "
                                        f"found {quoted(trace.id)}")
-                ids = Lowering(plays, trace, number, faults, told).add()
-                tokens = np.array(plays.prompt_tokens[first:], np.int64)
+                ids = Lowering(graphs, trace, number, faults, counts).add()
+                tokens = np.array(graphs.prompt_tokens[first:], np.int64)
                 prompts, code = run_prompts(ids, trace.block_size, tokens, code)
                 parts.append(_moved(prompts, first))
             try:
@@ -110,11 +110,11 @@ class Weka:
                 wrong += error.faults
         if wrong:
             raise InputErrors(wrong)
-        if not len(plays):
+        if not len(graphs):
             raise InputErrors([f"{path}: there are no requests in it"])
         prompts = Prompts(*(np.concatenate([getattr(part, name) for part in parts])
                             for name in ("num_segments", "streams", "num_tokens")))
-        return plays.columns(prompts, notes=tuple(f"{what}: {count}" for what, count in sorted(told.items())))
+        return graphs.columns(prompts, notes=tuple(f"{what}: {count}" for what, count in sorted(counts.items())))
 
 
 def _traces(path: str, data: bytes, faults: Faults) -> Iterable[tuple[int, Trace]]:
@@ -137,10 +137,10 @@ def _moved(prompts: Prompts, first: int) -> Prompts:
 class Lowering:
     """Adds the requests of one trace, and their dependencies."""
 
-    def __init__(self, plays: Plays, trace: Trace, number: int, faults: Faults, told: Counter):
-        self._plays, self._trace, self._number, self._faults, self._told = plays, trace, number, faults, told
-        self._play = plays.plays[-1] + 1 if len(plays) else 0
-        self._first, self._first_edge = len(plays), len(plays.sources)
+    def __init__(self, graphs: AgentGraphs, trace: Trace, number: int, faults: Faults, counts: Counter):
+        self._graphs, self._trace, self._number, self._faults, self._counts = graphs, trace, number, faults, counts
+        self._play = graphs.plays[-1] + 1 if len(graphs) else 0
+        self._first, self._first_edge = len(graphs), len(graphs.sources)
         self._ids = []
 
     def add(self) -> list[list[int]]:
@@ -164,7 +164,7 @@ class Lowering:
         for marker in markers:
             self._call(*marker, chains)
         edges = slice(self._first_edge, None)
-        if in_circles(len(self._plays), self._plays.sources[edges], self._plays.targets[edges]):
+        if rows_in_cycles(len(self._graphs), self._graphs.sources[edges], self._graphs.targets[edges]):
             self._faults.add(self._number, "requests: some wait for themselves, by way of others; are they in order?")
         return self._ids
 
@@ -182,14 +182,14 @@ class Lowering:
                     f"{self._trace.block_size} tokens "
                     f"for in {entry.prompt_tokens}, found {len(entry.hash_ids)}"))
         if entry.api_time is None:
-            self._told[NO_API_TIME] += 1
+            self._counts[NO_API_TIME] += 1
         ids = entry.hash_ids[:blocks]
         self._ids.append(ids)
-        self._plays.sessions.append(session)
-        self._plays.request_ids.append(f"{session}/{order}")
+        self._graphs.sessions.append(session)
+        self._graphs.request_ids.append(f"{session}/{order}")
         at_ns = ns_of_s(start_s - self._base_s)
-        row = self._plays.add(self._play, entry.prompt_tokens or 1, entry.output_tokens or 0, at_ns=at_ns,
-                              not_before_ns=at_ns)
+        row = self._graphs.add(self._play, entry.prompt_tokens or 1, entry.output_tokens or 0, at_ns=at_ns,
+                               not_before_ns=at_ns)
         return Turn(start_s, order, row, start_s + (entry.api_time or 0.0), entry.model, ids)
 
     def _is_sound(self, marker: Entry, turns: list[Turn]) -> bool:
@@ -203,7 +203,7 @@ class Lowering:
         if any(entry.type == "subagent" for entry in marker.requests):
             self._faults.add(self._number, f"{where}: a subagent inside a subagent is not understood")
         if not marker.requests:
-            self._told[NO_REQUESTS] += 1
+            self._counts[NO_REQUESTS] += 1
         return bool(turns) and bool(marker.requests)
 
     def _connect(self, chains: list[Chain]) -> None:
@@ -222,7 +222,7 @@ class Lowering:
                              and each.end_s <= turn.start_s + EPSILON_S] if other is not chain else ()
                     if ended:
                         latest = max(ended, key=lambda each: (each.end_s, each.start_s, each.order))
-                        self._plays.wait(latest.row, turn.row, 0)
+                        self._graphs.wait(latest.row, turn.row, 0)
 
     def _call(self, order: int, marker: Entry, caller: Turn, inner: list[Turn], parents: list[Chain]) -> None:
         """Let a subagent wait for its caller, and the user of its result for its end."""
@@ -243,9 +243,9 @@ class Lowering:
 
     def _spawn(self, caller: Turn, first: Turn) -> None:
         if first.start_s < caller.end_s:
-            self._plays.wait(caller.row, first.row, ns_of_s(max(0.0, first.start_s - caller.start_s)), True)
+            self._graphs.wait(caller.row, first.row, ns_of_s(max(0.0, first.start_s - caller.start_s)), True)
         else:
             self._wait(caller, first)
 
     def _wait(self, source: Turn, target: Turn) -> None:
-        self._plays.wait(source.row, target.row, ns_of_s(max(0.0, target.start_s - source.end_s)))
+        self._graphs.wait(source.row, target.row, ns_of_s(max(0.0, target.start_s - source.end_s)))

@@ -30,7 +30,7 @@ from simulator.workload.drawing.timing import check_number
 from simulator.workload.limits import MISSING
 from simulator.workload.presets.base import only
 from simulator.workload.presets.own import Own, OwnParameters
-from simulator.workload.rising import stepped_times_s
+from simulator.workload.ramps import stepped_times_s
 
 Pattern = Literal["poisson", "constant", "gamma"]
 Slots = Annotated[Count | None, Meta(extra={"unit": "slots"})]

@@ -71,11 +71,11 @@ class LeftOut(Faults):
         if not self.lines:
             return ()
         first = min(self.lines)
-        told = f"the first: {self.path}:{first}: {self.lines[first]}"
+        first_fault = f"the first: {self.path}:{first}: {self.lines[first]}"
         if len(self.lines) >= total:
-            raise InputErrors([f"{self.path}: no row can be read; {told}"])
+            raise InputErrors([f"{self.path}: no row can be read; {first_fault}"])
         rows = "rows" if len(self.lines) > 1 else "row"
-        return (f"{self.path}: {len(self.lines)} {rows} of {total} cannot be read and were left out; {told}.",)
+        return (f"{self.path}: {len(self.lines)} {rows} of {total} cannot be read and were left out; {first_fault}.",)
 
 
 def quoted(found: bytes | str) -> str:

@@ -106,10 +106,10 @@ def files_in(directory: str | Path, suffixes: tuple[str, ...], max_bytes: int = 
     InputErrors
         There is no such file, or one cannot be read.
     """
-    wanted = suffixes + tuple(f"{suffix}.gz" for suffix in suffixes)
-    names = sorted(name for name in os.listdir(directory) if name.endswith(wanted))
+    endings = suffixes + tuple(f"{suffix}.gz" for suffix in suffixes)
+    names = sorted(name for name in os.listdir(directory) if name.endswith(endings))
     if not names:
-        raise InputErrors([f"{directory}: no file in it is called *{' or *'.join(wanted)}"])
+        raise InputErrors([f"{directory}: no file in it is called *{' or *'.join(endings)}"])
     for name in names:
         path = os.path.join(directory, name)
         yield path, read_bytes(path, max_bytes)

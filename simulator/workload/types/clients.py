@@ -6,8 +6,8 @@ from msgspec import Meta
 
 from simulator import registry
 from simulator.core.random_streams import RandomStreams
+from simulator.workload.column_options import DEFAULT_OPTIONS, ColumnOptions
 from simulator.workload.columns import Columns
-from simulator.workload.wanted import WANTED, Wanted
 
 
 class ClientsParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -38,7 +38,7 @@ class OfClients:
     def __init__(self, parameters: ClientsParameters):
         self.format = registry.load("client_format", parameters.format)(parameters.parameters)
 
-    def columns(self, streams: RandomStreams, wanted: Wanted = WANTED) -> Columns:
+    def columns(self, streams: RandomStreams, options: ColumnOptions = DEFAULT_OPTIONS) -> Columns:
         """Return the requests.
 
         Raises
@@ -46,4 +46,4 @@ class OfClients:
         InputErrors
             Faults of a file, by line or key; parameters that lead to no valid workload.
         """
-        return self.format.columns(streams, wanted)
+        return self.format.columns(streams, options)

@@ -12,12 +12,12 @@ from simulator.domain import records
 from simulator.domain.load import Seconds, TimeChoice
 from simulator.domain.sessions import Histories
 from simulator.errors import InputErrors, KeyFault
+from simulator.workload.column_options import DEFAULT_OPTIONS, ColumnOptions
 from simulator.workload.columns import Columns, Prompts, Waits, first_rows, nearest, reordered
 from simulator.workload.drawing.choices import LengthChoice
 from simulator.workload.drawing.timing import Arrival, RateChoice, Timing
 from simulator.workload.history import check_keys
 from simulator.workload.limits import MAX_TIME_NS, MAX_TOKENS
-from simulator.workload.wanted import WANTED, Wanted
 
 MAX_SESSIONS = 10**8
 MAX_TURNS = 2**31 - 1
@@ -81,7 +81,7 @@ class SessionsWorkload:
         self.parameters = parameters
         self.timing = Timing(parameters.arrival, parameters.rate, "session")
 
-    def columns(self, streams: RandomStreams, wanted: Wanted = WANTED) -> Columns:
+    def columns(self, streams: RandomStreams, options: ColumnOptions = DEFAULT_OPTIONS) -> Columns:
         """Return the turns, session by session.
 
         Raises
@@ -90,7 +90,7 @@ class SessionsWorkload:
             No session, or a prompt that is empty or too long.
         """
         given = self.parameters.sessions
-        start_ns = self._starts(streams, wanted)
+        start_ns = self._starts(streams, options)
         rounds = np.maximum(_lengths(given.rounds, streams, "rounds", len(start_ns)), 1)
         if rounds.sum() > MAX_TURNS:
             raise InputErrors([KeyFault(f"workload.sessions: {rounds.sum()} turns, at most {MAX_TURNS} are possible")])
@@ -109,7 +109,7 @@ class SessionsWorkload:
         check_keys(given, has_limits=limits is not None or given.on_overflow == "slide",
                    has_reasoning=reasoning is not None)
         group = streams.generator("prefix_groups").integers(0, max(given.prefix_groups, 1), len(rounds))
-        history = _Histories(given, session, turn, new, _Outputs(output, limits, reasoning), wanted.longest_text)
+        history = _Histories(given, session, turn, new, _Outputs(output, limits, reasoning), options.longest_text)
         columns = Columns(
             start_ns[session], history.prompt_tokens, output, max_tokens=limits,
             facts={} if reasoning is None else {"reasoning_tokens": reasoning},
@@ -117,17 +117,17 @@ class SessionsWorkload:
             waits=_waits(given, session, turn, streams))
         return _without(columns, history.ends_before())
 
-    def _starts(self, streams: RandomStreams, wanted: Wanted) -> np.ndarray:
+    def _starts(self, streams: RandomStreams, options: ColumnOptions) -> np.ndarray:
         """Return when each session begins, in ns."""
         given = self.parameters
-        is_bounded = given.num_sessions or given.duration_s or wanted.num_requests
-        if not (is_bounded or (wanted.arrivals and self.timing.ends_by_itself)):
+        is_bounded = given.num_sessions or given.duration_s or options.num_requests
+        if not (is_bounded or (options.arrivals and self.timing.ends_by_itself)):
             raise InputErrors([KeyFault("workload: give num_sessions, duration_s, or both")])
-        if wanted.arrivals:
+        if options.arrivals:
             return self.timing.arrivals_ns(streams.generator("arrivals"), streams, given.num_sessions, given.duration_s)
         if given.rate is not None:
             raise InputErrors([KeyFault("workload.rate: [workload.load] says when sessions begin; leave it out")])
-        return np.zeros(wanted.num_requests or given.num_sessions, np.int64)
+        return np.zeros(options.num_requests or given.num_sessions, np.int64)
 
 
 class _Outputs(NamedTuple):
@@ -154,21 +154,21 @@ class _Histories:
         self._prefix = given.prefix_tokens if given.prefix_groups else 0
         limits = outputs.tokens if outputs.limits is None else outputs.limits
         self._is_declared = given.history == "declared"
-        told = limits if self._is_declared else np.minimum(outputs.tokens, limits)  # of outputs, in later prompts
+        limited = limits if self._is_declared else np.minimum(outputs.tokens, limits)  # of outputs, in later prompts
         cut = np.zeros(len(turn), np.int64)                                         # cut out of it again
         if outputs.reasoning is not None and not given.history_keeps_reasoning:
             cut = outputs.reasoning
         self._loses_reasoning = cut > 0
         self._rows_of_turn = np.split(np.argsort(turn, kind="stable"), np.cumsum(np.bincount(turn))[:-1])
         self._longest = np.iinfo(np.int64).max if longest_text is None else longest_text()
-        self._oldest, self._answers = np.arange(len(turn)), np.maximum(told - cut, 0)
+        self._oldest, self._answers = np.arange(len(turn)), np.maximum(limited - cut, 0)
         self.prompt_tokens = self._prefix + new
         if given.accumulate:
-            self._gather(told, cut)
+            self._gather(limited, cut)
         self.is_too_long = self.prompt_tokens >= self._longest
         self._check()
 
-    def _gather(self, told: np.ndarray, cut: np.ndarray) -> None:
+    def _gather(self, limited: np.ndarray, cut: np.ndarray) -> None:
         """Add to each prompt the turns before: turn by turn, since an output may end at max_model_len."""
         said = np.zeros(len(self._turn), np.int64)          # tokens from turn `oldest` up to this one
         for rows in self._rows_of_turn:
@@ -180,7 +180,7 @@ class _Histories:
             self.prompt_tokens[rows] += said[rows]
             if not self._is_declared:
                 room = np.maximum(self._longest - self.prompt_tokens[rows], 0)
-                self._answers[rows] = np.maximum(np.minimum(told[rows], room) - cut[rows], 0)
+                self._answers[rows] = np.maximum(np.minimum(limited[rows], room) - cut[rows], 0)
 
     def _slide(self, rows: np.ndarray, said: np.ndarray) -> None:
         """Leave out the oldest turns of prompts without room for a token."""

@@ -9,11 +9,11 @@ from simulator import registry
 from simulator.core.random_streams import RandomStreams
 from simulator.domain.load import Load, Measure, Warmup
 from simulator.errors import InputErrors, KeyFault
+from simulator.workload.column_options import DEFAULT_OPTIONS, ColumnOptions
 from simulator.workload.columns import Columns, in_arrival_order
 from simulator.workload.drawing.timing import MAX_REQUESTS, Arrival, RateChoice, Timing, in_ns
 from simulator.workload.limits import MAX_TIME_NS
 from simulator.workload.presets.base import Bounds
-from simulator.workload.wanted import WANTED, Wanted
 
 
 class SyntheticParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -91,7 +91,7 @@ class Synthetic:
         self.timing = Timing(parameters.arrival, parameters.rate)
         self.preset = registry.load("preset", parameters.preset)(parameters.parameters)
 
-    def columns(self, streams: RandomStreams, wanted: Wanted = WANTED) -> Columns:
+    def columns(self, streams: RandomStreams, options: ColumnOptions = DEFAULT_OPTIONS) -> Columns:
         """Return the requests.
 
         Raises
@@ -99,7 +99,7 @@ class Synthetic:
         InputErrors
             No request, too many, too late, or with a prompt that is empty or too long.
         """
-        return self.drawn(streams, self._arrivals(streams) if wanted.arrivals else self._at_once(wanted))
+        return self.drawn(streams, self._arrivals(streams) if options.arrivals else self._at_once(options))
 
     def drawn(self, streams: RandomStreams, arrival_ns: np.ndarray) -> Columns:
         """Return requests with these arrival times, or with the first of the times."""
@@ -118,13 +118,13 @@ class Synthetic:
         return self.timing.arrivals_ns(
             self.preset.gaps(streams), streams, given.num_requests, given.duration_s, given.time_scale)
 
-    def _at_once(self, wanted: Wanted) -> np.ndarray:
+    def _at_once(self, options: ColumnOptions) -> np.ndarray:
         """Return zero arrivals, for a load that releases requests itself."""
         given = self.parameters
         for key, default in (("rate", None), ("time_scale", 1.0)):
             if getattr(given, key) != default:
                 raise InputErrors([KeyFault(f"workload.{key}: [workload.load] says when requests come; leave it out")])
-        count = wanted.num_requests or given.num_requests
+        count = options.num_requests or given.num_requests
         if given.num_requests is None and self.preset.draws_all_at_once:
             raise InputErrors([KeyFault(
                 f'workload.num_requests: missing; preset = "{given.preset}" draws all its requests together')])

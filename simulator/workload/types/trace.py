@@ -10,12 +10,12 @@ from simulator import registry
 from simulator.core.random_streams import RandomStreams
 from simulator.domain.sessions import TraceSessions
 from simulator.errors import InputErrors, KeyFault
+from simulator.workload.column_options import DEFAULT_OPTIONS, ColumnOptions
 from simulator.workload.columns import Columns, in_arrival_order
 from simulator.workload.history import composed
 from simulator.workload.limits import MAX_TIME_NS, MAX_TOKENS
 from simulator.workload.reading.files import files_in, read_bytes, read_pieces
 from simulator.workload.scales import cut, scale
-from simulator.workload.wanted import WANTED, Wanted
 from simulator.workload.windows import Window, placed
 
 Scale = Annotated[float, Meta(gt=0, le=1e9)]
@@ -86,7 +86,7 @@ class Trace:
         else:
             self.reader = kind(parameters.parameters, *[sessions] * self._has_rounds)
 
-    def columns(self, streams: RandomStreams, wanted: Wanted = WANTED) -> Columns:
+    def columns(self, streams: RandomStreams, options: ColumnOptions = DEFAULT_OPTIONS) -> Columns:
         """Return the requests; none is random.
 
         Raises
@@ -97,7 +97,7 @@ class Trace:
         given = self.parameters
         self._check_sessions()
         columns = self._read(given.path)
-        if wanted.arrivals and not columns.has_times:
+        if options.arrivals and not columns.has_times:
             raise InputErrors([KeyFault(
                 f'workload.load.mode: "timestamps" needs times, which a trace of format = "{given.format}" does not '
                 'have; "lanes" and "concurrency" need none')])
@@ -105,9 +105,9 @@ class Trace:
         if given.max_text_tokens is not None:
             columns = cut(columns, given.max_text_tokens)
         if columns.adds_to is not None:
-            columns = composed(columns, given.sessions, wanted.longest_text and wanted.longest_text())
+            columns = composed(columns, given.sessions, options.longest_text and options.longest_text())
         columns = self._placed(columns)
-        if columns.waits is None and wanted.arrivals:
+        if columns.waits is None and options.arrivals:
             columns = in_arrival_order(columns)
         columns = scale(columns, given.time_scale, since_zero=given.start_s is not None)
         return replace(columns, most=given.max_requests)

@@ -11,10 +11,10 @@ from msgspec import Meta
 from simulator import registry
 from simulator.core.random_streams import RandomStreams
 from simulator.errors import InputErrors, KeyFault
+from simulator.workload.column_options import DEFAULT_OPTIONS, ColumnOptions
 from simulator.workload.columns import Columns, in_arrival_order, nearest
 from simulator.workload.drawing.vidur.draws import Draws
 from simulator.workload.limits import MAX_TIME_NS
-from simulator.workload.wanted import WANTED, Wanted
 
 
 class IntervalGenerator(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -60,7 +60,7 @@ class Vidur:
     def __init__(self, parameters: VidurParameters):
         self._parameters = parameters
 
-    def columns(self, streams: RandomStreams, wanted: Wanted = WANTED) -> Columns:
+    def columns(self, streams: RandomStreams, options: ColumnOptions = DEFAULT_OPTIONS) -> Columns:
         """Return the requests.
 
         Raises
@@ -69,9 +69,9 @@ class Vidur:
             A file of a generator that cannot be used, or ends too early; a request without prompt.
         """
         given = self._parameters
-        duration_s = given.duration_s if wanted.arrivals else None
+        duration_s = given.duration_s if options.arrivals else None
         count = given.num_requests if duration_s is None else None
-        rows = self._rows(wanted.num_requests or count, duration_s)
+        rows = self._rows(options.num_requests or count, duration_s)
         times = np.array([at for at, _, _ in rows], dtype=np.float64)
         prompts, outputs = (np.array([row[i] for row in rows], dtype=np.float64).astype(np.int64) for i in (1, 2))
         is_kept = np.ones(len(rows), bool) if duration_s is None else times < duration_s
@@ -82,7 +82,7 @@ class Vidur:
         if prompts[is_kept].min() < 1:
             raise InputErrors([KeyFault(
                 "workload.length_generator: makes a prompt of 0 tokens; raise min_tokens or prefill_to_decode_ratio")])
-        arrival_ns = nearest(times * 1e9) if wanted.arrivals else np.zeros(len(rows), np.int64)
+        arrival_ns = nearest(times * 1e9) if options.arrivals else np.zeros(len(rows), np.int64)
         return in_arrival_order(Columns(arrival_ns[is_kept], prompts[is_kept], outputs[is_kept]))
 
     def _rows(self, count: int | None, duration_s: float | None) -> list[tuple[float, float, float]]:

@@ -17,6 +17,7 @@ from simulator.domain import records
 from simulator.domain.load import Count, Load, TimeChoice, Warmup
 from simulator.domain.sessions import Histories
 from simulator.errors import InputErrors, KeyFault
+from simulator.workload.column_options import DEFAULT_OPTIONS, ColumnOptions
 from simulator.workload.columns import Columns, Prompts, Waits, first_rows, reordered
 from simulator.workload.drawing.conversations import Turns, draw_turns, read_settings
 from simulator.workload.drawing.times import ExponentialParameters
@@ -25,7 +26,6 @@ from simulator.workload.history import composed
 from simulator.workload.limits import MAX_TIME_NS, MAX_TOKENS
 from simulator.workload.presets.base import only
 from simulator.workload.reading.files import check_text, read_bytes
-from simulator.workload.wanted import WANTED, Wanted
 
 SECONDS_PER_TOKEN = 0.2         # of max_tokens: the time-out of a request, if that is longer than request_timeout_s
 
@@ -115,7 +115,7 @@ class VllmMultiTurn:
     def __init__(self, parameters: VllmMultiTurnParameters):
         self.parameters = parameters
 
-    def columns(self, streams: RandomStreams, wanted: Wanted = WANTED) -> Columns:
+    def columns(self, streams: RandomStreams, options: ColumnOptions = DEFAULT_OPTIONS) -> Columns:
         """Return the turns, conversation by conversation.
 
         Raises
@@ -131,7 +131,7 @@ class VllmMultiTurn:
             columns = Chats().read(given.path, data)
         else:
             turns = draw_turns(read_settings(given.path, data), given.seed, given.least_user_tokens)
-            columns = composed(_columns_of(turns), Histories(), wanted.longest_text and wanted.longest_text())
+            columns = composed(_columns_of(turns), Histories(), options.longest_text and options.longest_text())
         columns = self._sent(columns)
         longest_s = np.floor(SECONDS_PER_TOKEN * np.maximum(columns.output_tokens, 1))
         timeout_s = np.maximum(given.request_timeout_s, longest_s)

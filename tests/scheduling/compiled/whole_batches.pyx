@@ -21,7 +21,7 @@ from typing import Annotated
 
 import msgspec
 
-from simulator.scheduling.questions import MemoryNeeds
+from simulator.scheduling.contract import MemoryNeeds
 
 
 class WholeBatchesParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from simulator.errors import InputErrors
 from simulator.study.calibration.blocks import blocks_of, is_held_out, moving_rows, moving_spans
+from simulator.study.calibration.calibrate_table import FitKey
 from simulator.study.calibration.confidence import intervals
 from simulator.study.calibration.evaluations import FILE, Evaluations
 from simulator.study.calibration.objective import objective
 from simulator.study.calibration.search import Scale, least, starts_of
-from simulator.study.calibration.table import FitKey
 
 
 def test_whole_blocks_of_10_s_are_held_out():

@@ -3,9 +3,9 @@ import numpy as np
 import pytest
 
 from simulator.errors import InputErrors
+from simulator.study.calibration.calibrate_table import FitKey
 from simulator.study.calibration.data import Steps
 from simulator.study.calibration.steps import PRICES, Problem, gap_us, gaps_us, predicted_us, problem_of, solved
-from simulator.study.calibration.table import FitKey
 from simulator.study.measured.record import STEP_COLUMNS
 
 pytest.importorskip("scipy", reason="the extra `fit`")

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 
 from simulator import cli
+from simulator.study.calibration.calibrate_table import FitKey
 from simulator.study.calibration.confidence import of_steps
 from simulator.study.calibration.data import read_steps_of
 from simulator.study.calibration.grades import grade
 from simulator.study.calibration.steps import PRICES, gaps_us, predicted_us, problem_of, solved
-from simulator.study.calibration.table import FitKey
 from support.vllm_cpu import DATA, bring, write_study
 
 pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="needs ../shared/data/measured_vllm_cpu")

@@ -2,7 +2,7 @@
 import pytest
 
 from simulator.study.capacity.bounds import Bound, Bounds
-from simulator.study.capacity.mix import GPUS, PRICE, Kind, choose, mixes_of, told
+from simulator.study.capacity.mix import GPUS, PRICE, Kind, choose, mixes_of, text_of
 from simulator.study.capacity.verdict import Observation, Rules, weigh
 from study.capacity.servers import SERVER, asked, written
 
@@ -94,7 +94,7 @@ def test_where_no_mix_carries_the_load_there_is_no_answer():
 
 
 def test_a_mix_in_words():
-    assert told(mixes_of(KINDS, 1.0, PRICE)[0], KINDS) == "1 x b"
+    assert text_of(mixes_of(KINDS, 1.0, PRICE)[0], KINDS) == "1 x b"
 
 
 def test_pools_are_mixed_for_the_load_of_the_experiment(tmp_path, capsys):

@@ -8,7 +8,7 @@ from simulator.study.capacity.bounds import Bound, Bounds
 from simulator.study.capacity.search import Search, Span
 from simulator.study.capacity.thin import is_missed_for_sure, requests_for, thin_of
 from simulator.study.capacity.verdict import Observation, Rules, weigh
-from simulator.study.reports.capacity import capacity_told
+from simulator.study.reports.capacity import capacity_page
 from study.capacity.servers import SERVER, asked, words, written
 
 P99 = Bounds((Bound("ttft_ms.p99", 10.0, True),))
@@ -25,7 +25,7 @@ def test_a_thin_percentile_decides_nothing_whatever_it_is(p99):
     verdict = weigh(5.0, seen(p99), Rules(P99))
 
     assert (verdict.word, verdict.passes, verdict.is_thin, verdict.is_undecided) == ("thin", False, True, False)
-    assert verdict.told == "is thin: too few requests for ttft_ms.p99"
+    assert verdict.miss_text == "is thin: too few requests for ttft_ms.p99"
     assert verdict.margin != verdict.margin
 
 
@@ -197,7 +197,7 @@ def test_nothing_passes_stays_a_verdict_of_its_own(trace, tmp_path, capsys):
 
 def test_the_report_of_a_thin_search_says_so(trace, tmp_path):
     asked(trace(120), tmp_path / "out", "--slo", "ttft_ms.p99=5")
-    told = capacity_told(tmp_path / "out", None)
+    told = capacity_page(tmp_path / "out", None)
 
     assert told.says == "Nothing can be told: too few requests for ttft_ms.p99; 5,000 would do, a run has 120."
     assert not told.is_good
@@ -212,7 +212,7 @@ def test_a_report_reads_what_older_versions_wrote(tmp_path):
         del content[key]
     (out / "capacity.json").write_text(json.dumps(content))
 
-    assert capacity_told(out, None).says.endswith(", repeated with new seeds.")
+    assert capacity_page(out, None).says.endswith(", repeated with new seeds.")
 
 
 def test_tune_names_thin_rates_as_such(trace, tmp_path, capsys):

@@ -4,10 +4,10 @@ import json
 import pytest
 
 from results.reports.browser import needs_browser, shown
-from simulator.study.reports.calibration import calibration_told
+from simulator.study.reports.calibration import calibration_page
 from simulator.study.reports.calibrations import errors_of, paired
 from simulator.study.reports.measured import Measured
-from simulator.study.reports.told import page
+from simulator.study.reports.page import html_of
 from study.reports.test_sweep_report import chart, section
 
 LEVELS = ("mean", "p50", "p90", "p95", "p99")
@@ -56,16 +56,16 @@ def made(folder, requests=REQUESTS, **changed):
 
 
 def test_the_held_out_error_is_the_headline(tmp_path):
-    told = calibration_told(made(tmp_path / "a"), None)
+    page = calibration_page(made(tmp_path / "a"), None)
 
-    assert told.says == "Held out: MAPE of requests 9.0%, median 8.0%; training: 5.0%; transfers."
-    assert told.more == "1 of 2 fitted values is not identified. Held out: TTFT excellent, E2EL excellent."
-    assert told.is_good
+    assert page.says == "Held out: MAPE of requests 9.0%, median 8.0%; training: 5.0%; transfers."
+    assert page.more == "1 of 2 fitted values is not identified. Held out: TTFT excellent, E2EL excellent."
+    assert page.is_good
 
 
 def test_what_does_not_transfer_and_what_is_not_held_out_are_said(tmp_path):
-    assert calibration_told(made(tmp_path / "a", transfers=False), None).says.endswith("; does not transfer.")
-    alone = calibration_told(made(tmp_path / "b", held_out=None, transfers=None), None)
+    assert calibration_page(made(tmp_path / "a", transfers=False), None).says.endswith("; does not transfer.")
+    alone = calibration_page(made(tmp_path / "b", held_out=None, transfers=None), None)
     assert alone.says == ("Nothing was held out: MAPE of requests that were fitted to 5.0%; how it predicts others is "
                           "not known.")
     assert not alone.is_good
@@ -75,52 +75,52 @@ def test_a_poor_prediction_is_marked(tmp_path):
     held = side(0.6)
     held["ttft"]["request_level"]["quality"] = "poor"
 
-    assert not calibration_told(made(tmp_path / "a", held_out=held), None).is_good
+    assert not calibration_page(made(tmp_path / "a", held_out=held), None).is_good
 
 
 def test_a_comparison_has_no_fitted_values(tmp_path):
-    told = calibration_told(made(tmp_path / "a", coefficients={}), None)
+    page = calibration_page(made(tmp_path / "a", coefficients={}), None)
 
-    assert told.says == "Held out: MAPE of requests 9.0%, median 8.0%; the others: 5.0%."
-    assert section(told, "Fitted").says.startswith("Nothing was fitted")
+    assert page.says == "Held out: MAPE of requests 9.0%, median 8.0%; the others: 5.0%."
+    assert section(page, "Fitted").says.startswith("Nothing was fitted")
 
 
 def test_a_fit_that_was_stopped_says_incomplete(tmp_path):
     (tmp_path / "evaluations.jsonl").write_text('{"question": "a"}\n{"values": {}}\n{"values": {}}\n')
 
-    assert calibration_told(tmp_path, None).says == "Incomplete: the fit has not come to an end; 2 evaluations so far."
+    assert calibration_page(tmp_path, None).says == "Incomplete: the fit has not come to an end; 2 evaluations so far."
 
 
 def test_fitted_values_have_intervals_and_what_is_not_identified_has_its_reason(tmp_path):
-    told = calibration_told(made(tmp_path / "a"), None)
+    page = calibration_page(made(tmp_path / "a"), None)
 
-    assert section(told, "Fitted").rows == (("latency.base_us", "100", "90", "120", "yes", "requests"),
+    assert section(page, "Fitted").rows == (("latency.base_us", "100", "90", "120", "yes", "requests"),
                                             ("latency.per_sequence_us", "0", "0", "5", "no", "requests"))
-    assert section(told, "Not identified").rows == (("latency.per_sequence_us", "its interval holds 0"),)
-    (mark,) = chart(told, "coefficients").panels[0].marks
+    assert section(page, "Not identified").rows == (("latency.per_sequence_us", "its interval holds 0"),)
+    (mark,) = chart(page, "coefficients").panels[0].marks
     assert (mark.names, mark.lows, mark.highs) == (("base_us",), (90.0,), (120.0,))
-    assert "per_sequence_us: fitted as 0" in chart(told, "coefficients").says
+    assert "per_sequence_us: fitted as 0" in chart(page, "coefficients").says
 
 
 def test_predicted_stands_against_measured(tmp_path):
-    told = calibration_told(made(tmp_path / "a"), None)
-    training, held, equal = chart(told, "scatter_ttft").panels[0].marks
+    page = calibration_page(made(tmp_path / "a"), None)
+    training, held, equal = chart(page, "scatter_ttft").panels[0].marks
 
     assert (held.label, held.x.tolist(), held.y.tolist()) == ("held out", [100, 200, 300, 400], [110, 190, 330, 420])
     assert (training.label, equal.label, equal.x.tolist()) == ("training", "equal", equal.y.tolist())
-    assert "100% of 4 requests are predicted within 20 %" in chart(told, "scatter_ttft").says
-    quantiles = chart(told, "quantiles_ttft").panels[0].marks[0]
+    assert "100% of 4 requests are predicted within 20 %" in chart(page, "scatter_ttft").says
+    quantiles = chart(page, "quantiles_ttft").panels[0].marks[0]
     assert (quantiles.x[50], quantiles.y[50]) == (250, 260)         # p50 250 and 260, p90 370 and 393
     assert (quantiles.x[90], quantiles.y[90]) == pytest.approx((370, 393))
-    measured, predicted = chart(told, "distribution_ttft").panels[0].marks
+    measured, predicted = chart(page, "distribution_ttft").panels[0].marks
     assert (measured.label, predicted.label) == ("measured", "predicted")
-    assert "at most 25.0% apart" in chart(told, "distribution_ttft").says           # KS 0.25
-    assert not [each for each in told.charts if each.name.endswith("_tpot")]        # nobody measured it
+    assert "at most 25.0% apart" in chart(page, "distribution_ttft").says           # KS 0.25
+    assert not [each for each in page.charts if each.name.endswith("_tpot")]        # nobody measured it
 
 
 def test_errors_stand_before_the_noise_of_what_was_measured(tmp_path):
-    told = calibration_told(made(tmp_path / "a"), None)
-    found = chart(told, "errors_held_out")
+    page = calibration_page(made(tmp_path / "a"), None)
+    found = chart(page, "errors_held_out")
     (mark,) = found.panels[0].marks
 
     # TTFT: 5 % against a noise of 2 %; of E2EL the noise is not known
@@ -129,7 +129,7 @@ def test_errors_stand_before_the_noise_of_what_was_measured(tmp_path):
 
 
 def test_what_became_of_the_requests_is_counted(tmp_path):
-    rows = section(calibration_told(made(tmp_path / "a"), None), "Requests").rows
+    rows = section(calibration_page(made(tmp_path / "a"), None), "Requests").rows
 
     assert rows == (("held out", "5", "4", "1", "0", "0"), ("training", "5", "4", "1", "0", "0"))
 
@@ -141,9 +141,9 @@ def test_errors_of_the_same_requests_are_paired(tmp_path):
 
     # 10, 5, 10 less 20, 10, 10
     assert count == 3 and found.mean == pytest.approx(-5.0)
-    told = calibration_told(one, two)
-    (rows,) = [each.rows for each in told.before if each.title == "Against other: errors"]
-    assert rows[0][-2:] == ("3", "1 and 0") and chart(told, "against_ttft").title == "TTFT: errors of both, held out"
+    page = calibration_page(one, two)
+    (rows,) = [each.rows for each in page.before if each.title == "Against other: errors"]
+    assert rows[0][-2:] == ("3", "1 and 0") and chart(page, "against_ttft").title == "TTFT: errors of both, held out"
 
 
 @pytest.mark.ci
@@ -153,6 +153,6 @@ def test_errors_of_the_same_requests_are_paired(tmp_path):
 def test_no_text_covers_another(tmp_path, width):
     pytest.importorskip("matplotlib", reason="pictures come with the extra `report`")
     two = made(tmp_path / "b", name="another_calibration_with_a_long_name")
-    text = page(calibration_told(made(tmp_path / "a"), two))
+    text = html_of(calibration_page(made(tmp_path / "a"), two))
 
     assert shown(text, tmp_path, 0, width) == ["rgb(21, 24, 28)", 0, True, True, []]

@@ -3,8 +3,8 @@ import pytest
 
 from results.reports.browser import needs_browser, shown
 from simulator import cli
-from simulator.study.reports.of_directory import told_of
-from simulator.study.reports.told import page
+from simulator.study.reports.of_directory import page_of
+from simulator.study.reports.page import html_of
 from study.capacity.servers import SERVER, STUDY, asked, written
 from study.reports.made import sweep
 from study.reports.test_search_reports import EXPERIMENT, TUNE
@@ -27,17 +27,17 @@ def written_page(request, tmp_path_factory):
     tmp_path = tmp_path_factory.mktemp("study")
     if request.param == "capacity":
         asked(written(tmp_path, SERVER + STUDY), tmp_path / "a")
-        return page(told_of(tmp_path / "a"))
+        return html_of(page_of(tmp_path / "a"))
     if request.param == "tune":
         (tmp_path / "tune.toml").write_text(EXPERIMENT + TUNE)
         cli.main(["tune", str(tmp_path / "tune.toml"), "--out", str(tmp_path / "a"), "--jobs", "1", "--quiet"])
-        return page(told_of(tmp_path / "a"))
+        return html_of(page_of(tmp_path / "a"))
     points = [({RATE: rate, SEQS: seqs, ROUTER: router}, (leaves(rate, seqs, place), leaves(rate, seqs, 2.0 * place)))
               for rate in (1.0, 10.0, 100.0, 1000.0) for seqs in (1, 256) for place, router in enumerate(ROUTERS)]
     metrics = ("ttft_ms.p99", "request_throughput")
     folders = [sweep(tmp_path / name, points, metrics=metrics, name=name, slo={"ttft_ms": 400.0})
                for name in ("a", "another_study_with_a_rather_long_name")]
-    return page(told_of(*(folders if request.param == "against" else folders[:1])))
+    return html_of(page_of(*(folders if request.param == "against" else folders[:1])))
 
 
 @pytest.mark.ci

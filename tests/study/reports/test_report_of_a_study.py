@@ -79,7 +79,7 @@ def test_plots_say_the_verdict_first(made, capsys):
 def test_a_request_is_of_runs_alone(made, capsys):
     assert main(["report", str(made), "--request", "3"]) == 2
 
-    assert "--request:" in (told := capsys.readouterr().err) and "holds a sweep, which keeps no requests" in told
+    assert "--request:" in (page := capsys.readouterr().err) and "holds a sweep, which keeps no requests" in page
 
 
 def test_two_kinds_are_not_compared(made, tmp_path, capsys):

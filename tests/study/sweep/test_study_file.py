@@ -13,7 +13,7 @@ from simulator.study.studies import load_study
 from simulator.study.sweep.axes import axis_of
 from simulator.study.sweep.design import points_of
 from simulator.study.sweep.identity import hash_of, id_of
-from simulator.study.sweep.kept import text_of
+from simulator.study.sweep.manifest import text_of
 from simulator.study.sweep.plan import trials_of
 from simulator.study.sweep.study_file import check_points, read_study
 from simulator.study.sweep.trial import STATUSES

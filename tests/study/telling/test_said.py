@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import simulator
 from simulator import cli, registry
 from simulator.config.load import load_experiment
-from simulator.study.reports.of_directory import told_of
+from simulator.study.reports.of_directory import page_of
 from simulator.study.sweep.segments import FOLDER
 from simulator.study.sweep.trial import line_of, read_line
 from simulator.study.telling.said import Said, accuracy_of, aged_prices
@@ -161,7 +161,7 @@ def test_a_sweep_tells_what_its_runs_say(file, tmp_path, capsys):
     alone = simulator.run(tmp_path / "base.toml", {"workload.arrival.rate_per_s": 10.0, "engine.max_num_seqs": 2})
     assert remark["text"] in [*alone.summary["diagnosis"], *simulator.run(tmp_path / "base.toml", {"seed": 6}).summary[
         "diagnosis"]]
-    (section,) = [each for each in told_of(tmp_path / "out").after if each.title == "What the runs say"]
+    (section,) = [each for each in page_of(tmp_path / "out").after if each.title == "What the runs say"]
     assert section.rows == (("8 of 8", f"for instance: {remark['text']}"),) and "linear" in section.says
     assert simulator.load_study(tmp_path / "out").said["diagnosis"] == [remark]
 
@@ -204,7 +204,7 @@ def test_studies_of_older_versions_are_read(file, tmp_path, capsys):
     assert "note: 8 runs are of an older version" in capsys.readouterr().out
     assert (out / "table.h5").read_bytes() == before
     assert len(simulator.load_study(out).runs) == 8 and simulator.load_study(out).said["diagnosis"] == []
-    assert "What the runs say" in [each.title for each in told_of(out).after]
+    assert "What the runs say" in [each.title for each in page_of(out).after]
     assert cli.main(["study", "check", str(out)]) == 0
 
 
@@ -221,7 +221,7 @@ def test_a_search_tells_what_its_runs_say(file, tmp_path, capsys, command, asks,
     example = "" if remark["alike"] else ", for instance"
     assert f"warning: in {remark['runs']} of {remark['of']} runs{example}: {remark['text']}" in words(told)
     assert "accuracy of linear: " in words(told) and content["accuracy"][0]["backend"] == "linear"
-    (section,) = [each for each in told_of(out).after if each.title == "What the runs say"]
+    (section,) = [each for each in page_of(out).after if each.title == "What the runs say"]
     assert any(remark["text"] in row[1] for row in section.rows)
     bytes_of = (out / name).read_bytes()
     assert cli.main([command, study, "--out", str(out), "--quiet"]) == 0        # nothing is run again

@@ -4,7 +4,7 @@ import pytest
 
 from simulator import cli
 from simulator.study.sweep.study_file import read_study
-from simulator.study.tuning.table import TuneTable, check
+from simulator.study.tuning.tune_table import TuneTable, check
 
 EXPERIMENT = """
 seed = 5

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simulator
-from simulator.assembly import assemble
+from simulator.assembly.latency import latency_model
+from simulator.assembly.site import Site
 from simulator.config.load import load_experiment
 from simulator.errors import InputErrors
 from simulator.study.tuning.candidates import candidates_of
@@ -86,7 +87,7 @@ def test_no_batch_gives_more_tokens_than_the_bound(backend, contexts, prompts):
         overrides |= {"latency": {"backend": "linear", "base_us": 500, "per_sequence_us": 3}}
     experiment = load_experiment("configs/quickstart.toml", overrides)
     (pool,) = experiment.all_pools()
-    model = assemble.latency_model(pool, assemble.survey(pool))
+    model = latency_model(Site(pool).check())
     seconds = model.predict(prompts, contexts[:33 - len(prompts)], 1)
 
     assert len(prompts) + len(contexts[:33 - len(prompts)]) <= most_tokens_per_s(experiment) * seconds * (1 + 1e-12)
@@ -117,8 +118,8 @@ class Recorder:
 @pytest.mark.parametrize("goal", ["output_throughput", "output_throughput_per_gpu"])
 def test_bound_drops_candidates_and_never_the_best(asked, goal):
     from simulator.study.sweep.laboratory import Laboratory
+    from simulator.study.tuning.at_load import AtLoad
     from simulator.study.tuning.ranking import ranked
-    from simulator.study.tuning.trying import AtLoad
 
     question = asked(
         ('output_throughput_per_gpu = "max"\ntokens_per_s_per_user = "max"', f'{goal} = "max"'),
@@ -131,8 +132,8 @@ def test_bound_drops_candidates_and_never_the_best(asked, goal):
 
     dropped = [each for each in outcome.dropped if each.kind == BOUND]
     bound = bound_of(question)
-    assert dropped and len(outcome.tried) + len(dropped) == len(candidates.kept)
-    assert ranked(question, outcome.tried)[0][0].candidate == ranked(question, everything)[0][0].candidate
+    assert dropped and len(outcome.results) + len(dropped) == len(candidates.kept)
+    assert ranked(question, outcome.results)[0][0].candidate == ranked(question, everything)[0][0].candidate
     assert all(each.values[0].mean <= bound(each.candidate) for each in everything)
 
 

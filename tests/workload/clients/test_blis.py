@@ -10,8 +10,8 @@ import simulator
 from simulator.core.random_streams import RandomStreams
 from simulator.errors import InputErrors, MissingExtra
 from simulator.workload.clients.blis import BlisClients, BlisClientsParameters
+from simulator.workload.column_options import DEFAULT_OPTIONS
 from simulator.workload.limits import MISSING
-from simulator.workload.wanted import WANTED
 from support.goldens import GOLDENS
 
 pytest.importorskip("yaml", reason="PyYAML is in the blis extra")
@@ -46,7 +46,7 @@ def file(tmp_path):
 
 
 def columns_of(path, seed=1, **keys):
-    return BlisClients(BlisClientsParameters(path=path, **keys)).columns(RandomStreams(seed), WANTED)
+    return BlisClients(BlisClientsParameters(path=path, **keys)).columns(RandomStreams(seed), DEFAULT_OPTIONS)
 
 
 @pytest.mark.skipif(not SPECS, reason="no recorded runs with an exported trace")

@@ -16,7 +16,7 @@ from simulator.workload.clients.servegen import (
     target_rates,
 )
 from simulator.workload.clients.servegen_files import Dataset, Trace, Window
-from simulator.workload.wanted import WANTED
+from simulator.workload.column_options import DEFAULT_OPTIONS
 from support.goldens import GOLDENS
 
 PUBLISHED = GOLDENS.parent / "data/workloads/servegen"
@@ -48,7 +48,8 @@ def folder(tmp_path):
 
 
 def columns_of(path, seed=1, **span):
-    return ServeGen(ServeGenParameters(path=str(path), servegen=Span(**span))).columns(RandomStreams(seed), WANTED)
+    given = ServeGenParameters(path=str(path), servegen=Span(**span))
+    return ServeGen(given).columns(RandomStreams(seed), DEFAULT_OPTIONS)
 
 
 def in_seconds(columns, tenant):

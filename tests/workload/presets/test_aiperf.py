@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from simulator.domain import records
 from simulator.domain.load import Load, Stage, Warmup
 from simulator.errors import InputErrors
-from simulator.workload.rising import stepped_times_s
+from simulator.workload.ramps import stepped_times_s
 from support import presets
 from support.presets import MS, arrivals_ms, section
 

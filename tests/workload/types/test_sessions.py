@@ -8,8 +8,8 @@ import simulator
 from simulator.core.random_streams import RandomStreams
 from simulator.domain.records import named_stream, output_stream, own_stream
 from simulator.errors import InputErrors
+from simulator.workload.column_options import ColumnOptions
 from simulator.workload.types.sessions import SessionsWorkload
-from simulator.workload.wanted import Wanted
 from support.every_key import read
 from workload.test_loads import EXPERIMENT, ms
 
@@ -98,7 +98,7 @@ def test_prompts_are_as_a_literal_twin_tells_them(seed):
                        "workload": {"type": "sessions", "num_sessions": 6, "sessions": sessions,
                                     "arrival": {"process": "constant", "rate_per_s": 1.0}}})
     columns = SessionsWorkload(experiment.workload.parameters).columns(
-        RandomStreams(seed), Wanted(longest_text=lambda: longest))
+        RandomStreams(seed), ColumnOptions(longest_text=lambda: longest))
 
     prompts, sessions_of = pieces_of(columns), columns.labels["session"][0].tolist()
     new = [prompt[-1][1] for prompt in prompts]

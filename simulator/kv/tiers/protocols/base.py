@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 from simulator.domain.host_kv import HostKv, host_kv_of
 from simulator.domain.layer_groups import LayerGroups
-from simulator.domain.vllm_versions import behaviour_of, versions_that
 from simulator.kv.tiers.group_offloading import GroupOffloadingTier
 from simulator.kv.tiers.lru import Lru
 from simulator.kv.tiers.offloading import OffloadingTier
@@ -46,7 +45,9 @@ class Protocol:
     kinds : kinds of layer groups with block tables of their own that it supports.
     why_unseen : why no router sees the chunks of such a tier; "": routers that look at tiers see them.
     unseen_with : the same for some schedulers, by name.
-    apart_with : why disaggregated prefill is not supported with a scheduler, by name.
+    refuses_disaggregated : why disaggregated prefill is not supported with a scheduler, by name.
+    why_cached : why engine.enable_prefix_caching must be true with a scheduler, by name.
+    why_compat : why engine.upstream_compat must be true; "": it need not.
     """
 
     scheduler = "vllm"
@@ -55,37 +56,15 @@ class Protocol:
         "a tier needs a hash for each block; its radix cache has pages along edges of a tree, without hashes")})
     why_unseen = ""
     unseen_with = MappingProxyType({})
-    apart_with = MappingProxyType({})
+    refuses_disaggregated = MappingProxyType({})
+    why_cached = MappingProxyType({})
+    why_compat = ""
     kinds = frozenset()
-
-    @classmethod
-    def conflicts(cls, engine, topology) -> Iterator[tuple[str, str]]:
-        """Yield (section.key, message) for sections that it conflicts with.
-
-        engine, topology : sections of the experiment.
-        """
-        parameters = engine.parameters
-        if not behaviour_of(parameters.vllm_version).has_connectors:
-            yield "engine.vllm_version", (
-                f'expected {versions_that("has_connectors")}, found "{parameters.vllm_version}"')
-        if parameters.speculative is not None:
-            yield "engine.speculative", "expected none: its rules are not settled with drafts"
-        if parameters.prefix_match_unit is not None:
-            yield "engine.prefix_match_unit", (
-                f"expected none, found {parameters.prefix_match_unit}: its rules are not settled with hits inside "
-                "blocks")
-        if topology.pipeline_parallel > 1:
-            yield "topology.pipeline_parallel", (
-                f"expected 1, found {topology.pipeline_parallel}: tiers are not supported with pipeline stages")
 
     @classmethod
     def faults(cls, parameters, site: TierSite) -> Iterator[tuple[str, str]]:
         """Yield (key, message) for keys with which the tier cannot be made."""
-        for group in site.layers.groups if site.layers else ():
-            if group.kind not in cls.kinds:
-                yield "protocol", (f"it is not built for layers that have a block table of their own for "
-                                   f'{group.words}; "vllm_offload" knows windows and states')
-                return
+        return iter(())
 
     @classmethod
     def stores(cls, parameters) -> list[str]:
@@ -119,10 +98,7 @@ class HostProtocol(Protocol):
     @classmethod
     def faults(cls, parameters, site):
         """See Protocol."""
-        kv, unknown = kv_of(parameters, site), list(super().faults(parameters, site))
-        yield from unknown
-        if unknown:
-            return
+        kv = kv_of(parameters, site)
         if kv is None:
             yield "kv_bytes_per_token", "missing; expected a number, or [model] and [hardware]"
             return

@@ -68,7 +68,6 @@ class BlisChain(BlisProtocol):
     def faults(cls, parameters, site):
         """See Protocol."""
         kv = kv_of(parameters, site)
-        yield from super().faults(parameters, site)
         if kv is None:
             yield "kv_bytes_per_token", "missing; expected a number, or [model] and [hardware]"
         elif not 1 <= _blocks(parameters, kv) <= 2**30:

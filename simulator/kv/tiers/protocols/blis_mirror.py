@@ -1,6 +1,7 @@
 """`blis_mirror`: BLIS's tier in host memory, a copy of the blocks of running sequences."""
 import math
 from functools import partial
+from types import MappingProxyType
 from typing import Annotated
 
 import msgspec
@@ -35,14 +36,8 @@ class BlisProtocol(Protocol):
     """Base of BLIS's protocols."""
 
     scheduler = "blis"
-
-    @classmethod
-    def conflicts(cls, engine, topology):
-        """See Protocol."""
-        if not engine.parameters.upstream_compat:
-            yield "engine.upstream_compat", "expected true, found false: no real engine reloads blocks in this way"
-        if not engine.enable_prefix_caching:
-            yield "engine.enable_prefix_caching", "expected true, found false: only cached blocks are mirrored"
+    why_cached = MappingProxyType({"blis": "only cached blocks are mirrored"})
+    why_compat = "no real engine reloads blocks in this way"
 
 
 class BlisMirror(BlisProtocol):

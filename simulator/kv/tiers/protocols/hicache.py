@@ -64,16 +64,9 @@ class Hicache(HostProtocol):
     Parameters = HicacheParameters
     capacity_key = "ratio"
     others = ("sglang",)
-    apart_with = MappingProxyType({"sglang": "HiCache with disaggregated prefill is not built"})
+    refuses_disaggregated = MappingProxyType({"sglang": "HiCache with disaggregated prefill is not built"})
+    why_cached = MappingProxyType({"sglang": "it copies nodes of the tree of prefixes"})
     unseen_with = MappingProxyType({"sglang": "following the nodes of its tree from outside is not built"})
-
-    @classmethod
-    def conflicts(cls, engine, topology):
-        """See Protocol."""
-        if engine.scheduler != "sglang":
-            yield from super().conflicts(engine, topology)
-        elif not engine.enable_prefix_caching:
-            yield "engine.enable_prefix_caching", "expected true, found false: it copies nodes of the tree of prefixes"
 
     @classmethod
     def own_faults(cls, parameters, site):

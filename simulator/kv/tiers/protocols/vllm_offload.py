@@ -7,8 +7,9 @@ class VllmOffload(HostProtocol):
     """vLLM 0.32's `--kv-offloading-size` with its own backend.
 
     Exact for host memory alone. Levels below are of the kind that its TieringOffloadingSpec has; their cost is a model
-    of this simulator, and vLLM's throttle of writes by their latency is not modelled. Layers with block tables of their
-    own may have windows, and states that are kept where blocks end.
+    of this simulator, and vLLM's throttle of writes by their latency is not modelled. A lookup reads all chunks that
+    only levels have, or none where the host lacks room; vLLM reads them until it is full. Layers with block tables of
+    their own may have windows, and states that are kept where blocks end.
     """
 
     Parameters = HostParameters
@@ -18,8 +19,6 @@ class VllmOffload(HostProtocol):
     def own_faults(cls, parameters, site):
         """See HostProtocol."""
         groups = site.layers.groups if site.layers else ()
-        if groups and parameters.secondary:
-            yield "secondary", "levels below host memory are not built for layers that have block tables of their own"
         if any(group.kind == "linear_attention" and not group.aligned for group in groups):
             yield "protocol", "it finds no states of linear attention without engine.enable_prefix_caching = true"
 

@@ -1,0 +1,1 @@
+"""Parts: one file of glue a feature."""

@@ -1,0 +1,81 @@
+"""Failures and autoscaling: replicas that start, stop and fail during a run; table /lifecycle."""
+import math
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Annotated, Any
+
+from msgspec import Meta
+from msgspec.structs import replace
+
+from simulator import registry
+from simulator.assembly.parts.base import Fault, Part, Rows
+from simulator.domain import records
+from simulator.domain.autoscaling import Autoscaling
+from simulator.domain.failures import Failure
+from simulator.errors import did_you_mean
+from simulator.results.tables import without_spare
+
+
+class Upkeep(Part):
+    """Failures and autoscaling of replicas, which share the record of their states."""
+
+    keys = {"failures": Annotated[tuple[Failure, ...], Meta(description="failures of replicas")],
+            "autoscaling": Annotated[Autoscaling | None, Meta(description=(
+                "starting and stopping of replicas, with the keys of the policy; absent: their number is fixed"))]}
+    tables = {"lifecycle": Rows(without_spare(records.LIFECYCLE), "all replicas were up all the time")}
+
+    @classmethod
+    def faults(cls, sections: Mapping[str, Any], missing: object) -> Iterator[Fault]:
+        failures, scaling, pools = sections["failures"], sections["autoscaling"], sections["pools"]
+        yield from _failed_pools(() if failures is missing else failures, pools)
+        if scaling not in (None, missing) and scaling.max_replicas is not None and sections["topology"] is not missing:
+            yield from _bounds(scaling, pools, sections["topology"])
+
+    def pool(self, pool):
+        """Return a pool with its max_replicas, by [autoscaling] unless given."""
+        most = getattr(self.experiment.autoscaling, "max_replicas", None)
+        return pool if pool.role == "encode" else replace(pool, max_replicas=pool.max_replicas or most)
+
+    def repeated(self, replicas: int, span_s: float) -> Iterator[tuple[str, float, str]]:
+        for i, failure in enumerate(self.experiment.failures):
+            if failure.mtbf_s is not None:
+                cycle_s = failure.mtbf_s + (failure.mttr_s or failure.duration_s or math.inf)
+                targets = replicas if (failure.which, failure.target) == ("each", "replica") else 1
+                yield f"failures[{i}].mtbf_s", 2 * targets * span_s / cycle_s, "failures and repairs"
+        if self.experiment.autoscaling is not None and self.experiment.autoscaling.interval_s:
+            yield "autoscaling.interval_s", span_s / self.experiment.autoscaling.interval_s, "decisions"
+
+    def plan(self, plan, sink):
+        """See Part; requests may leave replicas before they are complete."""
+        loses_links = any(failure.kind == "link" for failure in self.experiment.failures)
+        return replace(super().plan(plan, sink), keeps_journeys=True, keeps_legs=True,
+                       tracks_identity=True if loses_links else plan.tracks_identity)
+
+    def operations(self, sink) -> tuple:
+        from simulator.engine.operations import upkeep
+
+        failures, scaling = self.experiment.failures, self.experiment.autoscaling
+        return (partial(upkeep.Upkeep, failures=failures, health=self.experiment.cluster.health, autoscaling=scaling,
+                        autoscaler=scaling and registry.load("autoscaler", scaling.policy)),)
+
+
+def _failed_pools(failures, pools) -> Iterator[Fault]:
+    names, encode = [pool.name for pool in pools], {pool.name for pool in pools if pool.role == "encode"}
+    for i, failure in enumerate(failures):
+        if failure.pool in encode:
+            yield ("failures", i, "pool"), (
+                f'replicas of "{failure.pool}", an encode pool, do not fail: failures with items at a replica are not '
+                "supported")
+        elif failure.pool is not None and failure.pool not in names:
+            yield ("failures", i, "pool"), f'there is no pool "{failure.pool}"{did_you_mean(failure.pool, names)}'
+
+
+def _bounds(scaling, pools, topology) -> Iterator[Fault]:
+    path, most = ("autoscaling", "max_replicas"), scaling.max_replicas
+    pools = [pool for pool in pools if pool.role != "encode"]
+    replicas = max((pool.at_start for pool in pools if pool.max_replicas is None), default=0) if pools else (
+        topology.replicas)
+    if most < scaling.min_replicas:
+        yield path, f"expected at least min_replicas = {scaling.min_replicas}, found {most}"
+    if most < replicas:
+        yield path, f"expected at least {replicas}, the replicas at time 0, found {most}"

@@ -1,0 +1,63 @@
+"""A pool of replicas, as the engine takes it."""
+from simulator import registry
+from simulator.assembly.kernel_notes import kernel_notes
+from simulator.assembly.latency import host_times, latency_model
+from simulator.assembly.ranks import lock_step, ranks_per_choice
+from simulator.assembly.site import Site
+from simulator.engine.plan import Pool
+from simulator.errors import InputErrors, KeyFault, collect_faults
+from simulator.latency.readings import Readings
+
+
+def pool_of(site: Site, readings: Readings, cluster) -> Pool:
+    """Return a pool as the engine takes it.
+
+    cluster : [cluster] of the experiment.
+
+    Raises
+    ------
+    InputErrors
+        Faults of the facts, the latency model or the KV tier.
+    """
+    pool, engine, topology = site.pool, site.pool.engine, site.pool.topology
+    rules, _ = collect_faults(lambda: lock_step(site), site.check)
+    model = latency_model(site, readings)
+    gpus = topology.tensor_parallel * topology.pipeline_parallel * topology.prefill_context_parallel
+    ranks = topology.data_parallel
+    per_node = max(site.node.num_accelerators // gpus, 1) if site.node else 1
+    return Pool(
+        scheduler=site.scheduler, parameters=engine.parameters, latency=model,
+        num_gpu_blocks=site.num_gpu_blocks, block_size=site.block_tokens,
+        max_model_len=site.max_model_len, enable_prefix_caching=engine.enable_prefix_caching,
+        fast_forward=engine.fast_forward, host=host_times(site, model), tier=_tier(site, cluster), name=pool.name,
+        replicas=pool.at_start * ranks, max_replicas=pool.max_replicas and pool.max_replicas * ranks, ranks=ranks,
+        ranks_per_choice=ranks_per_choice(pool, per_node), lock_step=rules,
+        model=pool.serves, role=pool.role, nodes_per_unit=pool.nodes_per_unit,
+        cost_per_hour=pool.cost_per_hour / ranks, accelerators=gpus, layer_groups=site.layer_groups,
+        replicas_per_node=per_node, behind_server=True, notes=kernel_notes(site) + _hit_notes(site))
+
+
+def _hit_notes(site: Site) -> tuple[str, ...]:
+    """Return notes on hits in the prefix cache, for readers of the predictions."""
+    layers, pool = site.layer_groups, site.pool
+    if layers is None or not pool.engine.enable_prefix_caching:
+        return ()
+    return tuple(layers.hit_notes(pool.kv_tiers is not None or pool.role != "both"))
+
+
+def _tier(site: Site, cluster):
+    """Return a factory of the KV tier of a replica; None: the pool has no tier."""
+    pool, engine = site.pool, site.pool.engine
+    if pool.kv_tiers is None:
+        return None
+    from simulator.kv.tiers.protocols.base import TierSite  # imported only when needed
+
+    parameters, protocol = pool.kv_tiers.parameters, registry.load("kv_tier", pool.kv_tiers.protocol)
+    eviction = getattr(parameters, "eviction_policy", None)
+    tier_site = TierSite(engine.parameters, engine.block_size, site.num_gpu_blocks, pool.topology.tensor_parallel,
+                         site.host_kv, site.layer_groups,
+                         eviction and registry.load("kv_eviction", eviction), engine.scheduler)
+    faults = [f"kv_tiers.{key}: {message}" for key, message in protocol.faults(parameters, tier_site)]
+    if faults:
+        raise InputErrors(map(KeyFault, faults))
+    return protocol.maker(parameters, tier_site)

@@ -1,0 +1,55 @@
+"""Keys of the experiment file that parts read: `registry.PARTS` names them, and a part is imported if one is given."""
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from simulator import registry
+
+
+def with_parts(base: type[msgspec.Struct], table: str) -> type[msgspec.Struct]:
+    """Return a Struct with a field for each key of a table that parts read.
+
+    table : dotted name; "": the experiment itself.
+    """
+    fields = [(key.rpartition(".")[2], Annotated[Any, Meta(extra={"part": key})], entry.default)
+              for key, entry in registry.PARTS.items() if entry.when is None and key.rpartition(".")[0] == table]
+    return msgspec.defstruct(f"{base.__name__}WithParts", fields, bases=(base,), frozen=True, kw_only=True,
+                             forbid_unknown_fields=True, module=__name__)
+
+
+def parts_in(tables: Any, missing: object = None) -> list[type]:
+    """Return the parts of which a key is given, in the order of the registry.
+
+    tables : an Experiment, plain data, or tables by name, where `missing` marks a table that could not be read.
+    """
+    return list(dict.fromkeys(registry.part(key) for key, entry in registry.PARTS.items()
+                              if any(value is not missing and _uses(entry, value)
+                                     for names in (key.split("."), ["pools[]", *key.split(".")])
+                                     for value in _values(tables, names, missing, entry.default))))
+
+
+def _uses(entry: registry.PartKey, value: Any) -> bool:
+    return value != entry.default if entry.when is None else value == entry.when
+
+
+def _values(value: Any, names: list[str], missing: object, default: Any) -> Iterator[Any]:
+    """Yield the value of a key; `name[]` : of each table of a list."""
+    if value is missing or not names:
+        yield value
+        return
+    name, is_list = names[0].removesuffix("[]"), names[0].endswith("[]")
+    inner = value.get(name, default) if isinstance(value, Mapping) else getattr(value, name, default)
+    if not is_list:
+        yield from _values(inner, names[1:], missing, default)
+    elif isinstance(inner, list | tuple):
+        for each in inner:
+            yield from _values(each, names[1:], missing, default)
+
+
+def completed(pools: Iterable, parts: Iterable) -> tuple:
+    """Return pools as parts complete them."""
+    for part in parts:
+        pools = [part.pool(pool) for pool in pools]
+    return tuple(pools)

@@ -1,0 +1,55 @@
+"""Base of the parts of a decoder layer: token mixers and feed-forward networks.
+
+`hidden` is the width of the model. A part that one tensor-parallel rank holds is `part.shard(ranks)`; all other answers
+are those of the part as it is, whole or a share.
+"""
+from collections.abc import Iterator
+from typing import Annotated, ClassVar, NamedTuple
+
+import msgspec
+from msgspec import Meta
+
+MOST = 2**40                                    # bound of every count: far above any model, far below overflow
+MAX_LAYERS = 10_000
+Positive = Annotated[int, Meta(ge=1, le=MOST)]
+Count = Annotated[int, Meta(ge=0, le=MOST)]
+
+
+class Product(NamedTuple):
+    """A matrix product (T, k) x (k, n)."""
+
+    name: str
+    n: float
+    k: float
+    is_quantized: bool = True
+
+
+class Small(NamedTuple):
+    """Equal kernels between products that only move memory."""
+
+    name: str
+    elements: float             # that a token moves in all kernels
+    kernels: int = 1
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of all parts: strict about unknown keys.
+
+    A kind defines `matrix_parameters(hidden)`, the weights of its linear projections, which quantisation shrinks;
+    `num_parameters(hidden)`, with biases, norms and other small tensors; `products(hidden)` and `small_operators`
+    between them; `between_kernels`, which only move memory, with the norms before the part; `inner_elements(hidden)` of
+    a token, alive at once inside; and `moved_elements(hidden)` of a token between products.
+    """
+
+    quantizes_output: ClassVar[bool] = False    # a kernel of its own quantises the inputs of its last product
+
+    def split_widths(self) -> Iterator[tuple[str, int]]:
+        """Yield name and width of dimensions that blocks of weights must fit."""
+        yield from ()
+
+
+def divide(count: int, ways: int, what: str) -> int:
+    """Return `count / ways`; `what` names the count when it does not divide."""
+    if count % ways:
+        raise ValueError(f"{what} = {count} is not divisible by tensor_parallel = {ways}")
+    return count // ways

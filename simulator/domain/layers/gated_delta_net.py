@@ -1,0 +1,44 @@
+"""Gated DeltaNet of Qwen3-Next and Qwen3.5."""
+from msgspec.structs import replace
+
+from simulator.domain.layers.base import Positive, divide
+from simulator.domain.layers.mixers import RecurrentState
+
+
+class GatedDeltaNet(RecurrentState, tag_field="kind", tag="gated_delta_net"):
+    """Linear attention of Qwen3-Next. Source: arXiv 2412.06464 (Gated DeltaNet)."""
+
+    num_key_heads: Positive
+    num_value_heads: Positive
+    key_head_dim: Positive
+    value_head_dim: Positive
+    conv_kernel: Positive
+
+    output_width = property(lambda self: self.num_value_heads * self.value_head_dim)
+    _widths = property(lambda self: (self.num_key_heads * self.key_head_dim, self.output_width))
+    convolution = property(lambda self: (2 * self._widths[0] + self._widths[1], self.conv_kernel))
+
+    @property
+    def state_elements(self) -> int:
+        """Elements of state, convolution included."""
+        keys, values = self._widths
+        convolution = (2 * keys + values) * (self.conv_kernel - 1)
+        return self.num_value_heads * self.key_head_dim * self.value_head_dim + convolution
+
+    def matrix_parameters(self, hidden_size: int) -> int:
+        """Count projections q, k, v, gate, output, and two gates per value head."""
+        keys, values = self._widths
+        return hidden_size * (2 * keys + 3 * values + 2 * self.num_value_heads)
+
+    def num_parameters(self, hidden_size: int) -> int:
+        """Count all weights: projections, convolution, decay and step biases, output norm."""
+        keys, values = self._widths
+        small = (2 * keys + values) * self.conv_kernel + 2 * self.num_value_heads + self.value_head_dim
+        return self.matrix_parameters(hidden_size) + small
+
+    def shard(self, tensor_parallel: int) -> "GatedDeltaNet":
+        """Return one rank's share of the heads."""
+        return replace(
+            self,
+            num_key_heads=divide(self.num_key_heads, tensor_parallel, "linear_attention.num_key_heads"),
+            num_value_heads=divide(self.num_value_heads, tensor_parallel, "linear_attention.num_value_heads"))

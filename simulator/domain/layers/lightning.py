@@ -1,0 +1,27 @@
+"""Lightning attention of MiniMax."""
+from msgspec.structs import replace
+
+from simulator.domain.layers.base import Positive, divide
+from simulator.domain.layers.mixers import RecurrentState
+
+
+class LightningAttention(RecurrentState, tag_field="kind", tag="lightning"):
+    """Linear attention of MiniMax-Text-01. Source: arXiv 2501.08313, section 2.2."""
+
+    num_heads: Positive
+    head_dim: Positive
+
+    state_elements = property(lambda self: self.num_heads * self.head_dim * self.head_dim)
+    output_width = property(lambda self: self.num_heads * self.head_dim)
+
+    def matrix_parameters(self, hidden_size: int) -> int:
+        """Count the projections q, k, v, output gate and output."""
+        return 5 * hidden_size * self.num_heads * self.head_dim
+
+    def num_parameters(self, hidden_size: int) -> int:
+        """Count all weights: projections and the output norm."""
+        return self.matrix_parameters(hidden_size) + self.num_heads * self.head_dim
+
+    def shard(self, tensor_parallel: int) -> "LightningAttention":
+        """Return one rank's share of the heads."""
+        return replace(self, num_heads=divide(self.num_heads, tensor_parallel, "linear_attention.num_heads"))

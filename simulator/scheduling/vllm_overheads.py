@@ -1,0 +1,145 @@
+"""Additions of the scheduler `vllm` to the time of a batch."""
+from functools import partial
+
+import numpy as np
+
+from simulator.domain.adapter_size import adapter_bytes
+from simulator.domain.vllm_versions import behaviour_of
+from simulator.latency.overheads.adapters import Adapters
+from simulator.latency.overheads.capture import CudaGraphParameters, sizes_of
+from simulator.latency.overheads.drafter import Drafter
+from simulator.latency.overheads.encoder import Encoder
+from simulator.latency.overheads.graphs import Graphs
+from simulator.latency.overheads.launches import Launching, launching, unpriced
+from simulator.latency.overheads.masks import Masks
+from simulator.scheduling.drafters import OF_THE_MODEL, head_us, layer_share
+from simulator.scheduling.vllm_arguments import drops_last_hit
+
+NUM_DRAWS = 2**16           # number of mask times drawn
+MASK_SEED = 20
+NEWEST = ("b200", "b300", "gb200", "gb300")     # compute capability 10.x: first word of an accelerator's name
+
+
+def around(parameters, deployment) -> tuple:
+    """Return functions from LatencyModel to LatencyModel, the innermost first.
+
+    A draft model that is named has its own latency model, which is not known here; see `simulator.assembly.drafts`.
+
+    parameters : VllmParameters. deployment : None where the experiment has no [model] or no [hardware].
+    """
+    found = [partial(_with_graphs, parameters, deployment)]
+    if parameters.lora is not None:
+        found.append(partial(_with_adapters, parameters.lora, deployment))
+    if parameters.encoder is not None and parameters.encoder.embedding_us:
+        found.append(partial(Encoder, us_per_embedding=parameters.encoder.embedding_us))
+    if parameters.structured_outputs is not None:       # masks are filled beside all other additions
+        found.append(partial(_with_masks, parameters))
+    speculative = parameters.speculative
+    if speculative is not None and speculative.method is not None and not speculative.names_model:
+        found.append(partial(_with_drafter, parameters, deployment))
+    return tuple(found)
+
+
+def _drafts(parameters) -> int:
+    return parameters.speculative.num_tokens if parameters.speculative is not None else 0
+
+
+def _with_graphs(parameters, deployment, model):
+    """Return a model with CUDA graphs, if they are configured or their kernels were timed.
+
+    Raises
+    ------
+    ValueError
+        The model does not price padding.
+    """
+    given = parameters.cuda_graphs
+    if given is None and not model.knows_kernels:
+        return model
+    if not model.takes_padding:
+        raise ValueError(f"cuda_graphs: expected none, {type(model).__name__} cannot price padded batches: linear, "
+                         "roofline and operators can")
+    given = given or CudaGraphParameters()
+    mode = given.mode or behaviour_of(parameters.vllm_version).graph_mode
+    if (given.eager_us_per_layer or 0.0) + given.piecewise_us_per_layer > 0 and deployment is None:
+        raise ValueError("cuda_graphs: eager_us_per_layer and piecewise_us_per_layer need the layers of [model]")
+    layers = deployment.model.num_layers if deployment is not None else 0
+    is_newest = deployment is not None and deployment.accelerator is not None and (
+        deployment.accelerator.name.split("-")[0] in NEWEST)
+    drafts = _drafts(parameters)
+    sizes = [] if mode == "none" else sizes_of(parameters, 1 + drafts, is_newest)
+    launch = _launching(given, deployment, model, mode, parameters.max_num_batched_tokens > max(sizes, default=0))
+    if mode == "none" and launch.us == 0 and not launch.notes:
+        return model
+    return Graphs(model, mode, sizes, 1 + drafts, given.piecewise_us_per_layer * layers, launch.us, launch.notes)
+
+
+def _launching(given, deployment, model, mode, reaches_beyond) -> Launching:
+    """Return the time of launching the kernels of an iteration without graph.
+
+    reaches_beyond : batches may be larger than the largest graph.
+    """
+    if given.eager_us_per_layer is not None:
+        return Launching(given.eager_us_per_layer * (deployment.model.num_layers if deployment is not None else 0))
+    if deployment is None or not (model.takes_collective and reaches_beyond):
+        return Launching(0.0)       # times of whole iterations are given, or all have graphs
+    return launching(deployment) if mode == "none" else Launching(0.0, unpriced(deployment))
+
+
+def _with_adapters(lora, deployment, model):
+    """Return a model that prices adapters and their loads.
+
+    Raises
+    ------
+    ValueError
+        The adapters' size is needed and unknown.
+    """
+    load_us = read_us = 0.0
+    if lora.takes_time_to_load:
+        if lora.adapter_mb is None and deployment is None:
+            raise ValueError("lora.adapter_mb: needed, since without [model] the size of adapters is unknown")
+        size = lora.adapter_mb * 1e6 if lora.adapter_mb is not None else adapter_bytes(deployment.model, lora.rank)
+        load_us, read_us = (size / (rate * 1e3) if rate else 0.0 for rate in (lora.h2d_gb_per_s, lora.disk_gb_per_s))
+    return Adapters(model, lora.step_factor, lora.per_adapter_us, load_us, read_us)
+
+
+def _with_masks(parameters, model):
+    """Return a model that waits for masks.
+
+    Their times do not depend on the seed; which of the drawn times a batch uses depends on its requests.
+    """
+    given = parameters.structured_outputs
+    times = given.mask_time.draw(np.random.default_rng(MASK_SEED), NUM_DRAWS)
+    return Masks(model, times, max(given.cpus, 1), _drafts(parameters))
+
+
+def _with_drafter(parameters, deployment, model):
+    """Return a model that adds the time of drafting for the next iteration.
+
+    Raises
+    ------
+    ValueError
+        The drafter's time follows from the model, and there is none.
+    """
+    given, share = parameters.speculative, parameters.speculative.drafter_share
+    if share is None and given.method in OF_THE_MODEL and given.drafter_forward_us is None:
+        if deployment is None:
+            raise ValueError("speculative.drafter_share: missing; expected a number, or drafter_forward_us, since "
+                             "without [model] it cannot be derived")
+        share = layer_share(deployment.model)
+    forward_us = given.drafter_forward_us
+    if given.method == "medusa" and forward_us is None:
+        if deployment is None or deployment.accelerator is None:
+            raise ValueError("speculative.drafter_forward_us: missing; expected a number, since without [model] and "
+                             "[hardware] the time of reading a head is unknown")
+        forward_us = head_us(deployment)
+    return Drafter(model, given.num_tokens, share or 0.0, forward_us or 0.0,
+                   given.drafter_per_sequence_us or 0.0, given.notes + _hit_notes(parameters, deployment))
+
+
+def _hit_notes(parameters, deployment) -> list[str]:
+    """Return notes on prefix hits of models with layers of several kinds."""
+    kinds = set(deployment.model.layer_types) - {"feed_forward"} if deployment is not None else set()
+    if not drops_last_hit(parameters.speculative) or len(kinds) < 2 or parameters.grouping.is_disabled:
+        return []
+    return [f"speculative: vLLM computes the last block of a prefix hit again for {parameters.speculative.method}; "
+            "with layers of several kinds that is not built, and hits are up to a block too long"]

@@ -1,0 +1,275 @@
+"""A server's resolved values as keys of an experiment: the inverse of `flags.py`, with its table of names."""
+import re
+from typing import Any, NamedTuple
+
+from simulator.domain.vllm_versions import VERSIONS
+from simulator.server_line.facts.answers import Answer
+from simulator.server_line.facts.checkpoints import Checkpoint
+from simulator.study.deployment.flags import GRAPH_MODES, NUMBERS, SWITCHES
+
+# Our key -> "table.key" of the engine, where the names differ.
+PLACES_OF_VLLM = {
+    "topology.tensor_parallel": "parallel.tensor_parallel_size",
+    "topology.pipeline_parallel": "parallel.pipeline_parallel_size",
+    "topology.data_parallel": "parallel.data_parallel_size",
+    "topology.decode_context_parallel": "parallel.decode_context_parallel_size",
+    "topology.prefill_context_parallel": "parallel.prefill_context_parallel_size",
+    "topology.cp_kv_cache_interleave_size": "parallel.cp_kv_cache_interleave_size",
+    "topology.dcp_comm_backend": "parallel.dcp_comm_backend",
+    "engine.max_model_len": "model.max_model_len",
+    "engine.block_size": "after_load.block_size",
+    "engine.gpu_memory_utilization": "cache.gpu_memory_utilization",
+    "engine.num_gpu_blocks": "cache.num_gpu_blocks_override",
+    "engine.enable_prefix_caching": "cache.enable_prefix_caching",
+    "engine.prefix_match_unit": "cache.prefix_match_unit",
+    "engine.policy": "scheduler.policy",
+    "engine.lora.max_loras": "lora.max_loras",
+    "engine.lora.max_cpu_loras": "lora.max_cpu_loras",
+    "engine.lora.rank": "lora.max_lora_rank",
+    "model.kv_cache_dtype": "cache.cache_dtype",
+}
+# Keys written only where they differ from this value, which is the engine's and ours.
+USUAL = {"topology.pipeline_parallel": 1, "topology.data_parallel": 1, "topology.decode_context_parallel": 1,
+         "topology.prefill_context_parallel": 1, "topology.cp_kv_cache_interleave_size": 1,
+         "topology.dcp_comm_backend": "ag_rs", "engine.long_prefill_token_threshold": 0, "engine.watermark": 0.0,
+         "engine.long_prefill_token_threshold_adaptive": False, "engine.disable_hybrid_kv_cache_manager": False,
+         "model.kv_cache_dtype": "auto"}
+KV_DTYPES = {"auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2"}
+# Our key -> SGLang's key, which is also its flag.
+PLACES_OF_SGLANG = {
+    "topology.tensor_parallel": "tp_size", "topology.pipeline_parallel": "pp_size",
+    "engine.block_size": "page_size", "engine.max_model_len": "context_length",
+    "engine.num_gpu_blocks": "max_total_tokens", "engine.mem_fraction_static": "mem_fraction_static",
+    **{f"engine.{key}": key for key in (
+        "max_running_requests", "max_queued_requests", "chunked_prefill_size", "max_prefill_tokens",
+        "prefill_max_requests", "enable_mixed_chunk", "schedule_policy", "schedule_conservativeness",
+        "enable_priority_scheduling", "prefill_decode_interval")}}
+FLAGS_OF_SGLANG = {
+    "disable_radix_cache": "engine.enable_prefix_caching", "dp_size": "topology.data_parallel",
+    "enable_dp_attention": "topology.data_parallel", "attn_dp_size": "topology.data_parallel",
+    "ep_size": "topology.expert_parallel", "moe_a2a_backend": "topology.expert_parallel",
+    "disaggregation_mode": "pools.role", "disaggregation_transfer_backend": "kv_transfer.protocol",
+    "kv_cache_dtype": "model.kv_cache_dtype"}
+LEAST_RUNNING = 2048
+
+
+class Keyed(NamedTuple):
+    """Keys of a pool.
+
+    keys : key -> (value, comment). taken : flag -> our key. left : flags without a key, with their effects.
+    """
+
+    keys: dict[str, tuple[Any, str]]
+    taken: dict[str, str]
+    left: dict[str, str]
+
+
+def keys_of(engine: str, version: str, answer: Answer, checkpoint: Checkpoint) -> Keyed:
+    """Return the keys of one server."""
+    keyed = Keyed({}, {}, {})
+    _say_model(keyed, answer, checkpoint, engine)
+    if engine == "vllm":
+        _say_vllm(keyed, version, answer, checkpoint)
+    elif engine == "sglang":
+        _say_sglang(keyed, answer)
+    else:
+        _say_trtllm(keyed, answer)
+    return keyed
+
+
+def _value(answer: Answer, place: str) -> Any:
+    value: Any = answer.values
+    for name in place.split("."):
+        if not isinstance(value, dict) or name not in value:
+            return None
+        value = value[name]
+    return value
+
+
+def _comment(answer: Answer, place: str) -> str:
+    origin = answer.origins.get(place)
+    if origin is None:
+        return ""
+    return f"given: {origin.why}" if origin.by == "flag" else f"{origin.by}: {origin.why}" if origin.why else origin.by
+
+
+def _say(keyed: Keyed, key: str, answer: Answer, place: str, value: Any = None) -> None:
+    value = _value(answer, place) if value is None else value
+    if value is None or (key in USUAL and USUAL[key] == value):
+        return
+    keyed.keys[key] = (value, _comment(answer, place))
+
+
+def _take(keyed: Keyed, answer: Answer, flag: str, key: str) -> None:
+    if flag in answer.given:
+        keyed.taken[flag] = key
+
+
+def _say_model(keyed: Keyed, answer: Answer, checkpoint: Checkpoint, engine: str) -> None:
+    if checkpoint.model is not None:
+        keyed.keys["model.name"] = (checkpoint.model, f"given: {checkpoint.hub_id}")
+    place = {"vllm": "model.", "sglang": "", "trtllm": ""}[engine]
+    quantization, dtype = _value(answer, f"{place}quantization"), _value(answer, f"{place}dtype")
+    if checkpoint.stored is not None:
+        keyed.keys["model.dtype"] = (checkpoint.stored, f"checkpoint: stored as {checkpoint.method}")
+    elif checkpoint.method is None and quantization == "fp8":
+        keyed.keys["model.dtype"] = ("fp8", "given: --quantization fp8, made at loading")
+    elif checkpoint.method is None and dtype in ("float16", "float32", "bfloat16") and dtype != checkpoint.dtype:
+        keyed.keys["model.dtype"] = (dtype, "given: --dtype")
+    for flag in ("dtype", "quantization", "model", "model_path"):
+        _take(keyed, answer, flag, "model.dtype" if flag in ("dtype", "quantization") else "model.name")
+
+
+def _say_vllm(keyed: Keyed, version: str, answer: Answer, checkpoint: Checkpoint) -> None:
+    known = version if version in VERSIONS else max((row for row in VERSIONS if row <= version), default="0.32")
+    why = f"vLLM {version}" if known == version else f"vLLM {version}: the scheduler of {known}, the nearest there is"
+    keyed.keys["engine.scheduler"], keyed.keys["engine.vllm_version"] = ("vllm", ""), (known, why)
+    for key, flag in (NUMBERS | SWITCHES).items():
+        name = flag.lstrip("-").replace("-", "_")
+        place = PLACES_OF_VLLM.get(key, f"scheduler.{key.rpartition('.')[2]}")
+        _take(keyed, answer, name, key)
+        if key == "model.kv_cache_dtype" and _value(answer, place) not in KV_DTYPES:
+            keyed.left["kv_cache_dtype"] = "a KV cache of another size"
+            keyed.taken.pop("kv_cache_dtype", None)
+        elif not key.startswith("engine.experts"):
+            _say(keyed, key, answer, place)
+    _say(keyed, "engine.max_model_len", answer, "model.max_model_len")
+    _take(keyed, answer, "max_model_len", "engine.max_model_len")
+    if "after_load" not in answer.values:
+        _say(keyed, "engine.block_size", answer, "cache.block_size")
+    if _value(answer, "model.max_model_len") > checkpoint.max_len:
+        keyed.keys["engine.allow_long_max_model_len"] = (True, "environment: VLLM_ALLOW_LONG_MAX_MODEL_LEN")
+    if _value(answer, "scheduler.max_num_scheduled_tokens") == _value(answer, "scheduler.max_num_batched_tokens"):
+        keyed.keys.pop("engine.max_num_scheduled_tokens", None)
+    _say_experts(keyed, answer)
+    _say_graphs(keyed, answer)
+    _say_drafts(keyed, answer, checkpoint)
+    _say_others(keyed, answer)
+
+
+def _say_experts(keyed: Keyed, answer: Answer) -> None:
+    ranks = answer.values["parallel"]
+    size = (ranks["tensor_parallel_size"] * ranks["data_parallel_size"] * ranks["prefill_context_parallel_size"])
+    if ranks["enable_expert_parallel"] and size > 1:
+        keyed.keys["topology.expert_parallel"] = (size, "given: --enable-expert-parallel, TP x DP")
+    _take(keyed, answer, "enable_expert_parallel", "topology.expert_parallel")
+    if ranks["enable_expert_parallel"] and ranks["data_parallel_size"] > 1:
+        backend = ranks["all2all_backend"]
+        if backend in ("allgather_reducescatter", "deepep_high_throughput", "deepep_low_latency"):
+            keyed.keys["engine.experts.all2all_backend"] = (backend, _comment(answer, "parallel.all2all_backend"))
+        else:
+            keyed.left["all2all_backend"] = "times of the experts' messages"
+            keyed.taken.pop("all2all_backend", None)
+    if ranks["enable_eplb"] and ranks["data_parallel_size"] * ranks["tensor_parallel_size"] > 1:
+        stated = dict(re.findall(r"(\w+)=(\w+)", ranks["eplb_config"]))
+        for key in ("num_redundant_experts", "window_size", "step_interval"):
+            keyed.keys[f"engine.experts.eplb.{key}"] = (int(stated[key]), "given: --enable-eplb")
+    for flag in ("enable_eplb", "eplb_config"):
+        _take(keyed, answer, flag, "engine.experts.eplb")
+
+
+def _say_graphs(keyed: Keyed, answer: Answer) -> None:
+    graphs = answer.values["cudagraph"]
+    modes = {named: ours for ours, named in GRAPH_MODES.items()} | {"NONE": "none"}
+    keyed.keys["engine.cuda_graphs.mode"] = (modes[graphs["cudagraph_mode"]], _comment(
+        answer, "cudagraph.cudagraph_mode"))
+    if graphs["cudagraph_capture_sizes"] and graphs["cudagraph_mode"] != "NONE":
+        keyed.keys["engine.cuda_graphs.capture_sizes"] = (graphs["cudagraph_capture_sizes"], _comment(
+            answer, "cudagraph.cudagraph_capture_sizes"))
+    for flag in ("enforce_eager", "compilation_config", "optimization_level", "cudagraph_capture_sizes",
+                 "max_cudagraph_capture_size", "performance_mode"):
+        _take(keyed, answer, flag, "engine.cuda_graphs")
+
+
+def _say_drafts(keyed: Keyed, answer: Answer, checkpoint: Checkpoint) -> None:
+    drafts = answer.values.get("speculative")
+    flags = ("speculative_config", "spec_method", "spec_model", "spec_tokens")
+    if drafts is None:
+        return
+    if drafts["method"] not in ("draft_model", "eagle", "eagle3", "medusa", "mtp", "ngram"):
+        keyed.left.update({flag: f"drafts by {drafts['method']}" for flag in flags if flag in answer.given})
+        return
+    keyed.keys["engine.speculative.method"] = (drafts["method"], "given: --speculative-config")
+    keyed.keys["engine.speculative.num_tokens"] = (drafts["num_speculative_tokens"], "given: --speculative-config")
+    if drafts["method"] == "ngram":
+        keyed.keys["engine.speculative.drafter_per_sequence_us"] = (0.0, "not known: host time of the look-up")
+        keyed.keys["engine.speculative.acceptance.mean_length"] = (1.0, "not known: depends on the texts")
+    for flag in flags:
+        _take(keyed, answer, flag, "engine.speculative")
+    ranks = drafts["draft_tensor_parallel_size"]
+    if ranks in (None, _value(answer, "parallel.tensor_parallel_size")):
+        return
+    if drafts["method"] == "draft_model":
+        keyed.keys["engine.speculative.draft_tensor_parallel_size"] = (ranks, "given: --speculative-config")
+    else:
+        keyed.left["speculative_config"] = f"drafts on {ranks} rank: taken as on all ranks, which is faster"
+
+
+def _say_others(keyed: Keyed, answer: Answer) -> None:
+    if "lora" in answer.values:
+        _take(keyed, answer, "enable_lora", "engine.lora")
+    else:
+        for key in [key for key in keyed.keys if key.startswith("engine.lora.")]:
+            del keyed.keys[key]
+    transfer, size = answer.values.get("kv_transfer"), _value(answer, "cache.kv_offloading_size")
+    if size is None and transfer and transfer.get("kv_connector") == "OffloadingConnector":
+        size = (transfer["kv_connector_extra_config"].get("cpu_bytes_to_use") or 0) / 2**30
+    if size and _value(answer, "cache.kv_offloading_backend") == "native":
+        keyed.keys["kv_tiers.protocol"] = ("vllm_offload", "given: KV offloading to host memory")
+        keyed.keys["kv_tiers.cpu_gib"] = (float(size), "given: of the whole replica")
+        for flag in ("kv_offloading_size", "kv_offloading_backend", "kv_transfer_config"):
+            _take(keyed, answer, flag, "kv_tiers")
+    if transfer and transfer.get("kv_connector") in ("NixlConnector", "MooncakeConnector"):
+        _take(keyed, answer, "kv_transfer_config", "kv_transfer.protocol")
+    interval = _value(answer, "scheduler.prefill_schedule_interval")
+    if interval > 1 and _value(answer, "parallel.data_parallel_size") > 1:
+        keyed.keys["engine.data_parallel.prefill_schedule_interval"] = (interval, "given")
+        _take(keyed, answer, "prefill_schedule_interval", "engine.data_parallel.prefill_schedule_interval")
+    if _value(answer, "parallel.data_parallel_hybrid_lb"):
+        keyed.keys["engine.data_parallel.load_balancing"] = ("hybrid", "given")
+        _take(keyed, answer, "data_parallel_hybrid_lb", "engine.data_parallel.load_balancing")
+
+
+def _say_sglang(keyed: Keyed, answer: Answer) -> None:
+    values = answer.values
+    keyed.keys["engine.scheduler"] = ("sglang", "")
+    for key, place in PLACES_OF_SGLANG.items():
+        if values[place] is not False:
+            _say(keyed, key, answer, place)
+        _take(keyed, answer, place, key)
+    if values["max_running_requests"] is None:
+        keyed.keys["engine.max_running_requests"] = (LEAST_RUNNING, "engine: 2048 to 4096, by the size of the pool")
+    keyed.keys["engine.enable_prefix_caching"] = (not values["disable_radix_cache"], _comment(
+        answer, "disable_radix_cache"))
+    for flag, key in FLAGS_OF_SGLANG.items():
+        _take(keyed, answer, flag, key)
+    if values["kv_cache_dtype"] in ("fp8_e4m3", "fp8_e5m2"):
+        _say(keyed, "model.kv_cache_dtype", answer, "kv_cache_dtype")
+    if values["attn_dp_size"] > 1:          # TP of the experts, DP of attention
+        ranks = values["attn_dp_size"]
+        keyed.keys["topology.data_parallel"] = (ranks, "given: --enable-dp-attention")
+        keyed.keys["topology.tensor_parallel"] = (values["tp_size"] // ranks, "given: tp_size / attention ranks")
+        keyed.keys["topology.expert_parallel"] = (values["tp_size"], "the ranks of the experts")
+    elif values["ep_size"] > 1:
+        keyed.keys["topology.expert_parallel"] = (values["tp_size"], _comment(answer, "ep_size"))
+    _say_graphs_of_sglang(keyed, answer)
+
+
+def _say_graphs_of_sglang(keyed: Keyed, answer: Answer) -> None:
+    for flag in ("disable_cuda_graph", "cuda_graph_max_bs_decode", "cuda_graph_bs_decode"):
+        if flag in answer.given:
+            keyed.left[flag] = "sizes of decode graphs: padding, and the time to launch kernels"
+
+
+def _say_trtllm(keyed: Keyed, answer: Answer) -> None:
+    keyed.keys["engine.scheduler"] = ("tensorrt_llm", "")
+    for key, place in (("topology.tensor_parallel", "tp_size"), ("topology.pipeline_parallel", "pp_size"),
+                       ("topology.expert_parallel", "ep_size"), ("engine.max_batch_size", "max_batch_size"),
+                       ("engine.max_num_tokens", "max_num_tokens"), ("engine.max_model_len", "max_seq_len"),
+                       ("engine.enable_chunked_context", "enable_chunked_prefill"),
+                       ("engine.block_size", "tokens_per_block"),
+                       ("engine.enable_prefix_caching", "enable_block_reuse"),
+                       ("engine.capacity_scheduler_policy", "capacity_scheduler_policy"),
+                       ("engine.free_gpu_memory_fraction", "kv_cache_free_gpu_memory_fraction")):
+        _say(keyed, key, answer, place)
+        _take(keyed, answer, place, key)

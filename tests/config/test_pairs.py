@@ -1,0 +1,52 @@
+"""Every pair of features runs to the end, or is refused with the reason that a row of the table has."""
+import re
+
+import pytest
+
+from simulator.config import conflicts
+from support import pairs, row_cases
+
+# Refusals of pairs of features that are no rows, and the place that has their text.
+ELSEWHERE = (
+    r"unknown key", r'expected none with "sglang": ', r"engine\.lora\.",                # the keys of a scheduler
+
+    r"engine\.(prefix_match_unit|speculative|vllm_version|encoder): .*(layers|enable_prefix|0\.10)",
+    r"topology: .* (but .* has|is not divisible)",                                      # facts of the model
+    r"kv_tiers\.secondary: levels below host memory are not built",
+    r"encoders of their own are those of vLLM", r'pool "e" encodes for this one', r"the power draw of encoders",
+)
+
+
+@pytest.fixture(scope="module")
+def outcomes():
+    """Return {pair: (faults or None, those that rows made)}, and the rows that refused a pair."""
+    with pairs.Listening() as heard:
+        return {pair: pairs.outcome(heard, *pair) for pair in pairs.pairs()}, heard.rows
+
+
+@pytest.mark.parametrize("feature", pairs.FEATURES)
+def test_each_feature_runs_alone(feature):
+    with pairs.Listening() as heard:
+        assert pairs.outcome(heard, feature) == (None, [])
+
+
+def test_a_pair_runs_or_is_refused_with_its_reason(outcomes):
+    found, _ = outcomes
+    silent = {pair: fault for pair, (faults, made) in found.items() for fault in faults or ()
+              if fault not in made and not any(re.search(text, fault) for text in ELSEWHERE)}
+    assert not silent
+    assert sum(faults is None for faults, _ in found.values()) > 1000
+
+
+def test_every_row_refuses_something(outcomes):
+    with pairs.Listening() as heard:
+        for settings in row_cases.CASES:
+            faults, made = pairs.refusal(heard, settings)
+            assert made, (settings, faults)
+    rows = {row for row in conflicts.rows() if isinstance(row, conflicts.Conflict)}
+    assert not [row for row in rows if row not in outcomes[1] | heard.rows]
+
+
+def test_each_row_has_words_for_the_page():
+    for row in conflicts.rows():
+        assert isinstance(row.why, str) or row.text

@@ -1,0 +1,160 @@
+"""`from`: what is taken, defaulted, without effect, not modelled; versions, refusals, variables, differences."""
+import io
+import json
+
+import pytest
+import tomli
+
+from simulator import cli
+
+LLAMA = "vllm serve meta-llama/Llama-3.1-8B-Instruct"
+
+
+def translated(capsys, source, *options, gpu="h100-sxm-80gb"):
+    """Return exit status, experiment and lists."""
+    status = cli.main(["from", source, "--gpu", gpu, "--json", *options])
+    printed = capsys.readouterr()
+    if not printed.out:
+        return status, None, printed.err
+    lists = json.loads(printed.out)
+    return status, tomli.loads(lists["experiment"]), lists
+
+
+@pytest.mark.parametrize(("gpu", "tokens", "sequences"), [
+    ("h100-sxm-80gb", 8192, 1024), ("h200-sxm-141gb", 8192, 1024), ("b200-sxm-180gb", 16384, 1024),
+    ("a100-sxm-80gb", 2048, 256), ("l4", 2048, 256), ("rtx-pro-6000-server", 8192, 1024)])
+def test_the_batch_is_that_of_the_engine_on_the_card(capsys, gpu, tokens, sequences):
+    _, experiment, _ = translated(capsys, f"{LLAMA} --max-model-len 8192", gpu=gpu)
+    engine = experiment["engine"]
+    assert (engine["max_num_batched_tokens"], engine["max_num_seqs"]) == (tokens, sequences)
+    assert engine["gpu_memory_utilization"] == 0.92
+
+
+def test_an_automatic_length_is_the_longest_that_fits(capsys):
+    line = "vllm serve Qwen/Qwen3-8B --max-model-len"
+    assert translated(capsys, f"{line} 40960", gpu="l4")[0] == 2
+    _, experiment, _ = translated(capsys, f"{line} auto", gpu="l4")
+    assert 4096 < experiment["engine"]["max_model_len"] < 40960
+
+
+def test_flags_go_to_their_lists(capsys):
+    line = f"{LLAMA} -tp 2 --max-num-seqs 64 --port 8000 --stream-interval 4 --swa-bounded-replay"
+    status, experiment, lists = translated(capsys, line)
+    assert status == 3
+    assert experiment["topology"]["tensor_parallel"] == 2 and experiment["engine"]["max_num_seqs"] == 64
+    assert ["--max-num-seqs", "64", "engine.max_num_seqs"] in lists["taken"]
+    assert [row[0] for row in lists["without_effect"]] == ["--port", "--swa-bounded-replay"]  # a default
+    assert [row[0] for row in lists["not_modelled"]] == ["--stream-interval"]
+    assert ["engine.max_num_batched_tokens", "8192"] in [row[:2] for row in lists["defaulted"]]
+    assert translated(capsys, line, "--allow-unmodelled")[0] == 0
+
+
+@pytest.mark.parametrize(("line", "words"), [
+    (f"{LLAMA} -tp 3", ("heads by TP", "32 attention heads")),
+    (f"{LLAMA} --max-num-batched-tokens 64 --max-num-seqs 256", ("fewer tokens than sequences",)),
+    (f"{LLAMA} --max-num-seq 64 --max-num-bathed-tokens 8", ("unrecognized arguments", "--max-num-batched-tokens")),
+    (f"{LLAMA} --swap-space 4", ("unrecognized arguments: --swap-space 4", "--swap-space is gone")),
+    ("vllm serve meta-llama/Llama-3.3-70B-Instruct", ("does not start", "weights need")),
+    (f"{LLAMA} --enable-expert-parallel", ("no experts",)),
+    (f"{LLAMA} --max-model-len 200000", ("longer than the model", "131072")),
+    (f"{LLAMA} --kv-cache-memory-bytes 8Gi", ("8Gi",)),
+    ("vllm serve acme/a-model-without-a-name", ("--config FOLDER",)),
+    ("vllm serve $MODEL", ("${MODEL} is not set",)),
+    ("vllm serve $(cat model.txt)", ("$(cat model.txt) is not executed",)),
+    ("echo hello", ("no start of a server",)),
+    ("docker run vllm/vllm-openai:v0.12.0 --model Qwen/Qwen3-8B", ("0.12.0: not modelled", "nearest")),
+])
+def test_what_the_engine_refuses_or_nothing_is_known_of_is_refused(capsys, line, words):
+    assert cli.main(["from", line, "--gpu", "h100-sxm-80gb"]) == 2
+    message = capsys.readouterr().err
+    assert all(word in message for word in words), message
+
+
+def test_a_flag_of_another_version_names_it(capsys):
+    line = f"{LLAMA} --disable-log-requests"
+    assert cli.main(["from", line, "--gpu", "l4", "--version", "0.32"]) == 2
+    assert "vLLM 0.33 knows --disable-log-requests" in capsys.readouterr().err
+    assert cli.main(["from", line + " --max-model-len 8192", "--gpu", "l4", "--version", "0.33"]) == 0
+
+
+def test_the_tag_of_an_image_gives_the_version_and_nearest_the_nearest(capsys):
+    line = "docker run --gpus all vllm/vllm-openai:v{} --model Qwen/Qwen3-8B"
+    assert "vllm 0.32: vLLM 0.32.0" in translated(capsys, line.format("0.32.0"))[2]["experiment"]
+    text = translated(capsys, line.format("0.12.0"), "--version", "nearest")[2]["experiment"]
+    assert "vllm 0.32: nearest to 0.12.0" in text
+
+
+def test_no_part_of_a_script_is_executed(capsys, tmp_path):
+    made = tmp_path / "made"
+    script = tmp_path / "serve.sh"
+    script.write_text(f"#!/bin/bash\nset -e\nexport MODEL=Qwen/Qwen3-8B  # a model\ntouch {made}\n"
+                      f"x=$(touch {made})\n\nexec vllm serve \"$MODEL\" \\\n  --max-model-len 8k \\\n"
+                      "  --compilation-config '{\"cudagraph_mode\": \"PIECEWISE\"}' 2>&1 | tee log\n", encoding="utf-8")
+    status, experiment, _ = translated(capsys, str(script))
+    assert status == 0 and not made.exists()
+    assert experiment["engine"]["max_model_len"] == 8000
+    assert experiment["engine"]["cuda_graphs"]["mode"] == "piecewise"
+
+
+def test_standard_input_is_read_and_variables_can_be_given(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("vllm serve ${MODEL} -tp ${TP:-2}"))
+    _, experiment, _ = translated(capsys, "-", "--env", "MODEL=Qwen/Qwen3-8B")
+    assert experiment["model"]["name"] == "qwen3-8b" and experiment["topology"]["tensor_parallel"] == 2
+
+
+def test_a_config_file_is_read_beside_the_script_and_the_command_line_wins(capsys, tmp_path):
+    (tmp_path / "serve.yaml").write_text("model: Qwen/Qwen3-8B\nmax-num-seqs: 32\ntensor_parallel_size: 2\n")
+    (tmp_path / "serve.sh").write_text("vllm serve --config serve.yaml --max-num-seqs 16\n")
+    _, experiment, _ = translated(capsys, str(tmp_path / "serve.sh"))
+    assert experiment["model"]["name"] == "qwen3-8b"
+    assert (experiment["engine"]["max_num_seqs"], experiment["topology"]["tensor_parallel"]) == (16, 2)
+
+
+CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 1024, "num_hidden_layers": 8,
+          "num_attention_heads": 8, "num_key_value_heads": 2, "intermediate_size": 2048, "vocab_size": 32000,
+          "max_position_embeddings": 4096, "torch_dtype": "bfloat16"}
+
+
+@pytest.mark.parametrize("as_option", [True, False], ids=["--config", "the model's name"])
+def test_a_folder_with_config_json_describes_the_model(capsys, tmp_path, as_option):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
+    name, options = ("acme/small", ("--config", str(tmp_path))) if as_option else (str(tmp_path), ())
+    status, experiment, _ = translated(capsys, f"vllm serve {name}", *options, gpu="l4")
+    assert status == 0
+    assert experiment["model"] == {"config": str(tmp_path / "config.json")}
+    assert experiment["engine"]["max_model_len"] == 4096
+
+
+def test_roles_become_pools_and_replicas_add_up(capsys, tmp_path):
+    server = "vllm serve Qwen/Qwen3-8B --max-model-len 8192 --kv-transfer-config"
+    lines = [f"{server} '{json.dumps({'kv_connector': 'NixlConnector', 'kv_role': role})}'"
+             for role in ("kv_producer", "kv_consumer", "kv_consumer")]
+    _, experiment, _ = translated(capsys, " &\n".join(lines))
+    assert [(pool["role"], pool["replicas"]) for pool in experiment["pools"]] == [("prefill", 1), ("decode", 2)]
+    assert experiment["kv_transfer"]["protocol"] == "nixl"
+
+
+def test_gpus_that_the_ranks_do_not_need_are_named(capsys, tmp_path):
+    path = tmp_path / "pod.yaml"
+    path.write_text("apiVersion: v1\nkind: Pod\nspec:\n  containers:\n  - image: vllm/vllm-openai:v0.33.0\n"
+                    "    args: [--model, Qwen/Qwen3-8B, -tp, '2']\n"
+                    "    resources: {limits: {nvidia.com/gpu: 4}}\n", encoding="utf-8")
+    status, _, lists = translated(capsys, str(path))
+    assert status == 3 and lists["not_modelled"][0][:2] == ["GPUs of the container", "4"]
+
+
+def test_differences_of_lines_and_of_versions(capsys):
+    drafts = """ --speculative-config '{"method": "ngram", "num_speculative_tokens": 3}'"""
+    assert cli.main(["from", LLAMA, "--gpu", "l4", "--diff", f"{LLAMA} --max-num-seqs 8"]) == 0
+    assert "scheduler.max_num_seqs: 256 -> 8" in capsys.readouterr().out
+    assert cli.main(["from", LLAMA + drafts, "--gpu", "l4", "--version", "0.33", "--diff-version", "0.32"]) == 0
+    assert "scheduler.async_scheduling: true -> false" in capsys.readouterr().out
+
+
+def test_a_written_file_is_kept_unless_it_may_be_replaced(capsys, tmp_path):
+    out = tmp_path / "e.toml"
+    arguments = ["from", f"{LLAMA} --max-model-len 8192", "--gpu", "l4", "--out", str(out)]
+    assert cli.main(arguments) == 0 and out.is_file()
+    assert cli.main(arguments) == 2
+    assert cli.main([*arguments, "--overwrite"]) == 0
+    assert all(len(line) <= 80 for line in capsys.readouterr().err.splitlines() if "e.toml" not in line)

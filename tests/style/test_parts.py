@@ -1,0 +1,54 @@
+"""A part is named in its own files alone: in config, workload, results and engine nowhere else."""
+import re
+
+import pytest
+
+from simulator import registry
+from style.sources import CODE, files, name
+
+ROOMS = ("config", "workload", "results", "engine")
+FACES = {"simulator/results/result.py"}                 # names that users have of tables
+# Contradictions of features that are no part yet with parts: rows of the table of conflicts in the end.
+OTHERS = {"simulator/config/hand_over.py", "simulator/config/tiers.py", "simulator/config/context.py",
+          "simulator/config/features.py"}
+# Feature: words that name it, and its own files in these rooms: operation, results.
+FEATURES = {
+    "samples": (r"replica_samples|Sampler|records\.SAMPLE", {"engine/operations/sampler.pyx"}),
+    "decisions": (r"DecisionTotals|DecisionTracer|records\.(DECISION|CANDIDATE)|output\.decisions|wants_decisions",
+                  {"results/decisions.py", "engine/gateway/tracer.pyx", "engine/gateway/tracer.pxd"}),
+    "costs": (r"PowerMeter|PowerFacts|\bLedger|\bBill\b|(sections\[\"|experiment\.)(prices|power|carbon|electricity)\b",
+              {"results/money.py", "results/energy.py", "results/power_meter.py"}),
+    "failures": (r"(experiment|sections)\.failures|\"failures\"|\bFailure\b|Outages", {
+        "engine/operations/outages.pyx", "engine/operations/outages.pxd", "engine/operations/upkeep.pyx",
+        "engine/operations/lifecycle.pxd"}),
+    "autoscaling": (r"\.autoscaling\b|\"autoscaling\"|\bAutoscaling\b|Upkeep", {
+        "engine/operations/scaling.pyx", "engine/operations/scaling.pxd", "engine/operations/upkeep.pyx"}),
+    "rescheduling": (r"\.rescheduling\b|\"rescheduling\"|Rescheduling\b|MovePlan", {
+        "engine/operations/migration.pyx", "engine/operations/migration.pxd", "engine/operations/move_plan.py",
+        "engine/operations/movables.pyx", "engine/operations/mover.pxd", "engine/operations/mover.pyx",
+        "engine/operations/outages.pyx", "engine/operations/scaling.pyx"}),     # the last two may need it
+    "encode": (r"EncodePlan|encode_jobs|encode_plan|encode_events|Encoding\b|Encoders\b|\"embeddings\"|cluster\.encode",
+               {"results/encoding.py", *(f"engine/encoders/{file}" for file in (
+                   "__init__.py", "build.py", "group.pyx", "jobs.py", "operation.pxd", "operation.pyx", "plan.py",
+                   "stage.pxd", "stage.pyx"))}),
+    "expert_shifts": (r"ExpertShifts|ShiftPlan|engine\.experts", {
+        "engine/operations/expert_shifts.pyx", "engine/operations/shift_plan.py"}),
+}
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_a_feature_is_named_in_its_own_files_alone(feature):
+    words, own = FEATURES[feature]
+    own = {f"simulator/{file}" for file in own} | FACES | OTHERS
+    wrong = [f"{name(path, number)}: {line.strip()}" for path in files(*CODE, under="simulator")
+             if path.parts[path.parts.index("simulator") + 1] in ROOMS and name(path) not in own
+             for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1) if re.search(words, line)]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_key_of_a_part_is_declared_by_it():
+    own = {key: entry for key, entry in registry.PARTS.items() if entry.when is None}
+    for key, entry in own.items():
+        assert key in registry.part(key).keys, f"{key}: {entry.target} has no such key"
+    declared = {key for part in registry.parts() for key in part.keys}
+    assert declared == set(own)

@@ -1,0 +1,96 @@
+"""Settings for each row of the table of conflicts that no pair of `support.pairs` reaches."""
+from support.pairs import MOVES, ROLES
+
+NIXL = {"pools": ROLES, "kv_transfer": {"protocol": "nixl"} | MOVES}
+WHOLE_BESIDE = NIXL | {"pools": [*ROLES, {"name": "b"}]}
+LLUMNIX = {"policy": "llumnix", "scheduling_policy": "slo"}
+ADAPTIVE = NIXL | {"cluster.disaggregation.stage_order": "prefill_first",
+                   "cluster.routing": LLUMNIX | {"enable_adaptive_pd": True}}
+PREFILL_FIRST = NIXL | {"cluster.disaggregation.stage_order": "prefill_first"}
+MIXTURE = {"model.name": "qwen3-30b-a3b", "latency": {"backend": "roofline"}}
+RANKS = {"topology.data_parallel": 2}
+LOCK_STEP = RANKS | {"model.name": "qwen3-30b-a3b"}
+OPERATORS = {"backend": "operators"}
+GROUPS = {"engine.kv_cache_groups": [{"kind": "full_attention"}, {"kind": "sliding_attention", "window": 64}]}
+UNEVEN = {"engine.kv_cache_groups": [{"kind": "full_attention"},
+                                     {"kind": "sliding_attention", "window": 64, "block_size": 32}]}
+TIERS = {"kv_tiers": {"protocol": "vllm_offload", "cpu_gib": 1.0, "d2h_gb_per_s": 5.0, "h2d_gb_per_s": 5.0,
+                      "kv_bytes_per_token": 1e3}}
+
+
+def transfer(protocol, **keys):
+    return NIXL | {"kv_transfer": {"protocol": protocol} | MOVES | keys}
+
+
+def host(key):
+    return transfer("simai", upstream_compat=True) | {"engine.scheduler": "orca", f"latency.host.{key}": 3.0}
+
+
+CASES = (
+    {"topology.cp_kv_cache_interleave_size": 4}, {"topology.dcp_comm_backend": "a2a"},
+    {"topology.prefill_context_parallel": 2, "latency": OPERATORS | {"all2all_backend": "deepep_low_latency"}},
+    {"topology.pipeline_parallel": 2, "engine.vllm_version": "0.10", "engine.async_scheduling": True},
+    {"latency.uncertainty": True}, {"latency.uncertainty_replications": 8}, {"latency.uncertainty_share": 0.5},
+    {"latency.collective": {"backend": "busbw"}}, {"engine.experts": {}},
+    MIXTURE | {"latency": {"backend": "trained_physics", "coefficients": "none"}, "engine.experts.dbo.enabled": True},
+    MIXTURE | {"latency": {"backend": "aicb", "tables": "t"}, "engine.experts.all2all_backend": "deepep_low_latency"},
+    MIXTURE | {"latency": OPERATORS | {"expert_load": "power_law_1.2"}, "engine.experts": {}},
+    MIXTURE | {"latency": OPERATORS | {"all2all_backend": "deepep_low_latency"},
+               "engine.experts.all2all_backend": "allgather_reducescatter"},
+    MIXTURE | {"latency": {"backend": "trained_physics", "expert_exchange": "all_to_all"},
+               "engine.experts.all2all_backend": "allgather_reducescatter"},
+    MIXTURE | {"engine.experts.dbo.enabled": True, "topology.pipeline_parallel": 2},
+    MIXTURE | {"engine.experts.eplb": {}, "engine.experts.placement": "round_robin"},
+    {"engine.speculative": {"method": "draft_model", "model": "qwen3-0.6b", "num_tokens": 2}},
+    {"failures": [{"kind": "slow", "at_s": 1.0, "on_failure": "migrate"}]},
+    {"autoscaling": {"policy": "queue", "drain": "migrate"}},
+    {"kv_transfer": {"protocol": "nixl"} | MOVES}, {"cluster.disaggregation.decider": "never"},
+    {"cluster.routing.policy": "split_wise"},
+    {"cluster.routing": LLUMNIX | {"infer_types": [{"infer_type": "decode", "selector": {"metrics": ["freeness"]}}]}},
+    PREFILL_FIRST | {"cluster.routing.policy": "split_wise"},
+    PREFILL_FIRST | {"cluster.disaggregation.decider": "prefix_threshold"},
+    PREFILL_FIRST | {"kv_transfer": {"protocol": "mooncake"} | MOVES},
+    WHOLE_BESIDE | {"cluster.disaggregation.stage_order": "prefill_first"},
+    NIXL | {"autoscaling": {"policy": "blis"}},
+    {"autoscaling": {"policy": "planner", "itl_ms": 1.0, "prefill_profile": [
+        {"prompt_tokens": 1, "ttft_ms": 1.0, "tokens_per_s": 1.0}], "decode_profile": [
+        {"context_tokens": 1, "concurrency": 1, "itl_ms": 1.0, "tokens_per_s": 1.0}]}},
+    WHOLE_BESIDE | {"cluster.routing.policy": "llumnix"},
+    *(WHOLE_BESIDE | {f"cluster.disaggregation.{leg}.policy": "llumnix"} for leg in ("prefill", "decode")),
+    *(NIXL | {f"cluster.disaggregation.{leg}": LLUMNIX | {"enable_adaptive_pd": True}}
+      for leg in ("prefill", "decode")),
+    transfer("nixl", granularity="chunk"), transfer("sglang", first_token="recompute"),
+    transfer("simai", volume="missing"), transfer("mooncake", answer_hop_us=3.0), transfer("simai", handshake_ms=2.0),
+    transfer("simai", notice_us=2.0), transfer("simai", noticed_at="end"), transfer("nixl", upstream_compat=True),
+    transfer("nixl", num_reserved_decode_tokens=8), transfer("mooncake", lease_s=3.0),
+    transfer("mooncake", heartbeats=False), transfer("mooncake", failure_policy="fail"),
+    *map(host, ("queue_base_us", "queue_per_prompt_token_us", "front_end_us", "front_end_per_prompt_token_us")),
+    WHOLE_BESIDE | {"engine.scheduler": "split_wise", "kv_transfer": {"protocol": "simai"} | MOVES},
+    {"engine.scheduler": "blis", "kv_tiers": {"protocol": "blis_mirror", "cpu_blocks": 60}},
+    transfer("blis"), {"engine.scheduler": "split_wise"},
+    {"cluster.routing": {"policy": "random", "scorers": [{"name": "queue-depth", "weight": 1.0}]}},
+    *(NIXL | {f"cluster.disaggregation.{leg}": {"policy": "random", "scorers": [
+        {"name": "queue-depth", "weight": 1.0}]}} for leg in ("prefill", "decode")),
+    *(transfer("sglang") | {"engine.scheduler": "sglang", f"engine.{key}": value} for key, value in (
+        ("max_queued_requests", 4), ("enable_mixed_chunk", True), ("prefill_decode_interval", 2))),
+    WHOLE_BESIDE | {"engine.scheduler": "sglang", "kv_transfer": {"protocol": "sglang"} | MOVES},
+    transfer("sglang", noticed_at="end") | {"engine.scheduler": "sglang"},
+    transfer("nixl", noticed_at="end") | TIERS | {"engine.async_scheduling": False},
+    ADAPTIVE | {"cluster.routing.scheduling_policy": "load-balance"},
+    ADAPTIVE | {"cluster.routing.snapshot_refresh_interval_s": 0.5},
+    *(ADAPTIVE | {f"cluster.disaggregation.{leg}.policy": "round_robin"} for leg in ("prefill", "decode")),
+    ADAPTIVE | {"cluster.disaggregation.decider": "never"},
+    ADAPTIVE | {"kv_transfer": {"protocol": "nixl_push"} | MOVES},
+    transfer("mooncake", granularity="layer") | GROUPS, transfer("sglang") | GROUPS,
+    transfer("nixl", volume="full_prompt") | GROUPS, NIXL | GROUPS | TIERS,
+    {"engine.data_parallel": {}}, RANKS | {"engine.scheduler": "sglang", "engine.data_parallel": {
+        "prefill_schedule_interval": 3}},
+    RANKS | {"engine.vllm_version": "0.10", "engine.data_parallel.prefill_schedule_interval": 3},
+    RANKS | {"engine.data_parallel.padding": "sglang"},
+    *(RANKS | {"engine.data_parallel": {"lockstep": False, key: value}} for key, value in (
+        ("dp_sync_interval", 3), ("prefill_schedule_interval", 3), ("hop_us", 5.0), ("padding", "none"))),
+    RANKS | {"engine.data_parallel": {"load_balancing": "external", "stats_interval_s": 0.5}},
+    RANKS | {"engine.data_parallel.load_balancing": "hybrid"},
+    LOCK_STEP | transfer("nixl", noticed_at="start") | {"engine.async_scheduling": False},
+    UNEVEN | TIERS | {"cluster.routing.policy": "kvaware"},
+)
