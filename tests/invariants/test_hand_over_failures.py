@@ -78,6 +78,7 @@ def small():
     return plain_workload([0, 3 * MS, 20 * MS], [40, 70, 33], [5, 4, 6])
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["fail", "recompute"])
 @pytest.mark.parametrize("kind", ["stop", "link"])

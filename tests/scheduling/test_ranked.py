@@ -119,6 +119,7 @@ def test_who_was_away_claims_nothing_for_it(completed_ms):
     assert completed_ms(trace, "vtc") == [4, 8, 14, 9, 10, 15, 16]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("seed", range(10))
 def test_tenants_that_wait_all_the_time_have_equal_service(seed):
     # arXiv 2401.00588, theorem 4.4: counters differ by at most 2 max(w_in * longest prompt, w_out * M), M: tokens of a

@@ -7,6 +7,7 @@ from simulator.results.reports.material import Material
 from simulator.results.reports.page import page
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 @needs_browser
 @pytest.mark.parametrize(("preference", "paper"), [(1, "rgb(255, 255, 254)"), (0, "rgb(21, 24, 28)")])

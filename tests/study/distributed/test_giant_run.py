@@ -81,6 +81,7 @@ def test_workers_of_other_sources_are_refused(dask, monkeypatch, capsys, tmp_pat
     assert error.count("runs sources") == 2 and "this is 000000000000" in error
 
 
+@pytest.mark.ci
 def test_one_piece_is_refused_with_the_reason(dask, capsys, tmp_path):
     assert cli.main(["run", str(EXPERIMENT), "--dask", str(dask[0]), "--out", str(tmp_path / "out")]) == 2
     assert "cannot be cut into parts: it has one replica" in capsys.readouterr().err

@@ -146,6 +146,7 @@ def test_errors_of_the_same_requests_are_paired(tmp_path):
     assert rows[0][-2:] == ("3", "1 and 0") and chart(page, "against_ttft").title == "TTFT: errors of both, held out"
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 @needs_browser
 @pytest.mark.parametrize("width", [1200, 500])

@@ -40,6 +40,7 @@ def written_page(request, tmp_path_factory):
     return html_of(page_of(*(folders if request.param == "against" else folders[:1])))
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 @needs_browser
 @pytest.mark.parametrize(("preference", "paper"), [(1, "rgb(255, 255, 254)"), (0, "rgb(21, 24, 28)")])

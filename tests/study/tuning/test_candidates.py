@@ -113,6 +113,7 @@ class Recorder:
         return self._trier.try_all(candidates, num_requests)
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 @pytest.mark.parametrize("goal", ["output_throughput", "output_throughput_per_gpu"])
 def test_bound_drops_candidates_and_never_the_best(asked, goal):
