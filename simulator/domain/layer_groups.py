@@ -105,7 +105,10 @@ class LayerGroups(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def checkpoint(self) -> int:
-        """Tokens that checkpoints of all states lie apart; 0: some layers with states write none inside a chunk."""
+        """Tokens between checkpoints inside a chunk, of all states.
+
+        0: some layers with states write none there.
+        """
         steps = [group.checkpoint for group in self.groups if group.kind == "linear_attention"]
         return lcm(*steps) if steps else 0
 

@@ -34,7 +34,7 @@ class VllmBehaviour(NamedTuple):
     goes_on_after_own_victim: bool      # by priority: a sequence that preempts itself takes no one's turn
     counts_idle_adapters: bool          # adapters of running sequences without tokens in the batch count as used, too
     holds_prompts_alone: bool           # prefill_schedule_interval also holds for an engine without ranks
-    passes_over_items: bool             # a request whose first item does not fit lets others overtake it
+    passes_over_items: bool             # requests with a first item that does not fit are overtaken
     cuts_at_items: bool                 # disable_chunked_mm_input: a chunk that begins at an item waits for all of it
     # ---- KV cache, encoders
     appends_unhashed: bool              # freed blocks without a hash go to the tail of the free queue

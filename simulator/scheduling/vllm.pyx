@@ -91,7 +91,7 @@ cdef class Vllm(EncodingScheduler):
     cdef int64_t _last_prompts          # iterations begun up to the last one with a part of a prompt
     cdef bint _admits_prompts           # an admission of the batch being formed computes more than a token
     cdef int8_t* _passed_over           # [n] 0.33: passed over since the request began to wait; NULL: not noted
-    cdef bint _passes_over_items        # 0.33: a request whose first item does not fit is passed over
+    cdef bint _passes_over_items        # 0.33: requests with a first item that does not fit are passed over
     cdef bint _holds_now                # prompts are not computed in this batch, see _must_hold
     cdef bint _has_no_room              # the last pass that admitted all it could left a request waiting
     cdef bint _has_extras               # grammars, adapters, encoders or groups of layers
@@ -112,18 +112,12 @@ cdef class Vllm(EncodingScheduler):
         self._chunked_prefill = parameters.enable_chunked_prefill
         self._skips_long_prompts = behaviour.skips_long_prompts
         self._by_priority = parameters.policy == "priority"
-        self._mends_victims = behaviour.mends_victims
-        self._goes_on = self._by_priority and behaviour.goes_on_after_own_victim
         reserves = parameters.scheduler_reserve_full_isl
         self._reserves_full_text = behaviour.reserves_full_text if reserves is None else reserves
         self._watermark_blocks = int(parameters.watermark * (self.kv.num_blocks + 1))
         self._is_async = bool(parameters.async_scheduling)
         self._interval = parameters.prefill_schedule_interval
-        self._last_prompts = -self._interval
-        self._passes_over_items = behaviour.passes_over_items
-        self._avoids_extra_step, self._caches_at_end = behaviour.avoids_extra_step, behaviour.caches_at_end
-        self._counts_idle_adapters = behaviour.counts_idle_adapters
-        self._hashes_ahead = self.kv.hashes_ahead
+        self._take_version(behaviour)
         self._take_drafts(parameters.speculative, behaviour)
         self._queue_may_turn = context.prompts_use_outputs or (
             self._skips_long_prompts and not self._chunked_prefill)
@@ -147,6 +141,15 @@ cdef class Vllm(EncodingScheduler):
                             or self._grammars is not None or self._interval > 1)
         self._notes_turns = self._notes_turns or self._interval > 1
         self._reserve_skipped(len(context.requests), behaviour.holds_prompts_alone)
+
+    def _take_version(self, behaviour):
+        self._mends_victims = behaviour.mends_victims
+        self._goes_on = self._by_priority and behaviour.goes_on_after_own_victim
+        self._last_prompts = -self._interval
+        self._passes_over_items = behaviour.passes_over_items
+        self._avoids_extra_step, self._caches_at_end = behaviour.avoids_extra_step, behaviour.caches_at_end
+        self._counts_idle_adapters = behaviour.counts_idle_adapters
+        self._hashes_ahead = self.kv.hashes_ahead
 
     def __dealloc__(self):
         free(self._skipped)
@@ -287,9 +290,9 @@ cdef class Vllm(EncodingScheduler):
             return self.num_waiting() == 0
         if self.num_waiting() == 0:
             return True
-        return self._interval == 1 and not (self._queue_may_turn or (self._pads_admissions and self._budget <= self._num_drafts)
-                    or (self.tier is not None and self._running.size < self.max_running and (
-                        self.tier.reserved_tokens >= 0 or (self.copies and not self._head_is_stuck()))))
+        return self._interval == 1 and not (
+            self._queue_may_turn or (self._pads_admissions and self._budget <= self._num_drafts) or (self.tier is not None and self._running.size < self.max_running and (
+                self.tier.reserved_tokens >= 0 or (self.copies and not self._head_is_stuck()))))
 
     cdef bint _head_is_stuck(self) noexcept nogil:
         """Return whether no request can be admitted until blocks become free, regardless of a tier that copies."""
@@ -343,7 +346,8 @@ cdef class Vllm(EncodingScheduler):
     cdef bint _leaves_any(self, bint any_left) noexcept nogil:
         """Return whether the pass left requests behind that it could have admitted with more room.
 
-        any_left : as far as this pass tells. 0.33 counts the requests that some pass has passed over, this or another.
+        any_left : for versions before 0.33, the answer of this pass. 0.33 also counts requests that an earlier pass has
+            passed over.
         """
         cdef int32_t num_passed = 0, i
         if self._passed_over == NULL or (self._interval == 1 and self.prefill_interval <= 1):
@@ -590,7 +594,7 @@ cdef class Vllm(EncodingScheduler):
     cdef inline int32_t _admissible(self) noexcept nogil:
         """Return the number of waiting rows with an adapter in use or room for theirs; others are skipped.
 
-        A grammar that has failed is noticed whatever the adapter, so that no row is skipped unseen.
+        With grammars all rows are visited: the failure of a grammar is noticed whether its adapter has room or not.
         """
         if self._adapters is None or self._grammars is not None:
             return self.waiting.size

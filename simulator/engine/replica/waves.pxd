@@ -6,7 +6,8 @@ request notifies the coordinator, and the front end does not. When the ranks agr
 unfinished requests, the wave is over, and rank 0 reports it. Each message takes `hop_ns`. So a request may arrive with
 the number of a wave that has ended meanwhile: the rank that detects this has the next wave started.
 
-Source: vLLM 0.32.0 and 0.33.0, vllm/v1/engine/core.py, DPEngineCoreProc; vllm/v1/engine/coordinator.py, DPCoordinatorProc.
+Source: vLLM 0.32.0 and 0.33.0, vllm/v1/engine/core.py, DPEngineCoreProc; vllm/v1/engine/coordinator.py,
+DPCoordinatorProc.
 """
 from libc.stdint cimport int8_t, int32_t, int64_t
 cimport cython

@@ -50,7 +50,7 @@ cdef class Search:
     cdef int32_t _num_public    # of the chain: text that others may share
     cdef Cursor _cursor         # behind the last hash of shared text
 
-    # Leading tokens of a request's text whose hashes others may share.
+    # Leading tokens of a request's text with hashes that other requests may share.
     cdef int64_t public_tokens(self, int32_t row) noexcept nogil
 
     # Begin with the text of a request; at most `num_tokens` tokens can be found.

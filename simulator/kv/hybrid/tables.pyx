@@ -44,9 +44,7 @@ cdef class GroupTables(KVCache):
         self._caching = plan.enable_prefix_caching and (plan.with_identity or self.hits_end_inside)
         self.finds_outputs = self._caching and plan.content.has_public_outputs
         self.chunk_alignment = layers.chunk_alignment
-        self.checkpoint = layers.checkpoint if plan.enable_prefix_caching else 0
-        self.grid, self._whole = gcd(*[group.block_size for group in layers.groups]), layers.unit
-        self._at_ends_alone = layers.retention_interval == 0
+        self._take_checkpoints(layers, plan.enable_prefix_caching)
         self._has_states = repeats_last_states and any(isinstance(kind, AlignedState) for kind in kinds)
         with_names = plan.with_tables or self.hits_end_inside
         self.store = NamedStore(num_blocks) if with_names else CountedStore()
@@ -54,7 +52,7 @@ cdef class GroupTables(KVCache):
             kind.is_full and (<LayerKind>kind).block_size > self._hash_unit for kind in kinds))
         full = [number for number, group in enumerate(layers.groups) if group.kind == "full_attention"]
         self._num_groups = len(layers.groups)
-        grain = self.hit_tokens if self.hits_end_inside else gcd(*[group.block_size for group in layers.groups])
+        grain = self.hit_tokens if self.hits_end_inside else self.grid
         self._search = Search(self.store.prefixes, plan.content, self._num_groups, grain, full[0] if full else 0,
                               num_blocks if with_names else INT32_MAX)
         self._search.ahead = hashes_ahead
@@ -73,6 +71,11 @@ cdef class GroupTables(KVCache):
         for kind in kinds if reserves_whole else kinds_of(layers, self.hit_tokens, 1, plan.max_model_len):
             for number in kind.numbers():
                 self._least[number] = 1 if kind.keeps_newest else (<LayerKind>kind).most_blocks
+
+    def _take_checkpoints(self, layers, enable_prefix_caching):
+        self.checkpoint = layers.checkpoint if enable_prefix_caching else 0
+        self.grid, self._whole = gcd(*[group.block_size for group in layers.groups]), layers.unit
+        self._at_ends_alone = layers.retention_interval == 0
 
     def __dealloc__(self):
         cdef int64_t i
