@@ -45,7 +45,10 @@ class Place:
         self._missing, self._known = missing, known or {}
 
     def __getattr__(self, name: str) -> Any:
-        value = self._known[name]() if name in self._known else self._tables.get(name, self._missing)
+        try:
+            value = self._known[name]() if name in self._known else self._tables.get(name, self._missing)
+        except InputErrors:                 # of the model or its layout: raised again where the pool is built
+            raise Unread(name) from None
         if value is self._missing:
             raise Unread(name)
         return value

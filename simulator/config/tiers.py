@@ -74,6 +74,10 @@ SEEN_GROUPS = Feature("layers of several kinds, and routers that look at tiers",
 CONFLICTS = (
     Conflict(has.TIER_PROTOCOL, has.SCHEDULER, _why_no_scheduler, "each protocol goes with the engine that has it"),
     Conflict(has.versions_without("has_connectors"), has.VLLM_TIERS, "it has no connectors of KV tiers"),
+    Conflict(has.versions_without("has_offload"), Feature(
+        "protocol \"vllm_offload\"", "kv_tiers.protocol", value=lambda place: (
+            place.kv_tiers and place.kv_tiers.protocol == "vllm_offload" and place.kv_tiers.protocol)),
+             "the order in which this version evicts and offers chunks is not built"),
     Conflict(has.DRAFTS, has.VLLM_TIERS, "rules of tiers are not settled with drafts"),
     Conflict(has.UNIT, has.VLLM_TIERS, "rules of tiers are not settled with hits inside blocks"),
     Conflict(has.PIPELINE, has.VLLM_TIERS, "tiers are not supported with pipeline stages"),

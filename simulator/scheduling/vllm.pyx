@@ -108,9 +108,7 @@ cdef class Vllm(EncodingScheduler):
         self._max_model_len = context.max_model_len
         self._threshold = parameters.long_prefill_token_threshold
         self._threshold_adapts = parameters.long_prefill_token_threshold_adaptive and behaviour.adapts_threshold
-        self._threshold_when_alone = behaviour.cuts_lone_prompts
         self._chunked_prefill = parameters.enable_chunked_prefill
-        self._skips_long_prompts = behaviour.skips_long_prompts
         self._by_priority = parameters.policy == "priority"
         reserves = parameters.scheduler_reserve_full_isl
         self._reserves_full_text = behaviour.reserves_full_text if reserves is None else reserves
@@ -127,12 +125,7 @@ cdef class Vllm(EncodingScheduler):
         self.grouping = context.fast_forward and (self._num_drafts == 0 or not (
             self._is_async or context.num_stages > 1 or self.kv.tracks_identity or self.kv.is_hybrid)) and not (
             self.kv.is_hybrid and (context.num_stages > 1 or self._tail_unit > 0))
-        if self._interval > 1 and context.num_stages > 1:
-            self.grouping = False
-        if self._is_async and context.num_stages > 1 and not behaviour.takes_async_stages:
-            raise ValueError(f"async_scheduling with pipeline stages: {WHY_NO_ASYNC_STAGES}")
-        if self._is_async or context.num_stages > 1:
-            self.overlap(self._is_async, context.num_stages)
+        self._take_stages(context.num_stages, behaviour)
         self.waiting = WaitingQueue(context.requests, context.demands,
                                     PRIORITY_HERE if self._by_priority else FIRST_COME)
         self._take_extras(parameters, context)
@@ -143,6 +136,8 @@ cdef class Vllm(EncodingScheduler):
         self._reserve_skipped(len(context.requests), behaviour.holds_prompts_alone)
 
     def _take_version(self, behaviour):
+        self._threshold_when_alone = behaviour.cuts_lone_prompts
+        self._skips_long_prompts = behaviour.skips_long_prompts
         self._mends_victims = behaviour.mends_victims
         self._goes_on = self._by_priority and behaviour.goes_on_after_own_victim
         self._last_prompts = -self._interval
@@ -150,6 +145,13 @@ cdef class Vllm(EncodingScheduler):
         self._avoids_extra_step, self._caches_at_end = behaviour.avoids_extra_step, behaviour.caches_at_end
         self._counts_idle_adapters = behaviour.counts_idle_adapters
         self._hashes_ahead = self.kv.hashes_ahead
+
+    def _take_stages(self, num_stages, behaviour):
+        if self._is_async and num_stages > 1 and not behaviour.takes_async_stages:
+            raise ValueError(f"async_scheduling with pipeline stages: {WHY_NO_ASYNC_STAGES}")
+        self.grouping = self.grouping and (self._interval == 1 or num_stages == 1)
+        if self._is_async or num_stages > 1:
+            self.overlap(self._is_async, num_stages)
 
     def __dealloc__(self):
         free(self._skipped)
@@ -291,7 +293,8 @@ cdef class Vllm(EncodingScheduler):
         if self.num_waiting() == 0:
             return True
         return self._interval == 1 and not (
-            self._queue_may_turn or (self._pads_admissions and self._budget <= self._num_drafts) or (self.tier is not None and self._running.size < self.max_running and (
+            self._queue_may_turn or (self._pads_admissions and self._budget <= self._num_drafts)
+            or (self.tier is not None and self._running.size < self.max_running and (
                 self.tier.reserved_tokens >= 0 or (self.copies and not self._head_is_stuck()))))
 
     cdef bint _head_is_stuck(self) noexcept nogil:

@@ -8,9 +8,8 @@ from style.sources import CODE, files, name
 
 ROOMS = ("config", "workload", "results", "engine")
 FACES = {"simulator/results/result.py"}                 # names that users have of tables
-# Contradictions of features that are no part yet with parts: rows of the table of conflicts in the end.
-OTHERS = {"simulator/config/hand_over.py", "simulator/config/tiers.py", "simulator/config/context.py",
-          "simulator/config/features.py"}
+# Rows of the table of conflicts, of features that are no part yet.
+OTHERS = {f"simulator/config/{file}.py" for file in ("context", "engines", "features", "hand_over", "ranks", "tiers")}
 # Feature: words that name it, and its own files in these rooms: operation, results.
 FEATURES = {
     "samples": (r"replica_samples|Sampler|records\.SAMPLE", {"engine/operations/sampler.pyx"}),

@@ -20,12 +20,9 @@ from simulator.kv.hybrid.mamba import AlignedState
 cdef class GroupTables(KVCache):
     """Blocks of one replica, in a table per group of layers and sequence.
 
-    num_blocks : as for KVCache. block_size : as `unit_of` returns it.
-    plan : KVPlan; its `layer_groups` are the groups.
-    in_flight_tokens : the most tokens computed in iterations that are not over: a window may hold them besides itself,
-        in the check that a text fits whole.
-    reserves_whole : a text is admitted only if it fits whole.
-    hashes_ahead : tokens behind a block that its hash covers.
+    num_blocks : as for KVCache. block_size : as `unit_of` returns it. plan : KVPlan, with the groups in `layer_groups`.
+    in_flight_tokens : most tokens computed in iterations that are not over, which a window may hold besides itself.
+    reserves_whole : a text is admitted only if it fits whole. hashes_ahead : tokens behind a block in its hash.
     repeats_last_states : vLLM 0.32: the last state of a prompt cannot be hit as long as its sequence holds it.
     """
 
@@ -68,7 +65,10 @@ cdef class GroupTables(KVCache):
             self._searched[i] = <void*>searched[i]
             for number in (<LayerKind>searched[i]).numbers():
                 self._kinds[number] = <void*>searched[i]
-        for kind in kinds if reserves_whole else kinds_of(layers, self.hit_tokens, 1, plan.max_model_len):
+        self._bound_blocks(kinds if reserves_whole else kinds_of(layers, self.hit_tokens, 1, plan.max_model_len))
+
+    def _bound_blocks(self, kinds):
+        for kind in kinds:
             for number in kind.numbers():
                 self._least[number] = 1 if kind.keeps_newest else (<LayerKind>kind).most_blocks
 
