@@ -185,7 +185,7 @@ def test_copies_and_bytes_are_conserved(tmp_path, changes):
     ({"kv_tiers.secondary": [{"name": "a", "scope": "rack"}]}, r"scope"),
     ({"kv_tiers.secondary": [{"name": "a", "scope": "cluster"}],
       "pools": [{"name": "one"}, {"name": "two", "engine": {"block_size": 32}}]},
-     r'kv_tiers\.secondary: pools "one" and "two" share "a", but not engine\.block_size'),
+     r'engine\.block_size: expected 16, as in pool "one", found 32: both share the store "a"'),
 ])
 def test_what_cannot_be_had_is_refused_with_the_reason(tmp_path, changes, message):
     with pytest.raises(InputErrors, match=message):

@@ -41,6 +41,7 @@ VALUES = {
                                                "engine.disable_hybrid_kv_cache_manager": True},
     "engine.prefix_cache_retention_interval": {"model.name": "gpt-oss-20b",
                                                "engine.prefix_cache_retention_interval": "dense"},
+    "engine.prefill_schedule_interval": {"engine.vllm_version": "0.33", "engine.prefill_schedule_interval": 4},
     "engine.prefix_match_unit": {
         "engine.prefix_match_unit": 1, "engine.num_gpu_blocks": 100,
         "engine.kv_cache_groups": [{"kind": "full_attention"}, {"kind": "linear_attention"}]},

@@ -15,8 +15,9 @@ OTHER_NAMES = {"num_blocks": "num_gpu_blocks"}
 SPECULATIVE_OPTIONS = {"num_speculative_tokens": "num_tokens", "spec_lookahead": "num_lookahead_tokens"}
 ENCODER_OPTIONS = {"max_num_encoder_input_tokens": "max_num_encoder_input_tokens", "encoder_cache_size": "cache_tokens",
                    "disable_chunked_mm_input": "disable_chunked_mm_input"}
-NOT_OPTIONS = {"dcp", "kv_connector", "groups", "prefix_cache_retention_interval", "max_loras", *SPECULATIVE_OPTIONS,
-               "prefix_match_unit", "context_ways", *ENCODER_OPTIONS}
+EAGLE = {"method": "eagle", "drafter_share": 0.0}       # drafts that take no time
+NOT_OPTIONS = {"dcp", "eagle", "kv_connector", "groups", "prefix_cache_retention_interval", "max_loras",
+               *SPECULATIVE_OPTIONS, "prefix_match_unit", "context_ways", *ENCODER_OPTIONS}
 GROUP_KEYS = {"kind", "block_size", "window"}       # what else a group has follows from enable_prefix_caching
 # What the recorder assumed where a scenario is silent (in full in the `options` of each log)
 RECORDER_DEFAULTS = {"max_num_batched_tokens": 2048, "max_num_seqs": 128, "block_size": 16, "num_blocks": 1000,
@@ -119,6 +120,7 @@ def _experiment(description):
     if options.get("num_speculative_tokens"):
         engine["speculative"] = {ours: options.get(theirs, 0) for theirs, ours in SPECULATIVE_OPTIONS.items()}
         engine["speculative"]["acceptance"] = description.get("spec_accept") or [0]
+        engine["speculative"] |= EAGLE if options.get("eagle") else {}
     encoder = {ours: options[theirs] for theirs, ours in ENCODER_OPTIONS.items() if options.get(theirs)}
     price_us = {key: float(Decimal(repr(seconds)) * 10**6) for key, seconds in description["step_time"].items()}
     if options.get("max_loras"):
@@ -126,7 +128,7 @@ def _experiment(description):
     if any(map(_grammar, description["requests"])):
         engine["structured_outputs"] = _structured_outputs(description["requests"])
     if encoder:
-        engine["encoder"] = encoder | {"us_per_embedding": price_us["per_embed"]}
+        engine["encoder"] = encoder | {"us_per_embedding": price_us.get("per_embed", 0.0)}
     return {
         "name": "recorded", "engine": engine, "topology": _topology(description["options"].get("dcp") or 1),
         "latency": {"backend": "linear", "base_us": price_us["base"], "per_sequence_us": price_us["per_req"],

@@ -60,22 +60,23 @@ def log_path(path):
 
 
 def read_scenario(path):
-    """Return a scenario, with the version of vLLM that its log names among its options; without a name it is 0.32."""
+    """Return a scenario, with the version of vLLM that its log names among its options."""
     description = json.loads(path.read_bytes())
-    if log_path(path):
-        description["options"] = {"vllm_version": version_of(log_path(path))} | description.get("options", {})
+    version = version_of(log_path(path)) if log_path(path) else None
+    if version is not None:
+        description["options"] = {"vllm_version": version} | description.get("options", {})
     return description
 
 
 @cache
 def version_of(path):
-    """Return the version of vLLM that a log names."""
+    """Return the version of vLLM that a log names, or None."""
     with open(path, "rb") as file:
         head = file.read(HEADER_BYTES)
     if path.suffix == ".gz":
         head = zlib.decompressobj(wbits=31).decompress(head)
     found = HEADER.search(head)
-    return found[1].decode() if found else "0.32"
+    return found[1].decode() if found else None
 
 
 def read_log(path):

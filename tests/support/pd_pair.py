@@ -73,7 +73,8 @@ def difference(description, log, outcome):
     longest = description.get("max_steps")
     is_cut = longest is not None and sum(len(log[side]["steps"]) for side in SIDES) >= longest
     for side in SIDES:
-        found = first_difference(log[side], ours[side], is_cut)
+        steps = [step | {name: sorted(step[name]) for name in REPORTS if name in step} for step in log[side]["steps"]]
+        found = first_difference(log[side] | {"steps": steps}, ours[side], is_cut)      # reports are sets in vLLM
         if found:
             return f"{side}: {found}"
     return None
@@ -133,7 +134,7 @@ def _kept(steps, ids, block_size, side):
                  for row, tokens, _ in step["loads"]]
         sends = [name for before in kept if before["end"] <= entry["t"] for name in before.pop("unsent", ())]
         entry = entry | {"reads": reads, "sends": sorted(sends)}
-        entry |= {name: [ids[row] for row in sorted(step.get(ours, ()))] for name, ours in REPORTS.items()}
+        entry |= {name: sorted(ids[row] for row in step.get(ours, ())) for name, ours in REPORTS.items()}
         for name in ("finished_recving", "finished_sending", "finished"):
             entry.setdefault(name, [])
         for name in ("free_blocks", "free_queue"):

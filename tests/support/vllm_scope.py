@@ -98,6 +98,8 @@ def missing_in_files(description):
         if group["kind"] == "mamba" and (group.get("mode", "align") == "align") != options.get(
                 "enable_prefix_caching", True):
             return "states that are kept otherwise than vLLM does on its own"
+        if group.get("checkpoint"):
+            return "states that kernels write inside a chunk"
     if options.get("enable_chunked_prefill") is False and any(
             sum(piece[1] for piece in request["prompt"] if isinstance(piece[1], int)) >= options["max_model_len"]
             for request in description["requests"]):
@@ -110,6 +112,8 @@ def missing_in_twin(description):
     needed = missing(description) or missing_of_tiers(description)
     if needed:
         return needed
+    if description["options"].get("vllm_version") not in (None, "0.10", "0.32"):
+        return "rules of this version, of which the twin has a part"
     if limits_adapters(description):
         return "a limit of LoRA adapters in a batch, which the twin does not have"
     if any(request.get("grammar") for request in description["requests"]):

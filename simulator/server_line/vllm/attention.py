@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from simulator.server_line.facts.answers import Work
 from simulator.server_line.facts.checkpoints import Checkpoint
+from simulator.server_line.vllm.rules import RULES
 
 HALF = ("float16", "bfloat16")
 PLAIN = ("auto", *HALF)
@@ -105,7 +106,7 @@ def _takes(name: str, work: Work, checkpoint: Checkpoint) -> bool:
 def _takes_images(name: str, backend: Backend, work: Work) -> bool:
     """Return whether image tokens may see each other: FlashAttention 4 does since 0.33, on 10.x."""
     return backend.images or (name == "FLASH_ATTN" and work.question.card.major == 10
-                              and work.question.version != "0.32")
+                              and RULES[work.question.version].images_on_flash)
 
 
 def _takes_sinks(name: str, kv_dtype: str, major: int) -> bool:

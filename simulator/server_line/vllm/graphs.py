@@ -5,6 +5,7 @@ vllm/config/compilation.py.
 """
 from simulator.server_line.facts.answers import Refused, Work
 from simulator.server_line.facts.checkpoints import Checkpoint
+from simulator.server_line.vllm.rules import RULES
 
 MODES = ("NONE", "PIECEWISE", "FULL", "FULL_DECODE_ONLY", "FULL_AND_PIECEWISE")
 COMPILATION = ("NONE", "STOCK_TORCH_COMPILE", "DYNAMO_TRACE_ONCE", "VLLM_COMPILE")
@@ -102,7 +103,7 @@ def _breaks(work: Work, checkpoint: Checkpoint) -> bool:
     asked = work.question.environment.get("VLLM_USE_BREAKABLE_CUDAGRAPH")
     if asked is not None:
         return asked not in ("0", "false", "False", "")
-    known = BREAKABLE if work.question.version == "0.32" else BREAKABLE | BREAKABLE_SINCE_033
+    known = BREAKABLE | BREAKABLE_SINCE_033 if RULES[work.question.version].has_late_graphs else BREAKABLE
     return checkpoint.architecture in known
 
 

@@ -10,6 +10,7 @@ from simulator.server_line.facts.checkpoints import Checkpoint
 from simulator.server_line.facts.flag_tables import flag_table
 from simulator.server_line.vllm import attention, batch, graphs, model, parallel, speculation, transfer
 from simulator.server_line.vllm.line import given_by
+from simulator.server_line.vllm.rules import RULES
 
 BATCHED_MICRO = ("deepep_low_latency", "deepep_high_throughput", "nixl_ep")
 FLOAT32_STATES = ("NemotronH", "Qwen3_5")       # families with checkpoints that keep states in float32
@@ -142,7 +143,7 @@ def _resolve_rest(work: Work, checkpoint: Checkpoint, drafts: int) -> None:
     tuned = work.flag("enable_flashinfer_autotune")
     work.set("kernel.enable_flashinfer_autotune",
              work.get("optimization.optimization_level") != "O0" if tuned is None else tuned)
-    if work.question.version != "0.32":
+    if RULES[work.question.version].has_lookahead:
         ahead = 1 if drafts and work.get("speculative.method") in ("eagle", "eagle3", "mtp") and (
             work.get("cache.enable_prefix_caching") and "kv_transfer" not in work.values) else 0
         work.set("num_hash_lookahead_tokens", ahead, "engine", "drafts read one token ahead of a cached block")
