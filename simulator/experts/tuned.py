@@ -57,7 +57,8 @@ def untuned_note(deployment: Deployment, version: VllmVersion) -> str:
             and deployment.parallelism.expert_parallel > 1):
         return ""
     experts, width = shape_of(deployment)
-    shapes = complete(tuned().versions)[version].get(kind, {}).get(tuned().devices.get(deployment.accelerator.name, ""), ())
+    device = tuned().devices.get(deployment.accelerator.name, "")
+    shapes = complete(tuned().versions)[version].get(kind, {}).get(device, ())
     if f"{experts}x{width}" in shapes:
         return ""
     return (f"experts: vLLM {version} ships no tuned kernel for {experts} experts of width {width} in {kind} on "

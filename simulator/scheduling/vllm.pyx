@@ -149,7 +149,8 @@ cdef class Vllm(EncodingScheduler):
     def _take_stages(self, num_stages, behaviour):
         if self._is_async and num_stages > 1 and not behaviour.takes_async_stages:
             raise ValueError(f"async_scheduling with pipeline stages: {WHY_NO_ASYNC_STAGES}")
-        self.grouping = self.grouping and (self._interval == 1 or num_stages == 1)
+        self.grouping = self.grouping and (self._interval == 1 or num_stages == 1) and not (
+            self._caches_at_end and self._num_drafts > 0 and self.kv.caches)    # one by one: blocks hashed at the end
         if self._is_async or num_stages > 1:
             self.overlap(self._is_async, num_stages)
 
@@ -290,6 +291,8 @@ cdef class Vllm(EncodingScheduler):
             return False
         if self.num_groups > 1 and self._running.size < self.max_running:
             return self.num_waiting() == 0
+        if self._interval > 1 and self._num_prefilling > 0:
+            return False                                # their prompts are held now, and not for ever
         if self.num_waiting() == 0:
             return True
         return self._interval == 1 and not (

@@ -24,7 +24,7 @@ def test_a_row_without_all_fields_fails():
 
 
 def test_a_table_of_facts_that_lacks_a_version_fails():
-    with pytest.raises(ValueError, match=r"vLLM 0\.32, 0\.33: no row in a table of facts by version, which has \['0\.10'\]"):
+    with pytest.raises(ValueError, match=r"vLLM 0\.32, 0\.33: no row in a table of facts by version, which has \['0"):
         complete({"0.10": 1})
 
 

@@ -19,7 +19,7 @@ class Request:
     max_tokens: int                 # declared limit of outputs
     stops_at: int                   # true number of outputs
     output_stream: int
-    arrival_ns: int
+    enqueued_ns: int
     priority: int
     tie_rank: int
     deadline_ns: int
@@ -46,8 +46,8 @@ class Request:
         return len(self.tokens) - self.num_prompt
 
     def __lt__(self, other):        # order of the priority queue
-        return ((self.priority, self.arrival_ns, self.tie_rank)
-                < (other.priority, other.arrival_ns, other.tie_rank))
+        return ((self.priority, self.enqueued_ns, self.tie_rank)
+                < (other.priority, other.enqueued_ns, other.tie_rank))
 
 
 @dataclass
@@ -170,7 +170,7 @@ class Scheduler:
         while not self.cache.allocate(request, num_tokens, lookahead=self.lookahead, max_model_len=self.max_model_len):
             victim = self.running[-1]
             if self.by_priority:
-                victim = max(self.running, key=lambda other: (other.priority, other.arrival_ns))
+                victim = max(self.running, key=lambda other: (other.priority, other.enqueued_ns))
             place = self.running.index(victim)
             self._preempt(victim, step)
             if self.by_priority and not self.old:

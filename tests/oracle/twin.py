@@ -183,7 +183,7 @@ class Replica:
         return Request(
             row=row, tokens=tokens, num_prompt=num_prompt, max_tokens=int(demand["max_tokens"]),
             stops_at=int(self.workload.outcomes["output_tokens"][row]), output_stream=records.output_stream(row),
-            arrival_ns=int(self.workload.requests["arrival_ns"][row]), priority=int(demand["priority"]),
+            enqueued_ns=self._enqueued_ns(row), priority=int(demand["priority"]),
             tie_rank=int(demand["tie_rank"]), deadline_ns=self._deadline_ns(row))
 
     def _deadline_ns(self, row):

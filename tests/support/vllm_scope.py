@@ -100,6 +100,10 @@ def missing_in_files(description):
             return "states that are kept otherwise than vLLM does on its own"
         if group.get("checkpoint"):
             return "states that kernels write inside a chunk"
+    items = [item for request in description.get("requests", ()) for item in request.get("mm") or ()]
+    largest = max((item["length"] for item in items), default=0)
+    if options.get("disable_chunked_mm_input") and largest > options.get("max_num_batched_tokens", 2048):
+        return "an item beyond the budget, which vLLM's server refuses, given to the scheduler alone"
     if options.get("enable_chunked_prefill") is False and any(
             sum(piece[1] for piece in request["prompt"] if isinstance(piece[1], int)) >= options["max_model_len"]
             for request in description["requests"]):
