@@ -59,8 +59,7 @@ cdef class InOrder(Scheduler):
                 tokens = sequence.num_computed + sequence.scheduled
                 if self.kv.is_hybrid:
                     self.kv.slide(slot, self.settled(slot))
-                self.kv.allocate(slot, sequence.row, 0, self._slots(tokens), 0, 0,
-                                 min(tokens, sequence.num_tokens - self.kv.hashes_ahead))
+                self.kv.allocate(slot, sequence.row, 0, self._slots(tokens), 0, 0, min(tokens, sequence.num_tokens))
                 if self._notes_turns:
                     self._note_turn(sequence)
                 self.add_entry(batch, slot)
