@@ -118,7 +118,7 @@ cdef class Vllm(EncodingScheduler):
         self._take_version(behaviour)
         self._take_drafts(parameters.speculative, behaviour)
         self._queue_may_turn = context.prompts_use_outputs or (
-            self._skips_long_prompts and not self._chunked_prefill)
+            self._skips_long_prompts and not self._chunked_prefill) or self._interval > 1
         if self.tier is not None:
             self._refuse_tier(why_no_tier(parameters), context.num_stages)
         self._tail_unit = self.kv.hit_tokens if self.kv.is_hybrid and (<GroupTables>self.kv).hits_end_inside else 0
@@ -140,7 +140,7 @@ cdef class Vllm(EncodingScheduler):
         self._skips_long_prompts = behaviour.skips_long_prompts
         self._mends_victims = behaviour.mends_victims
         self._goes_on = self._by_priority and behaviour.goes_on_after_own_victim
-        self._last_prompts = -self._interval
+        self._last_prompts, self.holds_prefills = -self._interval, self._interval > 1
         self._passes_over_items = behaviour.passes_over_items
         self._avoids_extra_step, self._caches_at_end = behaviour.avoids_extra_step, behaviour.caches_at_end
         self._counts_idle_adapters = behaviour.counts_idle_adapters
@@ -291,11 +291,9 @@ cdef class Vllm(EncodingScheduler):
             return False
         if self.num_groups > 1 and self._running.size < self.max_running:
             return self.num_waiting() == 0
-        if self._interval > 1 and self._num_prefilling > 0:
-            return False                                # their prompts are held now, and not for ever
         if self.num_waiting() == 0:
-            return True
-        return self._interval == 1 and not (
+            return self._interval == 1 or self._num_prefilling == 0     # prompts are held now, and not for ever
+        return not (
             self._queue_may_turn or (self._pads_admissions and self._budget <= self._num_drafts)
             or (self.tier is not None and self._running.size < self.max_running and (
                 self.tier.reserved_tokens >= 0 or (self.copies and not self._head_is_stuck()))))
@@ -330,8 +328,8 @@ cdef class Vllm(EncodingScheduler):
         batch.num_entries = batch.num_preempted = batch.num_members = batch.num_starved = 0
         clear_shape(&batch.shape)
         self._budget = self._token_budget
-        self._chunk_continues = self._admits_prompts = False
-        self._holds_now = (self.holds_prefills or self._is_early()) and self._must_hold()
+        self._chunk_continues = False
+        self._holds_now = self.holds_prefills and self._must_hold()
         if self._has_extras:
             self._begin_extras()
         if not (self.grouping and self.needs_no_encoder() and self._continue_at_once(batch, threshold)):
@@ -339,15 +337,11 @@ cdef class Vllm(EncodingScheduler):
         if batch.num_preempted == 0 and self.num_waiting() > 0 and self._budget > 0:
             self._admit_waiting(batch, threshold)
         elif batch.num_preempted == 0 and not self._holds_now:
-            self._has_no_room = self._leaves_any(True)
+            self._has_no_room = self.num_waiting() > 0 if self._passed_over == NULL else self._leaves_any(True)
         self.close(batch, self._num_drafts if self._is_async else -1)
         if self._has_extras:
             self._end_extras(batch)
         return 0
-
-    cdef inline bint _is_early(self) noexcept nogil:
-        """Return whether the last prompts were computed less than an interval ago."""
-        return self._interval > 1 and self.iteration + 1 - self._last_prompts < self._interval
 
     cdef bint _leaves_any(self, bint any_left) noexcept nogil:
         """Return whether the pass left requests behind that it could have admitted with more room.
@@ -356,13 +350,14 @@ cdef class Vllm(EncodingScheduler):
             passed over.
         """
         cdef int32_t num_passed = 0, i
-        if self._passed_over == NULL or (self._interval == 1 and self.prefill_interval <= 1):
+        if self._interval == 1 and self.prefill_interval <= 1:
             return any_left and self.num_waiting() > 0
         for i in range(self.waiting.size):
             num_passed += self._passed_over[self.waiting.at(i)]
         return self.waiting.size > num_passed
 
     cdef void _begin_extras(self) noexcept nogil:
+        self._admits_prompts = False
         if self.kv.is_hybrid:
             self.kv.begin_batch()
         if self.encoder is not None:
@@ -385,7 +380,8 @@ cdef class Vllm(EncodingScheduler):
         Source: vLLM 0.32.0, Scheduler.schedule (throttle_prefills).
         """
         cdef int32_t slot = self._running.head
-        if self._has_no_room:
+        if self._has_no_room or (
+                self._interval > 1 and self.iteration + 1 - self._last_prompts >= self._interval):
             return False
         if self.num_members > 0:
             return True
@@ -567,7 +563,7 @@ cdef class Vllm(EncodingScheduler):
             num_skipped -= 1
             self.waiting.push_front(self._skipped[num_skipped])
         if not self._holds_now:
-            self._has_no_room = self._leaves_any(any_left)
+            self._has_no_room = any_left if self._passed_over == NULL else self._leaves_any(any_left)
         return 0
 
     cdef void forget(self) noexcept nogil:
@@ -678,14 +674,15 @@ cdef class Vllm(EncodingScheduler):
         if turn.tokens == 0:
             return SKIP if self._skips_long_prompts else STOP
         turn.tokens = self.tokens_with_items(row, computed, turn.tokens)
-        if turn.tokens == 0 and self._passes_over_items:
-            return SKIP                                 # it keeps its references to items
         slot = self.top_slot()
         if turn.tokens == 0 or not self._allocate(slot, row, hits, text, computed, turn.tokens):
+            if turn.tokens == 0 and self._passes_over_items:
+                return SKIP                             # it keeps its references to items
             self.let_items_go(row)
             return STOP
         self.admit(row, hits, batch)
-        self._admits_prompts |= computed < text - 1
+        if self._interval > 1:
+            self._admits_prompts |= computed < text - 1
         if external.tokens > 0:
             self.load_now(slot, external, batch.start_ns)
         self._begin(batch, slot, turn)
@@ -793,9 +790,10 @@ cdef class Vllm(EncodingScheduler):
         sequence.num_computed -= rejected
         if self._is_async:
             sequence.num_placeholders -= rejected + sampled
-            self.kv.cache(entry.slot, min(<int64_t>sequence.num_computed - sequence.num_placeholders,
-                                          <int64_t>sequence.num_tokens - self._hashes_ahead))
-            return 0
+            return self.kv.cache(entry.slot, sequence.num_computed - sequence.num_placeholders
+                                 if self._hashes_ahead == 0 else min(
+                                     sequence.num_computed - sequence.num_placeholders,
+                                     sequence.num_tokens - self._hashes_ahead))
         if self._caches_at_end and self._num_drafts > 0:
             sequence.num_computed -= entry.drafts - rejected + 1 - sampled      # accepted drafts behind the last token
             self.kv.cache(entry.slot, min(<int64_t>sequence.num_computed,
