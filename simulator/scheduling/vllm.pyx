@@ -92,6 +92,7 @@ cdef class Vllm(EncodingScheduler):
     cdef bint _admits_prompts           # an admission of the batch being formed computes more than a token
     cdef int8_t* _passed_over           # [n] 0.33: passed over since the request began to wait; NULL: not noted
     cdef bint _passes_over_items        # 0.33: requests with a first item that does not fit are passed over
+    cdef bint _may_hold_running         # 0.33: prompts that have begun may wait, for an interval or for room for items
     cdef bint _holds_now                # prompts are not computed in this batch, see _must_hold
     cdef bint _has_no_room              # the last pass that admitted all it could left a request waiting
     cdef bint _has_extras               # grammars, adapters, encoders or groups of layers
@@ -130,6 +131,7 @@ cdef class Vllm(EncodingScheduler):
                                     PRIORITY_HERE if self._by_priority else FIRST_COME)
         self._take_extras(parameters, context)
         self.encode_by(new_encoder(parameters, context))
+        self._may_hold_running = self._interval > 1 or (self.encoder is not None and self._passes_over_items)
         self._has_extras = (self.kv.is_hybrid or self.encoder is not None or self._adapters is not None
                             or self._grammars is not None or self._interval > 1)
         self._notes_turns = self._notes_turns or self._interval > 1
@@ -291,8 +293,10 @@ cdef class Vllm(EncodingScheduler):
             return False
         if self.num_groups > 1 and self._running.size < self.max_running:
             return self.num_waiting() == 0
+        if self._may_hold_running and self._num_prefilling > 0:
+            return False                                # their prompts are held in this batch, and not in each
         if self.num_waiting() == 0:
-            return self._interval == 1 or self._num_prefilling == 0     # prompts are held now, and not for ever
+            return True
         return not (
             self._queue_may_turn or (self._pads_admissions and self._budget <= self._num_drafts)
             or (self.tier is not None and self._running.size < self.max_running and (

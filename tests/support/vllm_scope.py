@@ -101,6 +101,8 @@ def missing_in_files(description):
         if group.get("checkpoint"):
             return "states that kernels write inside a chunk"
     items = [item for request in description.get("requests", ()) for item in request.get("mm") or ()]
+    if any(item["offset"] == 0 for item in items):
+        return "an item that begins a prompt: in traces its tokens are those of each prompt that begins with it"
     largest = max((item["length"] for item in items), default=0)
     if options.get("disable_chunked_mm_input") and largest > options.get("max_num_batched_tokens", 2048):
         return "an item beyond the budget, which vLLM's server refuses, given to the scheduler alone"
