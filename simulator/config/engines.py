@@ -59,6 +59,8 @@ EXPERT_RANKS = Feature("expert parallelism", "topology.expert_parallel", 1)
 GATHERED = Feature("the exchange by gathers", "engine.experts.all2all_backend", value=lambda place: (
     _exchange(place) == GATHER and GATHER))
 CONFLICTS = (
+    Conflict(Feature("intervals between prompts", "engine.prefill_schedule_interval", 1), has.versions_without(
+        "holds_prompts_alone"), "it has them for data-parallel ranks alone, in [engine.data_parallel]"),
     Conflict(has.PIPELINE, has.SCHEDULER, lambda place: "" if place.facts.takes_stages else "it supports no stages",
              "some schedulers support no stages"),
     Conflict(has.ASYNC, has.PIPELINE, lambda place: place.facts.why_no_async_stages * place.facts.takes_stages,

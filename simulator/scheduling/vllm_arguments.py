@@ -115,10 +115,6 @@ def start_up_faults(parameters: VllmParameters, max_model_len: int | None,
     tokens, seqs = parameters.max_num_batched_tokens, parameters.max_num_seqs
     if parameters.encoder is not None and not behaviour_of(parameters.vllm_version).has_encoder:
         yield "encoder", WHY_NO_OLD_ENCODER
-    if parameters.prefill_schedule_interval > 1 and not behaviour_of(parameters.vllm_version).holds_prompts_alone:
-        yield "prefill_schedule_interval", (
-            f"expected 1, found {parameters.prefill_schedule_interval}: vLLM {parameters.vllm_version} has it for "
-            f"data-parallel ranks alone; vllm_version {versions_that('holds_prompts_alone')} has it for each engine")
     if parameters.draft_valid_rate < 1 and parameters.speculative is None:
         yield "structured_outputs.draft_valid_rate", (
             f"expected 1, found {parameters.draft_valid_rate}: no drafter; give [engine.speculative] beside it")
