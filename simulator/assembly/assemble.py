@@ -66,8 +66,8 @@ def prepare(experiment: Experiment, workload: Workload | None = None, readings: 
     """
     check_memory(experiment)
     readings, sites, parts = readings or Readings(), sites or sites_of(experiment), experiment.parts()
-    conflicts.refuse(experiment, [{name: partial(getattr, site, name) for name in ("is_in_lock_step", "layer_groups")}
-                                  for site in sites])
+    known = ("is_in_lock_step", "layer_groups", "scheduler", "backend")
+    conflicts.refuse(experiment, [{name: partial(getattr, site, name) for name in known} for site in sites])
     workload, hand_over, *found = collect_faults(
         lambda: requests_of(experiment, sites=sites) if workload is None else workload,
         lambda: _hand_over(experiment, sites),

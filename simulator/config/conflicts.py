@@ -33,7 +33,8 @@ class Place:
     ----------
     sections : tables of the experiment; `missing` marks a table that could not be read.
     number : index of the pool in `sections["pools"]`; None: the experiment has no pools.
-    known : fact -> function that returns it, once models may be read: `is_in_lock_step`, `layer_groups`; None: not yet.
+    known : fact -> function that returns it, once models may be read: `is_in_lock_step`, `layer_groups`, and the
+        classes `scheduler` and `backend`; None: not yet.
     """
 
     def __init__(self, sections: Mapping[str, Any], missing: object = Unread, number: int | None = None,
@@ -56,8 +57,13 @@ class Place:
     @cached_property
     def facts(self):
         """SchedulerFacts of the pool's scheduler."""
-        scheduler = registry.load("scheduler", self.engine.scheduler)
+        scheduler = self._known["scheduler"]() if self._known else registry.load("scheduler", self.engine.scheduler)
         return scheduler.facts(scheduler.completed(self.engine.parameters, self.topology))
+
+    @cached_property
+    def backend(self) -> type:
+        """Latency backend of the pool."""
+        return self._known["backend"]() if self._known else registry.load("latency", self.latency.backend)
 
 
 class Feature(NamedTuple):

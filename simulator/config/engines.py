@@ -21,7 +21,7 @@ WHOLE_EXPERTS = "every rank holds a part of every expert"
 def _unpriced(key: str):
     """Return place -> reason for which a backend does not price a key of [engine.experts]."""
     def why(place: Place) -> str:
-        priced = has.backend_of(place).takes_experts
+        priced = place.backend.takes_experts
         return "" if priced is None or key in priced else WHY_NOT.get((place.latency.backend, key), OF_ALL_ELSE)
 
     return why
@@ -43,7 +43,7 @@ def _exchange(place: Place) -> str | None:
 
 def _unpriced_draft(place: Place) -> str:
     drafts = place.engine.parameters.speculative
-    return "" if drafts.has_price or has.backend_of(place).prices_any_model else (
+    return "" if drafts.has_price or place.backend.prices_any_model else (
         "it has no prices of another model: expected drafter_share or drafter_forward_us beside it, or one of the "
         'backends "roofline", "operators" and "step_roofline"')
 
@@ -59,8 +59,10 @@ EXPERT_RANKS = Feature("expert parallelism", "topology.expert_parallel", 1)
 GATHERED = Feature("the exchange by gathers", "engine.experts.all2all_backend", value=lambda place: (
     _exchange(place) == GATHER and GATHER))
 CONFLICTS = (
-    Conflict(Feature("intervals between prompts", "engine.prefill_schedule_interval", 1), has.versions_without(
-        "holds_prompts_alone"), "it has them for data-parallel ranks alone, in [engine.data_parallel]"),
+    Conflict(has.INTERVAL, has.versions_without("holds_prompts_alone"),
+             "it has them for data-parallel ranks alone, in [engine.data_parallel]"),
+    Conflict(has.INTERVAL, has.LOCK_STEP,
+             "vLLM counts the common steps of the ranks: give engine.data_parallel.prefill_schedule_interval"),
     Conflict(has.PIPELINE, has.SCHEDULER, lambda place: "" if place.facts.takes_stages else "it supports no stages",
              "some schedulers support no stages"),
     Conflict(has.ASYNC, has.PIPELINE, lambda place: place.facts.why_no_async_stages * place.facts.takes_stages,
@@ -78,7 +80,7 @@ CONFLICTS = (
              'it cannot price padded batches: "linear", "roofline" and "operators" can'),
     Conflict(has.EXPERTS, Feature(
         "latency backends without prices of experts", "latency.backend",
-        value=lambda place: has.backend_of(place).takes_experts is None and place.latency.backend),
+        value=lambda place: place.backend.takes_experts is None and place.latency.backend),
         'it does not price experts separately: "roofline", "operators", "trained_physics" and "aicb" do'),
     Conflict(EXCHANGE, BACKEND, _unpriced("all2all_backend"), OF_ALL_ELSE),
     Conflict(DBO, BACKEND, _unpriced("dbo"), OF_ALL_ELSE),

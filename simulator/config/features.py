@@ -8,11 +8,6 @@ from simulator.domain.experts import All2All
 from simulator.domain.vllm_versions import VERSIONS
 
 
-def backend_of(place: Place) -> type:
-    """Return the latency backend of a pool."""
-    return registry.load("latency", place.latency.backend)
-
-
 def protocol_of(place: Place) -> type:
     """Return the protocol of a pool's KV tiers."""
     return registry.load("kv_tier", place.kv_tiers.protocol)
@@ -31,7 +26,7 @@ def moves_of(place: Place):
 def backends_without(title: str, attribute: str) -> Feature:
     """Return the feature of a latency backend that lacks a capability."""
     return Feature(f"latency backends without {title}", "latency.backend",
-                   value=lambda place: not getattr(backend_of(place), attribute) and place.latency.backend)
+                   value=lambda place: not getattr(place.backend, attribute) and place.latency.backend)
 
 
 def versions_without(flag: str) -> Feature:
@@ -58,6 +53,9 @@ def _adaptive(place: Place) -> bool | None:
     routing = place.cluster.routing
     return moves_of(place) and getattr(routing.parameters, "enable_adaptive_pd", None)
 
+
+# [engine]
+INTERVAL = Feature("intervals between prompts", "engine.prefill_schedule_interval", 1)
 
 # [topology]
 PIPELINE = Feature("pipeline stages", "topology.pipeline_parallel", 1)

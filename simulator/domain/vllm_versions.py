@@ -2,8 +2,8 @@
 
 No other module compares versions. A new version is a row of VERSIONS, for instance that of another version with
 `_replace`. A row that lacks a field fails when it is imported. So does a table of facts by version without a row of a
-version, unless `facts_of` names a version whose row holds for it, too. Sources: vLLM at tags v0.10.1 and v0.32.0, in
-the files named below.
+version, unless `facts_of` names a version whose row holds for it, too. Sources: vLLM at tags v0.10.1, v0.32.0 and
+v0.33.0, in the files named below.
 """
 from typing import Literal, NamedTuple, TypeVar
 
@@ -19,7 +19,8 @@ class VllmBehaviour(NamedTuple):
     release: str                        # the release that was modelled
     facts_of: str                       # version whose rows in tables of facts by version it shares; "": its own
     # ---- arguments
-    is_async_by_default: bool           # async_scheduling, but with drafts that reserve no slots ahead
+    is_async_by_default: bool           # async_scheduling
+    takes_async_n_grams: bool           # async_scheduling by default with drafts that reserve no slots ahead, too
     takes_async_stages: bool            # async_scheduling with pipeline stages
     reserves_full_text: bool            # default of scheduler_reserve_full_isl
     flags: frozenset[str]               # of FLAGS: the keys that its server has a flag for
@@ -69,7 +70,7 @@ FLAGS = frozenset({
 
 VERSIONS = {
     "0.10": VllmBehaviour(
-        release="0.10.1", facts_of="", is_async_by_default=False, takes_async_stages=False,
+        release="0.10.1", facts_of="", is_async_by_default=False, takes_async_n_grams=False, takes_async_stages=False,
         reserves_full_text=False,
         flags=frozenset(), adapts_threshold=False, cuts_lone_prompts=True, skips_long_prompts=True,
         mends_victims=False, avoids_extra_step=False, looks_ahead_at_admission=False, pads_admissions=False,
@@ -82,7 +83,7 @@ VERSIONS = {
         sync_interval=32, agrees_at_first=False, has_prefill_interval=False, router_sees_kv=False,
         engines_start_waves=False),
     "0.32": VllmBehaviour(
-        release="0.32.0", facts_of="", is_async_by_default=True, takes_async_stages=True,
+        release="0.32.0", facts_of="", is_async_by_default=True, takes_async_n_grams=False, takes_async_stages=True,
         reserves_full_text=True,
         flags=FLAGS, adapts_threshold=True, cuts_lone_prompts=False, skips_long_prompts=False,
         mends_victims=True, avoids_extra_step=True, looks_ahead_at_admission=True, pads_admissions=True,
@@ -95,7 +96,8 @@ VERSIONS = {
         graph_step=16, sync_interval=16, agrees_at_first=True, has_prefill_interval=True, router_sees_kv=True,
         engines_start_waves=False)}
 VERSIONS["0.33"] = VERSIONS["0.32"]._replace(
-    release="0.33.0", facts_of="0.32", goes_on_after_own_victim=True, counts_idle_adapters=True,
+    release="0.33.0", facts_of="0.32", takes_async_n_grams=True,
+    goes_on_after_own_victim=True, counts_idle_adapters=True,
     holds_prompts_alone=True, passes_over_items=True, cuts_at_items=True, caches_at_end=True, hashes_ahead=True,
     has_offload=False, repeats_last_states=False, engines_start_waves=True)
 NEWEST = "0.32"

@@ -2,7 +2,7 @@
 
 There is no prefill and no decode phase: every iteration brings each request's computed tokens up to its text (prompt
 and outputs), running requests first and in order of admission, then waiting ones, within a token budget. Where blocks
-run out, running requests are preempted, to be recomputed later. Source: the behaviour of vLLM 0.32.0, and of 0.10.1
+run out, running requests are preempted, to be recomputed later. Source: vLLM 0.32.0, and 0.10.1 and 0.33.0
 where `vllm_version` says so, vllm/v1/core/sched/{scheduler,async_scheduler}.py.
 """
 from libc.stdint cimport INT64_MAX, int8_t, int16_t, int32_t, int64_t
@@ -47,10 +47,6 @@ cdef enum:                      # outcome for the head of the queue
     ELIGIBLE                    # no objection so far
 
 
-cdef enum:
-    NONE = -2                   # no sequence; -1: the end of the list
-
-
 cdef struct Turn:               # tokens of a request in an iteration
     int64_t tokens
     int32_t drafts              # dummy drafts among them
@@ -64,6 +60,7 @@ cdef class Vllm(EncodingScheduler):
 
     cdef int64_t _threshold             # longest chunk of a prompt, in tokens; 0: no limit
     cdef int64_t _batched_tokens        # max_num_batched_tokens: shared out by the adaptive threshold
+    cdef int64_t _last_prompts          # iterations begun up to the last one with a part of a prompt
     cdef bint _threshold_adapts         # long_prefill_token_threshold_adaptive
     cdef bint _threshold_when_alone     # 0.10: the threshold also holds for a request that is alone
     cdef bint _chunked_prefill          # a prompt may be computed over several iterations
@@ -71,12 +68,10 @@ cdef class Vllm(EncodingScheduler):
     cdef bint _by_priority              # policy: the victim is the worst by (priority, arrival), not the last admitted
     cdef bint _mends_victims            # 0.32: a victim's tokens are given back and the next request keeps its turn
     cdef bint _goes_on                  # 0.33, by priority: a sequence that preempts itself ends no pass
-    cdef int32_t _following             # the sequence behind one that preempted itself
     cdef bint _reserves_full_text       # a text is admitted only if all its blocks are free
     cdef int32_t _watermark_blocks      # blocks kept free at admission while anything runs
     cdef bint _is_async                 # async_scheduling
     cdef bint _caches_at_end            # 0.33: blocks are hashed when an iteration ends, also with drafts
-    cdef int32_t _hashes_ahead          # 0.33, drafters of the model: tokens behind a block that its hash covers
     cdef bint _counts_idle_adapters     # 0.33: adapters of all running sequences count, with tokens in a batch or not
     cdef bint _avoids_extra_step        # 0.32: async schedules nothing for requests that the step in flight will end
     cdef int32_t _num_drafts            # per step; 0: no speculation
@@ -87,10 +82,9 @@ cdef class Vllm(EncodingScheduler):
     cdef Grammars _grammars             # of requests; None: no request has one
     cdef Adapters _adapters             # of requests that a batch has room for; None: of any
     cdef int32_t* _skipped              # [n] rows passed over in an admission pass; NULL: none ever is
-    cdef int32_t _interval              # 0.33, prefill_schedule_interval: iterations from prompt to prompt; 1: any
-    cdef int64_t _last_prompts          # iterations begun up to the last one with a part of a prompt
-    cdef bint _admits_prompts           # an admission of the batch being formed computes more than a token
     cdef int8_t* _passed_over           # [n] 0.33: passed over since the request began to wait; NULL: not noted
+    cdef int32_t _interval              # 0.33, prefill_schedule_interval: iterations from prompt to prompt; 1: any
+    cdef bint _admits_prompts           # an admission of the batch being formed computes more than a token
     cdef bint _passes_over_items        # 0.33: requests with a first item that does not fit are passed over
     cdef bint _may_hold_running         # 0.33: prompts that have begun may wait, for an interval or for room for items
     cdef bint _holds_now                # prompts are not computed in this batch, see _must_hold
@@ -146,7 +140,6 @@ cdef class Vllm(EncodingScheduler):
         self._passes_over_items = behaviour.passes_over_items
         self._avoids_extra_step, self._caches_at_end = behaviour.avoids_extra_step, behaviour.caches_at_end
         self._counts_idle_adapters = behaviour.counts_idle_adapters
-        self._hashes_ahead = self.kv.hashes_ahead
 
     def _take_stages(self, num_stages, behaviour):
         if self._is_async and num_stages > 1 and not behaviour.takes_async_stages:
@@ -422,6 +415,7 @@ cdef class Vllm(EncodingScheduler):
     cdef int _continue_one_by_one(self, Batch* batch, int64_t threshold) except -1 nogil:
         """Visit the running list in order, preempting where blocks run out."""
         cdef int32_t slot = self._running.head, passed_over = 0     # sequences that lose their turn, 0.10
+        cdef int32_t following
         cdef Sequence* sequence
         cdef int64_t tokens
         if self.multi_token is not None and self.num_members > 0:
@@ -441,10 +435,8 @@ cdef class Vllm(EncodingScheduler):
             if tokens > 0:
                 if sequence.is_member:
                     self.kv.settle(slot, self.iteration + sequence.offset)
-                if not self._make_room(batch, slot, tokens, &passed_over):
-                    if self._following == NONE:
-                        break
-                    slot = self._following
+                if not self._make_room(batch, slot, tokens, &passed_over, &following):
+                    slot = following
                     continue
                 sequence.scheduled = <int32_t>tokens
                 self._budget -= tokens
@@ -484,22 +476,23 @@ cdef class Vllm(EncodingScheduler):
             return True
         return self.turn_interval > 0 and self._eligible[sequence.row] > self.step
 
-    cdef int _make_room(self, Batch* batch, int32_t slot, int64_t tokens, int32_t* passed_over) except -1 nogil:
+    cdef int _make_room(self, Batch* batch, int32_t slot, int64_t tokens, int32_t* passed_over,
+                        int32_t* following) except -1 nogil:
         """Allocate for a running sequence, preempting others; return 0 if it gets no room.
 
-        `_following` is then the sequence that is next, NONE: none is. By priority 0.33 goes on behind a sequence that
-        has preempted itself.
+        following : then set to the next sequence to visit, -1: none. By priority 0.33 visits the sequences behind one
+            that has preempted itself.
         """
         cdef Sequence* sequence = &self._sequences[slot]
         cdef int64_t computed = self.computed(slot)
         cdef int64_t text = computed + 1 - self.lead if sequence.is_member else sequence.num_tokens
         cdef int64_t slots = self._slots(computed + tokens)
         cdef int32_t victim
-        self._following = NONE
+        following[0] = -1
         if self.kv.is_hybrid:
             self.kv.slide(slot, self.settled(slot))
         while not self.kv.allocate(
-                slot, sequence.row, 0, slots, 0, 0, min(computed + tokens, text - self._hashes_ahead)):
+                slot, sequence.row, 0, slots, 0, 0, min(computed + tokens, text - self.kv.hashes_ahead)):
             victim = self._victim()
             if self._puts_off_frees and self.is_in_flight(victim):
                 return 0                # its blocks would not be free; later ones get no turn either
@@ -511,7 +504,7 @@ cdef class Vllm(EncodingScheduler):
                 elif self._sequences[victim].order < sequence.order:
                     passed_over[0] += 1
             if victim == slot and self._goes_on:
-                self._following = self._links.next(slot)
+                following[0] = self._links.next(slot)
             self._evict(batch, victim)
             if victim == slot:
                 return 0
@@ -746,7 +739,7 @@ cdef class Vllm(EncodingScheduler):
         cdef int64_t slots = min(computed + tokens + self._lookahead_at_admission, self._max_model_len)
         cdef int64_t full_text = min(text, self._max_model_len) if self._reserves_full_text else 0
         return self.kv.allocate(slot, row, hits, slots, full_text, self._watermark(),
-                                min(computed + tokens, text - self._hashes_ahead))
+                                min(computed + tokens, text - self.kv.hashes_ahead))
 
     cdef inline int32_t _watermark(self) noexcept nogil:
         """Return the blocks that an admission must leave free."""
@@ -795,13 +788,13 @@ cdef class Vllm(EncodingScheduler):
         if self._is_async:
             sequence.num_placeholders -= rejected + sampled
             return self.kv.cache(entry.slot, sequence.num_computed - sequence.num_placeholders
-                                 if self._hashes_ahead == 0 else min(
+                                 if self.kv.hashes_ahead == 0 else min(
                                      sequence.num_computed - sequence.num_placeholders,
-                                     sequence.num_tokens - self._hashes_ahead))
+                                     sequence.num_tokens - self.kv.hashes_ahead))
         if self._caches_at_end and self._num_drafts > 0:
             sequence.num_computed -= entry.drafts - rejected + 1 - sampled      # accepted drafts behind the last token
             self.kv.cache(entry.slot, min(<int64_t>sequence.num_computed,
-                                          <int64_t>sequence.num_tokens - self._hashes_ahead))
+                                          <int64_t>sequence.num_tokens - self.kv.hashes_ahead))
         if goes_on:
             sequence.num_drafts = self._num_drafts
             if self.grammar_drafts is not None:

@@ -23,7 +23,10 @@ Retention = Annotated[int, Meta(ge=0, le=2**31 - 1)] | Literal["dense"]
 
 
 class VllmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """vLLM's arguments. Source: vLLM 0.32.0 and 0.10.1, vllm/config/scheduler.py."""
+    """vLLM's arguments.
+
+    Source: vLLM 0.33.0, 0.32.0 and 0.10.1, vllm/config/scheduler.py.
+    """
 
     max_num_seqs: Annotated[int, Meta(ge=1, le=2**20, description="sequences in a batch")] = 256
     max_num_batched_tokens: Annotated[Tokens, Meta(description="tokens in a batch")] = 8192
@@ -43,10 +46,11 @@ class VllmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     policy: Annotated[Literal["fcfs", "priority"], Meta(description=(
         "order of the waiting queue, and choice of victims"))] = "fcfs"
     scheduler_reserve_full_isl: Annotated[bool | None, Meta(description=(
-        "admit only requests with room for their whole text; default: true in 0.32, false in 0.10"))] = None
+        "admit only requests with room for their whole text; default: true, in 0.10 false"))] = None
     watermark: Annotated[float, Meta(ge=0, le=1, description="share of blocks kept free at admission")] = 0.0
     async_scheduling: Annotated[bool | None, Meta(description=(
-        "schedule an iteration while the one before it executes; default: true in 0.32, but for n-gram drafts"))] = None
+        "schedule an iteration while the one before it executes; default: true, but in 0.32 not for n-gram drafts; in "
+        "0.10 false"))] = None
     vllm_version: Annotated[VllmVersion, Meta(description="version of vLLM")] = NEWEST
     speculative: Annotated[SpeculativeParameters | None, Meta(description="speculative decoding; absent: none")] = None
     lora: Annotated[LoraParameters | None, Meta(description="LoRA; absent: a batch may use any adapters")] = None
@@ -84,14 +88,15 @@ def completed(parameters: VllmParameters, topology) -> VllmParameters:
     """Return the arguments with the default of async_scheduling.
 
     vLLM 0.32 schedules asynchronously by default, with pipeline stages or without, but not with drafts of the n-gram
-    proposer, which reserve no slots ahead. In 0.10 the option is off by default. Source: vLLM 0.32.0,
-    vllm/config/vllm.py, VllmConfig.__post_init__ with its newer model runner, the default; 0.10.1,
-    vllm/config/scheduler.py.
+    proposer, which reserve no slots ahead; 0.33 does with these drafts as well. In 0.10 the option is off by default.
+    Source: vLLM 0.33.0 and 0.32.0, vllm/config/vllm.py, VllmConfig.__post_init__ with its newer model runner, the
+    default; 0.10.1, vllm/config/scheduler.py.
     """
     if parameters.async_scheduling is not None:
         return parameters
+    behaviour = behaviour_of(parameters.vllm_version)
     has_n_grams = parameters.speculative is not None and parameters.speculative.num_lookahead_tokens == 0
-    is_async = behaviour_of(parameters.vllm_version).is_async_by_default and not has_n_grams
+    is_async = behaviour.is_async_by_default and (behaviour.takes_async_n_grams or not has_n_grams)
     return msgspec.structs.replace(parameters, async_scheduling=is_async)
 
 

@@ -139,7 +139,8 @@ def _with_drafter(parameters, deployment, model):
 def _hit_notes(parameters, deployment) -> list[str]:
     """Return notes on prefix hits of models with layers of several kinds."""
     kinds = set(deployment.model.layer_types) - {"feed_forward"} if deployment is not None else set()
-    if not drops_last_hit(parameters.speculative) or len(kinds) < 2 or parameters.grouping.is_disabled:
+    if (not drops_last_hit(parameters.speculative) or len(kinds) < 2 or parameters.grouping.is_disabled
+            or behaviour_of(parameters.vllm_version).hashes_ahead):
         return []
     return [f"speculative: vLLM computes the last block of a prefix hit again for {parameters.speculative.method}; "
             "with layers of several kinds that is not built, and hits are up to a block too long"]

@@ -27,7 +27,9 @@ def host(key):
 
 
 CASES = (
-    {"engine.prefill_schedule_interval": 4}, {"engine.vllm_version": "0.33"} | TIERS,
+    {"engine.prefill_schedule_interval": 4},
+    LOCK_STEP | {"engine.prefill_schedule_interval": 4, "engine.vllm_version": "0.33"},
+    {"engine.vllm_version": "0.33"} | TIERS,
     {"topology.cp_kv_cache_interleave_size": 4}, {"topology.dcp_comm_backend": "a2a"},
     {"topology.prefill_context_parallel": 2, "latency": OPERATORS | {"all2all_backend": "deepep_low_latency"}},
     {"topology.pipeline_parallel": 2, "engine.vllm_version": "0.10", "engine.async_scheduling": True},
