@@ -10,12 +10,13 @@ import h5py
 import numpy as np
 import tomli_w
 
+from support.scenario import EAGLE
+
 COMPLETED = "completed"
 OTHER_NAMES = {"num_blocks": "num_gpu_blocks"}
 SPECULATIVE_OPTIONS = {"num_speculative_tokens": "num_tokens", "spec_lookahead": "num_lookahead_tokens"}
 ENCODER_OPTIONS = {"max_num_encoder_input_tokens": "max_num_encoder_input_tokens", "encoder_cache_size": "cache_tokens",
                    "disable_chunked_mm_input": "disable_chunked_mm_input"}
-EAGLE = {"method": "eagle", "drafter_share": 0.0}       # drafts that take no time
 NOT_OPTIONS = {"dcp", "eagle", "kv_connector", "groups", "prefix_cache_retention_interval", "max_loras",
                *SPECULATIVE_OPTIONS, "prefix_match_unit", "context_ways", *ENCODER_OPTIONS}
 GROUP_KEYS = {"kind", "block_size", "window"}       # what else a group has follows from enable_prefix_caching
