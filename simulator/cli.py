@@ -77,10 +77,11 @@ def _replace_closed_streams() -> None:
 
 
 def _print_everything() -> None:
-    """Print characters that a stream cannot encode as escapes, as on stderr, instead of failing."""
+    """Print characters that a stream cannot encode as escapes, and lines at once: in order in a shared pipe."""
     for stream in (sys.stdout, sys.stderr):
-        if getattr(stream, "errors", None) in ("strict", "surrogateescape") and hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
+        if hasattr(stream, "reconfigure"):
+            escaped = "backslashreplace" if stream.errors in ("strict", "surrogateescape") else None
+            stream.reconfigure(errors=escaped, line_buffering=True)
 
 
 def _discard_output() -> None:

@@ -317,6 +317,16 @@ def test_letters_that_the_terminal_lacks_are_escaped(small, setting):
     assert os.path.isdir("results/größe")
 
 
+def test_both_streams_keep_their_order_in_one_pipe():
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    done = subprocess.run([sys.executable, "-m", "simulator", "from",
+                           "vllm serve meta-llama/Llama-3.1-8B --stream-interval 4", "--gpu", "h100-sxm-80gb",
+                           "--allow-unmodelled"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          env=kept | {"PYTHONPATH": str(CONFIGS.parent)})
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.index("[workload") < done.stdout.index("Not modelled")
+
+
 def test_home_is_found_in_every_path(small, tmp_path):
     (tmp_path / "t.csv").write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n0,10,2\n")
     assert cli.main(["~/small.toml", "--quiet", "--out", "~/there"]) == 0

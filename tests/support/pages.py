@@ -28,6 +28,7 @@ from simulator import cli
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = "python -m simulator "
 _HERE = os.environ | {"PYTHONPATH": str(ROOT), "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+_HERE.pop("PYTHONUNBUFFERED", None)     # readers' commands print into pipes as Python does by default
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"# ([\w./-]+\.(?:toml|py))\n")
 
