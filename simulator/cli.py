@@ -109,7 +109,7 @@ def _run(options: argparse.Namespace) -> int:
         result = run_experiment(experiment, out, options.overwrite, options.quiet, options.began_s, options.threads,
                                 build)
     if not options.quiet:
-        print(f"{coloured(summary_table(result.summary), sys.stdout)}\n\nresults in {out}")
+        print(f"{coloured(summary_table(result.summary), sys.stdout)}\n{_kv_report(experiment)}\nresults in {out}")
     if options.report:
         page = _study("report").write_page(out, options.quiet)
         if not options.quiet:
@@ -119,6 +119,15 @@ def _run(options: argparse.Namespace) -> int:
     if result.stands_still:
         return PROGRAM_FAULT
     return DONE if result.interrupted_by is None else SIGNAL + result.interrupted_by
+
+
+def _kv_report(experiment) -> str:
+    """Return the lines that the engines print of their KV caches when they start, each behind its pool."""
+    from simulator.assembly.site import sites_of
+    from simulator.study.telling.screen import lines_of
+    lines = [f"{site.prefix.removeprefix('pools.').rstrip('.')}: {line}".removeprefix(": ")
+             for site in sites_of(experiment) for line in site.kv_lines]
+    return "".join(f"\n{lines_of(line)}" for line in lines) + "\n" * bool(lines)
 
 
 @contextmanager

@@ -14,16 +14,19 @@ from simulator.assembly.ranks import needs_lock_step
 from simulator.config.experiment import Experiment
 from simulator.domain.block_shapes import block_faults
 from simulator.domain.deployment import Deployment
+from simulator.domain.drafter_memory import DrafterMemory
 from simulator.domain.facts import load_accelerator, load_node_with
 from simulator.domain.hardware_spec import AcceleratorSpec, NodeSpec
 from simulator.domain.kv_groups import GroupPlan, plan_groups
 from simulator.domain.kv_link import KvLink, kv_link
+from simulator.domain.kv_size import KvSize
 from simulator.domain.layer_groups import GroupRules, LayerGroups
 from simulator.domain.memory_plan import EngineLimits, MemoryPlan, plan_within
 from simulator.domain.model_spec import ModelSpec
 from simulator.domain.parallelism import Parallelism
 from simulator.errors import InputErrors, KeyFault, collect_faults
 from simulator.experts.faults import expert_faults
+from simulator.scheduling.contract import MemoryNeeds
 
 
 class Fact:
@@ -181,8 +184,9 @@ class Site:
         rules = self.group_rules
         if rules is None or rules.given:
             return None
-        plan = partial(plan_groups, self.stored, self.pool.engine.block_size, self.max_model_len)
-        enabled = self.stored and plan(replace(rules, is_disabled=False))
+        stored = self.stored and replace(self.stored, accelerator=self.accelerator)
+        plan = partial(plan_groups, stored, self.pool.engine.block_size, self.max_model_len)
+        enabled = stored and plan(replace(rules, is_disabled=False))
         if not rules.is_disabled:
             return enabled
         key = "engine.disable_hybrid_kv_cache_manager: expected false, found true"
@@ -204,23 +208,48 @@ class Site:
         return self.group_plan and self.group_plan.layers
 
     @Fact
+    def needs(self) -> MemoryNeeds:
+        """MemoryNeeds of the scheduler, which must state them, for the deployment."""
+        return self.scheduler.memory(self.pool.engine.parameters, self.deployment, self.max_model_len)
+
+    def limits(self, drafter: DrafterMemory | None = None) -> EngineLimits:
+        """Return the engine's arguments that decide over memory."""
+        needs = self.needs
+        return EngineLimits(
+            block_size=self.pool.engine.block_size, max_model_len=self.max_model_len, drafter=drafter,
+            grouping=self.group_rules, max_num_batched_tokens=needs.max_num_batched_tokens,
+            max_num_seqs=needs.max_num_seqs, share=needs.share, has_old_kernels=needs.has_old_kernels,
+            adapter_bytes=needs.adapter_bytes, batches_in_flight=needs.batches_in_flight,
+            spared_blocks=needs.spared_blocks)
+
+    @Fact
     def memory(self) -> MemoryPlan | None:
         """MemoryPlan that gives num_gpu_blocks; None: the experiment does."""
-        engine = self.pool.engine
-        if engine.num_gpu_blocks is not None:
+        if self.pool.engine.num_gpu_blocks is not None:
             return None
         drafter = drafter_memory(self)
         try:
-            needs = self.scheduler.memory(engine.parameters, self.deployment, self.max_model_len)
-            return plan_within(exchanging(self.pool, self.deployment), EngineLimits(
-                block_size=engine.block_size, max_model_len=self.max_model_len, drafter=drafter,
-                grouping=self.group_rules, max_num_batched_tokens=needs.max_num_batched_tokens,
-                max_num_seqs=needs.max_num_seqs, share=needs.share, has_old_kernels=needs.has_old_kernels,
-                adapter_bytes=needs.adapter_bytes), self.group_plan, needs.reserve)
+            return plan_within(exchanging(self.pool, self.deployment), self.limits(drafter), self.group_plan,
+                               self.needs.reserve)
         except InputErrors:
             raise
         except ValueError as error:         # DoesNotFit, or a scheduler that does not state its needs
             raise InputErrors([KeyFault(f"engine.num_gpu_blocks: {error}")]) from None
+
+    @property
+    def kv_lines(self) -> list[str]:
+        """The engine's own report of its KV cache; empty: unknown, as without a model."""
+        groups, deployment = self.group_plan, self.deployment
+        if deployment is None or (self.layer_groups is not None and groups is None):
+            return []
+        try:
+            lines = self.needs.lines
+        except ValueError:                  # a scheduler that does not state its needs
+            return []
+        size = self.memory.kv_size if self.memory is not None else KvSize(
+            self.num_gpu_blocks, self.block_tokens, len(groups.layers.groups) if groups else 1,
+            self.limits().request_blocks(deployment, groups, self.max_model_len), self.max_model_len)
+        return lines(size) if lines else []
 
     @property
     def num_gpu_blocks(self) -> int:
@@ -274,7 +303,7 @@ class Site:
                              "accelerators")
         if layers is None and deployment is not None and deployment.model.sliding_attention:
             lines.append("one block table for all layers: each keeps a token to the end, whatever its window")
-        return lines + (deployment.kv_cache_notes() if deployment is not None else [])
+        return lines + self.kv_lines + (deployment.kv_cache_notes() if deployment is not None else [])
 
 
 def sites_of(experiment: Experiment) -> tuple[Site, ...]:

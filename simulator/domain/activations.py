@@ -1,5 +1,6 @@
 """Activation memory of an accelerator during a batch, as vLLM's profile run measures it."""
 from simulator.domain.deployment import Deployment
+from simulator.domain.kernel_padding import MARLIN, expert_padding, rounded
 from simulator.domain.memory_reserve import MemoryReserve, domain_size
 from simulator.domain.rank_weights import dense_parts, layer_kinds, moe_of
 
@@ -59,13 +60,15 @@ def _widest_part(deployment: Deployment, reserve: MemoryReserve, mixer: str, net
 def _workspace_bytes(deployment: Deployment, layers: range, tokens: int, reserve: MemoryReserve) -> float:
     """Return the bytes of the two buffers that all layers' experts take turns in; 0: their kernel has none.
 
-    Rows x max(product, hidden) and rows x max(gate and up, hidden), as vLLM's TritonExperts.workspace_shapes
-    (vllm/model_executor/layers/fused_moe); rows: tokens x chosen experts, whether these are on the rank or not. With
-    low-latency kernels of DeepEP each expert of the rank has room for the tokens of all ranks.
+    Rows x max(product, hidden) and rows x max(gate and up, hidden), as vLLM's TritonExperts
+    and MarlinExperts.workspace_shapes (vllm/model_executor/layers/fused_moe/experts), Marlin's with the sides that it
+    rounds; rows: tokens x chosen experts, whether these are on the rank or not. With low-latency kernels of DeepEP each
+    expert of the rank has room for the tokens of all ranks.
     """
     model, ways = deployment.model, deployment.parallelism
     moe = model.moe if any(moe_of(model, kind[1]) for kind in layer_kinds(model, layers)) else None
-    if moe is None or not reserve.keeps_workspaces or deployment.expert_dtype == "fp4":
+    is_marlin = moe is not None and expert_padding(deployment)[1] == MARLIN.kernel
+    if moe is None or not reserve.keeps_workspaces or (deployment.expert_dtype == "fp4" and not is_marlin):
         return 0.0
     backend = _backend(deployment)
     if backend == "deepep_low_latency":
@@ -74,6 +77,8 @@ def _workspace_bytes(deployment: Deployment, layers: range, tokens: int, reserve
         seen = tokens if backend else min(tokens * ways.token_ranks, max(EXPERT_CHUNK, tokens))
         rows = seen * moe.experts_per_token
     local, width = moe.intermediate_size / ways.expert_cuts, model.hidden_size
+    if is_marlin:
+        local, width = rounded(local, MARLIN.intermediate), rounded(width, MARLIN.hidden)
     buffers = max(local, width) + max((moe.expert.num_matrices - 1) * local, width)
     return rows * buffers * deployment.activation_bytes
 

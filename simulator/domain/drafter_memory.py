@@ -7,7 +7,7 @@ Source: vllm-project/vllm, vllm/model_executor/models/{llama_eagle,llama_eagle3,
 import msgspec
 
 from simulator.domain.deployment import Deployment
-from simulator.domain.kv_layout import kv_layout
+from simulator.domain.kv_layout import kv_layout, token_bytes
 from simulator.domain.rank_weights import dense_parts, layer_bytes, moe_of, rank_weights
 
 # Words of the output head of EAGLE-3: `draft_vocab_size` of the heads that are published for Llama-3.1-8B, Qwen3 and
@@ -50,7 +50,7 @@ def of_mtp_modules(deployment: Deployment) -> DrafterMemory:
     beside = 2 * model.hidden_size**2 + 3 * model.norm_parameters
     last, mixer = layer_bytes(deployment, model.num_layers - 1), deployment.mixer(model.layer_types[-1])
     return DrafterMemory(weights_bytes=model.num_mtp_layers * (last + beside * deployment.activation_bytes),
-                         kv_bytes_per_token=model.num_mtp_layers * mixer.token_bytes(deployment.kv_cache_bytes))
+                         kv_bytes_per_token=model.num_mtp_layers * token_bytes(deployment, mixer))
 
 
 def of_head(deployment: Deployment, method: str) -> DrafterMemory:
@@ -71,7 +71,7 @@ def of_head(deployment: Deployment, method: str) -> DrafterMemory:
         count += min(EAGLE3_VOCABULARY, model.vocab_size) * width / ways.tensor_parallel
         count += mixer.input_parameters(width)
     return DrafterMemory(weights_bytes=count * deployment.activation_bytes,
-                         kv_bytes_per_token=mixer.token_bytes(deployment.kv_cache_bytes))
+                         kv_bytes_per_token=token_bytes(deployment, mixer))
 
 
 def of_medusa_heads(deployment: Deployment, num_heads: int) -> DrafterMemory:

@@ -53,8 +53,9 @@ def expert_padding(deployment: Deployment, is_old: bool = False) -> tuple[float,
     if rounding is None:
         return 1.0, ""
     width, local = model.hidden_size, model.moe.intermediate_size / deployment.parallelism.expert_cuts
-    return _up(width, rounding.hidden) * _up(local, rounding.intermediate) / (width * local), rounding.kernel
+    return rounded(width, rounding.hidden) * rounded(local, rounding.intermediate) / (width * local), rounding.kernel
 
 
-def _up(count: float, multiple: int) -> float:
+def rounded(count: float, multiple: int) -> float:
+    """Return a count rounded up to a multiple."""
     return -(-count // multiple) * multiple if multiple > 1 else count

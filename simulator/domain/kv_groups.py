@@ -8,7 +8,7 @@ import math
 import msgspec
 
 from simulator.domain.deployment import Deployment
-from simulator.domain.kv_layout import page_bytes
+from simulator.domain.kv_layout import BLACKWELL, page_bytes
 from simulator.domain.layer_groups import GroupRules, LayerGroup, LayerGroups, counted
 
 # Kinds with numbers of layers that differ by less than this factor have groups of the larger one, and one is padded;
@@ -16,6 +16,8 @@ from simulator.domain.layer_groups import GroupRules, LayerGroup, LayerGroups, c
 GROUP_SIZE_SLACK = 1.5
 # Attention kernels read blocks of multiples of this many tokens (AttentionBackend.get_supported_kernel_block_sizes).
 KERNEL_BLOCK_TOKENS = 16
+# FlashInfer's kernel of Gated DeltaNet: tokens of its chunks, and elements of the keys that it takes on Blackwell.
+DELTA_CHUNK_TOKENS, DELTA_KEY_ELEMENTS = 64, 128
 DEFAULT_RULES = GroupRules()
 
 
@@ -41,13 +43,15 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(ranks * sum(page_bytes(deployment, kinds[layer], group.block_size) for layer in layers)
                      for group, layers in zip(self.layers.groups, self.members, strict=True))
 
-    def blocks_of_request(self, num_tokens: int, max_num_batched_tokens: int) -> int:
+    def blocks_of_request(self, num_tokens: int, in_flight_tokens: int) -> int:
         """Return the blocks of a request, as vLLM's start-up check counts them.
 
-        A window also holds the tokens of one iteration, and one more block because it seldom begins at a block's edge;
-        of states kept where blocks end there are two.
+        A window also holds the tokens in flight, and one more block because it seldom begins at a block's edge; of
+        states kept where blocks end there are two, and a third where kernels write one inside a chunk.
+
+        in_flight_tokens : of iterations that are not over: max_num_batched_tokens for each batch at a time.
         """
-        return sum(_blocks_of_request(group, num_tokens, max_num_batched_tokens) for group in self.layers.groups)
+        return sum(_blocks_of_request(group, num_tokens, in_flight_tokens) for group in self.layers.groups)
 
     def explain(self) -> list[str]:
         """Return a line for the pool, and one for each sort of groups."""
@@ -56,21 +60,19 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
                 *self.layers.explain(tuple(map(len, self.members)))]
 
 
-def _blocks_of_request(group: LayerGroup, num_tokens: int, max_num_batched_tokens: int) -> int:
-    blocks = -(-num_tokens // group.block_size)
+def _blocks_of_request(group: LayerGroup, num_tokens: int, in_flight_tokens: int) -> int:
     if group.kind == "sliding_attention":
-        reach = min(group.window - 1 + max_num_batched_tokens, num_tokens)
-        return min(-(-reach // group.block_size) + 1, blocks)
+        return -(-min(group.window - 1 + in_flight_tokens, num_tokens) // group.block_size) + 1
     if group.kind == "chunked_attention":
-        return -(-min(group.window + max_num_batched_tokens, num_tokens) // group.block_size)
-    return min(2, blocks) if group.aligned else blocks
+        return -(-min(group.window + in_flight_tokens, num_tokens) // group.block_size)
+    return 2 + (group.checkpoint > 0) if group.aligned else -(-num_tokens // group.block_size)
 
 
 def plan_groups(deployment: Deployment, block_size: int, max_model_len: int,
                 rules: GroupRules = DEFAULT_RULES) -> GroupPlan | None:
     """Return the groups of a model; None: all layers share one block table.
 
-    deployment : its accelerator does not matter.
+    deployment : without an accelerator no kernels of FlashInfer run.
     block_size, max_model_len : the engine's, under vLLM's names.
 
     Raises
@@ -87,8 +89,11 @@ def plan_groups(deployment: Deployment, block_size: int, max_model_len: int,
                          "the whole context; vLLM refuses it too")
     if kinds <= {"full_attention"} or (rules.is_disabled and len(kinds) > 1):
         return None
+    checkpoint = 0
     if "linear_attention" in kinds:
-        block_size = _block_size(deployment, block_size)
+        checkpoint, is_delta = int(model.linear_attention.writes_states), _writes_delta_states(deployment, rules)
+        block_size = _block_size(deployment, block_size, is_delta)
+        checkpoint = (rules.prefix_match_unit or block_size) if is_delta else checkpoint
     pages = {kind: page_bytes(deployment, kind, block_size) for kind in layers_of}
     largest = max(pages.values())
     size = _group_size([len(layers) for layers in layers_of.values()])
@@ -101,18 +106,42 @@ def plan_groups(deployment: Deployment, block_size: int, max_model_len: int,
         change = sliding if kind == "sliding_attention" else None
         groups += [LayerGroup(kind=model.mixer(kind).group_kind(change), window=change.window if change else 0,
                               block_size=state_size if kind == "linear_attention" else stretched * shared,
-                              aligned=kind == "linear_attention" and rules.enable_prefix_caching)] * count
+                              **_states(kind, rules, checkpoint))] * count
         members += [layers[i::count] for i in range(count)]
     return GroupPlan(
         layers=rules.layers(tuple(groups), block_size, shared), members=tuple(members), page_bytes=largest)
 
 
-def _block_size(deployment: Deployment, block_size: int) -> int:
+def _states(kind: str, rules: GroupRules, checkpoint: int) -> dict:
+    """Return the fields of a group that say how it keeps states."""
+    is_aligned = kind == "linear_attention" and rules.enable_prefix_caching
+    return {"aligned": is_aligned, "checkpoint": checkpoint if is_aligned else 0}
+
+
+def _writes_delta_states(deployment: Deployment, rules: GroupRules) -> bool:
+    """Return whether FlashInfer's kernel of Gated DeltaNet writes states inside chunks.
+
+    It runs on Hopper, and on Blackwell for keys of 128 elements. Source: vLLM 0.32.0,
+    vllm/model_executor/layers/mamba/gdn/qwen_gdn_linear_attn.py (_resolve_gdn_prefill_backend).
+    """
+    mixer, accelerator = deployment.model.linear_attention, deployment.accelerator
+    if not (rules.writes_delta_states and rules.enable_prefix_caching and accelerator is not None
+            and mixer.kind == "gated_delta_net"):
+        return False
+    return accelerator.architecture == "Hopper" or (
+        accelerator.architecture in BLACKWELL and mixer.key_head_dim == DELTA_KEY_ELEMENTS)
+
+
+def _block_size(deployment: Deployment, block_size: int, is_delta: bool) -> int:
     """Return block_size, raised so that a block of attention holds as much as a state.
 
     The page of a state is padded to that of such a block.
+
+    is_delta : FlashInfer's kernel of Gated DeltaNet writes states, where its chunks of 64 tokens end.
     """
     multiple = max(block_size, KERNEL_BLOCK_TOKENS)
+    if is_delta:
+        multiple = math.lcm(multiple, DELTA_CHUNK_TOKENS)
     block, state = page_bytes(deployment, "full_attention", multiple), page_bytes(deployment, "linear_attention", 0)
     return max(block_size, multiple * math.ceil(state / block))
 

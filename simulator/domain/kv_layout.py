@@ -5,6 +5,10 @@ import msgspec
 
 from simulator.domain.deployment import Deployment
 
+# FlashInfer's sparse kernels, first on compute capability 10, keep plain fp8; all others take FlashMLA's packed format.
+# Source: vLLM 0.32.0, vllm/platforms/cuda.py, _get_backend_priorities.
+BLACKWELL = ("Blackwell", "Blackwell Ultra")
+
 
 class KvLayout(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes on one accelerator, for layers that share one block table.
@@ -26,11 +30,18 @@ def kv_layout(deployment: Deployment, layers: range | None = None) -> KvLayout:
     kinds = Counter(deployment.model.layer_types[layers.start:layers.stop])
     mixers = [(deployment.mixer(kind), count) for kind, count in kinds.items() if kind != "feed_forward"]
     return KvLayout(
-        bytes_per_token=sum(count * mixer.token_bytes(deployment.kv_cache_bytes) for mixer, count in mixers),
+        bytes_per_token=sum(count * token_bytes(deployment, mixer) for mixer, count in mixers),
         state_bytes_per_sequence=sum(count * mixer.state_bytes(deployment.activation_bytes) for mixer, count in mixers))
 
 
 def page_bytes(deployment: Deployment, layer_type: str, block_size: int) -> float:
     """Return the bytes of a block in one layer on one rank: of tokens, or a state."""
     mixer = deployment.mixer(layer_type)
-    return mixer.token_bytes(deployment.kv_cache_bytes) * block_size + mixer.state_bytes(deployment.activation_bytes)
+    return token_bytes(deployment, mixer) * block_size + mixer.state_bytes(deployment.activation_bytes)
+
+
+def token_bytes(deployment: Deployment, mixer) -> float:
+    """Return the bytes of a token in one layer with this mixer."""
+    accelerator = deployment.accelerator
+    is_plain = accelerator is not None and accelerator.architecture in BLACKWELL and accelerator.scaleup_bytes_per_s > 0
+    return mixer.token_bytes(deployment.kv_cache_bytes, is_packed=not is_plain)

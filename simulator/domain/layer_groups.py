@@ -167,12 +167,14 @@ class GroupRules(msgspec.Struct, frozen=True, kw_only=True):
     """An engine's settings of groups.
 
     enable_prefix_caching : states of linear attention are kept where blocks end.
+    writes_delta_states : FlashInfer's kernel of Gated DeltaNet writes states inside chunks, as Mamba-2's always does.
     is_disabled : all layers share one block table where they can (disable_hybrid_kv_cache_manager).
     retention_interval, prefix_match_unit : see LayerGroups.
     given : groups that replace the model's.
     """
 
     enable_prefix_caching: bool = True
+    writes_delta_states: bool = False
     is_disabled: bool = False
     retention_interval: int | None = 0
     prefix_match_unit: int | None = None

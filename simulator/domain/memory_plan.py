@@ -1,5 +1,7 @@
 """Use of an accelerator's memory, and the KV blocks that remain: vLLM finds both by a profile run."""
+from bisect import bisect_right
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 from msgspec.structs import replace
@@ -13,6 +15,7 @@ from simulator.domain.kernel_padding import expert_padding
 from simulator.domain.kv_groups import GroupPlan, plan_groups
 from simulator.domain.kv_layout import kv_layout
 from simulator.domain.kv_share import KvShare, vllm_share
+from simulator.domain.kv_size import KvSize
 from simulator.domain.layer_groups import GroupRules
 from simulator.domain.memory_reserve import MemoryReserve, outside_bytes, reserve_of, usable_bytes
 from simulator.domain.rank_weights import rank_weights
@@ -33,6 +36,22 @@ class EngineLimits(msgspec.Struct, frozen=True, kw_only=True):
     share: KvShare | None = None                # None: vLLM's, of the deployment's gpu_memory_utilization
     has_old_kernels: bool = False               # those of vLLM 0.10
     adapter_bytes: float = 0.0                  # room for LoRA adapters, of all layers of a tensor-parallel rank
+    batches_in_flight: int = 1                  # iterations at a time, of which windows hold all tokens
+    spared_blocks: int = 0                      # that the start check counts beside a request's: the null block
+
+    def request_blocks(self, deployment: Deployment, groups: GroupPlan | None, num_tokens: int) -> int:
+        """Return the blocks of a request of so many tokens."""
+        if groups is None:
+            return -(-num_tokens // (self.block_size * deployment.parallelism.decode_context_parallel))
+        return groups.blocks_of_request(num_tokens, self.batches_in_flight * self.max_num_batched_tokens)
+
+    def longest_text(self, deployment: Deployment, groups: GroupPlan | None, num_blocks: int) -> int:
+        """Return the longest max_model_len up to this one for which blocks suffice.
+
+        0: for none.
+        """
+        return bisect_right(range(1, self.max_model_len + 1), num_blocks - self.spared_blocks,
+                            key=partial(self.request_blocks, deployment, groups))
 
 
 class DoesNotFit(ValueError):
@@ -52,6 +71,7 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     activation_bytes: float         # peak of a forward pass of max_num_batched_tokens, or of sampling for max_num_seqs
     exchange_bytes: float           # buffers for the exchange of tokens between experts
     graph_bytes: float              # estimate of CUDA graphs
+    graphs_are_guessed: bool        # no key gives that estimate
     non_torch_bytes: float
     state_bytes: float              # recurrent state of max_num_seqs sequences, linear-attention layers
     kv_cache_bytes: float           # by the engine's rule: vLLM: budget less all of the above
@@ -61,7 +81,8 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
                                     # context the mean of the ranks
     drafter_kv_bytes_per_token: float           # the drafter's part of kv_bytes_per_token
     block_bytes: float              # block_size tokens; with groups, bytes of a block of any group
-    request_bytes: float            # KV cache of one request of max_model_len
+    request_blocks: int             # blocks of one request of max_model_len
+    spared_blocks: int              # beside them, that the start check counts
     num_gpu_blocks: int             # of the replica, or of each of its data-parallel ranks; the null block included
 
     num_accelerators: int           # of the replica
@@ -72,9 +93,21 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     context_ways: int = 1           # accelerators that share the tokens of a sequence
 
     @property
-    def max_concurrency(self) -> float:
-        """Requests of max_model_len that fit at once."""
-        return self.kv_cache_bytes / self.request_bytes if self.request_bytes else float("inf")
+    def kv_size(self) -> KvSize:
+        """The size of the KV cache in the numbers that engines print."""
+        return KvSize(
+            self.num_gpu_blocks, self.block_size, len(self.groups.layers.groups) if self.groups else 1,
+            self.request_blocks if self.block_bytes else 0, self.max_model_len, self.kv_cache_bytes)
+
+    @property
+    def request_bytes(self) -> float:
+        """Bytes of the KV cache of one request of max_model_len."""
+        return self.request_blocks * self.block_bytes
+
+    @property
+    def holds_request(self) -> bool:
+        """Whether a request of max_model_len fits, by the engine's start check."""
+        return self.num_gpu_blocks >= self.request_blocks + self.spared_blocks
 
     @property
     def loaded_bytes(self) -> float:
@@ -98,7 +131,7 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
             ("- weights of adapters", self.adapter_bytes),
             ("- activations", self.activation_bytes),
             ("- exchange of tokens between experts", self.exchange_bytes),
-            ("- estimate of CUDA graphs", self.graph_bytes),
+            ("- CUDA graphs" + ", a guess: see memory_gib" * self.graphs_are_guessed, self.graph_bytes),
             ("- outside PyTorch", self.non_torch_bytes),
             ("- recurrent state", self.state_bytes),
         ]
@@ -116,7 +149,7 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
         """Return lines on the number, size and capacity of KV blocks."""
         blocks = f"of {self.block_size} tokens" if self.groups is None else f"of {self.block_bytes:.0f} bytes"
         lines = [f"{self.num_gpu_blocks} blocks {blocks}, {self.kv_bytes_per_token:.0f} bytes a token, "
-                 f"{self.max_concurrency:.2f} requests of {self.max_model_len} tokens"]
+                 f"{self.kv_size.concurrency:.2f} requests of {self.max_model_len} tokens"]
         if self.drafter_kv_bytes_per_token:
             lines.append(f"{self.drafter_kv_bytes_per_token:.0f} of the bytes of a token are the drafter's")
         if self.padding_bytes:
@@ -172,8 +205,8 @@ def plan_within(deployment: Deployment, limits: EngineLimits, groups: GroupPlan 
     result = _plan(deployment, limits, groups, reserve)
     if result.num_gpu_blocks < 1:
         raise DoesNotFit(_no_block(deployment, result) + _advice(deployment, limits, reserve))
-    if result.request_bytes > result.kv_cache_bytes:
-        longest = _longest_request(deployment, limits, reserve)
+    if not result.holds_request:
+        longest = limits.longest_text(deployment, groups, result.num_gpu_blocks)
         shorter = [f"max_model_len <= {longest}"] if longest else []
         raise DoesNotFit(_no_request(deployment, result) + _advice(deployment, limits, reserve, shorter))
     return result
@@ -197,10 +230,8 @@ def _stage(deployment: Deployment, layers: range, limits: EngineLimits, groups: 
     if groups is None:
         state = layout.state_bytes_per_sequence * limits.max_num_seqs
         block = (layout.bytes_per_token + drafter.kv_bytes_per_token) * limits.block_size
-        request = -(-limits.max_model_len // (limits.block_size * shared)) * block
     else:                                       # states are blocks, too
         state, block = 0.0, groups.block_bytes(layers)
-        request = groups.blocks_of_request(limits.max_model_len, limits.max_num_batched_tokens) * block
     total, share = usable_bytes(deployment, reserve), limits.share or vllm_share(deployment.gpu_memory_utilization)
     passing = {
         "activation_bytes": activation_bytes(deployment, layers, limits.max_num_batched_tokens, limits.max_num_seqs,
@@ -211,12 +242,13 @@ def _stage(deployment: Deployment, layers: range, limits: EngineLimits, groups: 
     kv_cache = share.kv_bytes(total, weights + drafter.weights_bytes + adapters + state, sum(passing.values()))
     return MemoryPlan(
         total_bytes=total, budget_bytes=total if share.of == "free" else total * share.share, weights_bytes=weights,
-        padding_bytes=padding, kernel=kernel,
+        padding_bytes=padding, kernel=kernel, graphs_are_guessed=reserve.graphs_are_guessed,
         drafter_bytes=drafter.weights_bytes, adapter_bytes=adapters, state_bytes=state, kv_cache_bytes=kv_cache,
         share=share,
         kv_bytes_per_token=(layout.bytes_per_token + drafter.kv_bytes_per_token) / shared,
         drafter_kv_bytes_per_token=drafter.kv_bytes_per_token / shared, block_bytes=block,
-        request_bytes=request, groups=groups,
+        request_blocks=limits.request_blocks(deployment, groups, limits.max_model_len),
+        spared_blocks=limits.spared_blocks, groups=groups,
         num_gpu_blocks=_num_blocks(kv_cache, block),
         num_accelerators=ways.num_accelerators, memory_bytes=deployment.accelerator.memory_bytes,
         block_size=limits.block_size * shared,
@@ -264,17 +296,6 @@ def _budget(result: MemoryPlan) -> str:
     return f"{result.num_accelerators} x {result.memory_bytes / GB:.1f} GB at {of}{result.share.share:g}"
 
 
-def _longest_request(deployment: Deployment, limits: EngineLimits, reserve: MemoryReserve) -> int:
-    """Return the longest max_model_len that fits, in whole blocks, by bisection."""
-    block_size = limits.block_size * deployment.parallelism.decode_context_parallel
-    low, high = 0, limits.max_model_len // block_size
-    while low < high:
-        middle = (low + high + 1) // 2
-        shorter = replace(limits, max_model_len=middle * block_size)
-        low, high = (middle, high) if _fits(deployment, shorter, reserve) else (low, middle - 1)
-    return low * block_size
-
-
 def _advice(deployment: Deployment, limits: EngineLimits, reserve: MemoryReserve, options: Sequence[str] = ()) -> str:
     """Return "; use ..." with `options` and the smallest other changes that would fit, "" where there are none."""
     options = list(options)
@@ -295,4 +316,4 @@ def _advice(deployment: Deployment, limits: EngineLimits, reserve: MemoryReserve
 
 def _fits(deployment: Deployment, limits: EngineLimits, reserve: MemoryReserve) -> bool:
     result = _plan(deployment, limits, groups_of(deployment, limits), reserve)
-    return result.num_gpu_blocks >= 1 and result.request_bytes <= result.kv_cache_bytes
+    return result.num_gpu_blocks >= 1 and result.holds_request

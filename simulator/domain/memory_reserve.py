@@ -23,10 +23,11 @@ class MemoryReserve(msgspec.Struct, frozen=True, kw_only=True):
     driver_bytes: float = 0.43 * GIB
 
     # Memory that PyTorch does not see. One accelerator: 0.24 GiB on an H100 (0.19), 0.02 to 0.03 on an RTX 4090, an
-    # RTX A6000 and an L40S (0.10.2, 0.15). Pipeline stages of one accelerator each: 0.07 GiB (H100, 0.19). Ranks that
-    # reduce over NVLink, with buffers of NCCL and of custom all-reduces: 2.06 to 2.13 GiB (H100, 2 and 4 ranks, 0.19),
-    # 1.38 GiB (H200, 2 ranks, 0.10.2); over PCIe, where vLLM has no custom ones: 0.21 GiB (L40S, 8 ranks, 0.10.2); over
-    # two nodes: about 4 GiB (H100, 16 ranks). Other makers' accelerators are taken as alike: no log of theirs is known.
+    # RTX A6000 and an L40S (0.10.2, 0.15), 0.16 GiB on a card of 16 GiB (0.2x, July 2026). Pipeline stages of one
+    # accelerator each: 0.07 GiB (H100, 0.19). Ranks that reduce over NVLink, with buffers of NCCL and of custom
+    # all-reduces: 2.06 to 2.13 GiB (H100, 2 and 4 ranks, 0.19), 1.38 GiB (H200, 2 ranks, 0.10.2); over PCIe, where vLLM
+    # has no custom ones: 0.21 GiB (L40S, 8 ranks, 0.10.2); over two nodes: about 4 GiB (H100, 16 ranks). Other makers'
+    # accelerators are taken as alike: no log of theirs is known.
     alone_bytes: float = 0.24 * GIB
     alone_before_hopper_bytes: float = 0.03 * GIB
     stages_bytes: float = 0.07 * GIB
@@ -41,8 +42,9 @@ class MemoryReserve(msgspec.Struct, frozen=True, kw_only=True):
     hidden_copies: float = 2.0
     # Workspaces of experts stay after the profile run (vllm/v1/worker/workspace.py); else they are of one layer.
     keeps_workspaces: bool = True
-    # Bytes that vLLM subtracts for CUDA graphs before it counts KV blocks.
+    # Bytes that vLLM subtracts for CUDA graphs before it counts KV blocks, and whether their number is a guess.
     graph_bytes: float = 0.0
+    graphs_are_guessed: bool = True
 
 
 # 0.10: the sampler sorts. 38.5 bytes: 1.40 GiB of activations for 256 rows of 151,936 logits on an L40S, an RTX 4090
@@ -56,25 +58,29 @@ _SORTING = MemoryReserve(
 _SAMPLING = MemoryReserve()
 # Since 0.21 an estimate of CUDA graphs is taken off as well: 0.53 GiB (Qwen2.5-7B on an RTX 4090, 0.24), 0.58, 0.36,
 # 0.26, 0.09; it grows with the graphs that are captured and can be far off in either direction.
-_WITH_GRAPHS = MemoryReserve(graph_bytes=0.5 * GIB)
+_WITH_GRAPHS = MemoryReserve(graph_bytes=0.5 * GIB, alone_before_hopper_bytes=0.16 * GIB)
 # Dense models run on the second model runner since mid 2026 (pull request 44443). Its sampler copies logits to float32
 # and draws with the noise of one kernel; counts of outputs and a mask of prompts stay, 4 + 1/8 bytes a logit
 # (vllm/v1/worker/gpu/sample/sampler.py and penalties.py). That leaves the forward pass as the peak: 90 kB for each
 # token of a batch of Qwen3-8B (issue 48322, RTX 4090), which is counted for it.
 _SECOND_RUNNER = MemoryReserve(
-    sampler_bytes_per_logit=6.0, sampler_state_bytes_per_logit=4.125, graph_bytes=0.5 * GIB)
+    sampler_bytes_per_logit=6.0, sampler_state_bytes_per_logit=4.125, graph_bytes=0.5 * GIB,
+    alone_before_hopper_bytes=0.16 * GIB)
 RESERVES = complete({"0.10": _SORTING, "0.19": _SAMPLING, "0.24": _WITH_GRAPHS, "0.32": _WITH_GRAPHS})
 SECOND_RUNNER = complete({"0.10": False, "0.19": False, "0.24": False, "0.32": True})
 
 
-def reserve_of(model: ModelSpec, version: str = NEWEST, has_graphs: bool = True) -> MemoryReserve:
+def reserve_of(model: ModelSpec, version: str = NEWEST, has_graphs: bool = True,
+               graph_gib: float | None = None) -> MemoryReserve:
     """Return the memory that a version of vLLM reserves for a model.
 
-    has_graphs : it captures CUDA graphs.
+    has_graphs : it captures CUDA graphs. graph_gib : its estimate of their memory; None: a guess.
     """
     reserve = RESERVES[version]
     if SECOND_RUNNER[version] and model.moe is None:
         reserve = _SECOND_RUNNER
+    if graph_gib is not None:
+        return msgspec.structs.replace(reserve, graph_bytes=graph_gib * GIB, graphs_are_guessed=False)
     return reserve if has_graphs else msgspec.structs.replace(reserve, graph_bytes=0.0)
 
 

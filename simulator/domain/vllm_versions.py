@@ -46,6 +46,9 @@ class VllmBehaviour(NamedTuple):
     has_encoder: bool                   # an encoder cache by item, as modelled
     has_connectors: bool                # KV from elsewhere, as modelled
     has_offload: bool                   # the order in which KV offloading evicts and offers chunks, as modelled
+    spares_null_block: bool             # at start, blocks must suffice for the longest request and the null block
+    counts_whole_requests: bool         # it prints as tokens of the KV cache those of the longest requests
+    writes_delta_states: bool           # FlashInfer's kernel of Gated DeltaNet writes states inside chunks
     has_old_kernels: bool               # mxfp4 experts on Hopper run on Marlin, and are padded for it
     # ---- CUDA graphs: vllm/config/compilation.py
     graph_mode: str                     # default mode
@@ -78,7 +81,7 @@ VERSIONS = {
         passes_over_items=False, cuts_at_items=False,
         appends_unhashed=True, caches_at_end=False, hashes_ahead=False, repeats_last_states=False,
         has_layer_groups=False, has_encoder=False, has_connectors=False, has_offload=False,
-        has_old_kernels=True,
+        spares_null_block=False, counts_whole_requests=False, writes_delta_states=False, has_old_kernels=True,
         graph_mode="piecewise", graphs_count_drafts=False, largest_graph=512, largest_graph_newest=512, graph_step=8,
         sync_interval=32, agrees_at_first=False, has_prefill_interval=False, router_sees_kv=False,
         engines_start_waves=False),
@@ -91,7 +94,7 @@ VERSIONS = {
         passes_over_items=False, cuts_at_items=False,
         appends_unhashed=False, caches_at_end=False, hashes_ahead=False, repeats_last_states=True,
         has_layer_groups=True, has_encoder=True, has_connectors=True, has_offload=True,
-        has_old_kernels=False,
+        spares_null_block=True, counts_whole_requests=True, writes_delta_states=False, has_old_kernels=False,
         graph_mode="full_and_piecewise", graphs_count_drafts=True, largest_graph=512, largest_graph_newest=1024,
         graph_step=16, sync_interval=16, agrees_at_first=True, has_prefill_interval=True, router_sees_kv=True,
         engines_start_waves=False)}
@@ -99,7 +102,7 @@ VERSIONS["0.33"] = VERSIONS["0.32"]._replace(
     release="0.33.0", facts_of="0.32", takes_async_n_grams=True,
     goes_on_after_own_victim=True, counts_idle_adapters=True,
     holds_prompts_alone=True, passes_over_items=True, cuts_at_items=True, caches_at_end=True, hashes_ahead=True,
-    has_offload=False, repeats_last_states=False, engines_start_waves=True)
+    has_offload=False, writes_delta_states=True, repeats_last_states=False, engines_start_waves=True)
 NEWEST = "0.32"
 VllmVersion = Literal[tuple(VERSIONS)]
 

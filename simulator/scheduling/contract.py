@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 
 from simulator.domain.kv_share import KvShare
+from simulator.domain.kv_size import Lines
 from simulator.domain.layer_groups import GroupRules, LayerGroups
 from simulator.domain.memory_reserve import MemoryReserve
 
@@ -66,6 +67,9 @@ class MemoryNeeds(msgspec.Struct, frozen=True):
     reserve : MemoryReserve of its version; None: that of the newest vLLM.
     has_old_kernels : whether it runs the kernels of vLLM 0.10.
     adapter_bytes : room for adapters beside the weights, on a rank that holds all layers.
+    batches_in_flight : batches at a time; windows keep the tokens of all until they are over.
+    spared_blocks : blocks that the engine's start check counts beside those of the longest request.
+    lines : the engine's report of its KV cache; None: unknown.
     """
 
     max_num_batched_tokens: int
@@ -74,6 +78,9 @@ class MemoryNeeds(msgspec.Struct, frozen=True):
     reserve: MemoryReserve | None = None
     has_old_kernels: bool = False
     adapter_bytes: float = 0.0
+    batches_in_flight: int = 1
+    spared_blocks: int = 0
+    lines: Lines | None = None
 
 
 class KVPlan(msgspec.Struct, frozen=True):

@@ -2,6 +2,7 @@
 from simulator.domain.adapter_size import adapter_bytes
 from simulator.domain.deployment import Deployment
 from simulator.domain.kv_share import KvShare
+from simulator.domain.kv_size import old_vllm_lines, sglang_lines, tensorrt_llm_lines, vllm_lines
 from simulator.domain.memory_reserve import RESERVES, reserve_of
 from simulator.domain.vllm_versions import behaviour_of
 from simulator.scheduling.contract import MemoryNeeds
@@ -17,12 +18,19 @@ LARGE_CARD_GIB, LARGE_CARD_RESERVED = 60, 10_240
 
 
 def vllm_needs(parameters, deployment: Deployment) -> MemoryNeeds:
-    """Return the memory needs of vLLM, in the configured version."""
+    """Return the memory needs of vLLM, in the configured version.
+
+    Batches in flight: vLLM 0.32.0, vllm/config/vllm.py (max_concurrent_batches, max_in_flight_tokens).
+    """
     graphs, version = parameters.cuda_graphs, parameters.vllm_version
-    reserve = reserve_of(deployment.model, version, graphs is None or graphs.mode != "none")
+    reserve = reserve_of(deployment.model, version, graphs is None or graphs.mode != "none",
+                         graphs and graphs.memory_gib)
     return MemoryNeeds(parameters.max_num_batched_tokens, parameters.max_num_seqs, reserve=reserve,
                        has_old_kernels=behaviour_of(version).has_old_kernels,
-                       adapter_bytes=_slots(parameters.lora, deployment))
+                       adapter_bytes=_slots(parameters.lora, deployment),
+                       batches_in_flight=deployment.parallelism.pipeline_parallel + bool(parameters.async_scheduling),
+                       spared_blocks=int(behaviour_of(version).spares_null_block),
+                       lines=vllm_lines if behaviour_of(version).counts_whole_requests else old_vllm_lines)
 
 
 def _slots(lora, deployment: Deployment) -> float:
@@ -44,7 +52,8 @@ def _slots(lora, deployment: Deployment) -> float:
 def tensorrt_llm_needs(parameters) -> MemoryNeeds:
     """Return the memory needs of TensorRT-LLM."""
     share = KvShare("free_gpu_memory_fraction", "TensorRT-LLM", parameters.free_gpu_memory_fraction, "free")
-    return MemoryNeeds(parameters.max_num_tokens, parameters.max_batch_size, share, TENSORRT_LLM)
+    return MemoryNeeds(parameters.max_num_tokens, parameters.max_batch_size, share, TENSORRT_LLM,
+                       lines=tensorrt_llm_lines)
 
 
 def sglang_needs(parameters, deployment: Deployment) -> MemoryNeeds:
@@ -53,7 +62,8 @@ def sglang_needs(parameters, deployment: Deployment) -> MemoryNeeds:
     tokens = min(parameters.max_prefill_tokens, chunk) if chunk > 0 else parameters.max_prefill_tokens
     frac = parameters.mem_fraction_static or static_frac(parameters, deployment)
     share = KvShare("mem_fraction_static", "SGLang", frac, "static")
-    return MemoryNeeds(tokens, parameters.max_running_requests, share, RESERVES["0.19"])
+    return MemoryNeeds(tokens, parameters.max_running_requests, share, RESERVES["0.19"],
+                       lines=sglang_lines(parameters.max_running_requests))
 
 
 def static_frac(parameters, deployment: Deployment) -> float:

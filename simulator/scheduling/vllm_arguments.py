@@ -7,6 +7,7 @@ from msgspec import Meta
 
 from simulator.domain.items import Items
 from simulator.domain.layer_groups import GivenGroup, GroupRules, LayerGroups
+from simulator.domain.memory_reserve import RESERVES
 from simulator.domain.vllm_versions import NEWEST, VllmVersion, behaviour_of, versions_that
 from simulator.latency.overheads.capture import CudaGraphParameters
 from simulator.scheduling.drafters import OF_THE_MODEL
@@ -80,6 +81,7 @@ class VllmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         """Rules by which layers have block tables of their own."""
         interval = self.prefix_cache_retention_interval
         return GroupRules(is_disabled=self.disable_hybrid_kv_cache_manager, given=self.kv_cache_groups,
+                          writes_delta_states=behaviour_of(self.vllm_version).writes_delta_states,
                           retention_interval=None if interval == "dense" else interval or 0,
                           prefix_match_unit=self.prefix_match_unit)
 
@@ -132,6 +134,8 @@ def start_up_faults(parameters: VllmParameters, max_model_len: int | None,
     if sizes and sizes[-1] > tokens:
         yield "cuda_graphs", (f"expected capture_sizes up to max_num_batched_tokens = {tokens}, which no batch "
                               f"exceeds, found {sizes[-1]}")
+    if parameters.cuda_graphs is not None and parameters.cuda_graphs.memory_gib is not None:
+        yield from _graph_faults(parameters, num_gpu_blocks)
     groups = parameters.kv_cache_groups
     if groups and num_gpu_blocks is None:
         yield "kv_cache_groups", "expected num_gpu_blocks beside them: the content of their blocks is unknown"
@@ -139,6 +143,16 @@ def start_up_faults(parameters: VllmParameters, max_model_len: int | None,
         yield "disable_hybrid_kv_cache_manager", "expected false beside kv_cache_groups, found true"
     if any(group.kind == "chunked_attention" for group in groups) and len({group.block_size for group in groups}) > 1:
         yield "kv_cache_groups", "expected one block_size where a group is of chunked_attention, found several"
+
+
+def _graph_faults(parameters: VllmParameters, num_gpu_blocks: int | None) -> Iterator[tuple[str, str]]:
+    """Yield what does not go with `cuda_graphs.memory_gib`."""
+    found = parameters.cuda_graphs.memory_gib
+    if num_gpu_blocks is not None:
+        yield "cuda_graphs.memory_gib", f"expected none beside num_gpu_blocks, found {found}: no KV blocks are counted"
+    elif not RESERVES[parameters.vllm_version].graph_bytes:
+        yield "cuda_graphs.memory_gib", (
+            f"expected none, found {found}: vLLM {parameters.vllm_version} takes nothing off for CUDA graphs")
 
 
 def item_faults(parameters: VllmParameters, items: Items | None) -> Iterator[tuple[str, str]]:

@@ -5,7 +5,7 @@ import json
 from simulator.config.layers import read_layers
 from simulator.config.load import resolve
 from simulator.errors import InputErrors, did_you_mean, faults_of
-from simulator.study.capacity.fit import Asked, content_of, fits, table_of
+from simulator.study.capacity.fit import Asked, content_of, fits, table_of, ways_of
 from simulator.study.telling.screen import lines_of
 
 DONE, NOTHING = 0, 3
@@ -46,8 +46,7 @@ def run(options: argparse.Namespace) -> int:
         print(table_of(found, f"{pool.model.name or pool.model.config} on {pool.hardware.name}"))
         for each in found if options.explain else ():
             if each.refusal is None:
-                ways = ", ".join(f"{name} {degree}" for name, degree in each.ways.items() if degree > 1) or "one GPU"
-                print("\n".join(["", ways, *(lines_of(f"  {line}") for line in each.lines)]))
+                print("\n".join(["", ways_of(each), *(lines_of(f"  {line}") for line in each.lines)]))
     return DONE if any(each.refusal is None for each in found) else NOTHING
 
 

@@ -104,7 +104,7 @@ def test_states_cannot():
 
 @pytest.mark.parametrize(("num_tokens", "blocks"), [
     (8192, 512 + 12),       # 100 - 1 + 64 = 163 tokens: 11 blocks, and one for a ragged start
-    (32, 2 + 2)])           # no more than there are tokens
+    (32, 2 + 2 + 1)])       # of the text, and one for a ragged start all the same
 def test_a_request_holds_only_the_window_in_sliding_layers(num_tokens, blocks):
     assert groups_of(SLIDING).blocks_of_request(num_tokens, 64) == blocks
 

@@ -1,20 +1,25 @@
 """Start-up logs of real servers, ../shared/data/memory_logs: what a plan gives of what each had for KV."""
 import csv
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
+from simulator.domain.activations import activation_bytes
 from simulator.domain.deployment import Deployment
 from simulator.domain.facts import load_accelerator, load_model
 from simulator.domain.layer_groups import GroupRules
 from simulator.domain.memory_plan import DoesNotFit, EngineLimits, groups_of, plan_within
-from simulator.domain.memory_reserve import GIB, reserve_of
+from simulator.domain.memory_reserve import GIB, outside_bytes, reserve_of
 from simulator.domain.parallelism import Parallelism
 
 LOGS = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "memory_logs" / "memory_logs.csv"
 LAWS = {"0.10.2": "0.10", "0.11.0": "0.10", "0.19.0": "0.19", "0.24.0": "0.24"}     # of the versions of the logs
-# The estimate of CUDA graphs of 0.24 is taken as 0.5 GiB: 0.3 GiB of 4.45 beside it.
-FAR = {"58": 0.07}
+# Targets of ../shared/data/memory_logs: the mean and the worst of the differences. These are above 1 %, and why:
+# 58: the log has 0.14 GiB more outside KV than this plan, of 4.45: 0.1 of weights, 0.03 of CUDA graphs.
+# 56, 50: the logged terms are those of the first stage, which has no sampler; blocks are those of the last, fullest one.
+# 34: 0.37 GiB of Marlin's kernels and others on an A100, unknown.
+MEAN, WORST = 0.015, 0.05
 
 
 def rows():
@@ -41,9 +46,32 @@ def planned(row, max_model_len=16):
                        reserve_of(model, version, row["eager"] != "1"))
 
 
-@pytest.mark.parametrize("row", rows())
-def test_kv_is_what_the_server_had(row):
-    assert planned(row).kv_cache_bytes / GIB == pytest.approx(float(row["kv_gib"]), rel=FAR.get(row["id"], 0.021))
+def test_kv_is_what_the_servers_had():
+    errors = {}
+    for row in (each.values[0] for each in rows()):
+        if row is None:
+            pytest.skip("no logs")
+        kv_gib, logged = planned(row).kv_cache_bytes / GIB, float(row["kv_gib"])
+        errors[row["id"]] = kv_gib / logged - 1
+        print(f"{row['id']:>3} {row['engine']:<12} {row['model']:<40} TP {row['tp']} PP {row['pp']} on {row['gpu']:<30}"
+              f"{kv_gib:7.2f} GiB, logged {logged:6.2f}: {errors[row['id']]:+.2%}")
+    mean, worst = (kind(map(abs, errors.values())) for kind in (fmean, max))
+    print(f"{len(errors)} logs: {mean:.2%} in the mean, {worst:.2%} at worst")
+
+    assert len(errors) == 11
+    assert mean <= MEAN and worst <= WORST
+
+
+@pytest.mark.parametrize(("name", "ways", "activation_gib", "non_torch_gib"), [
+    ("llama-3.1-8b", 2, 1.1, 0.07), ("qwen3-8b", 3, 0.96, 0.07)])      # logs 50 and 56
+def test_terms_of_pipelines_are_logged_of_the_first_stage(name, ways, activation_gib, non_torch_gib):
+    model = load_model(name)
+    deployment = Deployment(model=model, accelerator=load_accelerator("h100-sxm-80gb"),
+                            parallelism=Parallelism(pipeline_parallel=ways))
+    layers, reserve = deployment.parallelism.layers_of_stage(model, 0), reserve_of(model, "0.19")
+
+    assert activation_bytes(deployment, layers, 8192, 1024, reserve) / GIB == pytest.approx(activation_gib, abs=0.08)
+    assert outside_bytes(deployment, reserve) / GIB == pytest.approx(non_torch_gib, abs=0.01)
 
 
 @pytest.mark.parametrize("row", rows())

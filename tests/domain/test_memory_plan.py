@@ -103,13 +103,13 @@ def test_the_fullest_stage_decides():
 
 def test_concurrency_is_counted_in_longest_requests():
     # 512 tokens are 32 blocks
-    assert small(10_000_000).max_concurrency == pytest.approx(8_565_760 / (32 * 4096))
+    assert small(10_000_000).kv_size.concurrency == 2091 / 32
 
 
 def test_the_explanation_adds_up():
     text = small(10_000_000).explain()
 
-    assert text.splitlines()[-1] == "2091 blocks of 16 tokens, 256 bytes a token, 65.35 requests of 512 tokens"
+    assert text.splitlines()[-1] == "2091 blocks of 16 tokens, 256 bytes a token, 65.34 requests of 512 tokens"
     assert "- weights" in text
     assert "- recurrent state" not in text
 
@@ -184,7 +184,7 @@ def test_the_explanation_names_the_groups():
 
     # 10^9 - 410,240 - 1,024,000 bytes; a request is 32 blocks in either layer
     assert text.splitlines()[-4:] == [
-        "487580 blocks of 2048 bytes, 256 bytes a token, 7618.45 requests of 512 tokens",
+        "487580 blocks of 2048 bytes, 256 bytes a token, 7501.23 requests of 512 tokens",
         "a block has pages of 2048 bytes for 1 layer, those of any group:",
         "1 group of 1 layer: the last 100 tokens, blocks of 16 tokens",
         "1 group of 1 layer: full attention, blocks of 16 tokens"]

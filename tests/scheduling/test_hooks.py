@@ -8,6 +8,7 @@ from simulator.assembly import assemble, pool, site
 from simulator.assembly.site import Site
 from simulator.config.load import load_experiment, resolved_toml
 from simulator.domain import records
+from simulator.domain.kv_size import vllm_lines
 from simulator.domain.memory_reserve import reserve_of
 from simulator.errors import InputErrors
 from simulator.kv.counting import CountingKV
@@ -86,7 +87,8 @@ def test_requests_get_the_blocks_that_are_not_held_back(scheduler, usable, write
 def test_memory_is_planned_for_batches_not_for_the_running_list():
     parameters = Vllm.Parameters(max_num_seqs=64, max_num_active_seqs=8, max_num_batched_tokens=512)
 
-    assert Vllm.memory(parameters, deploy(), 1000) == MemoryNeeds(512, 64, reserve=reserve_of(DENSE))
+    assert Vllm.memory(parameters, deploy(), 1000) == MemoryNeeds(
+        512, 64, reserve=reserve_of(DENSE), spared_blocks=1, lines=vllm_lines)
     assert Blis.memory(Blis.Parameters(max_num_seqs=64), None, 1000) == MemoryNeeds(2048, 64)
 
 

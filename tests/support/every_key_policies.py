@@ -124,6 +124,7 @@ SCHEDULERS = {
         "structured_outputs.cpus": acts(1, 8, **STRUCTURED),
         "structured_outputs.draft_valid_rate": acts(1.0, 0.5, **STRUCTURED, **DRAFTS),
         "cuda_graphs.mode": acts("none", "full", **PADS), "cuda_graphs.capture_sizes": acts([], [64], **PADS),
+        "cuda_graphs.memory_gib": acts(0.0, 30.0, **PLANNED),
         "cuda_graphs.piecewise_us_per_layer": acts(0.0, 100.0, **LLAMA),
         "cuda_graphs.eager_us_per_layer": acts(0.0, 1000.0, **LLAMA,
                                                engine__cuda_graphs={"mode": "none"}),

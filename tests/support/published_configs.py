@@ -79,7 +79,7 @@ QWEN = {
          "head_dim": 256, "intermediate_size": 17408, "vocab_size": 248320, "max_position_embeddings": 262144,
          "dtype": "bfloat16", "layer_types": (["linear_attention"] * 3 + ["full_attention"]) * 16,
          "attn_output_gate": True, "mtp_num_hidden_layers": 1, "rope_parameters": {"rope_type": "default"},
-         **_DELTA_NET, "linear_num_value_heads": 48},
+         **_DELTA_NET, "linear_num_value_heads": 48, "mamba_ssm_dtype": "float32"},
         tie_word_embeddings=False, vision_config={"depth": 27, "hidden_size": 1152}),
 }
 _MLA = {"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}

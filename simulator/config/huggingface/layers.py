@@ -85,14 +85,18 @@ def mimo(keys: Keys, count: int) -> Layers:
 
 
 def delta_net(keys: Keys, count: int) -> Layers:
-    """Qwen3-Next: every full_attention_interval-th layer is full, others linear."""
+    """Qwen3-Next: every full_attention_interval-th layer is full, others linear.
+
+    Format of states here and below: vLLM 0.32.0, vllm/model_executor/models/config.py.
+    """
     letters = _listed(keys, count) or "L" * (keys.number(Key("full_attention_interval", 4)) - 1) + "F"
     linear = {"kind": "gated_delta_net",
               "num_key_heads": keys.number(Key("linear_num_key_heads", 16)),
               "num_value_heads": keys.number(Key("linear_num_value_heads", 32)),
               "key_head_dim": keys.number(Key("linear_key_head_dim", 128)),
               "value_head_dim": keys.number(Key("linear_value_head_dim", 128)),
-              "conv_kernel": keys.number(Key("linear_conv_kernel_dim", 4))}
+              "conv_kernel": keys.number(Key("linear_conv_kernel_dim", 4)),
+              "state_dtype": keys.get("mamba_ssm_dtype")}
     return Layers(letters, None, linear if "L" in letters else None)
 
 
@@ -116,7 +120,8 @@ def nemotron_h(keys: Keys, count: int) -> Layers:
     linear = {"kind": "mamba2",
               "num_heads": keys.number(Key("mamba_num_heads")), "head_dim": keys.number(Key("mamba_head_dim")),
               "num_groups": keys.number(Key("n_groups", 8)), "state_size": keys.number(Key("ssm_state_size", 128)),
-              "conv_kernel": keys.number(Key("conv_kernel", 4)), "conv_bias": keys.flag(Key("use_conv_bias", True))}
+              "conv_kernel": keys.number(Key("conv_kernel", 4)), "conv_bias": keys.flag(Key("use_conv_bias", True)),
+              "state_dtype": keys.get("mamba_ssm_cache_dtype", "float32")}
     return Layers(letters, None, linear if "L" in letters else None)
 
 

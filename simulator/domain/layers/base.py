@@ -4,7 +4,7 @@
 are those of the part as it is, whole or a share.
 """
 from collections.abc import Iterator
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -13,6 +13,8 @@ MOST = 2**40                                    # bound of every count: far abov
 MAX_LAYERS = 10_000
 Positive = Annotated[int, Meta(ge=1, le=MOST)]
 Count = Annotated[int, Meta(ge=0, le=MOST)]
+StateDtype = Literal["float32", "bfloat16", "float16"]      # formats of the states of linear attention
+STATE_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
 
 
 class Product(NamedTuple):

@@ -1,7 +1,7 @@
 """Gated DeltaNet of Qwen3-Next and Qwen3.5."""
 from msgspec.structs import replace
 
-from simulator.domain.layers.base import Positive, divide
+from simulator.domain.layers.base import Positive, StateDtype, divide
 from simulator.domain.layers.mixers import RecurrentState
 
 
@@ -13,6 +13,7 @@ class GatedDeltaNet(RecurrentState, tag_field="kind", tag="gated_delta_net"):
     key_head_dim: Positive
     value_head_dim: Positive
     conv_kernel: Positive
+    state_dtype: StateDtype | None = None       # of the recurrence; None: the model's, as that of the convolution
 
     output_width = property(lambda self: self.num_value_heads * self.value_head_dim)
     _widths = property(lambda self: (self.num_key_heads * self.key_head_dim, self.output_width))

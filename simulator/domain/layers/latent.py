@@ -6,6 +6,9 @@ from simulator.domain.layers.mixers import Pass, SoftmaxAttention
 
 # An indexer keeps its keys in fp8, with one float32 scale for 128 elements (DeepSeek-V3.2, vLLM's indexer cache).
 INDEXER_BYTES_PER_ELEMENT = 1 + 4 / 128
+# FlashMLA's packed format: the latent in fp8 with a float32 scale for 128 elements, the rotary part in 16 bit, together
+# 656 bytes (vLLM 0.32.0, vllm/model_executor/layers/attention/mla_attention.py, get_kv_cache_spec).
+SCALED_ELEMENTS, SCALE_BYTES, ROTARY_BYTES = 128, 4, 2
 
 
 class Indexer(Part):
@@ -52,9 +55,17 @@ class LatentAttention(SoftmaxAttention, tag_field="kind", tag="multi_head_latent
     expand_flops_per_context_token = property(
         lambda self: 2 * self.kv_rank * self.num_heads * (self.nope_head_dim + self.value_head_dim))
 
-    def token_bytes(self, element_bytes: float) -> float:
-        """Return the bytes of a token in one layer's KV cache, an indexer's key included."""
-        key = self.indexer.head_dim * INDEXER_BYTES_PER_ELEMENT if self.indexer else 0
+    def token_bytes(self, element_bytes: float, is_packed: bool = False) -> float:
+        """Return the bytes of a token in one layer's KV cache, an indexer's key included.
+
+        is_packed : kernels of sparse attention keep fp8 elements with their scales.
+        """
+        if self.indexer is None:
+            return SoftmaxAttention.token_bytes(self, element_bytes)
+        key = self.indexer.head_dim * INDEXER_BYTES_PER_ELEMENT
+        if is_packed and element_bytes == 1:
+            scales = self.kv_rank / SCALED_ELEMENTS * SCALE_BYTES
+            return self.kv_rank + scales + self.rope_head_dim * ROTARY_BYTES + key
         return SoftmaxAttention.token_bytes(self, element_bytes) + key
 
     def passes(self, element_bytes: float, window: float = 0) -> list[Pass]:

@@ -1,12 +1,14 @@
 """Mamba-2 of Nemotron-H and Nemotron-3."""
 from msgspec.structs import replace
 
-from simulator.domain.layers.base import Positive, divide
+from simulator.domain.layers.base import Positive, StateDtype, divide
 from simulator.domain.layers.mixers import RecurrentState
 
 
 class Mamba2(RecurrentState, tag_field="kind", tag="mamba2"):
     """State-space layer of Nemotron. Source: arXiv 2405.21060 (Mamba-2), section 7."""
+
+    writes_states = True                        # vLLM 0.32.0, vllm/model_executor/layers/mamba/mamba_mixer2.py
 
     num_heads: Positive
     head_dim: Positive
@@ -14,6 +16,7 @@ class Mamba2(RecurrentState, tag_field="kind", tag="mamba2"):
     state_size: Positive
     conv_kernel: Positive
     conv_bias: bool = True
+    state_dtype: StateDtype | None = None       # of the recurrence; None: the model's, as that of the convolution
 
     @property
     def _widths(self) -> tuple[int, int]:

@@ -5,7 +5,7 @@ price the kinds that they have, by key, and refuse others by name.
 """
 from typing import ClassVar, NamedTuple
 
-from simulator.domain.layers.base import Part, Product, Small
+from simulator.domain.layers.base import STATE_BYTES, Part, Product, Small
 
 
 class Pass(NamedTuple):
@@ -60,8 +60,11 @@ class Mixer(Part):
         """Elements a token leaves in one layer's KV cache."""
         return sum(self.cached_widths)
 
-    def token_bytes(self, element_bytes: float) -> float:
-        """Return the bytes of a token in one layer's KV cache."""
+    def token_bytes(self, element_bytes: float, is_packed: bool = False) -> float:
+        """Return the bytes of a token in one layer's KV cache.
+
+        is_packed : fp8 elements have their scales beside them, where the kind has such a format.
+        """
         return self.kv_elements_per_token * element_bytes
 
     def state_bytes(self, element_bytes: float) -> float:
@@ -144,6 +147,8 @@ class RecurrentState(Mixer):
 
     kernels : those of attention, convolution, gates, recurrence, gated norm. between_kernels : norm, the latter, state.
     convolution : channels that its convolution keeps tokens of, and its taps.
+    state_dtype : format of the state less these tokens; None: the model's.
+    writes_states : its kernels also write a state where a block ends inside a chunk.
     state_flops_per_token : decay and read, rank-one update, read out, 2 an element (arXiv 2412.06464, equation 10).
     """
 
@@ -151,12 +156,20 @@ class RecurrentState(Mixer):
     backend = "state"
     kernels, between_kernels = 8, 6
     convolution = (0, 1)
+    state_dtype, writes_states = None, False
     state_flops_per_token = property(lambda self: 6 * self.state_elements)
 
     @property
     def small_operators(self) -> list[Small]:
         """Convolution, gates and gated norm."""
         return [Small("convolution_gates", 3 * self.matrix_parameters(1), 4)]
+
+    def state_bytes(self, element_bytes: float) -> float:
+        """Return the bytes of a state in one layer; `element_bytes`: of activations."""
+        channels, taps = self.convolution
+        convolved = channels * (taps - 1)
+        own_bytes = STATE_BYTES.get(self.state_dtype, element_bytes)
+        return (self.state_elements - convolved) * own_bytes + convolved * element_bytes
 
     def group_kind(self, change=None) -> str:
         """Return the kind of its groups of KV blocks."""

@@ -31,12 +31,18 @@ class CudaGraphParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
         "\"none\", vLLM's enforce_eager, 45.4 us per kernel of a layer if the backend composes iterations of kernels, "
         "see latency/overheads/launches.py; else 0"))] = None
 
+    memory_gib: Annotated[Annotated[float, Meta(ge=0, le=1024)] | None, Meta(extra={"unit": "GiB"}, description=(
+        "vLLM's estimate of the memory of the graphs, which it takes off before it counts KV blocks; its start-up log "
+        "has it; 0: VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0; default: 0.5, a guess"))] = None
+
     def __post_init__(self):
         sizes = self.capture_sizes
         if any(after <= before for before, after in pairwise(sizes)):
             raise ValueError(f"capture_sizes: {list(sizes)} do not ascend")
         if self.mode == "none" and sizes:
             raise ValueError('capture_sizes: there are none with mode = "none"')
+        if self.mode == "none" and self.memory_gib:
+            raise ValueError('memory_gib: expected 0 or none: there are no graphs with mode = "none"')
 
 
 def largest_size(parameters, query_tokens: int, is_newest_hardware: bool) -> int:

@@ -24,6 +24,7 @@ class Fit(NamedTuple):
     kv_tokens : KV capacity of the replica, all ranks together. sequences : of max_model_len that fit at once, on all
     ranks.
     rule : by which the engine gives memory to KV, with its share. lines : the arithmetic of the memory plan.
+    report : the engine's own lines on its KV cache, of one rank.
     """
 
     gpus: int
@@ -36,6 +37,7 @@ class Fit(NamedTuple):
     sequences: float = 0.0
     rule: str = ""
     lines: tuple[str, ...] = ()
+    report: tuple[str, ...] = ()
 
 
 class Asked(NamedTuple):
@@ -102,13 +104,10 @@ def _fit(asked: Asked, gpus: int, ways: dict[str, int]) -> Fit:
     except InputErrors as errors:
         return Fit(gpus, ways, "; ".join(_bare(fault, asked) for fault in dict.fromkeys(errors.faults)))
     plan, ranks = site.memory, ways["data_parallel"]
-    sequences = plan.max_concurrency * ranks
-    kv_tokens = plan.num_gpu_blocks * plan.block_size * ranks
-    if plan.groups is not None:                 # several kinds of layers: count the tokens of whole requests
-        kv_tokens = int(sequences * plan.max_model_len)
-    return Fit(gpus, ways, None, plan.max_model_len, plan.loaded_bytes / GB, plan.workspace_bytes / GB, kv_tokens,
-               sequences, plan.share.rule, tuple(site.explain()))
-
+    size = plan.kv_size
+    return Fit(gpus, ways, None, plan.max_model_len, plan.loaded_bytes / GB, plan.workspace_bytes / GB,
+               size.tokens * ranks, size.concurrency * ranks, plan.share.rule, tuple(site.explain()),
+               tuple(site.kv_lines))
 
 
 def _bare(fault: str, asked: Asked) -> str:
@@ -128,11 +127,12 @@ def content_of(found: Sequence[Fit], name: str) -> dict[str, Any]:
         {"gpus": each.gpus, **each.ways, "fits": each.refusal is None, "refusal": each.refusal,
          **({} if each.refusal is not None else {
              "max_model_len": each.max_model_len, "weights_gb": each.weights_gb, "workspace_gb": each.workspace_gb,
-             "kv_tokens": each.kv_tokens, "sequences": each.sequences, "rule": each.rule})} for each in found]}
+             "kv_tokens": each.kv_tokens, "sequences": each.sequences, "rule": each.rule,
+             "engine_log": list(each.report)})} for each in found]}
 
 
 def table_of(found: Sequence[Fit], title: str) -> str:
-    """Return the layouts as a table; below it the reasons of misfits."""
+    """Return the layouts as a table, above reasons of misfits and engines' reports."""
     length = next((each.max_model_len for each in found if each.refusal is None), None)
     names = ["GPUs", "TP", "PP", "DP", "EP", "weights", "workspace", "KV tokens",
              "sequences" + (f" of {length:,}" if length else "")]
@@ -148,4 +148,12 @@ def table_of(found: Sequence[Fit], title: str) -> str:
     rules = list(dict.fromkeys(each.rule for each in found if each.rule))
     top = [title, "of one GPU weights and workspace, of the replica the rest", *rules, ""]
     below = [*[""][:len(refusals)], *(f"({number}) {text}" for text, number in refusals.items())]
-    return "\n".join([lines_of("\n".join(top)), fitted(rows, 5), *map(lines_of, below)])
+    reports = [lines_of(f"{ways_of(each)}: {line}") for each in found for line in each.report]
+    return "\n".join([lines_of("\n".join(top)), fitted(rows, 5), *map(lines_of, below),
+                      *(["", "the engine's own lines, of one rank:"] if reports else []), *reports])
+
+
+def ways_of(found: Fit) -> str:
+    """Return the degrees of a layout in words."""
+    named = zip(("TP", "PP", "DP", "EP"), found.ways.values(), strict=True)
+    return " ".join(f"{name} {degree}" for name, degree in named if degree > 1) or "one GPU"
