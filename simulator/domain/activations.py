@@ -32,7 +32,10 @@ def activation_bytes(deployment: Deployment, layers: range, max_num_batched_toke
         kept += (2 if is_last else 4) * tokens * model.hidden_size * element
     if is_last:
         hidden = reserve.hidden_copies * tokens * model.hidden_size * element
-        peak = max(peak, hidden + rows * model.vocab_size * reserve.sampler_bytes_per_logit)
+        logit_bytes = reserve.sampler_bytes_per_logit
+        if deployment.parallelism.tensor_parallel > 1:
+            logit_bytes += reserve.gather_bytes_per_logit
+        peak = max(peak, hidden + rows * model.vocab_size * logit_bytes)
         kept += max_num_seqs * model.vocab_size * reserve.sampler_state_bytes_per_logit
     return peak + kept
 

@@ -172,7 +172,7 @@ def plan(deployment: Deployment, block_size: int, max_model_len: int, max_num_ba
     max_model_len, max_num_batched_tokens, max_num_seqs : int
         The engine's limits, under vLLM's names.
     reserve : MemoryReserve, optional
-        Memory outside weights and KV cache; default: that of the newest vLLM for the model.
+        Memory outside weights and KV cache; default: that of the newest vLLM.
     grouping : GroupRules, optional
         How layers of unlike kinds have block tables of their own; None: all share one.
 
@@ -201,7 +201,7 @@ def plan_within(deployment: Deployment, limits: EngineLimits, groups: GroupPlan 
 
     groups : from `groups_of`.
     """
-    reserve = reserve or reserve_of(deployment.model)
+    reserve = reserve or reserve_of()
     result = _plan(deployment, limits, groups, reserve)
     if result.num_gpu_blocks < 1:
         raise DoesNotFit(_no_block(deployment, result) + _advice(deployment, limits, reserve))

@@ -6,7 +6,6 @@ repository is that of an issue or a pull request. GiB are of one accelerator.
 import msgspec
 
 from simulator.domain.deployment import Deployment
-from simulator.domain.model_spec import ModelSpec
 from simulator.domain.vllm_versions import NEWEST, complete
 
 GIB = 2**30
@@ -23,11 +22,11 @@ class MemoryReserve(msgspec.Struct, frozen=True, kw_only=True):
     driver_bytes: float = 0.43 * GIB
 
     # Memory that PyTorch does not see. One accelerator: 0.24 GiB on an H100 (0.19), 0.02 to 0.03 on an RTX 4090, an
-    # RTX A6000 and an L40S (0.10.2, 0.15), 0.16 GiB on a card of 16 GiB (0.2x, July 2026). Pipeline stages of one
-    # accelerator each: 0.07 GiB (H100, 0.19). Ranks that reduce over NVLink, with buffers of NCCL and of custom
-    # all-reduces: 2.06 to 2.13 GiB (H100, 2 and 4 ranks, 0.19), 1.38 GiB (H200, 2 ranks, 0.10.2); over PCIe, where vLLM
-    # has no custom ones: 0.21 GiB (L40S, 8 ranks, 0.10.2); over two nodes: about 4 GiB (H100, 16 ranks). Other makers'
-    # accelerators are taken as alike: no log of theirs is known.
+    # RTX A6000 and an L40S (0.10.2, 0.15), 0.16 GiB on a card of 16 GiB and 0.47 GiB on an RTX 3090 (July and September
+    # 2026; the middle is taken). Pipeline stages of one accelerator each: 0.07 GiB (H100, 0.19). Ranks that reduce over
+    # NVLink, with buffers of NCCL and of custom all-reduces: 2.06 to 2.13 GiB (H100, 2 and 4 ranks, 0.19), 1.38 GiB
+    # (H200, 2 ranks, 0.10.2); over PCIe, where vLLM has no custom ones: 0.21 GiB (L40S, 8 ranks, 0.10.2); over two
+    # nodes: about 4 GiB (H100, 16 ranks). Other makers' accelerators are taken as alike: no log of theirs is known.
     alone_bytes: float = 0.24 * GIB
     alone_before_hopper_bytes: float = 0.03 * GIB
     stages_bytes: float = 0.07 * GIB
@@ -35,8 +34,10 @@ class MemoryReserve(msgspec.Struct, frozen=True, kw_only=True):
     without_link_bytes: float = 0.21 * GIB
     beyond_domain_bytes: float = 4.0 * GIB
 
-    # Bytes per row and vocabulary entry while sampling, and bytes that stay for as long as the server runs.
+    # Bytes per row and vocabulary entry while sampling, beside them of several ranks, and bytes that stay for as long as
+    # the server runs.
     sampler_bytes_per_logit: float = 14.5
+    gather_bytes_per_logit: float = 0.0
     sampler_state_bytes_per_logit: float = 0.0
     # Copies of the hidden states of all tokens that are there while sampling.
     hidden_copies: float = 2.0
@@ -58,27 +59,25 @@ _SORTING = MemoryReserve(
 _SAMPLING = MemoryReserve()
 # Since 0.21 an estimate of CUDA graphs is taken off as well: 0.53 GiB (Qwen2.5-7B on an RTX 4090, 0.24), 0.58, 0.36,
 # 0.26, 0.09; it grows with the graphs that are captured and can be far off in either direction.
-_WITH_GRAPHS = MemoryReserve(graph_bytes=0.5 * GIB, alone_before_hopper_bytes=0.16 * GIB)
-# Dense models run on the second model runner since mid 2026 (pull request 44443). Its sampler copies logits to float32
-# and draws with the noise of one kernel; counts of outputs and a mask of prompts stay, 4 + 1/8 bytes a logit
-# (vllm/v1/worker/gpu/sample/sampler.py and penalties.py). That leaves the forward pass as the peak: 90 kB for each
-# token of a batch of Qwen3-8B (issue 48322, RTX 4090), which is counted for it.
+_WITH_GRAPHS = MemoryReserve(graph_bytes=0.5 * GIB, alone_before_hopper_bytes=0.31 * GIB)
+# 0.32: the second model runner (vllm/config/vllm.py, use_v2_model_runner). Its sampler processes no logits in the profile
+# run: they have 16 bit, and with several ranks lie there three times, as computed, gathered and in order, which is up to
+# 3 bytes more. Counts of outputs and a mask of prompts stay, 4 + 1/8 bytes a logit (vllm/v1/worker/gpu/sample/sampler.py
+# and penalties.py). That leaves the forward pass as the peak: 90 kB for each token of a batch of Qwen3-8B (issue 48322,
+# RTX 4090), which is counted for it.
 _SECOND_RUNNER = MemoryReserve(
-    sampler_bytes_per_logit=6.0, sampler_state_bytes_per_logit=4.125, graph_bytes=0.5 * GIB,
-    alone_before_hopper_bytes=0.16 * GIB)
-RESERVES = complete({"0.10": _SORTING, "0.19": _SAMPLING, "0.24": _WITH_GRAPHS, "0.32": _WITH_GRAPHS})
-SECOND_RUNNER = complete({"0.10": False, "0.19": False, "0.24": False, "0.32": True})
+    sampler_bytes_per_logit=2.0, gather_bytes_per_logit=3.0, sampler_state_bytes_per_logit=4.125,
+    graph_bytes=0.5 * GIB, alone_before_hopper_bytes=0.31 * GIB)
+RESERVES = complete({"0.10": _SORTING, "0.19": _SAMPLING, "0.24": _WITH_GRAPHS, "0.32": _SECOND_RUNNER})
 
 
-def reserve_of(model: ModelSpec, version: str = NEWEST, has_graphs: bool = True,
+def reserve_of(version: str = NEWEST, has_graphs: bool = True,
                graph_gib: float | None = None) -> MemoryReserve:
-    """Return the memory that a version of vLLM reserves for a model.
+    """Return the memory that a version of vLLM reserves.
 
     has_graphs : it captures CUDA graphs. graph_gib : its estimate of their memory; None: a guess.
     """
     reserve = RESERVES[version]
-    if SECOND_RUNNER[version] and model.moe is None:
-        reserve = _SECOND_RUNNER
     if graph_gib is not None:
         return msgspec.structs.replace(reserve, graph_bytes=graph_gib * GIB, graphs_are_guessed=False)
     return reserve if has_graphs else msgspec.structs.replace(reserve, graph_bytes=0.0)

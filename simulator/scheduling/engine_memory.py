@@ -14,7 +14,7 @@ TENSORRT_LLM = RESERVES["0.19"]
 
 # SGLang 0.5.23: card memory below this many GiB -> largest decode graph (sequences) with fewer than 4 ranks, with more.
 GRAPH_SEQUENCES = ((20, 8, 8), (35, 48, 160), (60, 32, 160), (160, 256, 512), (float("inf"), 512, 512))
-LARGE_CARD_GIB, LARGE_CARD_RESERVED = 60, 10_240
+LARGE_CARD_GIB, LARGE_CARD_RESERVED, MANY_SEQUENCES = 60, 10_240, 300
 
 
 def vllm_needs(parameters, deployment: Deployment) -> MemoryNeeds:
@@ -23,8 +23,7 @@ def vllm_needs(parameters, deployment: Deployment) -> MemoryNeeds:
     Batches in flight: vLLM 0.32.0, vllm/config/vllm.py (max_concurrent_batches, max_in_flight_tokens).
     """
     graphs, version = parameters.cuda_graphs, parameters.vllm_version
-    reserve = reserve_of(deployment.model, version, graphs is None or graphs.mode != "none",
-                         graphs and graphs.memory_gib)
+    reserve = reserve_of(version, graphs is None or graphs.mode != "none", graphs and graphs.memory_gib)
     return MemoryNeeds(parameters.max_num_batched_tokens, parameters.max_num_seqs, reserve=reserve,
                        has_old_kernels=behaviour_of(version).has_old_kernels,
                        adapter_bytes=_slots(parameters.lora, deployment),
@@ -79,6 +78,8 @@ def static_frac(parameters, deployment: Deployment) -> float:
     graphs = 1536 if deployment.model.attention.backend == "mla" else 8 * _graph_sizes(chunk)
     reserved = (512 + 1.5 * max(chunk, 2048) + 128 * ways.tensor_parallel * ways.data_parallel * ways.pipeline_parallel
                 + 2 * sequences + graphs)
+    if ways.data_parallel > 1:                  # attention by ranks: each has the tokens of all
+        reserved += sequences * ways.data_parallel * (4.5 if sequences > MANY_SEQUENCES else 3)
     if memory / 1024 > LARGE_CARD_GIB:
         reserved = max(reserved, LARGE_CARD_RESERVED)
     return max(round((memory - reserved) / memory, 3), 0.001)

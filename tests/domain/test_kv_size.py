@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from simulator.domain.facts import load_accelerator, load_model
 from simulator.domain.kv_layout import kv_layout
+from simulator.domain.kv_size import KvSize, old_vllm_lines, sglang_lines, tensorrt_llm_lines, vllm_lines
 from simulator.domain.layer_groups import GroupRules
 from simulator.domain.memory_plan import DoesNotFit, EngineLimits, groups_of, plan_within
 from simulator.domain.memory_reserve import GIB
@@ -106,6 +107,26 @@ def test_gated_delta_net_writes_states_inside_chunks_where_flashinfer_runs(accel
 
     assert groups_of(deployment, limits).layers.checkpoint == checkpoint
     assert groups_of(deployment, replace(limits, grouping=RULES["0.32"])).layers.checkpoint == 0
+
+
+# ---- engines' reports
+
+SIZE = KvSize(num_blocks=1001, block_tokens=16, num_groups=2, request_blocks=300, max_model_len=4096, kv_bytes=2.5 * GIB)
+
+
+def test_engines_report_in_their_own_words():
+    # 1001 / 300 requests of 4,096 tokens: 13,666.99 tokens; vLLM 0.10: 500 blocks of 16 tokens a group
+    assert vllm_lines(SIZE) == [
+        "GPU KV cache size: 13,666 tokens, Maximum concurrency for 4,096 tokens per request: 3.34x"]
+    assert old_vllm_lines(SIZE) == [
+        "GPU KV cache size: 8,000 tokens", "Maximum concurrency for 4,096 tokens per request: 3.34x"]
+    assert sglang_lines(48)(SIZE) == ["max_total_num_tokens=16016, max_running_requests=48, context_len=4096"]
+    assert tensorrt_llm_lines(SIZE) == ["Allocated 2.50 GiB for max tokens in paged KV cache (16016)."]
+
+
+def test_a_model_without_kv_has_nothing_to_report():
+    assert vllm_lines(SIZE._replace(request_blocks=0)) == []
+    assert tensorrt_llm_lines(SIZE._replace(kv_bytes=0.0)) == []         # the blocks are given, not counted
 
 
 # ---- recorded layouts

@@ -54,3 +54,11 @@ def test_more_sequences_and_ranks_leave_less():
     assert static_frac(parameters, deploy(accelerator=h100, tensor_parallel=4)) < one
     assert static_frac(replace(parameters, max_running_requests=8), deploy(accelerator=h100)) > one
     assert static_frac(replace(parameters, chunked_prefill_size=16_384), deploy(accelerator=h100)) < one
+
+
+def test_attention_by_ranks_reserves_graphs_of_all_ranks():
+    # recorded line 120: Llama-3.1-70B on four H100, --dp 2 --enable-dp-attention
+    parameters = SglangParameters(chunked_prefill_size=8192, max_running_requests=4096)
+    ranks = deploy(accelerator=load_accelerator("h100-sxm-80gb"), tensor_parallel=2, data_parallel=2)
+
+    assert static_frac(parameters, ranks) == 0.762

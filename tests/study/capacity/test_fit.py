@@ -77,6 +77,37 @@ def test_the_numbers_are_those_of_validate(fitted, tmp_path, capsys):
     assert plan                                 # what both go by
 
 
+@pytest.mark.parametrize(("engine", "report"), [
+    ("", "GPU KV cache size: {:,} tokens, Maximum concurrency for 16,384 tokens per request: {:.2f}x"),
+    ('vllm_version = "0.10"', "GPU KV cache size: {:,} tokens"),
+    ('scheduler = "sglang"', "max_total_num_tokens={}, max_running_requests=256, context_len=16384"),
+    ('scheduler = "tensorrt_llm"', "Allocated {gib} GiB for max tokens in paged KV cache ({}).")])
+def test_the_engine_s_own_lines_are_printed(fitted, engine, report):
+    settings = [f"engine.{engine.replace(' ', '')}"] if engine else []
+    options = [part for each in settings for part in ("--set", each)]
+    _, told = fitted("llama-3.1-8b", "--gpus", "1", "--json", *options)
+    found, = json.loads(told.out)["layouts"]
+    _, shown = fitted("llama-3.1-8b", "--gpus", "1", *options)
+    words = report.partition("{gib}")
+    expected = (words[2] or report).format(found["kv_tokens"], found["sequences"])
+
+    assert any(expected in line for line in found["engine_log"])
+    assert expected in " ".join(shown.out.split())
+
+
+def test_validate_and_run_print_them_too(fitted, tmp_path, capsys):
+    _, told = fitted("llama-3.1-8b", "--gpus", "1", "--json")
+    line, = json.loads(told.out)["layouts"][0]["engine_log"]
+    file = str(tmp_path / "model.toml")
+    cli.main(["validate", file])
+    assert f"#   {line}" in capsys.readouterr().out
+    cli.main(["run", file, "--out", str(tmp_path / "results")])
+    assert line in " ".join(capsys.readouterr().out.split())
+    cli.main(["validate", file, "--set", "engine.num_gpu_blocks=2048"])
+    assert "#   GPU KV cache size: 32,768 tokens, Maximum concurrency for 16,384 tokens per request: 2.00x" in (
+        capsys.readouterr().out)
+
+
 def test_all_that_is_told_fits_a_screen(fitted):
     for model, *options in (("deepseek-v3", "--gpus", "1,3,8"), ("llama-3.1-8b", "--gpus", "1,3", "--explain")):
         _, told = fitted(model, *options)
