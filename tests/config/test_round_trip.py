@@ -74,7 +74,7 @@ DRAWN = (
         "think_time_s": {"distribution": "exponential", "mean": 2.5}}},
     {"type": "clients", "rate_per_s": 2.0, "num_requests": 9, "clients": [
         {"id": "a", "rate_share": 0.5, "prompt_tokens": LENGTHS, "output_tokens": LENGTHS}]})
-LETTERS = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
+LETTERS = st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"])     # no line breaks: names cannot hold them
 TEXTS = st.text(LETTERS, max_size=20)
 
 
@@ -147,6 +147,20 @@ def settle_scheduler(engine):
         engine |= {"policy": "priority-fcfs", "priority_policy": "slo-based"}
     if engine["scheduler"] == "tensorrt_llm":           # chunking policies go with chunks alone
         engine |= {"enable_chunked_context": True, "max_num_tokens": 2**20}
+
+
+def settle_experts(table):
+    """Replace keys of experts that one of several values of another key reads."""
+    experts = table["engine"].get("experts") or {}
+    for key in ("eplb", "placement", "all2all_backend"):         # of several expert-parallel or attention ranks
+        experts.pop(key, None)
+    if "popularity" in experts:
+        experts["popularity"] = {"distribution": "zipf", "s": 1.5}
+    if "dbo" in experts:
+        experts["dbo"] = {"enabled": False}
+    if table["latency"]["backend"] in ("linear", "blackbox"):
+        table["engine"].pop("experts", None)
+        table["latency"].pop("collective", None)
 
 
 def settle_tiers(table):
@@ -242,6 +256,11 @@ def experiments(draw):
     else:                                           # nobody drafts what a grammar could reject
         (table["engine"].get("structured_outputs") or {}).pop("draft_valid_rate", None)
     settle_latency(table)
+    settle_experts(table)
+    if "output" in table:
+        table["output"].pop("vidur_csv", None)              # it takes both tables
+    if "cluster" not in table or "rescheduling" not in table["cluster"]:
+        (table.get("autoscaling") or {}).pop("drain", None)
     for key in ("pools", "kv_transfer", "embeddings"):      # each pool is an experiment in small: see test_pools
         table.pop(key, None)
     table.get("cluster", {}).pop("encode", None)
