@@ -233,6 +233,7 @@ def settle_latency(table):
     table["latency"] = {"backend": "linear"} if "model" not in table else table["latency"]
     for key in ("uncertainty", "uncertainty_replications", "uncertainty_share"):     # of some backends, and together
         table["latency"].pop(key, None)
+    settle_experts(table)
 
 
 def on_one_node(topology):
@@ -256,18 +257,14 @@ def experiments(draw):
     else:                                           # nobody drafts what a grammar could reject
         (table["engine"].get("structured_outputs") or {}).pop("draft_valid_rate", None)
     settle_latency(table)
-    settle_experts(table)
-    if "output" in table:
-        table["output"].pop("vidur_csv", None)              # it takes both tables
-    if "cluster" not in table or "rescheduling" not in table["cluster"]:
-        (table.get("autoscaling") or {}).pop("drain", None)
     for key in ("pools", "kv_transfer", "embeddings"):      # each pool is an experiment in small: see test_pools
         table.pop(key, None)
     table.get("cluster", {}).pop("encode", None)
     for key in ("pd_node_ratio", "decode_context_parallel", "prefill_context_parallel", "cp_kv_cache_interleave_size",
                 "dcp_comm_backend"):
         table["topology"].pop(key, None)
-    (table.get("autoscaling") or {}).pop("max_replicas", None)      # has to fit topology.replicas
+    for key in ("max_replicas", "drain"):       # one has to fit topology.replicas, one goes with rescheduling
+        (table.get("autoscaling") or {}).pop(key, None)
     if (table.get("autoscaling") or {}).get("policy") == "planner":
         table.pop("autoscaling")                                    # it balances pools of roles
     for failure in table.get("failures", ()):
@@ -278,14 +275,12 @@ def experiments(draw):
     settle_workload(draw, table)
     settle_lengths(draw, table, routing)
     if "output" in table:
+        table["output"].pop("vidur_csv", None)          # it takes both tables
         table["output"] |= {"chrome_trace": True, "chrome_trace_window_s": [1.5, 9e9]}      # in this order
     settle_tiers(table)
     for key in ("prices", "power", "carbon", "electricity"):
         table.pop(key, None)
-    table |= draw(st.sampled_from(MONEY))
-    table["hardware"] = {"name": "a10"}
-    table["model"] = {"name": "llama-3.1-8b"}
-    return table
+    return table | draw(st.sampled_from(MONEY)) | {"hardware": {"name": "a10"}, "model": {"name": "llama-3.1-8b"}}
 
 
 @pytest.mark.ci
