@@ -34,8 +34,8 @@ class MemoryReserve(msgspec.Struct, frozen=True, kw_only=True):
     without_link_bytes: float = 0.21 * GIB
     beyond_domain_bytes: float = 4.0 * GIB
 
-    # Bytes per row and vocabulary entry while sampling, beside them of several ranks, and bytes that stay for as long as
-    # the server runs.
+    # Bytes per row and vocabulary entry while sampling, more of several ranks, and bytes that stay for as long as the
+    # server runs.
     sampler_bytes_per_logit: float = 14.5
     gather_bytes_per_logit: float = 0.0
     sampler_state_bytes_per_logit: float = 0.0
@@ -60,11 +60,11 @@ _SAMPLING = MemoryReserve()
 # Since 0.21 an estimate of CUDA graphs is taken off as well: 0.53 GiB (Qwen2.5-7B on an RTX 4090, 0.24), 0.58, 0.36,
 # 0.26, 0.09; it grows with the graphs that are captured and can be far off in either direction.
 _WITH_GRAPHS = MemoryReserve(graph_bytes=0.5 * GIB, alone_before_hopper_bytes=0.31 * GIB)
-# 0.32: the second model runner (vllm/config/vllm.py, use_v2_model_runner). Its sampler processes no logits in the profile
-# run: they have 16 bit, and with several ranks lie there three times, as computed, gathered and in order, which is up to
-# 3 bytes more. Counts of outputs and a mask of prompts stay, 4 + 1/8 bytes a logit (vllm/v1/worker/gpu/sample/sampler.py
-# and penalties.py). That leaves the forward pass as the peak: 90 kB for each token of a batch of Qwen3-8B (issue 48322,
-# RTX 4090), which is counted for it.
+# 0.32: the second model runner (vllm/config/vllm.py, use_v2_model_runner). Its sampler processes no logits in the
+# profile run: they have 16 bit, and with several ranks lie there three times, as computed, gathered and in order, up to
+# 3 bytes more. Counts of outputs and a mask of prompts stay, 4 + 1/8 bytes a logit (sampler.py and penalties.py of
+# vllm/v1/worker/gpu/sample). That leaves the forward pass as the peak: 90 kB for each token of a batch of Qwen3-8B
+# (issue 48322, RTX 4090), which is counted for it.
 _SECOND_RUNNER = MemoryReserve(
     sampler_bytes_per_logit=2.0, gather_bytes_per_logit=3.0, sampler_state_bytes_per_logit=4.125,
     graph_bytes=0.5 * GIB, alone_before_hopper_bytes=0.31 * GIB)

@@ -111,7 +111,8 @@ def test_gated_delta_net_writes_states_inside_chunks_where_flashinfer_runs(accel
 
 # ---- engines' reports
 
-SIZE = KvSize(num_blocks=1001, block_tokens=16, num_groups=2, request_blocks=300, max_model_len=4096, kv_bytes=2.5 * GIB)
+SIZE = KvSize(num_blocks=1001, block_tokens=16, num_groups=2, request_blocks=300, max_model_len=4096,
+              kv_bytes=2.5 * GIB)
 
 
 def test_engines_report_in_their_own_words():

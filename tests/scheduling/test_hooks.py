@@ -17,7 +17,7 @@ from simulator.scheduling.blis import Blis
 from simulator.scheduling.contract import MemoryNeeds, ReplicaContext, SchedulerFacts
 from simulator.scheduling.python_scheduler import PythonScheduler
 from simulator.scheduling.vllm import Vllm
-from support.small_models import DENSE, deploy
+from support.small_models import deploy
 
 SCHEDULERS = [registry.load("scheduler", name) for name in registry.KINDS["scheduler"].entries]
 PLIGHTS = ("livelock", "too large", "passed over", "left alone")
