@@ -165,13 +165,26 @@ def test_without_tiers_there_is_no_word_of_them(tmp_path):
         _ = result.kv_tiers
 
 
+@pytest.mark.parametrize(("drafts", "version", "loaded"), [
+    ({"num_tokens": 2, "acceptance": [1]}, "0.33", 4096), ({"num_tokens": 2, "acceptance": [1]}, "0.32", 4096),
+    ({"method": "eagle", "num_tokens": 2, "drafter_share": 0.0}, "0.33", 4080),
+    ({"method": "eagle", "num_tokens": 2, "drafter_share": 0.0, "disable_eagle_block_drop": True}, "0.33", 4096),
+    ({"method": "eagle", "num_tokens": 2, "drafter_share": 0.0}, "0.32", 4096)])
+def test_drafts_go_with_offloading(drafts, version, loaded, tmp_path):
+    result = run(tmp_path, [*STORED, (10, 4096, 9, "a:4096")], {"engine.speculative": drafts,
+                                                                "engine.vllm_version": version})
+
+    assert result.requests["loaded_tokens"].tolist()[-1] == loaded
+    assert result.requests["output_tokens"].tolist()[-1] == 9
+
+
 @pytest.mark.parametrize(("changes", "message"), [
     ({"kv_tiers.cpu_gib": 0.001}, r"kv_tiers\.cpu_gib: 0\.001 GiB hold 0 chunks of 2,097,152 bytes"),
     ({"engine.scheduler": "blis"},
      r'kv_tiers\.protocol: .* "blis", found "vllm_offload": it goes with scheduler "vllm"'),
     ({"engine.vllm_version": "0.10"}, r'engine\.vllm_version: expected "0\.32" or "0\.33" with \[kv_tiers\]'),
     ({"topology.pipeline_parallel": 2}, r"topology\.pipeline_parallel: expected 1 with \[kv_tiers\], found 2"),
-    ({"engine.speculative": {"num_tokens": 2, "acceptance": [1]}},
+    ({"engine.speculative": {"num_tokens": 2, "acceptance": [1]}, "kv_tiers.protocol": "lmcache"},
      r"engine\.speculative: expected none with \[kv_tiers\]"),
     ({"cluster.rescheduling.policy": "rebalance"}, r"cluster\.rescheduling: expected none with \[kv_tiers\]"),
     ({"kv_tiers.eviction_policy": "lfu"}, r'no eviction policy of KV tiers "lfu"; did you mean lru'),

@@ -77,6 +77,8 @@ ASYNC = Feature("asynchronous scheduling", "engine.async_scheduling", False, val
 DRAFTS = Feature("drafts", "engine.speculative")
 DRAFT_MODEL = Feature("draft models", "engine.speculative.model", value=lambda place: (
     (drafts := getattr(place.engine.parameters, "speculative", None)) and (drafts.model or drafts.config)))
+LEGACY_HASHES = Feature("hashes of blocks without the token behind",
+                        "engine.speculative.disable_lookahead_block_hashes", False)
 LORA = Feature("LoRA adapters", "engine.lora")
 ENCODER = Feature("encoders of images in the engine", "engine.encoder")
 GRAPHS = Feature("CUDA graphs", "engine.cuda_graphs.mode", "none", value=_graphs)

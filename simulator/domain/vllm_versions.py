@@ -45,10 +45,13 @@ class VllmBehaviour(NamedTuple):
     has_layer_groups: bool              # block tables by kind of layer, as modelled
     has_encoder: bool                   # an encoder cache by item, as modelled
     has_connectors: bool                # KV from elsewhere, as modelled
-    has_offload: bool                   # the order in which KV offloading evicts and offers chunks, as modelled
     spares_null_block: bool             # at start, blocks must suffice for the longest request and the null block
     counts_whole_requests: bool         # it prints as tokens of the KV cache those of the longest requests
     writes_delta_states: bool           # FlashInfer's kernel of Gated DeltaNet writes states inside chunks
+    offload_ranks_requests: bool        # KV offload, lru: a running request's chunks have its rank, the last goes first
+    offload_offers_again: bool          # KV offload: a preempted request offers all its chunks again
+    offload_drafters: tuple[str, ...]   # KV offload: methods of drafting with which the last chunk of a hit is dropped
+    offload_needs_blocks: bool          # KV offload: a chunk is not offered if any block that a hit needs was reused
     has_old_kernels: bool               # mxfp4 experts on Hopper run on Marlin, and are padded for it
     # ---- CUDA graphs: vllm/config/compilation.py
     graph_mode: str                     # default mode
@@ -69,7 +72,8 @@ FLAGS = frozenset({
     "engine.max_num_scheduled_tokens", "engine.max_num_active_seqs", "engine.watermark",
     "engine.scheduler_reserve_full_isl", "engine.long_prefill_token_threshold_adaptive", "engine.prefix_match_unit",
     "topology.decode_context_parallel", "topology.prefill_context_parallel", "topology.cp_kv_cache_interleave_size",
-    "topology.dcp_comm_backend"})
+    "topology.dcp_comm_backend", "engine.speculative.disable_eagle_block_drop",
+    "engine.speculative.disable_lookahead_block_hashes"})
 
 VERSIONS = {
     "0.10": VllmBehaviour(
@@ -80,7 +84,8 @@ VERSIONS = {
         goes_on_after_own_victim=False, counts_idle_adapters=False, holds_prompts_alone=False,
         passes_over_items=False, cuts_at_items=False,
         appends_unhashed=True, caches_at_end=False, hashes_ahead=False, repeats_last_states=False,
-        has_layer_groups=False, has_encoder=False, has_connectors=False, has_offload=False,
+        has_layer_groups=False, has_encoder=False, has_connectors=False,
+        offload_ranks_requests=False, offload_offers_again=False, offload_drafters=(), offload_needs_blocks=False,
         spares_null_block=False, counts_whole_requests=False, writes_delta_states=False, has_old_kernels=True,
         graph_mode="piecewise", graphs_count_drafts=False, largest_graph=512, largest_graph_newest=512, graph_step=8,
         sync_interval=32, agrees_at_first=False, has_prefill_interval=False, router_sees_kv=False,
@@ -88,21 +93,27 @@ VERSIONS = {
     "0.32": VllmBehaviour(
         release="0.32.0", facts_of="", is_async_by_default=True, takes_async_n_grams=False, takes_async_stages=True,
         reserves_full_text=True,
-        flags=FLAGS, adapts_threshold=True, cuts_lone_prompts=False, skips_long_prompts=False,
+        flags=FLAGS - {"engine.speculative.disable_lookahead_block_hashes"},
+        adapts_threshold=True, cuts_lone_prompts=False, skips_long_prompts=False,
         mends_victims=True, avoids_extra_step=True, looks_ahead_at_admission=True, pads_admissions=True,
         goes_on_after_own_victim=False, counts_idle_adapters=False, holds_prompts_alone=False,
         passes_over_items=False, cuts_at_items=False,
         appends_unhashed=False, caches_at_end=False, hashes_ahead=False, repeats_last_states=True,
-        has_layer_groups=True, has_encoder=True, has_connectors=True, has_offload=True,
+        has_layer_groups=True, has_encoder=True, has_connectors=True,
+        offload_ranks_requests=False, offload_offers_again=False, offload_drafters=("mtp",),
+        offload_needs_blocks=False,
         spares_null_block=True, counts_whole_requests=True, writes_delta_states=False, has_old_kernels=False,
         graph_mode="full_and_piecewise", graphs_count_drafts=True, largest_graph=512, largest_graph_newest=1024,
         graph_step=16, sync_interval=16, agrees_at_first=True, has_prefill_interval=True, router_sees_kv=True,
         engines_start_waves=False)}
 VERSIONS["0.33"] = VERSIONS["0.32"]._replace(
-    release="0.33.0", facts_of="0.32", takes_async_n_grams=True,
+    release="0.33.0", facts_of="0.32", flags=FLAGS,
+    takes_async_n_grams=True,
     goes_on_after_own_victim=True, counts_idle_adapters=True,
     holds_prompts_alone=True, passes_over_items=True, cuts_at_items=True, caches_at_end=True, hashes_ahead=True,
-    has_offload=False, writes_delta_states=True, repeats_last_states=False, engines_start_waves=True)
+    offload_ranks_requests=True, offload_offers_again=True, offload_drafters=("eagle", "eagle3", "mtp"),
+    offload_needs_blocks=True,
+    writes_delta_states=True, repeats_last_states=False, engines_start_waves=True)
 NEWEST = "0.32"
 VllmVersion = Literal[tuple(VERSIONS)]
 

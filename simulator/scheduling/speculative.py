@@ -40,6 +40,12 @@ class SpeculativeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_un
     num_lookahead_tokens: Annotated[Annotated[int, Meta(ge=0, le=1024)] | None, Meta(description=(
         "slots reserved ahead: 0 for n-gram and Medusa, num_tokens for EAGLE, MTP or a draft model; default: by "
         "method, without a method 0"))] = None
+    disable_lookahead_block_hashes: Annotated[bool, Meta(description=(
+        "EAGLE and MTP, from vllm_version 0.33 on: the hash of a block does not cover the token behind it, and the "
+        "last block of a hit is computed again"))] = False
+    disable_eagle_block_drop: Annotated[bool, Meta(description=(
+        "EAGLE and MTP: hits are neither cut nor do hashes cover the token behind a block; what that costs in "
+        "acceptance is not known, and not priced"))] = False
     by_text: Annotated[tuple[TextAcceptance, ...], Meta(description=(
         "acceptance of requests with a label; the first entry that matches a request is used"))] = ()
     acceptance: Annotated[AcceptanceCycle | AcceptanceTable | None, Meta(description=(

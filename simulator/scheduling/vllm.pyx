@@ -115,7 +115,7 @@ cdef class Vllm(EncodingScheduler):
         self._queue_may_turn = context.prompts_use_outputs or (
             self._skips_long_prompts and not self._chunked_prefill) or self._interval > 1
         if self.tier is not None:
-            self._refuse_tier(why_no_tier(parameters), context.num_stages)
+            self._refuse_tier(why_no_tier(parameters, self.copies), context.num_stages)
         self._tail_unit = self.kv.hit_tokens if self.kv.is_hybrid and (<GroupTables>self.kv).hits_end_inside else 0
         self.grouping = context.fast_forward and (self._num_drafts == 0 or not (
             self._is_async or context.num_stages > 1 or self.kv.tracks_identity or self.kv.is_hybrid)) and not (

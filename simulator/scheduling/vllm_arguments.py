@@ -188,6 +188,7 @@ def group_faults(parameters: VllmParameters, layers: LayerGroups | None,
         yield "prefix_cache_retention_interval", f"expected none, found {interval}: {why}, and nothing is left out"
     if parameters.prefix_match_unit is not None:
         yield from _unit_faults(parameters, layers, enable_prefix_caching)
+    yield from _hash_faults(parameters, enable_prefix_caching)
     if layers is None:
         return
     kinds = {group.kind for group in layers.groups}
@@ -197,6 +198,25 @@ def group_faults(parameters: VllmParameters, layers: LayerGroups | None,
             f"tables that {parameters.vllm_version} has for layers of several kinds are not built")
     if parameters.speculative is not None and "linear_attention" in kinds:
         yield "speculative", "expected none: the states that layers of linear attention keep of drafts are not built"
+
+
+def _hash_faults(parameters: VllmParameters, enable_prefix_caching: bool) -> Iterator[tuple[str, str]]:
+    """Yield keys about the last block of a hit that have no effect."""
+    given, version = parameters.speculative, parameters.vllm_version
+    for key in ("disable_eagle_block_drop", "disable_lookahead_block_hashes"):
+        if given is None or not getattr(given, key):
+            continue
+        why = ""
+        if f"engine.speculative.{key}" not in behaviour_of(version).flags:
+            why = f"vLLM {version} has no such argument"
+        elif given.method not in OF_THE_MODEL:
+            why = f"only hits of {', '.join(OF_THE_MODEL)} are cut; method = {given.method or 'none'}"
+        elif not enable_prefix_caching:
+            why = "enable_prefix_caching is false, and nothing is found"
+        elif key == "disable_lookahead_block_hashes" and given.disable_eagle_block_drop:
+            why = "disable_eagle_block_drop is true, which disables these hashes, too"
+        if why:
+            yield f"speculative.{key}", f"expected false, found true: {why}"
 
 
 def _unit_faults(parameters: VllmParameters, layers: LayerGroups | None,
@@ -231,7 +251,7 @@ def drops_last_hit(speculative: SpeculativeParameters | None) -> bool:
     Drafters read the model's hidden states, which a cached block does not provide. Source: vLLM 0.32.0 and
     0.10.1, SpeculativeConfig.use_eagle and FullAttentionManager.find_longest_cache_hit.
     """
-    return speculative is not None and speculative.method in OF_THE_MODEL
+    return speculative is not None and speculative.method in OF_THE_MODEL and not speculative.disable_eagle_block_drop
 
 
 def hashes_ahead(parameters: VllmParameters, enable_prefix_caching: bool, has_connector: bool) -> int:
@@ -241,14 +261,18 @@ def hashes_ahead(parameters: VllmParameters, enable_prefix_caching: bool, has_co
     block of a hit is computed again. Source: vLLM 0.33.0, vllm/v1/core/kv_cache_utils.py.
     """
     covers = behaviour_of(parameters.vllm_version).hashes_ahead and enable_prefix_caching and not has_connector
-    return int(covers and drops_last_hit(parameters.speculative))
+    return int(covers and drops_last_hit(parameters.speculative)
+               and not parameters.speculative.disable_lookahead_block_hashes)
 
 
-def why_no_tier(parameters: VllmParameters) -> str:
-    """Return why the scheduler cannot work with KV beyond its blocks; empty: it can."""
+def why_no_tier(parameters: VllmParameters, takes_drafts: bool = False) -> str:
+    """Return why the scheduler cannot work with KV beyond its blocks; empty: it can.
+
+    takes_drafts : the rules of the tier are settled with drafts.
+    """
     version = parameters.vllm_version
     unsettled = {f'vllm_version = "{version}"': not behaviour_of(version).has_connectors,
                  "prefix_match_unit": parameters.prefix_match_unit is not None,
-                 "speculative decoding": parameters.speculative is not None}
+                 "speculative decoding": parameters.speculative is not None and not takes_drafts}
     found = [name for name, is_given in unsettled.items() if is_given]
     return f"its rules for KV from elsewhere are not settled with {' and '.join(found)}" if found else ""

@@ -13,7 +13,7 @@ from simulator.latency.overheads.graphs import Graphs
 from simulator.latency.overheads.launches import Launching, launching, unpriced
 from simulator.latency.overheads.masks import Masks
 from simulator.scheduling.drafters import OF_THE_MODEL, head_us, layer_share
-from simulator.scheduling.vllm_arguments import drops_last_hit
+from simulator.scheduling.vllm_arguments import drops_last_hit, hashes_ahead
 
 NUM_DRAWS = 2**16           # number of mask times drawn
 MASK_SEED = 20
@@ -140,7 +140,7 @@ def _hit_notes(parameters, deployment) -> list[str]:
     """Return notes on prefix hits of models with layers of several kinds."""
     kinds = set(deployment.model.layer_types) - {"feed_forward"} if deployment is not None else set()
     if (not drops_last_hit(parameters.speculative) or len(kinds) < 2 or parameters.grouping.is_disabled
-            or behaviour_of(parameters.vllm_version).hashes_ahead):
+            or hashes_ahead(parameters, True, False) > 0):
         return []
     return [f"speculative: vLLM computes the last block of a prefix hit again for {parameters.speculative.method}; "
             "with layers of several kinds that is not built, and hits are up to a block too long"]

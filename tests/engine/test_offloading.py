@@ -104,10 +104,61 @@ def test_what_the_host_held_is_lost_with_the_replica():
     assert all(outcome.cluster.replicas[0].scheduler.kv.free_blocks == 10 for outcome in outcomes)
 
 
-@pytest.mark.parametrize("option", [{"num_speculative_tokens": 2}, {"vllm_version": "0.10"}])
-def test_what_is_not_settled_with_offloading_is_refused(option):
+def test_what_is_not_settled_with_offloading_is_refused():
     with pytest.raises(ValueError, match="a KV tier: its rules"):
-        engine.run(scenario([(0, own(64), 1)], **option))
+        engine.run(scenario([(0, own(64), 1)], vllm_version="0.10"))
+
+
+# ---- rules of vLLM 0.33
+
+@pytest.mark.parametrize(("version", "order"), [("0.32", [0, 1, 2, 3]), ("0.33", [3, 2, 1, 0])])
+def test_the_tail_of_a_running_request_goes_first_from_033_on(version, order):
+    recording = engine.run(scenario([(0, own(64), 9)], {"chunks": 4}, vllm_version=version))
+
+    assert recording.steps[0]["copies"]["order"] == order
+
+
+@pytest.mark.parametrize(("version", "evicted"), [("0.32", [0, 1]), ("0.33", [3, 2])])
+def test_who_runs_protects_the_beginning_of_its_prompt(version, evicted):
+    # r0 has all four places and runs on; r1 takes two of them.
+    recording = engine.run(scenario([(0, own(64), 9), (30, own(32), 1)], {"chunks": 4}, vllm_version=version))
+
+    assert [step["copies"]["evicted"] for step in recording.steps if step["copies"]["evicted"]] == [[evicted]]
+
+
+@pytest.mark.parametrize(("version", "evicted"), [("0.32", [0]), ("0.33", [1])])
+def test_a_chunk_is_protected_from_the_first_use_on(version, evicted):
+    # Chunk a of r0 is the oldest when r2, which has it in common, begins at 60: r3 brings two chunks while r2 runs.
+    requests = [(0, shared("a", 16), 1), (20, own(16), 1), (60, [["group", "a", 16], ["uniq", 16]], 20),
+                (90, own(32), 20)]
+    recording = engine.run(scenario(requests, {"chunks": 4}, vllm_version=version, num_blocks=40))
+    step = next(step for step in recording.steps if step["copies"]["evicted"])
+
+    assert (step["t_ns"] // MS, step["copies"]["evicted"]) == (90, [evicted])
+
+
+@pytest.mark.parametrize(("version", "stored"), [("0.32", 1), ("0.33", 2)])
+def test_after_a_preemption_what_was_lost_is_written_again_from_033_on(version, stored):
+    # Ten places, which both prompts fill. r0 is preempted at 20. While it waits, the outputs of r1 fill a chunk, for
+    # which one of r0 goes: its last one in 0.33.
+    requests = [(0, own(80), 5, {"priority": 5}), (5, own(80), 20, {"priority": 0})]
+    recording = engine.run(scenario(requests, {"chunks": 10, "offload_prompt_only": False}, policy="priority",
+                                    num_blocks=12, vllm_version=version))
+
+    assert recording.requests["preemptions"].tolist() == [1, 0]
+    assert sum(row == 0 for row, _ in copies(recording, "stores")) == stored
+
+
+# ---- drafts
+
+@pytest.mark.parametrize(("eagle", "version", "loaded"), [
+    (False, "0.33", [[0, 1, 2]]), (True, "0.33", [[0, 1]]), (True, "0.32", [[0, 1, 2]])])
+def test_with_eagle_the_last_chunk_of_a_hit_is_left_from_033_on(eagle, version, loaded):
+    requests = [(0, shared("a", 48), 1), (30, own(165), 1), (60, [["group", "a", 48], ["uniq", 30]], 1)]
+    recording = engine.run(scenario(requests, num_blocks=12, vllm_version=version, num_speculative_tokens=1,
+                                    spec_lookahead=1, eagle=eagle))
+
+    assert [slots for _, slots in copies(recording, "loads")] == loaded
 
 
 # The last ones: who reads what is being read; a head of the queue that loads what it lost.

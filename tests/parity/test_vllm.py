@@ -20,8 +20,8 @@ def census():
 @pytest.mark.parametrize("fast_forward", [True, False], ids=["fast_forward", "stepwise"])
 @pytest.mark.parametrize("path", goldens.parameters(CASES))
 def test_engine_reproduces_the_recorded_run(path, fast_forward):
-    description = plain(goldens.read_scenario(path))
     log = goldens.read_log(path)
+    description = goldens.with_grammars_seen(log, plain(goldens.read_scenario(path)))
     scenario = load(description, goldens.late_arrivals(log, description))
     num_computing = sum(bool(step["scheduled"]) for step in log["steps"])
     recording = engine.run(scenario, fast_forward=fast_forward, max_iterations=num_computing + 2)

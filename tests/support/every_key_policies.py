@@ -76,6 +76,7 @@ GROUPS = {"engine__kv_cache_groups": [{"kind": "full_attention"}, {"kind": "slid
 STATES = {"engine__kv_cache_groups": [{"kind": "full_attention"}, {"kind": "linear_attention"}]}
 DRAFTS = at("engine__speculative", num_tokens=3, acceptance=[0, 1, 2])
 DRAFTER = at("engine__speculative", num_tokens=3, method="draft_model", drafter_share=0.1)
+EAGLE_HITS = at("engine__speculative", num_tokens=2, method="eagle", drafter_share=0.0)
 SMALL_DRAFTER = {"model__name": "qwen3-8b", "hardware__name": "h100-sxm-80gb", "latency__backend": "roofline", **at(
     "engine__speculative", num_tokens=3, method="draft_model")}
 PICTURES = {"workload": {
@@ -130,6 +131,9 @@ SCHEDULERS = {
                                                engine__cuda_graphs={"mode": "none"}),
         "speculative.num_tokens": acts(1, 3, engine__speculative__acceptance=[0, 1]),
         "speculative.num_lookahead_tokens": acts(0, 64, **DRAFTS, **TIGHT),
+        "speculative.disable_lookahead_block_hashes": acts(
+            False, True, engine__vllm_version="0.33", engine__block_size=24, **EAGLE_HITS),
+        "speculative.disable_eagle_block_drop": acts(False, True, engine__vllm_version="0.32", **EAGLE_HITS),
         "speculative.acceptance": acts([0], [2], **DRAFTS),
         "speculative.method": acts("eagle3", "mtp", **DRAFTER),
         "speculative.model": acts("qwen3-0.6b", "qwen3-1.7b", **SMALL_DRAFTER),

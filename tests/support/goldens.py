@@ -3,6 +3,7 @@
 A case is a scenario `CASE.json` with its log `CASE.log.json[.gz]` beside it, in any folder below `vllm` or
 `vllm_more`; nothing depends on a name. `vllm_scope` says which cases need what the engine does not have.
 """
+import bisect
 import json
 import os
 import re
@@ -117,3 +118,25 @@ def late_arrivals(log, description):
             for done in (busy_until + keeps[name] for name in step.get("finished", ()) if name in keeps):
                 ends.setdefault(round(done, 9), done)
     return late
+
+
+def with_grammars_seen(log, description):
+    """Return a scenario whose grammars are ready when the recorder looked for them.
+
+    With KV offload under async scheduling the recorder sleeps until a request arrives or a copy ends: a grammar that is
+    ready before is seen then.
+    """
+    options = description["options"]
+    if not (options.get("kv_offload") and options.get("async_scheduling")):
+        return description
+    looks = sorted(step["t"] for step in log["steps"])
+    return description | {"requests": [
+        request | {"grammar": request["grammar"] | {"compile": _seen(request, looks)}} if request.get("grammar")
+        else request for request in description["requests"]]}
+
+
+def _seen(request, looks):
+    compile_s = request["grammar"].get("compile", 0)
+    ready = round(request["arrival"] + compile_s, 9)
+    found = bisect.bisect_left(looks, ready)
+    return round(looks[found] - request["arrival"], 9) if found < len(looks) else compile_s

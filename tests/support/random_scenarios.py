@@ -117,12 +117,12 @@ def with_connector(seed):
 
 def with_offload(seed):
     """Return the JSON description of a random scenario with KV offload to host memory, which is mostly crowded, too."""
-    return offloaded(random_description(seed), Random(seed))
+    return offloaded(random_description(seed), Random(seed), takes_drafts=True)
 
 
-def offloaded(description, rng):
+def offloaded(description, rng, takes_drafts=False):
     """Return a random scenario with KV offload to host memory."""
-    description["options"] |= {"num_speculative_tokens": 0, "spec_lookahead": 0}
+    drafts = {key: description["options"].pop(key, 0) for key in ("num_speculative_tokens", "spec_lookahead")}
     description["options"]["kv_offload"] = {
         "chunks": rng.choice([2, 3, 5, 8, 13, 30, 100]), "policy": rng.choice(["lru", "lru", "arc"]),
         "blocks_per_chunk": rng.choice([1, 1, 1, 2, 3]), "store_threshold": rng.choice([0, 0, 0, 2]),
@@ -132,6 +132,9 @@ def offloaded(description, rng):
         direction: {"base": round(slow * rng.choice([0.0, 0.003, 0.02]), 6),
                     "per_block": round(slow * rng.choice([0.0, 0.0004, 0.003]), 6)}
         for direction in ("store", "load")}
+    description["options"]["vllm_version"] = rng.choice(["0.32", "0.33"])
+    if takes_drafts and drafts["num_speculative_tokens"]:
+        description["options"] |= drafts | {"eagle": rng.random() < 0.3 and drafts["spec_lookahead"] > 0}
     return description
 
 

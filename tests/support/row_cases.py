@@ -18,6 +18,9 @@ TIERS = {"kv_tiers": {"protocol": "vllm_offload", "cpu_gib": 1.0, "d2h_gb_per_s"
                       "kv_bytes_per_token": 1e3}}
 
 
+DRAFTS = {"engine.speculative": {"method": "eagle", "num_tokens": 2, "drafter_share": 0.0}}
+
+
 def transfer(protocol, **keys):
     return NIXL | {"kv_transfer": {"protocol": protocol} | MOVES | keys}
 
@@ -29,7 +32,8 @@ def host(key):
 CASES = (
     {"engine.prefill_schedule_interval": 4},
     LOCK_STEP | {"engine.prefill_schedule_interval": 4, "engine.vllm_version": "0.33"},
-    {"engine.vllm_version": "0.33"} | TIERS,
+    DRAFTS | {"kv_tiers": TIERS["kv_tiers"] | {"protocol": "lmcache"}},
+    DRAFTS | {"engine.speculative.disable_lookahead_block_hashes": True, "engine.vllm_version": "0.33"} | TIERS,
     {"topology.cp_kv_cache_interleave_size": 4}, {"topology.dcp_comm_backend": "a2a"},
     {"topology.prefill_context_parallel": 2, "latency": OPERATORS | {"all2all_backend": "deepep_low_latency"}},
     {"topology.pipeline_parallel": 2, "engine.vllm_version": "0.10", "engine.async_scheduling": True},

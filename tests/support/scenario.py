@@ -22,6 +22,7 @@ from simulator.kv.tiers.fifo_lane import FifoLane
 from simulator.kv.tiers.group_offloading import GroupOffloadingTier
 from simulator.kv.tiers.lru import Lru
 from simulator.kv.tiers.offloading import OffloadingTier
+from simulator.kv.tiers.protocols.vllm_offload import rules_of
 from simulator.kv.tiers.settings import Offloading
 from simulator.latency.linear import LinearParameters
 from simulator.scheduling.speculative import SpeculativeParameters
@@ -71,16 +72,17 @@ def load(description, late=()):
     """Return the `Scenario` of a JSON description; requests in `late` (ids) arrive one nanosecond later."""
     options = DEFAULTS | description["options"]
     requests = sorted(description["requests"], key=lambda request: nanoseconds(request["arrival"]))     # stable
+    parameters = _parameters(options, description, _structured_outputs(requests))
     return Scenario(
         name=description.get("name", "unnamed"),
         ids=[request["id"] for request in requests],
         workload=workload_of(requests, late),
-        parameters=_parameters(options, description, _structured_outputs(requests)),
+        parameters=parameters,
         cache={**{ours: options[theirs] for theirs, ours in CACHE_OPTIONS.items()},
                "layer_groups": _layer_groups(options)},
         prices=prices_of(description),
         host=HostParameters(**description.get("host", {})),
-        tier=_tier(requests, description, options),
+        tier=_tier(requests, description, options, parameters),
         contents=_contents(requests),
     )
 
@@ -96,20 +98,20 @@ def _layer_groups(options):
                        prefix_match_unit=options.get("prefix_match_unit"), context_ways=options.get("context_ways", 1))
 
 
-def _tier(requests, description, options):
+def _tier(requests, description, options, parameters):
     """Return what makes the tier of a scenario, or None."""
     if options.get("kv_offload"):
         return _offloading(GroupOffloadingTier if options.get("groups") else OffloadingTier, options["kv_offload"],
-                           description.get("offload_time", {}))
+                           description.get("offload_time", {}), parameters)
     if options.get("kv_connector"):
         return _declared(requests, description.get("kv_load_time", {}))
     return None
 
 
-def _offloading(tier, options, times):
+def _offloading(tier, options, times, parameters):
     """Return what makes a host tier of this class."""
     settings = Offloading(
-        policy={"lru": Lru, "arc": Arc}[options.get("policy", "lru")], chunks=options["chunks"],
+        **rules_of(parameters, {"lru": Lru, "arc": Arc}[options.get("policy", "lru")]), chunks=options["chunks"],
         blocks_per_chunk=options.get("blocks_per_chunk", 1), store_threshold=options.get("store_threshold", 0),
         offload_prompt_only=options.get("offload_prompt_only", True))
     price_ns = [[nanoseconds(times.get(direction, {}).get(key, 0)) for key in ("base", "per_block")]

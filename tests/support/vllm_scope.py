@@ -6,8 +6,6 @@ Two features change nothing but what the scheduler is told:
   - LoRA adapters that all fit at once: prompts of different adapters share no block, like those of different streams.
 """
 
-from simulator.domain.vllm_versions import VERSIONS
-
 # Options by the recorder's names; a value that is none, 0 or false says "not used".
 KNOWN = {"max_num_batched_tokens", "max_num_scheduled_tokens", "max_num_seqs", "max_num_active_seqs", "block_size",
          "num_blocks", "enable_prefix_caching", "max_model_len", "enable_chunked_prefill", "policy",
@@ -47,8 +45,6 @@ def missing(description):
         return reason
     if options.get("groups") and options.get("kv_connector"):
         return SEVERAL_KINDS
-    if options.get("kv_offload") and not VERSIONS[options.get("vllm_version", "0.32")].has_offload:
-        return "the order in which this version's KV offloading evicts and offers chunks"
     if options.get("kv_offload") and any(group["kind"] == "chunked" or group.get("mode", "align") != "align"
                                          for group in options.get("groups") or []):
         return "KV offload of layers that it does not know"

@@ -27,7 +27,7 @@ cdef struct Chunk:              # an element: one chunk that other requests may 
     int64_t guard               # the offer that protects it from eviction, see `evict`
     int32_t prev, next          # neighbours in its list; of an element not in use: the next one
     int32_t row                 # of a run: the request that has the text
-    int32_t begin, end          # chunks of the text: end - begin; one, unless it is a run
+    int32_t begin, end          # chunks of the text: end - begin; one, unless it is a run; of a mark none
     int32_t references          # requests that it is read for; 0: idle; WRITING
     int32_t sibling             # of a run: the next of this row, 0: none; of a chunk: one that followed it in a text
     int32_t slot                # its slot, if slots are numbered; else -1
@@ -38,7 +38,7 @@ cdef struct Chunk:              # an element: one chunk that other requests may 
 
 @cython.final
 cdef class ChunkTable(ChunkStore):
-    cdef Chunk* chunks          # [_num_records] elements; 0 .. 3 are heads and tails of the lists
+    cdef Chunk* chunks          # [num_records] elements; 0 .. 3 are heads and tails of the lists
     cdef readonly int64_t capacity      # chunks
     cdef int64_t sizes[NUM_LISTS]       # chunks in each list
     cdef readonly int64_t num_idle
@@ -48,7 +48,7 @@ cdef class ChunkTable(ChunkStore):
     cdef int32_t _num_fresh     # slots that were ever used
     cdef int32_t* _left_slots   # [_num_left] a stack of slots that were freed
     cdef int32_t _num_left
-    cdef int32_t _num_records
+    cdef int32_t num_records
     cdef int32_t _free          # first element not in use, linked by `next`; 0: none
     cdef int32_t _num_free
     cdef HashMap _by_hash       # hash -> element
@@ -135,6 +135,15 @@ cdef class ChunkTable(ChunkStore):
 
     # Remove a chunk or run that is being written, as if it had not been added.
     cdef void discard(self, int32_t element) noexcept nogil
+
+    # A mark is an element without chunks, at a place of a list: it is never idle, and no request finds it. Add one at
+    # the end of a list (the caller has called `prepare`); remove it.
+    cdef int32_t add_mark(self, int32_t listed) noexcept nogil
+    cdef void drop_mark(self, int32_t mark) noexcept nogil
+
+    # Move an element of this list to the place before `following`, an element of it or its head. A run is then
+    # reversed: its end is evicted first.
+    cdef void move_before(self, int32_t element, int32_t following) noexcept nogil
 
     # A request has left: no request finds its runs any more.
     cdef void forget_row(self, int32_t row) noexcept nogil

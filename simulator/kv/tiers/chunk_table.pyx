@@ -28,7 +28,7 @@ cdef class ChunkTable(ChunkStore):
             raise ValueError(f"capacity must be at least 1 chunk, found {capacity}")
         self.capacity, self._numbers_slots = capacity, numbers_slots
         self._by_hash, self._runs_of = HashMap(), HashMap()
-        self._num_records = NUM_LISTS
+        self.num_records = NUM_LISTS
         self.chunks = <Chunk*>calloc(NUM_LISTS, sizeof(Chunk))
         if self.chunks == NULL:
             raise MemoryError()
@@ -46,14 +46,14 @@ cdef class ChunkTable(ChunkStore):
     # ---- elements
 
     cdef int _grow(self, int32_t count) except -1 nogil:
-        cdef int32_t before = self._num_records, element
+        cdef int32_t before = self.num_records, element
         cdef int32_t after = max(max(2 * before, before + count), <int32_t>FIRST_RECORDS)
         resize(&self.chunks, after * sizeof(Chunk))
         for element in range(after - 1, before - 1, -1):
             self.chunks[element].next = self._free
             self._free = element
         self._num_free += after - before
-        self._num_records = after
+        self.num_records = after
         return 0
 
     cdef int32_t _new(self) noexcept nogil:
@@ -163,6 +163,21 @@ cdef class ChunkTable(ChunkStore):
         chunks[chunks[listed].prev].next = first
         chunks[listed].prev = last
 
+    cdef void move_before(self, int32_t element, int32_t following) noexcept nogil:
+        self._unlink(element)
+        self._insert_before(element, following)
+        self.chunks[element].is_reversed = self.chunks[element].hash == 0
+
+    cdef int32_t add_mark(self, int32_t listed) noexcept nogil:
+        cdef int32_t mark = self._new()
+        self.chunks[mark].row, self.chunks[mark].references, self.chunks[mark].listed = NOBODY, 1, listed
+        self._insert_before(mark, listed)
+        return mark
+
+    cdef void drop_mark(self, int32_t mark) noexcept nogil:
+        self._unlink(mark)
+        self._give_up(mark)
+
     # ---- removals
 
     cdef void drop(self, int32_t element, int32_t count) noexcept nogil:
@@ -254,7 +269,7 @@ cdef class ChunkTable(ChunkStore):
         for i in range(NUM_LISTS):
             self.chunks[i].prev = self.chunks[i].next = i
             self.sizes[i] = 0
-        self._num_records, self._free, self._num_free = NUM_LISTS, 0, 0
+        self.num_records, self._free, self._num_free = NUM_LISTS, 0, 0
         self.num_idle = self.num_writing = self.num_busy = 0
         self._num_fresh = self._num_left = 0
         self._by_hash.clear()
@@ -267,7 +282,7 @@ cdef class ChunkTable(ChunkStore):
 
     def slots(self, int32_t listed):
         """Return the slots of a list in eviction order."""
-        return [slot for slot, *_ in self.entries(listed)]
+        return [slot for slot, _, _, places, _ in self.entries(listed) if places]
 
     def entries(self, int32_t listed):
         """Return (slot, hash, row, places in eviction order, references) of each element of a list, in that order."""
@@ -290,7 +305,8 @@ cdef class ChunkTable(ChunkStore):
             element, total = self.chunks[listed].next, 0
             while element != listed:
                 it = self.chunks[element]
-                if self.chunks[it.next].prev != element or it.listed != listed or it.begin >= it.end:
+                is_mark = it.row == NOBODY and it.hash == 0 and it.references == 1 and it.end == 0
+                if self.chunks[it.next].prev != element or it.listed != listed or (it.begin >= it.end and not is_mark):
                     raise RuntimeError(f"element {element} is not linked both ways, in another list, or empty")
                 if it.hash != 0 and (self.find(it.hash) != element or it.end - it.begin != 1):
                     raise RuntimeError(f"element {element} cannot be found, or is more than one chunk")
@@ -316,5 +332,5 @@ cdef class ChunkTable(ChunkStore):
         if (idle, writing, busy) != (self.num_idle, self.num_writing, self.num_busy) or self.size() > self.capacity:
             raise RuntimeError(f"{idle} idle, {writing} written and {busy} busy of {self.size()} chunks, "
                                f"{self.num_idle}, {self.num_writing} and {self.num_busy} counted, {self.capacity} fit")
-        if len(rows) != self._runs_of.size or num_elements + self._num_free + NUM_LISTS != self._num_records:
-            raise RuntimeError(f"{num_elements} elements in use and {self._num_free} free of {self._num_records}")
+        if len(rows) != self._runs_of.size or num_elements + self._num_free + NUM_LISTS != self.num_records:
+            raise RuntimeError(f"{num_elements} elements in use and {self._num_free} free of {self.num_records}")

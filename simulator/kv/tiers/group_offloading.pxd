@@ -5,8 +5,9 @@ cimport cython
 from simulator.core.row_list cimport RowList
 from simulator.kv.hybrid.tables cimport GroupTables
 from simulator.kv.tiers.group_users cimport GroupUsers
-from simulator.kv.tiers.layer_chunks cimport LayerChunks
+from simulator.kv.tiers.layer_chunks cimport LayerChunks, Tails
 from simulator.kv.tiers.offloading cimport OffloadingTier
+from simulator.kv.tiers.users cimport Part
 
 
 cdef struct Found:              # chunks of a text that are present in one group, from some chunk on
@@ -25,6 +26,7 @@ cdef class GroupOffloadingTier(OffloadingTier):
     cdef int32_t _num_full
     cdef int32_t _state_tokens          # of a chunk of states; 1: there are no states
     cdef bint _ends_short               # a hit leaves a token to compute
+    cdef bint _needs_all_blocks
     cdef bint _is_dense                 # no retention interval: every possible end of a hit is kept
     cdef RowList _scheduled             # users that the step being formed computes, in order
     cdef int32_t _num_offering          # users of `_leaving` that have chunks to offer
@@ -44,6 +46,8 @@ cdef class GroupOffloadingTier(OffloadingTier):
     cdef bint _may_offer(self, int32_t user) noexcept nogil
     cdef bint _looks_back(self, const LayerChunks* it, int32_t end, int32_t prompt) noexcept nogil
     cdef int _sort_out_kept(self, int32_t user, int32_t group, bint has_left) except -1 nogil
+    cdef bint _lacks_block(self, const LayerChunks* it, const Tails* tails, const Part* part,
+                           int32_t chunk) noexcept nogil
     cdef int _fence_new(self, int32_t user, int32_t copy, bint has_left) except -1 nogil
     cdef int _fence_all(self, int32_t user) except -1 nogil
     cdef int64_t _stored_tokens(self, int32_t copy) noexcept nogil

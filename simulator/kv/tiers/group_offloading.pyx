@@ -21,7 +21,7 @@ from simulator.kv.tiers.chunk_table cimport WRITING
 from simulator.kv.tiers.copies cimport LOAD, STORE, Copy, copy_named, name_of
 from simulator.kv.tiers.group_users cimport GroupUsers
 from simulator.kv.tiers.lane cimport Lane
-from simulator.kv.tiers.layer_chunks cimport LayerChunks, Tails, chunks_needed, is_kept
+from simulator.kv.tiers.layer_chunks cimport LayerChunks, Tails, chunks_needed, is_block_kept, is_kept
 from simulator.kv.tiers.offloading cimport CHUNK_BITS, MOST_GROUPS, OffloadingTier, chunk_of, place_of
 from simulator.kv.tiers.users cimport Part, User
 
@@ -36,6 +36,7 @@ cdef class GroupOffloadingTier(OffloadingTier):
     def __init__(self, settings: Offloading, Lane store, Lane load):
         OffloadingTier.__init__(self, settings, store, load)
         self.takes_groups, self.names_blocks = True, False
+        self._needs_all_blocks = settings.needs_all_blocks
 
     def attach(self, GroupTables kv, Content content, use=None, with_tables=False):
         """See KVTier."""
@@ -84,10 +85,13 @@ cdef class GroupOffloadingTier(OffloadingTier):
         cdef int64_t text = self._content.text_tokens(row)
         cdef int32_t user = self.users.get(row)
         cdef bint is_late = False, is_read = False
+        cdef int32_t group
         found.tokens, found.comes_later = 0, True
         self._matched_tokens = local_tokens
         self.users.users[user].loaded_tokens = 0
         self.users.forget_blocks(user)
+        for group in range(self._num_groups if self._offers_again else 0):
+            self.users.part(user, group).offered = 0
         if self.users.users[user].first_copy >= 0:
             found.tokens = UNDECIDED
             return 0
@@ -393,13 +397,28 @@ cdef class GroupOffloadingTier(OffloadingTier):
             begin = min(begin, (end * count - end * count % it.align_blocks) // count)
         self.users.name_chunks(user, group, it.chunk_tokens, end)
         for i in range(begin, end):
-            if self.users.block(part, i * count + count - 1) == 0:
+            if self._lacks_block(it, &tails, part, i):
                 continue
             if again and i < part.offered and is_kept(it, &before, i):
                 continue
             if is_kept(it, &tails, i):
                 self._sort_out(user, group, i, i + 1)
         return 0
+
+    cdef bint _lacks_block(self, const LayerChunks* it, const Tails* tails, const Part* part,
+                           int32_t chunk) noexcept nogil:
+        """Say whether a chunk is not offered because blocks of it were reused."""
+        cdef int32_t first = chunk * self._chunk_blocks, end = first + self._chunk_blocks, i
+        if self.users.block(part, end - 1) == 0:
+            return True
+        for i in range(first, end - 1 if self._needs_all_blocks else first):
+            if self.users.block(part, i) == 0 and is_block_kept(it, tails, i):
+                return True
+        return False
+
+    cdef int64_t _order_of(self, int32_t place) noexcept nogil:
+        cdef int32_t group = place >> CHUNK_BITS
+        return (chunk_of(place) + <int64_t>1) * self._groups[group].chunk_tokens * MOST_GROUPS - group
 
     # ---- fences on blocks that are read though they are free
 

@@ -30,5 +30,6 @@ cdef inline int32_t chunks_needed(const LayerChunks* it, int64_t tokens) noexcep
     return <int32_t>max(<int64_t>it.window_chunks, (it.window - 1 + open + it.chunk_tokens - 1) // it.chunk_tokens)
 
 
-# May a later load need any block of a chunk?
+# May a later load need a block? Or any block of a chunk?
+cdef bint is_block_kept(const LayerChunks* it, const Tails* tails, int32_t block) noexcept nogil
 cdef bint is_kept(const LayerChunks* it, const Tails* tails, int32_t chunk) noexcept nogil

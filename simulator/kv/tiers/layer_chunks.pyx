@@ -16,6 +16,10 @@ cdef bint is_kept(const LayerChunks* it, const Tails* tails, int32_t chunk) noex
     return False
 
 
+cdef bint is_block_kept(const LayerChunks* it, const Tails* tails, int32_t block) noexcept nogil:
+    return it.is_plain or _is_in_tail(it, tails, block)
+
+
 cdef bint _is_in_tail(const LayerChunks* it, const Tails* tails, int32_t block) noexcept nogil:
     cdef int32_t rest
     if it.segment_blocks > 0 and block % it.segment_blocks >= it.segment_blocks - it.tail_blocks:

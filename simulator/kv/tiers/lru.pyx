@@ -5,13 +5,11 @@ beginning: the beginning, which others may still share, is evicted later. Readin
 of vLLM 0.32.0, vllm/v1/kv_offload/cpu/policies/lru.py.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t
-cimport cython
 
 from simulator.kv.tiers.chunk_table cimport Chunk, ChunkTable
 from simulator.kv.tiers.eviction cimport EvictionPolicy
 
 
-@cython.final
 cdef class Lru(EvictionPolicy):
     """One list, by rank."""
 

@@ -32,6 +32,9 @@ cdef class OffloadingTier(HostTier):
     cdef int32_t _overlaps
     cdef bint _waits
     cdef bint _confirms
+    cdef bint _offers_again
+    cdef bint _drops_last
+    cdef bint _ranks            # the policy ranks requests
     cdef int64_t _promoted_tokens
     cdef bint _sees_below               # the lookup at hand counts chunks that only a level has, and notes them in
     cdef RowList _lower                 # places
@@ -92,7 +95,7 @@ cdef class OffloadingTier(HostTier):
     cdef int _sort_out(self, int32_t user, int32_t group, int32_t begin, int32_t end) except -1 nogil
 
     @cython.final
-    cdef int _sort_out_runs(self, int32_t row, int32_t begin, int32_t end) except -1 nogil
+    cdef int _sort_out_runs(self, int32_t user, int32_t begin, int32_t end) except -1 nogil
 
     # Begin an offer. fits(): make room for the new chunks; False: there is none.
     @cython.final
@@ -104,6 +107,16 @@ cdef class OffloadingTier(HostTier):
     # Plan one copy of all new chunks, which have `num_blocks` blocks; return it.
     @cython.final
     cdef int32_t _write(self, int32_t user, int64_t num_blocks) except -1 nogil
+
+    # The mark of a request that uses a chunk. Report listed chunks that it uses for the first time.
+    @cython.final
+    cdef int32_t _mark(self, int32_t user) except -1 nogil
+
+    @cython.final
+    cdef int _rank(self, int32_t user, int32_t group, int32_t begin, int32_t end) except -1 nogil
+
+    # A number that is the higher, the further back a chunk ends in its text; at equal ends the first group's.
+    cdef int64_t _order_of(self, int32_t place) noexcept nogil
 
     @cython.final
     cdef int _fence(self, int32_t user, int32_t slot) except -1 nogil
@@ -118,11 +131,6 @@ cdef class OffloadingTier(HostTier):
     @cython.final
     cdef int _close_leaving(self) except -1 nogil
 
-    @cython.final
-    cdef void _close_runs(self, int32_t row) noexcept nogil
-
-    @cython.final
-    cdef void _close_several(self, int32_t row, int32_t first) noexcept nogil
     cdef void _forget(self, int32_t user) noexcept nogil
 
     @cython.final

@@ -5,7 +5,7 @@ loads the chunks that the host has behind the tokens found in the KV cache, and 
 blocks of a request that has ended are free at once, though they may still be read: a step that reuses one waits.
 Chunks are kept for each group of layers; here all layers are one group of full attention, `group_offloading` adds
 windows and states. Source: the behaviour of vLLM 0.32.0, vllm/v1/kv_offload/cpu/manager.py and
-vllm/distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py.
+vllm/distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py; of 0.33.0 where settings say so.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free
@@ -24,6 +24,7 @@ from simulator.kv.tiers.copies cimport LOAD, STORE, Copy
 from simulator.kv.tiers.eviction cimport INSERTED, MISSED, REUSED, SEEN
 from simulator.kv.tiers.host cimport HostTier
 from simulator.kv.tiers.lane cimport Lane
+from simulator.kv.tiers.ranking cimport close_runs, mark_of, rank_uses
 from simulator.kv.tiers.reuse_counts cimport ReuseCounts
 from simulator.kv.tiers.users cimport Part, User, Users
 
@@ -38,11 +39,11 @@ cdef class OffloadingTier(HostTier):
     def __init__(self, settings: Offloading, Lane store, Lane load):
         HostTier.__init__(self, settings, store, load)
         self.names_blocks = not settings.offload_prompt_only    # the end of an output leaves without a hash
-        self._chunk_blocks = settings.blocks_per_chunk
+        self._chunk_blocks, self._drops_last = settings.blocks_per_chunk, settings.drops_last_chunk
         self._counts = ReuseCounts() if settings.store_threshold > 1 else None
         self.copying.loads_at_once = self._in_step = self.stays = settings.loads_in_step
         self._overlaps, self._waits, self._confirms = settings.overlaps, settings.waits, settings.confirms
-        self._promoted_tokens = settings.promoted_tokens
+        self._promoted_tokens, self._offers_again = settings.promoted_tokens, settings.offers_again
         self._levels = [Level(level) for level in settings.levels if level.scope == "replica"]
 
     def share(self, stores):
@@ -56,6 +57,7 @@ cdef class OffloadingTier(HostTier):
     def attach(self, KVCache kv, Content content, use=None, with_tables=False):
         """See KVTier."""
         HostTier.attach(self, kv, content, use, with_tables)
+        self._ranks = self.policy.ranks_requests
         self._caches = kv.caches
         self._chunk_tokens = <int64_t>self._chunk_blocks * kv.block_size
         self.chain = Chain(self._levels, self.table) if self._levels else None
@@ -94,6 +96,8 @@ cdef class OffloadingTier(HostTier):
         self._matched_tokens = local_tokens
         if user >= 0:
             self._users.users[user].loaded_tokens = 0
+            if self._offers_again:
+                self._users.part(user, 0).offered = 0
             if self._users.users[user].first_copy >= 0 and self._waits:
                 found.tokens = UNDECIDED
                 return 0
@@ -122,6 +126,7 @@ cdef class OffloadingTier(HostTier):
         cdef int32_t listed_end = min(end, self._users.users[user].num_listed)
         cdef const Part* part = self._users.part(user, 0)
         cdef const Chunk* it
+        cdef bint was_read = False
         self._users.hash(user, listed_end)
         while i < end:
             if i < listed_end:
@@ -138,9 +143,12 @@ cdef class OffloadingTier(HostTier):
                 break
             self._keep_for_hit(element)
             is_late[0] = is_late[0] or it.references == WRITING
+            was_read = is_read[0]
             is_read[0] = is_read[0] or it.loads > 0
             i = min(it.end, end) if i >= listed_end else i + 1
-        return i * self._chunk_tokens - local_tokens if i > begin else 0
+        if self._drops_last:
+            is_read[0], i = was_read, max(i - 1, begin)
+        return max(i * self._chunk_tokens - local_tokens, <int64_t>0) if i > begin else 0
 
     # ---- levels below
 
@@ -176,8 +184,10 @@ cdef class OffloadingTier(HostTier):
     cdef bint _promote(self, int32_t user) except -1 nogil:
         """Plan to read the chunks of `_lower` into the host; False: it has no room."""
         cdef int64_t lacking = self._lower.size - (self.table.capacity - self.table.size())
-        cdef int32_t newcomers = self.policy.newcomers(), place, lower = 0, level, i
+        cdef int32_t newcomers = self.policy.newcomers(), place, lower = 0, level, element, i
         cdef uint64_t hash
+        if self._ranks:
+            self._mark(user)
         if lacking > 0:
             if lacking > self.table.num_idle - self._num_guarded:
                 self.chain.refusals += 1
@@ -189,7 +199,10 @@ cdef class OffloadingTier(HostTier):
             place = self._lower.rows[i]
             hash = self._part(user, place).hashes[chunk_of(place)]
             level = self.chain.find(hash, &lower)
-            self.chain.read(level, lower, self.table.add(hash, chunk_of(place), newcomers))
+            element = self.table.add(hash, chunk_of(place), newcomers)
+            if self._ranks:
+                self.policy.added(self._users.users[user].mark, element, self._order_of(place))
+            self.chain.read(level, lower, element)
         self.chain.end_request()
         return True
 
@@ -214,28 +227,41 @@ cdef class OffloadingTier(HostTier):
         """Read chunks begin .. end - 1 of a group."""
         cdef const User* it = &self._users.users[user]
         cdef Part* part = self._users.part(user, group)
-        cdef int32_t element, i = begin
+        cdef int32_t element, i = begin, mark = self._mark(user) if self._ranks else 0
         while i < end:
             if i < it.num_listed:
                 element = part.elements[i] = self.table.find(part.hashes[i])
                 part.uses[i] |= SEEN if part.uses[i] & INSERTED else SEEN | REUSED
             else:
                 element = self._cut_out(it.row, i, end)
+                self.policy.used(mark, element, i)
             self.table.begin_load(element)
             self._hit_chunks += self.table.length(element)
             self.copying.add_chunk(copy, element)
             i = self.table.chunks[element].end if i >= it.num_listed else i + 1
-        return 0
+        return self._rank(user, group, begin, min(end, it.num_listed)) if self._ranks else 0
 
     cdef int32_t _cut_out(self, int32_t row, int32_t begin, int32_t end) except 0 nogil:
         """Return an element of the run at `begin` that begins there and does not reach beyond `end`."""
-        cdef int32_t element = self.table.run_at(row, begin)
+        cdef int32_t element = self.table.run_at(row, begin), before = element
         self.table.prepare(2)
         if self.table.chunks[element].begin < begin:
-            element = self.table.cut(element, begin)
+            element = self.table.cut(before, begin)
+            self.policy.was_cut(before, element)
         if self.table.chunks[element].end > end:
-            self.table.cut(element, end)
+            self.policy.was_cut(element, self.table.cut(element, end))
         return element
+
+    cdef int32_t _mark(self, int32_t user) except -1 nogil:
+        return mark_of(self.policy, &self._users.users[user])
+
+    cdef int _rank(self, int32_t user, int32_t group, int32_t begin, int32_t end) except -1 nogil:
+        cdef int64_t first = self._order_of(place_of(group, 0))
+        return rank_uses(self.policy, &self._users.users[user], self._users.part(user, group), begin, end, first,
+                         self._order_of(place_of(group, 1)) - first)
+
+    cdef int64_t _order_of(self, int32_t place) noexcept nogil:
+        return chunk_of(place)
 
     cdef int64_t loaded_tokens(self, int32_t row) noexcept nogil:
         cdef int32_t user = self._users.find(row)
@@ -257,12 +283,12 @@ cdef class OffloadingTier(HostTier):
         return user
 
     cdef int computes(self, int32_t slot, int32_t row, int64_t computed, int64_t text) except -1 nogil:
-        cdef int64_t tokens = min(computed, text)
+        cdef int64_t tokens = min(computed, text), prompt = self._content.prompt_tokens(row)
         cdef int32_t user, end
         if self._prompt_only:
-            tokens = min(tokens, <int64_t>self._content.prompt_tokens(row))
-        end = <int32_t>(tokens // self._chunk_tokens)
-        if end == 0:
+            tokens = min(tokens, prompt)
+        end = <int32_t>(tokens // self._chunk_tokens) - (self._drops_last and tokens > prompt)
+        if end <= 0:
             return 0
         user = self._user_of(slot, row)
         if user < 0:
@@ -291,7 +317,7 @@ cdef class OffloadingTier(HostTier):
             self._users.hash(user, listed_end)
             self._sort_out(user, 0, begin, listed_end)
         if listed_end < end:
-            self._sort_out_runs(it.row, max(begin, listed_end), end)
+            self._sort_out_runs(user, max(begin, listed_end), end)
         if not self._fits(user):
             return 0
         if self._new.size + self._num_in_runs > 0:
@@ -352,11 +378,11 @@ cdef class OffloadingTier(HostTier):
                     idle += chunk.references == 0
                     uses[i] |= SEEN if uses[i] & INSERTED else SEEN | REUSED
         self._num_guarded += idle
-        return 0
+        return self._rank(user, group, begin, end) if self._ranks else 0
 
-    cdef inline int _sort_out_runs(self, int32_t row, int32_t begin, int32_t end) except -1 nogil:
+    cdef inline int _sort_out_runs(self, int32_t user, int32_t begin, int32_t end) except -1 nogil:
         """The same for private text."""
-        cdef int32_t element, following
+        cdef int32_t row = self._users.users[user].row, element, following
         while begin < end:
             following, element = end, self.table.first_run(row)
             while element != 0 and following > begin:       # the next run from `begin` on
@@ -366,12 +392,16 @@ cdef class OffloadingTier(HostTier):
             if following > begin:
                 add_row(&self._new_runs, begin)
                 add_row(&self._new_runs, following)
+                if self._ranks:
+                    self._mark(user)
                 self._num_in_runs += following - begin
             elif self.table.chunks[self.table.run_at(row, begin)].references == WRITING:
                 following = self.table.chunks[self.table.run_at(row, begin)].end
             else:
                 element = self._cut_out(row, begin, end)
                 following = self.table.chunks[element].end
+                if self._ranks:
+                    self.policy.used(self._mark(user), element, begin)
                 self.table.chunks[element].guard = self._guard
                 self._num_guarded += self.table.length(element) if self.table.is_idle(element) else 0
             begin = following
@@ -379,17 +409,22 @@ cdef class OffloadingTier(HostTier):
 
     cdef inline int32_t _write(self, int32_t user, int64_t num_blocks) except -1 nogil:
         cdef int32_t copy = self.copying.plan(STORE, user, -1, num_blocks), i, chunk
-        cdef int32_t newcomers = self.policy.newcomers()
+        cdef int32_t newcomers = self.policy.newcomers(), mark = self._users.users[user].mark
         cdef Part* part
         self.table.prepare(self._new.size + self._new_runs.size // 2)
         for i in range(self._new.size):
             part, chunk = self._part(user, self._new.rows[i]), chunk_of(self._new.rows[i])
             part.uses[chunk] |= INSERTED
             part.elements[chunk] = self.table.add(part.hashes[chunk], chunk, newcomers)
+            if self._ranks:
+                self.policy.added(mark, part.elements[chunk], self._order_of(self._new.rows[i]))
             self.copying.add_chunk(copy, part.elements[chunk])
         for i in range(0, self._new_runs.size, 2):
-            self.copying.add_chunk(copy, self.table.add_run(
-                self._users.users[user].row, self._new_runs.rows[i], self._new_runs.rows[i + 1], newcomers))
+            chunk = self.table.add_run(
+                self._users.users[user].row, self._new_runs.rows[i], self._new_runs.rows[i + 1], newcomers)
+            if self._ranks:
+                self.policy.added(mark, chunk, self._new_runs.rows[i])
+            self.copying.add_chunk(copy, chunk)
         self._link_copy(user, copy)
         if self._log is not None:
             self._note("stores", copy)
@@ -471,6 +506,9 @@ cdef class OffloadingTier(HostTier):
         for i in range(self._leaving.size):
             user = self._leaving.rows[i]
             self._close(user)
+            if self._users.users[user].mark > 0:
+                self.policy.close(self._users.users[user].mark)
+                self._users.users[user].mark = 0
             self._users.users[user].is_closed = True
             if self._users.users[user].first_copy < 0:
                 self._forget(user)
@@ -502,7 +540,7 @@ cdef class OffloadingTier(HostTier):
         cdef const uint64_t* hashes = part.hashes
         cdef int32_t i
         if not self._lists_all:
-            self._close_runs(self._users.users[user].row)
+            close_runs(self.policy, self._users.users[user].row, self._content)
         for i in range(part.num_hashed):
             if part.uses[i]:
                 if chunks[part.elements[i]].hash != hashes[i]:
@@ -511,29 +549,6 @@ cdef class OffloadingTier(HostTier):
                     part.elements[i] = 0
         self.policy.closed_all(part.elements, part.uses, part.num_hashed)
         return 0
-
-    cdef inline void _close_runs(self, int32_t row) noexcept nogil:
-        cdef int32_t first = self.table.first_run(row)
-        if first != 0 and self.table.chunks[first].sibling == 0:
-            self.policy.closed(first, SEEN | INSERTED)
-        elif first != 0:
-            self._close_several(row, first)
-        if first != 0 and self._content.has_left(row):
-            self.table.forget_row(row)
-
-    cdef void _close_several(self, int32_t row, int32_t first) noexcept nogil:
-        cdef int32_t element, last = -1, before
-        while True:
-            before, element = 0, first
-            while element != 0:                         # the last run before `last`
-                if (last < 0 or self.table.chunks[element].begin < last) and (
-                        before == 0 or self.table.chunks[element].begin > self.table.chunks[before].begin):
-                    before = element
-                element = self.table.chunks[element].sibling
-            if before == 0:
-                break
-            last = self.table.chunks[before].begin
-            self.policy.closed(before, SEEN | INSERTED)
 
     cdef void _forget(self, int32_t user) noexcept nogil:
         self.kv.fences.take_down(self._users.name(user))
@@ -662,7 +677,7 @@ cdef class OffloadingTier(HostTier):
     # ---- the debug face
 
     cdef int _note(self, str what, int32_t copy) except -1 nogil:
-        """Note a planned copy: number, request, chunks of its text, slots; and the blocks of one that has left."""
+        """Note a planned copy: number, row, chunks, slots, blocks copied, and the block table if its request left."""
         cdef const Copy* it = &self.copying.copies[copy]
         cdef int32_t i
         with gil:
@@ -677,10 +692,6 @@ cdef class OffloadingTier(HostTier):
         with gil:
             self._left_blocks[self._users.name(user)] = self.kv.block_table(slot)
         return 0
-
-    def take_log(self):
-        """See HostTier; a copy: number, row, chunks, slots, blocks copied, and the block table if its request left."""
-        return HostTier.take_log(self)
 
     def check(self):
         """Raise RuntimeError unless the table agrees with itself and with the copies."""

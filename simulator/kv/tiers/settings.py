@@ -31,6 +31,9 @@ class Offloading(msgspec.Struct, frozen=True):
     overlaps : with loads_in_step: number of layers, each hiding its successor's load behind its computation; 0: none.
     waits : a request waits for chunks that are being written; else they are not found.
     confirms : a step offers tokens computed before it was formed, not the tokens that it computes itself.
+    offers_again : a request that was preempted offers all its chunks again; else those not offered yet.
+    drops_last_chunk : the last chunk of a hit is left, and the last one of an output is not offered while it grows.
+    needs_all_blocks : a chunk is not offered unless it has each block that a hit could need; else its last block.
     """
 
     policy: type
@@ -45,6 +48,9 @@ class Offloading(msgspec.Struct, frozen=True):
     overlaps: int = 0
     waits: bool = True
     confirms: bool = False
+    offers_again: bool = False
+    drops_last_chunk: bool = False
+    needs_all_blocks: bool = False
 
 
 class LevelSettings(msgspec.Struct, frozen=True):

@@ -76,7 +76,7 @@ cdef class Users:
         self._free = it.row
         it.row, it.num_listed = row, self.listed_chunks(row)
         it.loaded_tokens = it.last_chunk = it.confirmed = it.num_hashes = 0
-        it.states_turn = 0
+        it.states_turn = it.mark = 0
         it.first_copy = -1
         it.offers = it.has_left = it.is_closed = False
         for group in range(self.num_groups):

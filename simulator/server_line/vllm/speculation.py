@@ -16,6 +16,7 @@ BY_NAME = (("eagle-", "eagle"), ("eagle3", "eagle3"), ("dflash", "dflash"), ("ds
 MTP_NAMES = {f"{family}_mtp" for family in (
     "deepseek", "mimo", "glm4_moe", "ernie", "qwen3_next", "qwen3_5", "longcat_flash", "mtp", "exaone_moe", "pangu",
     "step3p5", "nemotron_h")}
+HASH_KEYS = ("disable_eagle_block_drop", "disable_lookahead_block_hashes")
 ASYNC = {*HEADS, "ngram_gpu", "draft_model"}
 
 
@@ -48,7 +49,7 @@ def resolve_speculation(work: Work, checkpoint: Checkpoint) -> None:
                        "parallel_drafting": asked.get("parallel_drafting", method in ("dflash", "dspark")),
                        "rejection_sample_method": asked.get("rejection_sample_method", "standard"),
                        "num_speculative_tokens_per_batch_size": asked.get("num_speculative_tokens_per_batch_size"),
-                       }.items():
+                       **{key: True for key in HASH_KEYS if asked.get(key)}}.items():
         work.set(f"speculative.{key}", value, *(("flag", "--speculative-config") if key in asked else ()))
 
 

@@ -9,6 +9,7 @@ from simulator.assembly.site import Site
 from simulator.config.experiment import Pool
 from simulator.domain.vllm_versions import FLAGS, behaviour_of
 
+HASH_KEYS = ("disable_eagle_block_drop", "disable_lookahead_block_hashes")     # of [engine.speculative]
 NUMBERS = {         # key -> flag that takes its value
     "topology.tensor_parallel": "--tensor-parallel-size",
     "topology.pipeline_parallel": "--pipeline-parallel-size",
@@ -130,9 +131,11 @@ def _say_tables(flags: Flags, pool: Pool, site: Site) -> None:
         said |= {"model": site.draft.model.hf_id} if site.draft is not None else {}
         tensor_parallel = speculative.draft_tensor_parallel_size
         said |= {"draft_tensor_parallel_size": tensor_parallel} if tensor_parallel is not None else {}
+        options = [key for key in HASH_KEYS if getattr(speculative, key)]
+        said |= dict.fromkeys(options, True)
         _say(flags, "engine.speculative.method", "--speculative-config", json.dumps(said))
         flags.said.update(f"engine.speculative.{key}" for key in (
-            "num_tokens", "model", "config", "num_lookahead_tokens", "draft_tensor_parallel_size"))
+            "num_tokens", "model", "config", "num_lookahead_tokens", "draft_tensor_parallel_size", *options))
     if pool.engine.parameters.structured_outputs is not None:
         backend = pool.engine.parameters.structured_outputs.backend
         _say(flags, "engine.structured_outputs.backend", "--structured-outputs-config",

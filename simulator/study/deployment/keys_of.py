@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from simulator.domain.vllm_versions import VERSIONS
 from simulator.server_line.facts.answers import Answer
 from simulator.server_line.facts.checkpoints import Checkpoint
-from simulator.study.deployment.flags import GRAPH_MODES, NUMBERS, SWITCHES
+from simulator.study.deployment.flags import GRAPH_MODES, HASH_KEYS, NUMBERS, SWITCHES
 
 # Our key -> "table.key" of the engine, where the names differ.
 PLACES_OF_VLLM = {
@@ -196,6 +196,9 @@ def _say_drafts(keyed: Keyed, answer: Answer, checkpoint: Checkpoint) -> None:
         keyed.keys["engine.speculative.acceptance.mean_length"] = (1.0, "not known: depends on the texts")
     for flag in flags:
         _take(keyed, answer, flag, "engine.speculative")
+    for key in HASH_KEYS:
+        if drafts.get(key):
+            keyed.keys[f"engine.speculative.{key}"] = (True, "given: --speculative-config")
     ranks = drafts["draft_tensor_parallel_size"]
     if ranks in (None, _value(answer, "parallel.tensor_parallel_size")):
         return

@@ -47,6 +47,7 @@ class Protocol:
     unseen_with : the same for some schedulers, by name.
     refuses_disaggregated : why disaggregated prefill is not supported with a scheduler, by name.
     why_cached : why engine.enable_prefix_caching must be true with a scheduler, by name.
+    takes_drafts : its rules are settled with speculative decoding.
     why_compat : why engine.upstream_compat must be true; "": it need not.
     """
 
@@ -60,6 +61,7 @@ class Protocol:
     why_cached = MappingProxyType({})
     why_compat = ""
     kinds = frozenset()
+    takes_drafts = False
 
     @classmethod
     def faults(cls, parameters, site: TierSite) -> Iterator[tuple[str, str]]:

@@ -1,10 +1,15 @@
 """`vllm_offload`: vLLM's OffloadingConnector."""
+from typing import Any
+
+from simulator.domain.vllm_versions import VllmBehaviour, behaviour_of
+from simulator.kv.tiers.lru import Lru
+from simulator.kv.tiers.lru_by_request import LruByRequest
 from simulator.kv.tiers.protocols.base import HostProtocol, chunks_in, levels_of
 from simulator.kv.tiers.settings import HostParameters, Offloading
 
 
 class VllmOffload(HostProtocol):
-    """vLLM 0.32's `--kv-offloading-size` with its own backend.
+    """vLLM's `--kv-offloading-size` with its own backend.
 
     Exact for host memory alone. Levels below are of the kind that its TieringOffloadingSpec has; their cost is a model
     of this simulator, and vLLM's throttle of writes by their latency is not modelled. A lookup reads all chunks that
@@ -14,6 +19,7 @@ class VllmOffload(HostProtocol):
 
     Parameters = HostParameters
     kinds = frozenset({"full_attention", "sliding_attention", "linear_attention"})
+    takes_drafts = True
 
     @classmethod
     def own_faults(cls, parameters, site):
@@ -32,6 +38,30 @@ class VllmOffload(HostProtocol):
         """See HostProtocol."""
         count = parameters.blocks_per_chunk
         return Offloading(
-            policy=site.eviction, chunks=chunks_in(parameters.cpu_gib, count, kv), blocks_per_chunk=count,
+            **rules_of(site.engine, site.eviction), chunks=chunks_in(parameters.cpu_gib, count, kv),
+            blocks_per_chunk=count,
             store_threshold=parameters.store_threshold, offload_prompt_only=parameters.offload_prompt_only,
             block_bytes=kv.block_bytes, levels=levels_of(parameters.secondary, count * kv.block_bytes))
+
+
+def rules_of(engine, eviction: type) -> dict[str, Any]:
+    """Return fields of Offloading that follow from version and drafter, by name.
+
+    engine : arguments of vLLM.
+    eviction : EvictionPolicy subclass that is asked for.
+    """
+    behaviour = behaviour_of(engine.vllm_version)
+    return {"policy": LruByRequest if eviction is Lru and behaviour.offload_ranks_requests else eviction,
+            "drops_last_chunk": _drops_last_chunk(engine.speculative, behaviour),
+            "offers_again": behaviour.offload_offers_again, "needs_all_blocks": behaviour.offload_needs_blocks}
+
+
+def _drops_last_chunk(speculative, behaviour: VllmBehaviour) -> bool:
+    """Return whether the last chunk of a hit is left, and that of an output is not offered before its end.
+
+    The drafter writes its KV of the last place again when drafts are rejected. Read from the source, not recorded:
+    vLLM 0.33.0 and 0.32.0, vllm/distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py, for groups that hold
+    layers of the drafter; 0.32 finds those of MTP alone.
+    """
+    return (speculative is not None and speculative.method in behaviour.offload_drafters
+            and not speculative.disable_eagle_block_drop)

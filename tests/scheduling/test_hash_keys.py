@@ -1,0 +1,39 @@
+"""The last block of a hit with EAGLE, and the keys for it; 0.33 hashes one token ahead instead of dropping it."""
+import pytest
+
+import simulator
+from simulator.errors import InputErrors
+
+TEXT = """
+engine = {num_gpu_blocks = 100, max_model_len = 1024}
+latency.backend = "linear"
+workload = {type = "trace", path = "trace.csv"}
+"""
+EAGLE = {"method": "eagle", "num_tokens": 2, "drafter_share": 0.0}
+LOOKAHEAD, DROP = "disable_lookahead_block_hashes", "disable_eagle_block_drop"
+
+
+def run(folder, version, drafts, **engine):
+    (folder / "trace.csv").write_text("arrived_at,num_prefill_tokens,num_decode_tokens,prompt\n"
+                                      "0,84,2,a:84\n1,84,2,a:84\n")
+    (folder / "a.toml").write_text(TEXT)
+    return simulator.run(folder / "a.toml", {"engine.vllm_version": version, "engine.speculative": drafts} | {
+        f"engine.{key}": value for key, value in engine.items()})
+
+
+@pytest.mark.parametrize(("version", "keys", "cached"), [
+    ("0.32", {}, 64), ("0.32", {DROP: True}, 80), ("0.33", {}, 80), ("0.33", {LOOKAHEAD: True}, 64),
+    ("0.33", {DROP: True}, 80)])
+def test_the_last_block_of_a_hit(version, keys, cached, tmp_path):
+    assert run(tmp_path, version, EAGLE | keys).requests["cached_tokens"].tolist() == [0, cached]
+
+
+@pytest.mark.parametrize(("version", "drafts", "engine", "message"), [
+    ("0.10", EAGLE | {DROP: True}, {}, r"disable_eagle_block_drop: .* vLLM 0\.10 has no such argument"),
+    ("0.32", EAGLE | {LOOKAHEAD: True}, {}, r"disable_lookahead_block_hashes: .* vLLM 0\.32 has no such argument"),
+    ("0.33", {"num_tokens": 2, LOOKAHEAD: True}, {}, "only hits of eagle, eagle3, mtp are cut; method = none"),
+    ("0.33", EAGLE | {LOOKAHEAD: True}, {"enable_prefix_caching": False}, "enable_prefix_caching is false"),
+    ("0.33", EAGLE | {LOOKAHEAD: True, DROP: True}, {}, "disable_eagle_block_drop is true, which disables these")])
+def test_a_key_without_effect_is_refused(version, drafts, engine, message, tmp_path):
+    with pytest.raises(InputErrors, match=message):
+        run(tmp_path, version, drafts, **engine)
