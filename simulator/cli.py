@@ -218,6 +218,7 @@ COMMANDS = {"run": _run, "validate": _validate, "list": _list, "describe": _desc
 # Command -> module of simulator.study, with `add_arguments(parser)` and `run(options) -> status`, and its help text.
 STUDIES = {
     "compare": ("compare_command", "one workload under several experiments, side by side"),
+    "diff-versions": ("diff_versions_command", "one experiment under two versions of vLLM: what changes, and why"),
     "bench": ("bench_command", "latency, throughput, serve: the benchmarks of vLLM, their flags and keys, simulated"),
     "sweep": ("sweep_command", "every point of a study, kept as it ends, resumed where it stopped"),
     "study": ("study_command", "a study that is there: status, merge, table, check"),

@@ -29,6 +29,10 @@ class Items(msgspec.Struct, frozen=True):
         ends = np.append(0, np.cumsum(self.table["tokens"], dtype=np.int64))
         return np.diff(ends[self.begins[:n + 1]])
 
+    def first(self, count: int) -> "Items":
+        """Return the items of the first prompts."""
+        return Items(self.begins[:count + 1], self.table[:self.begins[:count + 1][-1]], self.num_contents)
+
     def twice(self) -> "Items":
         """Return the items for a table of requests in which each row occurs twice.
 

@@ -5,7 +5,10 @@ No other module compares versions. A new version is a row of VERSIONS, for insta
 version, unless `facts_of` names a version whose row holds for it, too. Sources: vLLM at tags v0.10.1, v0.32.0 and
 v0.33.0, in the files named below.
 """
-from typing import Literal, NamedTuple, TypeVar
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Annotated, Literal, NamedTuple, TypeVar
 
 Value = TypeVar("Value")
 
@@ -13,58 +16,59 @@ Value = TypeVar("Value")
 class VllmBehaviour(NamedTuple):
     """Behaviour of one version.
 
-    Scheduler: vllm/v1/core/sched/scheduler.py. Arguments: vllm/engine/arg_utils.py, vllm/config.
+    Each field has a description in words, which `diff-versions` prints. Scheduler:
+    vllm/v1/core/sched/scheduler.py. Arguments: vllm/engine/arg_utils.py, vllm/config.
     """
 
-    release: str                        # the release that was modelled
-    facts_of: str                       # version whose rows in tables of facts by version it shares; "": its own
+    release: Annotated[str, "the release that was modelled"]
+    facts_of: Annotated[str, "version whose rows in tables of facts by version it shares; empty: its own"]
     # ---- arguments
-    is_async_by_default: bool           # async_scheduling
-    takes_async_n_grams: bool           # async_scheduling by default with drafts that reserve no slots ahead, too
-    takes_async_stages: bool            # async_scheduling with pipeline stages
-    reserves_full_text: bool            # default of scheduler_reserve_full_isl
-    flags: frozenset[str]               # of FLAGS: the keys that its server has a flag for
+    is_async_by_default: Annotated[bool, "async_scheduling is on by default"]
+    takes_async_n_grams: Annotated[bool, "async_scheduling is on by default with drafts of n-grams, too"]
+    takes_async_stages: Annotated[bool, "async_scheduling goes with pipeline stages"]
+    reserves_full_text: Annotated[bool, "scheduler_reserve_full_isl is on by default"]
+    flags: Annotated[frozenset[str], "of FLAGS: the keys that its server has a flag for"]
     # ---- scheduler
-    adapts_threshold: bool              # heeds long_prefill_token_threshold_adaptive
-    cuts_lone_prompts: bool             # long_prefill_token_threshold also holds while a prompt is alone
-    skips_long_prompts: bool            # without chunked prefill a prompt beyond the budget is passed over
-    mends_victims: bool                 # a victim of this iteration returns its tokens to the budget
-    avoids_extra_step: bool             # with async_scheduling, no step is scheduled beyond a request's last token
-    looks_ahead_at_admission: bool      # slots of drafts are reserved at admission, too
-    pads_admissions: bool               # an admission of one token is padded with dummy drafts
-    goes_on_after_own_victim: bool      # by priority: a sequence that preempts itself takes no one's turn
-    counts_idle_adapters: bool          # adapters of running sequences without tokens in the batch count as used, too
-    holds_prompts_alone: bool           # prefill_schedule_interval also holds for an engine without ranks
-    passes_over_items: bool             # requests with a first item that does not fit are overtaken
-    cuts_at_items: bool                 # disable_chunked_mm_input: a chunk that begins at an item waits for all of it
+    adapts_threshold: Annotated[bool, "long_prefill_token_threshold_adaptive has an effect"]
+    cuts_lone_prompts: Annotated[bool, "long_prefill_token_threshold also holds while a prompt is alone"]
+    skips_long_prompts: Annotated[bool, "without chunked prefill a prompt beyond the budget is passed over"]
+    mends_victims: Annotated[bool, "a sequence preempted in an iteration returns its tokens to the budget"]
+    avoids_extra_step: Annotated[bool, "with async_scheduling, no step is scheduled beyond a request's last token"]
+    looks_ahead_at_admission: Annotated[bool, "slots of drafts are reserved at admission, too"]
+    pads_admissions: Annotated[bool, "an admission of one token is padded with dummy drafts"]
+    goes_on_after_own_victim: Annotated[bool, "by priority, a sequence that preempts itself takes no turn of others"]
+    counts_idle_adapters: Annotated[bool, "adapters of running sequences without tokens in the batch count as used"]
+    holds_prompts_alone: Annotated[bool, "prefill_schedule_interval also holds for an engine without ranks"]
+    passes_over_items: Annotated[bool, "requests with a first image that does not fit are overtaken"]
+    cuts_at_items: Annotated[bool, "disable_chunked_mm_input: a chunk that begins at an image waits for all of it"]
     # ---- KV cache, encoders
-    appends_unhashed: bool              # freed blocks without a hash go to the tail of the free queue
-    caches_at_end: bool                 # with drafts blocks are hashed when an iteration ends, also of the last one
-    hashes_ahead: bool                  # with a drafter of the model a block's hash covers the next token, too
-    repeats_last_states: bool           # the last state of a prompt cannot be hit while its sequence holds it
-    has_layer_groups: bool              # block tables by kind of layer, as modelled
-    has_encoder: bool                   # an encoder cache by item, as modelled
-    has_connectors: bool                # KV from elsewhere, as modelled
-    spares_null_block: bool             # at start, blocks must suffice for the longest request and the null block
-    counts_whole_requests: bool         # it prints as tokens of the KV cache those of the longest requests
-    writes_delta_states: bool           # FlashInfer's kernel of Gated DeltaNet writes states inside chunks
-    offload_ranks_requests: bool        # KV offload, lru: a running request's chunks have its rank, the last goes first
-    offload_offers_again: bool          # KV offload: a preempted request offers all its chunks again
-    offload_drafters: tuple[str, ...]   # KV offload: methods of drafting with which the last chunk of a hit is dropped
-    offload_needs_blocks: bool          # KV offload: a chunk is not offered if any block that a hit needs was reused
-    has_old_kernels: bool               # mxfp4 experts on Hopper run on Marlin, and are padded for it
+    appends_unhashed: Annotated[bool, "freed blocks without a hash go to the tail of the free queue"]
+    caches_at_end: Annotated[bool, "with drafts blocks are hashed when an iteration ends, also of the last one"]
+    hashes_ahead: Annotated[bool, "with a drafter of the model the hash of a block covers the next token, too"]
+    repeats_last_states: Annotated[bool, "the last state of a prompt cannot be hit while its sequence holds it"]
+    has_layer_groups: Annotated[bool, "block tables by kind of layer are modelled"]
+    has_encoder: Annotated[bool, "an encoder cache by image is modelled"]
+    has_connectors: Annotated[bool, "KV from elsewhere is modelled"]
+    spares_null_block: Annotated[bool, "at start, blocks must suffice for the longest request and the null block"]
+    counts_whole_requests: Annotated[bool, "the size of the KV cache is printed as tokens of the longest requests"]
+    writes_delta_states: Annotated[bool, "FlashInfer's kernel of Gated DeltaNet writes states inside chunks"]
+    offload_ranks_requests: Annotated[bool, "KV offload, lru: a request's chunks have its rank, the last goes first"]
+    offload_offers_again: Annotated[bool, "KV offload: a preempted request offers all its chunks again"]
+    offload_drafters: Annotated[tuple[str, ...], "KV offload: methods of drafting that drop the last chunk of a hit"]
+    offload_needs_blocks: Annotated[bool, "KV offload: a chunk is not offered if any block that a hit needs was reused"]
+    has_old_kernels: Annotated[bool, "mxfp4 experts on Hopper run on Marlin, and are padded for it"]
     # ---- CUDA graphs: vllm/config/compilation.py
-    graph_mode: str                     # default mode
-    graphs_count_drafts: bool           # sizes grow with the tokens that a sequence verifies
-    largest_graph: int                  # tokens of the largest batch
-    largest_graph_newest: int           # largest_graph on compute capability 10.x
-    graph_step: int                     # between sizes from 256 on
+    graph_mode: Annotated[str, "default mode of CUDA graphs"]
+    graphs_count_drafts: Annotated[bool, "sizes of CUDA graphs grow with the tokens that a sequence verifies"]
+    largest_graph: Annotated[int, "tokens of the largest CUDA graph"]
+    largest_graph_newest: Annotated[int, "tokens of the largest CUDA graph on compute capability 10.x"]
+    graph_step: Annotated[int, "tokens between sizes of CUDA graphs from 256 on"]
     # ---- data-parallel ranks: vllm/config/parallel.py, vllm/v1/engine/{core,core_client,coordinator}.py
-    sync_interval: int                  # steps from one agreement of ranks in lockstep to the next
-    agrees_at_first: bool               # ranks agree after the first step of a wave, too
-    has_prefill_interval: bool          # prefill_schedule_interval
-    router_sees_kv: bool                # the front end weighs KV usage and requests in flight, and its scan rotates
-    engines_start_waves: bool           # an engine starts a wave with its first request; front ends send no message
+    sync_interval: Annotated[int, "steps from one agreement of ranks in lock step to the next"]
+    agrees_at_first: Annotated[bool, "ranks agree after the first step of a wave, too"]
+    has_prefill_interval: Annotated[bool, "ranks in lock step have a prefill_schedule_interval"]
+    router_sees_kv: Annotated[bool, "the front end weighs KV usage and requests in flight, and its scan rotates"]
+    engines_start_waves: Annotated[bool, "an engine starts a wave with its first request; front ends send no message"]
 
 
 # Keys that not each version has a flag for.
@@ -118,12 +122,44 @@ NEWEST = "0.32"
 VllmVersion = Literal[tuple(VERSIONS)]
 
 
+# Fields that no run reads: names, and features that a version without them refuses.
+NOT_OF_RUNS = {"release", "facts_of", "flags", "has_layer_groups", "has_encoder", "has_connectors",
+               "has_prefill_interval"}
+_in_place: ContextVar[tuple[str, VllmBehaviour] | None] = ContextVar("_in_place", default=None)
+
+
 def behaviour_of(version: str | None) -> VllmBehaviour:
     """Return the row of a version; None: of the newest.
 
     KeyError: no such version.
     """
-    return VERSIONS[NEWEST if version is None else version]
+    name = NEWEST if version is None else version
+    other = _in_place.get()
+    return VERSIONS[name] if other is None or other[0] != name else other[1]
+
+
+@contextmanager
+def behaving(version: str, **changes: object) -> Iterator[None]:
+    """Let a version have other values of some fields inside the block.
+
+    Other threads see the version as it is. Rows of conflicts name versions by VERSIONS: they stay as they are.
+    """
+    token = _in_place.set((version, VERSIONS[version]._replace(**changes)))
+    try:
+        yield
+    finally:
+        _in_place.reset(token)
+
+
+def differing(old: str, new: str) -> list[str]:
+    """Return the fields of runs in which two versions differ, in order."""
+    return [name for name, before, after in zip(VllmBehaviour._fields, VERSIONS[old], VERSIONS[new], strict=True)
+            if before != after and name not in NOT_OF_RUNS]
+
+
+def description_of(field: str) -> str:
+    """Return the meaning of a field in words."""
+    return VllmBehaviour.__annotations__[field].__metadata__[0]
 
 
 def complete(facts: dict[str, Value]) -> dict[str, Value]:

@@ -19,6 +19,7 @@ from simulator.config.experiment import Experiment
 from simulator.errors import InputErrors, MissingExtra, collect_faults, faults_of
 from simulator.results.directory import check_free
 from simulator.results.report import notes
+from simulator.results.result import Result
 from simulator.study.compare_file import Comparison
 from simulator.study.processes import in_processes
 from simulator.study.telling.said import Said, backends_of
@@ -156,17 +157,33 @@ def measure_one(order: Order, name: str) -> Measured:
     Exception
         As `measure`.
     """
-    began_s = time.perf_counter()
-    plan = order.plan
-    workload = None if plan.workload.is_open_ended else plan.requests_of(name)      # each variant sends its own number
-    with _named(name):
-        result = api.run_ordered(api.Order(
-            plan.experiments[name], None if order.out is None else Path(order.out, name), order.overwrite, order.quiet,
-            workload, order.threads, plan.readings))
-    metrics = {key: reduce(getitem, key.split("."), result.summary) for key in METRICS}
+    began_s, plan = time.perf_counter(), order.plan
+    result = run_one(order, name)
+    metrics = metrics_of(result.summary)
     own_notes = notes(result.summary)
     own_notes += [note for note in plan.notes.get(name, ()) if not any(note in other for other in own_notes)]
     return Measured(metrics, own_notes, time.perf_counter() - began_s)
+
+
+def run_one(order: Order, name: str) -> Result:
+    """Return the result of one variant, which knows its requests and iterations.
+
+    Raises
+    ------
+    Exception
+        As `measure`.
+    """
+    plan = order.plan
+    workload = None if plan.workload.is_open_ended else plan.requests_of(name)      # each variant sends its own number
+    with _named(name):
+        return api.run_ordered(api.Order(
+            plan.experiments[name], None if order.out is None else Path(order.out, name), order.overwrite, order.quiet,
+            workload, order.threads, plan.readings))
+
+
+def metrics_of(summary: dict) -> dict[str, float | None]:
+    """Return the metrics of a summary by the keys of `METRICS`."""
+    return {key: reduce(getitem, key.split("."), summary) for key in METRICS}
 
 
 def table(results: dict[str, Measured], unavailable: dict[str, str]) -> str:

@@ -74,3 +74,15 @@ class Workload(msgspec.Struct):
         """Return this workload with copies of the tables that a run writes to."""
         scheduled_ns = None if self.scheduled_ns is None else self.scheduled_ns.copy()
         return replace(self, requests=self.requests.copy(), demands=self.demands.copy(), scheduled_ns=scheduled_ns)
+
+    def first(self, count: int) -> "Workload":
+        """Return the first requests, untouched.
+
+        For workloads without a script and without requests that warm up.
+        """
+        part = slice(count)
+        return replace(
+            self.untouched(), requests=self.requests[part].copy(), demands=self.demands[part].copy(),
+            outcomes=self.outcomes[part], request_ids=self.request_ids[part],
+            facts={name: values[part] for name, values in self.facts.items()},
+            items=None if self.items is None else self.items.first(count))
