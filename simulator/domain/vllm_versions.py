@@ -24,6 +24,10 @@ class VllmBehaviour(NamedTuple):
     takes_async_stages: bool            # async_scheduling with pipeline stages
     reserves_full_text: bool            # default of scheduler_reserve_full_isl
     flags: frozenset[str]               # of FLAGS: the keys that its server has a flag for
+    gpu_memory_utilization: float       # default
+    knows_largest_cards: bool           # cards of 160 GiB and more have batch limits of their own
+    gb10_is_small: bool                 # compute capability 12.1 has the batch limits of small cards
+    cuts_default_batch: bool            # the default batch has no more tokens than max_num_seqs x max_model_len
     # ---- scheduler
     adapts_threshold: bool              # heeds long_prefill_token_threshold_adaptive
     cuts_lone_prompts: bool             # long_prefill_token_threshold also holds while a prompt is alone
@@ -53,6 +57,7 @@ class VllmBehaviour(NamedTuple):
     largest_graph: int                  # tokens of the largest batch
     largest_graph_newest: int           # largest_graph on compute capability 10.x
     graph_step: int                     # between sizes from 256 on
+    widens_gpt_oss: bool                # gpt-oss has graphs up to 1,024 tokens on every card
     # ---- data-parallel ranks: vllm/config/parallel.py, vllm/v1/engine/{core,core_client,coordinator}.py
     sync_interval: int                  # steps from one agreement of ranks in lockstep to the next
     agrees_at_first: bool               # ranks agree after the first step of a wave, too
@@ -72,7 +77,8 @@ VERSIONS = {
     "0.10": VllmBehaviour(
         release="0.10.1", facts_of="", is_async_by_default=False, takes_async_n_grams=False, takes_async_stages=False,
         reserves_full_text=False,
-        flags=frozenset(), adapts_threshold=False, cuts_lone_prompts=True, skips_long_prompts=True,
+        flags=frozenset(), gpu_memory_utilization=0.9, knows_largest_cards=False, gb10_is_small=False,
+        cuts_default_batch=False, adapts_threshold=False, cuts_lone_prompts=True, skips_long_prompts=True,
         mends_victims=False, avoids_extra_step=False, looks_ahead_at_admission=False, pads_admissions=False,
         goes_on_after_own_victim=False, counts_idle_adapters=False, holds_prompts_alone=False,
         passes_over_items=False, cuts_at_items=False,
@@ -80,12 +86,13 @@ VERSIONS = {
         has_layer_groups=False, has_encoder=False, has_connectors=False, has_offload=False,
         has_old_kernels=True,
         graph_mode="piecewise", graphs_count_drafts=False, largest_graph=512, largest_graph_newest=512, graph_step=8,
-        sync_interval=32, agrees_at_first=False, has_prefill_interval=False, router_sees_kv=False,
+        widens_gpt_oss=False, sync_interval=32, agrees_at_first=False, has_prefill_interval=False, router_sees_kv=False,
         engines_start_waves=False),
     "0.32": VllmBehaviour(
         release="0.32.0", facts_of="", is_async_by_default=True, takes_async_n_grams=False, takes_async_stages=True,
         reserves_full_text=True,
-        flags=FLAGS, adapts_threshold=True, cuts_lone_prompts=False, skips_long_prompts=False,
+        flags=FLAGS, gpu_memory_utilization=0.92, knows_largest_cards=True, gb10_is_small=False,
+        cuts_default_batch=True, adapts_threshold=True, cuts_lone_prompts=False, skips_long_prompts=False,
         mends_victims=True, avoids_extra_step=True, looks_ahead_at_admission=True, pads_admissions=True,
         goes_on_after_own_victim=False, counts_idle_adapters=False, holds_prompts_alone=False,
         passes_over_items=False, cuts_at_items=False,
@@ -93,10 +100,10 @@ VERSIONS = {
         has_layer_groups=True, has_encoder=True, has_connectors=True, has_offload=True,
         has_old_kernels=False,
         graph_mode="full_and_piecewise", graphs_count_drafts=True, largest_graph=512, largest_graph_newest=1024,
-        graph_step=16, sync_interval=16, agrees_at_first=True, has_prefill_interval=True, router_sees_kv=True,
-        engines_start_waves=False)}
+        graph_step=16, widens_gpt_oss=True, sync_interval=16, agrees_at_first=True, has_prefill_interval=True,
+        router_sees_kv=True, engines_start_waves=False)}
 VERSIONS["0.33"] = VERSIONS["0.32"]._replace(
-    release="0.33.0", facts_of="0.32", takes_async_n_grams=True,
+    release="0.33.0", facts_of="0.32", takes_async_n_grams=True, gb10_is_small=True,
     goes_on_after_own_victim=True, counts_idle_adapters=True,
     holds_prompts_alone=True, passes_over_items=True, cuts_at_items=True, caches_at_end=True, hashes_ahead=True,
     has_offload=False, repeats_last_states=False, engines_start_waves=True)

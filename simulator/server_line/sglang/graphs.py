@@ -2,8 +2,8 @@
 import json
 from typing import Any
 
+from simulator.domain.server_defaults.cards import GIB, MIB, Card
 from simulator.server_line.facts.answers import Work
-from simulator.server_line.facts.cards import GIB, MIB, Card
 from simulator.server_line.facts.checkpoints import Checkpoint
 
 KEYS = ("backend", "max_bs", "bs", "tc_compiler", "max_context_size", "full_prefill_max_req",
