@@ -32,3 +32,14 @@ class Machine(NamedTuple):
     def on_card(self, engine: str) -> str:
         """Return the engine on its card, in prose."""
         return f"{engine} on {self.card.short}" if self.card is not None else f"{engine}, {NO_CARD}"
+
+
+def usual(engine) -> dict[str, Default]:
+    """Return the defaults of keys that schedulers of any kind have.
+
+    engine : `config.experiment.Engine`; `ENGINE_DEFAULTS` of its scheduler's parameters win.
+    """
+    chosen = type(engine.parameters)
+    own, name = getattr(chosen, "ENGINE_DEFAULTS", {}), getattr(chosen, "ENGINE", f"scheduler {engine.scheduler}")
+    return {key: Default(own.get(key, value), name if key in own else "default")
+            for key, value in (("block_size", 16), ("gpu_memory_utilization", 0.9))}
