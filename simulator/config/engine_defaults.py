@@ -56,4 +56,5 @@ def _machine_of(place: Mapping[str, Any], missing: object) -> Machine:
     with suppress(InputErrors, OSError, ValueError):
         model = known["model"] and model_of(known["model"])
     length = place["engine"].max_model_len or (model.max_position_embeddings if model is not None else None)
-    return Machine(card, model, length, known["topology"], place.get("role", "both"))
+    return Machine(card, model, length, known["topology"], place.get("role", "both"),
+                   known["model"].kv_cache_dtype if known["model"] else "auto")

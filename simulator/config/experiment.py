@@ -98,7 +98,9 @@ class Engine(with_parts(Section, "engine"), kw_only=True):
     allow_long_max_model_len: Annotated[bool, Meta(description=(
         "allow a max_model_len above the model's maximum; vLLM's VLLM_ALLOW_LONG_MAX_MODEL_LEN"))] = False
     block_size: Annotated[Annotated[int, Meta(ge=1, le=2**20)] | None, Meta(description=(
-        "tokens per KV block; default: the engine's: 32 for tensorrt_llm, 1 for sglang and lightllm, else 16"
+        "tokens per KV block; default: the engine's. vllm: 16, or the smallest that the attention backend takes (64 "
+        "for latent attention with fp8 KV, or sparse, on Hopper); sglang: 1, 64 on compute capability 10.x and for "
+        "sparse attention; tensorrt_llm: 32; lightllm: 1; else 16"
         ))] = None
     num_gpu_blocks: Annotated[Annotated[int, Meta(ge=2, le=2**31 - 1)] | None, Meta(description=(
         "KV blocks of a replica, including blocks that the scheduler reserves (vllm: the null block); default: "

@@ -27,6 +27,8 @@ class VllmBehaviour(NamedTuple):
     gpu_memory_utilization: float       # default
     knows_largest_cards: bool           # cards of 160 GiB and more have batch limits of their own
     gb10_is_small: bool                 # compute capability 12.1 has the batch limits of small cards
+    images_on_flash: bool               # image tokens see each other under FlashAttention on compute capability 10.x
+    forces_latent_blocks: bool          # latent attention has the blocks of one backend by card
     cuts_default_batch: bool            # the default batch has no more tokens than max_num_seqs x max_model_len
     # ---- scheduler
     adapts_threshold: bool              # heeds long_prefill_token_threshold_adaptive
@@ -78,7 +80,8 @@ VERSIONS = {
         release="0.10.1", facts_of="", is_async_by_default=False, takes_async_n_grams=False, takes_async_stages=False,
         reserves_full_text=False,
         flags=frozenset(), gpu_memory_utilization=0.9, knows_largest_cards=False, gb10_is_small=False,
-        cuts_default_batch=False, adapts_threshold=False, cuts_lone_prompts=True, skips_long_prompts=True,
+        images_on_flash=False, forces_latent_blocks=True, cuts_default_batch=False,
+        adapts_threshold=False, cuts_lone_prompts=True, skips_long_prompts=True,
         mends_victims=False, avoids_extra_step=False, looks_ahead_at_admission=False, pads_admissions=False,
         goes_on_after_own_victim=False, counts_idle_adapters=False, holds_prompts_alone=False,
         passes_over_items=False, cuts_at_items=False,
@@ -92,7 +95,8 @@ VERSIONS = {
         release="0.32.0", facts_of="", is_async_by_default=True, takes_async_n_grams=False, takes_async_stages=True,
         reserves_full_text=True,
         flags=FLAGS, gpu_memory_utilization=0.92, knows_largest_cards=True, gb10_is_small=False,
-        cuts_default_batch=True, adapts_threshold=True, cuts_lone_prompts=False, skips_long_prompts=False,
+        images_on_flash=False, forces_latent_blocks=False, cuts_default_batch=True,
+        adapts_threshold=True, cuts_lone_prompts=False, skips_long_prompts=False,
         mends_victims=True, avoids_extra_step=True, looks_ahead_at_admission=True, pads_admissions=True,
         goes_on_after_own_victim=False, counts_idle_adapters=False, holds_prompts_alone=False,
         passes_over_items=False, cuts_at_items=False,
@@ -104,6 +108,7 @@ VERSIONS = {
         router_sees_kv=True, engines_start_waves=False)}
 VERSIONS["0.33"] = VERSIONS["0.32"]._replace(
     release="0.33.0", facts_of="0.32", takes_async_n_grams=True, gb10_is_small=True,
+    images_on_flash=True,
     goes_on_after_own_victim=True, counts_idle_adapters=True,
     holds_prompts_alone=True, passes_over_items=True, cuts_at_items=True, caches_at_end=True, hashes_ahead=True,
     has_offload=False, repeats_last_states=False, engines_start_waves=True)

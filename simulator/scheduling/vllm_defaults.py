@@ -5,12 +5,19 @@ in simulator/domain/server_defaults/vllm.py.
 """
 import msgspec
 
+from simulator.domain.server_defaults.cards import NO_CAPABILITY
 from simulator.domain.server_defaults.said import Default, Machine
 from simulator.domain.server_defaults.vllm import BATCHED_EXPERTS, Asked, Limits, batch_limits, limits_of
+from simulator.domain.server_defaults.vllm_attention import (
+    DEFAULT_BLOCK,
+    FORCED_LATENT_BLOCKS,
+    Shape,
+    backend_of,
+    block_of,
+)
 from simulator.domain.vllm_versions import VllmBehaviour, behaviour_of
 from simulator.scheduling.vllm_arguments import VllmParameters
 
-BLOCK_TOKENS = 16
 NO_CARD_LIMITS = Limits(8192, 256, "8,192 tokens and 256 sequences")     # ours: vLLM has none without a card
 NOWHERE = Machine(None, None, None, None)
 
@@ -23,7 +30,7 @@ def defaults(engine, machine: Machine) -> dict[str, Default]:
     parameters = engine.parameters
     behaviour, said = behaviour_of(parameters.vllm_version), f"vLLM {parameters.vllm_version}"
     backend = engine.experts and engine.experts.all2all_backend
-    return {"block_size": Default(BLOCK_TOKENS, said),
+    return {"block_size": _block(machine, behaviour, said),
             "gpu_memory_utilization": Default(behaviour.gpu_memory_utilization, said),
             **_of_parameters(parameters, machine, backend in BATCHED_EXPERTS)}
 
@@ -56,6 +63,31 @@ def _batch(parameters, machine: Machine, behaviour: VllmBehaviour, has_batched: 
     rule = "; ".join([f"{machine.on_card(f'vLLM {parameters.vllm_version}')}: {limits.rule}", *changes])
     return {"max_num_batched_tokens": Default(tokens, rule),
             "max_num_seqs": Default(seqs, f"{rule}; no more than tokens" if is_cut else rule)}
+
+
+def _block(machine: Machine, behaviour: VllmBehaviour, said: str) -> Default:
+    """Return the block that the attention backend takes.
+
+    Blocks of hybrids are aligned where their layers are grouped, `domain/kv_groups.py`.
+    """
+    card, model = machine.card, machine.model
+    if card is None or model is None or card.capability == NO_CAPABILITY:
+        return Default(DEFAULT_BLOCK, said)
+    attention, where = model.attention, machine.on_card(said)
+    is_latent = attention.backend == "mla"
+    if behaviour.forces_latent_blocks:
+        block = FORCED_LATENT_BLOCKS.get(card.major, DEFAULT_BLOCK) if is_latent else DEFAULT_BLOCK
+        return Default(block, f"{where}: latent attention" if block != DEFAULT_BLOCK else said)
+    declared = model.quantization.kv_cache_dtype if model.quantization is not None else None
+    backend = backend_of(card, Shape(
+        dtype="bfloat16" if model.dtype == "float32" else model.dtype,
+        kv_dtype=(declared or "auto") if machine.kv_cache_dtype == "auto" else machine.kv_cache_dtype,
+        head=sum(attention.cached_widths) if is_latent else attention.head_dim, is_latent=is_latent,
+        is_sparse=attention.indexer is not None, has_sinks=attention.sinks,
+        shares_context=machine.topology is not None and machine.topology.decode_context_parallel > 1), behaviour)
+    if backend is None:
+        return Default(DEFAULT_BLOCK, f"{where}: the attention backend is not known")
+    return Default(block_of(backend), f"{where}: {backend}")
 
 
 def _async_scheduling(parameters: VllmParameters, behaviour: VllmBehaviour) -> tuple[bool, str]:

@@ -139,9 +139,18 @@ def test_running_requests_of_sglang_follow_from_its_pool(engine_of, blocks, expe
     assert engine_of(keys).parameters.max_running_requests == expected
 
 
+@pytest.mark.parametrize(("keys", "tokens"), [
+    ({}, 16), ({"model.kv_cache_dtype": "fp8"}, 64), ({"model.name": "deepseek-v3.2"}, 64),
+    ({"hardware.name": "b200-sxm-180gb", "model.kv_cache_dtype": "fp8"}, 16),       # the backend is not known there
+    ({"engine.vllm_version": "0.10"}, 64), ({"engine.block_size": 16, "model.name": "deepseek-v3.2"}, 16)])
+def test_blocks_of_latent_attention_are_those_of_its_backend(engine_of, keys, tokens):
+    assert engine_of({"model.name": "deepseek-v3", "topology.tensor_parallel": 8} | keys).block_size == tokens
+
+
 CARDS = ("h100-sxm-80gb", "b200-sxm-180gb", "a100-sxm-80gb", "l40s", "rtx-pro-6000-server", "h200-sxm-141gb")
 MODELS = (("meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b", 1), ("Qwen/Qwen3-30B-A3B", "qwen3-30b-a3b", 4),
-          ("deepseek-ai/DeepSeek-V3", "deepseek-v3", 8), ("openai/gpt-oss-120b", "gpt-oss-120b", 2))
+          ("deepseek-ai/DeepSeek-V3", "deepseek-v3", 8), ("deepseek-ai/DeepSeek-V3.2", "deepseek-v3.2", 8),
+          ("openai/gpt-oss-120b", "gpt-oss-120b", 2))
 OF_VLLM = {"max_num_batched_tokens": "scheduler", "max_num_seqs": "scheduler", "gpu_memory_utilization": "cache",
            "async_scheduling": "scheduler", "scheduler_reserve_full_isl": "scheduler",
            "enable_chunked_prefill": "scheduler", "enable_prefix_caching": "cache"}
@@ -160,6 +169,7 @@ def test_a_file_and_a_command_line_that_say_no_more_resolve_to_equal_values(engi
         found = {key: getattr(engine, key, None) if hasattr(engine, key) else getattr(engine.parameters, key)
                  for key in OF_VLLM}
         assert found == {key: answer.values[table][key] for key, table in OF_VLLM.items()}
+        assert engine.block_size == answer.values.get("after_load", answer.values["cache"])["block_size"]
     argv = ("--model-path", hub_id, "--tp-size", str(ranks))
     _, _, answer = answer_of(Launch("sglang", argv, {}, None), machine)
     engine = engine_of(place | {"engine.scheduler": "sglang"})

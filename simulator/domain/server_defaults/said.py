@@ -21,6 +21,7 @@ class Machine(NamedTuple):
     """The facts of a pool that a server's defaults depend on.
 
     card, model, max_model_len : None: not known. topology : `config.experiment.Topology`.
+    kv_cache_dtype : of [model], "auto" included.
     """
 
     card: Card | None
@@ -28,6 +29,7 @@ class Machine(NamedTuple):
     max_model_len: int | None
     topology: Any
     role: str = "both"
+    kv_cache_dtype: str = "auto"
 
     def on_card(self, engine: str) -> str:
         """Return the engine on its card, in prose."""

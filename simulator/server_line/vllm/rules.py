@@ -10,10 +10,9 @@ class Rules(NamedTuple):
     has_medusa: bool            # medusa and mlp_speculator exist
     judges_all_runners: bool    # asynchronous scheduling asks about drafts under the second model runner, too
     has_lookahead: bool         # hashes of blocks may look ahead
-    images_on_flash: bool       # image tokens may see each other under FlashAttention on compute capability 10.x
     has_late_graphs: bool       # graphs.BREAKABLE_SINCE_033
 
 
 RULES = {
-    "0.32": Rules(False, False, True, True, False, False, False),
-    "0.33": Rules(True, True, False, False, True, True, True)}
+    "0.32": Rules(False, False, True, True, False, False),
+    "0.33": Rules(True, True, False, False, True, True)}
