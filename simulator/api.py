@@ -8,7 +8,7 @@ from simulator import __version__
 from simulator.assembly import assemble
 from simulator.assembly.split_run import Stopped
 from simulator.config.experiment import Experiment
-from simulator.config.load import load_experiment, resolved_toml
+from simulator.config.load import commented_toml, load_experiment, resolved_toml
 from simulator.core.cores import available_cores
 from simulator.domain import records
 from simulator.domain.run import Run
@@ -238,7 +238,7 @@ def _run_into_files(order: Order, prepared: assemble.Prepared, watch: _Watch, ti
         if is_uncertain(experiment):
             timings.end("simulate")
         _write(directory / "summary.json", json_text(summary))
-        _write(directory / "resolved.toml", resolved)
+        _write(directory / "resolved.toml", commented_toml(experiment))
         if experiment.output.vidur_csv:
             _add_vidur_csv(directory, summary)
         timings.end("write")

@@ -149,7 +149,7 @@ def _tell(text: str) -> None:
 
 
 def _validate(options: argparse.Namespace) -> int:
-    from simulator.config.load import NoExperiment, load_experiment, resolved_toml
+    from simulator.config.load import NoExperiment, commented_toml, load_experiment
     try:
         experiment = load_experiment(options.experiment, options.overrides, "--set")
     except NoExperiment as other:
@@ -166,7 +166,7 @@ def _validate(options: argparse.Namespace) -> int:
                 print(f"# derived: {site.prefix}engine.{key} = {getattr(site, key)}")
         for line in site.explain():
             print(f"#   {line}")
-    print(resolved_toml(experiment), end="")
+    print(commented_toml(experiment), end="")
     return DONE
 
 

@@ -3,8 +3,8 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from simulator.assembly.model import model_of
 from simulator.config.experiment import Model
+from simulator.config.models import model_of
 from simulator.domain.deployment import Deployment
 from simulator.domain.drafter_memory import DrafterMemory, of_draft_model, of_head, of_medusa_heads, of_mtp_modules
 from simulator.domain.model_spec import ModelSpec

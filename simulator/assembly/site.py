@@ -9,9 +9,9 @@ from simulator import registry
 from simulator.assembly.context import block_tokens
 from simulator.assembly.drafts import draft_deployment, drafter_memory
 from simulator.assembly.experts import exchanging
-from simulator.assembly.model import model_of
 from simulator.assembly.ranks import needs_lock_step
 from simulator.config.experiment import Experiment
+from simulator.config.models import model_of
 from simulator.domain.block_shapes import block_faults
 from simulator.domain.deployment import Deployment
 from simulator.domain.drafter_memory import DrafterMemory

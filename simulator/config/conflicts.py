@@ -58,7 +58,7 @@ class Place:
     def facts(self):
         """SchedulerFacts of the pool's scheduler."""
         scheduler = self._known["scheduler"]() if self._known else registry.load("scheduler", self.engine.scheduler)
-        return scheduler.facts(scheduler.completed(self.engine.parameters, self.topology))
+        return scheduler.facts(self.engine.parameters)
 
     @cached_property
     def backend(self) -> type:

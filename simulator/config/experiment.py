@@ -98,13 +98,16 @@ class Engine(with_parts(Section, "engine"), kw_only=True):
     allow_long_max_model_len: Annotated[bool, Meta(description=(
         "allow a max_model_len above the model's maximum; vLLM's VLLM_ALLOW_LONG_MAX_MODEL_LEN"))] = False
     block_size: Annotated[Annotated[int, Meta(ge=1, le=2**20)] | None, Meta(description=(
-        "tokens per KV block; default: the engine's: 32 for tensorrt_llm, 1 for sglang and lightllm, else 16"
+        "tokens per KV block; default: the engine's. vllm: 16, or the smallest that the attention backend takes (64 "
+        "for latent attention with fp8 KV, or sparse, on Hopper); sglang: 1, 64 on compute capability 10.x and for "
+        "sparse attention; tensorrt_llm: 32; lightllm: 1; else 16"
         ))] = None
     num_gpu_blocks: Annotated[Annotated[int, Meta(ge=2, le=2**31 - 1)] | None, Meta(description=(
         "KV blocks of a replica, including blocks that the scheduler reserves (vllm: the null block); default: "
         "derived from the memory left by the weights, as `fit --explain` shows"))] = None
     gpu_memory_utilization: Annotated[Annotated[float, Meta(gt=0, le=1)] | None, Meta(description=(
-        "share of GPU memory that vLLM may use; default: 0.9; other engines have their own keys"))] = None
+        "share of GPU memory that vLLM may use; default: 0.92, in vllm_version 0.10 and for schedulers of no engine "
+        "0.9; other engines have their own keys"))] = None
     enable_prefix_caching: Annotated[bool, Meta(description="requests share the KV blocks of equal prefixes")] = True
     fast_forward: Annotated[bool, Meta(description=(
         "simulate runs of equal iterations in one step; the results do not change"))] = True
@@ -112,12 +115,6 @@ class Engine(with_parts(Section, "engine"), kw_only=True):
         "coordination of the ranks of a replica, if topology.data_parallel is above 1; absent: as in vLLM"
     ))] = None
     parameters: Annotated[Any, Meta(extra={"kind": "scheduler"})]
-
-    def __post_init__(self):
-        own = getattr(type(self.parameters), "ENGINE_DEFAULTS", {})     # defaults of the simulated engine
-        for key, usual in (("block_size", 16), ("gpu_memory_utilization", 0.9)):
-            if getattr(self, key) is None:
-                msgspec.structs.force_setattr(self, key, own.get(key, usual))
 
 
 class Collective(Section, kw_only=True):
@@ -354,7 +351,7 @@ class Fitness(Section, kw_only=True):
     tokens_per_sec: Annotated[Weight, Meta(description="output tokens per second")] = 0.0
 
 
-class Experiment(with_parts(Section, ""), kw_only=True):
+class Experiment(with_parts(Section, ""), kw_only=True, dict=True):
     """One complete experiment: equal experiments give equal results."""
 
     name: Annotated[str, Meta(pattern=r"^\w[\w.+ -]{0,199}$", description=(
@@ -382,6 +379,11 @@ class Experiment(with_parts(Section, ""), kw_only=True):
     def __post_init__(self):
         if self.horizon_s > LAST_SECOND:
             msgspec.structs.force_setattr(self, "horizon_s", math.inf)
+
+    @property
+    def origins(self):
+        """`config.origins.Origins` of its values; None: it was not read from a file."""
+        return self.__dict__.get("origins")
 
     def parts(self) -> tuple:
         """Return the parts that the experiment uses, `assembly.parts.base.Part`."""

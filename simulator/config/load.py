@@ -9,10 +9,12 @@ from msgspec.structs import replace
 
 from simulator import registry
 from simulator.config.checks import check_all
+from simulator.config.engine_defaults import fill_in_engines
 from simulator.config.experiment import Experiment, Latency
 from simulator.config.fields import table_of
 from simulator.config.layers import Layers, read_layers
 from simulator.config.nodes import with_node
+from simulator.config.origins import Origins, given_in, with_comments
 from simulator.config.parts import parts_in
 from simulator.config.pools import overlay
 from simulator.config.reader import MISSING, Reader
@@ -96,10 +98,12 @@ def resolve(layers: Layers) -> Experiment:
     InputErrors
         Every fault of the table, one line each.
     """
+    given = given_in(layers)
     of_files = [fault for part in parts_in(layers.data) for fault in part.unfold(layers)]
     overlay(layers.data, layers.folders)
     reader = Reader(layers.source_of)
     sections = reader.values(Experiment, layers.data)
+    rules = fill_in_engines(sections, MISSING)
     check_all(sections, MISSING, reader.fault)
     if faults := of_files + reader.faults:
         raise InputErrors(faults)
@@ -108,13 +112,13 @@ def resolve(layers: Layers) -> Experiment:
         topology, fault = with_node(place)
         if fault is not None:
             reader.fault((*(("pools", number) if experiment.pools else ()), "topology", "node"), fault)
-        parameters = registry.load("scheduler", place.engine.scheduler).completed(place.engine.parameters, topology)
         msgspec.structs.force_setattr(place, "topology", topology)
-        msgspec.structs.force_setattr(place.engine, "parameters", parameters)
+    for place in (experiment, *experiment.pools):
         msgspec.structs.force_setattr(place, "latency", _with_host(place))
     if reader.faults:
         raise InputErrors(reader.faults)
     fill_in_scorers(experiment.cluster)
+    experiment.__dict__["origins"] = Origins(given, rules)
     return experiment
 
 
@@ -134,6 +138,22 @@ def resolved_toml(experiment: Experiment) -> str:
     Reading the text gives an equal experiment. A key without a value (no SLO, no speculation, no pools) is omitted.
     """
     return tomli_w.dumps(plain(experiment))
+
+
+def commented_toml(experiment: Experiment) -> str:
+    """Write an experiment as `resolved_toml` does, with the source of each value.
+
+    An experiment that was not read from a file has no sources, and no comments.
+    """
+    text = resolved_toml(experiment)
+    return text if experiment.origins is None else with_comments(text, experiment.origins.of)
+
+
+def changed(experiment: Experiment, **changes: Any) -> Experiment:
+    """Return an experiment with other fields, and the sources of the rest."""
+    made = replace(experiment, **changes)
+    made.__dict__.update(experiment.__dict__)
+    return made
 
 
 def plain(struct: msgspec.Struct) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from typing import Literal
 
 import msgspec
 
+OF_VLLM = 'expected none, it is vLLM\'s; "{}" has {}'      # a fault of gpu_memory_utilization: scheduler, its own key
+
 
 class KvShare(msgspec.Struct, frozen=True):
     """A rule and its share.

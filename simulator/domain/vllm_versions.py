@@ -28,6 +28,12 @@ class VllmBehaviour(NamedTuple):
     takes_async_stages: Annotated[bool, "async_scheduling goes with pipeline stages"]
     reserves_full_text: Annotated[bool, "scheduler_reserve_full_isl is on by default"]
     flags: Annotated[frozenset[str], "of FLAGS: the keys that its server has a flag for"]
+    gpu_memory_utilization: Annotated[float, "default of gpu_memory_utilization"]
+    knows_largest_cards: Annotated[bool, "cards of 160 GiB and more have batch limits of their own"]
+    gb10_is_small: Annotated[bool, "compute capability 12.1 has the batch limits of small cards"]
+    images_on_flash: Annotated[bool, "image tokens see each other under FlashAttention on compute capability 10.x"]
+    forces_latent_blocks: Annotated[bool, "latent attention has the blocks of one backend by card"]
+    cuts_default_batch: Annotated[bool, "the default batch has no more tokens than max_num_seqs x max_model_len"]
     # ---- scheduler
     adapts_threshold: Annotated[bool, "long_prefill_token_threshold_adaptive has an effect"]
     cuts_lone_prompts: Annotated[bool, "long_prefill_token_threshold also holds while a prompt is alone"]
@@ -63,6 +69,7 @@ class VllmBehaviour(NamedTuple):
     largest_graph: Annotated[int, "tokens of the largest CUDA graph"]
     largest_graph_newest: Annotated[int, "tokens of the largest CUDA graph on compute capability 10.x"]
     graph_step: Annotated[int, "tokens between sizes of CUDA graphs from 256 on"]
+    widens_gpt_oss: Annotated[bool, "gpt-oss has graphs up to 1,024 tokens on every card"]
     # ---- data-parallel ranks: vllm/config/parallel.py, vllm/v1/engine/{core,core_client,coordinator}.py
     sync_interval: Annotated[int, "steps from one agreement of ranks in lock step to the next"]
     agrees_at_first: Annotated[bool, "ranks agree after the first step of a wave, too"]
@@ -83,7 +90,9 @@ VERSIONS = {
     "0.10": VllmBehaviour(
         release="0.10.1", facts_of="", is_async_by_default=False, takes_async_n_grams=False, takes_async_stages=False,
         reserves_full_text=False,
-        flags=frozenset(), adapts_threshold=False, cuts_lone_prompts=True, skips_long_prompts=True,
+        flags=frozenset(), gpu_memory_utilization=0.9, knows_largest_cards=False, gb10_is_small=False,
+        images_on_flash=False, forces_latent_blocks=True, cuts_default_batch=False,
+        adapts_threshold=False, cuts_lone_prompts=True, skips_long_prompts=True,
         mends_victims=False, avoids_extra_step=False, looks_ahead_at_admission=False, pads_admissions=False,
         goes_on_after_own_victim=False, counts_idle_adapters=False, holds_prompts_alone=False,
         passes_over_items=False, cuts_at_items=False,
@@ -92,12 +101,14 @@ VERSIONS = {
         offload_ranks_requests=False, offload_offers_again=False, offload_drafters=(), offload_needs_blocks=False,
         spares_null_block=False, counts_whole_requests=False, writes_delta_states=False, has_old_kernels=True,
         graph_mode="piecewise", graphs_count_drafts=False, largest_graph=512, largest_graph_newest=512, graph_step=8,
-        sync_interval=32, agrees_at_first=False, has_prefill_interval=False, router_sees_kv=False,
+        widens_gpt_oss=False, sync_interval=32, agrees_at_first=False, has_prefill_interval=False, router_sees_kv=False,
         engines_start_waves=False),
     "0.32": VllmBehaviour(
         release="0.32.0", facts_of="", is_async_by_default=True, takes_async_n_grams=False, takes_async_stages=True,
         reserves_full_text=True,
         flags=FLAGS - {"engine.speculative.disable_lookahead_block_hashes"},
+        gpu_memory_utilization=0.92, knows_largest_cards=True, gb10_is_small=False,
+        images_on_flash=False, forces_latent_blocks=False, cuts_default_batch=True,
         adapts_threshold=True, cuts_lone_prompts=False, skips_long_prompts=False,
         mends_victims=True, avoids_extra_step=True, looks_ahead_at_admission=True, pads_admissions=True,
         goes_on_after_own_victim=False, counts_idle_adapters=False, holds_prompts_alone=False,
@@ -108,11 +119,11 @@ VERSIONS = {
         offload_needs_blocks=False,
         spares_null_block=True, counts_whole_requests=True, writes_delta_states=False, has_old_kernels=False,
         graph_mode="full_and_piecewise", graphs_count_drafts=True, largest_graph=512, largest_graph_newest=1024,
-        graph_step=16, sync_interval=16, agrees_at_first=True, has_prefill_interval=True, router_sees_kv=True,
-        engines_start_waves=False)}
+        graph_step=16, widens_gpt_oss=True, sync_interval=16, agrees_at_first=True, has_prefill_interval=True,
+        router_sees_kv=True, engines_start_waves=False)}
 VERSIONS["0.33"] = VERSIONS["0.32"]._replace(
     release="0.33.0", facts_of="0.32", flags=FLAGS,
-    takes_async_n_grams=True,
+    takes_async_n_grams=True, gb10_is_small=True, images_on_flash=True,
     goes_on_after_own_victim=True, counts_idle_adapters=True,
     holds_prompts_alone=True, passes_over_items=True, cuts_at_items=True, caches_at_end=True, hashes_ahead=True,
     offload_ranks_requests=True, offload_offers_again=True, offload_drafters=("eagle", "eagle3", "mtp"),

@@ -15,6 +15,7 @@ from simulator.kv.base cimport blocks_for
 from simulator.kv.tier cimport LOAD_CAME, LOAD_FATAL, LOAD_LOST, External, LoadEnd
 from simulator.scheduling.transfers cimport KEEP, LOAD, Transfers
 
+from simulator.domain.server_defaults.said import usual
 from simulator.kv.counting import CountingKV
 from simulator.kv.paged import PagedKV
 from simulator.kv.sparse import SparseKV
@@ -163,12 +164,12 @@ cdef class Scheduler:
         return ()
 
     @staticmethod
-    def completed(parameters, topology):
-        """Return the parameters with defaults that depend on other sections.
+    def defaults(engine, machine):
+        """Return {key of [engine]: Default} for the keys that an experiment may leave out.
 
-        topology : `simulator.config.experiment.Topology`. Parameters built without an experiment stay as they are.
+        engine : as in `faults`, with None for these keys. machine : simulator.domain.server_defaults.said.Machine.
         """
-        return parameters
+        return usual(engine)
 
     @staticmethod
     def faults(parameters, engine):

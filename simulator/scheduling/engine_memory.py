@@ -4,17 +4,13 @@ from simulator.domain.deployment import Deployment
 from simulator.domain.kv_share import KvShare
 from simulator.domain.kv_size import old_vllm_lines, sglang_lines, tensorrt_llm_lines, vllm_lines
 from simulator.domain.memory_reserve import RESERVES, reserve_of
+from simulator.domain.server_defaults.cards import as_card
 from simulator.domain.vllm_versions import behaviour_of
 from simulator.scheduling.contract import MemoryNeeds
+from simulator.scheduling.sglang_defaults import static_frac
 
-OF_VLLM = 'expected none, it is vLLM\'s; "{}" has {}'
-MIB = 2**20
 # No start-up log of TensorRT-LLM is known here: vLLM's figures, without its estimate of CUDA graphs, are used for it.
 TENSORRT_LLM = RESERVES["0.19"]
-
-# SGLang 0.5.23: card memory below this many GiB -> largest decode graph (sequences) with fewer than 4 ranks, with more.
-GRAPH_SEQUENCES = ((20, 8, 8), (35, 48, 160), (60, 32, 160), (160, 256, 512), (float("inf"), 512, 512))
-LARGE_CARD_GIB, LARGE_CARD_RESERVED, MANY_SEQUENCES = 60, 10_240, 300
 
 
 def vllm_needs(parameters, deployment: Deployment) -> MemoryNeeds:
@@ -59,31 +55,7 @@ def sglang_needs(parameters, deployment: Deployment) -> MemoryNeeds:
     """Return the memory needs of SGLang."""
     chunk = parameters.chunked_prefill_size
     tokens = min(parameters.max_prefill_tokens, chunk) if chunk > 0 else parameters.max_prefill_tokens
-    frac = parameters.mem_fraction_static or static_frac(parameters, deployment)
+    frac = parameters.mem_fraction_static or static_frac(parameters, deployment, as_card(deployment.accelerator))
     share = KvShare("mem_fraction_static", "SGLang", frac, "static")
     return MemoryNeeds(tokens, parameters.max_running_requests, share, RESERVES["0.19"],
                        lines=sglang_lines(parameters.max_running_requests))
-
-
-def static_frac(parameters, deployment: Deployment) -> float:
-    """Return mem_fraction_static as the server sets it by default.
-
-    Source: SGLang 0.5.23, ServerArgs.resolve_once, recorded for 90 command lines; the number of
-    prefill graphs, 8 MiB each, is derived from the reserves: 38 up to 1,024 tokens, then one per 256, then one per 512.
-    """
-    ways, memory = deployment.parallelism, deployment.accelerator.memory_bytes / MIB
-    chunk = parameters.chunked_prefill_size if parameters.chunked_prefill_size > 0 else parameters.max_prefill_tokens
-    few, many = next(row[1:] for row in GRAPH_SEQUENCES if memory / 1024 < row[0])
-    sequences = min(few if ways.tensor_parallel * ways.data_parallel < 4 else many, parameters.max_running_requests)
-    graphs = 1536 if deployment.model.attention.backend == "mla" else 8 * _graph_sizes(chunk)
-    reserved = (512 + 1.5 * max(chunk, 2048) + 128 * ways.tensor_parallel * ways.data_parallel * ways.pipeline_parallel
-                + 2 * sequences + graphs)
-    if ways.data_parallel > 1:                  # attention by ranks: each has the tokens of all
-        reserved += sequences * ways.data_parallel * (4.5 if sequences > MANY_SEQUENCES else 3)
-    if memory / 1024 > LARGE_CARD_GIB:
-        reserved = max(reserved, LARGE_CARD_RESERVED)
-    return max(round((memory - reserved) / memory, 3), 0.001)
-
-
-def _graph_sizes(chunk: int) -> int:
-    return 38 + -(-max(min(chunk, 4096) - 1024, 0) // 256) + -(-max(chunk - 4096, 0) // 512)

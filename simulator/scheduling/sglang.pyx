@@ -66,6 +66,7 @@ from simulator.scheduling.base import SchedulerFacts
 from simulator.scheduling.engine_memory import sglang_needs
 from simulator.scheduling.sglang_arguments import (
     ADVICE, SglangParameters, faults, ignores_eos, label_faults)
+from simulator.scheduling.sglang_defaults import completed, defaults
 
 cdef enum:
     NOT_SCHEDULED = -1          # records.NEVER_NS
@@ -135,6 +136,7 @@ cdef class Sglang(SglangDisaggregated):
     cdef int64_t _carried               # prompt tokens that the running batch grew from; hrrn adds them per decode
 
     def __init__(self, parameters, context):
+        parameters = completed(parameters)
         ignoring = ignores_eos(parameters, context.labels)
         self.grouping = context.fast_forward
         self._pages = context.kv
@@ -192,6 +194,7 @@ cdef class Sglang(SglangDisaggregated):
     @staticmethod
     def facts(parameters):
         """See Scheduler."""
+        parameters = completed(parameters)
         most = parameters.max_prefill_tokens
         if parameters.chunked_prefill_size > 0:
             most = min(most, parameters.chunked_prefill_size)
@@ -200,14 +203,19 @@ cdef class Sglang(SglangDisaggregated):
             takes_threads=True, why_no_tier="", notices_when_forming=True, does_whole=False)
 
     @staticmethod
+    def defaults(engine, machine):
+        """See Scheduler."""
+        return defaults(engine, machine)
+
+    @staticmethod
     def faults(parameters, engine):
         """See Scheduler."""
-        return faults(parameters, engine)
+        return faults(completed(parameters), engine)
 
     @classmethod
     def memory(cls, parameters, deployment, max_model_len):
         """See Scheduler."""
-        return sglang_needs(parameters, deployment)
+        return sglang_needs(completed(parameters), deployment)
 
     @staticmethod
     def label_faults(parameters, labels):

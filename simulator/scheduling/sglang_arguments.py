@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 from msgspec import Meta
 
-from simulator.scheduling.engine_memory import OF_VLLM
+from simulator.domain.kv_share import OF_VLLM
 
 Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
@@ -23,7 +23,7 @@ class SglangParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     In [engine] page_size is block_size, max_total_tokens is num_gpu_blocks, and context_length is max_model_len.
     """
 
-    ENGINE_DEFAULTS: ClassVar[dict] = {"block_size": 1, "gpu_memory_utilization": None}     # page_size
+    ENGINE_DEFAULTS: ClassVar[dict] = {"gpu_memory_utilization": None}      # it has a share of its own
     WHY_NOT: ClassVar[dict[str, str]] = {
         "speculative": "drafts change what SGLang reserves and retracts; its scheduler is built without them",
         "encoder": "SGLang encodes images before their prompts are cut, and its tree of prefixes distinguishes images "
@@ -33,11 +33,17 @@ class SglangParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         "structured_outputs": "SGLang has its own queue for requests that wait for grammars; that is not built",
         "cuda_graphs": "the sizes to which SGLang pads its batches are not built"}
 
-    max_running_requests: Annotated[int, Meta(ge=1, le=2**20, description="running requests")] = 256
+    max_running_requests: Annotated[Annotated[int, Meta(ge=1, le=2**20)] | None, Meta(description=(
+        "running requests; default: 512 for each longest text that the pool holds, from 2048 to 4096, and at most half "
+        "the tokens of the pool; 2048 where num_gpu_blocks is not given; without [hardware], or with recurrent states, "
+        "256"))] = None
     max_queued_requests: Annotated[Count | None, Meta(description=(
         "most waiting requests; further ones are refused. Absent: no limit"))] = None
-    chunked_prefill_size: Annotated[int, Meta(ge=-1, le=2**31 - 1, description=(
-        "prompt tokens in a batch, in chunks; -1 or 0: prompts are not cut"))] = 8192
+    chunked_prefill_size: Annotated[Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None, Meta(
+        extra={"unit": "tokens"}, description=(
+            "prompt tokens in a batch, in chunks; -1 or 0: prompts are not cut; default: 2048 on cards below 20 GiB, "
+            "4096 below 60, 8192 below 160, else 16384, divided among data-parallel ranks that share experts; without "
+            "[hardware] 8192"))] = None
     max_prefill_tokens: Annotated[Tokens, Meta(description=(
         "prompt tokens after which a batch takes no other prompt"))] = 16384
     mem_fraction_static: Annotated[Annotated[float, Meta(gt=0, lt=1)] | None, Meta(description=(
@@ -53,8 +59,9 @@ class SglangParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             "for each batch, most frequent routing key among running requests first"))] = "fcfs"
     routing_key: Annotated[Literal["session", "tenant", "slo_class"] | None, Meta(description=(
         "with schedule_policy routing-key: the label that clients send as x-smg-routing-key; default: session"))] = None
-    schedule_conservativeness: Annotated[float, Meta(ge=0.0, le=1e6, description=(
-        "scales the tokens that running requests are still expected to need"))] = 1.0
+    schedule_conservativeness: Annotated[Annotated[float, Meta(ge=0.0, le=1e6)] | None, Meta(description=(
+        "scales the tokens that running requests are still expected to need; default: 1.0, among data-parallel ranks "
+        "that share experts 0.3"))] = None
     enable_priority_scheduling: Annotated[bool, Meta(description="requests have priorities")] = False
     schedule_low_priority_values_first: Annotated[bool, Meta(description="low values first; else high ones")] = False
     disable_priority_preemption: Annotated[bool, Meta(description=(

@@ -53,12 +53,14 @@ import msgspec
 from msgspec import Meta
 
 from simulator.scheduling.base import SchedulerFacts
-from simulator.scheduling.engine_memory import OF_VLLM, tensorrt_llm_needs
+from simulator.domain.kv_share import OF_VLLM
+from simulator.scheduling.engine_memory import tensorrt_llm_needs
 
 
 class TensorrtLlmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """TensorRT-LLM's options, under its names."""
 
+    ENGINE: ClassVar[str] = "TensorRT-LLM"
     ENGINE_DEFAULTS: ClassVar[dict] = {"block_size": 32, "gpu_memory_utilization": None}    # tokens_per_block
 
     max_batch_size: Annotated[int, Meta(ge=1, le=2**20, description="requests in a batch")] = 2048

@@ -34,10 +34,11 @@ from simulator.kv.paged import PagedKV
 from simulator.kv.sparse import SparseKV
 from simulator.scheduling.base import SchedulerFacts
 from simulator.scheduling.engine_memory import vllm_needs
+from simulator.scheduling.vllm_defaults import completed, defaults
 from simulator.scheduling.vllm_overheads import around
 from simulator.scheduling.vllm_extras import new_encoder, new_grammars, new_tally
 from simulator.scheduling.vllm_arguments import (
-    ADVICE, WHY_NO_ASYNC_STAGES, VllmParameters, completed, drops_last_hit, group_faults, hashes_ahead, item_faults,
+    ADVICE, WHY_NO_ASYNC_STAGES, VllmParameters, drops_last_hit, group_faults, hashes_ahead, item_faults,
     label_faults, start_up_faults, why_no_tier)
 
 cdef enum:                      # outcome for the head of the queue
@@ -93,6 +94,7 @@ cdef class Vllm(EncodingScheduler):
     cdef bint _chunk_continues          # a chunk of a prompt was scheduled among running sequences
 
     def __init__(self, parameters, context):
+        parameters = completed(parameters)
         behaviour = behaviour_of(parameters.vllm_version)
         self.max_running = parameters.max_num_active_seqs or parameters.max_num_seqs
         # A running prompt's last chunk may not reach max_model_len. Unchunked, the scheduler computes prompts whole,
@@ -198,6 +200,7 @@ cdef class Vllm(EncodingScheduler):
     @staticmethod
     def facts(parameters):
         """See Scheduler."""
+        parameters = completed(parameters)
         return SchedulerFacts(
             parameters.max_num_active_seqs or parameters.max_num_seqs, parameters.max_num_batched_tokens,
             bool(parameters.async_scheduling), parameters.speculative, takes_threads=True,
@@ -209,27 +212,27 @@ cdef class Vllm(EncodingScheduler):
     @classmethod
     def memory(cls, parameters, deployment, max_model_len):
         """See Scheduler."""
-        return vllm_needs(parameters, deployment)
+        return vllm_needs(completed(parameters), deployment)
 
     @staticmethod
     def around(parameters, deployment):
         """See Scheduler."""
-        return around(parameters, deployment)
+        return around(completed(parameters), deployment)
 
     @staticmethod
-    def completed(parameters, topology):
+    def defaults(engine, machine):
         """See Scheduler."""
-        return completed(parameters, topology)
+        return defaults(engine, machine)
 
     @staticmethod
     def faults(parameters, engine):
         """See Scheduler."""
-        return start_up_faults(parameters, engine.max_model_len, engine.num_gpu_blocks)
+        return start_up_faults(completed(parameters), engine.max_model_len, engine.num_gpu_blocks)
 
     @staticmethod
     def item_faults(parameters, items):
         """See Scheduler."""
-        return item_faults(parameters, items)
+        return item_faults(completed(parameters), items)
 
     @staticmethod
     def label_faults(parameters, labels):
@@ -252,6 +255,7 @@ cdef class Vllm(EncodingScheduler):
     @staticmethod
     def kv_cache(parameters, plan):
         """See Scheduler."""
+        parameters = completed(parameters)
         behaviour = behaviour_of(parameters.vllm_version)
         ahead = hashes_ahead(parameters, plan.enable_prefix_caching, plan.tier is not None)
         if plan.layer_groups is not None:

@@ -29,8 +29,14 @@ class VllmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     Source: vLLM 0.33.0, 0.32.0 and 0.10.1, vllm/config/scheduler.py.
     """
 
-    max_num_seqs: Annotated[int, Meta(ge=1, le=2**20, description="sequences in a batch")] = 256
-    max_num_batched_tokens: Annotated[Tokens, Meta(description="tokens in a batch")] = 8192
+    max_num_seqs: Annotated[Annotated[int, Meta(ge=1, le=2**20)] | None, Meta(description=(
+        "sequences in a batch; default, as an API server of vllm_version takes it: 1024 on cards of 70 GiB and more "
+        "but A100, else 256, and no more than max_num_batched_tokens; without [hardware] 256"))] = None
+    max_num_batched_tokens: Annotated[Tokens | None, Meta(description=(
+        "tokens in a batch; default, as an API server of vllm_version takes it: 16384 on cards of 160 GiB and more "
+        "(0.10: 8192), 8192 from 70 GiB on but A100, else 2048; 256 for experts with deepep_low_latency among "
+        "data-parallel ranks; at least max_model_len without enable_chunked_prefill, at most max_num_seqs x "
+        "max_model_len; without [hardware] 8192"))] = None
     max_num_scheduled_tokens: Annotated[Tokens | None, Meta(description=(
         "token budget of an iteration; default max_num_batched_tokens"))] = None
     max_num_active_seqs: Annotated[Annotated[int, Meta(ge=1, le=2**20)] | None, Meta(description=(
@@ -84,22 +90,6 @@ class VllmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                           writes_delta_states=behaviour_of(self.vllm_version).writes_delta_states,
                           retention_interval=None if interval == "dense" else interval or 0,
                           prefix_match_unit=self.prefix_match_unit)
-
-
-def completed(parameters: VllmParameters, topology) -> VllmParameters:
-    """Return the arguments with the default of async_scheduling.
-
-    vLLM 0.32 schedules asynchronously by default, with pipeline stages or without, but not with drafts of the n-gram
-    proposer, which reserve no slots ahead; 0.33 does with these drafts as well. In 0.10 the option is off by default.
-    Source: vLLM 0.33.0 and 0.32.0, vllm/config/vllm.py, VllmConfig.__post_init__ with its newer model runner, the
-    default; 0.10.1, vllm/config/scheduler.py.
-    """
-    if parameters.async_scheduling is not None:
-        return parameters
-    behaviour = behaviour_of(parameters.vllm_version)
-    has_n_grams = parameters.speculative is not None and parameters.speculative.num_lookahead_tokens == 0
-    is_async = behaviour.is_async_by_default and (behaviour.takes_async_n_grams or not has_n_grams)
-    return msgspec.structs.replace(parameters, async_scheduling=is_async)
 
 
 # Source: vLLM 0.10.1, vllm/engine/arg_utils.py; the older model runner of 0.32, which is not modelled, refuses it too.

@@ -4,6 +4,8 @@ from functools import partial
 import numpy as np
 
 from simulator.domain.adapter_size import adapter_bytes
+from simulator.domain.server_defaults.cards import as_card
+from simulator.domain.server_defaults.vllm import is_gpt_oss
 from simulator.domain.vllm_versions import behaviour_of
 from simulator.latency.overheads.adapters import Adapters
 from simulator.latency.overheads.capture import CudaGraphParameters, sizes_of
@@ -17,7 +19,6 @@ from simulator.scheduling.vllm_arguments import drops_last_hit, hashes_ahead
 
 NUM_DRAWS = 2**16           # number of mask times drawn
 MASK_SEED = 20
-NEWEST = ("b200", "b300", "gb200", "gb300")     # compute capability 10.x: first word of an accelerator's name
 
 
 def around(parameters, deployment) -> tuple:
@@ -63,14 +64,20 @@ def _with_graphs(parameters, deployment, model):
     if (given.eager_us_per_layer or 0.0) + given.piecewise_us_per_layer > 0 and deployment is None:
         raise ValueError("cuda_graphs: eager_us_per_layer and piecewise_us_per_layer need the layers of [model]")
     layers = deployment.model.num_layers if deployment is not None else 0
-    is_newest = deployment is not None and deployment.accelerator is not None and (
-        deployment.accelerator.name.split("-")[0] in NEWEST)
     drafts = _drafts(parameters)
-    sizes = [] if mode == "none" else sizes_of(parameters, 1 + drafts, is_newest)
+    sizes = [] if mode == "none" else sizes_of(parameters, 1 + drafts, *_card_and_model(deployment))
     launch = _launching(given, deployment, model, mode, parameters.max_num_batched_tokens > max(sizes, default=0))
     if mode == "none" and launch.us == 0 and not launch.notes:
         return model
     return Graphs(model, mode, sizes, 1 + drafts, given.piecewise_us_per_layer * layers, launch.us, launch.notes)
+
+
+def _card_and_model(deployment) -> tuple[bool, bool]:
+    """Return whether the card is of compute capability 10.x, and whether the model is gpt-oss."""
+    if deployment is None:
+        return False, False
+    card = deployment.accelerator and as_card(deployment.accelerator)
+    return card is not None and card.major == 10, is_gpt_oss(deployment.model)
 
 
 def _launching(given, deployment, model, mode, reaches_beyond) -> Launching:

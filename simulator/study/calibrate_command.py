@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-from simulator.config.load import resolved_toml
+from simulator.config.load import commented_toml
 from simulator.errors import number_of
 from simulator.study.calibration.evaluations import FILE as EVALUATIONS
 from simulator.study.calibration.evaluations import Evaluations
@@ -89,7 +89,7 @@ def validated(file: str, overrides: list[str]) -> str:
     lines.append(f"at most {question.settings.evaluations:,} simulations of each data set, for {', '.join(by_requests)}"
                  if by_requests else "no simulation is needed to fit: iterations have a closed form")
     experiment = question.sets[0].experiment_of({})
-    return commented([*lines, *(f"note: {note}" for note in question.notes)]) + resolved_toml(experiment)
+    return commented([*lines, *(f"note: {note}" for note in question.notes)]) + commented_toml(experiment)
 
 
 class _Progress:

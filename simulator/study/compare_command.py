@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from simulator.config.load import resolved_toml
+from simulator.config.load import commented_toml
 from simulator.core.cores import available_cores
 from simulator.errors import number_of
 from simulator.results.interrupts import Aborted
@@ -76,7 +76,7 @@ def validated(file: str, overrides: list[str]) -> str:
     plan = prepare(comparison, None, False)
     lines = [f"{number_of(len(plan.experiments), 'variant')}: as many runs of {len(plan.workload):,} requests"]
     lines += [f"not available: {name}: {why}" for name, why in plan.unavailable.items()]
-    return commented(lines) + "\n".join(f"# variant {name}\n{resolved_toml(experiment)}"
+    return commented(lines) + "\n".join(f"# variant {name}\n{commented_toml(experiment)}"
                                         for name, experiment in comparison.experiments.items())
 
 

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from simulator.domain.server_defaults.cards import card_of
 from simulator.errors import InputErrors
-from simulator.server_line.facts.cards import card_of
 from simulator.server_line.facts.flag_tables import ENGINES
 from simulator.server_line.sources.read import config_reader, launches_from
 from simulator.study.deployment.experiment_text import experiment_text

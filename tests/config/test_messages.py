@@ -77,7 +77,7 @@ FAULTS = [
     ("engine.speculative = {num_tokens = 1, acceptance = {distribution = [1, 2, 0.5]}}",
      "engine.speculative: acceptance: no more than num_tokens = 1 drafts can be accepted, found 2"),
     # several keys together
-    ("engine.max_num_batched_tokens = 100",
+    ("engine.max_num_batched_tokens = 100\nengine.max_num_seqs = 256",
      "engine.max_num_batched_tokens: expected at least max_num_seqs = 256, found 100"),
     ("engine.enable_chunked_prefill = false\nengine.max_num_batched_tokens = 4096",
      "engine.max_num_batched_tokens: expected at least max_model_len = 8192, since enable_chunked_prefill is false, "

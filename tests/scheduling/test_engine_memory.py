@@ -6,8 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from simulator.domain.facts import load_accelerator, load_model
-from simulator.scheduling.engine_memory import static_frac
+from simulator.domain.server_defaults.cards import as_card
 from simulator.scheduling.sglang_arguments import SglangParameters
+from simulator.scheduling.sglang_defaults import static_frac
 from support.small_models import deploy
 
 RECORDED = Path(__file__).resolve().parents[2].parent / "shared" / "goldens" / "engine_args" / "sglang_0.5.23.jsonl"
@@ -43,22 +44,27 @@ def test_mem_fraction_static_is_what_the_server_sets(line):
     parameters = SglangParameters(chunked_prefill_size=found["chunked_prefill_size"], max_running_requests=4096)
     deployment = deploy(model, accelerator=load_accelerator(CARDS[line["device"]]), tensor_parallel=ranks)
 
-    assert static_frac(parameters, deployment) == pytest.approx(found["mem_fraction_static"], abs=0.0011)
+    found_share = static_frac(parameters, deployment, as_card(deployment.accelerator))
+    assert found_share == pytest.approx(found["mem_fraction_static"], abs=0.0011)
+
+
+def share(parameters, **ways):
+    """Return the share of a server on H100."""
+    h100 = load_accelerator("h100-sxm-80gb")
+    return static_frac(parameters, deploy(accelerator=h100, **ways), as_card(h100))
 
 
 def test_more_sequences_and_ranks_leave_less():
-    h100, parameters = load_accelerator("h100-sxm-80gb"), SglangParameters()
-    one = static_frac(parameters, deploy(accelerator=h100))
+    parameters = SglangParameters()
+    one = share(parameters)
 
     assert one == 0.83                          # as SGLang 0.5.23 sets it for Llama-3.1-8B
-    assert static_frac(parameters, deploy(accelerator=h100, tensor_parallel=4)) < one
-    assert static_frac(replace(parameters, max_running_requests=8), deploy(accelerator=h100)) > one
-    assert static_frac(replace(parameters, chunked_prefill_size=16_384), deploy(accelerator=h100)) < one
+    assert share(parameters, tensor_parallel=4) < one
+    assert share(replace(parameters, max_running_requests=8)) > one
+    assert share(replace(parameters, chunked_prefill_size=16_384)) < one
 
 
 def test_attention_by_ranks_reserves_graphs_of_all_ranks():
     # recorded line 120: Llama-3.1-70B on four H100, --dp 2 --enable-dp-attention
     parameters = SglangParameters(chunked_prefill_size=8192, max_running_requests=4096)
-    ranks = deploy(accelerator=load_accelerator("h100-sxm-80gb"), tensor_parallel=2, data_parallel=2)
-
-    assert static_frac(parameters, ranks) == 0.762
+    assert share(parameters, tensor_parallel=2, data_parallel=2) == 0.762

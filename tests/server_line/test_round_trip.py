@@ -2,9 +2,9 @@
 import pytest
 
 from simulator.config.load import load_experiment
+from simulator.domain.server_defaults.cards import card_of
 from simulator.domain.vllm_versions import VERSIONS
 from simulator.errors import InputErrors
-from simulator.server_line.facts.cards import card_of
 from simulator.server_line.sources.launches import Launch
 from simulator.study.deployment.experiment_text import experiment_text
 from simulator.study.deployment.from_server import Machine, served_by

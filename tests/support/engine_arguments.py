@@ -8,9 +8,9 @@ import re
 from functools import cache
 from importlib import import_module
 
+from simulator.domain.server_defaults.cards import card_of
 from simulator.errors import InputErrors
 from simulator.server_line.facts.answers import Question, Refused
-from simulator.server_line.facts.cards import card_of
 from simulator.server_line.facts.checkpoints import checkpoint_of
 from simulator.server_line.facts.flag_tables import versions
 from support.goldens import GOLDENS

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from simulator.domain.server_defaults.vllm import GPT_OSS_GRAPHS, Captured, graph_sizes
 from simulator.domain.vllm_versions import behaviour_of
 
 Tokens = Annotated[int, Meta(ge=1, le=2**20)]
@@ -45,39 +46,14 @@ class CudaGraphParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
             raise ValueError('memory_gib: expected 0 or none: there are no graphs with mode = "none"')
 
 
-def largest_size(parameters, query_tokens: int, is_newest_hardware: bool) -> int:
-    """Return the tokens of the largest batch with a graph.
+def sizes_of(parameters, query_tokens: int, is_newest_card: bool, is_gpt_oss: bool = False) -> list[int]:
+    """Return the captured sizes, given or vLLM's.
 
     parameters : VllmParameters. query_tokens : of a decoding sequence, 1 + drafts.
-    is_newest_hardware : compute capability 10.x.
-
-    Source: vLLM 0.32.0, vllm/config/vllm.py, class VllmConfig; also 0.10.1, but without drafts.
+    is_newest_card : compute capability 10.x.
     """
-    behaviour = behaviour_of(parameters.vllm_version)
-    tokens = query_tokens if behaviour.graphs_count_drafts else 1
-    return min(2 * parameters.max_num_seqs * tokens,
-               behaviour.largest_graph_newest if is_newest_hardware else behaviour.largest_graph,
-               parameters.max_num_batched_tokens)
-
-
-def default_sizes(parameters, query_tokens: int, is_newest_hardware: bool) -> list[int]:
-    """Return the sizes that vLLM captures, ascending.
-
-    1, 2, 4, multiples of 8 up to 248, and of 16 from 256 on; in 0.10 all multiples of 8. Arguments and
-    source as in `largest_size`. For
-    decoding sequences with drafts there are also the sizes of equally many sequences.
-    """
-    largest = largest_size(parameters, query_tokens, is_newest_hardware)
-    step = behaviour_of(parameters.vllm_version).graph_step
-    sizes = {1, 2, 4, *range(8, 256, 8), *range(256, largest + 1, step)}
-    if query_tokens > 1:
-        sizes |= {query_tokens * count for count in sizes}
-    if parameters.max_num_batched_tokens == largest:
-        sizes.add(largest)
-    return sorted(size for size in sizes if size <= largest)
-
-
-def sizes_of(parameters, query_tokens: int, is_newest_hardware: bool) -> list[int]:
-    """Return the captured sizes, given or vLLM's; arguments as in `largest_size`."""
     given = parameters.cuda_graphs.capture_sizes if parameters.cuda_graphs is not None else ()
-    return list(given) or default_sizes(parameters, query_tokens, is_newest_hardware)
+    behaviour = behaviour_of(parameters.vllm_version)
+    most = GPT_OSS_GRAPHS if is_gpt_oss and behaviour.widens_gpt_oss else None
+    return list(given) or graph_sizes(Captured(
+        parameters.max_num_batched_tokens, parameters.max_num_seqs, query_tokens, most), behaviour, is_newest_card)

@@ -2,7 +2,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
-from simulator.server_line.facts.cards import Card
+from simulator.domain.server_defaults.cards import Card
 from simulator.server_line.facts.checkpoints import Checkpoint
 
 By = Literal["flag", "environment", "checkpoint", "engine"]

@@ -1,9 +1,8 @@
 """SGLang's attention backend and page size. Source: sglang 0.5.23, srt/arg_groups/overrides.py."""
+from simulator.domain.server_defaults.sglang import PAGES, Shapes, backend_of
 from simulator.server_line.facts.answers import Work
 from simulator.server_line.facts.checkpoints import Checkpoint
 
-PAGES = {"flashmla": (64, (64,)), "trtllm_mla": (64, (32, 64)), "cutedsl_mla": (64, (32, 64)),
-         "trtllm_mha": (64, (16, 32, 64, 128))}
 DEEPSEEK = ("DeepseekV3ForCausalLM", "KimiK25ForConditionalGeneration")
 
 
@@ -30,15 +29,6 @@ def resolve_attention(work: Work, checkpoint: Checkpoint) -> None:
 
 
 def _default(work: Work, checkpoint: Checkpoint) -> str:
-    major = work.question.card.major
-    if checkpoint.is_sparse:
-        return "dsa"
-    if checkpoint.architecture == "GptOssForCausalLM":
-        return {9: "fa3", 10: "trtllm_mha"}.get(major, "triton")
-    if checkpoint.is_latent:
-        if major == 10 and checkpoint.architecture in DEEPSEEK:
-            return "trtllm_mla"
-        return {9: "fa3", 10: "flashinfer"}.get(major, "triton")
-    if major == 9:
-        return "fa3"
-    return "trtllm_mha" if major == 10 else "flashinfer"
+    return backend_of(work.question.card, Shapes(
+        is_sparse=checkpoint.is_sparse, is_latent=checkpoint.is_latent,
+        is_gpt_oss=checkpoint.architecture == "GptOssForCausalLM", is_deepseek_v3=checkpoint.architecture in DEEPSEEK))

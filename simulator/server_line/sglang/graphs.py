@@ -2,8 +2,8 @@
 import json
 from typing import Any
 
+from simulator.domain.server_defaults.sglang import prefill_sizes
 from simulator.server_line.facts.answers import Work
-from simulator.server_line.facts.cards import GIB, MIB, Card
 from simulator.server_line.facts.checkpoints import Checkpoint
 
 KEYS = ("backend", "max_bs", "bs", "tc_compiler", "max_context_size", "full_prefill_max_req",
@@ -18,17 +18,6 @@ IMAGES_IN_GRAPHS = (
 # Families that the engine serves as text alone unless --enable-multimodal is given.
 TEXT_BY_DEFAULT = ("Gemma3ForConditionalGeneration", "Llama4ForConditionalGeneration",
                    "Step3VLForConditionalGeneration", "InklingForConditionalGeneration")
-# GiB of memory below which -> chunk of prompts, decode graphs on few and on 4 or more ranks.
-BY_MEMORY = ((20, 2048, 8, 8), (35, 4096, 48, 160), (60, 4096, 32, 160), (90, 8192, 256, 512), (160, 8192, 256, 512))
-BEYOND = (16384, 512, 512)
-
-
-def limits_of(card: Card, ranks: int) -> tuple[int, int]:
-    """Return the chunk of prompts, and the largest decode graph, of a card."""
-    for gib, chunk, few, many in BY_MEMORY:
-        if card.memory_mib * MIB < gib * GIB:
-            return chunk, many if ranks >= 4 else few
-    return BEYOND[0], BEYOND[1]
 
 
 def resolve_graphs(work: Work, checkpoint: Checkpoint) -> None:
@@ -88,13 +77,6 @@ def resolve_decode_sizes(work: Work, most: int) -> None:
     sizes = [size for size in sizes if size <= most]
     work.set("cuda_graph_config.decode.bs", sizes if most in sizes else [*sizes, most])
     work.set("cuda_graph_config.decode.max_bs", most)
-
-
-def prefill_sizes(most: int) -> list[int]:
-    """Return the tokens of prefill graphs."""
-    sizes = (*range(4, 33, 4), *range(48, 257, 16), *range(288, 513, 32), *range(576, 1025, 64),
-             *range(1280, 4097, 256), *range(4608, most + 1, 512))
-    return [size for size in sizes if size <= most]
 
 
 def resolve_prefill_sizes(work: Work, checkpoint: Checkpoint) -> None:

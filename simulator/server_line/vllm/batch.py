@@ -2,67 +2,28 @@
 
 Sources: vLLM 0.32.0 and 0.33.0, vllm/engine/arg_utils.py (get_batch_defaults), vllm/config/scheduler.py.
 """
-from typing import NamedTuple
-
+from simulator.domain.server_defaults.vllm import Asked, batch_limits, limits_of
+from simulator.domain.vllm_versions import behaviour_of
 from simulator.server_line.facts.answers import Refused, Work
-from simulator.server_line.facts.cards import GIB, Card
 from simulator.server_line.facts.checkpoints import Checkpoint
-from simulator.server_line.vllm.rules import RULES
 
-TOKENS_OF_BATCHED_EXPERTS = 256
 IMAGE_TOKENS = 2496             # of Gemma 4's largest item, a video: 32 frames of 70 tokens and their marks
-
-
-class Limits(NamedTuple):
-    """Default limits of a card. rule : in words."""
-
-    tokens: int
-    seqs: int
-    rule: str
-
-
-def limits_of(card: Card, version: str) -> Limits:
-    """Return the default limits of an API server on a card."""
-    if card.memory_bytes >= 160 * GIB:
-        return Limits(16384, 1024, "160 GiB or more")
-    if card.memory_bytes >= 70 * GIB and "a100" not in card.title.lower() and not (
-            RULES[version].gb10_is_small and card.capability == (12, 1)):
-        return Limits(8192, 1024, "70 GiB or more, not an A100")
-    return Limits(2048, 256, "less than 70 GiB, or an A100")
 
 
 def resolve_limits(work: Work, checkpoint: Checkpoint, chunked: bool) -> tuple[int, int]:
     """Set the largest batch in tokens and sequences, each as given or by the card."""
-    limits = limits_of(work.question.card, work.question.version)
-    tokens, seqs = work.flag("max_num_batched_tokens"), work.flag("max_num_seqs")
-    twice = 2 if work.flag("performance_mode") == "throughput" else 1
-    why, where = [], f"vLLM {work.question.version} on {work.question.card.short}: {limits.rule}"
-    most = (limits.seqs * twice) if seqs is None else seqs
-    if tokens is None:
-        batched = work.get("parallel.use_batched_dp_moe")
-        default = (TOKENS_OF_BATCHED_EXPERTS if batched else limits.tokens) * twice
-        why += ["256 with batched experts"] if batched else []
-        default, more = _widened(work, checkpoint, default, chunked)
-        default, why = min(most * work.get("model.max_model_len"), default), why + more
-    else:
-        default = tokens
-    why += ["twice in throughput mode"] if twice == 2 else []
-    rule = "; ".join([where, *why])
-    work.set("scheduler.max_num_batched_tokens", default, *_by(work, "max_num_batched_tokens", rule))
-    if seqs is None and default < most:
-        rule += "; no more than tokens"
-        most = default
-    work.set("scheduler.max_num_seqs", most, *_by(work, "max_num_seqs", rule))
-    return default, most
-
-
-def _widened(work: Work, checkpoint: Checkpoint, tokens: int, chunked: bool) -> tuple[int, list[str]]:
-    why, length = [], work.get("model.max_model_len")
-    if not chunked and length > tokens:
-        tokens, why = length, ["a whole text without chunked prefill"]
-    if checkpoint.model_type == "gemma4" and tokens < IMAGE_TOKENS:
-        tokens, why = IMAGE_TOKENS, [*why, "the largest image or video"]
-    return tokens, why
+    card, version = work.question.card, work.question.version
+    limits, behaviour = limits_of(card, behaviour_of(version)), behaviour_of(version)
+    tokens, seqs, why, is_cut = batch_limits(limits, Asked(
+        tokens=work.flag("max_num_batched_tokens"), seqs=work.flag("max_num_seqs"),
+        max_model_len=work.get("model.max_model_len"), chunked=chunked,
+        batched=work.get("parallel.use_batched_dp_moe"), twice=work.flag("performance_mode") == "throughput",
+        largest_item=IMAGE_TOKENS if checkpoint.model_type == "gemma4" else 0), behaviour)
+    rule = "; ".join([f"vLLM {version} on {card.short}: {limits.rule}", *why])
+    work.set("scheduler.max_num_batched_tokens", tokens, *_by(work, "max_num_batched_tokens", rule))
+    rule += "; no more than tokens" if is_cut else ""
+    work.set("scheduler.max_num_seqs", seqs, *_by(work, "max_num_seqs", rule))
+    return tokens, seqs
 
 
 def _by(work: Work, flag: str, rule: str) -> tuple[str, str]:

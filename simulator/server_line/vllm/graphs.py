@@ -3,6 +3,8 @@
 Sources: vLLM 0.32.0 and 0.33.0, vllm/config/vllm.py (_set_cudagraph_sizes, optimisation levels),
 vllm/config/compilation.py.
 """
+from simulator.domain.server_defaults.vllm import GPT_OSS_GRAPHS, Captured, graph_sizes
+from simulator.domain.vllm_versions import behaviour_of
 from simulator.server_line.facts.answers import Refused, Work
 from simulator.server_line.facts.checkpoints import Checkpoint
 from simulator.server_line.vllm.rules import RULES
@@ -129,7 +131,7 @@ def resolve_sizes(work: Work, checkpoint: Checkpoint, asked: dict, drafts: int) 
     most = asked.get("max_cudagraph_capture_size")
     given = asked.get("cudagraph_capture_sizes")
     if most is None and given is None and checkpoint.architecture == "GptOssForCausalLM":
-        most = 1024
+        most = GPT_OSS_GRAPHS
     sizes = _given(work, given) if given is not None else _sizes(work, most, drafts)
     largest = sizes[-1] if sizes else 0
     if most is not None and most != largest and given is not None:
@@ -145,24 +147,10 @@ def _given(work: Work, given: list[int]) -> list[int]:
 
 
 def _sizes(work: Work, most: int | None, drafts: int) -> list[int]:
-    tokens, seqs = work.get("scheduler.max_num_batched_tokens"), work.get("scheduler.max_num_seqs")
-    cap = 1024 if work.question.card.major == 10 else 512
-    extra = []
-    if most is None:
-        most = min(2 * seqs * (drafts + 1), cap)
-        counts = [*_grid(min(seqs, cap), 4), min(seqs, cap)] if drafts else [seqs]
-        extra = [size for count in counts if (size := count * (drafts + 1)) <= most]
-    most = min(most, tokens)
-    fine = 32 if work.get("optimization.performance_mode") == "interactivity" else 4
-    sizes = list(range(1, min(most, 32) + 1)) if fine == 32 else []
-    sizes += _grid(most, fine) + ([tokens] if tokens <= most else []) + [size for size in extra if size <= tokens]
-    return sorted(set(sizes))
-
-
-def _grid(most: int, fine: int) -> list[int]:
-    """Return 1, 2, 4 (if they are not all there), then steps of 8 below 256 and of 16 from it."""
-    return ([size for size in (1, 2, 4) if size <= most] if fine == 4 else []) + [
-        *range(8, min(most + 1, 256), 8), *range(256, most + 1, 16)]
+    return graph_sizes(Captured(
+        work.get("scheduler.max_num_batched_tokens"), work.get("scheduler.max_num_seqs"), 1 + drafts, most,
+        fine=work.get("optimization.performance_mode") == "interactivity"), behaviour_of(work.question.version),
+        work.question.card.major == 10)
 
 
 def drop_graphs_of_deepep(work: Work) -> None:

@@ -6,15 +6,13 @@ class Rules(NamedTuple):
     """Rules of one version."""
 
     checks_kv_dtype: bool       # a 16-bit KV dtype must be the model's
-    gb10_is_small: bool         # compute capability 12.1 has the batch limits of small cards
     cuts_to_draft: bool         # an independent draft model may cut the length
     has_medusa: bool            # medusa and mlp_speculator exist
     judges_all_runners: bool    # asynchronous scheduling asks about drafts under the second model runner, too
     has_lookahead: bool         # hashes of blocks may look ahead
-    images_on_flash: bool       # image tokens may see each other under FlashAttention on compute capability 10.x
     has_late_graphs: bool       # graphs.BREAKABLE_SINCE_033
 
 
 RULES = {
-    "0.32": Rules(False, False, False, True, True, False, False, False),
-    "0.33": Rules(True, True, True, False, False, True, True, True)}
+    "0.32": Rules(False, False, True, True, False, False),
+    "0.33": Rules(True, True, False, False, True, True)}

@@ -2,11 +2,11 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from simulator.assembly.model import model_of
 from simulator.assembly.site import Site
 from simulator.config.experiment import Experiment
 from simulator.config.layers import Layers
 from simulator.config.load import resolve
+from simulator.config.models import model_of
 from simulator.errors import InputErrors, KeyFault
 from simulator.study.sweep.study_file import laid_over
 from simulator.study.telling.screen import lines_of

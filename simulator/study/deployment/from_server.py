@@ -3,9 +3,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from simulator.domain.server_defaults.cards import Card
 from simulator.errors import InputErrors
 from simulator.server_line.facts.answers import Answer, Question, Refused
-from simulator.server_line.facts.cards import Card
 from simulator.server_line.facts.checkpoints import Checkpoint, checkpoint_of
 from simulator.server_line.facts.effects import effect_of
 from simulator.server_line.facts.flag_tables import ENGINES, flag_table, nearest_version, version_named

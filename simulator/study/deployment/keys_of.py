@@ -2,6 +2,7 @@
 import re
 from typing import Any, NamedTuple
 
+from simulator.domain.server_defaults.sglang import LEAST_RUNNING
 from simulator.domain.vllm_versions import VERSIONS
 from simulator.server_line.facts.answers import Answer
 from simulator.server_line.facts.checkpoints import Checkpoint
@@ -50,7 +51,6 @@ FLAGS_OF_SGLANG = {
     "ep_size": "topology.expert_parallel", "moe_a2a_backend": "topology.expert_parallel",
     "disaggregation_mode": "pools.role", "disaggregation_transfer_backend": "kv_transfer.protocol",
     "kv_cache_dtype": "model.kv_cache_dtype"}
-LEAST_RUNNING = 2048
 
 
 class Keyed(NamedTuple):

@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta, field
-from msgspec.structs import replace
 
 from simulator import registry
 from simulator.config.experiment import Experiment, Output, Section
 from simulator.config.layers import Layers, Source, add_overrides, read_layers
-from simulator.config.load import plain, resolve
+from simulator.config.load import changed, plain, resolve
 from simulator.config.reader import Reader
 from simulator.config.words import show
 from simulator.errors import InputErrors
@@ -179,7 +178,7 @@ class Study(NamedTuple):
             All faults of the point, one line each.
         """
         experiment = self.resolved.of(self.layers, assignment) if assignment else self.base
-        return replace(experiment, seed=experiment.seed if seed is None else seed, output=NOTHING)
+        return changed(experiment, seed=experiment.seed if seed is None else seed, output=NOTHING)
 
     def plain_base(self) -> dict[str, Any]:
         """Return the experiment as a table of TOML."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from simulator.config.load import resolved_toml
+from simulator.config.load import changed, commented_toml
 from simulator.study.capacity.point_search import cost_per_hour
 from simulator.study.sweep.design import flattened
 from simulator.study.sweep.names import FRONT, RANKING, TUNE, WINNERS
@@ -109,7 +109,7 @@ def winner_toml(question: Question, result: CandidateResult, place: int) -> str:
         more["workload.measure.warmup_requests"] = end.extra["warmup_requests"]
     experiment = study.experiment_of(result.assignment | more, end.seed)
     output = replace(study.base.output, directory=None)
-    return resolved_toml(replace(experiment, name=f"{study.name}-{place:04}", output=output))
+    return commented_toml(changed(experiment, name=f"{study.name}-{place:04}", output=output))
 
 
 def axis_keys(question: Question) -> list[str]:

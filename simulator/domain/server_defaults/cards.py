@@ -11,6 +11,7 @@ MIB = 2**20
 CAPABILITIES = {"Volta": (7, 0), "Turing": (7, 5), "Ampere": (8, 6), "Ada": (8, 9), "Hopper": (9, 0),
                 "Blackwell": (10, 0), "Blackwell Ultra": (10, 3)}
 OTHERS = {"a100": (8, 0), "a800": (8, 0), "a30": (8, 0), "rtx-50": (12, 0), "rtx-pro": (12, 0)}
+NO_CAPABILITY = (0, 0)          # the card is not of NVIDIA, or of an architecture that is not listed
 
 
 class Card(NamedTuple):
@@ -49,6 +50,18 @@ def card_of(name: str) -> Card:
         No such card, or its compute capability is not known: not of NVIDIA.
     """
     spec = load_accelerator(name)
+    card = as_card(spec)
+    if card.capability == NO_CAPABILITY:
+        raise InputErrors([f"{spec.name}: the defaults of engines are known on cards of NVIDIA alone, found "
+                           f"{spec.vendor} {spec.architecture}"])
+    return card
+
+
+def as_card(spec: AcceleratorSpec) -> Card:
+    """Return an accelerator as a driver shows it.
+
+    Its capability is NO_CAPABILITY where that is not known.
+    """
     return Card(spec.name, spec.title, spec.memory_bytes, _capability(spec))
 
 
@@ -56,7 +69,4 @@ def _capability(spec: AcceleratorSpec) -> tuple[int, int]:
     for start, capability in OTHERS.items():
         if spec.name.startswith(start):
             return capability
-    if spec.vendor != "NVIDIA" or spec.architecture not in CAPABILITIES:
-        raise InputErrors([f"{spec.name}: the defaults of engines are known on cards of NVIDIA alone, found "
-                           f"{spec.vendor} {spec.architecture}"])
-    return CAPABILITIES[spec.architecture]
+    return CAPABILITIES.get(spec.architecture, NO_CAPABILITY) if spec.vendor == "NVIDIA" else NO_CAPABILITY

@@ -1,0 +1,137 @@
+"""Options that SGLang's server sets by card, model and ranks where a file leaves them out.
+
+The rules by card and their sources are in simulator/domain/server_defaults/sglang.py.
+"""
+import msgspec
+
+from simulator.domain.server_defaults.cards import Card
+from simulator.domain.server_defaults.said import Default, Machine
+from simulator.domain.server_defaults.sglang import (
+    CONSERVATIVENESS_OF_RANKS,
+    PAGES,
+    Server,
+    Shapes,
+    backend_of,
+    limits_of,
+    prefill_sizes,
+    reserved_mib,
+    running_requests,
+    static_share,
+)
+from simulator.domain.server_defaults.vllm import is_gpt_oss
+from simulator.scheduling.sglang_arguments import SglangParameters
+
+SGLANG = "SGLang 0.5.23"
+CHUNK, RUNNING, RUNNING_OF_STATES = 8192, 256, 256      # ours: without a card; with recurrent states
+NOWHERE = Machine(None, None, None, None)
+DEEPSEEK_V3 = (61, 7168)        # layers and width of DeepSeek-V3, R1 and Kimi-K2, which share an architecture
+
+
+def defaults(engine, machine: Machine) -> dict[str, Default]:
+    """Return the defaults of keys of [engine].
+
+    engine : `simulator.config.experiment.Engine`, with SglangParameters.
+    """
+    parameters, page = engine.parameters, _page(machine)
+    found = {"block_size": page, "chunked_prefill_size": _chunk(machine),
+             "schedule_conservativeness": _conservativeness(machine),
+             "max_running_requests": _running(engine, machine, engine.block_size or page.value)}
+    if machine.card is None or machine.model is None or parameters.mem_fraction_static is not None:
+        return found
+    chunk = parameters.chunked_prefill_size
+    deepep = engine.experts is not None and (engine.experts.all2all_backend or "").startswith("deepep")
+    server = _server(parameters, machine, _whole_chunk(machine) if chunk is None else chunk * _attention_ranks(machine),
+                     deepep)
+    reserved = reserved_mib(machine.card, server)
+    why = f"all but {reserved:.0f} MiB of {machine.card.memory_mib}, for activations and graphs"
+    return found | {"mem_fraction_static": Default(max(static_share(machine.card, reserved), 0.001),
+                                                   f"{machine.on_card(SGLANG)}: {why}")}
+
+
+def completed(parameters: SglangParameters) -> SglangParameters:
+    """Return arguments with the defaults of a server without a card.
+
+    Arguments of an experiment are complete already.
+    """
+    usual = {"chunked_prefill_size": CHUNK, "max_running_requests": RUNNING, "schedule_conservativeness": 1.0}
+    missing = {key: value for key, value in usual.items() if getattr(parameters, key) is None}
+    return msgspec.structs.replace(parameters, **missing) if missing else parameters
+
+
+def _attention_ranks(machine: Machine) -> int:
+    """Return the data-parallel ranks of attention that share experts, --enable-dp-attention; else 1."""
+    shares = machine.topology is not None and machine.model is not None and machine.model.moe is not None
+    return machine.topology.data_parallel if shares else 1
+
+
+def _tensor_ranks(machine: Machine) -> int:
+    """Return SGLang's tp_size, which counts data-parallel ranks of attention."""
+    return 1 if machine.topology is None else machine.topology.tensor_parallel * _attention_ranks(machine)
+
+
+def _whole_chunk(machine: Machine) -> int:
+    return CHUNK if machine.card is None else limits_of(machine.card, _tensor_ranks(machine))[0]
+
+
+def _chunk(machine: Machine) -> Default:
+    ranks, whole = _attention_ranks(machine), _whole_chunk(machine)
+    size = f": {machine.card.memory_mib / 1024:.0f} GiB" if machine.card is not None else f": {CHUNK:,} tokens"
+    shared = f"; of all {ranks} attention ranks together" if ranks > 1 else ""
+    return Default(whole // ranks, f"{machine.on_card(SGLANG)}{size}{shared}")
+
+
+def _conservativeness(machine: Machine) -> Default:
+    if _attention_ranks(machine) == 1:
+        return Default(1.0, SGLANG)
+    return Default(CONSERVATIVENESS_OF_RANKS, f"{SGLANG}: x 0.3 with attention in data parallel ranks")
+
+
+def _page(machine: Machine) -> Default:
+    if machine.card is None or machine.model is None:
+        return Default(1, SGLANG)
+    backend = backend_of(machine.card, shapes_of(machine.model))
+    if backend not in PAGES:
+        return Default(1, f"{machine.on_card(SGLANG)}: {backend} takes pages of any size")
+    return Default(PAGES[backend][0], f"{machine.on_card(SGLANG)}: {backend} takes pages of {PAGES[backend][0]}")
+
+
+def shapes_of(model) -> Shapes:
+    """Return the facts of a model that its attention backend depends on."""
+    is_latent = model.attention.backend == "mla"
+    return Shapes(
+        is_sparse=model.attention.indexer is not None, is_latent=is_latent, is_gpt_oss=is_gpt_oss(model),
+        is_deepseek_v3=is_latent and (model.num_layers, model.hidden_size) == DEEPSEEK_V3)
+
+
+def _running(engine, machine: Machine, page: int) -> Default:
+    if machine.card is None:
+        return Default(RUNNING, f"{machine.on_card(SGLANG)}: {RUNNING} requests")
+    if machine.model is not None and machine.model.linear_attention is not None:
+        return Default(RUNNING_OF_STATES, f"{SGLANG} counts slots of states, which is not modelled")
+    tokens = engine.num_gpu_blocks and engine.num_gpu_blocks * page
+    by = "the tokens of its pool" if tokens else "the least of 2048 to 4096, by the tokens of its pool"
+    return Default(running_requests(tokens, machine.max_model_len), f"{SGLANG}: {by}")
+
+
+def _server(parameters: SglangParameters, machine: Machine, chunk: int, has_deepep: bool) -> Server:
+    """Return the options that static memory depends on; chunk : of all attention ranks together."""
+    ways, ranks = machine.topology, _tensor_ranks(machine)
+    running = parameters.max_running_requests
+    most = min(limits_of(machine.card, ranks)[1], running or 2**31)
+    has_prefill_graphs = machine.role != "decode" and ways.pipeline_parallel == 1
+    return Server(
+        chunk=chunk, max_prefill_tokens=parameters.max_prefill_tokens, ranks=ranks * ways.pipeline_parallel,
+        decode_graph=most if machine.role != "prefill" else 0, graphs_of_ranks=most,
+        prefill_graphs=len(prefill_sizes(chunk)) if has_prefill_graphs else 0, running=running,
+        attention_ranks=_attention_ranks(machine), is_latent=machine.model.attention.backend == "mla",
+        role=machine.role, has_deepep=has_deepep and ways.expert_parallel > 1)
+
+
+def static_frac(parameters: SglangParameters, deployment, card: Card) -> float:
+    """Return mem_fraction_static of arguments that no experiment completed.
+
+    deployment : the model on its accelerators, which `card` describes.
+    """
+    machine = Machine(card, deployment.model, None, deployment.parallelism)
+    chunk = completed(parameters).chunked_prefill_size
+    return max(static_share(card, reserved_mib(card, _server(parameters, machine, chunk, has_deepep=False))), 0.001)

@@ -1,0 +1,203 @@
+"""An engine's option that a file leaves out is as its server sets it on that card; command lines resolve to it, too."""
+import pytest
+import tomli
+
+import simulator
+from simulator.assembly.site import Site
+from simulator.config.load import load_experiment, resolved_toml
+from simulator.domain.facts import load_accelerator
+from simulator.domain.server_defaults.cards import GIB, Card, as_card, card_of
+from simulator.domain.server_defaults.vllm import limits_of
+from simulator.domain.vllm_versions import VERSIONS, behaviour_of
+from simulator.errors import InputErrors
+from simulator.server_line.sources.launches import Launch
+from simulator.study.deployment.from_server import Machine, answer_of
+
+PLAIN = """
+model = {name = "llama-3.1-8b"}
+hardware = {name = "h100-sxm-80gb"}
+latency = {backend = "roofline"}
+[workload]
+type = "synthetic"
+num_requests = 1
+arrival = {process = "poisson", rate_per_s = 1.0}
+prompt_tokens = {distribution = "constant", tokens = 9}
+output_tokens = {distribution = "constant", tokens = 9}
+"""
+NO_CARD = {"latency": {"backend": "linear"}, "engine.num_gpu_blocks": 100, "engine.max_model_len": 1000}
+DEEPSEEK = {"model.name": "deepseek-v3", "hardware.name": "h200-sxm-141gb", "topology.data_parallel": 8,
+            "topology.expert_parallel": 8}
+LOW_LATENCY = {"engine.experts": {"all2all_backend": "deepep_low_latency"}}
+
+
+@pytest.fixture
+def engine_of(write):
+    """Return [engine] of an experiment with some keys."""
+    def engine_of(keys=(), text=PLAIN):
+        return load_experiment(write(text), dict(keys)).engine
+    return engine_of
+
+
+def batch(engine):
+    return engine.parameters.max_num_batched_tokens, engine.parameters.max_num_seqs
+
+
+@pytest.mark.parametrize(("hardware", "tokens", "seqs"), [
+    ("h100-sxm-80gb", 8192, 1024), ("h200-sxm-141gb", 8192, 1024), ("h100-nvl-94gb", 8192, 1024),
+    ("h20-96gb", 8192, 1024), ("rtx-pro-6000-server", 8192, 1024), ("b200-sxm-180gb", 16384, 1024),
+    ("gb200", 16384, 1024), ("b300-sxm-288gb", 16384, 1024), ("mi300x", 16384, 1024),
+    ("a100-sxm-80gb", 2048, 256), ("a100-sxm-40gb", 2048, 256), ("l40s", 2048, 256), ("l4", 2048, 256),
+    ("a10", 2048, 256), ("rtx-4090", 2048, 256)])
+@pytest.mark.parametrize("version", ["0.32", "0.33"])
+def test_batches_of_vllm_are_those_of_an_api_server_on_that_card(engine_of, hardware, tokens, seqs, version):
+    engine = engine_of({"hardware.name": hardware, "engine.vllm_version": version})
+
+    assert batch(engine) == (tokens, seqs)
+    assert (engine.gpu_memory_utilization, engine.block_size) == (0.92, 16)
+
+
+def test_vllm_0_10_has_limits_of_its_own(engine_of):
+    old = {"engine.vllm_version": "0.10"}
+    assert batch(engine_of(old | {"hardware.name": "b200-sxm-180gb"})) == (8192, 1024)
+    assert batch(engine_of(old | {"hardware.name": "a100-sxm-80gb"})) == (2048, 256)
+    assert batch(engine_of(old | {"engine.max_model_len": 4})) == (8192, 1024)      # a short text cuts nothing
+    engine = engine_of(old)
+    assert (engine.gpu_memory_utilization, engine.parameters.scheduler_reserve_full_isl,
+            engine.parameters.async_scheduling) == (0.9, False, False)
+
+
+def test_gb10_has_the_limits_of_small_cards_since_0_33():
+    spark = Card("gb10", "GB10", 120 * GIB, (12, 1))
+    assert [limits_of(spark, behaviour_of(version)).tokens for version in ("0.32", "0.33")] == [8192, 2048]
+
+
+@pytest.mark.parametrize(("keys", "expected"), [
+    ({"engine.max_num_batched_tokens": 512}, (512, 512)),               # no more sequences than tokens
+    ({"engine.max_model_len": 4}, (4096, 1024)),                        # no more tokens than 1,024 such texts
+    ({"engine.max_num_seqs": 2, "engine.max_model_len": 1000}, (2000, 2)),
+    ({"engine.enable_chunked_prefill": False}, (131072, 1024)),         # a whole text
+    ({"engine.enable_chunked_prefill": False, "engine.max_model_len": 5000}, (8192, 1024)),
+    ({"engine.max_num_seqs": 7}, (8192, 7)),
+    (DEEPSEEK | LOW_LATENCY, (256, 256)),
+    (DEEPSEEK, (8192, 1024))])
+def test_other_options_change_the_batch_as_in_vllm(engine_of, keys, expected):
+    assert batch(engine_of(keys)) == expected
+
+
+def test_more_sequences_than_the_card_has_tokens_are_refused_as_in_vllm(engine_of):
+    with pytest.raises(InputErrors, match=r"max_num_batched_tokens: expected at least max_num_seqs = 4096, found 2048"):
+        engine_of({"hardware.name": "a100-sxm-80gb", "engine.max_num_seqs": 4096})
+
+
+def test_each_pool_has_the_defaults_of_its_own_card(write):
+    pools = [{"name": "new", "hardware": {"name": "b200-sxm-180gb"}}, {"name": "old", "hardware": {"name": "l40s"}},
+             {"name": "given", "engine": {"max_num_seqs": 3}}]
+    experiment = load_experiment(write(PLAIN), {"pools": pools})
+
+    assert [batch(pool.engine) for pool in experiment.pools] == [(16384, 1024), (2048, 256), (8192, 3)]
+    assert batch(experiment.engine) == (8192, 1024)
+
+
+def test_without_a_card_the_defaults_are_stated(write):
+    text = PLAIN.replace('hardware = {name = "h100-sxm-80gb"}', "").replace('model = {name = "llama-3.1-8b"}', "")
+    experiment = load_experiment(write(text), NO_CARD)
+
+    assert batch(experiment.engine) == (8192, 256)
+    assert "no [hardware]" in experiment.origins.of(("engine", "max_num_seqs"))
+
+
+def test_schedulers_of_no_engine_keep_the_defaults_of_their_papers(engine_of):
+    for scheduler, size in (("orca", 16), ("sarathi", 16), ("vllm_v0", 16), ("blis", 16)):
+        for hardware in ("b200-sxm-180gb", "l40s"):
+            engine = engine_of({"engine.scheduler": scheduler, "hardware.name": hardware})
+            assert (engine.block_size, engine.gpu_memory_utilization) == (size, 0.9)
+
+
+@pytest.mark.parametrize(("hardware", "ranks", "chunk", "share"), [
+    ("h100-sxm-80gb", 1, 8192, 0.83), ("l4", 1, 4096, None), ("b200-sxm-180gb", 1, 16384, None),
+    ("l40s", 1, 4096, None), ("a100-sxm-80gb", 4, 8192, None)])
+def test_sglang_cuts_prompts_and_divides_memory_by_card(engine_of, hardware, ranks, chunk, share):
+    engine = engine_of({"engine.scheduler": "sglang", "hardware.name": hardware, "topology.tensor_parallel": ranks})
+
+    assert engine.parameters.chunked_prefill_size == chunk
+    assert engine.gpu_memory_utilization is None
+    assert share is None or engine.parameters.mem_fraction_static == share
+    assert engine.block_size == (64 if hardware.startswith("b") else 1)
+
+
+def test_attention_ranks_of_sglang_share_the_chunk_and_expect_more(engine_of):
+    # recorded: DeepSeek-V3 on 8 H100 with attention on 8 ranks: 0.573, 8192 / 8 tokens, conservativeness 0.3
+    parameters = engine_of(DEEPSEEK | {"engine.scheduler": "sglang", "hardware.name": "h100-sxm-80gb"}).parameters
+
+    assert (parameters.mem_fraction_static, parameters.chunked_prefill_size) == (0.573, 1024)
+    assert parameters.schedule_conservativeness == 0.3
+
+
+@pytest.mark.parametrize(("blocks", "expected"), [(100_000_000, 4096), (300_000, 2048), (3000, 1500), (1, 2048)])
+def test_running_requests_of_sglang_follow_from_its_pool(engine_of, blocks, expected):
+    keys = {"engine.scheduler": "sglang"} | ({"engine.num_gpu_blocks": blocks} if blocks > 1 else {})
+    assert engine_of(keys).parameters.max_running_requests == expected
+
+
+@pytest.mark.parametrize(("keys", "tokens"), [
+    ({}, 16), ({"model.kv_cache_dtype": "fp8"}, 64), ({"model.name": "deepseek-v3.2"}, 64),
+    ({"hardware.name": "b200-sxm-180gb", "model.kv_cache_dtype": "fp8"}, 16),       # the backend is not known there
+    ({"engine.vllm_version": "0.10"}, 64), ({"engine.block_size": 16, "model.name": "deepseek-v3.2"}, 16)])
+def test_blocks_of_latent_attention_are_those_of_its_backend(engine_of, keys, tokens):
+    assert engine_of({"model.name": "deepseek-v3", "topology.tensor_parallel": 8} | keys).block_size == tokens
+
+
+CARDS = ("h100-sxm-80gb", "b200-sxm-180gb", "a100-sxm-80gb", "l40s", "rtx-pro-6000-server", "h200-sxm-141gb")
+MODELS = (("meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b", 1), ("Qwen/Qwen3-30B-A3B", "qwen3-30b-a3b", 4),
+          ("deepseek-ai/DeepSeek-V3", "deepseek-v3", 8), ("deepseek-ai/DeepSeek-V3.2", "deepseek-v3.2", 8),
+          ("openai/gpt-oss-120b", "gpt-oss-120b", 2))
+OF_VLLM = {"max_num_batched_tokens": "scheduler", "max_num_seqs": "scheduler", "gpu_memory_utilization": "cache",
+           "async_scheduling": "scheduler", "scheduler_reserve_full_isl": "scheduler",
+           "enable_chunked_prefill": "scheduler", "enable_prefix_caching": "cache"}
+OF_SGLANG = ("chunked_prefill_size", "mem_fraction_static", "schedule_conservativeness", "max_prefill_tokens")
+
+
+@pytest.mark.parametrize("hardware", CARDS)
+@pytest.mark.parametrize(("hub_id", "model", "ranks"), MODELS)
+def test_a_file_and_a_command_line_that_say_no_more_resolve_to_equal_values(engine_of, hardware, hub_id, model, ranks):
+    place = {"model.name": model, "hardware.name": hardware, "topology.tensor_parallel": ranks,
+             "engine.num_gpu_blocks": 10_000}
+    machine = Machine(card_of(hardware), ranks)
+    for version in ("0.32", "0.33"):
+        _, _, answer = answer_of(Launch("vllm", (hub_id, "-tp", str(ranks)), {}, version), machine, version)
+        engine = engine_of(place | {"engine.vllm_version": version})
+        found = {key: getattr(engine, key, None) if hasattr(engine, key) else getattr(engine.parameters, key)
+                 for key in OF_VLLM}
+        assert found == {key: answer.values[table][key] for key, table in OF_VLLM.items()}
+        assert engine.block_size == answer.values.get("after_load", answer.values["cache"])["block_size"]
+    argv = ("--model-path", hub_id, "--tp-size", str(ranks))
+    _, _, answer = answer_of(Launch("sglang", argv, {}, None), machine)
+    engine = engine_of(place | {"engine.scheduler": "sglang"})
+    assert {key: getattr(engine.parameters, key) for key in OF_SGLANG} == {key: answer.values[key] for key in OF_SGLANG}
+    assert engine.block_size == answer.values["page_size"]
+
+
+def test_other_hardware_by_set_and_in_a_sweep_brings_its_own_defaults(write):
+    told = {name: tomli.loads(resolved_toml(load_experiment(write(PLAIN), [f"hardware.name={name}"])))["engine"]
+            for name in ("l40s", "b200-sxm-180gb")}
+    assert [each["max_num_batched_tokens"] for each in told.values()] == [2048, 16384]
+
+
+def test_blocks_follow_from_the_share_of_the_version(write):
+    blocks = {version: Site(load_experiment(write(PLAIN), {"engine.vllm_version": version,
+                                                           "engine.max_num_seqs": 256})).num_gpu_blocks
+              for version in VERSIONS}
+    assert blocks["0.32"] == blocks["0.33"]
+    given = Site(load_experiment(write(PLAIN), {"engine.gpu_memory_utilization": 0.92, "engine.max_num_seqs": 256}))
+    assert given.num_gpu_blocks == blocks["0.32"]
+
+
+def test_a_model_that_cannot_be_read_is_reported_once_not_by_its_defaults(write):
+    with pytest.raises(InputErrors) as raised:
+        simulator.run(write(PLAIN), {"model.name": "llama-3.1-9b"}, quiet=True)
+    assert len(raised.value.faults) == 1
+
+
+def test_every_shipped_accelerator_is_a_card():
+    assert as_card(load_accelerator("tpu-v6e")).capability == (0, 0)
+    assert as_card(load_accelerator("b200-sxm-180gb")).major == 10
