@@ -62,9 +62,3 @@ def test_more_sequences_and_ranks_leave_less():
     assert share(parameters, tensor_parallel=4) < one
     assert share(replace(parameters, max_running_requests=8)) > one
     assert share(replace(parameters, chunked_prefill_size=16_384)) < one
-
-
-def test_attention_by_ranks_reserves_graphs_of_all_ranks():
-    # recorded line 120: Llama-3.1-70B on four H100, --dp 2 --enable-dp-attention
-    parameters = SglangParameters(chunked_prefill_size=8192, max_running_requests=4096)
-    assert share(parameters, tensor_parallel=2, data_parallel=2) == 0.762
