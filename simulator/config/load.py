@@ -1,6 +1,7 @@
 """From an experiment file to an `Experiment`, and back to text."""
 import os
 from collections.abc import Iterable, Mapping
+from functools import reduce
 from typing import Any
 
 import msgspec
@@ -147,6 +148,19 @@ def commented_toml(experiment: Experiment) -> str:
     """
     text = resolved_toml(experiment)
     return text if experiment.origins is None else with_comments(text, experiment.origins.of)
+
+
+def plain_as_given(experiment: Experiment) -> dict[str, Any]:
+    """Return the TOML table of an experiment, without values that engines set.
+
+    Another card or model laid over it brings its own.
+    """
+    table = plain(experiment)
+    for path in experiment.origins.rules if experiment.origins is not None else ():
+        *outer, key = path
+        inner = reduce(lambda place, name: place[name], outer, table)
+        inner.pop(key, None)
+    return table
 
 
 def changed(experiment: Experiment, **changes: Any) -> Experiment:

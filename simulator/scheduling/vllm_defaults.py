@@ -29,28 +29,23 @@ def defaults(engine, machine: Machine) -> dict[str, Default]:
     """
     parameters = engine.parameters
     behaviour, said = behaviour_of(parameters.vllm_version), f"vLLM {parameters.vllm_version}"
-    backend = engine.experts and engine.experts.all2all_backend
+    backend, is_async = engine.experts and engine.experts.all2all_backend, _is_async(parameters, behaviour)
+    why = ": off with drafts of n-grams" if behaviour.is_async_by_default and not is_async else ""
     return {"block_size": _block(machine, behaviour, said),
             "gpu_memory_utilization": Default(behaviour.gpu_memory_utilization, said),
-            **_of_parameters(parameters, machine, backend in BATCHED_EXPERTS)}
+            **_batch(parameters, machine, behaviour, backend in BATCHED_EXPERTS),
+            "scheduler_reserve_full_isl": Default(behaviour.reserves_full_text, said),
+            "async_scheduling": Default(is_async, f"{said}{why}")}
 
 
 def completed(parameters: VllmParameters) -> VllmParameters:
-    """Return arguments with the defaults of a server without a card.
+    """Return arguments with the largest batch of a server without a card.
 
-    Arguments of an experiment are complete already.
+    Arguments of an experiment are complete already; others schedule synchronously, unless they say so.
     """
-    missing = {key: default.value for key, default in _of_parameters(parameters, NOWHERE).items()
-               if getattr(parameters, key) is None}
+    limits = _batch(parameters, NOWHERE, behaviour_of(parameters.vllm_version), False)
+    missing = {key: default.value for key, default in limits.items() if getattr(parameters, key) is None}
     return msgspec.structs.replace(parameters, **missing) if missing else parameters
-
-
-def _of_parameters(parameters: VllmParameters, machine: Machine, has_batched: bool = False) -> dict[str, Default]:
-    behaviour, said = behaviour_of(parameters.vllm_version), f"vLLM {parameters.vllm_version}"
-    is_async, why = _async_scheduling(parameters, behaviour)
-    return {**_batch(parameters, machine, behaviour, has_batched),
-            "scheduler_reserve_full_isl": Default(behaviour.reserves_full_text, said),
-            "async_scheduling": Default(is_async, f"{said}{why}")}
 
 
 def _batch(parameters, machine: Machine, behaviour: VllmBehaviour, has_batched: bool) -> dict[str, Default]:
@@ -90,8 +85,8 @@ def _block(machine: Machine, behaviour: VllmBehaviour, said: str) -> Default:
     return Default(block_of(backend), f"{where}: {backend}")
 
 
-def _async_scheduling(parameters: VllmParameters, behaviour: VllmBehaviour) -> tuple[bool, str]:
-    """Return the default of async_scheduling, and the reason where it is not the version's.
+def _is_async(parameters: VllmParameters, behaviour: VllmBehaviour) -> bool:
+    """Return the default of async_scheduling.
 
     vLLM 0.32 schedules asynchronously by default, with pipeline stages or without, but not with drafts of the n-gram
     proposer, which reserve no slots ahead; 0.33 does with these drafts as well. In 0.10 the option is off by default.
@@ -99,6 +94,4 @@ def _async_scheduling(parameters: VllmParameters, behaviour: VllmBehaviour) -> t
     default; 0.10.1, vllm/config/scheduler.py.
     """
     has_n_grams = parameters.speculative is not None and parameters.speculative.num_lookahead_tokens == 0
-    if behaviour.is_async_by_default and has_n_grams and not behaviour.takes_async_n_grams:
-        return False, ": off with drafts of n-grams"
-    return behaviour.is_async_by_default, ""
+    return behaviour.is_async_by_default and (behaviour.takes_async_n_grams or not has_n_grams)

@@ -9,6 +9,7 @@ from simulator.latency.overheads.capture import CudaGraphParameters, sizes_of
 from simulator.latency.overheads.graphs import Graphs
 from simulator.latency.overheads.masks import Masks
 from simulator.scheduling.vllm import VllmParameters
+from simulator.scheduling.vllm_defaults import completed
 
 PER_TOKEN_US = 10.0
 
@@ -20,8 +21,13 @@ def linear(**prices):
     return Linear(LinearParameters(**(given | prices)))
 
 
+def arguments(**given):
+    """Return arguments with defaults of a server without a card."""
+    return completed(VllmParameters(**given))
+
+
 def graphs(mode="full_and_piecewise", query_tokens=1, **times):
-    sizes = sizes_of(VllmParameters(max_num_seqs=256), query_tokens, False)
+    sizes = sizes_of(arguments(max_num_seqs=256), query_tokens, False)
     return Graphs(linear(), mode, sizes, query_tokens, **times)
 
 
@@ -31,31 +37,31 @@ def rows(model, prefill=(), decode=(), tokens_per_decode=1):
 
 
 def test_vllm_captures_51_sizes_at_512():
-    sizes = sizes_of(VllmParameters(max_num_seqs=256), 1, False)
+    sizes = sizes_of(arguments(max_num_seqs=256), 1, False)
     assert (len(sizes), sizes[:5], sizes[-1]) == (51, [1, 2, 4, 8, 16], 512)
 
 
 def test_the_newest_hardware_captures_larger_batches():
-    assert sizes_of(VllmParameters(max_num_seqs=1024), 1, True)[-1] == 1024
+    assert sizes_of(arguments(max_num_seqs=1024), 1, True)[-1] == 1024
 
 
 def test_few_sequences_and_a_small_budget_bound_the_sizes():
-    assert sizes_of(VllmParameters(max_num_seqs=20), 1, False)[-1] == 40
-    assert sizes_of(VllmParameters(max_num_seqs=20, max_num_batched_tokens=29), 1, False)[-2:] == [24, 29]
+    assert sizes_of(arguments(max_num_seqs=20), 1, False)[-1] == 40
+    assert sizes_of(arguments(max_num_seqs=20, max_num_batched_tokens=29), 1, False)[-2:] == [24, 29]
 
 
 def test_gpt_oss_has_graphs_up_to_1024_tokens_on_every_card():
-    few = VllmParameters(max_num_seqs=1)
+    few = arguments(max_num_seqs=1)
     assert sizes_of(few, 1, False, is_gpt_oss=True)[-1] == 1024      # the model's rule beats twice the sequences
     assert sizes_of(few, 1, False)[-1] == 2
 
 
 def test_a_batch_of_all_sequences_has_a_graph_of_its_own():
-    assert 100 in sizes_of(VllmParameters(max_num_seqs=100), 1, False)
+    assert 100 in sizes_of(arguments(max_num_seqs=100), 1, False)
 
 
 def test_older_versions_capture_each_eighth():
-    sizes = sizes_of(VllmParameters(max_num_seqs=256, vllm_version="0.10"), 1, False)
+    sizes = sizes_of(arguments(max_num_seqs=256, vllm_version="0.10"), 1, False)
     assert sizes[3:] == list(range(8, 513, 8))
 
 

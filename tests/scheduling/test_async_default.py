@@ -1,18 +1,26 @@
 """The default of async_scheduling with drafts, by version."""
 import pytest
-from msgspec.structs import replace
 
-from simulator.scheduling.speculative import SpeculativeParameters
-from simulator.scheduling.vllm import VllmParameters
-from simulator.scheduling.vllm_defaults import completed
+from simulator.config.load import load_experiment
 
-N_GRAMS = SpeculativeParameters(num_tokens=2, num_lookahead_tokens=0)
+PLAIN = """
+latency.backend = "linear"
+engine.max_model_len = 1000
+engine.num_gpu_blocks = 100
+workload = {type = "trace", path = "t.csv"}
+"""
+N_GRAMS = {"engine.speculative": {"num_tokens": 2, "num_lookahead_tokens": 0}}
 
 
 @pytest.mark.parametrize(("version", "plain", "with_n_grams"), [
     ("0.10", False, False), ("0.32", True, False), ("0.33", True, True)])
-def test_vllm_schedules_asynchronously_by_default_as_its_version_does(version, plain, with_n_grams):
-    given = VllmParameters(vllm_version=version)
-    assert completed(given).async_scheduling is plain
-    assert completed(replace(given, speculative=N_GRAMS)).async_scheduling is with_n_grams
-    assert completed(replace(given, async_scheduling=False)).async_scheduling is False
+def test_vllm_schedules_asynchronously_by_default_as_its_version_does(tmp_path, version, plain, with_n_grams):
+    (tmp_path / "a.toml").write_text(PLAIN)
+
+    def is_async(**keys):
+        given = {"engine.vllm_version": version} | keys
+        return load_experiment(tmp_path / "a.toml", given).engine.parameters.async_scheduling
+
+    assert is_async() is plain
+    assert is_async(**N_GRAMS) is with_n_grams
+    assert is_async(**{"engine.async_scheduling": False}) is False

@@ -8,7 +8,7 @@ import numpy as np
 import tomli_w
 
 import simulator
-from simulator.config.load import plain, plain_value
+from simulator.config.load import plain, plain_as_given, plain_value
 from simulator.results.provenance import PACKAGE, git_revision
 from simulator.study.sweep.names import PROVENANCE, STUDY
 from simulator.study.sweep.sources import hash_of_sources
@@ -35,7 +35,7 @@ def text_of(study: Study) -> str:
 
     The axes keep their order, which sets the order of points: a table among them, {from, to, steps}, stays on its line.
     """
-    table = tomli_w.dumps(plain_value(dict(study.of_points or {})) | plain(study.base))
+    table = tomli_w.dumps(plain_value(dict(study.of_points or {})) | plain_as_given(study.base))
     asked = _plain_study(study)
     lines = [f"{_key(key)} = {_inline(value)}" for key, value in asked.items() if not isinstance(value, dict)]
     parts = [table, "\n".join(["[study]", *lines, ""])]

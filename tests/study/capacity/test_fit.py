@@ -54,7 +54,8 @@ def test_experts_may_be_spread_over_ranks_of_data_parallelism():
 
 
 def test_70b_in_16_bit_fits_on_two_gpus_by_a_short_sequence(fitted):
-    status, told = fitted("llama-3.1-70b", "--json", "--set", "engine.max_model_len=4096")
+    status, told = fitted("llama-3.1-70b", "--json", "--set", "engine.max_model_len=4096",
+                          "--set", "engine.gpu_memory_utilization=0.9")
     found = found_in(told)
 
     assert status == 0

@@ -81,7 +81,8 @@ def test_more_batched_tokens_leave_less(asked):
 
 def test_links_decide_over_memory_outside_pytorch(asked):
     options = ["--gpus", "2", "--json"]
-    found = [asked("fit", "qwen3-8b", hardware, *options, engine="max_model_len = 8192")[1]
+    engine = "max_model_len = 8192\nmax_num_batched_tokens = 8192\nmax_num_seqs = 256"
+    found = [asked("fit", "qwen3-8b", hardware, *options, engine=engine)[1]
              for hardware in ("h100-sxm-80gb", "l40s")]
     linked, apart = (json.loads(each)["layouts"] for each in found)
 
@@ -155,7 +156,7 @@ def test_blocks_are_as_large_as_the_engine_has_them(asked, scheduler, tokens):
     status, told = asked("validate", "llama-3.1-8b", "h100-sxm-80gb", engine=f'scheduler = "{scheduler}"')
 
     assert status == 0
-    assert f"blocks of {tokens} tokens" in told and f"\nblock_size = {tokens}\n" in told
+    assert f"blocks of {tokens} tokens" in told and f"\nblock_size = {tokens}  # " in told
 
 
 # ---- layouts
