@@ -3,13 +3,17 @@ from math import floor
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 import simulator
+from simulator.assembly.drafts import why_not_beside
 from simulator.assembly.latency import latency_model
 from simulator.assembly.site import Site
 from simulator.config.load import load_experiment
 from simulator.domain.drafter_memory import of_draft_model, of_head
 from simulator.errors import InputErrors
+from simulator.scheduling.speculative import SpeculativeParameters
+from support.small_models import SLIDING, deploy
 
 TEXT = """
 model.name = "qwen3-32b"
@@ -112,6 +116,27 @@ def test_a_head_holds_memory_too(load):
         16 * (alone.memory.kv_bytes_per_token + held.kv_bytes_per_token)))
 
 
+def test_a_head_joins_the_layers_that_attend_to_the_whole_context(load):
+    # gpt-oss-20b: 12 layers with windows and 12 without; with the head 13, and a block has pages for as many
+    head = {"method": "eagle3", "num_tokens": 3}
+    alone, both = (Site(load(each, model__name="gpt-oss-20b")).check() for each in (None, head))
+    assert [list(map(len, site.group_plan.members)) for site in (alone, both)] == [[12, 12], [12, 13]]
+    assert both.memory.block_bytes == alone.memory.block_bytes / 12 * 13
+    given = Site(load(head, model__name="gpt-oss-20b", engine__num_gpu_blocks=1000)).check()
+    assert given.layer_groups == both.layer_groups
+
+
+@pytest.mark.parametrize(("changes", "ways", "why"), [
+    ({"layer_pattern": "FS"}, {}, "the last layer of sliding, which its MTP modules repeat"),
+    ({}, {"decode_context_parallel": 2}, "ranks share the context of sliding"), ({}, {}, ""),
+    ({"layer_pattern": "F"}, {"decode_context_parallel": 2}, "")])
+def test_where_a_drafter_has_no_place_beside_groups(changes, ways, why):
+    given = SpeculativeParameters(method="mtp", num_tokens=1)
+    found = why_not_beside(given, deploy(replace(SLIDING, **changes), **ways))
+
+    assert found.startswith(why) and bool(found) == bool(why)
+
+
 def test_n_grams_hold_nothing(load):
     alone, looked_up = (Site(load(each)).check() for each in (
         None, {"method": "ngram", "num_tokens": 3, "drafter_per_sequence_us": 5.0}))
@@ -138,8 +163,7 @@ def test_the_last_stage_has_the_drafter(load):
     (DRAFT | {"model": "gemma-3-1b"}, {}, "expected layers of full attention alone, found others in gemma-3-1b"),
     ({"method": "draft_model", "num_tokens": 3, "drafter_share": 0.1}, {}, "model: missing; expected the draft m"),
     ({"method": "mtp", "num_tokens": 1}, {}, "method: qwen3-32b has no MTP modules"),
-    ({"method": "eagle3", "num_tokens": 1}, {"model__name": "gpt-oss-20b"},
-     "num_gpu_blocks: missing; expected a number: gpt-oss-20b has layers of several kinds")])
+    ({"method": "mtp", "num_tokens": 1}, {"model__name": "llama-4-scout"}, "method: llama-4-scout has no MTP modules")])
 def test_what_is_refused_with_its_reason(load, speculative, overrides, message):
     with pytest.raises(InputErrors, match=message):
         model_of(load(speculative, **overrides))

@@ -75,10 +75,9 @@ def drafter_memory(site) -> DrafterMemory | None:
     if given.method == "draft_model" and draft is None:
         raise InputErrors([KeyFault(f"{KEY}.model: missing; expected the draft model, whose weights and KV the memory "
                                     "plan counts, or engine.num_gpu_blocks")])
-    if site.layer_groups is not None:
-        raise InputErrors([KeyFault(
-            f"engine.num_gpu_blocks: missing; expected a number: {target.model.name} has layers of several kinds, and "
-            f'KV of a drafter ({KEY}.method = "{given.method}") beside them is not supported')])
+    if why := why_not_beside(given, target):
+        raise InputErrors([KeyFault(f"engine.num_gpu_blocks: missing; expected a number: {why}, and KV of a drafter "
+                                    f'({KEY}.method = "{given.method}") beside it is not supported')])
     try:
         if draft is not None:
             return of_draft_model(draft)
@@ -88,6 +87,18 @@ def drafter_memory(site) -> DrafterMemory | None:
     except ValueError as error:
         raise InputErrors([KeyFault(f"{KEY}.method: {error}; expected another method, or engine.num_gpu_blocks")
                            ]) from None
+
+
+def why_not_beside(given, target: Deployment) -> str:
+    """Return why a drafter's layers have no place in the model's groups, or ""."""
+    model = target.model
+    if set(model.layer_types) <= {"full_attention", "feed_forward"}:
+        return ""
+    if target.parallelism.decode_context_parallel > 1:
+        return f"ranks share the context of {model.name}, which has layers of several kinds"
+    if given.method == "mtp" and model.layer_types[-1] != "full_attention":
+        return f"the last layer of {model.name}, which its MTP modules repeat, does not attend to the whole context"
+    return ""
 
 
 def with_draft_model(site, model, make: Callable):

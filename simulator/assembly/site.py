@@ -185,7 +185,7 @@ class Site:
         if rules is None or rules.given:
             return None
         stored = self.stored and replace(self.stored, accelerator=self.accelerator)
-        plan = partial(plan_groups, stored, self.pool.engine.block_size, self.max_model_len)
+        plan = partial(plan_groups, stored, self.pool.engine.block_size, self.max_model_len, drafter=self.drafter)
         enabled = stored and plan(replace(rules, is_disabled=False))
         if not rules.is_disabled:
             return enabled
@@ -212,11 +212,24 @@ class Site:
         """MemoryNeeds of the scheduler, which must state them, for the deployment."""
         return self.scheduler.memory(self.pool.engine.parameters, self.deployment, self.max_model_len)
 
-    def limits(self, drafter: DrafterMemory | None = None) -> EngineLimits:
-        """Return the engine's arguments that decide over memory."""
+    @Fact
+    def drafter(self) -> DrafterMemory | None:
+        """DrafterMemory; None: it holds nothing, or is unknown and the blocks are given."""
+        if self.deployment is None:
+            return None
+        try:
+            return drafter_memory(self)
+        except InputErrors:
+            if self.pool.engine.num_gpu_blocks is None:
+                raise
+            return None
+
+    @property
+    def limits(self) -> EngineLimits:
+        """The engine's arguments that decide over memory."""
         needs = self.needs
         return EngineLimits(
-            block_size=self.pool.engine.block_size, max_model_len=self.max_model_len, drafter=drafter,
+            block_size=self.pool.engine.block_size, max_model_len=self.max_model_len, drafter=self.drafter,
             grouping=self.group_rules, max_num_batched_tokens=needs.max_num_batched_tokens,
             max_num_seqs=needs.max_num_seqs, share=needs.share, has_old_kernels=needs.has_old_kernels,
             adapter_bytes=needs.adapter_bytes, batches_in_flight=needs.batches_in_flight,
@@ -227,10 +240,8 @@ class Site:
         """MemoryPlan that gives num_gpu_blocks; None: the experiment does."""
         if self.pool.engine.num_gpu_blocks is not None:
             return None
-        drafter = drafter_memory(self)
         try:
-            return plan_within(exchanging(self.pool, self.deployment), self.limits(drafter), self.group_plan,
-                               self.needs.reserve)
+            return plan_within(exchanging(self.pool, self.deployment), self.limits, self.group_plan, self.needs.reserve)
         except InputErrors:
             raise
         except ValueError as error:         # DoesNotFit, or a scheduler that does not state its needs
@@ -248,7 +259,7 @@ class Site:
             return []
         size = self.memory.kv_size if self.memory is not None else KvSize(
             self.num_gpu_blocks, self.block_tokens, len(groups.layers.groups) if groups else 1,
-            self.limits().request_blocks(deployment, groups, self.max_model_len), self.max_model_len)
+            self.limits.request_blocks(deployment, groups, self.max_model_len), self.max_model_len)
         return lines(size) if lines else []
 
     @property

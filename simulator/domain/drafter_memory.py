@@ -19,10 +19,14 @@ STATES = {"eagle": 2, "eagle3": 3}
 
 
 class DrafterMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes on one accelerator of the last pipeline stage."""
+    """Bytes on one accelerator of the last pipeline stage.
+
+    num_kv_layers : layers that share kv_bytes_per_token evenly.
+    """
 
     weights_bytes: float
     kv_bytes_per_token: float
+    num_kv_layers: int = 0
 
 
 def of_draft_model(draft: Deployment) -> DrafterMemory:
@@ -31,7 +35,8 @@ def of_draft_model(draft: Deployment) -> DrafterMemory:
     All its layers attend to the whole context.
     """
     return DrafterMemory(
-        weights_bytes=rank_weights(draft).num_bytes, kv_bytes_per_token=kv_layout(draft).bytes_per_token)
+        weights_bytes=rank_weights(draft).num_bytes, kv_bytes_per_token=kv_layout(draft).bytes_per_token,
+        num_kv_layers=draft.model.num_layers)
 
 
 def of_mtp_modules(deployment: Deployment) -> DrafterMemory:
@@ -50,7 +55,8 @@ def of_mtp_modules(deployment: Deployment) -> DrafterMemory:
     beside = 2 * model.hidden_size**2 + 3 * model.norm_parameters
     last, mixer = layer_bytes(deployment, model.num_layers - 1), deployment.mixer(model.layer_types[-1])
     return DrafterMemory(weights_bytes=model.num_mtp_layers * (last + beside * deployment.activation_bytes),
-                         kv_bytes_per_token=model.num_mtp_layers * token_bytes(deployment, mixer))
+                         kv_bytes_per_token=model.num_mtp_layers * token_bytes(deployment, mixer),
+                         num_kv_layers=model.num_mtp_layers)
 
 
 def of_head(deployment: Deployment, method: str) -> DrafterMemory:
@@ -71,7 +77,7 @@ def of_head(deployment: Deployment, method: str) -> DrafterMemory:
         count += min(EAGLE3_VOCABULARY, model.vocab_size) * width / ways.tensor_parallel
         count += mixer.input_parameters(width)
     return DrafterMemory(weights_bytes=count * deployment.activation_bytes,
-                         kv_bytes_per_token=token_bytes(deployment, mixer))
+                         kv_bytes_per_token=token_bytes(deployment, mixer), num_kv_layers=1)
 
 
 def of_medusa_heads(deployment: Deployment, num_heads: int) -> DrafterMemory:

@@ -4,10 +4,12 @@ Source: vLLM, vllm/v1/core/kv_cache_utils.py (get_kv_cache_groups and its callee
 (max_memory_usage_bytes) and vllm/platforms/interface.py (_align_hybrid_block_size), as of 2026.
 """
 import math
+from typing import NamedTuple
 
 import msgspec
 
 from simulator.domain.deployment import Deployment
+from simulator.domain.drafter_memory import DrafterMemory
 from simulator.domain.kv_layout import BLACKWELL, page_bytes
 from simulator.domain.layer_groups import GroupRules, LayerGroup, LayerGroups, counted
 
@@ -25,7 +27,8 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The groups of one model."""
 
     layers: LayerGroups
-    members: tuple[tuple[int, ...], ...]        # layers of each group
+    members: tuple[tuple[int, ...], ...]        # layers of each group, a drafter's behind the model's
+    num_layers: int                             # of the model
     page_bytes: float                           # of a block in one layer, on one accelerator; the largest of all kinds
 
     @property
@@ -34,13 +37,21 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
         return max(map(len, self.members))
 
     def block_bytes(self, layers: range) -> float:
-        """Return the bytes of a block of the pool on an accelerator that holds `layers`."""
-        return self.page_bytes * max(sum(layer in layers for layer in group) for group in self.members)
+        """Return the bytes of a block of the pool on an accelerator that holds `layers`.
+
+        With the model's last layer there are the drafter's.
+        """
+        stop = layers.stop if layers.stop < self.num_layers else math.inf
+        return self.page_bytes * max(sum(layers.start <= layer < stop for layer in group) for group in self.members)
 
     def moved_bytes(self, deployment: Deployment) -> tuple[float, ...]:
-        """Return the bytes of a block of each group on all ranks, unpadded."""
+        """Return the bytes of a block of each group on all ranks, unpadded.
+
+        A drafter's are left out.
+        """
         kinds, ranks = deployment.model.layer_types, deployment.parallelism.tensor_parallel
-        return tuple(ranks * sum(page_bytes(deployment, kinds[layer], group.block_size) for layer in layers)
+        return tuple(ranks * sum(page_bytes(deployment, kinds[layer], group.block_size) for layer in layers
+                                 if layer < self.num_layers)
                      for group, layers in zip(self.layers.groups, self.members, strict=True))
 
     def blocks_of_request(self, num_tokens: int, in_flight_tokens: int) -> int:
@@ -68,12 +79,38 @@ def _blocks_of_request(group: LayerGroup, num_tokens: int, in_flight_tokens: int
     return 2 + (group.checkpoint > 0) if group.aligned else -(-num_tokens // group.block_size)
 
 
-def plan_groups(deployment: Deployment, block_size: int, max_model_len: int,
-                rules: GroupRules = DEFAULT_RULES) -> GroupPlan | None:
+class Sort(NamedTuple):
+    """Layers with equal pages: their type, its bytes of a block, their numbers."""
+
+    layer_type: str
+    page_bytes: float
+    layers: tuple[int, ...]
+
+
+def _sorts(deployment: Deployment, block_size: int, drafter: DrafterMemory | None) -> list[Sort]:
+    """Return the sorts of layers in the order of their first; a drafter's attend to the whole context."""
+    model = deployment.model
+    sorts = [Sort(kind, page_bytes(deployment, kind, block_size),
+                  tuple(i for i, each in enumerate(model.layer_types) if each == kind))
+             for kind in dict.fromkeys(model.layer_types) if kind != "feed_forward"]
+    if drafter is None or not drafter.num_kv_layers:
+        return sorts
+    page = drafter.kv_bytes_per_token / drafter.num_kv_layers * block_size
+    own = tuple(range(model.num_layers, model.num_layers + drafter.num_kv_layers))
+    for i, sort in enumerate(sorts):
+        if sort[:2] == ("full_attention", page):
+            sorts[i] = sort._replace(layers=sort.layers + own)
+            return sorts
+    return [*sorts, Sort("full_attention", page, own)]
+
+
+def plan_groups(deployment: Deployment, block_size: int, max_model_len: int, rules: GroupRules = DEFAULT_RULES,
+                drafter: DrafterMemory | None = None) -> GroupPlan | None:
     """Return the groups of a model; None: all layers share one block table.
 
     deployment : without an accelerator no kernels of FlashInfer run.
     block_size, max_model_len : the engine's, under vLLM's names.
+    drafter : with layers of full attention beside the model's; None: there is none, or one without KV.
 
     Raises
     ------
@@ -81,9 +118,7 @@ def plan_groups(deployment: Deployment, block_size: int, max_model_len: int,
         States of linear attention cannot share a block table with anything else.
     """
     model = deployment.model
-    layers_of = {kind: tuple(i for i, each in enumerate(model.layer_types) if each == kind)
-                 for kind in dict.fromkeys(model.layer_types) if kind != "feed_forward"}
-    kinds = layers_of.keys()
+    kinds = {sort.layer_type for sort in _sorts(deployment, block_size, drafter)}
     if rules.is_disabled and "linear_attention" in kinds:
         raise ValueError(f"{model.name} has layers of linear attention, which cannot be kept as if they attended to "
                          "the whole context; vLLM refuses it too")
@@ -94,22 +129,22 @@ def plan_groups(deployment: Deployment, block_size: int, max_model_len: int,
         checkpoint, is_delta = int(model.linear_attention.writes_states), _writes_delta_states(deployment, rules)
         block_size = _block_size(deployment, block_size, is_delta)
         checkpoint = (rules.prefix_match_unit or block_size) if is_delta else checkpoint
-    pages = {kind: page_bytes(deployment, kind, block_size) for kind in layers_of}
-    largest = max(pages.values())
-    size = _group_size([len(layers) for layers in layers_of.values()])
+    sorts = _sorts(deployment, block_size, drafter)
+    largest, size = max(sort.page_bytes for sort in sorts), _group_size([len(sort.layers) for sort in sorts])
     state_size = block_size if rules.enable_prefix_caching else max_model_len
     sliding, shared = model.sliding_attention, deployment.parallelism.decode_context_parallel
     groups, members = [], []
-    for kind, layers in layers_of.items():
+    for kind, page, layers in sorts:
         count = -(-len(layers) // size)
-        stretched = _stretched(block_size, largest, pages[kind])
+        stretched = _stretched(block_size, largest, page)
         change = sliding if kind == "sliding_attention" else None
         groups += [LayerGroup(kind=model.mixer(kind).group_kind(change), window=change.window if change else 0,
                               block_size=state_size if kind == "linear_attention" else stretched * shared,
                               **_states(kind, rules, checkpoint))] * count
         members += [layers[i::count] for i in range(count)]
     return GroupPlan(
-        layers=rules.layers(tuple(groups), block_size, shared), members=tuple(members), page_bytes=largest)
+        layers=rules.layers(tuple(groups), block_size, shared), members=tuple(members), page_bytes=largest,
+        num_layers=model.num_layers)
 
 
 def _states(kind: str, rules: GroupRules, checkpoint: int) -> dict:

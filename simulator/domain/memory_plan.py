@@ -192,7 +192,8 @@ def plan(deployment: Deployment, block_size: int, max_model_len: int, max_num_ba
 
 def groups_of(deployment: Deployment, limits: EngineLimits) -> GroupPlan | None:
     """Return the groups of layers; None: all layers share one block table."""
-    return limits.grouping and plan_groups(deployment, limits.block_size, limits.max_model_len, limits.grouping)
+    return limits.grouping and plan_groups(
+        deployment, limits.block_size, limits.max_model_len, limits.grouping, limits.drafter)
 
 
 def plan_within(deployment: Deployment, limits: EngineLimits, groups: GroupPlan | None,

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from simulator.domain.drafter_memory import DrafterMemory
 from simulator.domain.facts import load_accelerator, load_model
 from simulator.domain.kv_layout import kv_layout
 from simulator.domain.kv_size import KvSize, old_vllm_lines, sglang_lines, tensorrt_llm_lines, vllm_lines
@@ -140,9 +141,11 @@ def test_blocks_are_those_of_vllm_s_own_code(row):
     deployment = deploy(load_model(row["model"]), accelerator=load_accelerator(row["accelerator"]),
                         kv_cache_dtype=row["kv_cache_dtype"], **row["ways"])
     rules = GroupRules(enable_prefix_caching=row["prefix_caching"], is_disabled=row["hybrid_manager_off"])
+    drafter = row["drafter"] and DrafterMemory(
+        weights_bytes=0, num_kv_layers=row["drafter"][0], kv_bytes_per_token=row["drafter"][1])
     limits = EngineLimits(block_size=row["block_size"], max_model_len=row["max_model_len"],
                           max_num_batched_tokens=row["max_num_batched_tokens"], max_num_seqs=1, grouping=rules,
-                          batches_in_flight=row["batches_in_flight"], spared_blocks=1)
+                          batches_in_flight=row["batches_in_flight"], spared_blocks=1, drafter=drafter)
     groups = groups_of(deployment, limits)
     stages = deployment.parallelism.pipeline_parallel
     block_bytes = [_block_bytes(deployment, limits, groups, stage) for stage in range(stages)]
@@ -161,4 +164,5 @@ def _block_bytes(deployment, limits, groups, stage):
     layers = deployment.parallelism.layers_of_stage(deployment.model, stage)
     if groups is not None:
         return groups.block_bytes(layers)
-    return kv_layout(deployment, layers).bytes_per_token * limits.block_size
+    drafted = limits.drafter.kv_bytes_per_token if limits.drafter else 0
+    return (kv_layout(deployment, layers).bytes_per_token + drafted) * limits.block_size
