@@ -30,6 +30,7 @@ class VllmBehaviour(NamedTuple):
     skips_long_prompts: bool            # without chunked prefill a prompt beyond the budget is passed over
     mends_victims: bool                 # a victim of this iteration returns its tokens to the budget
     avoids_extra_step: bool             # with async_scheduling, no step is scheduled beyond a request's last token
+    skips_drafts: bool                  # EAGLE, MTP, draft models: none where no sequence of a batch samples a token
     looks_ahead_at_admission: bool      # slots of drafts are reserved at admission, too
     pads_admissions: bool               # an admission of one token is padded with dummy drafts
     goes_on_after_own_victim: bool      # by priority: a sequence that preempts itself takes no one's turn
@@ -77,7 +78,8 @@ VERSIONS = {
         release="0.10.1", facts_of="", is_async_by_default=False, takes_async_n_grams=False, takes_async_stages=False,
         reserves_full_text=False,
         flags=frozenset(), adapts_threshold=False, cuts_lone_prompts=True, skips_long_prompts=True,
-        mends_victims=False, avoids_extra_step=False, looks_ahead_at_admission=False, pads_admissions=False,
+        mends_victims=False, avoids_extra_step=False, skips_drafts=False, looks_ahead_at_admission=False,
+        pads_admissions=False,
         goes_on_after_own_victim=False, counts_idle_adapters=False, holds_prompts_alone=False,
         passes_over_items=False, cuts_at_items=False,
         appends_unhashed=True, caches_at_end=False, hashes_ahead=False, repeats_last_states=False,
@@ -92,7 +94,8 @@ VERSIONS = {
         reserves_full_text=True,
         flags=FLAGS - {"engine.speculative.disable_lookahead_block_hashes"},
         adapts_threshold=True, cuts_lone_prompts=False, skips_long_prompts=False,
-        mends_victims=True, avoids_extra_step=True, looks_ahead_at_admission=True, pads_admissions=True,
+        mends_victims=True, avoids_extra_step=True, skips_drafts=False, looks_ahead_at_admission=True,
+        pads_admissions=True,
         goes_on_after_own_victim=False, counts_idle_adapters=False, holds_prompts_alone=False,
         passes_over_items=False, cuts_at_items=False,
         appends_unhashed=False, caches_at_end=False, hashes_ahead=False, repeats_last_states=True,
@@ -105,7 +108,7 @@ VERSIONS = {
         engines_start_waves=False)}
 VERSIONS["0.33"] = VERSIONS["0.32"]._replace(
     release="0.33.0", facts_of="0.32", flags=FLAGS,
-    takes_async_n_grams=True,
+    takes_async_n_grams=True, skips_drafts=True,
     goes_on_after_own_victim=True, counts_idle_adapters=True,
     holds_prompts_alone=True, passes_over_items=True, cuts_at_items=True, caches_at_end=True, hashes_ahead=True,
     offload_ranks_requests=True, offload_offers_again=True, offload_drafters=("eagle", "eagle3", "mtp"),
