@@ -111,13 +111,16 @@ def with_draft_model(site, model, make: Callable):
     InputErrors
         The backend cannot price the draft model.
     """
-    from simulator.latency.overheads.drafter import Drafter  # imported only when needed
+    from simulator.latency.overheads.drafter import Drafter  # imported only when needed, as the next
+    from simulator.scheduling.vllm_overheads import skip_notes, skips_drafts
 
-    given, drafter = site.scheduler_facts.speculative, None
+    parameters, given, drafter = site.pool.engine.parameters, site.scheduler_facts.speculative, None
     if given.drafter_share is None and site.backend.prices_any_model:
         try:
             drafter = make()
         except InputErrors as errors:
             raise InputErrors([KeyFault(f"{KEY}.model: {fault}") for fault in errors.faults]) from None
-    return Drafter(model, given.num_tokens, given.drafter_share or 0.0, given.drafter_forward_us or 0.0,
-                   given.drafter_per_sequence_us or 0.0, given.notes, drafter)
+    found = Drafter(model, given.num_tokens, given.drafter_share or 0.0, given.drafter_forward_us or 0.0,
+                    given.drafter_per_sequence_us or 0.0, given.notes + skip_notes(parameters), drafter)
+    found.skips = skips_drafts(parameters)
+    return found

@@ -156,8 +156,14 @@ class GivenGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         "tokens in its KV blocks; default: engine.block_size"))] = None
     window: Annotated[int, Meta(ge=0, le=2**31 - 1, extra={"unit": "tokens"}, description=(
         "window of sliding_attention and chunked_attention; 0: there is none"))] = 0
+    checkpoint: Annotated[int, Meta(ge=0, le=2**20, extra={"unit": "tokens"}, description=(
+        "of linear_attention: a chunk of a prompt also writes the state where a block ends inside of it, a multiple of "
+        "this number behind the beginning of the chunk; Mamba-2: 1, Gated DeltaNet by FlashInfer in vLLM 0.33: "
+        "block_size; 0: it writes none"))] = 0
 
     def __post_init__(self):
+        if self.checkpoint and self.kind != "linear_attention":
+            raise ValueError(f"checkpoint = {self.checkpoint}: {self.kind} has no states")
         is_local = self.kind in ("sliding_attention", "chunked_attention")
         if is_local != (self.window > 0):
             raise ValueError(f"window = {self.window}: {self.kind} has {'one' if is_local else 'none'}")
@@ -189,6 +195,7 @@ class GroupRules(msgspec.Struct, frozen=True, kw_only=True):
             is_state = given.kind == "linear_attention"
             size = (given.block_size or block_size) * (context_ways if given.kind == "full_attention" else 1)
             return LayerGroup(kind=given.kind, window=given.window, aligned=is_state and self.enable_prefix_caching,
+                              checkpoint=given.checkpoint if self.enable_prefix_caching else 0,
                               block_size=max_model_len if is_state and not self.enable_prefix_caching else size)
 
         return self.layers(tuple(map(group, self.given)), block_size, context_ways)

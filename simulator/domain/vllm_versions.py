@@ -47,6 +47,7 @@ class VllmBehaviour(NamedTuple):
     holds_prompts_alone: Annotated[bool, "prefill_schedule_interval also holds for an engine without ranks"]
     passes_over_items: Annotated[bool, "requests with a first image that does not fit are overtaken"]
     cuts_at_items: Annotated[bool, "disable_chunked_mm_input: a chunk that begins at an image waits for all of it"]
+    skips_drafts: Annotated[bool, "EAGLE, MTP, draft models: none where no sequence of a batch samples a token"]
     # ---- KV cache, encoders
     appends_unhashed: Annotated[bool, "freed blocks without a hash go to the tail of the free queue"]
     caches_at_end: Annotated[bool, "with drafts blocks are hashed when an iteration ends, also of the last one"]
@@ -93,7 +94,8 @@ VERSIONS = {
         flags=frozenset(), gpu_memory_utilization=0.9, knows_largest_cards=False, gb10_is_small=False,
         images_on_flash=False, forces_latent_blocks=True, cuts_default_batch=False,
         adapts_threshold=False, cuts_lone_prompts=True, skips_long_prompts=True,
-        mends_victims=False, avoids_extra_step=False, looks_ahead_at_admission=False, pads_admissions=False,
+        mends_victims=False, avoids_extra_step=False, skips_drafts=False, looks_ahead_at_admission=False,
+        pads_admissions=False,
         goes_on_after_own_victim=False, counts_idle_adapters=False, holds_prompts_alone=False,
         passes_over_items=False, cuts_at_items=False,
         appends_unhashed=True, caches_at_end=False, hashes_ahead=False, repeats_last_states=False,
@@ -110,7 +112,8 @@ VERSIONS = {
         gpu_memory_utilization=0.92, knows_largest_cards=True, gb10_is_small=False,
         images_on_flash=False, forces_latent_blocks=False, cuts_default_batch=True,
         adapts_threshold=True, cuts_lone_prompts=False, skips_long_prompts=False,
-        mends_victims=True, avoids_extra_step=True, looks_ahead_at_admission=True, pads_admissions=True,
+        mends_victims=True, avoids_extra_step=True, skips_drafts=False, looks_ahead_at_admission=True,
+        pads_admissions=True,
         goes_on_after_own_victim=False, counts_idle_adapters=False, holds_prompts_alone=False,
         passes_over_items=False, cuts_at_items=False,
         appends_unhashed=False, caches_at_end=False, hashes_ahead=False, repeats_last_states=True,
@@ -123,7 +126,7 @@ VERSIONS = {
         router_sees_kv=True, engines_start_waves=False)}
 VERSIONS["0.33"] = VERSIONS["0.32"]._replace(
     release="0.33.0", facts_of="0.32", flags=FLAGS,
-    takes_async_n_grams=True, gb10_is_small=True, images_on_flash=True,
+    takes_async_n_grams=True, gb10_is_small=True, images_on_flash=True, skips_drafts=True,
     goes_on_after_own_victim=True, counts_idle_adapters=True,
     holds_prompts_alone=True, passes_over_items=True, cuts_at_items=True, caches_at_end=True, hashes_ahead=True,
     offload_ranks_requests=True, offload_offers_again=True, offload_drafters=("eagle", "eagle3", "mtp"),

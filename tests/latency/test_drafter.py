@@ -78,6 +78,30 @@ def test_prompts_are_drafted_for_too():
     assert drafter.drafting_us([(50, 30)], []) == pytest.approx(0.5 * (1110.0 + us(linear(), [], [80])))
 
 
+def test_no_drafts_while_no_sequence_samples():
+    # The first 30 of 80 tokens of a prompt; all of them, beside them one that decodes.
+    drafter = Drafter(linear(), 2, 0.5, 3.0, 2.0)
+    drafter.skips = True
+    assert drafter.drafting_us([(30, 0, 80)], []) == 0
+    for batch in ([(30, 50, 80)], []), ([(30, 0, 80)], [100]):
+        assert drafter.drafting_us(*batch) == Drafter(linear(), 2, 0.5, 3.0, 2.0).drafting_us(*batch) > 0
+    assert drafter.least_iteration_ns < Drafter(linear(), 2, 0.5, 3.0, 2.0).least_iteration_ns
+
+
+@pytest.mark.parametrize(("method", "version", "skips"), [
+    ("eagle", "0.32", False), ("eagle", "0.33", True), ("draft_model", "0.33", True), ("ngram", "0.33", False),
+    ("medusa", "0.33", False)])
+def test_drafters_with_passes_are_skipped_from_033_on(method, version, skips):
+    price = {"drafter_per_sequence_us": 5.0} if method == "ngram" else {"drafter_forward_us": 100.0}
+    parameters = VllmParameters(vllm_version=version, speculative=speculative(method=method, num_tokens=2, **price))
+    model = linear()
+    for go_around in around(parameters, None):
+        model = go_around(model)
+
+    assert (model.drafting_us([(30, 0, 80)], []) == 0) == skips
+    assert any("skips them" in warning for warning in model.warnings()) == skips
+
+
 def test_what_the_engine_adds_is_not_the_drafters():
     model, wrapped = linear(), Adapters(linear(), 1.5, 100.0, 0.0, 0.0)
     assert Drafter(wrapped, 2, 0.3, 0.0, 0.0).drafting_us([], [10], 3) == pytest.approx(

@@ -105,6 +105,8 @@ SCHEDULERS = {
                                        engine__kv_cache_groups=[{"window": 64}]),
         "kv_cache_groups[].block_size": acts(16, 32, engine__kv_cache_groups=[{"kind": "full_attention"}]),
         "kv_cache_groups[].window": acts(32, 128, engine__kv_cache_groups=[{"kind": "sliding_attention"}]),
+        "kv_cache_groups[].checkpoint": refuses(1, "sliding_attention has no states", engine__kv_cache_groups=[
+            {"kind": "sliding_attention", "window": 64}]),
         "encoder.us_per_embedding": acts(0.0, 50.0, **PICTURES),
         "encoder.tokens_per_s": acts(1e4, 1e5, **PICTURES),
         "encoder.cache_tokens": acts(1, 4096, **PICTURES | at("engine__encoder", us_per_embedding=50.0)),

@@ -19,7 +19,7 @@ ENCODER_OPTIONS = {"max_num_encoder_input_tokens": "max_num_encoder_input_tokens
                    "disable_chunked_mm_input": "disable_chunked_mm_input"}
 NOT_OPTIONS = {"dcp", "eagle", "kv_connector", "groups", "prefix_cache_retention_interval", "max_loras",
                *SPECULATIVE_OPTIONS, "prefix_match_unit", "context_ways", *ENCODER_OPTIONS}
-GROUP_KEYS = {"kind", "block_size", "window"}       # what else a group has follows from enable_prefix_caching
+GROUP_KEYS = {"kind", "block_size", "window", "checkpoint"}        # the rest follows from enable_prefix_caching
 # What the recorder assumed where a scenario is silent (in full in the `options` of each log)
 RECORDER_DEFAULTS = {"max_num_batched_tokens": 2048, "max_num_seqs": 128, "block_size": 16, "num_blocks": 1000,
                      "max_model_len": 8192, "async_scheduling": False}

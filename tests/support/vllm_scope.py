@@ -94,8 +94,6 @@ def missing_in_files(description):
         if group["kind"] == "mamba" and (group.get("mode", "align") == "align") != options.get(
                 "enable_prefix_caching", True):
             return "states that are kept otherwise than vLLM does on its own"
-        if group.get("checkpoint"):
-            return "states that kernels write inside a chunk"
     items = [item for request in description.get("requests", ()) for item in request.get("mm") or ()]
     if any(item["offset"] == 0 for item in items):
         return "an item that begins a prompt: in traces its tokens are those of each prompt that begins with it"

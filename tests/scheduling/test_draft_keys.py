@@ -1,4 +1,4 @@
-"""The last block of a hit with EAGLE, and the keys for it; 0.33 hashes one token ahead instead of dropping it."""
+"""Keys of vLLM about drafts: the last block of a hit with EAGLE, and thresholds that cut drafts."""
 import pytest
 
 import simulator
@@ -37,3 +37,15 @@ def test_the_last_block_of_a_hit(version, keys, cached, tmp_path):
 def test_a_key_without_effect_is_refused(version, drafts, engine, message, tmp_path):
     with pytest.raises(InputErrors, match=message):
         run(tmp_path, version, drafts, **engine)
+
+
+@pytest.mark.parametrize(("version", "threshold", "is_refused"), [
+    ("0.10", 2, False), ("0.32", 2, True), ("0.33", 2, True), ("0.33", 3, False)])
+def test_a_threshold_that_cuts_drafts_is_refused(version, threshold, is_refused, tmp_path):
+    """vLLM fails when it admits a request of one token, padded with drafts."""
+    drafts = {"num_tokens": 2, "num_lookahead_tokens": 2}
+    if not is_refused:
+        assert run(tmp_path, version, drafts, long_prefill_token_threshold=threshold).summary["complete"]
+        return
+    with pytest.raises(InputErrors, match=r"expected 0, or more than speculative\.num_tokens = 2, found 2"):
+        run(tmp_path, version, drafts, long_prefill_token_threshold=threshold)
