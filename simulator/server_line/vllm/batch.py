@@ -7,7 +7,7 @@ from typing import NamedTuple
 from simulator.server_line.facts.answers import Refused, Work
 from simulator.server_line.facts.cards import GIB, Card
 from simulator.server_line.facts.checkpoints import Checkpoint
-from simulator.server_line.vllm.rules import RULES
+from simulator.server_line.vllm.rules import rules_of
 
 TOKENS_OF_BATCHED_EXPERTS = 256
 IMAGE_TOKENS = 2496             # of Gemma 4's largest item, a video: 32 frames of 70 tokens and their marks
@@ -26,7 +26,7 @@ def limits_of(card: Card, version: str) -> Limits:
     if card.memory_bytes >= 160 * GIB:
         return Limits(16384, 1024, "160 GiB or more")
     if card.memory_bytes >= 70 * GIB and "a100" not in card.title.lower() and not (
-            RULES[version].gb10_is_small and card.capability == (12, 1)):
+            rules_of(version).gb10_is_small and card.capability == (12, 1)):
         return Limits(8192, 1024, "70 GiB or more, not an A100")
     return Limits(2048, 256, "less than 70 GiB, or an A100")
 
