@@ -16,7 +16,8 @@ PLACES = {"simulator/registry.py": '    "router": Kind("router", "policy", {\n',
           "simulator/registry.py, PARTS": "PARTS = {\n",
           "simulator/domain/columns.py": "REQUESTS = _columns(\n",
           "simulator/results/traits.py": "DERIVED = {\n",
-          "simulator/domain/vllm_versions.py": "engines_start_waves=False)}\n",
+          "simulator/domain/vllm_versions.py": "repeats_last_states=False, engines_start_waves=True)\n",
+          "simulator/server_line/vllm/rules.py": "True, True, True, False, False, True, True, True)}\n",
           "simulator/domain/layer_spec.py": "\nATTENTION = {\n",
           "simulator/config/huggingface/families.py": "FAMILIES = {\n"}
 EXPERIMENT = """
@@ -30,7 +31,6 @@ arrival = {process = "poisson", rate_per_s = 5.0}
 prompt_tokens = {distribution = "constant", tokens = 50}
 output_tokens = {distribution = "constant", tokens = 10}
 """
-
 pytestmark = pytest.mark.slow
 
 
@@ -105,10 +105,48 @@ def test_a_column_has_values(follow, tmp_path):
         assert set(file["requests"]["whole_tokens"]) == {60}
 
 
-def test_a_version_of_vllm(follow, tmp_path):
-    follow("A version of vLLM", 1, "a.toml", "--set", 'engine.vllm_version="0.40"', "--out", "out")
+def test_a_version_of_vllm(follow, simulate, tmp_path):
+    follow("A version of vLLM", 2, "a.toml", "--set", 'engine.vllm_version="0.34"', "--out", "out")
+    found = json.loads(simulate("diff-versions", "a.toml", "0.33", "0.34", "--json"))
 
-    assert 'vllm_version = "0.40"' in (tmp_path / "out/resolved.toml").read_text()
+    assert 'vllm_version = "0.34"' in (tmp_path / "out/resolved.toml").read_text()
+    assert [cause["rules"] for cause in found["causes"]["found"]] == [["is_async_by_default"]]
+
+
+def test_a_version_of_vllm_without_flags_says_so(follow, simulate, tmp_path):
+    line = ("from", "vllm serve Qwen/Qwen3-8B --max-model-len 8192", "--gpu", "l4", "--version", "0.34")
+    (tmp_path / "engines").mkdir()
+    for table in (ROOT / "engines").iterdir():
+        (tmp_path / "engines" / table.name).symlink_to(table)
+    follow("A version of vLLM", 2, "list", "models")
+    without = simulate(*line, status=2)
+    flags = (ROOT / "engines/vllm-0.33.toml").read_text(encoding="utf-8").replace("0.33", "0.34")
+    (tmp_path / "engines/vllm-0.34.toml").write_text(flags, encoding="utf-8")           # as the tool writes it there
+    with_flags = simulate(*line, "--allow-unmodelled")
+    rules = tmp_path / "simulator/server_line/vllm/rules.py"
+    rules.unlink()
+    rules.symlink_to(ROOT / "simulator/server_line/vllm/rules.py")
+    without_rules = simulate(*line, status=2)
+
+    assert "vLLM 0.34: its scheduler is modelled (engine.vllm_version), its flags are not" in without
+    assert 'vllm_version = "0.34"' in with_flags
+    assert "vLLM 0.34: its flags are known, the rules of its defaults are not" in without_rules
+
+
+def test_a_version_of_vllm_takes_recordings_as_they_are(follow, tmp_path):
+    follow("A version of vLLM", 2, "list", "models")
+    page = (ROOT / "docs/howto/new_engine_version.md").read_text(encoding="utf-8")
+    scenario, log = re.findall(r"^```json\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    cases = tmp_path / "goldens/vllm_034/of_a_day"
+    cases.mkdir(parents=True)
+    (cases / "example.json").write_text(scenario)
+    (cases / "example.log.json").write_text(log)
+    paths = os.pathsep.join([str(tmp_path), str(ROOT / "tests")])
+    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(
+        ROOT / "tests/parity/test_vllm.py")], cwd=tmp_path, capture_output=True, text=True, check=False,
+        env=os.environ | {"PYTHONPATH": paths, "SIM_GOLDENS": str(tmp_path / "goldens")})
+
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
 
 
 def test_a_part(follow, simulate, tmp_path):

@@ -34,7 +34,7 @@ TESTS = (
     ("`test_simai_ns3.py`", "collectives", test_simai_ns3),
     ("`test_simai_pd.py`", "runs with prompts apart", test_simai_pd),
 )
-COUNTED = ("vllm", "vllm_more", "vllm_033", "vidur", "vidurali", "simai", "sglang")
+COUNTED = (*goldens.families(), "vidur", "vidurali", "simai", "sglang")
 
 
 def rows():

@@ -23,11 +23,16 @@ HEADER_BYTES = 4096         # of a log, packed or not; its version stands before
 LARGE = 500         # requests of a case that takes seconds
 
 
+def families():
+    """Return the folders of recorded runs of vLLM: those known here, then each other one, vllm_034 for instance."""
+    return list(dict.fromkeys([*FAMILIES, *sorted(folder.name for folder in GOLDENS.glob("vllm_*"))]))
+
+
 @cache
 def case_paths():
     """Return the scenario files: of each family those in its own folder first, then those of its sub-folders."""
     found = []
-    for family in FAMILIES:
+    for family in families():
         folder = GOLDENS / family
         paths = (path for path in folder.rglob("*.json") if not path.name.endswith(".log.json") and log_path(path))
         found += sorted(paths, key=lambda path: (path.parent != folder, str(path)))

@@ -1,4 +1,5 @@
 """The flags of an engine's version: engines/ENGINE-VERSION.toml, which tools/engine_flags.py writes."""
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -6,6 +7,7 @@ from typing import Any, NamedTuple
 import tomli
 
 from simulator.domain.facts import shipped
+from simulator.domain.vllm_versions import VERSIONS
 from simulator.errors import InputErrors
 
 ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
@@ -72,15 +74,22 @@ def version_named(engine: str, text: str | None) -> tuple[str, str]:
     for version in known:
         if number == version or number.startswith(f"{version}."):
             return version, f"{ENGINES[engine]} {number}"
-    raise InputErrors([f"{ENGINES[engine]} {number}: not modelled; versions that are: {', '.join(known)}; "
+    unknown = "not modelled; versions that are"
+    if engine == "vllm" and any(number == row or number.startswith(f"{row}.") for row in VERSIONS):
+        unknown = "its scheduler is modelled (engine.vllm_version), its flags are not; versions with flags"
+    raise InputErrors([f"{ENGINES[engine]} {number}: {unknown}: {', '.join(known)}; "
                        "--version nearest takes the nearest of them"])
 
 
 def nearest_version(engine: str, text: str | None) -> str:
     """Return the modelled version nearest to a text; the newest where it names none."""
-    known = versions(engine)
+    return nearest_among(versions(engine), text)
+
+
+def nearest_among(known: Iterable[str], text: str | None) -> str:
+    """Return the version nearest to a text; the newest where it names none."""
+    numbers = {version: [int(part) for part in version.split(".")] for version in known}
     parts = [int(part) for part in (text or "").removeprefix("v").split(".") if part.isdigit()]
     if not parts:
-        return known[-1]
-    return min(known, key=lambda version: [abs(mine - asked) for mine, asked in
-                                           zip([int(part) for part in version.split(".")], parts)])
+        return max(numbers, key=numbers.get)
+    return min(numbers, key=lambda version: [abs(mine - asked) for mine, asked in zip(numbers[version], parts)])

@@ -3,7 +3,7 @@ from typing import Any
 
 from simulator.server_line.facts.answers import Refused, Work
 from simulator.server_line.facts.checkpoints import Checkpoint
-from simulator.server_line.vllm.rules import RULES
+from simulator.server_line.vllm.rules import rules_of
 
 DTYPES = {"half": "float16", "float16": "float16", "float": "float32", "float32": "float32", "bfloat16": "bfloat16"}
 NO_FLOAT16 = {"gemma2", "gemma3", "gemma3_text", "glm4", "plamo2"}
@@ -203,5 +203,5 @@ def checked_kv_dtype(work: Work, checkpoint: Checkpoint) -> Any:
         kv_dtype = work.set("cache.cache_dtype", "auto", "engine", "DeepSeek-V3.2 takes bfloat16 as its own type")
     if architecture == "GlmMoeDsaForCausalLM" and kv_dtype == "auto" and work.question.card.major == 10:
         kv_dtype = work.set("cache.cache_dtype", "fp8_e4m3", "engine", "GLM-5 on compute capability 10.x")
-    if RULES[work.question.version].checks_kv_dtype and kv_dtype in ("float16", "bfloat16") and kv_dtype != dtype:
+    if rules_of(work.question.version).checks_kv_dtype and kv_dtype in ("float16", "bfloat16") and kv_dtype != dtype:
         raise Refused("config", "KV dtype of another model", f"kv_cache_dtype {kv_dtype} with dtype {dtype}")

@@ -10,7 +10,7 @@ from simulator.server_line.facts.checkpoints import Checkpoint
 from simulator.server_line.facts.flag_tables import flag_table
 from simulator.server_line.vllm import attention, batch, graphs, model, parallel, speculation, transfer
 from simulator.server_line.vllm.line import given_by
-from simulator.server_line.vllm.rules import RULES
+from simulator.server_line.vllm.rules import rules_of
 
 BATCHED_MICRO = ("deepep_low_latency", "deepep_high_throughput", "nixl_ep")
 FLOAT32_STATES = ("NemotronH", "Qwen3_5")       # families with checkpoints that keep states in float32
@@ -31,7 +31,7 @@ def resolve(question: Question, read_config: Callable[[str], list[str]] | None =
     InputErrors
         A model of no known shape.
     """
-    table = flag_table(question.engine, question.version)
+    table, _ = flag_table(question.engine, question.version), rules_of(question.version)
     given = given_by(table, question.argv, read_config)
     work = Work(question, given, table.defaults())
     checkpoint = question.checkpoint_of(given["model"])
@@ -143,7 +143,7 @@ def _resolve_rest(work: Work, checkpoint: Checkpoint, drafts: int) -> None:
     tuned = work.flag("enable_flashinfer_autotune")
     work.set("kernel.enable_flashinfer_autotune",
              work.get("optimization.optimization_level") != "O0" if tuned is None else tuned)
-    if RULES[work.question.version].has_lookahead:
+    if rules_of(work.question.version).has_lookahead:
         ahead = 1 if drafts and work.get("speculative.method") in ("eagle", "eagle3", "mtp") and (
             work.get("cache.enable_prefix_caching") and "kv_transfer" not in work.values) else 0
         work.set("num_hash_lookahead_tokens", ahead, "engine", "drafts read one token ahead of a cached block")

@@ -4,7 +4,7 @@ from typing import Any
 from simulator.errors import InputErrors
 from simulator.server_line.facts.answers import Refused, Work
 from simulator.server_line.facts.checkpoints import Checkpoint
-from simulator.server_line.vllm.rules import RULES
+from simulator.server_line.vllm.rules import rules_of
 
 SHORT = {"spec_method": "method", "spec_model": "model", "spec_tokens": "num_speculative_tokens"}
 LOOKUPS = ("ngram", "ngram_gpu")
@@ -123,7 +123,7 @@ def shorten_to_draft(work: Work) -> None:
     """Cut the length to an independent draft model's: 0.33, second model runner."""
     drafts = work.values.get("speculative")
     if not drafts or drafts["method"] != "draft_model" or not runs_v2(work) or not (
-            RULES[work.question.version].cuts_to_draft):
+            rules_of(work.question.version).cuts_to_draft):
         return
     try:
         draft = work.question.checkpoint_of(drafts["model"])
@@ -140,7 +140,7 @@ def runs_v2(work: Work) -> bool:
     if asked is not None:
         return asked not in ("0", "false", "False", "")
     drafts, ranks = work.values.get("speculative"), work.values["parallel"]
-    older = {"medusa", "mlp_speculator"} if RULES[work.question.version].has_medusa else set()
+    older = {"medusa", "mlp_speculator"} if rules_of(work.question.version).has_medusa else set()
     gone = {"suffix", "custom_class"} | older
     if drafts and (drafts["method"] in gone
                    or (drafts["parallel_drafting"] and drafts["method"] not in ("dflash", "dspark"))):
@@ -154,7 +154,7 @@ def async_fault(work: Work) -> str | None:
     0.33 asks this under the first model runner alone, 0.32 of drafts always.
     """
     drafts, v2 = work.values.get("speculative"), runs_v2(work)
-    if RULES[work.question.version].judges_all_runners or not v2:
+    if rules_of(work.question.version).judges_all_runners or not v2:
         if drafts and drafts["method"] not in ASYNC:
             return f"drafts by {drafts['method']}"
         if drafts and drafts["disable_padded_drafter_batch"]:

@@ -6,6 +6,7 @@ from simulator.domain.server_defaults.sglang import LEAST_RUNNING
 from simulator.domain.vllm_versions import VERSIONS
 from simulator.server_line.facts.answers import Answer
 from simulator.server_line.facts.checkpoints import Checkpoint
+from simulator.server_line.facts.flag_tables import nearest_among
 from simulator.study.deployment.flags import GRAPH_MODES, HASH_KEYS, NUMBERS, SWITCHES
 
 # Our key -> "table.key" of the engine, where the names differ.
@@ -121,7 +122,7 @@ def _say_model(keyed: Keyed, answer: Answer, checkpoint: Checkpoint, engine: str
 
 
 def _say_vllm(keyed: Keyed, version: str, answer: Answer, checkpoint: Checkpoint) -> None:
-    known = version if version in VERSIONS else max((row for row in VERSIONS if row <= version), default="0.32")
+    known = version if version in VERSIONS else nearest_among(VERSIONS, version)
     why = f"vLLM {version}" if known == version else f"vLLM {version}: the scheduler of {known}, the nearest there is"
     keyed.keys["engine.scheduler"], keyed.keys["engine.vllm_version"] = ("vllm", ""), (known, why)
     for key, flag in (NUMBERS | SWITCHES).items():
