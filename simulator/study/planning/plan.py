@@ -58,7 +58,7 @@ class StudyRun(NamedTuple):
 
     @property
     def is_hasty(self) -> bool:
-        """Whether a rate was found that longer runs did not hold: the runs were too short to tell."""
+        """Whether runs were too short: longer ones did not hold a rate that was found."""
         return any(each.rate is not None and each.status != FEASIBLE for each in self.ended.findings.results)
 
     def rate_of(self, result: CandidateResult, question: Question) -> float | None:
