@@ -1,31 +1,26 @@
 """`python -m simulator from`: the experiment of a server that a command line or a file starts."""
 import argparse
 import json
-import re
 import sys
 from pathlib import Path
 from typing import Any
 
 from simulator.domain.server_defaults.cards import card_of
 from simulator.errors import InputErrors
-from simulator.server_line.facts.flag_tables import ENGINES
 from simulator.server_line.sources.read import config_reader, launches_from
-from simulator.study.deployment.experiment_text import experiment_text
 from simulator.study.deployment.from_server import (
     Lists,
     Machine,
     RefusedLine,
-    Served,
     answer_of,
     lists_of,
     served_by,
 )
-from simulator.study.deployment.refusals import refusals_of
+from simulator.study.deployment.runnable import runnable
 from simulator.study.export_command import check_free_file
 
 DONE = 0
 NOT_MODELLED = 3
-POOL_OF_KV = "engine.num_gpu_blocks"            # the key of faults of memory
 TITLES = {"taken": "Taken: flag, value, key", "defaulted": "Set by the engine: key, value, rule",
           "without_effect": "No effect on time or capacity", "not_modelled": "Not modelled: flag, value, likely effect"}
 
@@ -69,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
         return _differ(options, machine)
     out = check_free_file(Path(options.out), options.overwrite) if options.out is not None else None
     served = served_by(launches_from(options.source, machine.environment), machine)
-    text, unbuilt = _runnable(served, options.gpu)
+    text, unbuilt = runnable(served, options.gpu)
     lists = lists_of(served)
     lists.not_modelled.extend(unbuilt)
     if out is not None:
@@ -84,44 +79,10 @@ def run(options: argparse.Namespace) -> int:
     return NOT_MODELLED if lists.not_modelled and not options.allow_unmodelled else DONE
 
 
-def _runnable(served: list[Served], card: str) -> tuple[str, list[tuple[str, str, str]]]:
-    """Return the experiment without keys that the simulator refuses, and rows with these keys and its reasons."""
-    rows = []
-    while True:
-        text = experiment_text(_name(served), card, served)
-        refused = refusals_of(text)
-        if (why := refused.get(POOL_OF_KV)) is not None:
-            if not _shortened(served, why):
-                raise InputErrors([f"{ENGINES[served[0].launch.engine]} does not start: {why}"])
-            continue
-        found = [(server, key, why) for key, why in refused.items() for server in served
-                 for written in list(server.keyed.keys) if written == key or written.startswith(f"{key}.")
-                 if server.keyed.keys.pop(written, None)]
-        if not found:
-            return text, [*rows, *((key or "the experiment", "", why) for key, why in refused.items())]
-        rows += [row for row in dict.fromkeys((key, "", why) for _, key, why in found) if row not in rows]
-
-
-def _shortened(served: list[Served], why: str) -> bool:
-    """Cut the length of servers with --max-model-len auto to the longest that fits; return whether one is cut."""
-    longest = re.search(r"max_model_len <= (\d+)", why)
-    automatic = [server for server in served if server.answer.given.get("max_model_len") == -1]
-    if longest is None or not automatic:
-        return False
-    for server in automatic:
-        server.keyed.keys["engine.max_model_len"] = (int(longest[1]), "engine: auto, the longest that the KV holds")
-    return True
-
-
 def _environment(pairs: list[str]) -> dict[str, str]:
     if wrong := [pair for pair in pairs if "=" not in pair]:
         raise InputErrors([f"--env: expected NAME=VALUE, found {pair}" for pair in wrong])
     return dict(pair.split("=", 1) for pair in pairs)
-
-
-def _name(served: list[Served]) -> str:
-    hub_id = str(served[0].answer.given.get("model", served[0].answer.given.get("model_path")))
-    return hub_id.rpartition("/")[2].lower() or "server"
 
 
 def _show(lists: Lists) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from simulator.assembly.kernel_notes import kernel_notes
 from simulator.assembly.latency import latency_model, operator_errors
+from simulator.assembly.operator_bounds import Bound, bounds_of, sources_of
 from simulator.assembly.site import Site
 from simulator.config.experiment import Experiment, Pool
 from simulator.config.load import load_experiment
@@ -24,6 +25,8 @@ class Prediction:
     breakdown : seconds of each operator, with the sum `seconds`; empty where the backend has no breakdown.
     errors : error of each operator, root mean square of ln(predicted / measured), with [latency] uncertainty;
         None: not known.
+    bounds : the least time of each operator, by FLOPs over the peak or bytes over the bandwidth; empty without [model].
+    sources : of the price of each operator, as far as the backend knows it.
     warnings : warnings about the prices, a sentence each, as in the `diagnosis` of a run.
     """
 
@@ -32,6 +35,8 @@ class Prediction:
     breakdown: dict[str, float] = field(default_factory=dict)
     errors: dict[str, float | None] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    bounds: dict[str, Bound] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
 
     @property
     def error_frac(self) -> float:
@@ -104,7 +109,7 @@ def predict_batch(experiment: Pool, chunks: list[tuple[int, int]], contexts: lis
         errors = {name: error.error_frac for name, error in operator_errors(site).items()}
     seconds, iteration_ns = model.predict(*batch), model.predict_iteration_ns(*batch)
     notes = (*impossible(site, *batch), *model.warnings(), *kernel_notes(site))
-    return Prediction(seconds, iteration_ns / 1e9, breakdown, errors, notes)
+    return Prediction(seconds, iteration_ns / 1e9, breakdown, errors, notes, bounds_of(site, batch), sources_of(site))
 
 
 def impossible(site: Site, chunks: list[tuple[int, int]], contexts: list[int], slots: int = 1) -> list[str]:

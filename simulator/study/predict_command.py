@@ -3,12 +3,15 @@ import argparse
 import re
 import sys
 
+from simulator.assembly.operator_bounds import LEAST_S
 from simulator.config.load import load_experiment
 from simulator.errors import InputErrors, collect_faults, faults_of
 from simulator.results.colours import coloured
 from simulator.study.predict import Prediction, one_pool, predict_batch
+from simulator.study.telling.screen import lines_of, table_of
 
 DONE = 0
+BOUND_HEADS = ["bound us", "of time", "binds"]      # least time, its part of the time, FLOPs or bytes
 ERROR = "error"                 # root mean square over the points left out; "-": not known
 MAX_SEQUENCES = 1 << 20         # in a batch; [engine] max_num_seqs allows no more
 MAX_TOKENS = (1 << 31) - 1      # of a sequence; [engine] max_model_len allows no more
@@ -57,23 +60,41 @@ def table(prediction: Prediction, title: str, chunks: list, contexts: list) -> s
     whole = prediction.seconds
     lines = [title, f"{_count(len(chunks), 'prompt chunk')}, {sum(tokens for tokens, _ in chunks):,} tokens; "
                     f"{_count(len(contexts), 'decoding sequence')}, {sum(contexts):,} tokens of context", ""]
-    rows = [(name, seconds) for name, seconds in prediction.breakdown.items() if seconds]
-    width = max(map(len, ("accelerator", *(name for name, _ in rows)))) + 2
-    lines += [f"{'':{width}}{'us':>16} {'share':>8}{f' {ERROR:>8}' if prediction.errors else ''}"]
-    lines += [f"{name:{width}}{seconds * 1e6:16,.3f} {seconds / whole:8.1%}{_error(prediction, name)}"
-              for name, seconds in rows]
-    total = f" {prediction.error_frac:8.1%}" if prediction.errors else ""
-    lines += [f"{'accelerator':{width}}{whole * 1e6:16,.3f} {1:8.1%}{total}",
-              f"{'iteration':{width}}{prediction.iteration_seconds * 1e6:16,.3f}"]
+    parts = [(name, seconds) for name, seconds in prediction.breakdown.items() if seconds]
+    numbers = {text: number for number, text in enumerate(dict.fromkeys(
+        prediction.sources[name] for name, _ in parts if name in prediction.sources), 1)}
+    rows = [["", "us", "share", *[ERROR] * bool(prediction.errors), *BOUND_HEADS * bool(prediction.bounds),
+             *["source"] * bool(numbers)]]
+    rows += [[name, f"{seconds * 1e6:,.3f}", f"{seconds / whole:.1%}", *_error(prediction, name),
+              *_bound(prediction, name, seconds), *_source(prediction, name, numbers)] for name, seconds in parts]
+    least_s = sum(each.seconds for each in prediction.bounds.values())
+    rows.append(["accelerator", f"{whole * 1e6:,.3f}", "100.0%", *[f"{prediction.error_frac:.1%}"] * bool(
+        prediction.errors), *[f"{least_s * 1e6:,.1f}", f"{least_s / whole:.1%}" if whole else "-", ""] * bool(
+            prediction.bounds)])
+    rows.append(["iteration", f"{prediction.iteration_seconds * 1e6:,.3f}"])
+    width = len(rows[0])
+    lines.append(table_of([row + [""] * (width - len(row)) for row in rows], 1, (0,)))
+    lines += ["", *(lines_of(f"({number}) {text}") for text, number in numbers.items())] if numbers else []
     return "\n".join(lines)
 
 
-def _error(prediction: Prediction, name: str) -> str:
-    """Return the cell with the error of a part; empty without uncertainty."""
-    if not prediction.errors:
-        return ""
+def _bound(prediction: Prediction, name: str, seconds: float) -> list[str]:
+    """Return the cells with the least time of an operator, its part of the time, and the limit that binds."""
+    bound = prediction.bounds.get(name)
+    if bound is None or bound.seconds < LEAST_S:
+        return ["-"] * len(BOUND_HEADS) * bool(prediction.bounds)
+    return [f"{bound.seconds * 1e6:,.1f}", f"{bound.seconds / seconds:.1%}", bound.by]
+
+
+def _source(prediction: Prediction, name: str, numbers: dict[str, int]) -> list[str]:
+    """Return the cell with the number of a source; empty where no source is known."""
+    return [f"({numbers[prediction.sources[name]]})" if name in prediction.sources else "-"] * bool(numbers)
+
+
+def _error(prediction: Prediction, name: str) -> list[str]:
+    """Return the cell with the error of a part; none without uncertainty."""
     error = prediction.errors.get(name)
-    return f" {'-' if error is None else f'{error:.1%}':>8}"
+    return ["-" if error is None else f"{error:.1%}"] * bool(prediction.errors)
 
 
 def _read(text: str, option: str, ending: str) -> list[tuple[int, int | None]]:

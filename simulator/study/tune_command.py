@@ -3,7 +3,6 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -12,7 +11,6 @@ from simulator.errors import InputErrors, number_of
 from simulator.study.distributed.option import add_dask, elsewhere
 from simulator.study.durations import duration_s
 from simulator.study.report_command import check_installed, write_page
-from simulator.study.sweep.laboratory import Laboratory
 from simulator.study.sweep.machine import fitting, free_bytes, usable_cores
 from simulator.study.sweep.manifest import text_of
 from simulator.study.sweep.names import LOOK
@@ -20,16 +18,15 @@ from simulator.study.sweep.preview import commented, not_run
 from simulator.study.sweep.study_file import read_study
 from simulator.study.sweep.writing import write
 from simulator.study.telling.screen import lines_of, show
-from simulator.study.tuning.at_load import AtLoad
 from simulator.study.tuning.auto_tune import RESULT, auto_tune
 from simulator.study.tuning.candidates import Candidates
 from simulator.study.tuning.files import StudyResults, results_of, write_all
 from simulator.study.tuning.findings import Findings
-from simulator.study.tuning.rates import AtCapacity
-from simulator.study.tuning.result import CandidateResult, Stopped, Trier
+from simulator.study.tuning.result import CandidateResult, Stopped
 from simulator.study.tuning.search import check_numbers, chosen_search, feasible_of, searched
 from simulator.study.tuning.study_directory import opened
 from simulator.study.tuning.summary_text import answer_of, screen_of, words_of
+from simulator.study.tuning.trying import trier_of
 from simulator.study.tuning.tune_table import CAPACITY, OPTUNA, Question, TuneTable, check
 from simulator.study.watch import Watch
 
@@ -85,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
             at = elsewhere(options.dask, stack, watch.is_over)
             stack.enter_context(watch.interrupts)
             laboratory = opened(question, directory, num_processes, watch.is_over, at)
-            trier = _trier(question, laboratory, directory, watch, _Progress(options.quiet).tell)
+            trier = trier_of(question, laboratory, directory, watch.is_over, _Progress(options.quiet).tell)
             outcome = searched(question, trier, candidates)
     except Stopped:
         number = watch.interrupts.signal_number
@@ -130,14 +127,6 @@ def _runs(question: Question, candidates: Candidates | None) -> str:
                 f"{number_of(most * given.min_seeds, 'run')}")
     runs = most * len(question.study.seeds) * max(len(given.users), 1)
     return f"at most {number_of(runs, 'run')} of full length"
-
-
-def _trier(question: Question, laboratory: Laboratory, directory: Path, watch: Watch,
-           tell: Callable[[CandidateResult], None]) -> Trier:
-    """Return the object that tries candidates under the load of the study."""
-    if question.settings.load == CAPACITY:
-        return AtCapacity(question, laboratory, directory, watch.is_over, tell)
-    return AtLoad(question, laboratory, tell)
 
 
 def _status(question: Question, outcome: Findings, results: StudyResults) -> int:

@@ -93,12 +93,45 @@ def test_the_table_shows_operators_with_their_share(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == ["quickstart, roofline",
                          "2 prompt chunks, 2,560 tokens; 64 decoding sequences, 65,536 tokens of context"]
-    rows = {line.split()[0]: line.split()[1:] for line in lines[4:]}
+    rows = {line.split()[0]: line.split()[1:] for line in lines[4:lines.index("", 4)]}
     assert {"dense", "decode_attention", "accelerator", "iteration"} <= set(rows)
     assert rows["accelerator"][1] == "100.0%"
-    shares = [float(share.rstrip("%")) for name, (_, *share) in rows.items() if name not in ("accelerator", "iteration")
-              for share in share]
+    shares = [float(row[1].rstrip("%")) for name, row in rows.items() if name not in ("accelerator", "iteration")]
     assert sum(shares) == pytest.approx(100, abs=0.5)
+    assert rows["dense"][4:] == ["FLOPs", "(1)"] and rows["decode_attention"][4] == "bytes"
+    assert "(1) roofline by laws, products bfloat16, h100_sxm" in lines
+    assert max(map(len, lines)) <= 80
+
+
+def test_bounds_are_flops_over_the_peak_and_bytes_over_the_bandwidth():
+    # Llama-3.1-8B: 6,979,321,856 weights in 32 layers of projections and MLPs; an H100 of 989.4
+    # TFLOP/s and 3.35 TB/s. One token reads all weights; 64 queries over 1024 tokens read their keys and values.
+    one = simulator.predict(QUICKSTART, decode=[1024] * 64).bounds
+    assert one["dense"].by == "bytes" and one["dense"].bytes_s == pytest.approx(6_979_321_856 * 2 / 3.35e12, rel=1e-3)
+    assert one["dense"].flops_s == pytest.approx(6_979_321_856 * 2 * 64 / 989.4e12, rel=1e-3)
+    assert one["decode_attention"].seconds == pytest.approx(64 * 1024 * 131_072 / 3.35e12, rel=1e-3)
+    assert "collectives" in one and one["collectives"].seconds == 0.0
+
+
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "qwen3-30b-a3b", "deepseek-v2-lite"])
+@pytest.mark.parametrize("card", ["h100-sxm-80gb", "l40s", "mi300x"])
+def test_no_operator_is_faster_than_its_bound(model, card):
+    overrides = {"model.name": model, "hardware.name": card, "topology.tensor_parallel": 2,
+                 "engine.max_model_len": 9000}
+    for prefill, decode in (([512], [1024] * 64), ([], [8000]), ([4096], []), ([1], [])):
+        found = simulator.predict(QUICKSTART, prefill, decode, overrides=overrides)
+        assert {name: (bound.seconds, found.breakdown[name]) for name, bound in found.bounds.items()
+                if bound.seconds > found.breakdown[name] * 1.0001} == {}
+
+
+def test_a_backend_without_a_model_has_no_bounds():
+    found = simulator.predict(LINEAR, decode=[30])
+    assert (found.bounds, found.sources) == ({}, {})
+
+
+def test_shares_that_the_file_gives_have_no_source():
+    found = simulator.predict(QUICKSTART, decode=[30], overrides={"latency.mfu_prefill": 0.5})
+    assert found.sources == {} and found.bounds["dense"].seconds < found.breakdown["dense"]
 
 
 def test_faults_come_at_once_with_status_2(capsys):

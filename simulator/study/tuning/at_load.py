@@ -3,6 +3,7 @@ import math
 from collections.abc import Callable, Iterable
 
 from simulator.study.capacity.prober import observation_of
+from simulator.study.capacity.varied import RATE
 from simulator.study.capacity.verdict import Rules, weigh
 from simulator.study.sweep.laboratory import Laboratory
 from simulator.study.sweep.trial import DONE, Finished
@@ -25,6 +26,7 @@ class AtLoad:
         self._question, self._laboratory, self._tell = question, laboratory, tell
         self.said = laboratory.said
         self._has_checked = False
+        self._ranks_rates = any(each.key == "rate" for each in question.objectives)    # each candidate has its own
 
     def try_all(self, candidates: Iterable[Candidate], num_requests: int | None = None) -> list[CandidateResult]:
         """Return the results of candidates, in their order.
@@ -59,7 +61,7 @@ class AtLoad:
     def _judged(self, candidate: Candidate, ends: list[Finished], num_requests: int | None) -> CandidateResult:
         """Return the result of a candidate from its runs at a given load."""
         result = CandidateResult(candidate, FEASIBLE, assignment=candidate.assignment, num_requests=num_requests,
-                                 ends=tuple(ends))
+                                 ends=tuple(ends), rate=candidate.assignment.get(RATE) if self._ranks_rates else None)
         if failed := next((end for end in ends if end.status != DONE), None):
             return result._replace(status=failed.status, why=failed.error or failed.status)
         result = valued(self._question, result)

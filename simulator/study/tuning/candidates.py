@@ -57,9 +57,8 @@ def candidates_of(study: Study, points: list[Point]) -> Candidates:
         All values of axes with which no candidate is an experiment.
     """
     made, seen, faults = Candidates([], []), set(), _Faults()
-    layouts = (AS_IT_IS,) if study.base.pools else study.settings.layouts or (AGGREGATED,)
     for point in points:
-        for layout in layouts:
+        for layout in _layouts_of(study, point):
             for assignment in _LAYOUTS[layout](study, point):
                 for with_users in _with_users(study, assignment):
                     key = canonical([layout, with_users])
@@ -68,6 +67,18 @@ def candidates_of(study: Study, points: list[Point]) -> Candidates:
                         _add(study, made, faults, Candidate(len(seen) - 1, layout, with_users, None, 0))
     faults.check(study.file, len(seen))
     return made
+
+
+def _layouts_of(study: Study, point: Point) -> tuple[str, ...]:
+    """Return the layouts of a point: a listed point with keys that only one layout has is of that one."""
+    if study.base.pools:
+        return (AS_IT_IS,)
+    layouts = study.settings.layouts or (AGGREGATED,)
+    if study.settings.design != "list" or len(layouts) == 1:
+        return layouts
+    if any(key.split(".")[0] in ("pools", "kv_transfer") for key in point):
+        return (DISAGGREGATED,)
+    return (AGGREGATED,) if REPLICAS in flattened(point) else layouts
 
 
 def _add(study: Study, made: Candidates, faults: "_Faults", candidate: Candidate) -> None:

@@ -11,6 +11,8 @@ from simulator.config.words import show
 from simulator.domain.load import Measure, Warmup
 from simulator.errors import InputErrors
 from simulator.study.capacity.bounds import BACKLOG, Bounds, Slo, read_bounds
+from simulator.study.capacity.varied import RATE
+from simulator.study.sweep.design import flattened
 from simulator.study.sweep.needs import missing_of
 from simulator.study.sweep.partly import faults_of_checks
 from simulator.study.sweep.study_file import Share, Statistics, Study, StudyTable
@@ -46,7 +48,8 @@ class TuneTable(StudyTable, kw_only=True):
         "requests of the first round of halving; default: a 27th of the experiment's, 100 at least"))] = None
     layouts: Annotated[tuple[Literal["aggregated", "disaggregated"], ...] | None, Meta(min_length=1, description=(
         "aggregated: replicas that prefill and decode; disaggregated: a pool for each, with 1 and more replicas; "
-        "default: aggregated, or the [[pools]] of the experiment"))] = None
+        "default: aggregated, or the [[pools]] of the experiment; of a listed point with replicas or pools: its own"
+    ))] = None
     load: Annotated[Literal["capacity", "offered", "concurrency"], Meta(description=(
         "capacity: each candidate at its own largest rate that keeps slo; offered: the experiment's; concurrency: users"
     ))] = OFFERED
@@ -210,12 +213,19 @@ def _faults_of_objectives(study: Study, place: str):
     yield from faults
     yield from missing_of(study, (each.key for each in objectives), f"{place}.objectives")
     for each in objectives:
-        if each.key == "rate" and given.load != CAPACITY:
-            yield f'{place}.objectives.rate: goes with load = "capacity"; other loads are as they are offered'
+        if each.key == "rate" and given.load != CAPACITY and RATE not in assigned_keys(study):
+            yield (f'{place}.objectives.rate: goes with load = "capacity", or with points that set {RATE}; other loads '
+                   "are as they are offered")
         closed = given.load == CONCURRENCY or study.base.workload.load.concurrency
         if each.key == BY_CONCURRENCY and not closed:
             yield (f'{place}.objectives.{BY_CONCURRENCY}: takes a number of users: load = "concurrency", or '
                    "workload.load.concurrency")
+
+
+def assigned_keys(study: Study) -> set[str]:
+    """Return the keys that axes and listed points assign."""
+    points = study.settings.points if isinstance(study.settings.points, tuple) else ()
+    return {axis.key for axis in study.axes} | {key for point in points for key in flattened(point)}
 
 
 def num_requests_of(study: Study) -> int | None:

@@ -146,3 +146,23 @@ def test_bound_is_asked_of_one_objective_alone(asked):
     assert bound_of(asked(one, ('kind = "tune"', seeds))) is None               # noise may be larger than the lead
     assert bound_of(asked(one, ('kind = "tune"', f'{seeds}\nepsilon = "none"'))) is not None
     assert why_not(feasible_of(asked()).kept[0]) is None
+
+
+def test_a_listed_point_has_the_layout_of_its_keys(asked):
+    points = '''
+[[study.points]]
+"topology.tensor_parallel" = 2
+"topology.replicas" = 1
+[[study.points]]
+"pools.0.replicas" = 1
+"pools.1.replicas" = 2
+[[study.points]]
+"topology.tensor_parallel" = 1
+'''
+    question = asked(('kind = "tune"', 'kind = "tune"\ndesign = "list"'), (
+        '[study.axes]\n"topology.tensor_parallel" = [1, 2]\n"engine.max_num_seqs" = [8, 64]\n', ""), add=points)
+    found = candidates_of(question.study, list(question.study.points()))
+
+    assert [(each.layout, each.gpus) for each in found.kept] == [
+        ("aggregated", 2), ("disaggregated", 3), ("aggregated", 3), ("disaggregated", 2), ("disaggregated", 3),
+        ("disaggregated", 3)]

@@ -73,3 +73,13 @@ def test_replicas_that_come_and_go_are_paid_for_while_they_are_there(tmp_path):
     run_ordered(Order(still, None, True, True, settle=look))
     assert gpus_paid(still, look.paid_share) == 6.0
     assert simulator.run(still).summary["requests"]["completed"] == 20
+
+
+def test_rates_of_points_are_objectives(study, tune):
+    points = "".join(f'\n[[study.points]]\n"workload.arrival.rate_per_s" = {rate}\n' for rate in (5.0, 9.0))
+    status, told = tune(study(
+        ('kind = "tune"', 'kind = "tune"\ndesign = "list"'), ('layouts = ["aggregated", "disaggregated"]', ""),
+        ('output_throughput_per_gpu = "max"\ntokens_per_s_per_user = "max"', 'rate = "max"'),
+        ('[study.axes]\n"topology.tensor_parallel" = [1, 2]\n"engine.max_num_seqs" = [8, 64]\n', ""), add=points))
+
+    assert status == 0 and told["best"]["rate"] == 9.0 == told["best"]["values"]["rate"]["mean"]
