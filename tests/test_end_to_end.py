@@ -14,6 +14,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+import tomli
 
 import simulator
 from simulator import cli
@@ -132,7 +133,10 @@ def test_the_resolved_experiment_gives_the_same_results(busy, tmp_path, capsys):
     simulator.run(resolved, out=tmp_path / "other")
 
     for name in TABLES:
-        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "other" / name).read_bytes(), name
+        one, other = ((tmp_path / folder / name).read_bytes() for folder in ("one", "other"))
+        if name == "resolved.toml":         # the second names that file as the source of all values
+            one, other = tomli.loads(one.decode()), tomli.loads(other.decode())
+        assert one == other, name
 
 
 def test_fast_forward_changes_no_result(busy, tmp_path):

@@ -15,19 +15,28 @@ from simulator.domain.server_defaults.cards import as_card
 from simulator.domain.server_defaults.said import Machine
 from simulator.errors import InputErrors
 
+Path = tuple[str | int, ...]
 
-def fill_in_engines(sections: Mapping[str, Any], missing: object) -> dict[tuple[str | int, ...], str]:
+
+def fill_in_engines(sections: Mapping[str, Any], missing: object) -> tuple[dict[Path, str], dict[Path, int]]:
     """Fill in [engine] of an experiment and of its pools.
 
-    Return the rule of each filled key, by its path.
+    Return the rule of each filled key, by its path, and the values of keys that stay those of the checkpoint.
 
     sections : the fields of an Experiment; `missing` marks a field that could not be read.
     """
     pools = () if sections["pools"] is missing else sections["pools"]
     places = [((), sections)] + [(("pools", number), {name: getattr(pool, name) for name in pool.__struct_fields__})
                                  for number, pool in enumerate(pools)]
-    return {(*path, "engine", key): why for path, place in places if place["engine"] is not missing
-            for key, why in _fill_in(place["engine"], _machine_of(place, missing)).items()}
+    rules, of_checkpoint = {}, {}
+    for path, place in places:
+        if place["engine"] is missing:
+            continue
+        machine = _machine_of(place, missing)
+        rules |= {(*path, "engine", key): why for key, why in _fill_in(place["engine"], machine).items()}
+        if place["engine"].max_model_len is None and machine.max_model_len is not None:
+            of_checkpoint[(*path, "engine", "max_model_len")] = machine.max_model_len
+    return rules, of_checkpoint
 
 
 def _fill_in(engine, machine: Machine) -> dict[str, str]:

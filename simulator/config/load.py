@@ -104,7 +104,7 @@ def resolve(layers: Layers) -> Experiment:
     overlay(layers.data, layers.folders)
     reader = Reader(layers.source_of)
     sections = reader.values(Experiment, layers.data)
-    rules = fill_in_engines(sections, MISSING)
+    rules, of_checkpoint = fill_in_engines(sections, MISSING)
     check_all(sections, MISSING, reader.fault)
     if faults := of_files + reader.faults:
         raise InputErrors(faults)
@@ -119,7 +119,7 @@ def resolve(layers: Layers) -> Experiment:
     if reader.faults:
         raise InputErrors(reader.faults)
     fill_in_scorers(experiment.cluster)
-    experiment.__dict__["origins"] = Origins(given, rules)
+    experiment.__dict__["origins"] = Origins(given, rules, of_checkpoint)
     return experiment
 
 
@@ -146,8 +146,8 @@ def commented_toml(experiment: Experiment) -> str:
 
     An experiment that was not read from a file has no sources, and no comments.
     """
-    text = resolved_toml(experiment)
-    return text if experiment.origins is None else with_comments(text, experiment.origins.of)
+    text, origins = resolved_toml(experiment), experiment.origins
+    return text if origins is None else with_comments(text, origins.of, origins.of_checkpoint)
 
 
 def plain_as_given(experiment: Experiment) -> dict[str, Any]:

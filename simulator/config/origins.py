@@ -18,10 +18,12 @@ class Origins(NamedTuple):
     """Where the values of an experiment come from.
 
     given : path of a key in the merged table -> its source. rules : path of a filled key -> rule of the engine.
+    of_checkpoint : path of a key without a value -> the checkpoint's value, which the run takes.
     """
 
     given: Mapping[Path, str]
     rules: Mapping[Path, str]
+    of_checkpoint: Mapping[Path, Any]
 
     def of(self, path: Path) -> str:
         """Return the source of a value, in words."""
@@ -60,10 +62,10 @@ def _leaves(value: Any, path: Path) -> Iterator[Path]:
         yield path
 
 
-def with_comments(text: str, comment_of: Callable[[Path], str]) -> str:
+def with_comments(text: str, comment_of: Callable[[Path], str], of_checkpoint: Mapping[Path, Any]) -> str:
     """Return TOML, as tomli_w writes it, with a comment on each key.
 
-    A comment that makes a line too long is placed above it.
+    A comment that makes a line too long is placed above it. A key that stays the checkpoint's is itself a comment.
     """
     counts: dict[str, int] = {}
     table: Path = ()
@@ -71,7 +73,10 @@ def with_comments(text: str, comment_of: Callable[[Path], str]) -> str:
     for line in text.splitlines():
         if header := HEADER.match(line):
             table = _table(header[1], line.startswith("[["), counts)
-        elif key := KEY.match(line):
+            lines += [line, *(f"# {path[-1]} = {value}: checkpoint" for path, value in of_checkpoint.items()
+                              if path[:-1] == table)]
+            continue
+        if key := KEY.match(line):
             comment = comment_of((*table, *_keys(key[1])))
             if len(line) + 4 + len(comment) > WIDTH:
                 lines += textwrap.wrap(comment, WIDTH, initial_indent="# ", subsequent_indent="# ")

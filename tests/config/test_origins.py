@@ -32,9 +32,9 @@ def lines_of(text):
     """Return the comment of each line of [engine], beside the key or above it."""
     found, above = {}, []
     for line in text.partition("\n[engine]\n")[2].partition("\n[")[0].splitlines():
-        if line.startswith("# "):
+        if line.startswith("# ") and not line.endswith("checkpoint"):
             above.append(line[2:])
-        elif line:
+        elif line and line[0] != "#":
             key, _, rest = line.partition(" = ")
             found[key], above = rest.partition("  # ")[2] or " ".join(above), []
     return found
@@ -50,6 +50,7 @@ def test_each_value_has_its_source(write):
     assert found["watermark"] == "default"
     assert "seed = 3  # file\n" in text
     assert 'type = "synthetic"  # file\n' in text
+    assert "\n[engine]\n# max_model_len = 131072: checkpoint\n" in text
 
 
 def test_an_extended_file_is_named(tmp_path):
@@ -97,8 +98,9 @@ def test_results_hold_the_sources(write, tmp_path):
 def test_comments_of_lists_of_tables_count_their_tables():
     text = '[[a]]\nx = 1\n\n[[a.b]]\ny = 2\n\n[[a]]\nx = 3\n\n[[a.b]]\ny = [\n    4,\n]\n\n["c.d".e]\n"f g" = "h # i"\n'
     seen = []
-    said = with_comments(text, lambda path: seen.append(path) or "said")
+    said = with_comments(text, lambda path: seen.append(path) or "said", {("a", 1, "z"): 7})
 
     assert seen == [("a", 0, "x"), ("a", 0, "b", 0, "y"), ("a", 1, "x"), ("a", 1, "b", 0, "y"), ("c.d", "e", "f g")]
     assert tomli.loads(said) == tomli.loads(text)
     assert said.count("# said") == 5
+    assert "[[a]]\n# z = 7: checkpoint\nx = 3" in said

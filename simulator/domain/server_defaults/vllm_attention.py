@@ -129,6 +129,9 @@ def backend_of(card: Card, shape: Shape, behaviour: VllmBehaviour) -> str | None
 
 
 def block_of(name: str, block: int = DEFAULT_BLOCK) -> int:
-    """Return a default block as a backend takes it: raised to its smallest if it is no multiple of any."""
+    """Return a default block as a backend takes it.
+
+    It is raised to the smallest block of the backend's kernels unless it is a multiple of one.
+    """
     sizes = BACKENDS[name].blocks
     return min(sizes) if all(block % size for size in sizes) else block
