@@ -10,14 +10,12 @@ cdef enum Use:                  # uses that a request made of a chunk of its tex
     INSERTED = 2                # it was written for this request
     REUSED = 4                  # it was there already, when the request had not written it before
     MISSED = 8                  # it was new when it was offered; also if there was no room
-    RANKED = 16                 # the request has its mark for it, see EvictionPolicy.used
 
 
 cdef class EvictionPolicy:
     cdef ChunkTable table
     cdef bint takes_runs        # private text may be runs: the policy treats such chunks alike
     cdef bint hears_of_copies   # `copied` is called
-    cdef bint ranks_requests    # requests have marks, and `open` .. `close` are called
 
     # The list that new chunks are appended to.
     cdef int32_t newcomers(self) noexcept nogil
@@ -25,15 +23,6 @@ cdef class EvictionPolicy:
     # A new chunk is offered, for the first time by this request; called from the last chunk to the first. ->
     # `remembered`: the element with its name, 0: there is none.
     cdef void missed(self, int32_t remembered) noexcept nogil
-
-    # A request uses its first chunk: return its mark in the table. used(): it uses a chunk that is there, for the first
-    # time; added(): a chunk was added for it. -> `order`: is the higher, the further back the chunk ends in its text.
-    # A run was cut, and `other` is the new element behind. close(): the request has left, and its chunks are closed.
-    cdef int32_t open(self) except 0 nogil
-    cdef void used(self, int32_t mark, int32_t element, int64_t order) noexcept nogil
-    cdef int added(self, int32_t mark, int32_t element, int64_t order) except -1 nogil
-    cdef int was_cut(self, int32_t element, int32_t other) except -1 nogil
-    cdef void close(self, int32_t mark) noexcept nogil
 
     # Evict `count` idle chunks that are not under this guard; there are as many.
     cdef int evict(self, int64_t count, int64_t guard) except -1 nogil

@@ -3,9 +3,6 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from simulator.kv.tiers.chunk_table cimport Chunk, ChunkTable
 
-cdef enum:
-    NO_MARK = -1                # of a policy without marks
-
 
 cdef class EvictionPolicy:
     """Base of all eviction policies; see eviction.pxd for the contract.
@@ -20,21 +17,6 @@ cdef class EvictionPolicy:
         return 0
 
     cdef void missed(self, int32_t remembered) noexcept nogil:
-        pass
-
-    cdef int32_t open(self) except 0 nogil:
-        return NO_MARK
-
-    cdef void used(self, int32_t mark, int32_t element, int64_t order) noexcept nogil:
-        pass
-
-    cdef int added(self, int32_t mark, int32_t element, int64_t order) except -1 nogil:
-        return 0
-
-    cdef int was_cut(self, int32_t element, int32_t other) except -1 nogil:
-        return 0
-
-    cdef void close(self, int32_t mark) noexcept nogil:
         pass
 
     cdef int evict(self, int64_t count, int64_t guard) except -1 nogil:

@@ -11,26 +11,12 @@ from libc.stdlib cimport free
 cimport cython
 
 from simulator.core.memory cimport resize
-from simulator.kv.tiers.chunk_table cimport ChunkTable
 from simulator.kv.tiers.lru cimport Lru
-
-
-cdef struct Rank:               # of an element
-    int64_t turn                # of the request that used it last; of a mark: its own
-    int64_t order               # among the chunks of one request, the highest first
 
 
 @cython.final
 cdef class LruByRequest(Lru):
     """One list, by rank; see Lru."""
-
-    cdef Rank* _ranks           # [_room] by element
-    cdef int32_t _room
-    cdef int64_t _turn          # drawn last
-
-    def __init__(self, ChunkTable table):
-        Lru.__init__(self, table)
-        self.ranks_requests = True
 
     def __dealloc__(self):
         free(self._ranks)

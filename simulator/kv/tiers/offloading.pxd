@@ -6,6 +6,7 @@ from simulator.core.row_list cimport RowList
 from simulator.kv.tier cimport External
 from simulator.kv.tiers.chain cimport Chain
 from simulator.kv.tiers.host cimport HostTier
+from simulator.kv.tiers.lru_by_request cimport LruByRequest
 from simulator.kv.tiers.reuse_counts cimport ReuseCounts
 from simulator.kv.tiers.users cimport Part, Users
 
@@ -34,7 +35,7 @@ cdef class OffloadingTier(HostTier):
     cdef bint _confirms
     cdef bint _offers_again
     cdef bint _drops_last
-    cdef bint _ranks            # the policy ranks requests
+    cdef LruByRequest _ranking  # the policy, if it ranks requests; else None
     cdef int64_t _promoted_tokens
     cdef bint _sees_below               # the lookup at hand counts chunks that only a level has, and notes them in
     cdef RowList _lower                 # places
@@ -80,9 +81,6 @@ cdef class OffloadingTier(HostTier):
 
     @cython.final
     cdef int32_t _user_of(self, int32_t slot, int32_t row) except -2 nogil
-
-    @cython.final
-    cdef int32_t _cut_out(self, int32_t row, int32_t begin, int32_t end) except 0 nogil
 
     @cython.final
     cdef int _read(self, int32_t user, int32_t group, int32_t begin, int32_t end, int32_t copy) except -1 nogil

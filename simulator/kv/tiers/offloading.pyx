@@ -24,7 +24,7 @@ from simulator.kv.tiers.copies cimport LOAD, STORE, Copy
 from simulator.kv.tiers.eviction cimport INSERTED, MISSED, REUSED, SEEN
 from simulator.kv.tiers.host cimport HostTier
 from simulator.kv.tiers.lane cimport Lane
-from simulator.kv.tiers.ranking cimport close_runs, mark_of, rank_uses
+from simulator.kv.tiers.ranking cimport close_runs, cut_out, mark_of, rank_uses
 from simulator.kv.tiers.reuse_counts cimport ReuseCounts
 from simulator.kv.tiers.users cimport Part, User, Users
 
@@ -57,7 +57,7 @@ cdef class OffloadingTier(HostTier):
     def attach(self, KVCache kv, Content content, use=None, with_tables=False):
         """See KVTier."""
         HostTier.attach(self, kv, content, use, with_tables)
-        self._ranks = self.policy.ranks_requests
+        self._ranking = self.policy if isinstance(self.policy, LruByRequest) else None
         self._caches = kv.caches
         self._chunk_tokens = <int64_t>self._chunk_blocks * kv.block_size
         self.chain = Chain(self._levels, self.table) if self._levels else None
@@ -186,7 +186,7 @@ cdef class OffloadingTier(HostTier):
         cdef int64_t lacking = self._lower.size - (self.table.capacity - self.table.size())
         cdef int32_t newcomers = self.policy.newcomers(), place, lower = 0, level, element, i
         cdef uint64_t hash
-        if self._ranks:
+        if self._ranking is not None:
             self._mark(user)
         if lacking > 0:
             if lacking > self.table.num_idle - self._num_guarded:
@@ -200,8 +200,8 @@ cdef class OffloadingTier(HostTier):
             hash = self._part(user, place).hashes[chunk_of(place)]
             level = self.chain.find(hash, &lower)
             element = self.table.add(hash, chunk_of(place), newcomers)
-            if self._ranks:
-                self.policy.added(self._users.users[user].mark, element, self._order_of(place))
+            if self._ranking is not None:
+                self._ranking.added(self._users.users[user].mark, element, self._order_of(place))
             self.chain.read(level, lower, element)
         self.chain.end_request()
         return True
@@ -227,37 +227,27 @@ cdef class OffloadingTier(HostTier):
         """Read chunks begin .. end - 1 of a group."""
         cdef const User* it = &self._users.users[user]
         cdef Part* part = self._users.part(user, group)
-        cdef int32_t element, i = begin, mark = self._mark(user) if self._ranks else 0
+        cdef int32_t element, i = begin, mark = self._mark(user) if self._ranking is not None else 0
         while i < end:
             if i < it.num_listed:
                 element = part.elements[i] = self.table.find(part.hashes[i])
                 part.uses[i] |= SEEN if part.uses[i] & INSERTED else SEEN | REUSED
             else:
-                element = self._cut_out(it.row, i, end)
-                self.policy.used(mark, element, i)
+                element = cut_out(self.table, self._ranking, it.row, i, end)
+                if self._ranking is not None:
+                    self._ranking.used(mark, element, i)
             self.table.begin_load(element)
             self._hit_chunks += self.table.length(element)
             self.copying.add_chunk(copy, element)
             i = self.table.chunks[element].end if i >= it.num_listed else i + 1
-        return self._rank(user, group, begin, min(end, it.num_listed)) if self._ranks else 0
-
-    cdef int32_t _cut_out(self, int32_t row, int32_t begin, int32_t end) except 0 nogil:
-        """Return an element of the run at `begin` that begins there and does not reach beyond `end`."""
-        cdef int32_t element = self.table.run_at(row, begin), before = element
-        self.table.prepare(2)
-        if self.table.chunks[element].begin < begin:
-            element = self.table.cut(before, begin)
-            self.policy.was_cut(before, element)
-        if self.table.chunks[element].end > end:
-            self.policy.was_cut(element, self.table.cut(element, end))
-        return element
+        return self._rank(user, group, begin, min(end, it.num_listed)) if self._ranking is not None else 0
 
     cdef int32_t _mark(self, int32_t user) except -1 nogil:
-        return mark_of(self.policy, &self._users.users[user])
+        return mark_of(self._ranking, &self._users.users[user])
 
     cdef int _rank(self, int32_t user, int32_t group, int32_t begin, int32_t end) except -1 nogil:
         cdef int64_t first = self._order_of(place_of(group, 0))
-        return rank_uses(self.policy, &self._users.users[user], self._users.part(user, group), begin, end, first,
+        return rank_uses(self._ranking, &self._users.users[user], self._users.part(user, group), begin, end, first,
                          self._order_of(place_of(group, 1)) - first)
 
     cdef int64_t _order_of(self, int32_t place) noexcept nogil:
@@ -378,7 +368,7 @@ cdef class OffloadingTier(HostTier):
                     idle += chunk.references == 0
                     uses[i] |= SEEN if uses[i] & INSERTED else SEEN | REUSED
         self._num_guarded += idle
-        return self._rank(user, group, begin, end) if self._ranks else 0
+        return self._rank(user, group, begin, end) if self._ranking is not None else 0
 
     cdef inline int _sort_out_runs(self, int32_t user, int32_t begin, int32_t end) except -1 nogil:
         """The same for private text."""
@@ -392,16 +382,16 @@ cdef class OffloadingTier(HostTier):
             if following > begin:
                 add_row(&self._new_runs, begin)
                 add_row(&self._new_runs, following)
-                if self._ranks:
+                if self._ranking is not None:
                     self._mark(user)
                 self._num_in_runs += following - begin
             elif self.table.chunks[self.table.run_at(row, begin)].references == WRITING:
                 following = self.table.chunks[self.table.run_at(row, begin)].end
             else:
-                element = self._cut_out(row, begin, end)
+                element = cut_out(self.table, self._ranking, row, begin, end)
                 following = self.table.chunks[element].end
-                if self._ranks:
-                    self.policy.used(self._mark(user), element, begin)
+                if self._ranking is not None:
+                    self._ranking.used(self._mark(user), element, begin)
                 self.table.chunks[element].guard = self._guard
                 self._num_guarded += self.table.length(element) if self.table.is_idle(element) else 0
             begin = following
@@ -416,14 +406,14 @@ cdef class OffloadingTier(HostTier):
             part, chunk = self._part(user, self._new.rows[i]), chunk_of(self._new.rows[i])
             part.uses[chunk] |= INSERTED
             part.elements[chunk] = self.table.add(part.hashes[chunk], chunk, newcomers)
-            if self._ranks:
-                self.policy.added(mark, part.elements[chunk], self._order_of(self._new.rows[i]))
+            if self._ranking is not None:
+                self._ranking.added(mark, part.elements[chunk], self._order_of(self._new.rows[i]))
             self.copying.add_chunk(copy, part.elements[chunk])
         for i in range(0, self._new_runs.size, 2):
             chunk = self.table.add_run(
                 self._users.users[user].row, self._new_runs.rows[i], self._new_runs.rows[i + 1], newcomers)
-            if self._ranks:
-                self.policy.added(mark, chunk, self._new_runs.rows[i])
+            if self._ranking is not None:
+                self._ranking.added(mark, chunk, self._new_runs.rows[i])
             self.copying.add_chunk(copy, chunk)
         self._link_copy(user, copy)
         if self._log is not None:
@@ -507,7 +497,7 @@ cdef class OffloadingTier(HostTier):
             user = self._leaving.rows[i]
             self._close(user)
             if self._users.users[user].mark > 0:
-                self.policy.close(self._users.users[user].mark)
+                self._ranking.close(self._users.users[user].mark)
                 self._users.users[user].mark = 0
             self._users.users[user].is_closed = True
             if self._users.users[user].first_copy < 0:

@@ -3,17 +3,18 @@ from libc.stdint cimport int32_t, int64_t
 
 from simulator.kv.content cimport Content
 from simulator.kv.tiers.chunk_table cimport ChunkTable
-from simulator.kv.tiers.eviction cimport INSERTED, RANKED, SEEN, EvictionPolicy
+from simulator.kv.tiers.eviction cimport INSERTED, SEEN, EvictionPolicy
+from simulator.kv.tiers.lru_by_request cimport LruByRequest
 from simulator.kv.tiers.users cimport Part, User
 
 
-cdef int32_t mark_of(EvictionPolicy policy, User* user) except -1 nogil:
+cdef int32_t mark_of(LruByRequest policy, User* user) except -1 nogil:
     if user.mark == 0:
         user.mark = policy.open()
     return user.mark
 
 
-cdef int rank_uses(EvictionPolicy policy, User* user, Part* part, int32_t begin, int32_t end, int64_t first,
+cdef int rank_uses(LruByRequest policy, User* user, Part* part, int32_t begin, int32_t end, int64_t first,
                    int64_t step) except -1 nogil:
     cdef int32_t mark, i
     for i in range(begin, end):
@@ -23,6 +24,23 @@ cdef int rank_uses(EvictionPolicy policy, User* user, Part* part, int32_t begin,
             if policy.table.holds(part.elements[i]):
                 policy.used(mark, part.elements[i], first + i * step)
     return 0
+
+
+cdef int32_t cut_out(ChunkTable table, LruByRequest policy, int32_t row, int32_t begin, int32_t end) except 0 nogil:
+    cdef int32_t element = table.run_at(row, begin)
+    table.prepare(2)
+    if table.chunks[element].begin < begin:
+        element = _cut(table, policy, element, begin)
+    if table.chunks[element].end > end:
+        _cut(table, policy, element, end)
+    return element
+
+
+cdef int32_t _cut(ChunkTable table, LruByRequest policy, int32_t element, int32_t place) except 0 nogil:
+    cdef int32_t other = table.cut(element, place)
+    if policy is not None:
+        policy.was_cut(element, other)
+    return other
 
 
 cdef void close_runs(EvictionPolicy policy, int32_t row, Content content) noexcept nogil:

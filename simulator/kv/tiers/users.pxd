@@ -34,7 +34,7 @@ cdef struct User:
     int64_t limit               # leading tokens of its text that may be stored by the step being formed
     int64_t junction            # see KVCache.junction
     int64_t states_turn         # when its states were stored last
-    int32_t mark                # of the policy, see EvictionPolicy.open; 0: it has none
+    int32_t mark                # of the policy, see LruByRequest.open; 0: it has none
     int8_t offers               # it has left, and has chunks to offer
     int8_t has_left
     int8_t is_closed            # it has left, and the policy got its uses
