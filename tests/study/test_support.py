@@ -5,6 +5,7 @@ import pytest
 
 from simulator import cli
 from simulator.domain.facts import load_accelerator, names
+from simulator.domain.vllm_versions import NEWEST
 from simulator.study.planning.question import model_named
 from simulator.study.support import card_facts, pair_facts
 
@@ -69,7 +70,7 @@ def test_replaced_prices_are_named(support):
 def test_recorded_runs_are_told_by_version(support):
     engines = {(each["engine"], each["version"]): each for each in support("h100")[1]["engines"]}
 
-    assert engines["vLLM", "0.32"]["is_default"] and engines["vLLM", "0.32"]["compared"] >= 417
+    assert engines["vLLM", NEWEST]["is_default"] and engines["vLLM", "0.32"]["compared"] >= 417
     assert engines["vLLM", "0.10"]["recorded"] == 0 and engines["TensorRT-LLM", "1.2"]["recorded"] == 0
     assert engines["SGLang", "0.5.23"]["compared"] == 147
 
