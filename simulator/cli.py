@@ -228,6 +228,7 @@ STUDIES = {
     "capacity": ("capacity_command", "the largest load within bounds, or the fewest replicas for a load"),
     "fit": ("fit_command", "which layouts of a model fit into memory, and how much KV cache each leaves"),
     "plan": ("plan_command", "the largest rate of some GPUs within bounds, or the fewest GPUs for a rate, in one line"),
+    "support": ("support_command", "what is measured for a model and an accelerator, by which tables; errors seen"),
     "tune": ("tune_command", "which deployment is best: candidates, pruned, simulated, ranked, and written"),
     "score": ("score_command", "predictions compared with measurements on real machines"),
     "calibrate": ("calibrate_command", "fit an experiment to measurements of a real server, and report its errors"),

@@ -6,6 +6,7 @@ The scores go into docs/guide/iteration_times.md, and into hardware/efficiency/c
 one at a time; with `--page` only the pages are written again.
 """
 import argparse
+import json
 import os
 import re
 from pathlib import Path
@@ -16,11 +17,17 @@ from simulator.study.accuracy.ablation import ablate
 from simulator.study.accuracy.data_set import open_all
 from simulator.study.accuracy.files import json_of, write_text
 from simulator.study.accuracy.page import in_short, page
+from simulator.study.accuracy.predict import OK
 from simulator.study.accuracy.scoring import Score, overall_of, read_score, score
 
 HOME = Path(__file__).parents[1]
 SCORE, PAGE, GUIDE = HOME / "docs/score.json", HOME / "docs/accuracy.md", HOME / "docs/guide/iteration_times.md"
 CHECKED = HOME / "hardware/efficiency/checked.toml"
+COMPARED = CHECKED.with_name("compared.toml")
+COMPARED_HEAD = (
+    "# Errors of predictions against real servers, by model and accelerator, in per cent: written by\n"
+    "# tools/accuracy_page.py from docs/score.json, which has the sources. in_sample: prices were fitted on these very "
+    "runs.\n")
 BACKENDS = ("operators", "roofline")
 QUOTED = re.compile(r"<!-- score (?P<backend>\w+) -->.*?<!-- -->")
 SCORED = re.compile(r'^\[(?P<backend>\w+)\]\nchecked = (?P<checked>".*")\nscore = ".*"$', re.MULTILINE)
@@ -43,6 +50,7 @@ def main():
     write_text(PAGE, page(found))
     write_text(GUIDE, quoting(GUIDE.read_text(encoding="utf-8"), found))
     write_text(CHECKED, scoring(CHECKED.read_text(encoding="utf-8"), found))
+    write_text(COMPARED, comparing(found))
 
 
 def committed(found: Score) -> Score:
@@ -62,6 +70,17 @@ def quoting(guide: str, found: Score) -> str:
     """Return the guide with the score's text on backends between its marks."""
     return QUOTED.sub(
         lambda mark: f"<!-- score {mark['backend']} -->{in_short(found, mark['backend'])}<!-- -->", guide)
+
+
+def comparing(found: Score) -> str:
+    """Return compared.toml: the errors of our own backends, a line each."""
+    engines = {each["name"]: (each["engine"], each["version"]) for each in found.data_sets}
+    rows = [{"model": row.model, "hardware": row.gpu, "engine": engines[row.data_set][0],
+             "version": engines[row.data_set][1], "backend": row.backend, "metric": row.metric, "runs": row.n,
+             "mape_pct": round(row.mape_pct, 1), "bias_pct": round(row.bias_pct, 1), "in_sample": row.in_sample}
+            for row in found.rows if row.status == OK and not row.published and row.mape_pct is not None]
+    lines = [", ".join(f"{key} = {json.dumps(value)}" for key, value in row.items()) for row in rows]
+    return "\n".join([COMPARED_HEAD, "rows = [", *(f"    {{{line}}}," for line in lines), "]", ""])
 
 
 def scoring(facts: str, found: Score) -> str:

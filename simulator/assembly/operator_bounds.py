@@ -1,7 +1,7 @@
 """The least time of each operator of an iteration: FLOPs over the peak, bytes over the bandwidth.
 
-The roofline prices the batch with full shares of peak and without latencies: once on an accelerator whose memory takes
-no time, once on one whose arithmetic takes none. What both have is the time of links between accelerators.
+The roofline prices the batch with full shares of peak and without latencies: once on an accelerator with an unlimited
+memory bandwidth, once on one with unlimited arithmetic. Links between accelerators take their time in both.
 """
 from typing import NamedTuple
 
@@ -39,7 +39,7 @@ class Bound(NamedTuple):
 
 
 def bounds_of(site: Site, batch: tuple) -> dict[str, Bound]:
-    """Return the bound of each operator; empty: the pool names no model and accelerator.
+    """Return the bound of each operator; empty: the pool names no model or card.
 
     batch : arguments of `predict` of a latency model.
     """

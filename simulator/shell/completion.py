@@ -11,6 +11,7 @@ EXAMPLE = ("example", "NAME")   # destination and metavar of the argument with a
 FILE_ENDINGS = ("FILE", ".toml", ".csv", ".json", "WORKLOAD")
 # (Destination, metavar) of an argument -> the kind of its names, a key of `completion_names.completers`.
 NAMED = {("model", "MODEL"): "model", ("hardware", "HARDWARE"): "hardware", ("node", "NAME"): "node",
+         ("gpu", "NAME"): "hardware",
          ("backend", "NAME"): "latency", ("backends", "NAME"): "latency", ("vary", "KEY"): "key",
          ("overrides", "SECTION.KEY=VALUE"): "setting", ("slo", "KEY=LIMIT"): "bound",
          ("kind", "KIND"): "described", ("name", "NAME"): "described"}

@@ -3,6 +3,7 @@
 `PYTHONPATH=tests python -m parity.census` prints it for the recorded cases at hand.
 """
 import hashlib
+from collections import Counter
 
 from parity import (
     test_aicb,
@@ -43,6 +44,23 @@ def rows():
     return [table_row(*each) for each in found]
 
 
+def by_version():
+    """Return recorded and compared runs by engine and version: the rows of engines/recorded.toml."""
+    found = []
+    for what, module in (("scenarios", test_vllm), ("waves of data-parallel ranks", test_vllm_waves),
+                         ("prefill/decode pairs", test_vllm_pd)):
+        recorded, compared = Counter(), Counter()
+        for path in module.CASES:
+            version = goldens.version_of(goldens.log_path(path))
+            recorded[version] += 1
+            compared[version] += module is not test_vllm or not test_vllm.missing(goldens.read_scenario(path))
+        found += [{"engine": "vllm", "version": version, "what": what, "recorded": recorded[version],
+                   "compared": compared[version]} for version in sorted(recorded)]
+    recorded, reasons = test_sglang.census()
+    return [*found, {"engine": "sglang", "version": "0.5.23", "what": "scenarios", "recorded": recorded,
+                     "compared": recorded - sum(reasons.values())}]
+
+
 def fingerprint():
     """Return what tells one set of recorded cases from another: the names of all files."""
     names = sorted(str(path.relative_to(goldens.GOLDENS)) for family in COUNTED
@@ -58,4 +76,4 @@ def table_row(name, unit, recorded, reasons):
 
 
 if __name__ == "__main__":
-    print("\n".join(rows()), f"\n{fingerprint()}")
+    print("\n".join(rows()), f"\n{fingerprint()}", *by_version(), sep="\n")

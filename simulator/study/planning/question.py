@@ -81,7 +81,7 @@ def question_of(options: argparse.Namespace) -> Question:
         All faults at once.
     """
     (model, spec), named, bounds, (version, price, requests) = collect_faults(
-        lambda: _model_of(options.model, options.config), lambda: accelerator_named(options.gpu),
+        lambda: model_named(options.model, options.config), lambda: accelerator_named(options.gpu),
         lambda: _bounds_of(options), lambda: _others(options))
     notes = []
     if named.others:
@@ -124,8 +124,11 @@ def _others(options: argparse.Namespace) -> tuple[str | None, Any, Requests]:
     return version, price, Requests(options.input, options.output, options.rate)
 
 
-def _model_of(name: str, folder: str | None) -> tuple[dict[str, str], ModelSpec]:
-    """Return [model] and the shape of a name in models/, a repository on the hub, or a folder with config.json."""
+def model_named(name: str, folder: str | None) -> tuple[dict[str, str], ModelSpec]:
+    """Return [model] and the shape of a model.
+
+    name : in models/, of a repository on the hub, or of a folder with config.json. folder : in place of the name.
+    """
     path = Path(folder or name).expanduser()
     if folder is not None or path.is_dir() or path.name == "config.json":
         file = path / "config.json" if path.is_dir() else path

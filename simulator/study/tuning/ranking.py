@@ -29,7 +29,7 @@ def ranked(question: Question, results: list[CandidateResult]) -> tuple[list[Can
 
     Candidates on the front come first, then the front of the rest, until `winners` candidates have a rank; the
     remaining ones follow by the first objective. With one objective, candidates on one front are equal but for noise:
-    the one with fewer GPUs wins, then the lower price, the better value, the smaller id.
+    the one with fewer GPUs wins, then the lower price, the better value, more room to the bounds, the smaller id.
     """
     left = [each for each in results if each.status == FEASIBLE]
     order: list[CandidateResult] = []
@@ -54,7 +54,8 @@ def nearest_miss(results: list[CandidateResult]) -> CandidateResult | None:
 def _place(question: Question, result: CandidateResult) -> tuple:
     gain = -question.objectives[0].gain(result.values[0].mean)
     gpus, price, id = _tie(result)
-    return (gpus, price, gain, id) if len(question.objectives) == 1 else (gain, gpus, price, id)
+    room = -np.nan_to_num(result.margin)        # to the bounds: of equal candidates the one with most
+    return (gpus, price, gain, room, id) if len(question.objectives) == 1 else (gain, gpus, price, id)
 
 
 def _tie(result: CandidateResult) -> tuple[float, float, str]:

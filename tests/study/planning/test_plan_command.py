@@ -10,6 +10,7 @@ import tomllib
 import pytest
 
 from simulator import cli
+from simulator.domain.vllm_versions import behaviour_of
 
 EASY = {"gpus": 1, "input": 100, "output": 8, "tpot_p99": 200}
 
@@ -152,7 +153,7 @@ def test_the_answer_fits_a_screen(asked, tmp_path, capsys):
 
     assert status == 0
     assert max(len(line) for line in lines if str(tmp_path) not in line) <= 80
-    assert lines[0] == "llama-3.1-8b on 2 h100-sxm-80gb, vLLM 0.32.0"
+    assert lines[0] == f"llama-3.1-8b on 2 h100-sxm-80gb, vLLM {behaviour_of(None).release}"
     assert any(line.startswith("largest rate of 2 GPUs: ") for line in lines)
     assert any(line.startswith("note: --gpu h100 is taken as h100-sxm-80gb") for line in lines)
 
