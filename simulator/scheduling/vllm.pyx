@@ -27,6 +27,7 @@ from simulator.scheduling.waiting_queue cimport FIRST_COME, PRIORITY_HERE, Waiti
 from msgspec.structs import replace
 
 from simulator.domain.vllm_versions import behaviour_of
+from simulator.errors import InputErrors, KeyFault
 from simulator.kv.counting import CountingKV
 from simulator.kv.hybrid.cache import HybridKV
 from simulator.kv.hybrid.kinds import unit_of
@@ -749,7 +750,9 @@ cdef class Vllm(EncodingScheduler):
         """Return the blocks that an admission must leave free."""
         return self._watermark_blocks if self._running.size > 0 else 0
 
-    cdef void _begin(self, Batch* batch, int32_t slot, Turn turn) noexcept nogil:
+    cdef int _begin(self, Batch* batch, int32_t slot, Turn turn) except -1 nogil:
+        if 0 < turn.tokens <= turn.drafts:
+            self._refuse_cut_padding()
         self._sequences[slot].scheduled = <int32_t>turn.tokens
         self._sequences[slot].scheduled_drafts = turn.drafts
         if self.encoder is not None:
@@ -758,6 +761,14 @@ cdef class Vllm(EncodingScheduler):
         self._budget -= turn.tokens
         if self._adapters is not None:
             self._adapters.use(self._demands[self._sequences[slot].row].adapter)
+        return 0
+
+    cdef int _refuse_cut_padding(self) except -1 with gil:
+        # vLLM 0.32.0, vllm/v1/core/sched/scheduler.py: an assertion in schedule()
+        raise InputErrors([KeyFault(
+            f"engine.long_prefill_token_threshold: expected 0, or more than engine.speculative.num_tokens = "
+            f"{self._num_drafts}, found {self._threshold}: vLLM ends with an error here, where it admits a request of "
+            f"one token, padded with drafts")])
 
     cdef int _try_hold(self, int32_t row, int32_t hits, External found, int64_t now_ns) except -1 nogil:
         """Reserve blocks for a request that will wait for KV from the tier.

@@ -115,7 +115,6 @@ def start_up_faults(parameters: VllmParameters, max_model_len: int | None,
     if parameters.draft_valid_rate < 1 and parameters.speculative is None:
         yield "structured_outputs.draft_valid_rate", (
             f"expected 1, found {parameters.draft_valid_rate}: no drafter; give [engine.speculative] beside it")
-    yield from _threshold_faults(parameters)
     if tokens < seqs:
         yield "max_num_batched_tokens", f"expected at least max_num_seqs = {seqs}, found {tokens}"
     if max_model_len is not None and not parameters.enable_chunked_prefill and tokens < max_model_len:
@@ -144,19 +143,6 @@ def _graph_faults(parameters: VllmParameters, num_gpu_blocks: int | None) -> Ite
     elif not RESERVES[parameters.vllm_version].graph_bytes:
         yield "cuda_graphs.memory_gib", (
             f"expected none, found {found}: vLLM {parameters.vllm_version} takes nothing off for CUDA graphs")
-
-
-def _threshold_faults(parameters: VllmParameters) -> Iterator[tuple[str, str]]:
-    """Refuse a threshold that cuts an admission padded with drafts.
-
-    Source: vLLM 0.33.0 and 0.32.0, vllm/v1/core/sched/scheduler.py, an assertion in schedule().
-    """
-    threshold, given = parameters.long_prefill_token_threshold, parameters.speculative
-    if (given is not None and 0 < threshold <= given.num_tokens and not parameters.long_prefill_token_threshold_adaptive
-            and behaviour_of(parameters.vllm_version).pads_admissions):
-        yield "long_prefill_token_threshold", (
-            f"expected 0, or more than speculative.num_tokens = {given.num_tokens}, found {threshold}: vLLM ends with "
-            "an error when it admits a request with drafts")
 
 
 def item_faults(parameters: VllmParameters, items: Items | None) -> Iterator[tuple[str, str]]:

@@ -13,9 +13,12 @@ EAGLE = {"method": "eagle", "num_tokens": 2, "drafter_share": 0.0}
 LOOKAHEAD, DROP = "disable_lookahead_block_hashes", "disable_eagle_block_drop"
 
 
-def run(folder, version, drafts, **engine):
-    (folder / "trace.csv").write_text("arrived_at,num_prefill_tokens,num_decode_tokens,prompt\n"
-                                      "0,84,2,a:84\n1,84,2,a:84\n")
+REPEATED = ("0,84,2,a:84", "1,84,2,a:84")
+BESIDE_A_LONG_TEXT = ("0,9,900,b:9", "0,81,2,a:81", "1,81,2,a:81")      # a hit of 80 leaves one token
+
+
+def run(folder, version, drafts, rows=REPEATED, **engine):
+    (folder / "trace.csv").write_text("\n".join(["arrived_at,num_prefill_tokens,num_decode_tokens,prompt", *rows, ""]))
     (folder / "a.toml").write_text(TEXT)
     return simulator.run(folder / "a.toml", {"engine.vllm_version": version, "engine.speculative": drafts} | {
         f"engine.{key}": value for key, value in engine.items()})
@@ -39,13 +42,13 @@ def test_a_key_without_effect_is_refused(version, drafts, engine, message, tmp_p
         run(tmp_path, version, drafts, **engine)
 
 
-@pytest.mark.parametrize(("version", "threshold", "is_refused"), [
-    ("0.10", 2, False), ("0.32", 2, True), ("0.33", 2, True), ("0.33", 3, False)])
-def test_a_threshold_that_cuts_drafts_is_refused(version, threshold, is_refused, tmp_path):
-    """vLLM fails when it admits a request of one token, padded with drafts."""
+@pytest.mark.parametrize(("version", "threshold", "rows", "is_fatal"), [
+    ("0.10", 2, BESIDE_A_LONG_TEXT, False), ("0.32", 2, BESIDE_A_LONG_TEXT, True),
+    ("0.33", 2, BESIDE_A_LONG_TEXT, True), ("0.33", 3, BESIDE_A_LONG_TEXT, False), ("0.33", 2, REPEATED, False)])
+def test_a_threshold_that_cuts_the_padding_of_an_admission_ends_the_run(version, threshold, rows, is_fatal, tmp_path):
     drafts = {"num_tokens": 2, "num_lookahead_tokens": 2}
-    if not is_refused:
-        assert run(tmp_path, version, drafts, long_prefill_token_threshold=threshold).summary["complete"]
+    if not is_fatal:
+        assert run(tmp_path, version, drafts, rows, long_prefill_token_threshold=threshold).summary["complete"]
         return
-    with pytest.raises(InputErrors, match=r"expected 0, or more than speculative\.num_tokens = 2, found 2"):
-        run(tmp_path, version, drafts, long_prefill_token_threshold=threshold)
+    with pytest.raises(InputErrors, match=r"expected 0, or more than engine\.speculative\.num_tokens = 2, found 2"):
+        run(tmp_path, version, drafts, rows, long_prefill_token_threshold=threshold)
