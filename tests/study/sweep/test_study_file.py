@@ -213,6 +213,17 @@ def test_a_written_study_has_the_same_plan(study, tmp_path, order):
     assert_survives(with_axes(asked, axes | {"workload.arrival.rate_per_s": OPEN}, "lhs", 5), tmp_path)
 
 
+def test_each_card_of_a_study_brings_its_own_defaults_also_when_the_study_was_written(study, tmp_path):
+    base = study.with_name("base.toml")
+    base.write_text('hardware.name = "h100-sxm-80gb"\n' + base.read_text().replace("max_num_seqs = 4\n", ""))
+    asked = with_axes(read_study(study), {"hardware.name": ["l40s", "b200-sxm-180gb"]}, "grid")
+    (tmp_path / "written.toml").write_text(text_of(asked))
+
+    for each in (asked, read_study(tmp_path / "written.toml")):
+        engines = [each.experiment_of(point).engine.parameters for point in each.points()]
+        assert [engine.max_num_batched_tokens for engine in engines] == [2048, 16384]
+
+
 def test_rules_and_listed_points_survive_being_written(study, tmp_path):
     asked = with_axes(read_study(study), AXES, "grid")
     drop = ({"engine": {"max_num_seqs": 4}}, {"workload.arrival.rate_per_s": 8.0})
