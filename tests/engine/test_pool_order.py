@@ -30,7 +30,7 @@ VALUES = {
     "engine.lora.h2d_gb_per_s": 0.5, **{f"engine.lora.{key}": {
         "engine.lora.disk_gb_per_s": 0.5, "engine.lora.h2d_gb_per_s": 0.5, f"engine.lora.{key}": value}
        for key, value in (("rank", 64), ("adapter_mb", 10.0), ("max_cpu_loras", 1))},
-    "engine.cuda_graphs.mode": "full", "engine.cuda_graphs.capture_sizes": [64],
+    "engine.cuda_graphs.mode": "full", "engine.cuda_graphs.capture_sizes": [64], "engine.cuda_graphs.memory_gib": 30.0,
     "engine.cuda_graphs.piecewise_us_per_layer": 50.0, "engine.cuda_graphs.eager_us_per_layer": {
         "engine.cuda_graphs.mode": "none", "engine.cuda_graphs.eager_us_per_layer": 5000.0},
 
