@@ -37,6 +37,13 @@ def test_an_automatic_length_is_the_longest_that_fits(capsys):
     assert 4096 < experiment["engine"]["max_model_len"] < 40960
 
 
+@pytest.mark.parametrize(("setting", "more", "gib"), [("0", "", 0.0), ("1", "", None), ("0", " --enforce-eager", None)])
+def test_the_environment_says_whether_graphs_are_taken_off(capsys, setting, more, gib):
+    line = f"VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS={setting} {LLAMA}{more}"
+    _, experiment, _ = translated(capsys, line)
+    assert experiment["engine"]["cuda_graphs"].get("memory_gib") == gib
+
+
 def test_flags_go_to_their_lists(capsys):
     line = f"{LLAMA} -tp 2 --max-num-seqs 64 --port 8000 --stream-interval 4 --swa-bounded-replay"
     status, experiment, lists = translated(capsys, line)

@@ -16,6 +16,7 @@ from simulator.server_line.vllm.resolve import resolve as resolve_vllm
 from simulator.study.deployment.keys_of import Keyed, keys_of
 
 RESOLVERS = {"vllm": resolve_vllm, "sglang": resolve_sglang, "trtllm": resolve_trtllm}
+ESTIMATES = "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS"      # of vLLM's environment
 PROTOCOLS = {"NixlConnector": "nixl", "MooncakeConnector": "mooncake"}
 
 
@@ -120,6 +121,7 @@ def served_by(launches: list[Launch], machine: Machine) -> list[Served]:
         checkpoint = checkpoint_of(name, machine.folder)
         keyed = keys_of(launch.engine, version, answer, checkpoint)
         _say_checkpoint(keyed, checkpoint, machine)
+        _say_estimate(keyed, {**machine.environment, **launch.environment})
         role = _role(launch, answer)
         same = next((item for item in found if item.keyed.keys == keyed.keys and item.launch.role == role), None)
         copies = launch.replicas * (answer.values["dp_size"] if launch.engine == "sglang" else 1)
@@ -140,6 +142,13 @@ def _say_checkpoint(keyed: Keyed, checkpoint: Checkpoint, machine: Machine) -> N
     elif checkpoint.spec is None:
         raise InputErrors([f"{checkpoint.hub_id}: an experiment needs its shape; give --config FOLDER with its "
                            "config.json"])
+
+
+def _say_estimate(keyed: Keyed, environment: Mapping[str, str]) -> None:
+    """Take from the environment that vLLM takes nothing off for CUDA graphs."""
+    mode = keyed.keys.get("engine.cuda_graphs.mode", ("none", ""))[0]
+    if environment.get(ESTIMATES) == "0" and mode != "none" and "engine.num_gpu_blocks" not in keyed.keys:
+        keyed.keys["engine.cuda_graphs.memory_gib"] = (0.0, f"environment: {ESTIMATES}")
 
 
 def _role(launch: Launch, answer: Answer) -> str:
