@@ -8,9 +8,9 @@ from simulator.assembly.price_sources import card_prices, priced
 from simulator.config.layers import Layers, Source
 from simulator.config.load import resolve
 from simulator.domain.facts import folder, load_accelerator, names, shipped
+from simulator.domain.server_defaults.cards import card_of
 from simulator.domain.vllm_versions import NEWEST, VERSIONS
 from simulator.errors import InputErrors
-from simulator.server_line.facts.cards import card_of
 from simulator.server_line.facts.flag_tables import ENGINES, versions
 from simulator.study.capacity.fit import GB
 
