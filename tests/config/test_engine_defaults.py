@@ -47,7 +47,7 @@ def batch(engine):
     ("h20-96gb", 8192, 1024), ("rtx-pro-6000-server", 8192, 1024), ("b200-sxm-180gb", 16384, 1024),
     ("gb200", 16384, 1024), ("b300-sxm-288gb", 16384, 1024), ("mi300x", 16384, 1024),
     ("a100-sxm-80gb", 2048, 256), ("a100-sxm-40gb", 2048, 256), ("l40s", 2048, 256), ("l4", 2048, 256),
-    ("a10", 2048, 256), ("rtx-4090", 2048, 256)])
+    ("a10", 2048, 256), ("rtx-4090", 2048, 256), ("tpu-v6e", 1024, 256), ("tpu-v5p", 256, 256)])
 @pytest.mark.parametrize("version", ["0.32", "0.33"])
 def test_batches_of_vllm_are_those_of_an_api_server_on_that_card(engine_of, hardware, tokens, seqs, version):
     engine = engine_of({"hardware.name": hardware, "engine.vllm_version": version})
