@@ -201,3 +201,17 @@ def test_a_model_that_cannot_be_read_is_reported_once_not_by_its_defaults(write)
 def test_every_shipped_accelerator_is_a_card():
     assert as_card(load_accelerator("tpu-v6e")).capability == (0, 0)
     assert as_card(load_accelerator("b200-sxm-180gb")).major == 10
+
+
+def test_a_file_and_a_command_line_of_tensorrt_llm_resolve_to_equal_values(engine_of):
+    machine = Machine(card_of("h100-sxm-80gb"), 1)
+    values = answer_of(Launch("trtllm", ("meta-llama/Llama-3.1-8B-Instruct",), {}, None), machine)[2].values
+    engine = engine_of({"engine.scheduler": "tensorrt_llm"})
+    own = engine.parameters
+
+    assert (own.max_batch_size, own.max_num_tokens, own.free_gpu_memory_fraction, own.enable_chunked_context) == tuple(
+        values[key] for key in ("max_batch_size", "max_num_tokens", "kv_cache_free_gpu_memory_fraction",
+                                "enable_chunked_prefill"))
+    assert (engine.block_size, engine.enable_prefix_caching, own.capacity_scheduler_policy) == tuple(
+        values[key] for key in ("tokens_per_block", "enable_block_reuse", "capacity_scheduler_policy"))
+    assert engine.gpu_memory_utilization is None
