@@ -47,7 +47,7 @@ def batch(engine):
     ("h20-96gb", 8192, 1024), ("rtx-pro-6000-server", 8192, 1024), ("b200-sxm-180gb", 16384, 1024),
     ("gb200", 16384, 1024), ("b300-sxm-288gb", 16384, 1024), ("mi300x", 16384, 1024),
     ("a100-sxm-80gb", 2048, 256), ("a100-sxm-40gb", 2048, 256), ("l40s", 2048, 256), ("l4", 2048, 256),
-    ("a10", 2048, 256), ("rtx-4090", 2048, 256)])
+    ("a10", 2048, 256), ("rtx-4090", 2048, 256), ("tpu-v6e", 1024, 256), ("tpu-v5p", 256, 256)])
 @pytest.mark.parametrize("version", ["0.32", "0.33"])
 def test_batches_of_vllm_are_those_of_an_api_server_on_that_card(engine_of, hardware, tokens, seqs, version):
     engine = engine_of({"hardware.name": hardware, "engine.vllm_version": version})
@@ -201,3 +201,17 @@ def test_a_model_that_cannot_be_read_is_reported_once_not_by_its_defaults(write)
 def test_every_shipped_accelerator_is_a_card():
     assert as_card(load_accelerator("tpu-v6e")).capability == (0, 0)
     assert as_card(load_accelerator("b200-sxm-180gb")).major == 10
+
+
+def test_a_file_and_a_command_line_of_tensorrt_llm_resolve_to_equal_values(engine_of):
+    machine = Machine(card_of("h100-sxm-80gb"), 1)
+    values = answer_of(Launch("trtllm", ("meta-llama/Llama-3.1-8B-Instruct",), {}, None), machine)[2].values
+    engine = engine_of({"engine.scheduler": "tensorrt_llm"})
+    own = engine.parameters
+
+    assert (own.max_batch_size, own.max_num_tokens, own.free_gpu_memory_fraction, own.enable_chunked_context) == tuple(
+        values[key] for key in ("max_batch_size", "max_num_tokens", "kv_cache_free_gpu_memory_fraction",
+                                "enable_chunked_prefill"))
+    assert (engine.block_size, engine.enable_prefix_caching, own.capacity_scheduler_policy) == tuple(
+        values[key] for key in ("tokens_per_block", "enable_block_reuse", "capacity_scheduler_policy"))
+    assert engine.gpu_memory_utilization is None

@@ -12,6 +12,7 @@ from simulator.domain.vllm_versions import VllmBehaviour
 TOKENS_OF_BATCHED_EXPERTS = 256     # of the kernels that BATCHED_EXPERTS call
 BATCHED_EXPERTS = ("deepep_low_latency", "nixl_ep")
 GPT_OSS_GRAPHS = 1024
+TOKENS_OF_TPUS = {"tpu-v6e": 1024, "tpu-v5e": 512, "tpu-v5p": 256}
 
 
 class Limits(NamedTuple):
@@ -41,6 +42,13 @@ class Asked(NamedTuple):
 
 def limits_of(card: Card, behaviour: VllmBehaviour) -> Limits:
     """Return the limits of an API server on a card, before other options change them."""
+    limits = _by_memory(card, behaviour)
+    if card.name in TOKENS_OF_TPUS:
+        return limits._replace(tokens=TOKENS_OF_TPUS[card.name], rule=f"{limits.rule}; the tokens of a TPU")
+    return limits
+
+
+def _by_memory(card: Card, behaviour: VllmBehaviour) -> Limits:
     if behaviour.knows_largest_cards and card.memory_bytes >= 160 * GIB:
         return Limits(16384, 1024, "160 GiB or more")
     if card.memory_bytes >= 70 * GIB and "a100" not in card.title.lower() and not (
