@@ -155,6 +155,8 @@ class Planner:
         families, notes = self._runner.possible(self._directory / STUDY, families)
         if question.requests.output == 1 and is_split:
             notes.append("prefill and decode are not separated: an answer of one token ends with its prompt")
+        if self._server is not None and self._server.unmodelled:
+            notes.append(f"--from: not modelled: {'; '.join(self._server.unmodelled)}")
         made = Plan(question, self._directory, fits, units, (), (*question.notes, *notes))
         if rate is not None:
             made = made._replace(studies=(self._fewest(families, rate, count),))

@@ -50,7 +50,7 @@ def test_a_rate_that_nothing_holds_names_the_most_that_is_held(asked):
     assert status == 3 and not told["holds"] and set(told["studies"]) == {"study", "largest"}
     assert {each["status"] for each in told["studies"]["study"]["deployments"]} == {"infeasible"}
     assert told["best"]["deployment"] == "TP1 x 1" and 0 < told["best"]["rate"] < 1000
-    assert told["answer"].startswith("1 GPU do") and "the most that they hold" in told["answer"]
+    assert told["answer"].startswith("1 GPU does not hold 1000 requests/s; the most that it holds: ")
 
 
 def test_bounds_that_no_rate_holds(asked):
@@ -116,10 +116,11 @@ def test_routers_run_at_the_rate_that_the_best_deployment_holds(asked):
 
 def test_a_server_is_compared_with_the_plan(asked):
     line = "vllm serve meta-llama/Llama-3.1-8B-Instruct --max-num-seqs 2 --max-model-len 8192 --seed 1"
-    status, told = asked("--from", line, model=None, gpus=None, rate="1")
+    status, told = asked("--from", f"{line} --cpu-offload-gb 4", model=None, gpus=None, rate="1")
     server = told["studies"]["server_study"]["deployments"][0]
 
     assert status == 0 and told["gpus"] == 1 and told["max_model_len"] == 8192
+    assert any(note.startswith("--from: not modelled: --cpu-offload-gb (") for note in told["notes"])
     assert server["rate"] > 1 and "more than the 1 that are asked" in told["server"]
     _, told = asked("--from", line, model=None, gpus=None, out="largest")
 
