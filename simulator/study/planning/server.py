@@ -23,7 +23,8 @@ SCHEDULERS = {"vllm": VLLM, "sglang": SGLANG, "trtllm": TENSORRT}
 class Server(NamedTuple):
     """A server of a command line.
 
-    text : of its experiment, without requests. gpus : that it takes. unmodelled : flags without effect here, with the likely one.
+    text : of its experiment, without requests. gpus : that it takes. unmodelled : flags without effect here, each with
+    its likely effect.
     """
 
     text: str

@@ -184,3 +184,20 @@ def test_an_interrupted_plan_shows_what_it_has_and_goes_on(tmp_path, heeded_sign
 
     assert running.returncode == 130 and "run again to go on" in err
     assert not told["studies"]["study"]["complete"] and (tmp_path / "plan/study.toml").exists()
+
+
+def test_a_stopped_search_for_a_rate_shows_what_ended(tmp_path, monkeypatch, capsys):
+    asked = []
+
+    def is_over(watch):
+        asked.append(watch)
+        return len(asked) > 3               # polled before each run: three run
+
+    monkeypatch.setattr("simulator.study.watch.Watch.is_over", is_over)
+    status = cli.main(["plan", "llama-3.1-8b", "--gpu", "h100-sxm-80gb", "--gpus", "8", "--input", "800", "--output",
+                       "20", "--rate", "90", "--ttft-p99", "500", "--no-split", "--json",
+                       "--out", str(tmp_path / "plan")])
+    told = json.loads(capsys.readouterr().out)
+
+    assert status in (0, 3) and not told["studies"]["study"]["complete"]
+    assert len(told["studies"]["study"]["deployments"]) == 3
