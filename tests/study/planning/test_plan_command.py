@@ -169,6 +169,14 @@ def test_an_experiment_that_was_changed_stays(asked, tmp_path):
     assert asked("--overwrite", **EASY)[0] == 0 and "# mine" not in path.read_text()
 
 
+def test_another_question_takes_another_folder_or_replaces_it(asked):
+    asked(**EASY)
+    status, message = asked(**EASY | {"tpot_p99": None})
+
+    assert status == 2 and "--out chooses another directory" in message
+    assert asked("--overwrite", **EASY | {"tpot_p99": None})[0] == 0
+
+
 @pytest.mark.slow
 def test_an_interrupted_plan_shows_what_it_has_and_goes_on(tmp_path, heeded_signals):
     command = [sys.executable, "-m", "simulator", "plan", "llama-3.1-8b", "--gpu", "h100-sxm-80gb", "--gpus", "8",
