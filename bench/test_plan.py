@@ -15,7 +15,7 @@ QUESTIONS = {
     "64 GPUs, 200 requests/s": ("llama-3.1-8b", "--gpu", "h100", "--gpus", "64", "--rate", "200"),
     "64 GPUs, a mixture": ("deepseek-v3", "--gpu", "h200", "--gpus", "64"),
 }
-# One process: with several, the CPU time of those that serve runs is not that of children that ended.
+# One process: the CPU time of worker processes is not counted with that of their parent.
 ASK = """
 import resource, sys
 from simulator import cli

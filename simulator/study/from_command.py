@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.domain.server_defaults.cards import card_of
+from simulator.domain.short_names import accelerator_named
 from simulator.errors import InputErrors
 from simulator.server_line.sources.read import config_reader, launches_from
 from simulator.study.deployment.from_server import (
@@ -31,7 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="SOURCE", help=(
         "a command line in quotes (vllm serve ..., sglang serve ..., trtllm-serve ..., docker run ...); or a shell "
         "script, Dockerfile, file of Docker Compose, Kubernetes, Helm (llm-d) or Dynamo; - reads standard input"))
-    parser.add_argument("--gpu", required=True, metavar="NAME", help="accelerator, a name of hardware/")
+    parser.add_argument("--gpu", required=True, metavar="NAME", help=(
+        "accelerator, a name of hardware/ or its first parts: h100"))
     parser.add_argument("--gpus-per-node", "--gpus", dest="gpus", type=int, default=8, metavar="N",
                         help="GPUs of a node; default: 8")
     parser.add_argument("--version", metavar="V", help=(
@@ -58,13 +60,16 @@ def run(options: argparse.Namespace) -> int:
     """
     if options.gpus < 1:
         raise InputErrors([f"--gpus-per-node: expected 1 or more, found {options.gpus}"])
-    machine = Machine(card_of(options.gpu), options.gpus, options.version, options.config, _environment(options.env),
+    card = accelerator_named(options.gpu)
+    if card.others:
+        print(f"--gpu {options.gpu} is taken as {card.name}; there are also {', '.join(card.others)}", file=sys.stderr)
+    machine = Machine(card_of(card.name), options.gpus, options.version, options.config, _environment(options.env),
                       config_reader(options.source))
     if options.diff is not None or options.diff_version is not None:
         return _differ(options, machine)
     out = check_free_file(Path(options.out), options.overwrite) if options.out is not None else None
     served = served_by(launches_from(options.source, machine.environment), machine)
-    text, unbuilt = runnable(served, options.gpu)
+    text, unbuilt = runnable(served, card.name)
     lists = lists_of(served)
     lists.not_modelled.extend(unbuilt)
     if out is not None:

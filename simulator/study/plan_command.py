@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", metavar="FOLDER", help="folder with the model's config.json, in place of its name")
     parser.add_argument("--out", metavar="DIR", help=(
         "folder of the experiment, its studies and their results; default: results/plan-..."))
-    parser.add_argument("--overwrite", action="store_true", help="replace the experiment of another plan in DIR")
+    parser.add_argument("--overwrite", action="store_true", help="replace another plan in DIR, with its results")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 

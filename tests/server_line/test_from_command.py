@@ -165,3 +165,10 @@ def test_a_written_file_is_kept_unless_it_may_be_replaced(capsys, tmp_path):
     assert cli.main(arguments) == 2
     assert cli.main([*arguments, "--overwrite"]) == 0
     assert all(len(line) <= 80 for line in capsys.readouterr().err.splitlines() if "e.toml" not in line)
+
+
+def test_a_card_goes_by_the_first_parts_of_its_name(capsys):
+    _, experiment, _ = translated(capsys, f"{LLAMA} --max-model-len 8192", gpu="b200")
+    assert experiment["hardware"]["name"] == "b200-sxm-180gb"
+    assert cli.main(["from", f"{LLAMA} --max-model-len 8192", "--gpu", "h100"]) == 0
+    assert capsys.readouterr().err.startswith("--gpu h100 is taken as h100-sxm-80gb; there are also h100-nvl-94gb")

@@ -83,7 +83,8 @@ def _answer_line(plan: Plan) -> str:
         gpus = f"{best.candidate.gpus} of {gpus}"
     if rate is None:
         return f"largest rate of {gpus}: {plan.rate:.4g} requests/s, {words}{stopped}"
-    return f"{gpus} do not hold {rate:g} requests/s; the most that they hold: {plan.rate:.4g}, {words}{stopped}"
+    verb, them = ("do", "they hold") if question.gpus > 1 else ("does", "it holds")
+    return f"{gpus} {verb} not hold {rate:g} requests/s; the most that {them}: {plan.rate:.4g}, {words}{stopped}"
 
 
 def _server_line(plan: Plan) -> str:

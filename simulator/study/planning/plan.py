@@ -1,4 +1,5 @@
 """A plan: layouts that fit, the studies over them, and the deployment that answers the question."""
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,6 +38,7 @@ MOST_AT_ONCE = 12               # GPUs: on more, rates are searched for on a par
 PART_GPUS = 8
 MOST_LENGTHENED = 3             # times that a study is run, each with twice the requests, where its runs were too short
 MOST_AT_FULL_SIZE = 2           # deployments, the best on a part
+STUDIES = (STUDY, LARGEST, f"{PART}{STUDY}", f"{PART}{LARGEST}", ROUTERS, SERVER_STUDY)      # with a folder of results
 ROUTER = "cluster.routing.policy"
 
 
@@ -123,7 +125,7 @@ class Planner:
 
     Parameters
     ----------
-    may_replace : whether other files of a plan in the folder may be replaced.
+    may_replace : whether the experiment and the results of another plan in the folder are replaced.
     server : of --from; None: there is none.
     """
 
@@ -147,6 +149,9 @@ class Planner:
         """
         question = self._question
         fits, units = self._fitting(sizes)
+        if self._may_replace:
+            for name in STUDIES:
+                shutil.rmtree((self._directory / name).with_suffix(""), ignore_errors=True)
         families = families_of(units, question.gpus, is_split and question.requests.output > 1)
         rate = question.requests.rate
         count = num_requests(question, rate or max(each.rungs[-1].rate for each in families), True)
@@ -155,6 +160,8 @@ class Planner:
         families, notes = self._runner.possible(self._directory / STUDY, families)
         if question.requests.output == 1 and is_split:
             notes.append("prefill and decode are not separated: an answer of one token ends with its prompt")
+        if self._server is not None and self._server.unmodelled:
+            notes.append(f"--from: not modelled: {'; '.join(self._server.unmodelled)}")
         made = Plan(question, self._directory, fits, units, (), (*question.notes, *notes))
         if rate is not None:
             made = made._replace(studies=(self._fewest(families, rate, count),))

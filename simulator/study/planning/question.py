@@ -2,6 +2,8 @@
 import argparse
 import json
 import math
+import re
+from collections import Counter
 from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +18,7 @@ from simulator.domain.vllm_versions import NEWEST, VERSIONS
 from simulator.errors import InputErrors, collect_faults, did_you_mean
 from simulator.server_line.facts.checkpoints import checkpoint_of
 from simulator.server_line.facts.flag_tables import version_named
-from simulator.study.capacity.bounds import Bounds, bounds_of_options
+from simulator.study.capacity.bounds import GOODPUT_SHARE, Bounds, bounds_of_options
 
 MOST_GPUS = 4096
 MOST_TOKENS = 2**31 - 1
@@ -149,14 +151,18 @@ def _bounds_of(options: argparse.Namespace) -> Bounds:
             faults.append(f"--{name.replace('_', '-')}: expected milliseconds above 0, found {limit:g}")
         elif limit is not None:
             texts.append(f"{key}={limit!r}")
+    sides = Counter(re.split(r"[<>]?=", text)[0].strip() for text in texts)
+    faults += [f"{key}: bounded {count} times: expected one bound of it" for key, count in sides.items() if count > 1]
     if faults:
         raise InputErrors(faults)
     if not texts:
         raise InputErrors(["plan: give a bound to hold: --ttft-p99 MS, --tpot-p99 MS or --slo KEY=LIMIT"])
     bounds = bounds_of_options(texts)
+    if any(each.key == GOODPUT_SHARE for each in bounds.bounds):
+        faults.append(f"--slo {GOODPUT_SHARE}: expected bounds of latencies: no [slo] says which requests are good")
     if options.output == 1:
-        faults = [f"{each.key}: expected no such bound with --output 1: the first token is the only one"
-                  for each in bounds.bounds if each.key.startswith(TPOT_KEYS)]
+        faults += [f"{each.key}: expected no such bound with --output 1: the first token is the only one"
+                   for each in bounds.bounds if each.key.startswith(TPOT_KEYS)]
     faults += [f"{each.key}: expected a bound above 0, found {each.limit:g}: nothing takes no time"
                for each in bounds.bounds if each.is_most and each.limit <= 0 and "_ms." in each.key]
     if faults:

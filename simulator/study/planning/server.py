@@ -11,7 +11,7 @@ from simulator.domain.short_names import accelerator_named
 from simulator.errors import InputErrors
 from simulator.server_line.facts.flag_tables import ENGINES as TITLES
 from simulator.server_line.sources.read import config_reader, launches_from
-from simulator.study.deployment.from_server import Machine, served_by
+from simulator.study.deployment.from_server import Machine, lists_of, served_by
 from simulator.study.deployment.runnable import runnable
 from simulator.study.planning.question import SGLANG, TENSORRT, VLLM
 from simulator.study.planning.texts import SERVER
@@ -23,7 +23,8 @@ SCHEDULERS = {"vllm": VLLM, "sglang": SGLANG, "trtllm": TENSORRT}
 class Server(NamedTuple):
     """A server of a command line.
 
-    text : of its experiment, without requests. gpus : that it takes. unmodelled : flags without effect here, in words.
+    text : of its experiment, without requests. gpus : that it takes. unmodelled : flags without effect here, each with
+    its likely effect.
     """
 
     text: str
@@ -63,8 +64,8 @@ def server_of(options: argparse.Namespace) -> Server:
         options.engine_version = first.version
     gpus = _gpus_of(text)
     options.gpus = options.gpus or gpus
-    left = tuple(key for server in served for key in server.keyed.left) + tuple(key for key, _, _ in unbuilt)
-    return Server(text, gpus, tuple(dict.fromkeys(left)))
+    left = [*lists_of(served).not_modelled, *unbuilt]
+    return Server(text, gpus, tuple(dict.fromkeys(f"{flag} ({effect})" for flag, _, effect in left)))
 
 
 def _gpus_of(text: str) -> int:

@@ -50,12 +50,13 @@ class AtLoad:
         for end in self._laboratory.run(trial for own in trials for trial in own):
             ended[end.id] = end
             self._check_keys(end)
-        if any(trial.id not in ended for own in trials for trial in own):
-            raise Stopped
         found = []
         for candidate, own in zip(candidates, trials, strict=True):
-            found.append(self._judged(candidate, [ended[trial.id] for trial in own], num_requests))
-            self._tell(found[-1])
+            if all(trial.id in ended for trial in own):
+                found.append(self._judged(candidate, [ended[trial.id] for trial in own], num_requests))
+                self._tell(found[-1])
+        if len(found) < len(candidates):
+            raise Stopped
         return found
 
     def _judged(self, candidate: Candidate, ends: list[Finished], num_requests: int | None) -> CandidateResult:

@@ -50,7 +50,7 @@ def test_a_rate_that_nothing_holds_names_the_most_that_is_held(asked):
     assert status == 3 and not told["holds"] and set(told["studies"]) == {"study", "largest"}
     assert {each["status"] for each in told["studies"]["study"]["deployments"]} == {"infeasible"}
     assert told["best"]["deployment"] == "TP1 x 1" and 0 < told["best"]["rate"] < 1000
-    assert told["answer"].startswith("1 GPU do") and "the most that they hold" in told["answer"]
+    assert told["answer"].startswith("1 GPU does not hold 1000 requests/s; the most that it holds: ")
 
 
 def test_bounds_that_no_rate_holds(asked):
@@ -116,10 +116,11 @@ def test_routers_run_at_the_rate_that_the_best_deployment_holds(asked):
 
 def test_a_server_is_compared_with_the_plan(asked):
     line = "vllm serve meta-llama/Llama-3.1-8B-Instruct --max-num-seqs 2 --max-model-len 8192 --seed 1"
-    status, told = asked("--from", line, model=None, gpus=None, rate="1")
+    status, told = asked("--from", f"{line} --cpu-offload-gb 4", model=None, gpus=None, rate="1")
     server = told["studies"]["server_study"]["deployments"][0]
 
     assert status == 0 and told["gpus"] == 1 and told["max_model_len"] == 8192
+    assert any(note.startswith("--from: not modelled: --cpu-offload-gb (") for note in told["notes"])
     assert server["rate"] > 1 and "more than the 1 that are asked" in told["server"]
     _, told = asked("--from", line, model=None, gpus=None, out="largest")
 
@@ -168,6 +169,14 @@ def test_an_experiment_that_was_changed_stays(asked, tmp_path):
     assert asked("--overwrite", **EASY)[0] == 0 and "# mine" not in path.read_text()
 
 
+def test_another_question_takes_another_folder_or_replaces_it(asked):
+    asked(**EASY)
+    status, message = asked(**EASY | {"tpot_p99": None})
+
+    assert status == 2 and "--out chooses another directory" in message
+    assert asked("--overwrite", **EASY | {"tpot_p99": None})[0] == 0
+
+
 @pytest.mark.slow
 def test_an_interrupted_plan_shows_what_it_has_and_goes_on(tmp_path, heeded_signals):
     command = [sys.executable, "-m", "simulator", "plan", "llama-3.1-8b", "--gpu", "h100-sxm-80gb", "--gpus", "8",
@@ -183,3 +192,20 @@ def test_an_interrupted_plan_shows_what_it_has_and_goes_on(tmp_path, heeded_sign
 
     assert running.returncode == 130 and "run again to go on" in err
     assert not told["studies"]["study"]["complete"] and (tmp_path / "plan/study.toml").exists()
+
+
+def test_a_stopped_search_for_a_rate_shows_what_ended(tmp_path, monkeypatch, capsys):
+    asked = []
+
+    def is_over(watch):
+        asked.append(watch)
+        return len(asked) > 3               # polled before each run: three run
+
+    monkeypatch.setattr("simulator.study.watch.Watch.is_over", is_over)
+    status = cli.main(["plan", "llama-3.1-8b", "--gpu", "h100-sxm-80gb", "--gpus", "8", "--input", "800", "--output",
+                       "20", "--rate", "90", "--ttft-p99", "500", "--no-split", "--json",
+                       "--out", str(tmp_path / "plan")])
+    told = json.loads(capsys.readouterr().out)
+
+    assert status in (0, 3) and not told["studies"]["study"]["complete"]
+    assert len(told["studies"]["study"]["deployments"]) == 3

@@ -22,6 +22,8 @@ from simulator.errors import InputErrors
     ({"tpot_p99": "inf"}, "--tpot-p99: expected milliseconds above 0, found inf"),
     ({"slo": "e2el_ms.p99=0"}, "e2el_ms.p99: expected a bound above 0"),
     ({"slo": "ttft.p99=5"}, "ttft.p99"),
+    ({"slo": "ttft_ms.p99=5"}, "ttft_ms.p99: bounded 2 times: expected one bound of it"),
+    ({"slo": "goodput_share=0.9"}, "--slo goodput_share: expected bounds of latencies"),
     ({"output": 1}, "tpot_ms.p99: expected no such bound with --output 1"),
     ({"ttft_p99": None, "tpot_p99": None}, "give a bound to hold"),
     ({"input": 131_000, "output": 200}, "a request has 131,200 tokens, llama-3.1-8b takes 131,072 at most"),
