@@ -24,6 +24,8 @@ from simulator.results.cluster import PoolFacts
 from simulator.workload.base import Workload
 from simulator.workload.open_ended import ENOUGH, Enough, last_sent_ns
 
+READ_BY_CONFLICTS = ("is_in_lock_step", "layer_groups", "scheduler", "backend")     # facts of a Site
+
 
 class Prepared(msgspec.Struct, frozen=True):
     """An experiment after its files were read and its models built.
@@ -66,9 +68,9 @@ def prepare(experiment: Experiment, workload: Workload | None = None, readings: 
     """
     check_memory(experiment)
     readings, sites, parts = readings or Readings(), sites or sites_of(experiment), experiment.parts()
-    known = ("is_in_lock_step", "layer_groups", "scheduler", "backend")
-    conflicts.refuse(experiment, [{name: partial(getattr, site, name) for name in known} for site in sites])
-    workload, hand_over, *found = collect_faults(
+    known = [{name: partial(getattr, site, name) for name in READ_BY_CONFLICTS} for site in sites]
+    _, workload, hand_over, *found = collect_faults(
+        partial(conflicts.refuse, experiment, known),
         lambda: requests_of(experiment, sites=sites) if workload is None else workload,
         lambda: _hand_over(experiment, sites),
         *[partial(site.named, partial(pool_of, site, readings, experiment.cluster)) for site in sites],

@@ -74,7 +74,7 @@ DRAWN = (
         "think_time_s": {"distribution": "exponential", "mean": 2.5}}},
     {"type": "clients", "rate_per_s": 2.0, "num_requests": 9, "clients": [
         {"id": "a", "rate_share": 0.5, "prompt_tokens": LENGTHS, "output_tokens": LENGTHS}]})
-LETTERS = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
+LETTERS = st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"])     # no line breaks: names cannot hold them
 TEXTS = st.text(LETTERS, max_size=20)
 
 
@@ -149,6 +149,20 @@ def settle_scheduler(engine):
         engine |= {"enable_chunked_context": True, "max_num_tokens": 2**20}
 
 
+def settle_experts(table):
+    """Replace keys of experts that one of several values of another key reads."""
+    experts = table["engine"].get("experts") or {}
+    for key in ("eplb", "placement", "all2all_backend"):         # of several expert-parallel or attention ranks
+        experts.pop(key, None)
+    if "popularity" in experts:
+        experts["popularity"] = {"distribution": "zipf", "s": 1.5}
+    if "dbo" in experts:
+        experts["dbo"] = {"enabled": False}
+    if table["latency"]["backend"] in ("linear", "blackbox"):
+        table["engine"].pop("experts", None)
+        table["latency"].pop("collective", None)
+
+
 def settle_tiers(table):
     """Leave out what KV tiers are not settled with."""
     if "kv_tiers" in table and table["engine"]["scheduler"] != registry.load(
@@ -219,6 +233,7 @@ def settle_latency(table):
     table["latency"] = {"backend": "linear"} if "model" not in table else table["latency"]
     for key in ("uncertainty", "uncertainty_replications", "uncertainty_share"):     # of some backends, and together
         table["latency"].pop(key, None)
+    settle_experts(table)
 
 
 def on_one_node(topology):
@@ -248,7 +263,8 @@ def experiments(draw):
     for key in ("pd_node_ratio", "decode_context_parallel", "prefill_context_parallel", "cp_kv_cache_interleave_size",
                 "dcp_comm_backend"):
         table["topology"].pop(key, None)
-    (table.get("autoscaling") or {}).pop("max_replicas", None)      # has to fit topology.replicas
+    for key in ("max_replicas", "drain"):       # one has to fit topology.replicas, one goes with rescheduling
+        (table.get("autoscaling") or {}).pop(key, None)
     if (table.get("autoscaling") or {}).get("policy") == "planner":
         table.pop("autoscaling")                                    # it balances pools of roles
     for failure in table.get("failures", ()):
@@ -259,14 +275,12 @@ def experiments(draw):
     settle_workload(draw, table)
     settle_lengths(draw, table, routing)
     if "output" in table:
+        table["output"].pop("vidur_csv", None)          # it takes both tables
         table["output"] |= {"chrome_trace": True, "chrome_trace_window_s": [1.5, 9e9]}      # in this order
     settle_tiers(table)
     for key in ("prices", "power", "carbon", "electricity"):
         table.pop(key, None)
-    table |= draw(st.sampled_from(MONEY))
-    table["hardware"] = {"name": "a10"}
-    table["model"] = {"name": "llama-3.1-8b"}
-    return table
+    return table | draw(st.sampled_from(MONEY)) | {"hardware": {"name": "a10"}, "model": {"name": "llama-3.1-8b"}}
 
 
 @pytest.mark.ci

@@ -99,3 +99,10 @@ def test_each_fault_of_a_pool_is_told_once_and_hides_none_of_the_workload(key, v
 def test_a_fault_of_an_encode_pool_names_it(faults):
     told = faults(assemble.prepare, load_experiment(CONFIGS / "encode_pool.toml", {"topology.tensor_parallel": 7}))
     assert {fault.partition(": ")[0] for fault in told} == {"pools.encode.topology", "pools.serve.topology"}
+
+
+def test_conflict_that_needs_the_model_hides_no_fault_of_the_workload(load, faults):
+    told = faults(assemble.prepare, load('kv_tiers={protocol="lmcache", cpu_gib=9.0}', 'model.name="gpt-oss-20b"',
+                                         'workload={type="trace", path="missing.csv"}'))
+    assert told[0].startswith("kv_tiers.protocol: ")
+    assert sum("missing.csv: no such file" in fault for fault in told) == 1
