@@ -8,7 +8,7 @@ from support.scenario import load
 from support.vllm_scope import missing_in_twin, plain
 
 # The large cases (2,000 requests) are for the engine: the twin takes seconds for each and learns nothing from them.
-CASES = [path for path in goldens.case_paths() if not goldens.is_large(goldens.read_scenario(path))]
+CASES = [path for path in goldens.case_paths() if not goldens.is_large(goldens.known_scenario(path))]
 
 
 @pytest.mark.skipif(not CASES, reason=f"no recorded runs under {goldens.GOLDENS}")

@@ -16,13 +16,13 @@ from support.vllm_scope import missing_in_files, plain_of_files
 STEP = 5            # the decision that is changed
 STRIDE = int(os.environ.get("SIM_PARITY_STRIDE", "1"))         # k: every k-th case only, for a quick look
 CASES = goldens.case_paths()
-APPLICABLE = [path for path in CASES if not missing_in_files(goldens.read_scenario(path))]
+APPLICABLE = [path for path in CASES if not missing_in_files(goldens.known_scenario(path))]
 BY_COMMAND = APPLICABLE[::max(len(APPLICABLE) // 3, 1)][:3]
 
 
 def census():
     """Return how many scenarios were recorded, and what those that are left out need."""
-    return len(CASES), Counter(reason for path in CASES if (reason := missing_in_files(goldens.read_scenario(path))))
+    return len(CASES), Counter(reason for path in CASES if (reason := missing_in_files(goldens.known_scenario(path))))
 
 
 pytestmark = pytest.mark.skipif(not CASES, reason=f"no recorded runs under {goldens.GOLDENS}")

@@ -6,12 +6,12 @@ import pytest
 from support import goldens, pd_pair
 from support.vllm_scope import missing_of_pair
 
-CASES = [path for path in goldens.case_paths() if pd_pair.is_pair(goldens.read_scenario(path))]
+CASES = [path for path in goldens.case_paths() if pd_pair.is_pair(goldens.known_scenario(path))]
 
 
 def census():
     """Return how many scenarios were recorded, and what those that are left out need."""
-    return len(CASES), Counter(reason for path in CASES if (reason := missing_of_pair(goldens.read_scenario(path))))
+    return len(CASES), Counter(reason for path in CASES if (reason := missing_of_pair(goldens.known_scenario(path))))
 
 
 @pytest.mark.skipif(not CASES, reason=f"no recorded pairs under {goldens.GOLDENS}")

@@ -6,12 +6,12 @@ import pytest
 from support import goldens, waves
 from support.vllm_scope import missing_of_ranks
 
-CASES = [path for path in goldens.case_paths() if "ranks" in goldens.read_scenario(path)]
+CASES = [path for path in goldens.case_paths() if "ranks" in goldens.known_scenario(path)]
 
 
 def census():
     """Return how many waves were recorded, and what those that are left out need."""
-    return len(CASES), Counter(reason for path in CASES if (reason := missing_of_ranks(goldens.read_scenario(path))))
+    return len(CASES), Counter(reason for path in CASES if (reason := missing_of_ranks(goldens.known_scenario(path))))
 
 
 @pytest.mark.skipif(not CASES, reason=f"no recorded waves under {goldens.GOLDENS}")

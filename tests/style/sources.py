@@ -1,6 +1,7 @@
 """The project's own files, and what they import."""
 import ast
 import re
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,11 +21,16 @@ def folders():
 
 def files(*suffixes, under=""):
     """Return the project's files with one of `suffixes` ("": all), in order."""
+    return [path for path in _own_files(under) if path.name.endswith(suffixes)]
+
+
+@cache
+def _own_files(under):
     roots = [ROOT / under] if under else [ROOT / name for name in FOLDERS]
     found = [path for root in roots for path in root.rglob("*")]
     if not under:
         found += ROOT.glob("*")
-    return sorted(path for path in found if path.is_file() and _is_own(path) and path.name.endswith(suffixes))
+    return sorted(path for path in found if path.is_file() and _is_own(path))
 
 
 def _is_own(path):

@@ -1,5 +1,6 @@
 """A narrow door: nobody reads or writes a `_member` of another class outside the module that declares it."""
 import re
+from functools import cache
 
 from style.sources import CODE, files, name
 
@@ -29,6 +30,7 @@ def foreign(text, own):
                 yield number, match["member"]
 
 
+@cache
 def touched():
     return [(path, number, member) for path in files(*CODE, under="simulator")
             for number, member in foreign(path.read_text(), declared(path))]

@@ -4,6 +4,7 @@ import inspect
 import re
 import subprocess
 import sys
+from functools import cache
 from importlib import import_module
 
 import simulator
@@ -14,18 +15,22 @@ HEAVY = ("h5py", "tqdm", "asyncio", "pandas", "matplotlib")     # imported where
 MAX_SUMMARY = 80
 
 
+@cache
 def summaries():
-    """Yield path, line and first docstring line ("" for none) of each public class and function."""
+    """Return path, line and first docstring line ("" for none) of each public class and function."""
+    found = []
     for path in files(".py", under="simulator"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
-                yield path, node.lineno, (ast.get_docstring(node) or "").partition("\n")[0]
+                found.append((path, node.lineno, (ast.get_docstring(node) or "").partition("\n")[0]))
     for path in files(".pyx", under="simulator"):
         lines = path.read_text().splitlines()
         for number, line in enumerate(lines):
             if re.match(r"(?:def|class|cdef class) +[a-zA-Z]", line):
                 body = number + signature(lines, number).count("\n") + 1
-                yield path, number + 1, (re.findall(r'^\s*"""(.*?)(?:"""|$)', lines[body]) or [""])[0]
+                opened = re.findall(r'^\s*"""(.*?)(?:"""|$)', lines[body]) or [""]
+                found.append((path, number + 1, opened[0]))
+    return found
 
 
 def test_the_public_functions_are_typed_and_described():

@@ -78,4 +78,5 @@ def test_the_reader_measures_functions():
     page = ROOT / "tests/style/sources.py"
     measured = {function: (lines, parameters) for function, _, lines, parameters in functions(page)}
     assert measured["name"] == (2, 2)           # head and one line; the docstring does not count
-    assert measured["files"] == (6, 2)          # *suffixes and under
+    assert measured["files"] == (2, 2)          # *suffixes and under
+    assert measured["_own_files"] == (6, 1)

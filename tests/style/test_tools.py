@@ -16,9 +16,16 @@ sys.argv[1:] = ["--ignore=E116," + ",".join(sorted(PYCODESTYLE_CODES)), "--max-l
                 "--filename=*.pyx,*.pxd", "simulator"]
 _main()
 """
+# Without the collector of cycles it takes a fifth less: a run keeps all that it allocates.
+WITHOUT_COLLECTOR = """
+import gc, sys
+gc.disable()
+from cython_lint.cython_lint import main
+sys.exit(main(["--no-pycodestyle", "simulator"]))
+"""
 LINTERS = {
     "ruff": ["-m", "ruff", "check", "--quiet", "--output-format=concise", "."],
-    "cython_lint": ["-m", "cython_lint.cython_lint", "--no-pycodestyle", "simulator"],
+    "cython_lint": ["-c", WITHOUT_COLLECTOR],
     "pycodestyle": ["-c", CYTHON],
 }
 

@@ -47,7 +47,7 @@ def parameters(paths, missing=missing):
     """Return cases for pytest.mark.parametrize: large ones are slow, those beyond the engine skip and say why."""
     found = []
     for path in paths:
-        description = read_scenario(path)
+        description = known_scenario(path)
         reason = missing(description)
         marks = [pytest.mark.skip(reason=f"needs {reason}")] if reason else []
         marks += [pytest.mark.slow] * is_large(description)
@@ -72,6 +72,12 @@ def read_scenario(path):
     if version is not None:
         description["options"] = {"vllm_version": version} | description.get("options", {})
     return description
+
+
+@cache
+def known_scenario(path):
+    """Return a scenario that nobody changes, read once: which tests take a case is asked many times."""
+    return read_scenario(path)
 
 
 @cache
