@@ -20,7 +20,7 @@ settings.load_profile("repeatable")
 RECURSION_LIMIT = sys.getrecursionlimit()
 
 
-gc.disable()            # while tests are collected, and keep all that they make: the collector took a third of that time
+gc.disable()        # while tests are collected: all that they make is kept, and looking for garbage took half the time
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -216,7 +216,8 @@ def _summary(found: Findings) -> str:
     rows = [["", found.old.version, found.new.version, "change, %"]]
     for key, before, after in _metrics(found):
         change = _change(before, after)
-        rows.append([METRICS[key], _number(before), _number(after), "-" if change is None else f"{change:+.2f}"])
+        rows.append([METRICS[key], _number(before), _number(after),
+                     "-" if change is None else f"{round(change, 2) + 0.0:+.2f}"])
     return table_of(rows, left=(0,))
 
 

@@ -1,4 +1,5 @@
 """The schema takes what the loader takes, as far as a schema can tell."""
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -10,20 +11,24 @@ jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is in the test
 
 CONFIGS = sorted(path for path in (Path(__file__).parents[2] / "configs").glob("*.toml")
                  if not path.stem.startswith("compare_"))      # no experiments, but questions about some
-VALIDATOR = jsonschema.Draft7Validator(experiment_schema())
+
+
+@cache
+def validator():
+    return jsonschema.Draft7Validator(experiment_schema())
 
 
 def is_valid(text):
-    return VALIDATOR.is_valid(tomli.loads(text))
+    return validator().is_valid(tomli.loads(text))
 
 
 def test_schema_is_a_schema():
-    jsonschema.Draft7Validator.check_schema(VALIDATOR.schema)
+    jsonschema.Draft7Validator.check_schema(validator().schema)
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.name)
 def test_shipped_configs_are_valid(config):
-    assert [error.message for error in VALIDATOR.iter_errors(tomli.loads(config.read_text()))] == []
+    assert [error.message for error in validator().iter_errors(tomli.loads(config.read_text()))] == []
 
 
 @pytest.mark.parametrize(("text", "accepted"), [
