@@ -165,7 +165,7 @@ def test_with_eagle_the_last_chunk_of_a_hit_is_left_from_033_on(eagle, version, 
 @pytest.mark.parametrize("seed", [*range(150), 163, 180, 348, 429, 540, 795])
 def test_ways_that_keep_less_books_decide_the_same(seed):
     """Blocks without a name, runs of private chunks, members, iterations at once: against tables and one by one."""
-    case = load(with_offload(seed))
+    case = load(with_offload(seed, takes_drafts=True))
     full = engine.run(case, fast_forward=False, max_iterations=20_000)
     for fast_forward in (True, False):
         found = engine.run(case, fast_forward=fast_forward, details=False)

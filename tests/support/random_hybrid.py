@@ -11,7 +11,7 @@ def hybrid_description(seed, beyond_vllm=False):
     """Return the JSON description of a random scenario with groups of layers; `beyond_vllm`: see random_scenarios."""
     description, rng = random_description(seed, beyond_vllm), Random(seed)
     options = description["options"]
-    options.pop("vllm_version", None)
+    options["vllm_version"] = "0.32"
     options["enable_chunked_prefill"] |= options["async_scheduling"]    # who is preempted may never fit a budget again
     block_size = options["block_size"] = rng.choice([2, 4, 8, 16])
     options["groups"] = _groups(rng, block_size, options)

@@ -115,9 +115,9 @@ def with_connector(seed):
     return description
 
 
-def with_offload(seed):
+def with_offload(seed, takes_drafts=False):
     """Return the JSON description of a random scenario with KV offload to host memory, which is mostly crowded, too."""
-    return offloaded(random_description(seed), Random(seed), takes_drafts=True)
+    return offloaded(random_description(seed), Random(seed), takes_drafts)
 
 
 def offloaded(description, rng, takes_drafts=False):

@@ -3,12 +3,12 @@ import copy
 import importlib.util
 from functools import cache
 
+from simulator.domain.vllm_versions import NEWEST
 from support.goldens import GOLDENS
 
 MODEL = GOLDENS.parent / "reference" / "vllm_model.py"
-SECOND_MODEL = MODEL.with_name("vllm_model_more.py")        # with KV offload and groups of layers, among other things
+SECOND_MODEL = MODEL.with_name("vllm_model_more_033.py")    # with KV offload and groups of layers, of 0.32 and 0.33
 SGLANG_MODEL = MODEL.with_name("sglang_model.py")
-THIRD_MODEL = MODEL.with_name("vllm_model_more_033.py")     # with EAGLE's hits as well, as the older version has them
 
 
 def judge(description, log, is_cut=False):
@@ -28,14 +28,15 @@ def judge_copies(description, log):
     """Return what the second model holds against a log of ours with a tier that copies, or None."""
     model = _model(SECOND_MODEL)
     try:
-        model.run(description, {"steps": [_in_seconds(step, _is_async(description)) for step in log["steps"]]})
+        model.run(description, _version(description) | {
+            "steps": [_in_seconds(step, _is_async(description)) for step in log["steps"]]})
     except model.Diff as disagreement:
         return str(disagreement)
     return None
 
 
-def judge_groups(description, log, is_cut=False, path=SECOND_MODEL):
-    """Return what a model holds against a log of ours with groups of layers, or None; `path`: of the model."""
+def judge_groups(description, log, is_cut=False):
+    """Return what the second model holds against a log of ours with groups of layers, or None."""
     steps = [_as_recorded(step) for step in log["steps"]]
     if _is_async(description):
         steps = _without_empty(steps, {request["id"]: request.get("mm") for request in description["requests"]})
@@ -46,9 +47,9 @@ def judge_groups(description, log, is_cut=False, path=SECOND_MODEL):
         step["step"] = number
         if not step["scheduled"]:                   # nothing ran; only who cannot be served has ended
             step |= {"dur": 0.0, "finished": step.get("finished", []), "free_blocks_end": step["free_blocks"]}
-    model = _model(path)
+    model = _model(SECOND_MODEL)
     try:
-        model.run(description | ({"max_steps": len(steps)} if is_cut else {}), {"steps": steps})
+        model.run(description | ({"max_steps": len(steps)} if is_cut else {}), _version(description) | {"steps": steps})
     except model.Diff as disagreement:
         return str(disagreement)
     return None
@@ -76,8 +77,8 @@ def judge_pair(description, logs):
 
     model.R, model.Eng.cmp = Request, compare
     try:
-        model.run(description, {side: {"steps": [_as_recorded(step) for step in log["steps"]]}
-                                for side, log in logs.items()})
+        model.run(description, _version(description) | {side: {"steps": [_as_recorded(step) for step in log["steps"]]}
+                                                        for side, log in logs.items()})
     except model.Diff as disagreement:
         return str(disagreement)
     return None
@@ -114,10 +115,15 @@ def judge_waves(description, log):
     messages = [[round(time_ns / 1e9, 9), *said] for time_ns, *said in log["messages"]]
     model = _model(SECOND_MODEL)
     try:
-        model.run(description, {"steps": steps, "messages": messages})
+        model.run(description, _version(description) | {"steps": steps, "messages": messages})
     except model.Diff as disagreement:
         return str(disagreement)
     return None
+
+
+def _version(description):
+    """Return the header of a log that names the version of vLLM whose rules the second model has."""
+    return {"vllm_version": description.get("options", {}).get("vllm_version") or NEWEST}
 
 
 def _in_seconds(step, is_async):
