@@ -72,7 +72,8 @@ TWO_ADAPTERS = ("arrived_at,num_prefill_tokens,num_decode_tokens,adapter",
 
 
 def test_batches_in_other_stages_take_no_adapter_from_one(tmp_path):
-    result = assert_same_both_ways(in_folder(tmp_path, "lora_pp_fast_forward", lp2=TWO_ADAPTERS))
+    path = in_folder(tmp_path, "lora_pp_fast_forward", lp2=TWO_ADAPTERS)
+    result = assert_same_both_ways(path, {"engine.vllm_version": "0.32"})       # 0.33 counts them in any stage
 
     requests = result.requests
     assert ((requests["first_token_ns"] - requests["arrival_ns"]) < 40e6).all()

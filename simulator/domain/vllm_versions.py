@@ -114,7 +114,7 @@ VERSIONS["0.33"] = VERSIONS["0.32"]._replace(
     offload_ranks_requests=True, offload_offers_again=True, offload_drafters=("eagle", "eagle3", "mtp"),
     offload_needs_blocks=True,
     repeats_last_states=False, engines_start_waves=True)
-NEWEST = "0.32"
+NEWEST = "0.33"
 VllmVersion = Literal[tuple(VERSIONS)]
 
 

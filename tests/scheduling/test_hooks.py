@@ -51,9 +51,11 @@ def write(tmp_path):
     ({"vllm_version": "0.10"}, {}, False),
     ({}, {"topology.pipeline_parallel": 2}, True),
     ({"vllm_version": "0.10"}, {"topology.pipeline_parallel": 2}, False),
-    ({}, {"topology.pipeline_parallel": 2, "engine.speculative": {"num_tokens": 2}}, False),
+    ({}, {"topology.pipeline_parallel": 2, "engine.speculative": {"num_tokens": 2}}, True),
     ({"async_scheduling": False}, {}, False),
-    ({}, {"engine.speculative": {"num_tokens": 2}}, False),                               # n-grams
+    ({}, {"engine.speculative": {"num_tokens": 2}}, True),                                # n-grams
+    ({"vllm_version": "0.32"}, {"engine.speculative": {"num_tokens": 2}}, False),
+    ({"vllm_version": "0.32"}, {"topology.pipeline_parallel": 2, "engine.speculative": {"num_tokens": 2}}, False),
     ({}, {"engine.speculative": {"num_tokens": 2, "num_lookahead_tokens": 2}}, True),
     ({"vllm_version": "0.10", "async_scheduling": True}, {}, True)])
 def test_async_scheduling_is_as_the_version_of_vllm_has_it(write, engine, overrides, is_async):
