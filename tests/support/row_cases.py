@@ -30,7 +30,7 @@ def host(key):
 
 
 CASES = (
-    {"engine.prefill_schedule_interval": 4},
+    {"engine.prefill_schedule_interval": 4, "engine.vllm_version": "0.32"},
     LOCK_STEP | {"engine.prefill_schedule_interval": 4, "engine.vllm_version": "0.33"},
     DRAFTS | {"kv_tiers": TIERS["kv_tiers"] | {"protocol": "lmcache"}},
     DRAFTS | {"engine.speculative.disable_lookahead_block_hashes": True, "engine.vllm_version": "0.33"} | TIERS,
