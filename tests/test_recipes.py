@@ -17,7 +17,7 @@ PLACES = {"simulator/registry.py": '    "router": Kind("router", "policy", {\n',
           "simulator/domain/columns.py": "REQUESTS = _columns(\n",
           "simulator/results/traits.py": "DERIVED = {\n",
           "simulator/domain/vllm_versions.py": "repeats_last_states=False, engines_start_waves=True)\n",
-          "simulator/server_line/vllm/rules.py": "True, True, True, False, False, True, True, True)}\n",
+          "simulator/server_line/vllm/rules.py": "True, True, False, False, True, True)}\n",
           "simulator/domain/layer_spec.py": "\nATTENTION = {\n",
           "simulator/config/huggingface/families.py": "FAMILIES = {\n"}
 EXPERIMENT = """

@@ -236,8 +236,8 @@ def test_the_table_of_a_prediction_has_a_column_of_errors(tabled, capsys):
     assert main(["predict", str(tabled(gemm=gemm_rows(sites=LLAMA, factor=10))), "--decode", "4x64"]) == 0
 
     head, *rows = capsys.readouterr().out.splitlines()[3:]
-    assert head.split() == ["us", "share", "error"]
-    assert all(len(row.split()) == 4 for row in rows[:-1])
+    assert head.split()[:3] == ["us", "share", "error"]
+    assert all(len(row.split()) >= 4 for row in rows[:rows.index("") - 1])
 
 
 def test_the_summary_table_has_a_line_of_intervals(write):

@@ -5,7 +5,7 @@ and outputs), running requests first and in order of admission, then waiting one
 run out, running requests are preempted, to be recomputed later. Source: vLLM 0.32.0, and 0.10.1 and 0.33.0
 where `vllm_version` says so, vllm/v1/core/sched/{scheduler,async_scheduler}.py.
 """
-from libc.stdint cimport INT64_MAX, int8_t, int16_t, int32_t, int64_t
+from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc
 cimport cython
 
@@ -84,7 +84,7 @@ cdef class Vllm(EncodingScheduler):
     cdef Grammars _grammars             # of requests; None: no request has one
     cdef Adapters _adapters             # of requests that a batch has room for; None: of any
     cdef int32_t* _skipped              # [n] rows passed over in an admission pass; NULL: none ever is
-    cdef int8_t* _passed_over           # [n] 0.33: passed over since the request began to wait; NULL: not noted
+    cdef uint8_t* _passed_over          # [n / 8] 0.33: bits, passed over since a request began to wait; NULL: not noted
     cdef int32_t _interval              # 0.33, prefill_schedule_interval: iterations from prompt to prompt; 1: any
     cdef bint _admits_prompts           # an admission of the batch being formed computes more than a token
     cdef bint _passes_over_items        # 0.33: requests with a first item that does not fit are passed over
@@ -171,7 +171,7 @@ cdef class Vllm(EncodingScheduler):
             if self._skipped == NULL:
                 raise MemoryError()
         if self._skipped != NULL and notes_passed:
-            self._passed_over = <int8_t*>calloc(num_requests + 1, sizeof(int8_t))
+            self._passed_over = <uint8_t*>calloc(num_requests // 8 + 1, sizeof(uint8_t))
             if self._passed_over == NULL:
                 raise MemoryError()
         return 0
@@ -351,12 +351,18 @@ cdef class Vllm(EncodingScheduler):
         any_left : for versions before 0.33, the answer of this pass. 0.33 also counts requests that an earlier pass has
             passed over.
         """
-        cdef int32_t num_passed = 0, i
+        cdef int32_t num_passed = 0, row, i
         if self._interval == 1 and self.prefill_interval <= 1:
             return any_left and self.num_waiting() > 0
         for i in range(self.waiting.size):
-            num_passed += self._passed_over[self.waiting.at(i)]
+            row = self.waiting.at(i)
+            num_passed += self._passed_over[row >> 3] >> (row & 7) & 1
         return self.waiting.size > num_passed
+
+    cdef inline void _note_passed(self, int32_t row, bint is_passed) noexcept nogil:
+        cdef uint8_t bit = <uint8_t>(1 << (row & 7)), noted = self._passed_over[row >> 3]
+        if (noted & bit != 0) != is_passed:
+            self._passed_over[row >> 3] = noted ^ bit
 
     cdef void _begin_extras(self) noexcept nogil:
         self._admits_prompts = False
@@ -558,7 +564,7 @@ cdef class Vllm(EncodingScheduler):
                 self._skipped[num_skipped] = row
                 num_skipped += 1
             if self._passed_over != NULL:
-                self._passed_over[row] = outcome == SKIP
+                self._note_passed(row, outcome == SKIP)
         any_left = self.waiting.size > 0 and (
             self._budget == 0 or self._running.size >= self.max_running or self._admissible() > 0)
         while num_skipped > 0:
@@ -582,7 +588,7 @@ cdef class Vllm(EncodingScheduler):
         if self._grammars is not None:
             self._grammars.ask(self._demands[row].grammar, self._requests[row].enqueued_ns)
             if self._passed_over != NULL:
-                self._passed_over[row] = self._demands[row].grammar >= 0
+                self._note_passed(row, self._demands[row].grammar >= 0)
         return EncodingScheduler.enqueue(self, row)
 
     cdef bint _lacks_grammar(self, int32_t row, int64_t now_ns) except -1 nogil:

@@ -88,8 +88,10 @@ def experiment_of(layers: Layers, version: str) -> Experiment:
                       f"{', '.join(dict.fromkeys(map(str, found)))}: versions of vLLM change nothing there"])
     experiment = resolve(layers)
     output = replace(experiment.output, requests=True, iterations=True, token_times=False)
-    return replace(experiment, output=output, pools=tuple(map(_certain, experiment.pools)),
-                   latency=replace(experiment.latency, uncertainty=False))
+    certain = replace(experiment, output=output, pools=tuple(map(_certain, experiment.pools)),
+                      latency=replace(experiment.latency, uncertainty=False))
+    certain.__dict__["origins"] = experiment.origins
+    return certain
 
 
 class NoVllm(InputErrors):
@@ -146,8 +148,8 @@ def settings_of(experiment: Experiment) -> dict[str, Any]:
 
 def keys_without_flag(experiment: Experiment, version: str) -> list[str]:
     """Return the keys that are given and that a version's server has no flag for."""
-    found = []
-    for site in sites_of(experiment):
+    found, filled = [], experiment.origins.rules
+    for number, site in enumerate(sites_of(experiment)):
         for key in sorted(FLAGS - behaviour_of(version).flags):
             table, _, name = key.partition(".")
             struct = getattr(site.pool, table)
@@ -155,7 +157,8 @@ def keys_without_flag(experiment: Experiment, version: str) -> list[str]:
             if name not in struct.__struct_fields__:
                 continue
             default = dict(zip(reversed(struct.__struct_fields__), reversed(struct.__struct_defaults__))).get(name)
-            if getattr(struct, name) not in (default, None):
+            path = (*(("pools", number) if experiment.pools else ()), table, name)
+            if getattr(struct, name) not in (default, None) and path not in filled:
                 found.append(f"{site.prefix}{key}")
     return found
 

@@ -32,7 +32,7 @@ distribution = "uniform"
 min = 1
 max = 300
 """
-QWEN = {"model.name": "qwen3-next-80b-a3b"}
+QWEN = {"model.name": "qwen3-next-80b-a3b", "engine.vllm_version": "0.32"}       # 0.33 has blocks of 576
 WHOLE = {"engine.disable_hybrid_kv_cache_manager": True}
 
 

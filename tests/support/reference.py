@@ -6,7 +6,7 @@ from functools import cache
 from simulator.domain.vllm_versions import NEWEST
 from support.goldens import GOLDENS
 
-MODEL = GOLDENS.parent / "reference" / "vllm_model.py"
+MODEL = GOLDENS.parent / "reference" / "vllm_model_033.py"     # of 0.32 and 0.33
 SECOND_MODEL = MODEL.with_name("vllm_model_more_033.py")    # with KV offload and groups of layers, of 0.32 and 0.33
 SGLANG_MODEL = MODEL.with_name("sglang_model.py")
 
@@ -18,7 +18,7 @@ def judge(description, log, is_cut=False):
         for step in steps[-2:]:                     # the ends of iterations that were in flight
             step.pop("finished", None)
     try:
-        _model().run(description, {"steps": steps})
+        _model().run(description, _version(description) | {"steps": steps})
     except AssertionError as disagreement:
         return str(disagreement)
     return None

@@ -29,7 +29,7 @@ def dask(tmp_path_factory):
 def whole(tmp_path_factory):
     """Return the results of one process."""
     out = tmp_path_factory.mktemp("whole") / "results"
-    simulator.run(EXPERIMENT, OVERRIDES, out=out)
+    assert cli.main(["run", str(EXPERIMENT), *SETTINGS, "--out", str(out), "--quiet"]) == 0
     return out
 
 
