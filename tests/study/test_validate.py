@@ -83,8 +83,8 @@ def test_faults_of_points_come_with_those_of_the_table(study, capsys):
     assert faults == [f"{path}: {fault}" for fault in (
         "study.limits.gpu: unknown key; did you mean gpus?",
         'study.objectives."ttft_ms.p99": expected "max" or "min", found "mn"; did you mean min?',
-        'study.objectives.rate: goes with load = "capacity", or with points that set workload.arrival.rate_per_s; other '
-        "loads are as they are offered",
+        'study.objectives.rate: goes with load = "capacity", or with points that set workload.arrival.rate_per_s; '
+        "other loads are as they are offered",
         "point 0 of 2: engine.max_num_seq: unknown key; did you mean max_num_seqs? (and 1 more)")]
 
 
