@@ -656,6 +656,8 @@ cdef class Vllm(EncodingScheduler):
                     return STOP
                 self.run_held(slot, batch)
                 self._admits_prompts |= sequence.num_computed < sequence.num_tokens - 1
+                if turn.drafts > 0 and turn.tokens <= turn.drafts:
+                    self._refuse_cut_padding()
                 self._begin(batch, slot, turn)
             slot = following
         return ADMITTED
@@ -693,6 +695,8 @@ cdef class Vllm(EncodingScheduler):
             self._admits_prompts |= computed < text - 1
         if external.tokens > 0:
             self.load_now(slot, external, batch.start_ns)
+        if turn.drafts > 0 and turn.tokens <= turn.drafts:
+            self._refuse_cut_padding()
         self._begin(batch, slot, turn)
         return ADMITTED
 
@@ -756,9 +760,7 @@ cdef class Vllm(EncodingScheduler):
         """Return the blocks that an admission must leave free."""
         return self._watermark_blocks if self._running.size > 0 else 0
 
-    cdef int _begin(self, Batch* batch, int32_t slot, Turn turn) except -1 nogil:
-        if 0 < turn.tokens <= turn.drafts:
-            self._refuse_cut_padding()
+    cdef void _begin(self, Batch* batch, int32_t slot, Turn turn) noexcept nogil:
         self._sequences[slot].scheduled = <int32_t>turn.tokens
         self._sequences[slot].scheduled_drafts = turn.drafts
         if self.encoder is not None:
@@ -767,7 +769,6 @@ cdef class Vllm(EncodingScheduler):
         self._budget -= turn.tokens
         if self._adapters is not None:
             self._adapters.use(self._demands[self._sequences[slot].row].adapter)
-        return 0
 
     cdef int _refuse_cut_padding(self) except -1 with gil:
         # vLLM 0.32.0, vllm/v1/core/sched/scheduler.py: an assertion in schedule()
