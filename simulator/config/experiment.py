@@ -380,6 +380,9 @@ class Experiment(with_parts(Section, ""), kw_only=True, dict=True):
         if self.horizon_s > LAST_SECOND:
             msgspec.structs.force_setattr(self, "horizon_s", math.inf)
 
+    def __reduce__(self):
+        return _with_origins, ({name: getattr(self, name) for name in self.__struct_fields__}, self.__dict__)
+
     @property
     def origins(self):
         """`config.origins.Origins` of its values; None: it was not read from a file."""
@@ -399,3 +402,10 @@ class Experiment(with_parts(Section, ""), kw_only=True, dict=True):
     def encode_pools(self) -> tuple[Pool, ...]:
         """Return the pools with role encode."""
         return completed((pool for pool in self.pools if pool.role == "encode"), self.parts())
+
+
+def _with_origins(fields: dict[str, Any], others: dict[str, Any]) -> Experiment:
+    """Return an experiment that came from another process."""
+    made = Experiment(**fields)
+    made.__dict__.update(others)
+    return made

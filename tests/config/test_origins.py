@@ -1,4 +1,6 @@
 """The resolved file names the source of each value, and reads back as the same experiment."""
+import pickle
+
 import pytest
 import tomli
 
@@ -104,3 +106,11 @@ def test_comments_of_lists_of_tables_count_their_tables():
     assert tomli.loads(said) == tomli.loads(text)
     assert said.count("# said") == 5
     assert "[[a]]\n# z = 7: checkpoint\nx = 3" in said
+
+
+def test_sources_go_with_an_experiment_to_other_processes(load):
+    experiment = load("seed=3")
+    there = pickle.loads(pickle.dumps(experiment))
+    assert there == experiment
+    assert commented_toml(there) == commented_toml(experiment)
+    assert "seed = 3  # --set" in commented_toml(there)
