@@ -1,4 +1,4 @@
-"""Where two runs of equal requests begin to differ, and how much of them differs.
+"""The first difference of two runs of equal requests, and the share of their rows that differs.
 
 Iterations are compared in their order at each replica (of data-parallel ranks each by itself), requests by row.
 """
@@ -85,7 +85,7 @@ def schedule_of(result: Result) -> Schedule:
 def compared(old: Schedule, new: Schedule, until_ns: int = NEVER) -> Extent:
     """Return how much of two runs differs.
 
-    until_ns : only what is known by then is compared, of the requests that both runs have.
+    until_ns : only rows known by then are compared, and only requests that both runs have.
     """
     firsts, count, total = [], 0, 0
     for replica, rank in sorted(old.batches.keys() | new.batches.keys()):

@@ -17,8 +17,8 @@ from simulator.study.two_versions import Side, experiment_of, run_of, settings_o
 class Cause(NamedTuple):
     """The rules behind one difference.
 
-    rules : fields of VllmBehaviour; each alone takes the difference away, or, `together`, only all of them; (): none
-        does, and the difference comes from facts by version.
+    rules : fields of VllmBehaviour; each alone takes the difference away, or, `together`, only the whole group
+        does; (): the difference comes from facts by version.
     """
 
     difference: Difference

@@ -15,7 +15,7 @@ from simulator.server_line.facts.flag_tables import ENGINES, versions
 from simulator.study.capacity.fit import GB
 
 BACKENDS = ("operators", "roofline")
-MOST_RANKS, BYTES_PER_WEIGHT = 8, 2     # of the replica whose prices are looked up
+MOST_RANKS, BYTES_PER_WEIGHT = 8, 2     # the replica for which prices are looked up
 
 
 def engines() -> list[dict[str, Any]]:
@@ -33,7 +33,7 @@ def engines() -> list[dict[str, Any]]:
 
 
 def card_facts(name: str) -> dict[str, Any]:
-    """Return what is measured for an accelerator."""
+    """Return the measurements of an accelerator."""
     spec = load_accelerator(name)
     prices = card_prices(spec)
     own = folder("hardware") / "measured" / f"{spec.name}.json"

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what is supported; return the exit status.
+    """Print the support of a model, an accelerator, or all; return the exit status.
 
     Raises
     ------

@@ -32,7 +32,7 @@ class OneExperiment(Comparison):
 class Side(NamedTuple):
     """One version's experiment and run.
 
-    settings : dotted key -> resolved value, and what the deployment derives from them.
+    settings : dotted key -> resolved value, and limits that the deployment derives.
     plan : the experiment, ready to run. result : of its run, None before. faults : why the version refuses it.
     """
 

@@ -47,7 +47,7 @@ class Findings(NamedTuple):
 
 
 def findings_of(file: str, old: Side, new: Side, settings: list) -> Findings:
-    """Return what two sides tell without a search."""
+    """Return the differences of two sides, before any search for their rules."""
     if old.result is None or new.result is None:
         return Findings(file, old, new, settings)
     return Findings(file, old, new, settings, compared(schedule_of(old.result), schedule_of(new.result)))

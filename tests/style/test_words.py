@@ -16,8 +16,8 @@ FIELD = re.compile(r'(?:description|help|meaning|text)\s*=\s*[rf]?"')
 # Place -> lines with a turn; word that the glossary replaces -> identifiers that hold it.
 MOST = {
     "CONTRIBUTING.md": 1, "bench/test_sweep.py": 1, "docs/accuracy.md": 3, "docs/glossary.md": 1, "docs/guide": 7,
-    "simulator/assembly": 2, "simulator/config": 1, "simulator/domain": 4, "simulator/engine": 2,
-    "simulator/study": 34, "simulator/testing": 6}
+    "simulator/assembly": 2, "simulator/config": 1, "simulator/domain": 3, "simulator/engine": 2,
+    "simulator/study": 16, "simulator/testing": 4}
 MOST_OF_ALL = 500
 MOST_WORDS = {"stride": 9}      # between ranks, ports and places in memory: the field's word
 PLACES = ("simulator", "docs", "README.md", "CONTRIBUTING.md", "bench", "tools", "configs")

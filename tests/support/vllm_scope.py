@@ -104,8 +104,6 @@ def missing_in_files(description):
             sum(piece[1] for piece in request["prompt"] if isinstance(piece[1], int)) >= options["max_model_len"]
             for request in description["requests"]):
         return "a prompt that vLLM's server refuses, given to the scheduler alone"
-    if 0 < options.get("long_prefill_token_threshold", 0) <= options.get("num_speculative_tokens", 0):
-        return "an end before the error by which vLLM may end behind the recorded steps"
     return missing(description) or missing_of_tiers(description)
 
 

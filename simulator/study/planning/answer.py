@@ -88,7 +88,7 @@ def _answer_line(plan: Plan) -> str:
 
 
 def _server_line(plan: Plan) -> str:
-    """Return what the server of --from holds, beside the plan."""
+    """Return a line on the rate that the server of --from holds, beside the plan."""
     found, rate = plan.server.ended.candidates, plan.question.requests.rate
     if not found:
         dropped = plan.server.ended.findings.dropped

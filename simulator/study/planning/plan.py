@@ -34,7 +34,7 @@ from simulator.study.planning.units import Unit, all_fits, least_that_fits, unit
 from simulator.study.sweep.writing import write
 from simulator.study.tuning.result import FEASIBLE, CandidateResult
 
-MOST_AT_ONCE = 12               # GPUs: on more, rates are searched for on a part of them first
+MOST_AT_ONCE = 12               # GPUs: with more, rates are searched for on PART_GPUS first
 PART_GPUS = 8
 MOST_LENGTHENED = 3             # times that a study is run, each with twice the requests, where its runs were too short
 MOST_AT_FULL_SIZE = 2           # deployments, the best on a part
@@ -217,7 +217,7 @@ class Planner:
         return StudyRun(self._directory / name, deployments, False, self._runner.whole(self._directory / name))
 
     def _at_full_size(self, name: str, families: list[Family], part: StudyRun) -> StudyRun:
-        """Run the best deployments on all GPUs, at the rates that those on a part of them lead to expect."""
+        """Run the best deployments on all GPUs, at rates scaled up from their runs on PART_GPUS."""
         whole, expected = {each.name: each.rungs[-1] for each in families}, []
         for result in part.ended.results.ranking:
             own = part.of(result)

@@ -52,7 +52,7 @@ class Question(NamedTuple):
     title : the model as it was given. model : [model] of the experiment. spec : its shape. card : name in hardware/.
     gpus : that there are, at most. bounds : to hold. engine : name of the scheduler. version : key of its version;
     None: the newest. max_model_len : of the engine. price : [prices] of the experiment; None: no price is given.
-    notes : on what the options were taken for, a sentence each.
+    notes : how short options were understood, a sentence each.
     """
 
     title: str
