@@ -85,6 +85,7 @@ cdef class Vllm(EncodingScheduler):
     cdef Adapters _adapters             # of requests that a batch has room for; None: of any
     cdef int32_t* _skipped              # [n] rows passed over in an admission pass; NULL: none ever is
     cdef uint8_t* _passed_over          # [n / 8] 0.33: bits, passed over since a request began to wait; NULL: not noted
+    cdef int32_t _num_noted             # requests that are noted there if prompts are held at intervals; 0: none
     cdef int32_t _interval              # 0.33, prefill_schedule_interval: iterations from prompt to prompt; 1: any
     cdef bint _admits_prompts           # an admission of the batch being formed computes more than a token
     cdef bint _passes_over_items        # 0.33: requests with a first item that does not fit are passed over
@@ -170,10 +171,13 @@ cdef class Vllm(EncodingScheduler):
             self._skipped = <int32_t*>malloc((num_requests + 1) * sizeof(int32_t))
             if self._skipped == NULL:
                 raise MemoryError()
-        if self._skipped != NULL and notes_passed:
-            self._passed_over = <uint8_t*>calloc(num_requests // 8 + 1, sizeof(uint8_t))
-            if self._passed_over == NULL:
-                raise MemoryError()
+        self._num_noted = <int32_t>num_requests if self._skipped != NULL and notes_passed else 0
+        return 0
+
+    cdef int _note_from_now(self) except -1:
+        self._passed_over = <uint8_t*>calloc(self._num_noted // 8 + 1, sizeof(uint8_t))
+        if self._passed_over == NULL:
+            raise MemoryError()
         return 0
 
     def _take_extras(self, parameters, context):
@@ -339,21 +343,15 @@ cdef class Vllm(EncodingScheduler):
         if batch.num_preempted == 0 and self.num_waiting() > 0 and self._budget > 0:
             self._admit_waiting(batch, threshold)
         elif batch.num_preempted == 0 and not self._holds_now:
-            self._has_no_room = self.num_waiting() > 0 if self._passed_over == NULL else self._leaves_any(True)
+            self._has_no_room = self.num_waiting() > 0 if self._passed_over == NULL else self._leaves_any()
         self.close(batch, self._num_drafts if self._is_async else -1)
         if self._has_extras:
             self._end_extras(batch)
         return 0
 
-    cdef bint _leaves_any(self, bint any_left) noexcept nogil:
-        """Return whether the pass left requests behind that it could have admitted with more room.
-
-        any_left : for versions before 0.33, the answer of this pass. 0.33 also counts requests that an earlier pass has
-            passed over.
-        """
+    cdef bint _leaves_any(self) noexcept nogil:
+        """Return whether a request waits that no pass has passed over."""
         cdef int32_t num_passed = 0, row, i
-        if self._interval == 1 and self.prefill_interval <= 1:
-            return any_left and self.num_waiting() > 0
         for i in range(self.waiting.size):
             row = self.waiting.at(i)
             num_passed += self._passed_over[row >> 3] >> (row & 7) & 1
@@ -571,7 +569,7 @@ cdef class Vllm(EncodingScheduler):
             num_skipped -= 1
             self.waiting.push_front(self._skipped[num_skipped])
         if not self._holds_now:
-            self._has_no_room = any_left if self._passed_over == NULL else self._leaves_any(any_left)
+            self._has_no_room = any_left if self._passed_over == NULL else self._leaves_any()
         return 0
 
     cdef void forget(self) noexcept nogil:
@@ -585,6 +583,9 @@ cdef class Vllm(EncodingScheduler):
         return self.tracks_adapters and self.tally.slots.has(adapter)
 
     cdef int enqueue(self, int32_t row) except -1 nogil:
+        if self._num_noted > 0 and self._passed_over == NULL and (self._interval > 1 or self.prefill_interval > 1):
+            with gil:
+                self._note_from_now()
         if self._grammars is not None:
             self._grammars.ask(self._demands[row].grammar, self._requests[row].enqueued_ns)
             if self._passed_over != NULL:
