@@ -248,23 +248,23 @@ class PartKey(NamedTuple):
     """A key of the experiment file that a part reads.
 
     target : "module:Class" of the part, imported where an experiment gives the key.
-    when : the part is in use if the key has this value, and another Struct declares the key; None: if it has not its
-        default.
     before : the next key of the same table, in resolved.toml and in `describe`; "": it is the last.
     default : value without the key.
+    is_others : another Struct declares the key, or the class that its table chooses.
     """
 
     target: str
     before: str = ""
     default: Any = None
-    when: Any = None
+    is_others: bool = False
 
 
 # Dotted key of the experiment file -> its part, see simulator/assembly/parts/base.py; operations are in this order.
+# "KEY=VALUE": the part is in use if the key has this value; without a value: if it has not its default.
 PARTS = {
     "embeddings": PartKey("simulator.assembly.parts.encode:Encode", "workload"),
     "cluster.encode": PartKey("simulator.assembly.parts.encode:Encode", "health"),
-    "pools[].role": PartKey("simulator.assembly.parts.encode:Encode", when="encode"),
+    "pools[].role=encode": PartKey("simulator.assembly.parts.encode:Encode", is_others=True),
     "output.replica_samples_s": PartKey("simulator.assembly.parts.samples:Samples", "vidur_csv", 0.0),
     "output.decisions": PartKey("simulator.assembly.parts.decisions:Decisions", "vidur_csv", 0),
     "cluster.rescheduling": PartKey("simulator.assembly.parts.rescheduling:Migration", "disaggregation"),
@@ -276,6 +276,19 @@ PARTS = {
     "power": PartKey("simulator.assembly.parts.costs:Costs", "output"),
     "carbon": PartKey("simulator.assembly.parts.costs:Costs", "output"),
     "electricity": PartKey("simulator.assembly.parts.costs:Costs", "output"),
+    "workload.adapters": PartKey("simulator.assembly.parts.adapters:LoraAdapters", "images"),
+    "engine.lora": PartKey("simulator.assembly.parts.adapters:LoraAdapters", is_others=True),
+    "engine.speculative": PartKey("simulator.assembly.parts.speculation:Speculation", is_others=True),
+}
+
+# Key of summary.json -> its name in the report, and the function that puts its value into words.
+FACTS = {
+    "speculation": ("speculation", "simulator.results.speculation:sentence"),
+    "encode": ("encode pools", "simulator.results.encoding:sentence"),
+    "kv_transfer": ("KV transfers", "simulator.results.hand_over:sentence"),
+    "cost": ("cost", "simulator.results.money:sentence"),
+    "energy": ("energy", "simulator.results.energy:sentence"),
+    "uncertainty": ("uncertainty", "simulator.results.uncertainty:sentence"),
 }
 
 # A user's module -> the classes that were loaded from it, "module:Class" -> the class.
@@ -309,7 +322,7 @@ def load(kind: str, name: str, search: Iterable[str] = ()) -> type:
     """
     target = KINDS[kind].entries.get(name)
     if target is not None:
-        return _import(target)
+        return imported(target)
     if ":" not in name:
         more = installed(kind)
         if name not in more:
@@ -325,12 +338,12 @@ def installed(kind: str) -> dict[str, str]:
 
 def study_table(kind: str) -> type[msgspec.Struct]:
     """Return the Struct of [study] of a kind of study."""
-    return _import(STUDIES[kind])
+    return imported(STUDIES[kind])
 
 
 def part(key: str) -> type:
     """Return the part that reads a key of `PARTS`."""
-    return _import(PARTS[key].target)
+    return imported(PARTS[key].target)
 
 
 def parts() -> list[type]:
@@ -388,7 +401,7 @@ def _load_from_user(kind: str, name: str, search: Iterable[str]) -> type:
                            f"{_exit_place(error)}"]) from error
     if not isinstance(chosen, type):
         raise InputErrors([f'"{name}" is not a class'])
-    base = KINDS[kind].base and _import(KINDS[kind].base)
+    base = KINDS[kind].base and imported(KINDS[kind].base)
     if base and not issubclass(chosen, base):
         raise InputErrors([f'"{name}" is no {KINDS[kind].title}: expected a subclass of '
                            f'{base.__module__}.{base.__name__}'])
@@ -414,7 +427,8 @@ def _exit_place(error: BaseException) -> str:
     return place
 
 
-def _import(target: str) -> type:
+def imported(target: str) -> Any:
+    """Return the object "module:name"."""
     module, _, attribute = target.partition(":")
     return getattr(import_module(module), attribute)
 

@@ -8,7 +8,6 @@ from simulator.config.layers import Path
 Fault = tuple[Path, str]
 NOTHING_SHARED = "nothing is shared"
 MOVES = "transfer of KV between such ranks is not supported"
-VLLM_REFUSES = "vLLM refuses it"
 ALIKE = 'as "roofline", "operators" and "linear" do'
 
 # Sources: vLLM 0.32.0, vllm/config/parallel.py and vllm.py, vllm/v1/worker/gpu/pcp_manager.py (validate_config).
@@ -26,9 +25,7 @@ CONFLICTS = (
     Conflict(has.PIPELINE, has.DIVIDED_PROMPTS, "vLLM does not divide prompts over ranks of a stage"),
     Conflict(has.RANKS, has.DIVIDED_PROMPTS, "vLLM 0.32 does not start such ranks"),
     Conflict(has.KV_TIERS, has.DIVIDED_PROMPTS, "tiers do not support KV that all ranks keep"),
-    Conflict(has.LORA, has.DIVIDED_PROMPTS, VLLM_REFUSES),
-    Conflict(has.DRAFTS, has.DIVIDED_PROMPTS, VLLM_REFUSES),
-    Conflict(has.ENCODER, has.DIVIDED_PROMPTS, VLLM_REFUSES),
+    Conflict(has.ENCODER, has.DIVIDED_PROMPTS, "vLLM refuses it"),
     Conflict(has.GRAPHS, has.DIVIDED_PROMPTS, "padding of the rows of a rank is not supported"),
     Conflict(has.STATES, has.DIVIDED_PROMPTS, "a state passes from token to token"),
     Conflict(has.ALL2ALL, has.DIVIDED_PROMPTS, "vLLM gathers and scatters"),

@@ -1,4 +1,4 @@
-"""Schedulers, latency backends, experts, drafts and failures: rows of the table of conflicts."""
+"""Schedulers, latency backends, experts and failures: rows of the table of conflicts."""
 from simulator.config import features as has
 from simulator.config.conflicts import Agreement, Conflict, Feature, Place, without
 
@@ -41,14 +41,6 @@ def _exchange(place: Place) -> str | None:
     return experts and (experts.all2all_backend or getattr(place.latency.parameters, "all2all_backend", None) or GATHER)
 
 
-def _unpriced_draft(place: Place) -> str:
-    drafts = place.engine.parameters.speculative
-    return "" if drafts.has_price or place.backend.prices_any_model else (
-        "it has no prices of another model: expected drafter_share or drafter_forward_us beside it, or one of the "
-        'backends "roofline", "operators" and "step_roofline"')
-
-
-BACKEND = Feature("latency backends", "latency.backend", value=lambda place: place.latency.backend)
 UNCERTAINTY = Feature("intervals of uncertainty", "latency.uncertainty", False)
 OF_UNCERTAINTY = ("latency.uncertainty_replications", "latency.uncertainty_share")
 EXCHANGE = Feature("all-to-all backends of experts", "engine.experts.all2all_backend")
@@ -82,8 +74,8 @@ CONFLICTS = (
         "latency backends without prices of experts", "latency.backend",
         value=lambda place: place.backend.takes_experts is None and place.latency.backend),
         'it does not price experts separately: "roofline", "operators", "trained_physics" and "aicb" do'),
-    Conflict(EXCHANGE, BACKEND, _unpriced("all2all_backend"), OF_ALL_ELSE),
-    Conflict(DBO, BACKEND, _unpriced("dbo"), OF_ALL_ELSE),
+    Conflict(EXCHANGE, has.BACKEND, _unpriced("all2all_backend"), OF_ALL_ELSE),
+    Conflict(DBO, has.BACKEND, _unpriced("dbo"), OF_ALL_ELSE),
     Conflict(Feature("a load of experts by [latency]", "latency.expert_load", "balanced"), has.EXPERTS,
              "it distributes tokens over experts"),
     *(Conflict(Feature("another exchange of experts by [latency]", f"latency.{key}", _meant(words)), EXCHANGE,
@@ -98,8 +90,6 @@ CONFLICTS = (
     Conflict(ROUND_ROBIN, without(EXPERT_RANKS), WHOLE_EXPERTS),
     Conflict(ROUND_ROBIN, EPLB, "as vLLM has it then"),
     Conflict(has.SLOW, has.SHIFTS, BOTH_CHANGE),
-    Conflict(has.DRAFT_MODEL, has.SHARED_CONTEXT, "sharing of a draft model's KV is not supported"),
-    Conflict(has.DRAFT_MODEL, BACKEND, _unpriced_draft, "a backend has no prices of another model"),
     Conflict(Feature("requests that leave a slow replica", "failures[].on_failure", ("retry", "restart", "lost")),
              without(has.MOVES), "it moves requests"),
     Conflict(Feature("requests that leave a removed replica", "autoscaling.drain", "finish"), without(has.MOVES),

@@ -18,7 +18,7 @@ from simulator.domain.host import HostParameters
 from simulator.domain.kv_transfer import KvTransfer
 from simulator.domain.load import Load, Measure, Warmup
 from simulator.domain.slo_classes import SloClass, by_name
-from simulator.domain.traits import Adapters, Images, OutputKnowledge
+from simulator.domain.traits import Images, OutputKnowledge
 
 MAX_EVENTS = 2_000_000  # of trace.json: about 220 MB
 LAST_SECOND = 9e9       # the clock, int64 nanoseconds, ends soon after
@@ -266,7 +266,7 @@ class Cluster(with_parts(Section, "cluster"), kw_only=True):
     health: Annotated[Health, Meta(description="health checks of replicas by the gateway")]
 
 
-class Workload(Section, kw_only=True):
+class Workload(with_parts(Section, "workload"), kw_only=True):
     """The requests, [workload], with the keys of their type."""
 
     type: Annotated[str, Meta(description="source of the requests")]
@@ -277,8 +277,6 @@ class Workload(Section, kw_only=True):
         "cancel a request that is incomplete when its deadline_s has passed; false: it continues, and counts as a miss"
     ))] = True
     output_knowledge: Annotated[OutputKnowledge, Meta(description="knowledge of output lengths that policies have")]
-    adapters: Annotated[Adapters | None, Meta(description=(
-        "assignment of LoRA adapters to requests; absent: as in the trace"))] = None
     images: Annotated[Images | None, Meta(description="images in prompts; absent: as in the trace")] = None
     parameters: Annotated[Any, Meta(extra={"kind": "workload"})]
 

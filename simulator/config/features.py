@@ -74,12 +74,6 @@ NODE = Feature("nodes by name", "topology.node")
 # [engine]
 SCHEDULER = Feature("schedulers", "engine.scheduler", value=lambda place: place.engine.scheduler)
 ASYNC = Feature("asynchronous scheduling", "engine.async_scheduling", False, value=lambda place: place.facts.is_async)
-DRAFTS = Feature("drafts", "engine.speculative")
-DRAFT_MODEL = Feature("draft models", "engine.speculative.model", value=lambda place: (
-    (drafts := getattr(place.engine.parameters, "speculative", None)) and (drafts.model or drafts.config)))
-LEGACY_HASHES = Feature("hashes of blocks without the token behind",
-                        "engine.speculative.disable_lookahead_block_hashes", False)
-LORA = Feature("LoRA adapters", "engine.lora")
 ENCODER = Feature("encoders of images in the engine", "engine.encoder")
 GRAPHS = Feature("CUDA graphs", "engine.cuda_graphs.mode", "none", value=_graphs)
 WINDOWS = Feature("windows in engine.kv_cache_groups", "engine.kv_cache_groups[].kind",
@@ -98,6 +92,7 @@ SHIFTS = Feature("loads of experts that change", "engine.experts", phrase="eplb 
                  value=lambda place: (experts := place.engine.experts) and experts.changes and experts)
 
 # [latency]
+BACKEND = Feature("latency backends", "latency.backend", value=lambda place: place.latency.backend)
 UNPRICED_CONTEXT = backends_without("prices of contexts", "prices_context_parallel")
 ALL2ALL = Feature("all-to-all libraries of a backend", "latency.all2all_backend", get_args(All2All)[0])
 

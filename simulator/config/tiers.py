@@ -11,7 +11,6 @@ from simulator.config.hand_over import kv_of
 from simulator.config.layers import Path
 from simulator.config.scorers import routing_tables
 from simulator.config.words import show
-from simulator.domain.vllm_versions import behaviour_of
 
 Fault = tuple[Path, str]
 
@@ -58,16 +57,6 @@ def _why_no_groups(place: Place) -> str:
                         '"vllm_offload" knows windows and states')
 
 
-def _why_no_drafts(place: Place) -> str:
-    if not has.protocol_of(place).takes_drafts:
-        return 'its rules are not settled with drafts; those of "vllm_offload" are'
-    parameters = place.engine.parameters
-    drops = parameters.speculative.method in behaviour_of(parameters.vllm_version).offload_drafters
-    return place.layer_groups and drops and (
-        "layers with a block table of their own lose different chunks of a hit to a drafter of the model, which is not "
-        "built")
-
-
 def _why_one_store(one: Place, two: Place) -> str:
     shared = sorted({*_stores(one)} & {*_stores(two)})
     return f'both share the store "{shared[0]}"' if shared else ""
@@ -85,10 +74,6 @@ SEEN_GROUPS = Feature("layers of several kinds, and routers that look at tiers",
 CONFLICTS = (
     Conflict(has.TIER_PROTOCOL, has.SCHEDULER, _why_no_scheduler, "each protocol goes with the engine that has it"),
     Conflict(has.versions_without("has_connectors"), has.VLLM_TIERS, "it has no connectors of KV tiers"),
-    Conflict(has.DRAFTS, has.VLLM_TIERS, _why_no_drafts,
-             'only the rules of "vllm_offload" are settled with drafts, and with EAGLE and MTP where all layers share '
-             "one block table"),
-    Conflict(has.LEGACY_HASHES, has.VLLM_TIERS, "with a KV connector vLLM has these hashes anyway"),
     Conflict(has.UNIT, has.VLLM_TIERS, "rules of tiers are not settled with hits inside blocks"),
     Conflict(has.PIPELINE, has.VLLM_TIERS, "tiers are not supported with pipeline stages"),
     Conflict(has.UNCACHED, has.KV_TIERS,

@@ -81,7 +81,7 @@ class ReplicaSetup(msgspec.Struct, frozen=True):
     workload : its `requests` are written to.
     recorder, observer : see `Hooks`.
     delivery : sends tokens and ends of requests to the clients.
-    acceptance : None: no speculation.
+    acceptance : of drafts; None: there are no drafts.
     is_async, heeds_arrivals : see SchedulerFacts.
     legs : see `Shared`.
     """
@@ -221,7 +221,7 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, workload, delivery:
     facts = pool.scheduler.facts(parameters)
     setup = ReplicaSetup(
         workload=workload, recorder=shared.recorder, observer=shared.observer, delivery=delivery,
-        acceptance=new_acceptance(facts.speculative, workload, plan.seed), is_async=facts.is_async,
+        acceptance=new_acceptance(facts, workload, plan.seed), is_async=facts.is_async,
         heeds_arrivals=facts.heeds_arrivals,
         legs=shared.legs)
     if make_tier is not None and plan.moves_requests:
@@ -360,12 +360,7 @@ def _gateway(index: int, model: str | None, fleet: Fleet, plan: ClusterPlan, sha
     reports = None
     if router is None:
         router, reports = _router(entries, context, fleet, plan, front)
-    if view.wants_caches:
-        view.watch_caches()
-    if view.wants_tiers:
-        view.watch_tiers()
-    if view.wants_adapters:
-        view.watch_adapters(len(shared.workload.labels.get("adapter", ())))
+    view.watch(shared.workload.labels)
     slots = sum(replica.scheduler.max_running for replica in view.replicas)
     gate = AdmissionContext(view, shared.workload, front.classes, slots, front.make)
     admission = front.admission and front.admission(front.admission_parameters, gate)
@@ -433,11 +428,9 @@ def _needs_identity(workload, pool: Pool, facts: SchedulerFacts, moves_requests:
         return True
     if not facts.preempts or facts.max_running is None:
         return facts.preempts
-    speculative = facts.speculative
-    slack = 2 * (speculative.num_tokens + speculative.num_lookahead_tokens) if speculative else 0
     outputs = np.minimum(np.maximum(workload.outcomes["output_tokens"], 1), workload.demands["max_tokens"])
     texts = np.minimum(workload.requests["prompt_tokens"].astype(np.int64) + outputs, pool.max_model_len)
-    longest = int(texts.max()) + slack + 2
+    longest = int(texts.max()) + facts.slack_tokens + 2
     sizes = [group.block_size for group in pool.layer_groups.groups] if pool.layer_groups else [pool.block_size]
     blocks = sum(-(-longest // size) for size in sizes)
     return min(facts.max_running, len(workload)) * blocks > _usable_blocks(pool, facts)
